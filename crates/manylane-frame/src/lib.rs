@@ -1,0 +1,3 @@
+//! Fixed-size packet frames.
+
+pub mod vocabulary;

@@ -1,0 +1,189 @@
+//! The words that ports (`io`) and rules (`net`) share.
+//!
+//! Here because both must name them and neither sees the other.
+
+use std::fmt;
+
+/// A port of the daemon, in the order of its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PortId(pub u16);
+
+/// A receive queue of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct QueueId(pub u16);
+
+/// A worker of the daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WorkerId(pub u16);
+
+impl PortId {
+    /// As a table index.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+impl fmt::Display for PortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "port {}", self.0)
+    }
+}
+
+/// What a port knows of the transport checksum of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum Checksum {
+    /// As the sender wrote it on the wire: leave it alone.
+    #[default]
+    Valid = 0,
+    /// It may be only the pseudo-header's sum, left by a sender that expected its device to complete
+    /// it (Linux `CHECKSUM_PARTIAL`), and the port was not told.
+    Unknown = 1,
+}
+
+macro_rules! reasons {
+    (
+        $(#[$type_doc:meta])*
+        $type:ident {
+            $( $(#[doc = $doc:literal])+ $variant:ident = $name:literal, )+
+        }
+    ) => {
+        $(#[$type_doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(u8)]
+        pub enum $type {
+            $( $(#[doc = $doc])+ $variant, )+
+        }
+
+        impl $type {
+            /// Every reason, in order.
+            pub const ALL: &[$type] = &[$($type::$variant),+];
+            /// How many there are.
+            pub const COUNT: usize = $type::ALL.len();
+
+            /// The stable name, as counters and JSON spell it.
+            pub const fn name(self) -> &'static str {
+                match self { $($type::$variant => $name),+ }
+            }
+
+            /// One sentence for an operator.
+            pub const fn explanation(self) -> &'static str {
+                match self { $($type::$variant => concat!($($doc),+).trim_ascii()),+ }
+            }
+
+            /// As an index into a block of counters.
+            #[inline(always)]
+            pub const fn index(self) -> usize {
+                self as usize
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Why a frame ended here. One enum for every stage, so that the ledger has one list to add up.
+    DropReason {
+        /// The Ethernet frame is shorter than its headers say.
+        Truncated = "truncated",
+        /// The destination MAC is another station's, or a group that this port does not listen to.
+        NotForUs = "not_for_us",
+        /// The frame carries neither IPv4, IPv6 nor ARP.
+        UnknownEtherType = "unknown_ether_type",
+        /// The frame carries a VLAN tag and the port has no sub-interface for it.
+        UnknownVlan = "unknown_vlan",
+        /// A unicast IP packet in a link-layer broadcast or multicast (RFC 1812 §5.3.4).
+        LinkBroadcast = "link_broadcast",
+        /// The ARP packet is not Ethernet/IPv4, or its sender is no station (RFC 826).
+        ArpInvalid = "arp_invalid",
+        /// The IPv4 version, header length or total length is wrong (RFC 1812 §5.2.2).
+        Ipv4HeaderInvalid = "ipv4_header_invalid",
+        /// The IPv4 header checksum does not match (RFC 1812 §5.2.2).
+        Ipv4ChecksumInvalid = "ipv4_checksum_invalid",
+        /// The packet carries an IPv4 source route (RFC 7126 §4.3 and §4.4).
+        Ipv4SourceRoute = "ipv4_source_route",
+        /// The IPv6 version or payload length is wrong (RFC 8200 §3).
+        Ipv6HeaderInvalid = "ipv6_header_invalid",
+        /// The source address cannot be a sender's (RFC 1812 §5.3.7, RFC 4291 §2.5 and §2.7).
+        MartianSource = "martian_source",
+        /// The destination address cannot be forwarded to (RFC 1812 §5.3.7, RFC 4291 §2.5.2, §2.5.3).
+        MartianDestination = "martian_destination",
+        /// A multicast packet: multicast is not routed here.
+        MulticastNotRouted = "multicast_not_routed",
+        /// A packet to the broadcast address of a connected network (RFC 2644).
+        DirectedBroadcast = "directed_broadcast",
+        /// A link-local address must not leave its link (RFC 4291 §2.5.6).
+        LinkLocalScope = "link_local_scope",
+        /// The TTL or hop limit ran out (RFC 1812 §5.3.1, RFC 8200 §3).
+        HopLimitExceeded = "hop_limit_exceeded",
+        /// No route leads to the destination.
+        NoRoute = "no_route",
+        /// The route is a blackhole: dropped in silence.
+        Blackhole = "blackhole",
+        /// The route is unreachable: dropped with an error to the sender.
+        RouteUnreachable = "route_unreachable",
+        /// The route is prohibited: dropped with an error to the sender.
+        RouteProhibited = "route_prohibited",
+        /// Larger than the exit's MTU and not to be fragmented (RFC 1191 §4, RFC 8200 §5).
+        TooBig = "too_big",
+        /// The neighbour did not answer (RFC 1812 §3.3.2, RFC 4861 §7.2.2).
+        NeighbourFailed = "neighbour_failed",
+        /// Held for a neighbour, and newer packets needed its place.
+        HoldOverflow = "hold_overflow",
+        /// The worker holds as many packets, or for as many neighbours, as it may.
+        HoldFull = "hold_full",
+        /// For one of our addresses, and nothing here speaks that protocol.
+        LocalNoService = "local_no_service",
+        /// For one of our addresses, and malformed or with a wrong checksum.
+        LocalInvalid = "local_invalid",
+        /// The exit's transmit ring had no place.
+        TransmitRingFull = "transmit_ring_full",
+        /// The exit is down or going.
+        PortDown = "port_down",
+        /// There was no free frame for a copy or fragment.
+        NoFrame = "no_frame",
+        /// The daemon was stopping.
+        Shutdown = "shutdown",
+    }
+}
+
+reasons! {
+    /// Why a frame began here rather than on a wire.
+    Created {
+        /// An ICMP error to the sender of a packet that was dropped.
+        Error = "error",
+        /// An answer of ours: ARP reply, neighbour advertisement, echo reply.
+        Reply = "reply",
+        /// A question of ours: ARP request or neighbour solicitation.
+        Solicitation = "solicitation",
+        /// A second or later fragment of a packet that was too big for its exit.
+        Fragment = "fragment",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_explained() {
+        let mut names: Vec<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), DropReason::COUNT);
+        for (index, reason) in DropReason::ALL.iter().enumerate() {
+            assert_eq!(reason.index(), index);
+            assert!(reason.explanation().ends_with('.'), "{reason}: not a sentence");
+        }
+        assert_eq!(
+            Created::Error.explanation(),
+            "An ICMP error to the sender of a packet that was dropped."
+        );
+    }
+}

@@ -1,0 +1,8 @@
+//! A forwarding engine with no I/O in it.
+#![forbid(unsafe_code)]
+
+pub mod fib;
+pub mod forward;
+pub mod icmp;
+pub mod neighbour;
+pub mod wire;

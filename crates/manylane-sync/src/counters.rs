@@ -1,0 +1,98 @@
+//! Counters that one thread writes and any thread reads.
+//!
+//! The owner adds by load and store: no locked operation, and no line that another worker writes. A
+//! reader sees each counter whole, but not all of them at one moment; at quiescence (the owner has
+//! stopped adding, and the reader learnt that by an Acquire) the sums are exact.
+//! Explored by `tests/loom.rs`: `counters_add_up_at_quiescence`.
+
+use crate::CacheAligned;
+use crate::primitive::{Arc, AtomicU64, Ordering};
+
+/// The owner's side of a block of counters.
+pub struct Counters(CounterReader);
+
+/// A reader's side of a block of counters.
+#[derive(Clone)]
+pub struct CounterReader(Arc<Block>);
+
+/// Whole line pairs, so that no other allocation shares one.
+struct Block {
+    cells: Box<[CacheAligned<[AtomicU64; LANE]>]>,
+    len: usize,
+}
+
+/// Counters in one cache-line pair.
+const LANE: usize = 16;
+
+impl Counters {
+    /// `len` counters, all zero.
+    pub fn new(len: usize) -> Counters {
+        let lanes = len.div_ceil(LANE);
+        let cells =
+            (0..lanes).map(|_| CacheAligned(std::array::from_fn(|_| AtomicU64::new(0)))).collect();
+        Counters(CounterReader(Arc::new(Block { cells, len })))
+    }
+
+    /// A side for another thread to read.
+    pub fn reader(&self) -> CounterReader {
+        self.0.clone()
+    }
+
+    /// Adds `n` to the counter at `index`.
+    #[inline]
+    pub fn add(&mut self, index: usize, n: u64) {
+        let cell = self.0.cell(index);
+        // Relaxed, load and store instead of an add: we are the only writer (`&mut self`, no Clone).
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+    }
+
+    /// Sets the counter at `index`, for a level rather than a count.
+    #[inline]
+    pub fn set(&mut self, index: usize, value: u64) {
+        // Relaxed: as for `add`.
+        self.0.cell(index).store(value, Ordering::Relaxed);
+    }
+
+    /// The counter at `index`.
+    pub fn load(&self, index: usize) -> u64 {
+        self.0.load(index)
+    }
+}
+
+impl CounterReader {
+    /// The counter at `index`.
+    pub fn load(&self, index: usize) -> u64 {
+        // Relaxed: a counter orders nothing. Whoever needs the final sum has synchronised otherwise.
+        self.cell(index).load(Ordering::Relaxed)
+    }
+
+    /// The number of counters.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are no counters.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    #[inline]
+    fn cell(&self, index: usize) -> &AtomicU64 {
+        &self.0.cells[index / LANE].0[index % LANE]
+    }
+}
+
+#[cfg(all(test, not(manylane_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_sees_what_the_owner_added() {
+        let mut counters = Counters::new(20);
+        let reader = counters.reader();
+        counters.add(17, 3);
+        counters.add(17, 4);
+        counters.set(0, 9);
+        assert_eq!((reader.load(17), reader.load(0), reader.load(1)), (7, 9, 0));
+    }
+}

@@ -1,0 +1,41 @@
+//! What packet workers share without waiting for each other.
+//!
+//! | room        | what it is                                                                |
+//! |-------------|---------------------------------------------------------------------------|
+//! | [`rcu`]     | grace periods: when has every worker let go of what was read before?      |
+//! | [`words`]   | tables of plain words: many readers, one writer                           |
+//! | [`ring`]    | a bounded queue from one thread to one other                              |
+//! | [`stack`]   | a lock-free stack of indices, for what any thread may take and give back  |
+//! | [`doorbell`]| wake a sleeper, and only a sleeper                                        |
+//! | [`counters`]| counters one thread writes and any thread reads                           |
+//!
+//! Everything here stands on [`primitive`], which exchanges the standard library's atomics for
+//! loom's when it is built with `--cfg manylane_loom`. `tests/loom.rs` explores each room at small
+//! sizes; the argument for an ordering stands beside the operation and names the test.
+
+// Clippy's `disallowed-types` knows a type by its definition, not by the path it came in by. In this
+// crate, `tests/tidy.rs` holds everybody to `primitive`.
+#![allow(clippy::disallowed_types)]
+
+pub mod counters;
+pub mod doorbell;
+pub mod primitive;
+pub mod rcu;
+pub mod ring;
+pub mod stack;
+pub mod words;
+
+/// A value on cache lines of its own.
+///
+/// 128 bytes, not 64: x86 fetches lines in pairs, so a neighbour 64 bytes away is still shared.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct CacheAligned<T>(pub T);
+
+impl<T> std::ops::Deref for CacheAligned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,263 @@
+//! A bounded queue from one thread to one other.
+//!
+//! | side         | verb      | meaning                                              |
+//! |--------------|-----------|------------------------------------------------------|
+//! | [`Producer`] | `push`    | puts an item into a slot; the consumer sees nothing  |
+//! |              | `submit`  | lets the consumer see everything pushed              |
+//! | [`Consumer`] | `pop`     | takes an item out of its slot; the slot stays taken  |
+//! |              | `release` | gives the emptied slots back to the producer         |
+//!
+//! Each side keeps a copy of the other's index and looks again only when the copy says full or empty
+//! (Rigtorp's optimisation): a batch costs one shared store and at most one shared load on each side.
+//!
+//! | word   | who writes            | who reads             |
+//! |--------|-----------------------|-----------------------|
+//! | `tail` | producer (`submit`)   | consumer (`pop`)      |
+//! | `head` | consumer (`release`)  | producer (`push`)     |
+//! | slots  | producer in `head..head + capacity`, consumer in `head..tail` ||
+//!
+//! Indices run freely and wrap; slot of index `i` is `i & mask`.
+
+use std::mem::MaybeUninit;
+
+use crate::CacheAligned;
+use crate::primitive::{Arc, AtomicUsize, Ordering, UnsafeCell};
+
+struct Shared<T> {
+    head: CacheAligned<AtomicUsize>,
+    tail: CacheAligned<AtomicUsize>,
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
+    mask: usize,
+}
+
+// SAFETY: the slots are the only part that is not `Sync`. The index protocol gives each slot to one
+// side at a time (table above), and there is one producer and one consumer; `T: Send` because an item
+// moves from one thread to the other.
+unsafe impl<T: Send> Send for Shared<T> {}
+// SAFETY: as for `Send`.
+unsafe impl<T: Send> Sync for Shared<T> {}
+
+/// The end that puts items in.
+pub struct Producer<T> {
+    shared: Arc<Shared<T>>,
+    /// Index of the next slot to fill.
+    tail: usize,
+    /// What `shared.head` was when we last looked.
+    head: usize,
+}
+
+/// The end that takes items out.
+pub struct Consumer<T> {
+    shared: Arc<Shared<T>>,
+    /// Index of the next slot to empty.
+    head: usize,
+    /// What `shared.tail` was when we last looked.
+    tail: usize,
+}
+
+/// A ring for at most `capacity` items, rounded up to a power of two.
+pub fn ring<T: Send>(capacity: usize) -> (Producer<T>, Consumer<T>) {
+    let capacity = capacity.max(1).next_power_of_two();
+    let shared = Arc::new(Shared {
+        head: CacheAligned(AtomicUsize::new(0)),
+        tail: CacheAligned(AtomicUsize::new(0)),
+        slots: (0..capacity).map(|_| UnsafeCell::new(MaybeUninit::uninit())).collect(),
+        mask: capacity - 1,
+    });
+    let consumer = Consumer { shared: shared.clone(), head: 0, tail: 0 };
+    (Producer { shared, tail: 0, head: 0 }, consumer)
+}
+
+impl<T: Send> Producer<T> {
+    /// Puts `item` in the next slot, or hands it back when the ring is full.
+    #[inline]
+    pub fn push(&mut self, item: T) -> Result<(), T> {
+        if self.free() == 0 {
+            return Err(item);
+        }
+        self.shared.slots[self.tail & self.shared.mask].with_mut(|slot| {
+            // SAFETY: `free` says that this index is below `head + capacity`, so the slot is ours
+            // until the next `submit`: the consumer stays below `tail`, and there is one producer
+            // (`&mut self`, no Clone). The pointer comes from the cell, so it is valid and aligned.
+            unsafe { (*slot).write(item) };
+        });
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Lets the consumer see everything pushed since the last call.
+    #[inline]
+    pub fn submit(&mut self) {
+        // Release: pairs with the Acquire load in `Consumer::pop`. The pushes are sequenced before
+        // this store, so either
+        // - the consumer loads first, sees the old tail and stays out of our slots, or
+        // - it loads after, sees the new tail and, by the pairing, the items below it.
+        // One store covers the whole batch; that is why `push` does not submit.
+        // Explored by `ring_items_arrive_whole_and_in_order`.
+        self.shared.tail.store(self.tail, Ordering::Release);
+    }
+
+    /// How many items can be pushed now.
+    #[inline]
+    pub fn free(&mut self) -> usize {
+        let capacity = self.shared.mask + 1;
+        if self.tail.wrapping_sub(self.head) == capacity {
+            // Acquire: pairs with the Release in `Consumer::release`: the consumer has moved the items
+            // out of the slots below before we write there again.
+            self.head = self.shared.head.load(Ordering::Acquire);
+        }
+        capacity - self.tail.wrapping_sub(self.head)
+    }
+
+    /// Whether the consumer has emptied the ring.
+    pub fn is_drained(&self) -> bool {
+        // Acquire: as in `free`; who sees the ring empty sees what the consumer did with the items.
+        self.shared.head.load(Ordering::Acquire) == self.tail
+    }
+}
+
+impl<T: Send> Consumer<T> {
+    /// Takes the oldest item out, if there is one. Its slot is given back by [`Consumer::release`].
+    #[inline]
+    pub fn pop(&mut self) -> Option<T> {
+        if self.head == self.tail && !self.look() {
+            return None;
+        }
+        let item = self.shared.slots[self.head & self.shared.mask].with(|slot| {
+            // SAFETY: the index is below `tail`, so by the pairing in `look` the producer has written
+            // the item and will not touch the slot before `release`. We read it once: `head` moves on,
+            // and there is one consumer (`&mut self`, no Clone).
+            unsafe { (*slot).assume_init_read() }
+        });
+        self.head = self.head.wrapping_add(1);
+        Some(item)
+    }
+
+    /// Gives the slots of all popped items back.
+    #[inline]
+    pub fn release(&mut self) {
+        // Release: pairs with the Acquire in `Producer::free`: our reads of the slots come before the
+        // producer's next writes. Explored by `ring_items_arrive_whole_and_in_order`.
+        self.shared.head.store(self.head, Ordering::Release);
+    }
+
+    /// Whether there is nothing to pop.
+    #[inline]
+    pub fn is_empty(&mut self) -> bool {
+        self.head == self.tail && !self.look()
+    }
+
+    /// Looks at the producer's index; true when there is something to pop.
+    #[inline]
+    fn look(&mut self) -> bool {
+        // Acquire: pairs with the Release in `Producer::submit`, see there.
+        self.tail = self.shared.tail.load(Ordering::Acquire);
+        self.head != self.tail
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        // Both ends are gone (they hold the `Arc`). What was pushed and not submitted is behind `tail`
+        // and is dropped by the producer's own `Drop`.
+        // Relaxed: dropping the last `Arc` has synchronised with both ends.
+        let mut head = self.head.load(Ordering::Relaxed);
+        let tail = self.tail.load(Ordering::Relaxed);
+        while head != tail {
+            self.slots[head & self.mask].with_mut(|slot| {
+                // SAFETY: between head and tail the slots hold items that nobody else will take.
+                unsafe { (*slot).assume_init_drop() };
+            });
+            head = head.wrapping_add(1);
+        }
+    }
+}
+
+impl<T> Drop for Producer<T> {
+    fn drop(&mut self) {
+        // Submit what was pushed, so that the items are seen by the consumer or dropped with the ring.
+        // Release: as in `submit`.
+        self.shared.tail.store(self.tail, Ordering::Release);
+    }
+}
+
+impl<T> Drop for Consumer<T> {
+    fn drop(&mut self) {
+        // Release: as in `release`; popped items must not be dropped again with the ring.
+        self.shared.head.store(self.head, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(manylane_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_seen_before_submit() {
+        let (mut producer, mut consumer) = ring(2);
+        assert_eq!(producer.push(1), Ok(()));
+        assert_eq!(consumer.pop(), None);
+        producer.submit();
+        assert_eq!(consumer.pop(), Some(1));
+    }
+
+    #[test]
+    fn a_slot_is_free_after_release_not_after_pop() {
+        let (mut producer, mut consumer) = ring(1);
+        assert_eq!(producer.push('a'), Ok(()));
+        assert_eq!(producer.push('b'), Err('b'));
+        producer.submit();
+        assert_eq!(consumer.pop(), Some('a'));
+        assert_eq!(producer.push('b'), Err('b'));
+        consumer.release();
+        assert_eq!(producer.push('b'), Ok(()));
+        assert!(!producer.is_drained());
+    }
+
+    #[test]
+    fn what_nobody_popped_is_dropped_once() {
+        let item = Arc::new(());
+        let (mut producer, mut consumer) = ring(4);
+        for _ in 0..3 {
+            producer.push(item.clone()).expect("there is room for four");
+        }
+        producer.submit();
+        drop(consumer.pop());
+        drop(consumer);
+        assert_eq!(Arc::strong_count(&item), 3);
+        producer.push(item.clone()).expect("there is room for four");
+        drop(producer);
+        assert_eq!(Arc::strong_count(&item), 1);
+    }
+
+    #[test]
+    fn two_threads_pass_a_million_items_in_order() {
+        let (mut producer, mut consumer) = ring(256);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                for item in 0..1_000_000u32 {
+                    while producer.push(item).is_err() {
+                        producer.submit();
+                        std::thread::yield_now();
+                    }
+                    if item % 32 == 0 {
+                        producer.submit();
+                    }
+                }
+            });
+            let mut next = 0;
+            while next < 1_000_000 {
+                match consumer.pop() {
+                    Some(item) => {
+                        assert_eq!(item, next);
+                        next += 1;
+                    }
+                    None => {
+                        consumer.release();
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,241 @@
+//! Tables of plain words: one writer, any number of readers.
+//!
+//! | side          | may                                                    |
+//! |---------------|--------------------------------------------------------|
+//! | [`WordsMut`]  | `load`, `store`, `publish`, hand out readers           |
+//! | [`Words`]     | `load`, `prefetch`, be cloned and sent anywhere        |
+//!
+//! A word is an atomic of the standard library, also under loom (loom's are larger than the word,
+//! and a table is mapped memory as often as not). The protocols that use tables are modelled at
+//! small size in `tests/loom.rs`: `a_published_record_is_seen_whole`.
+//!
+//! The memory belongs to an *owner* that each side keeps alive: a box, or a mapping.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::primitive::foreign::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// What keeps the memory of a table alive.
+pub type Owner = Arc<dyn Any + Send + Sync>;
+
+/// One width of word.
+pub trait Word: Copy + Default + Send + Sync + sealed::Sealed + 'static {
+    /// The atomic of that width.
+    type Atomic: Sync;
+    #[doc(hidden)]
+    fn load(atomic: &Self::Atomic, ordering: Ordering) -> Self;
+    #[doc(hidden)]
+    fn store(atomic: &Self::Atomic, value: Self, ordering: Ordering);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! word {
+    ($word:ty, $atomic:ty) => {
+        impl sealed::Sealed for $word {}
+
+        impl Word for $word {
+            type Atomic = $atomic;
+
+            #[inline(always)]
+            fn load(atomic: &$atomic, ordering: Ordering) -> $word {
+                atomic.load(ordering)
+            }
+
+            #[inline(always)]
+            fn store(atomic: &$atomic, value: $word, ordering: Ordering) {
+                atomic.store(value, ordering)
+            }
+        }
+    };
+}
+
+word!(u16, AtomicU16);
+word!(u32, AtomicU32);
+word!(u64, AtomicU64);
+
+/// The readers' side of a table.
+///
+/// # Invariants
+///
+/// 1. `base` points at `len` atomics of width `W`, aligned and initialised.
+/// 2. `owner` keeps that memory mapped for as long as it lives.
+/// 3. All access to the memory, from this process, is through atomics of this width.
+pub struct Words<W: Word> {
+    base: NonNull<W::Atomic>,
+    len: usize,
+    owner: Owner,
+    width: PhantomData<W>,
+}
+
+// SAFETY: a `Words` is a shared borrow of atomics, which are `Sync`, plus an owner that is `Send` and
+// `Sync` itself. Nothing in it belongs to a thread.
+unsafe impl<W: Word> Send for Words<W> {}
+// SAFETY: as for `Send`: `load` and `prefetch` take `&self` and reach only atomics.
+unsafe impl<W: Word> Sync for Words<W> {}
+
+impl<W: Word> Clone for Words<W> {
+    fn clone(&self) -> Self {
+        Words { base: self.base, len: self.len, owner: self.owner.clone(), width: PhantomData }
+    }
+}
+
+impl<W: Word> Words<W> {
+    /// The number of words.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no words.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The word at `index`.
+    ///
+    /// # Panics
+    ///
+    /// When `index` is out of bounds.
+    #[inline(always)]
+    pub fn load(&self, index: usize) -> W {
+        // Acquire: pairs with the Release store in `WordsMut::publish`. Who reads an index published
+        // there also sees the record that was stored before it. On x86 this is a plain load.
+        // Explored by `a_published_record_is_seen_whole`.
+        W::load(self.word(index), Ordering::Acquire)
+    }
+
+    /// Asks for the cache line of the word at `index`; out of bounds it asks for nothing.
+    #[inline(always)]
+    pub fn prefetch(&self, index: usize) {
+        if index < self.len {
+            prefetch(self.word(index));
+        }
+    }
+
+    #[inline(always)]
+    fn word(&self, index: usize) -> &W::Atomic {
+        assert!(index < self.len, "word out of bounds");
+        // SAFETY: `index < len` (just asserted), so by invariant 1 the element lies inside the
+        // allocation, aligned and initialised; by invariant 2 it stays mapped while `self` is
+        // borrowed, and by invariant 3 nobody writes it but through an atomic.
+        unsafe { self.base.add(index).as_ref() }
+    }
+}
+
+/// The writer's side of a table. There is one.
+pub struct WordsMut<W: Word>(Words<W>);
+
+impl<W: Word> WordsMut<W> {
+    /// A table of `len` zero words in a box.
+    pub fn zeroed(len: usize) -> WordsMut<W>
+    where
+        W::Atomic: Default + Send + 'static,
+    {
+        let words: Box<[W::Atomic]> = (0..len).map(|_| W::Atomic::default()).collect();
+        let base = NonNull::from(&*words).cast::<W::Atomic>();
+        // The box moves into the owner; its words do not.
+        WordsMut(Words { base, len, owner: Arc::new(words), width: PhantomData })
+    }
+
+    /// A table over memory that `owner` keeps mapped.
+    ///
+    /// # Safety
+    ///
+    /// 1. `base` points at `len` words, aligned to their size and initialised.
+    /// 2. The memory stays mapped and writable for as long as `owner` lives.
+    /// 3. While it does, this process reaches it only through the returned table and its readers.
+    pub unsafe fn from_mapping(base: NonNull<W>, len: usize, owner: Owner) -> WordsMut<W> {
+        // An atomic has the size and bit validity of its word; the alignment is debt 1.
+        WordsMut(Words { base: base.cast(), len, owner, width: PhantomData })
+    }
+
+    /// A readers' side of the same table.
+    pub fn reader(&self) -> Words<W> {
+        self.0.clone()
+    }
+
+    /// The number of words.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there are no words.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// The word at `index`, as the writer left it.
+    #[inline]
+    pub fn load(&self, index: usize) -> W {
+        // Relaxed: the only writer is this thread.
+        W::load(self.0.word(index), Ordering::Relaxed)
+    }
+
+    /// Writes a word that no reader looks at yet, or that stands for itself.
+    #[inline]
+    pub fn store(&mut self, index: usize, value: W) {
+        // Relaxed: readers that follow a published index are ordered by that index's Release.
+        W::store(self.0.word(index), value, Ordering::Relaxed)
+    }
+
+    /// Writes a word and lets readers who see it see everything stored before it.
+    #[inline]
+    pub fn publish(&mut self, index: usize, value: W) {
+        // Release: pairs with the Acquire load in `Words::load`, see there.
+        W::store(self.0.word(index), value, Ordering::Release)
+    }
+}
+
+/// Asks for the cache line that `value` begins on. A hint: it never faults and changes nothing.
+#[inline(always)]
+pub fn prefetch<T: ?Sized>(value: &T) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: `_mm_prefetch` asks only for SSE, which every x86_64 has; it dereferences nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast::<i8>()) }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = value;
+}
+
+#[cfg(all(test, not(manylane_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_see_what_the_writer_published() {
+        let mut table = WordsMut::<u32>::zeroed(4);
+        let reader = table.reader();
+        table.store(1, 7);
+        table.publish(0, 1);
+        assert_eq!(reader.load(reader.load(0) as usize), 7);
+        assert_eq!((reader.len(), table.len()), (4, 4));
+    }
+
+    #[test]
+    fn readers_outlive_the_writer() {
+        let mut table = WordsMut::<u16>::zeroed(1);
+        table.publish(0, 9);
+        let reader = table.reader();
+        drop(table);
+        assert_eq!(reader.load(0), 9);
+    }
+
+    #[test]
+    #[should_panic(expected = "word out of bounds")]
+    fn a_word_out_of_bounds_is_refused() {
+        WordsMut::<u64>::zeroed(2).load(2);
+    }
+
+    #[test]
+    fn a_prefetch_out_of_bounds_is_nothing() {
+        WordsMut::<u64>::zeroed(2).reader().prefetch(2);
+    }
+}
