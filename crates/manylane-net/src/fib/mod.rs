@@ -1,7 +1,7 @@
 //! The FIB: which next hop a destination address leads to, by longest prefix match.
 //!
 //! A prefix has a [`NextHopId`]; a lookup answers with the id of the longest prefix that contains the
-//! address, 0 when there is none. One table per family, [`v4`] and IPv6's, exact for every set of
+//! address, 0 when there is none. One table per family, [`v4`] and [`v6`], exact for every set of
 //! prefixes. Both live in [`Words`](manylane_sync::words::Words) that the caller hands in, and are
 //! walked by index in bounded loops, so that a BPF program can walk the same memory.
 //!
@@ -57,12 +57,14 @@ mod interval;
 mod prefix;
 mod rib;
 pub mod v4;
+pub mod v6;
 
 #[cfg(test)]
 mod testing;
 
 pub use prefix::{IpPrefix, Ipv4Prefix, Ipv6Prefix, PrefixError};
 pub use v4::{Ipv4Fib, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
+pub use v6::{Ipv6Fib, Ipv6Sizes, Ipv6Tables, Ipv6Writer};
 
 /// What an id of a route stands for: the brand of [`Index`](manylane_sync::rcu::Index).
 pub enum NextHop {}
