@@ -3,6 +3,7 @@
 //! # Contract
 //!
 //! **Nothing here panics, whatever the bytes.** What cannot be read is `None` (or a variant of an
+//! answer enum), and the caller turns it into a counted drop. `tests/wire.rs` throws arbitrary and
 //! damaged packets at every public function.
 //!
 //! **Checked** means: *every accessor of the view stays inside the bytes and says what the header
@@ -26,12 +27,15 @@
 //! | [`icmp`], [`icmpv6`] | types, codes, echo              | RFC 792, RFC 4443                    |
 //! | [`nd`]       | neighbour discovery                     | RFC 4861 §7.1                        |
 //! | [`checksum`] | ones' complement sums                   | RFC 1071, RFC 1624                   |
+//! | [`repair`]   | completes what a local stack left to its device |                              |
+//! | [`flow`]     | one number per flow, same both ways     |                                      |
 //!
 //! Elsewhere: when to send an ICMP error or answer an echo is a rule, not a format: [`crate::icmp`].
 
 pub mod arp;
 pub mod checksum;
 pub mod ethernet;
+pub mod flow;
 pub mod icmp;
 pub mod icmpv6;
 pub mod ip;
@@ -39,6 +43,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod nd;
 pub mod protocol;
+pub mod repair;
 pub mod tcp;
 pub mod udp;
 
