@@ -1,3 +1,27 @@
-//! Fixed-size packet frames.
+//! Fixed-size packet frames, and the words that ports and rules share.
+//!
+//! | room           | what it is                                                            |
+//! |----------------|-----------------------------------------------------------------------|
+//! | [`mapping`]    | anonymous memory on huge pages when there are any                     |
+//! | [`region`]     | one mapping cut in frames, with a line of metadata for each           |
+//! | [`frame`]      | the handle of one frame: who has it, owns the bytes                   |
+//! | [`batch`]      | up to 64 frames handled together                                      |
+//! | [`pool`]       | where free frames are: a list in each worker, a depot between them    |
+//! | [`vocabulary`] | ports, queues, drop reasons                                           |
+//!
+//! Two invariants of the whole project live here. **I1**: a frame has exactly one owner, because a
+//! [`Frame`] can be neither copied nor cloned and dropping one is counted as a leak. And the frames'
+//! half of **I2**: a region's frames add up over their holders at any quiescent moment.
 
+pub mod batch;
+pub mod frame;
+pub mod mapping;
+pub mod pool;
+pub mod region;
 pub mod vocabulary;
+
+pub use batch::{BATCH_MAX, Batch};
+pub use frame::{Frame, frames_leaked};
+pub use mapping::Mapping;
+pub use pool::{Depot, HOT_LIST_DEFAULT, MAGAZINE, Pool};
+pub use region::{HEADROOM, Meta, NoHeadroom, Region, RegionConfig, RegionError};

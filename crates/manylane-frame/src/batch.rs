@@ -1,0 +1,197 @@
+//! Frames handled together.
+
+use std::mem::{ManuallyDrop, MaybeUninit};
+use std::slice;
+
+use crate::frame::Frame;
+
+/// Most frames in a batch, and so in one turn from one source.
+pub const BATCH_MAX: usize = 64;
+
+/// Up to [`BATCH_MAX`] frames, in order.
+///
+/// # Invariants
+///
+/// 1. `len <= BATCH_MAX`, and the first `len` places hold frames that the batch owns.
+pub struct Batch {
+    len: usize,
+    frames: [MaybeUninit<Frame>; BATCH_MAX],
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Batch::new()
+    }
+}
+
+impl Batch {
+    /// An empty batch.
+    pub const fn new() -> Batch {
+        Batch { len: 0, frames: [const { MaybeUninit::uninit() }; BATCH_MAX] }
+    }
+
+    /// Adds `frame` at the end, or hands it back when the batch is full.
+    #[inline(always)]
+    pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
+        match self.frames.get_mut(self.len) {
+            Some(place) => {
+                place.write(frame);
+                self.len += 1; // The place is now filled: invariant 1.
+                Ok(())
+            }
+            None => Err(frame),
+        }
+    }
+
+    /// Takes the last frame.
+    #[inline(always)]
+    pub fn pop(&mut self) -> Option<Frame> {
+        self.len = self.len.checked_sub(1)?;
+        // SAFETY: by invariant 1 the place held a frame; `len` shrank first, so it is ours alone.
+        Some(unsafe { self.frames[self.len].assume_init_read() })
+    }
+
+    /// The number of frames.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether no more fit.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.len == BATCH_MAX
+    }
+
+    /// How many more fit.
+    #[inline(always)]
+    pub fn room(&self) -> usize {
+        BATCH_MAX - self.len
+    }
+
+    /// The frames, in order.
+    #[inline(always)]
+    pub fn as_slice(&self) -> &[Frame] {
+        // SAFETY: by invariant 1 the first `len` places are initialised, and a `MaybeUninit<Frame>` has
+        // the layout of a `Frame`.
+        unsafe { slice::from_raw_parts(self.frames.as_ptr().cast::<Frame>(), self.len) }
+    }
+
+    /// The frames, in order, to change.
+    #[inline(always)]
+    pub fn as_mut_slice(&mut self) -> &mut [Frame] {
+        // SAFETY: as in `as_slice`, and the batch is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.frames.as_mut_ptr().cast::<Frame>(), self.len) }
+    }
+
+    /// The frames, in order.
+    pub fn iter(&self) -> slice::Iter<'_, Frame> {
+        self.as_slice().iter()
+    }
+
+    /// The frames, in order, to change.
+    pub fn iter_mut(&mut self) -> slice::IterMut<'_, Frame> {
+        self.as_mut_slice().iter_mut()
+    }
+
+    /// Takes all frames out, in order. What the iterator has not given when it is dropped, stays.
+    #[inline(always)]
+    pub fn drain(&mut self) -> Drain<'_> {
+        Drain { next: 0, len: std::mem::take(&mut self.len), batch: ManuallyDrop::new(self) }
+    }
+
+    /// Adds the frames with the given indices and one tag, as many as fit; returns how many did.
+    pub(crate) fn extend_from_indices(&mut self, tag: u8, indices: &[u32]) -> usize {
+        let taken = indices.len().min(self.room());
+        for (place, &index) in self.frames[self.len..].iter_mut().zip(&indices[..taken]) {
+            place.write(Frame::from_parts(tag, index));
+        }
+        self.len += taken; // These places were just filled: invariant 1.
+        taken
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        // Each is a leak, and counted as one.
+        while let Some(frame) = self.pop() {
+            drop(frame);
+        }
+    }
+}
+
+/// The frames of a batch, by value. See [`Batch::drain`].
+///
+/// # Invariants
+///
+/// 1. The places `next..len` hold frames that the drain owns; the batch's own `len` is 0 meanwhile.
+pub struct Drain<'b> {
+    batch: ManuallyDrop<&'b mut Batch>,
+    next: usize,
+    len: usize,
+}
+
+impl Iterator for Drain<'_> {
+    type Item = Frame;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Frame> {
+        if self.next == self.len {
+            return None;
+        }
+        let place = &self.batch.frames[self.next];
+        self.next += 1;
+        // SAFETY: invariant 1; `next` moved on first, so the frame is read once.
+        Some(unsafe { place.assume_init_read() })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len - self.next, Some(self.len - self.next))
+    }
+}
+
+impl ExactSizeIterator for Drain<'_> {}
+
+impl Drop for Drain<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.next < self.len {
+            // Move what is left to the front, where the batch's invariant 1 wants it.
+            self.batch.frames[..self.len].rotate_left(self.next);
+            self.batch.len = self.len - self.next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Depot, Region, RegionConfig};
+
+    #[test]
+    fn frames_come_out_in_order_and_the_rest_stays() {
+        let region = Region::new(RegionConfig { frames: 80, frame_size: 2048 });
+        let depot = Depot::new(region.expect("160 KiB can be mapped"), 1).expect("first taker");
+        let mut pool = depot.pool();
+        let mut batch = Batch::new();
+        assert_eq!(pool.take_into(&mut batch, 100), BATCH_MAX);
+        assert!(batch.is_full());
+        let order: Vec<u32> = batch.iter().map(Frame::index).collect();
+        let extra = pool.take().expect("80 are more than 64");
+        let extra = batch.push(extra).expect_err("the batch is full");
+        pool.give_back(extra);
+
+        let first: Vec<Frame> = batch.drain().take(3).collect();
+        assert_eq!(first.iter().map(Frame::index).collect::<Vec<_>>(), order[..3]);
+        assert_eq!(batch.iter().map(Frame::index).collect::<Vec<_>>(), order[3..]);
+        first.into_iter().for_each(|frame| pool.give_back(frame));
+        pool.give_back_all(&mut batch);
+        assert_eq!((batch.len(), batch.room()), (0, BATCH_MAX));
+    }
+}

@@ -1,0 +1,73 @@
+//! The handle of one frame.
+
+use std::num::NonZeroU32;
+use std::sync::{Mutex, PoisonError};
+
+/// A frame of a [`Region`](crate::Region): who has it, owns the bytes and the metadata.
+///
+/// It ends by being given back to a pool, pushed into a ring or lent to the kernel. Dropping it is a
+/// bug: the frame would be missing from its region. That is counted ([`frames_leaked`]) and, in debug
+/// builds, a panic.
+///
+/// # Invariants
+///
+/// 1. The lower 24 bits are an index below the frame count of the region whose tag the upper 8 hold.
+/// 2. No two `Frame`s of a region have the same index, and none has the index of a frame that lies in
+///    a pool or is lent.
+#[derive(Debug, PartialEq, Eq)]
+#[repr(transparent)]
+#[must_use = "a frame that nobody keeps is a leak"]
+pub struct Frame(NonZeroU32);
+
+/// Most frames a region can have: 24 bits of index.
+pub const FRAMES_MAX: u32 = 1 << 24;
+
+impl Frame {
+    /// Makes the handle of a frame whose index nobody holds. `tag` is not 0.
+    ///
+    /// Callers uphold invariants 1 and 2; the function is private to the crate.
+    #[inline(always)]
+    pub(crate) fn from_parts(tag: u8, index: u32) -> Frame {
+        debug_assert!(index < FRAMES_MAX);
+        let word = u32::from(tag) << 24 | index;
+        Frame(NonZeroU32::new(word).expect("a region's tag is not zero"))
+    }
+
+    /// The frame's index in its region.
+    #[inline(always)]
+    pub fn index(&self) -> u32 {
+        self.0.get() & (FRAMES_MAX - 1)
+    }
+
+    /// The tag of the frame's region.
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> u8 {
+        (self.0.get() >> 24) as u8
+    }
+
+    /// Ends the handle; the index is the caller's to keep.
+    #[inline(always)]
+    pub(crate) fn into_index(self) -> u32 {
+        let index = self.index();
+        std::mem::forget(self);
+        index
+    }
+}
+
+impl Drop for Frame {
+    #[cold]
+    fn drop(&mut self) {
+        *LEAKED.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            panic!("frame {} was dropped instead of given back", self.index());
+        }
+    }
+}
+
+/// How many frames of this process were dropped instead of given back. 0, or there is a bug.
+pub fn frames_leaked() -> u64 {
+    *LEAKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A lock, because only a bug comes this way.
+static LEAKED: Mutex<u64> = Mutex::new(0);

@@ -1,0 +1,377 @@
+//! Where free frames are: a list in each worker, a depot between them.
+//!
+//! A worker takes from and gives back to its own list (its `Pool`), last in first out, so that the next
+//! frame is the one whose lines are still in the cache. When the list is empty it fetches magazines of
+//! [`MAGAZINE`] frames from the depot up to the middle of its length; when it is full it brings
+//! magazines there down to the middle. A frame given back on another core than it was taken on so costs
+//! one shared operation per magazine, and a list that has just crossed a mark is half a length away
+//! from both.
+//!
+//! | memory              | who touches it                                                  |
+//! |---------------------|-----------------------------------------------------------------|
+//! | `Pool::list`        | its worker                                                      |
+//! | `Depot` magazines   | who popped the slot, until it is pushed again ([`IndexStack`])  |
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
+
+use manylane_sync::stack::IndexStack;
+
+use crate::batch::Batch;
+use crate::frame::Frame;
+use crate::region::Region;
+
+/// Frames that change hands at a time.
+pub const MAGAZINE: usize = 64;
+
+/// Length of a worker's list when the configuration says nothing.
+pub const HOT_LIST_DEFAULT: u32 = 1024;
+
+/// The free frames of a region that lie in no worker's list.
+#[derive(Clone)]
+pub struct Depot(Arc<Shared>);
+
+struct Shared {
+    region: Region,
+    /// Slots that hold frames.
+    full: IndexStack,
+    /// Slots that hold none.
+    empty: IndexStack,
+    slots: Box<[UnsafeCell<Magazine>]>,
+}
+
+/// At most [`MAGAZINE`] frame indices.
+struct Magazine {
+    len: usize,
+    indices: [u32; MAGAZINE],
+}
+
+// SAFETY: the cells are the only part that is not `Sync`. A slot is reached only by who has popped its
+// index from one of the stacks and not pushed it yet; a stack hands an index out once, and orders the
+// last owner's writes before the next owner's reads (`IndexStack`, explored by its loom tests).
+unsafe impl Sync for Shared {}
+// SAFETY: as for `Sync`; nothing in it belongs to a thread.
+unsafe impl Send for Shared {}
+
+/// The frames of a region can be taken once.
+#[derive(Debug)]
+pub struct FramesTaken;
+
+impl Depot {
+    /// Takes all frames of `region`. `pools` is how many lists there may be at a time.
+    pub fn new(region: Region, pools: usize) -> Result<Depot, FramesTaken> {
+        if !region.take_frames() {
+            return Err(FramesTaken);
+        }
+        let frames = region.frames() as usize;
+        // Enough for all frames in full magazines, and a partly filled one for each list that ends.
+        let slots = frames.div_ceil(MAGAZINE) + pools + 1;
+        let empty = || UnsafeCell::new(Magazine { len: 0, indices: [0; MAGAZINE] });
+        let shared = Shared {
+            full: IndexStack::new(slots as u32),
+            empty: IndexStack::new(slots as u32),
+            slots: (0..slots).map(|_| empty()).collect(),
+            region,
+        };
+        (0..slots as u32).for_each(|slot| shared.empty.push(slot));
+        let depot = Depot(Arc::new(shared));
+        // From the end, so that the first frames taken are the region's first.
+        let all: Vec<u32> = (0..frames as u32).rev().collect();
+        for indices in all.chunks(MAGAZINE) {
+            depot.put(indices);
+        }
+        Ok(depot)
+    }
+
+    /// A new, empty list for one thread, of the default length.
+    pub fn pool(&self) -> Pool {
+        self.pool_of(HOT_LIST_DEFAULT)
+    }
+
+    /// A new, empty list for one thread, of `len` frames (at least two magazines).
+    pub fn pool_of(&self, len: u32) -> Pool {
+        let len = (len as usize).max(2 * MAGAZINE);
+        Pool {
+            tag: self.0.region.tag(),
+            list: Vec::with_capacity(len + MAGAZINE),
+            len,
+            refills: 0,
+            spills: 0,
+            depot: self.clone(),
+        }
+    }
+
+    /// The region whose frames these are.
+    pub fn region(&self) -> &Region {
+        &self.0.region
+    }
+
+    /// Number of magazines with frames in them: the level, for eyes.
+    pub fn magazines(&self) -> u32 {
+        self.0.full.level()
+    }
+
+    /// Takes a magazine's frames out, onto the end of `list`. False when the depot is empty.
+    fn get(&self, list: &mut Vec<u32>) -> bool {
+        let Some(slot) = self.0.full.pop() else { return false };
+        {
+            // SAFETY: we popped the slot and push it only below, so nobody else reaches the cell
+            // (comment at `Sync`).
+            let magazine = unsafe { &mut *self.0.slots[slot as usize].get() };
+            list.extend_from_slice(&magazine.indices[..magazine.len]);
+            magazine.len = 0;
+        }
+        self.0.empty.push(slot);
+        true
+    }
+
+    /// Puts at most a magazine's frames in.
+    fn put(&self, indices: &[u32]) {
+        let slot = self.0.empty.pop().expect("there is a slot for every magazine there can be");
+        {
+            // SAFETY: as in `get`.
+            let magazine = unsafe { &mut *self.0.slots[slot as usize].get() };
+            magazine.len = indices.len();
+            magazine.indices[..indices.len()].copy_from_slice(indices);
+        }
+        self.0.full.push(slot);
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut frames = 0;
+        while let Some(slot) = self.full.pop() {
+            frames += self.slots[slot as usize].get_mut().len;
+        }
+        if frames == self.region.frames() as usize {
+            self.region.free_tag();
+        }
+    }
+}
+
+/// One thread's list of free frames.
+pub struct Pool {
+    list: Vec<u32>,
+    /// The most that stay here.
+    len: usize,
+    tag: u8,
+    refills: u64,
+    spills: u64,
+    depot: Depot,
+}
+
+impl Pool {
+    /// Takes a free frame; `None` when this list and the depot are empty.
+    #[inline]
+    pub fn take(&mut self) -> Option<Frame> {
+        if self.list.is_empty() {
+            self.refill();
+        }
+        self.list.pop().map(|index| Frame::from_parts(self.tag, index))
+    }
+
+    /// Takes up to `wanted` free frames, as many as there are and fit; returns how many.
+    #[inline]
+    pub fn take_into(&mut self, batch: &mut Batch, wanted: usize) -> usize {
+        let wanted = wanted.min(batch.room());
+        if self.list.len() < wanted {
+            self.refill();
+        }
+        let first = self.list.len() - wanted.min(self.list.len());
+        let taken = batch.extend_from_indices(self.tag, &self.list[first..]);
+        self.list.truncate(first);
+        taken
+    }
+
+    /// Gives a frame back.
+    #[inline]
+    pub fn give_back(&mut self, frame: Frame) {
+        assert_eq!(frame.tag(), self.tag, "the frame is from another region");
+        self.list.push(frame.into_index());
+        if self.list.len() > self.len {
+            self.spill();
+        }
+    }
+
+    /// Gives all frames of `batch` back.
+    #[inline]
+    pub fn give_back_all(&mut self, batch: &mut Batch) {
+        let tag = self.tag;
+        self.list.extend(batch.drain().map(|frame| {
+            assert_eq!(frame.tag(), tag, "the frame is from another region");
+            frame.into_index()
+        }));
+        if self.list.len() > self.len {
+            self.spill();
+        }
+    }
+
+    /// The region whose frames these are.
+    pub fn region(&self) -> &Region {
+        self.depot.region()
+    }
+
+    /// How many frames lie in this list.
+    pub fn level(&self) -> usize {
+        self.list.len()
+    }
+
+    /// How often this list fetched magazines, and how often it brought some.
+    pub fn exchanges(&self) -> (u64, u64) {
+        (self.refills, self.spills)
+    }
+
+    /// Fetches magazines up to the middle.
+    #[cold]
+    fn refill(&mut self) {
+        self.refills += 1;
+        while self.list.len() < self.len / 2 && self.depot.get(&mut self.list) {}
+    }
+
+    /// Brings magazines to the depot down to the middle: the oldest, whose lines are cold.
+    #[cold]
+    fn spill(&mut self) {
+        self.spills += 1;
+        let surplus = (self.list.len() - self.len / 2) / MAGAZINE * MAGAZINE;
+        for indices in self.list[..surplus].chunks(MAGAZINE) {
+            self.depot.put(indices);
+        }
+        self.list.drain(..surplus);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Join the remainder with a magazine that may be partly filled itself, so that lists that come
+        // and go leave few partly filled ones and the depot's slots suffice.
+        if !self.list.len().is_multiple_of(MAGAZINE) {
+            self.depot.get(&mut self.list);
+        }
+        for indices in self.list.chunks(MAGAZINE) {
+            self.depot.put(indices);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::RegionConfig;
+
+    #[test]
+    fn every_frame_is_handed_out_once_and_then_none() {
+        let depot = depot(200);
+        let mut pool = depot.pool();
+        let mut seen: Vec<u32> = Vec::new();
+        let mut held = Vec::new();
+        while let Some(frame) = pool.take() {
+            seen.push(frame.index());
+            held.push(frame);
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, (0..200).collect::<Vec<_>>());
+        assert!(pool.take().is_none());
+        held.into_iter().for_each(|frame| pool.give_back(frame));
+    }
+
+    #[test]
+    fn the_last_frame_given_back_is_the_first_taken() {
+        let depot = depot(64);
+        let mut pool = depot.pool();
+        let frame = pool.take().expect("64 frames are free");
+        let index = frame.index();
+        pool.give_back(frame);
+        let again = pool.take().expect("64 frames are free");
+        assert_eq!(again.index(), index);
+        pool.give_back(again);
+    }
+
+    /// A list that crossed its mark must be half a length away from both marks, or a small swing
+    /// around the mark would go to the depot each time.
+    #[test]
+    fn a_full_list_spills_to_the_middle() {
+        let depot = depot(1024);
+        let (mut taker, mut giver) = (depot.pool_of(256), depot.pool_of(256));
+        let mut batch = Batch::new();
+        for _ in 0..5 {
+            taker.take_into(&mut batch, 64);
+            giver.give_back_all(&mut batch);
+        }
+        assert_eq!(giver.exchanges(), (0, 1));
+        assert_eq!(giver.level(), 128);
+    }
+
+    #[test]
+    fn lists_that_come_and_go_lose_nothing() {
+        let depot = depot(100);
+        for round in 1..200 {
+            let mut pool = depot.pool();
+            let frame = pool.take().expect("all frames are free");
+            pool.give_back(frame);
+            assert_eq!(pool.exchanges().0, 1, "round {round}");
+        }
+        let mut pool = depot.pool();
+        let mut batches = [const { Batch::new() }; 2];
+        let taken = batches.iter_mut().map(|batch| pool.take_into(batch, 64)).sum::<usize>();
+        assert_eq!(taken, 100);
+        batches.iter_mut().for_each(|batch| pool.give_back_all(batch));
+    }
+
+    /// Taken on one thread, given back on the other, a million times: all frames are still there.
+    #[test]
+    fn frames_that_cross_threads_all_come_home() {
+        let depot = depot(1024);
+        let (mut producer, mut consumer) = manylane_sync::ring::ring::<Frame>(256);
+        std::thread::scope(|scope| {
+            let mut pool = depot.pool_of(128);
+            scope.spawn(move || {
+                let mut sent = 0;
+                while sent < 200_000 {
+                    let Some(mut frame) = pool.take() else { continue };
+                    while let Err(back) = producer.push(frame) {
+                        frame = back;
+                        producer.submit();
+                        std::thread::yield_now();
+                    }
+                    producer.submit();
+                    sent += 1;
+                }
+            });
+            let mut pool = depot.pool_of(128);
+            let mut seen = 0;
+            while seen < 200_000 {
+                match consumer.pop() {
+                    Some(frame) => {
+                        pool.give_back(frame);
+                        seen += 1;
+                    }
+                    None => {
+                        consumer.release();
+                        std::thread::yield_now();
+                    }
+                }
+            }
+        });
+        let mut pool = depot.pool_of(4096);
+        let mut frames = Vec::from_iter(std::iter::from_fn(|| pool.take()));
+        assert_eq!(frames.len(), 1024);
+        frames.drain(..).for_each(|frame| pool.give_back(frame));
+    }
+
+    #[test]
+    fn a_dropped_frame_is_counted_and_panics_in_debug_builds() {
+        let depot = depot(8);
+        let mut pool = depot.pool();
+        let before = crate::frames_leaked();
+        let frame = pool.take().expect("8 frames are free");
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(frame)));
+        assert_eq!(outcome.is_err(), cfg!(debug_assertions));
+        assert!(crate::frames_leaked() > before);
+    }
+
+    fn depot(frames: u32) -> Depot {
+        let region = Region::new(RegionConfig { frames, frame_size: 2048 });
+        Depot::new(region.expect("2 MiB can be mapped"), 4).expect("the frames are there")
+    }
+}

@@ -1,0 +1,434 @@
+//! One mapping cut in frames of one size, with a cache line of metadata for each.
+//!
+//! The region is the memory of every port: the UMEM of all AF_XDP sockets, and what the others copy
+//! into. The bytes of a frame and its metadata are reached only through its [`Frame`], so the type
+//! system is what keeps two owners apart.
+//!
+//! ```text
+//! frame slot:  [ headroom | head .. window: the packet .. tail | tailroom ]     frame_size bytes
+//! metadata:    [ head tail entry queue ... ]                                    64 bytes, elsewhere
+//! ```
+
+use std::fmt;
+use std::io;
+use std::ptr::NonNull;
+use std::slice;
+use std::sync::{Arc, Mutex};
+
+use manylane_sync::words::prefetch;
+
+use crate::frame::{FRAMES_MAX, Frame};
+use crate::mapping::Mapping;
+use crate::vocabulary::{Checksum, PortId, QueueId};
+
+/// Bytes in front of a received packet: what the kernel leaves before an XDP frame
+/// (`XDP_PACKET_HEADROOM`), and what the other ports leave so that all frames look alike.
+pub const HEADROOM: u16 = 256;
+
+/// What a region is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RegionConfig {
+    /// Number of frames, 1 to 2^24.
+    pub frames: u32,
+    /// Bytes of a frame: 2048 or 4096, the sizes that AF_XDP takes.
+    pub frame_size: u32,
+}
+
+/// Why a region was not made.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum RegionError {
+    /// The frame size is neither 2048 nor 4096.
+    FrameSize(u32),
+    /// The number of frames is 0 or above 2^24.
+    Frames(u32),
+    /// 255 regions of this process still have frames out.
+    TooManyRegions,
+    /// The kernel refused the memory.
+    Memory {
+        /// How much was asked for.
+        bytes: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for RegionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RegionError::FrameSize(size) => write!(f, "frame size {size}: take 2048 or 4096"),
+            RegionError::Frames(frames) => {
+                write!(f, "{frames} frames: a region has 1 to {FRAMES_MAX}")
+            }
+            RegionError::TooManyRegions => write!(f, "255 frame regions are in use already"),
+            RegionError::Memory { bytes, source } => {
+                write!(f, "no memory for {} MiB of frames: {source}", bytes >> 20)
+            }
+        }
+    }
+}
+
+impl std::error::Error for RegionError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RegionError::Memory { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// There is less room in front of the packet than asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoHeadroom {
+    /// Bytes asked for.
+    pub wanted: u16,
+    /// Bytes there are.
+    pub left: u16,
+}
+
+/// What is known of one frame: one cache line, apart from the packet's bytes.
+///
+/// # Invariants
+///
+/// 1. `head <= tail`: the window is never inside out.
+/// 2. `tail <= frame_size`: the window never leaves its slot.
+///
+/// `Region::bytes` relies on both. The window is private, and only methods of `Region` change it.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct Meta {
+    head: u16,
+    tail: u16,
+    /// The port the frame came in by, or that caused it: the ledger's first key.
+    pub entry: PortId,
+    /// The receive queue it came in by.
+    pub queue: QueueId,
+    /// Where the IP header begins, from the window's start.
+    pub layer3: u16,
+    /// What the port knows of the transport checksum.
+    pub checksum: Checksum,
+    /// Hash over the flow's 5-tuple; 0 when nobody has computed it.
+    pub flow_hash: u32,
+    /// When it was received, on the daemon's clock.
+    pub received_ns: u64,
+}
+
+impl Meta {
+    /// Length of the packet in bytes.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        usize::from(self.tail - self.head) // Invariant 1.
+    }
+
+    /// Whether the window is empty.
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail
+    }
+}
+
+/// The frames of a daemon.
+///
+/// # Invariants
+///
+/// 1. `base` points at `frames << shift` bytes that the owner keeps mapped, initialised, and reached
+///    only by this type and, for lent frames, by the kernel.
+/// 2. `meta` points at `frames` initialised `Meta`s that the owner keeps mapped and only this type
+///    reaches.
+/// 3. Every `Frame` with the tag `tag` belongs to this region: a tag is given to one region at a time,
+///    and given back only when all its frames are at home.
+#[derive(Clone)]
+pub struct Region {
+    base: NonNull<u8>,
+    meta: NonNull<Meta>,
+    shift: u32,
+    frames: u32,
+    tag: u8,
+    owner: Arc<Mappings>,
+}
+
+struct Mappings {
+    bytes: Mapping,
+    _meta: Mapping,
+    /// Whether `Depot` has taken the frames.
+    frames_taken: Mutex<bool>,
+}
+
+// SAFETY: the pointers are to memory that the `Arc`ed owner keeps (invariants 1 and 2). A thread
+// reaches the part of a frame only through that `Frame`, which it owns or borrows.
+unsafe impl Send for Region {}
+// SAFETY: as for `Send`; `&Region` alone reaches no frame.
+unsafe impl Sync for Region {}
+
+impl Region {
+    /// Maps a region. Its frames are taken once, by [`Depot::new`](crate::Depot::new).
+    pub fn new(config: RegionConfig) -> Result<Region, RegionError> {
+        let RegionConfig { frames, frame_size } = config;
+        if frame_size != 2048 && frame_size != 4096 {
+            return Err(RegionError::FrameSize(frame_size));
+        }
+        if frames == 0 || frames > FRAMES_MAX {
+            return Err(RegionError::Frames(frames));
+        }
+        let map = |bytes: usize| {
+            Mapping::new(bytes).map_err(|source| RegionError::Memory { bytes, source })
+        };
+        let bytes = map(frames as usize * frame_size as usize)?;
+        // Zeroed memory is a valid `Meta`: an empty window, port 0, `Checksum::Valid`.
+        let meta = map(frames as usize * size_of::<Meta>())?;
+        let tag = tags().iter().position(|taken| !taken).ok_or(RegionError::TooManyRegions)?;
+        tags()[tag] = true;
+        Ok(Region {
+            base: bytes.base(),
+            meta: meta.base().cast(),
+            shift: frame_size.trailing_zeros(),
+            frames,
+            tag: tag as u8 + 1,
+            owner: Arc::new(Mappings { bytes, _meta: meta, frames_taken: Mutex::new(false) }),
+        })
+    }
+
+    /// The packet bytes of `frame`.
+    #[inline(always)]
+    pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
+        let meta = self.meta(frame);
+        // SAFETY: the conditions of `slice::from_raw_parts`:
+        // - Valid for `len` bytes: `meta` has checked that the frame is ours, so by `Frame` invariant 1
+        //   its slot is inside the mapping, and by `Meta` invariants 1 and 2 the window in its slot.
+        // - Initialised: the kernel hands out zeroed pages, and every writer writes whole bytes.
+        // - Not written during 'a: by `Frame` invariant 2 this handle is the slot's only one. We borrow
+        //   it, so nobody can call `bytes_mut`, and it is not lent, so neither can the kernel.
+        unsafe {
+            slice::from_raw_parts(self.slot(frame).add(meta.head.into()).as_ptr(), meta.len())
+        }
+    }
+
+    /// The packet bytes of `frame`, to change.
+    #[inline(always)]
+    pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
+        let (head, len) = (self.meta(frame).head, self.meta(frame).len());
+        // SAFETY: as in `bytes`, and nobody else reads or writes the slot during 'a, since the only
+        // handle is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
+    }
+
+    /// What is known of `frame`.
+    #[inline(always)]
+    pub fn meta<'a>(&'a self, frame: &'a Frame) -> &'a Meta {
+        assert_eq!(frame.tag(), self.tag, "the frame is from another region");
+        // SAFETY: the frame is ours (just asserted, invariant 3), so by `Frame` invariant 1 its index is
+        // below `frames`, and by invariant 2 there is an initialised `Meta` that nobody changes while
+        // the handle is borrowed.
+        unsafe { self.meta.add(frame.index() as usize).as_ref() }
+    }
+
+    /// What is known of `frame`, to change.
+    #[inline(always)]
+    pub fn meta_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut Meta {
+        assert_eq!(frame.tag(), self.tag, "the frame is from another region");
+        // SAFETY: as in `meta`, and the only handle is borrowed mutably.
+        unsafe { self.meta.add(frame.index() as usize).as_mut() }
+    }
+
+    /// Makes the bytes from `head` to `tail` of the slot the packet.
+    ///
+    /// # Panics
+    ///
+    /// When `head > tail` or `tail` is beyond the slot.
+    #[inline(always)]
+    pub fn set_window(&self, frame: &mut Frame, head: u16, tail: u16) {
+        assert!(head <= tail && u32::from(tail) <= self.frame_size(), "window outside its slot");
+        let meta = self.meta_mut(frame);
+        (meta.head, meta.tail) = (head, tail); // Just asserted: invariants 1 and 2 of `Meta`.
+    }
+
+    /// Opens `len` bytes in front of the packet, for a header about to be written.
+    #[inline]
+    pub fn push_front(&self, frame: &mut Frame, len: u16) -> Result<(), NoHeadroom> {
+        let meta = self.meta_mut(frame);
+        match meta.head.checked_sub(len) {
+            Some(head) => {
+                meta.head = head; // It only shrank: invariants 1 and 2 hold.
+                Ok(())
+            }
+            None => Err(NoHeadroom { wanted: len, left: meta.head }),
+        }
+    }
+
+    /// Closes the first `len` bytes of the packet, or all there are.
+    #[inline]
+    pub fn pull_front(&self, frame: &mut Frame, len: u16) {
+        let meta = self.meta_mut(frame);
+        meta.head = meta.head.saturating_add(len).min(meta.tail); // At most `tail`: invariant 1.
+    }
+
+    /// Cuts the packet to at most `len` bytes.
+    #[inline]
+    pub fn truncate(&self, frame: &mut Frame, len: usize) {
+        let meta = self.meta_mut(frame);
+        let len = len.min(meta.len()) as u16; // At most a u16's difference.
+        meta.tail = meta.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
+    }
+
+    /// Asks for the first cache line of the packet.
+    #[inline(always)]
+    pub fn prefetch(&self, frame: &Frame) {
+        if let Some(first) = self.bytes(frame).first() {
+            prefetch(first);
+        }
+    }
+
+    /// Gives `frame` to the kernel. Returns where its packet begins, in bytes from the region's start:
+    /// an AF_XDP descriptor's address. The way back is [`Region::reclaim`].
+    #[inline]
+    pub fn lend(&self, frame: Frame) -> u64 {
+        let head = self.meta(&frame).head;
+        (u64::from(frame.into_index()) << self.shift) + u64::from(head)
+    }
+
+    /// Takes back a frame that was lent, by any address inside its slot.
+    ///
+    /// # Safety
+    ///
+    /// The frame was lent and has not been reclaimed since, and the kernel is done with it.
+    ///
+    /// # Panics
+    ///
+    /// When the address is outside the region.
+    #[inline]
+    pub unsafe fn reclaim(&self, address: u64) -> Frame {
+        let index = address >> self.shift;
+        assert!(index < u64::from(self.frames), "address outside the region");
+        // `Frame` invariant 1: just asserted. Invariant 2: the caller's debt.
+        Frame::from_parts(self.tag, index as u32)
+    }
+
+    /// Bytes of a frame.
+    #[inline(always)]
+    pub fn frame_size(&self) -> u32 {
+        1 << self.shift
+    }
+
+    /// Number of frames.
+    pub fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    /// The first byte, for the kernel to map (`XDP_UMEM_REG`).
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Length of all frames in bytes.
+    pub fn len_bytes(&self) -> usize {
+        (self.frames as usize) << self.shift
+    }
+
+    /// Whether huge pages back the frames, or may.
+    pub fn is_huge(&self) -> bool {
+        self.owner.bytes.is_huge()
+    }
+
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> u8 {
+        self.tag
+    }
+
+    /// Marks the frames as taken; false when they were already.
+    pub(crate) fn take_frames(&self) -> bool {
+        let mut taken = self.owner.frames_taken.lock().expect("no holder of this lock panics");
+        !std::mem::replace(&mut taken, true)
+    }
+
+    /// Lets another region have this one's tag. Every frame is at home, so none carries it any more,
+    /// and none will: the frames are never taken again.
+    pub(crate) fn free_tag(&self) {
+        tags()[usize::from(self.tag) - 1] = false;
+    }
+
+    #[inline(always)]
+    fn slot(&self, frame: &Frame) -> NonNull<u8> {
+        // SAFETY: the callers have checked the tag, so by `Frame` invariant 1 the slot is inside the
+        // mapping of invariant 1.
+        unsafe { self.base.add((frame.index() as usize) << self.shift) }
+    }
+}
+
+/// Which of the tags 1 to 255 are in use.
+fn tags() -> std::sync::MutexGuard<'static, [bool; 255]> {
+    static TAGS: Mutex<[bool; 255]> = Mutex::new([false; 255]);
+    TAGS.lock().expect("no holder of this lock panics")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Depot;
+
+    #[test]
+    fn a_window_opens_in_front_and_closes_at_both_ends() {
+        with_frame(|region, frame| {
+            region.set_window(frame, 256, 266);
+            region.bytes_mut(frame).copy_from_slice(b"0123456789");
+            region.pull_front(frame, 2);
+            region.truncate(frame, 5);
+            assert_eq!(region.bytes(frame), b"23456");
+            assert_eq!(region.push_front(frame, 1), Ok(()));
+            assert_eq!(region.bytes(frame), b"123456");
+            assert_eq!(region.push_front(frame, 300), Err(NoHeadroom { wanted: 300, left: 257 }));
+            region.pull_front(frame, 99);
+            assert!(region.meta(frame).is_empty());
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "window outside its slot")]
+    fn a_window_beyond_the_slot_is_refused() {
+        with_frame(|region, frame| region.set_window(frame, 0, 2049));
+    }
+
+    #[test]
+    fn a_lent_frame_comes_back_by_any_address_in_its_slot() {
+        let region = region();
+        let depot = Depot::new(region.clone(), 1).expect("the frames are there");
+        let mut pool = depot.pool();
+        let mut frame = pool.take().expect("there are frames");
+        region.set_window(&mut frame, 100, 110);
+        let index = frame.index();
+        let address = region.lend(frame);
+        assert_eq!(address, u64::from(index) * 2048 + 100);
+        // SAFETY: lent above, never given to a kernel, reclaimed once.
+        let frame = unsafe { region.reclaim(address + 7) };
+        assert_eq!(frame.index(), index);
+        pool.give_back(frame);
+    }
+
+    #[test]
+    fn tags_come_back_when_all_frames_are_at_home() {
+        for _ in 0..300 {
+            drop(Depot::new(region(), 1).expect("the frames are there"));
+        }
+    }
+
+    #[test]
+    fn bad_sizes_are_refused_by_name() {
+        let error = |frames, frame_size| {
+            let region = Region::new(RegionConfig { frames, frame_size });
+            region.err().map(|error| error.to_string())
+        };
+        assert_eq!(error(1, 1500), Some("frame size 1500: take 2048 or 4096".into()));
+        assert_eq!(error(0, 2048), Some("0 frames: a region has 1 to 16777216".into()));
+    }
+
+    fn region() -> Region {
+        Region::new(RegionConfig { frames: 4, frame_size: 2048 }).expect("8 KiB can be mapped")
+    }
+
+    fn with_frame(test: impl FnOnce(&Region, &mut Frame)) {
+        let region = region();
+        let depot = Depot::new(region.clone(), 1).expect("the frames are there");
+        let mut pool = depot.pool();
+        let mut frame = pool.take().expect("there are frames");
+        test(&region, &mut frame);
+        pool.give_back(frame);
+    }
+}
