@@ -1,1 +1,249 @@
-//! Not yet.
+//! What the kernel says of a network device in the calling thread's network namespace.
+//!
+//! By netlink and the ethtool ioctls (netdevice(7), linux/ethtool.h), not by sysfs: that shows the
+//! namespace of whoever mounted it.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use crate::netlink::{Link, Netlink, NetlinkError};
+use crate::syscall::check;
+
+/// The facts of a network device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its number in this namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Its Ethernet address; zeroes when it has none.
+    pub mac: [u8; 6],
+    /// Largest packet without the Ethernet header.
+    pub mtu: u32,
+    /// Whether the administrator set it up.
+    pub is_up: bool,
+    /// Whether it is up and has a carrier.
+    pub is_running: bool,
+    /// The driver's name, such as `veth` or `ixgbe`; empty when it tells none.
+    pub driver: String,
+    /// Receive queues in use.
+    pub receive_queues: u32,
+    /// Transmit queues in use.
+    pub transmit_queues: u32,
+}
+
+impl Interface {
+    /// Reads the facts of the interface called `name`.
+    pub fn read(name: &str) -> Result<Interface, InterfaceError> {
+        let link = Netlink::open()?.link(name)?;
+        let asker = Ethtool::open().map_err(|source| InterfaceError::refused(name, source))?;
+        // What the device was made with is a maximum; channels are what is in use. A device that does
+        // not know of channels (`lo`, TAP) uses all.
+        let (receive_queues, transmit_queues) =
+            asker.channels(&link).unwrap_or((link.receive_queues, link.transmit_queues));
+        let driver = asker.driver(&link).unwrap_or_default();
+        let Link { index, name, mac, mtu, is_up, is_running, .. } = link;
+        Ok(Interface {
+            index,
+            name,
+            mac,
+            mtu,
+            is_up,
+            is_running,
+            driver,
+            receive_queues,
+            transmit_queues,
+        })
+    }
+}
+
+/// Why the facts of an interface could not be read.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum InterfaceError {
+    /// This namespace has no interface of that name.
+    NoSuchInterface {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        present: Vec<String>,
+    },
+    /// Netlink did not answer.
+    Netlink(NetlinkError),
+    /// The kernel refused to tell.
+    Refused {
+        /// The interface asked about.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl InterfaceError {
+    fn refused(interface: &str, source: io::Error) -> InterfaceError {
+        InterfaceError::Refused { interface: interface.into(), source }
+    }
+}
+
+impl From<NetlinkError> for InterfaceError {
+    fn from(error: NetlinkError) -> InterfaceError {
+        match error {
+            NetlinkError::NoSuchInterface { name, present } => {
+                InterfaceError::NoSuchInterface { name, present }
+            }
+            other => InterfaceError::Netlink(other),
+        }
+    }
+}
+
+impl fmt::Display for InterfaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            InterfaceError::NoSuchInterface { name, present } => {
+                write!(f, "there is no interface {name}; there are: {}", present.join(", "))
+            }
+            InterfaceError::Netlink(error) => error.fmt(f),
+            InterfaceError::Refused { interface, source } => {
+                write!(f, "{interface}: {source}")?;
+                match source.raw_os_error() {
+                    Some(libc::EPERM) => f.write_str("; needs root (CAP_NET_RAW)"),
+                    Some(libc::ENODEV) => f.write_str("; the interface is gone"),
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for InterfaceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            InterfaceError::NoSuchInterface { .. } => None,
+            InterfaceError::Netlink(error) => Some(error),
+            InterfaceError::Refused { source, .. } => Some(source),
+        }
+    }
+}
+
+/// Makes an interface receive all multicast, as long as this exists (packet(7),
+/// `PACKET_MR_ALLMULTI`; the kernel counts such wishes, so ours takes nothing from others).
+#[derive(Debug)]
+pub struct AllMulticast {
+    _membership: OwnedFd,
+}
+
+impl AllMulticast {
+    /// Joins on the given interface of the calling thread's namespace.
+    pub fn join(interface: &Interface) -> Result<AllMulticast, InterfaceError> {
+        join_all_multicast(interface.index)
+            .map(|membership| AllMulticast { _membership: membership })
+            .map_err(|source| InterfaceError::refused(&interface.name, source))
+    }
+}
+
+fn join_all_multicast(index: u32) -> io::Result<OwnedFd> {
+    let fd = socket(libc::AF_PACKET, libc::SOCK_RAW)?; // Protocol 0: it receives nothing itself.
+    let request = libc::packet_mreq {
+        mr_ifindex: index as i32,
+        mr_type: libc::PACKET_MR_ALLMULTI as u16,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    // SAFETY: setsockopt(2) reads as many bytes of `request` as it is told to.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_ADD_MEMBERSHIP,
+            (&raw const request).cast(),
+            size_of_val(&request) as libc::socklen_t,
+        )
+    })?;
+    Ok(fd)
+}
+
+/// Asks drivers; any socket will do for that.
+struct Ethtool(OwnedFd);
+
+impl Ethtool {
+    fn open() -> io::Result<Ethtool> {
+        socket(libc::AF_INET, libc::SOCK_DGRAM).map(Ethtool)
+    }
+
+    fn driver(&self, link: &Link) -> io::Result<String> {
+        let mut answer = DriverInfo { command: ETHTOOL_GDRVINFO, ..DriverInfo::EMPTY };
+        // SAFETY: ETHTOOL_GDRVINFO fills a `struct ethtool_drvinfo`, which `DriverInfo` is.
+        unsafe { self.ask(link, &mut answer) }?;
+        let name = CStr::from_bytes_until_nul(&answer.driver).unwrap_or_default();
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    /// Receive and transmit queues in use.
+    fn channels(&self, link: &Link) -> io::Result<(u32, u32)> {
+        let mut answer = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
+        // SAFETY: ETHTOOL_GCHANNELS fills a `struct ethtool_channels`, which `Channels` is.
+        unsafe { self.ask(link, &mut answer) }?;
+        let Channels { rx_count, tx_count, combined_count, .. } = answer;
+        Ok((rx_count + combined_count, tx_count + combined_count))
+    }
+
+    /// Lets the driver of `link` fill `answer`, which begins with the question's number.
+    ///
+    /// # Safety
+    ///
+    /// `T` is the structure of linux/ethtool.h that belongs to the number.
+    unsafe fn ask<T>(&self, link: &Link, answer: &mut T) -> io::Result<()> {
+        // SAFETY: all zeroes is a valid `ifreq`.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(link.name.bytes().take(15)) {
+            *to = from as libc::c_char; // The 16th byte stays the zero.
+        }
+        request.ifr_ifru.ifru_data = std::ptr::from_mut(answer).cast();
+        // SAFETY: SIOCETHTOOL reads and writes the structure at `ifru_data`, whose size follows from
+        // its number: the caller's debt.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::SIOCETHTOOL, &mut request) })?;
+        Ok(())
+    }
+}
+
+fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
+    // SAFETY: socket(2) takes no pointer.
+    let fd = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) })?;
+    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `struct ethtool_drvinfo`; what we do not read is `rest`.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+impl DriverInfo {
+    const EMPTY: DriverInfo = DriverInfo { command: 0, driver: [0; 32], rest: [0; 160] };
+}
+
+/// `struct ethtool_channels`.
+#[repr(C)]
+#[derive(Default)]
+struct Channels {
+    command: u32,
+    max_rx: u32,
+    max_tx: u32,
+    max_other: u32,
+    max_combined: u32,
+    rx_count: u32,
+    tx_count: u32,
+    other_count: u32,
+    combined_count: u32,
+}
+
+// linux/ethtool.h. The structure's size is part of the kernel's interface: 196 bytes since 2.6.
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const _: () = assert!(size_of::<DriverInfo>() == 196);
+const _: () = assert!(size_of::<Channels>() == 36);

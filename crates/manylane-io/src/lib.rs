@@ -1,4 +1,22 @@
-//! Where frames enter and leave: ports, and what else needs a system call.
+//! Where frames enter and leave, and everything else that needs a system call.
+//!
+//! | room          | what it is                                                              |
+//! |---------------|-------------------------------------------------------------------------|
+//! | [`port`]      | ports: AF_XDP, and wires in memory                                      |
+//! | [`bpf`]       | the XDP program that gives frames to AF_XDP sockets                     |
+//! | [`interface`] | what the kernel says of a network device                                |
+//! | [`netlink`]   | making links, addresses and routes, for labs                            |
+//! | [`namespace`] | anonymous network namespaces, one per thread                            |
+//! | [`sysctl`]    | the kernel's settings under `/proc/sys`                                 |
+//! | [`eventfd`]   | what wakes a sleeping worker                                            |
+//! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 |
+//! | [`affinity`]  | which core a thread runs on                                             |
+//!
+//! This crate knows no protocol above Ethernet: ports *say* what they know of a frame
+//! ([`Checksum`](manylane_frame::vocabulary::Checksum)), and `manylane-net` acts on it.
+//!
+//! Interfaces, sockets and `/proc/sys/net` are looked up in the network namespace of the *calling
+//! thread*. `/sys/class/net` is not used at all: it shows the namespace of whoever mounted it.
 
 pub mod affinity;
 pub mod bpf;
@@ -6,4 +24,8 @@ pub mod eventfd;
 pub mod interface;
 pub mod namespace;
 pub mod netlink;
+pub mod poll;
 pub mod port;
+pub mod sysctl;
+
+mod syscall;

@@ -1,1 +1,146 @@
-//! Not yet.
+//! Anonymous network namespaces: a network stack of its own for one thread.
+//!
+//! A namespace lives as long as a thread is in it or a descriptor of it is open. Nothing is mounted
+//! under `/run/netns`, so nothing is left behind when the process dies, by SIGKILL too. Labs and tests
+//! give every [`Host`] such a thread.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc;
+use std::thread;
+
+use crate::affinity::name_thread;
+use crate::syscall::check;
+
+/// An open network namespace: it exists at least as long as this does.
+#[derive(Debug)]
+pub struct Namespace(OwnedFd);
+
+impl Namespace {
+    /// Moves the calling thread into a new, empty namespace, where only a `lo` is, and it is down.
+    pub fn new_for_this_thread() -> Result<Namespace, NamespaceError> {
+        // SAFETY: unshare(2) takes no pointer; CLONE_NEWNET concerns the calling thread only.
+        check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
+            .map_err(|source| NamespaceError { step: "make", source })?;
+        Namespace::of_this_thread()
+    }
+
+    /// The namespace that the calling thread is in.
+    pub fn of_this_thread() -> Result<Namespace, NamespaceError> {
+        File::open("/proc/thread-self/ns/net")
+            .map(|file| Namespace(file.into()))
+            .map_err(|source| NamespaceError { step: "open", source })
+    }
+
+    /// Moves the calling thread into this namespace.
+    pub fn enter(&self) -> Result<(), NamespaceError> {
+        // SAFETY: setns(2) takes no pointer; for CLONE_NEWNET it concerns the calling thread only.
+        check(unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) })
+            .map_err(|source| NamespaceError { step: "enter", source })?;
+        Ok(())
+    }
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A network namespace that could not be made, opened or entered.
+#[derive(Debug)]
+pub struct NamespaceError {
+    step: &'static str,
+    source: io::Error,
+}
+
+impl fmt::Display for NamespaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NamespaceError { step, source } = self;
+        write!(f, "cannot {step} a network namespace: {source}")?;
+        match source.raw_os_error() {
+            Some(libc::EPERM) => f.write_str("; needs root (CAP_SYS_ADMIN)"),
+            Some(libc::ENOSPC) => f.write_str("; raise /proc/sys/user/max_net_namespaces"),
+            Some(libc::ENOENT) => f.write_str("; /proc has to be mounted"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for NamespaceError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// A thread in a network namespace of its own, which does what it is told.
+///
+/// What it opens (sockets, ports) may be used by any thread: a socket belongs to the namespace in which
+/// it was opened. When the host is dropped and nothing of it is open, its links vanish.
+pub struct Host {
+    /// `None` only while dropping.
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<thread::JoinHandle<()>>,
+    namespace: Namespace,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+impl Host {
+    /// Starts a host; `name` is its thread's.
+    pub fn start(name: &str) -> Result<Host, NamespaceError> {
+        let (jobs, todo) = mpsc::channel::<Job>();
+        let (sender, receiver) = mpsc::channel();
+        let name = name.to_owned();
+        let life = move || {
+            name_thread(&name);
+            let namespace = Namespace::new_for_this_thread();
+            let born = namespace.is_ok();
+            sender.send(namespace).expect("`start` waits for it");
+            if born {
+                todo.iter().for_each(|job| job());
+            }
+        };
+        let thread = thread::Builder::new()
+            .spawn(life)
+            .map_err(|source| NamespaceError { step: "start a thread for", source })?;
+        let namespace = receiver.recv().expect("the thread sends before it ends")?;
+        Ok(Host { jobs: Some(jobs), thread: Some(thread), namespace })
+    }
+
+    /// Runs `job` on the host's thread and waits for what it returns.
+    ///
+    /// # Panics
+    ///
+    /// When `job` does, with its message.
+    pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        let (sender, receiver) = mpsc::channel();
+        let caught = move || {
+            // A panic belongs to the caller, not to the host: it goes on.
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
+            sender.send(outcome).expect("`run` waits for it");
+        };
+        let jobs = self.jobs.as_ref().expect("only `drop` takes it");
+        jobs.send(Box::new(caught)).expect("the thread lives as long as the host");
+        match receiver.recv().expect("the job sends, whatever happens") {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// The host's namespace, for other threads to enter or to move links to.
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        drop(self.jobs.take()); // The thread's loop ends when nobody can send.
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // It cannot have panicked: `run` catches that.
+        }
+    }
+}

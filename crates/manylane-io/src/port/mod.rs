@@ -1,1 +1,3 @@
-//! Not yet.
+//! Where frames enter and leave.
+
+pub mod af_xdp;

@@ -1,1 +1,145 @@
-//! Not yet.
+//! The configuration: one TOML file, checked as a whole before anything is opened.
+//!
+//! [`Config::parse`] either returns plain values that agree with each other, or one message that
+//! names the line, the key, the cause and what to do. What can only be known by opening a device
+//! (its MTU, its number of queues) is left as an `Option`: the daemon fills it in.
+//!
+//! | Table | File | Holds |
+//! |---|---|---|
+//! | `[workers] [frames] [icmp] [neighbour] [api]` | `settings.rs` | sizes and limits, all optional |
+//! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `memory.rs` | where frames enter and leave |
+//! | `[[route]]` | `route.rs` | static routes |
+//!
+//! `section.rs` reads single keys, `prefix.rs` addresses; `error.rs` makes the message. Checks across
+//! tables stand with the later one: ports look at workers and frames, routes look at ports.
+//!
+//! Complete examples, used as tests: `examples/router.toml` and `examples/memory.toml`.
+
+mod error;
+mod memory;
+mod port;
+mod ports;
+mod prefix;
+mod route;
+mod section;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use toml::de::DeTable;
+
+pub use error::ConfigError;
+pub use memory::{Generate, MEMORY_MTU, MemoryPort};
+pub use port::{AfXdpPort, AttachMode, ChecksumPolicy, Driver, Port};
+pub use prefix::{InterfaceAddress, Prefix};
+pub use route::{Route, RouteTarget};
+pub use settings::{Frames, Icmp, Neighbour, Workers};
+
+use error::Problem;
+use section::Section;
+
+/// Where the daemon listens when neither file nor command line say otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/manylane/manylane.sock";
+
+/// A checked configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The forwarding threads.
+    pub workers: Workers,
+    /// The frame pool.
+    pub frames: Frames,
+    /// Limits of ICMP errors.
+    pub icmp: Icmp,
+    /// Limits of the neighbour table.
+    pub neighbour: Neighbour,
+    /// Where the API listens.
+    pub socket: PathBuf,
+    /// The ports, in the order of the file: the index is the `PortId`.
+    pub ports: Vec<Port>,
+    /// The static routes. No two have the same prefix, and none is a connected prefix.
+    pub routes: Vec<Route>,
+}
+
+/// What a configuration is checked against.
+pub struct Environment<'a> {
+    /// The cores a worker may be pinned to.
+    pub cores: Vec<u16>,
+    /// Where the API listens unless the file says otherwise.
+    pub socket: PathBuf,
+    /// Whether there is an interface of this name. The error is the help that is shown.
+    pub interfaces: &'a dyn Fn(&str) -> Result<(), String>,
+}
+
+impl Environment<'static> {
+    /// The cores and interfaces that this thread sees.
+    pub fn of_this_thread() -> Self {
+        Environment {
+            cores: allowed_cores(),
+            socket: DEFAULT_SOCKET.into(),
+            interfaces: &interface_exists,
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a file.
+    pub fn load(path: &Path, environment: &Environment<'_>) -> Result<Config, ConfigError> {
+        let file_name = path.display().to_string();
+        match fs::read_to_string(path) {
+            Ok(text) => Config::parse(&text, &file_name, environment),
+            Err(source) => Err(ConfigError::Unreadable { file_name, source }),
+        }
+    }
+
+    /// Checks a text. `file_name` is only for messages.
+    pub fn parse(
+        text: &str,
+        file_name: &str,
+        environment: &Environment<'_>,
+    ) -> Result<Config, ConfigError> {
+        read(text, environment).map_err(|problem| problem.render(text, file_name))
+    }
+}
+
+fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
+    let document = DeTable::parse(text).map_err(|error| Problem::syntax(&error))?;
+    let known = ["workers", "frames", "icmp", "neighbour", "api", "port", "route"];
+    let file = Section::open("the file", 0..0, document.get_ref(), &known)?;
+
+    let workers = settings::workers(&file, environment)?;
+    let frames = settings::frames(&file)?;
+    let icmp = settings::icmp(&file)?;
+    let neighbour = settings::neighbour(&file)?;
+    let socket = settings::socket(&file, environment)?;
+    let ports = ports::ports(&file, &workers, &frames, environment)?;
+    let routes = route::routes(&file, &ports)?;
+    Ok(Config { workers, frames, icmp, neighbour, socket, ports, routes })
+}
+
+fn allowed_cores() -> Vec<u16> {
+    let allowed = sched_getaffinity(Pid::from_raw(0)).unwrap_or_default();
+    let is_allowed = |core: &u16| allowed.is_set(usize::from(*core)).unwrap_or(false);
+    let cores: Vec<_> = (0..CpuSet::count() as u16).filter(is_allowed).collect();
+    // The call fails only on machines with more cores than a `CpuSet` holds; core 0 exists on all.
+    if cores.is_empty() { vec![0] } else { cores }
+}
+
+fn interface_exists(name: &str) -> Result<(), String> {
+    // `/proc/thread-self/net` is this thread's network namespace; `/sys/class/net` may be another's.
+    let table = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+    let names: Vec<_> =
+        table.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim())).collect();
+    if names.contains(&name) {
+        return Ok(());
+    }
+    let known: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    Err(match section::nearest(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`? There are {}", known.join(", ")),
+        None => format!("there are {}; `ip link` shows them", known.join(", ")),
+    })
+}

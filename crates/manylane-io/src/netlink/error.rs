@@ -1,0 +1,104 @@
+//! Why the kernel did not do what it was asked for.
+
+use std::fmt;
+use std::io;
+
+use super::socket::Refusal;
+
+/// Why a step of building a network failed.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum NetlinkError {
+    /// There is no netlink socket to be had.
+    Unavailable {
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The namespace has no interface of that name.
+    NoSuchInterface {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        present: Vec<String>,
+    },
+    /// The kernel refused a step.
+    Refused {
+        /// What was to be done, to be read after "cannot".
+        step: String,
+        /// The kernel's own sentence, where it has one.
+        explanation: Option<String>,
+        /// The error number.
+        source: io::Error,
+    },
+}
+
+impl NetlinkError {
+    pub(super) fn refused(step: String, refusal: Refusal) -> NetlinkError {
+        let Refusal { explanation, source } = refusal;
+        NetlinkError::Refused { step, explanation, source }
+    }
+
+    /// Whether the kernel refused because the thing exists already.
+    pub fn is_existing(&self) -> bool {
+        self.errno() == Some(libc::EEXIST)
+    }
+
+    /// The kernel's error number, if it gave one.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            NetlinkError::Unavailable { source } | NetlinkError::Refused { source, .. } => {
+                source.raw_os_error()
+            }
+            NetlinkError::NoSuchInterface { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for NetlinkError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetlinkError::Unavailable { source } => {
+                write!(f, "cannot open a netlink socket: {source}")
+            }
+            NetlinkError::NoSuchInterface { name, present } => {
+                write!(f, "there is no interface {name}; there are: {}", present.join(", "))
+            }
+            NetlinkError::Refused { step, explanation, source } => {
+                write!(f, "cannot {step}: {source}")?;
+                if let Some(explanation) = explanation {
+                    write!(f, " ({})", explanation.trim_end_matches('.'))?;
+                }
+                match next_step(source) {
+                    Some(next) => write!(f, "; {next}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for NetlinkError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            NetlinkError::Unavailable { source } | NetlinkError::Refused { source, .. } => {
+                Some(source)
+            }
+            NetlinkError::NoSuchInterface { .. } => None,
+        }
+    }
+}
+
+/// What the operator can do about it.
+fn next_step(source: &io::Error) -> Option<&'static str> {
+    Some(match source.raw_os_error()? {
+        libc::EPERM | libc::EACCES => "needs root (CAP_NET_ADMIN) in this network namespace",
+        libc::EEXIST => "remove the existing one, or take another name",
+        libc::ENETUNREACH | libc::EHOSTUNREACH => {
+            "the gateway has to be on a connected network whose link is up"
+        }
+        libc::ENETDOWN => "set the link up first",
+        libc::ENODEV => "the interface is gone",
+        libc::EOPNOTSUPP => "this kernel is built without it",
+        _ => return None,
+    })
+}

@@ -1,0 +1,76 @@
+//! Routes of the main table.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use netlink_bindings::rt_route::{Request, Rtmsg};
+
+use super::address::family;
+use super::{Netlink, NetlinkError};
+
+/// A route to be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The network; bits beyond the prefix have to be zero.
+    pub destination: IpAddr,
+    /// How many bits of it count; 0 makes the default route.
+    pub prefix_length: u8,
+    /// The router on the way; without one, the network is on the link itself.
+    pub gateway: Option<IpAddr>,
+    /// The link it leaves by; the kernel finds it by the gateway without. A link-local gateway
+    /// needs it.
+    pub interface: Option<String>,
+}
+
+impl Route {
+    /// A route by a gateway that the kernel can find.
+    pub fn via(destination: IpAddr, prefix_length: u8, gateway: IpAddr) -> Route {
+        Route { destination, prefix_length, gateway: Some(gateway), interface: None }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.destination, self.prefix_length)?;
+        if let Some(gateway) = self.gateway {
+            write!(f, " via {gateway}")?;
+        }
+        match &self.interface {
+            Some(interface) => write!(f, " dev {interface}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Netlink {
+    /// Adds a route to the main table.
+    pub fn add_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
+        let scope = match route.gateway {
+            None if route.destination.is_ipv4() => libc::RT_SCOPE_LINK,
+            _ => libc::RT_SCOPE_UNIVERSE,
+        };
+        let header = Rtmsg {
+            rtm_family: family(route.destination),
+            rtm_dst_len: route.prefix_length,
+            rtm_table: libc::RT_TABLE_MAIN,
+            rtm_protocol: libc::RTPROT_STATIC,
+            rtm_scope: scope,
+            rtm_type: libc::RTN_UNICAST,
+            ..Default::default()
+        };
+        let interface = route.interface.as_deref().map(|name| self.link(name)).transpose()?;
+        let mut request = Request::new().set_create().set_excl().op_newroute_do(&header);
+        let mut attributes = request.encode();
+        if route.prefix_length > 0 {
+            attributes = attributes.push_dst(route.destination);
+        }
+        if let Some(gateway) = route.gateway {
+            attributes = attributes.push_gateway(gateway);
+        }
+        if let Some(interface) = interface {
+            attributes = attributes.push_oif(interface.index);
+        }
+        drop(attributes);
+        self.change(|| format!("add the route {route}"), &request)
+    }
+}

@@ -1,0 +1,241 @@
+//! One netlink conversation at a time: send a request, read until it is answered.
+//!
+//! Strict checking is on (the kernel refuses what it would otherwise ignore) and so are extended
+//! acknowledgements: a refusal carries the kernel's own sentence where it has one.
+
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use netlink_bindings::builtin::NlmsgerrAttrs;
+use netlink_bindings::traits::{NetlinkRequest, Protocol};
+
+use crate::syscall::{check, check_length, retry};
+
+/// A route socket, bound to the network namespace of the thread that opened it.
+pub struct Socket {
+    fd: OwnedFd,
+    sequence: u32,
+    buffer: Box<[u8]>,
+}
+
+/// A request that the kernel refused.
+#[derive(Debug)]
+pub struct Refusal {
+    /// The kernel's own sentence, where it has one.
+    pub explanation: Option<String>,
+    /// The error number.
+    pub source: io::Error,
+}
+
+impl From<io::Error> for Refusal {
+    fn from(source: io::Error) -> Refusal {
+        Refusal { explanation: None, source }
+    }
+}
+
+impl Socket {
+    /// Opens a socket in the calling thread's network namespace.
+    pub fn open() -> io::Result<Socket> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: socket(2) takes no pointer.
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+        // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        for option in [
+            libc::NETLINK_EXT_ACK,
+            libc::NETLINK_GET_STRICT_CHK,
+            libc::NETLINK_CAP_ACK, // Do not repeat the request in an error.
+        ] {
+            let on: libc::c_int = 1;
+            // SAFETY: setsockopt(2) reads the 4 bytes of `on`.
+            check(unsafe {
+                libc::setsockopt(
+                    fd.as_raw_fd(),
+                    libc::SOL_NETLINK,
+                    option,
+                    (&raw const on).cast(),
+                    size_of_val(&on) as libc::socklen_t,
+                )
+            })?;
+        }
+        Ok(Socket { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES].into_boxed_slice() })
+    }
+
+    /// Sends `request` and waits until the kernel has done it.
+    pub fn acknowledge<R: NetlinkRequest>(&mut self, request: &R) -> Result<(), Refusal> {
+        self.send(request, libc::NLM_F_ACK)?;
+        self.replies(|_| ()).map(|_interrupted| ())
+    }
+
+    /// Sends `request` and collects what `pick` makes of each reply.
+    pub fn dump<R: NetlinkRequest, T>(
+        &mut self,
+        request: &R,
+        mut pick: impl FnMut(R::ReplyType<'_>) -> Option<T>,
+    ) -> Result<Vec<T>, Refusal> {
+        for _ in 0..DUMP_TRIES_MAX {
+            let mut found = Vec::new();
+            self.send(request, 0)?;
+            let interrupted =
+                self.replies(|payload| found.extend(pick(R::decode_reply(payload))))?;
+            if !interrupted {
+                return Ok(found);
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::Interrupted, "the table changes too fast to read").into())
+    }
+
+    fn send<R: NetlinkRequest>(&mut self, request: &R, flags: i32) -> io::Result<()> {
+        let Protocol::Raw { request_type, .. } = request.protocol() else {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a route request"));
+        };
+        self.sequence = self.sequence.wrapping_add(1);
+        let payload = request.payload();
+        let mut message = Vec::with_capacity(HEADER_BYTES + payload.len());
+        message.extend(((HEADER_BYTES + payload.len()) as u32).to_ne_bytes());
+        message.extend(request_type.to_ne_bytes());
+        message.extend((request.flags() | (libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
+        message.extend(self.sequence.to_ne_bytes());
+        message.extend(0u32.to_ne_bytes()); // Port 0: to the kernel.
+        message.extend(payload);
+        retry(|| {
+            // SAFETY: send(2) reads the bytes of `message`. An unconnected netlink socket sends to
+            // the kernel.
+            let sent = unsafe {
+                libc::send(self.fd.as_raw_fd(), message.as_ptr().cast(), message.len(), 0)
+            };
+            check_length(sent)
+        })?;
+        Ok(())
+    }
+
+    /// Gives the payload of every reply to `each`, until the last. True when the table changed
+    /// meanwhile, so that the replies may not fit together.
+    fn replies(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, Refusal> {
+        let mut interrupted = false;
+        loop {
+            let received = self.receive()?;
+            for message in messages(&self.buffer[..received]) {
+                if message.sequence != self.sequence {
+                    continue; // The rest of a conversation that we gave up.
+                }
+                interrupted |= message.flags & libc::NLM_F_DUMP_INTR != 0;
+                match message.kind {
+                    libc::NLMSG_ERROR | libc::NLMSG_DONE => {
+                        return outcome(&message).map(|()| interrupted);
+                    }
+                    _ => each(message.payload),
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self) -> io::Result<usize> {
+        retry(|| {
+            // SAFETY: recv(2) writes at most the buffer's length. MSG_TRUNC makes it return the
+            // datagram's real length.
+            let received = unsafe {
+                libc::recv(
+                    self.fd.as_raw_fd(),
+                    self.buffer.as_mut_ptr().cast(),
+                    self.buffer.len(),
+                    libc::MSG_TRUNC,
+                )
+            };
+            match check_length(received)? {
+                length if length <= self.buffer.len() => Ok(length),
+                length => Err(io::Error::other(format!("a netlink message of {length} bytes"))),
+            }
+        })
+    }
+}
+
+struct Message<'b> {
+    kind: i32,
+    flags: i32,
+    sequence: u32,
+    payload: &'b [u8],
+}
+
+/// The messages of a datagram (netlink(7), `struct nlmsghdr`); a malformed one ends it.
+fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+    std::iter::from_fn(move || {
+        let length = u32_at(bytes, 0)? as usize;
+        let payload = bytes.get(HEADER_BYTES..length)?;
+        let message = Message {
+            kind: i32::from(u16_at(bytes, 4)?),
+            flags: i32::from(u16_at(bytes, 6)?),
+            sequence: u32_at(bytes, 8)?,
+            payload,
+        };
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some(message)
+    })
+}
+
+/// What NLMSG_ERROR or NLMSG_DONE says: an error number, 0 for success, and maybe a sentence.
+fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
+    let errno = u32_at(message.payload, 0).unwrap_or(0) as i32;
+    if errno == 0 {
+        return Ok(());
+    }
+    let mut attributes = None;
+    if message.flags & libc::NLM_F_ACK_TLVS != 0 {
+        // An NLMSG_ERROR repeats the header of the request before them (NETLINK_CAP_ACK).
+        let before = if message.kind == libc::NLMSG_ERROR { 4 + HEADER_BYTES } else { 4 };
+        attributes = message.payload.get(before..);
+    }
+    let explanation = attributes
+        .and_then(|bytes| NlmsgerrAttrs::new(bytes).get_msg().ok())
+        .map(|text| text.to_string_lossy().into_owned());
+    Err(Refusal { explanation, source: io::Error::from_raw_os_error(-errno) })
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// `struct nlmsghdr`.
+const HEADER_BYTES: usize = mem::size_of::<libc::nlmsghdr>();
+
+/// The kernel fills at most 32 KiB per datagram of a dump (`netlink_dump`).
+const BUFFER_BYTES: usize = 64 << 10;
+
+/// A table that changes during five dumps in a row is not going to hold still.
+const DUMP_TRIES_MAX: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_carries_the_kernels_sentence() {
+        let text = b"Invalid address\0";
+        let mut payload = (-libc::EINVAL).to_ne_bytes().to_vec();
+        payload.extend([0; HEADER_BYTES]); // The header of the request.
+        payload.extend((4 + text.len() as u16).to_ne_bytes());
+        payload.extend(1u16.to_ne_bytes()); // NLMSGERR_ATTR_MSG
+        payload.extend(text);
+        let flags = libc::NLM_F_ACK_TLVS;
+        let message = Message { kind: libc::NLMSG_ERROR, flags, sequence: 1, payload: &payload };
+        let refusal = outcome(&message).expect_err("the number is not 0");
+        assert_eq!(refusal.explanation.as_deref(), Some("Invalid address"));
+        assert_eq!(refusal.source.raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn a_length_that_lies_ends_the_datagram() {
+        let mut bytes = 17u32.to_ne_bytes().to_vec();
+        bytes.extend([0; 12]);
+        assert_eq!(messages(&bytes).count(), 0, "17 bytes announced, 16 there");
+        bytes[0] = 3;
+        assert_eq!(messages(&bytes).count(), 0, "shorter than its header");
+        bytes[0] = 16;
+        assert_eq!(messages(&bytes).count(), 1);
+    }
+}

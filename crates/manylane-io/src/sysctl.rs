@@ -1,0 +1,77 @@
+//! The kernel's settings under `/proc/sys`.
+//!
+//! `/proc/sys/net` follows the network namespace of the thread that opens a file there, so these calls
+//! act on the calling thread's namespace.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+/// Writes `value` to a setting, named as under `/proc/sys`: `net/ipv6/conf/all/forwarding`.
+pub fn set(name: &str, value: &str) -> Result<(), SysctlError> {
+    fs::write(path(name)?, value).map_err(|source| SysctlError { name: name.into(), source })
+}
+
+/// Reads a setting, without the line's end.
+pub fn read(name: &str) -> Result<String, SysctlError> {
+    fs::read_to_string(path(name)?)
+        .map(|text| text.trim_end().into())
+        .map_err(|source| SysctlError { name: name.into(), source })
+}
+
+/// A setting that could not be read or written.
+#[derive(Debug)]
+pub struct SysctlError {
+    /// The setting, as under `/proc/sys`.
+    pub name: String,
+    /// What the kernel said.
+    pub source: io::Error,
+}
+
+impl std::fmt::Display for SysctlError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let SysctlError { name, source } = self;
+        write!(f, "cannot use the setting /proc/sys/{name}: {source}")?;
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => f.write_str("; run as root (CAP_NET_ADMIN)"),
+            io::ErrorKind::NotFound => {
+                f.write_str("; look for a mistyped interface, or a kernel built without it")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for SysctlError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// The file of a setting. A name that would lead out of `/proc/sys` is refused: root writes there.
+fn path(name: &str) -> Result<PathBuf, SysctlError> {
+    let name = Path::new(name);
+    if name.components().all(|part| matches!(part, Component::Normal(_))) {
+        return Ok(Path::new("/proc/sys").join(name));
+    }
+    let source = io::Error::new(io::ErrorKind::InvalidInput, "not a name below /proc/sys");
+    Err(SysctlError { name: name.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_cannot_leave_proc_sys() {
+        assert!(set("../../etc/motd", "x").is_err());
+        assert!(set("/etc/motd", "x").is_err());
+    }
+
+    #[test]
+    fn a_missing_setting_is_named() {
+        let missing = read("net/ipv4/no_such").expect_err("there is none");
+        let text = missing.to_string();
+        assert!(text.contains("/proc/sys/net/ipv4/no_such"), "{text}");
+    }
+}

@@ -1,0 +1,296 @@
+//! Frames that wait in a worker for a neighbour to answer.
+//!
+//! Each worker has its own queues and touches no other's, so holding moves no packet between cores
+//! and cannot overtake: a turn that sees a new generation of adjacencies releases what is held for a
+//! neighbour before it sends anything newer there.
+//!
+//! | bound            | reaching it                                                               |
+//! |------------------|---------------------------------------------------------------------------|
+//! | frames a queue   | the oldest frame of the queue is handed back, to drop as `hold_overflow`  |
+//! | frames in all    | the new frame is handed back, to drop as `hold_full`                      |
+//! | queues           | the same                                                                  |
+//! | age of a queue   | [`HoldQueues::expired`] names it, to drop as `neighbour_failed`           |
+//!
+//! Nothing is allocated after `new`: frames and queues are nodes of two arrays, linked by index.
+//!
+//! Whoever drops the queues empties them first ([`HoldQueues::drain_all`]). A frame left inside counts
+//! as leaked like any other that is dropped, and panics in debug builds.
+
+use std::collections::HashMap;
+
+use manylane_frame::Frame;
+
+use super::Key;
+
+/// The bounds of one worker's queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HoldLimits {
+    /// Frames in one queue at most.
+    pub queue_frames_max: u32,
+    /// Frames in all queues together at most.
+    pub frames_max: u32,
+    /// Queues at most: neighbours that are waited for at the same time.
+    pub queues_max: u32,
+}
+
+impl Default for HoldLimits {
+    /// 101 frames for each neighbour is Linux's `unres_qlen`.
+    fn default() -> Self {
+        HoldLimits { queue_frames_max: 101, frames_max: 1024, queues_max: 256 }
+    }
+}
+
+/// How long a queue may be held: three questions a second apart, and as much again for an answer that
+/// is slow, a control thread that is busy and a token that is awaited.
+pub const HOLD_MAX_NS: u64 = 6_000_000_000;
+
+/// What became of a frame that was to be held.
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "it may carry a frame"]
+pub enum Pushed {
+    /// It is held.
+    Held,
+    /// It is held, and this frame, the oldest of the same queue, is not any more.
+    HeldDroppingOldest(Frame),
+    /// It is not held: the worker's bound is reached.
+    Refused(Frame),
+}
+
+/// One worker's held frames.
+///
+/// # Invariants
+///
+/// 1. Each node of `frames` is in exactly one chain: the free one, or one queue's. It holds a frame
+///    exactly when it is in a queue's.
+/// 2. Each node of `queues` is in exactly one chain: the free one, or the one by age, oldest first.
+///    `by_key` has exactly those in the second, and none of these is empty.
+/// 3. `held` is the number of frames in all queues.
+pub struct HoldQueues {
+    limits: HoldLimits,
+    frames: Vec<FrameNode>,
+    free_frames: u32,
+    queues: Vec<Queue>,
+    free_queues: u32,
+    oldest: u32,
+    newest: u32,
+    by_key: HashMap<Key, u32>,
+    held: u32,
+}
+
+struct FrameNode {
+    frame: Option<Frame>,
+    next: u32,
+}
+
+struct Queue {
+    /// `None` in the free chain.
+    key: Option<Key>,
+    since_ns: u64,
+    len: u32,
+    head: u32,
+    tail: u32,
+    older: u32,
+    newer: u32,
+}
+
+/// The end of a chain.
+const NIL: u32 = u32::MAX;
+
+impl HoldQueues {
+    /// Empty queues.
+    ///
+    /// # Panics
+    ///
+    /// When a limit is 0: then do not hold at all.
+    pub fn new(limits: HoldLimits) -> HoldQueues {
+        let HoldLimits { queue_frames_max, frames_max, queues_max } = limits;
+        assert!(queue_frames_max > 0 && frames_max > 0 && queues_max > 0, "a limit is 0");
+        let next = |index: u32, len: u32| if index + 1 < len { index + 1 } else { NIL };
+        let frame = |index| FrameNode { frame: None, next: next(index, frames_max) };
+        let queue = |index| Queue { newer: next(index, queues_max), ..Queue::blank() };
+        HoldQueues {
+            limits,
+            frames: (0..frames_max).map(frame).collect(),
+            free_frames: 0,
+            queues: (0..queues_max).map(queue).collect(),
+            free_queues: 0,
+            oldest: NIL,
+            newest: NIL,
+            // Twice what it will hold: then the map tidies up after removals in place, and never grows.
+            by_key: HashMap::with_capacity(2 * queues_max as usize),
+            held: 0,
+        }
+    }
+
+    /// Holds a frame for a neighbour, behind those already held for it.
+    pub fn push(&mut self, key: Key, frame: Frame, now_ns: u64) -> Pushed {
+        let queue = match self.by_key.get(&key) {
+            Some(&queue) => queue,
+            // A queue is opened only for a frame that will be in it (invariant 2).
+            None if self.free_frames == NIL => return Pushed::Refused(frame),
+            None => match self.open(key, now_ns) {
+                Some(queue) => queue,
+                None => return Pushed::Refused(frame),
+            },
+        };
+        let full = self.queues[queue as usize].len >= self.limits.queue_frames_max;
+        let oldest = if full { self.pop(queue) } else { None };
+        match (self.append(queue, frame), oldest) {
+            (Ok(()), None) => Pushed::Held,
+            (Ok(()), Some(oldest)) => Pushed::HeldDroppingOldest(oldest),
+            // Here `oldest` is `None`: the node of a popped frame is free.
+            (Err(frame), _) => Pushed::Refused(frame),
+        }
+    }
+
+    /// Takes the frames held for a neighbour, oldest first. Those the iterator does not give stay.
+    pub fn take(&mut self, key: Key) -> Take<'_> {
+        let queue = self.by_key.get(&key).copied();
+        Take { holds: self, queue }
+    }
+
+    /// Takes every frame, for shutdown.
+    pub fn drain_all(&mut self) -> impl Iterator<Item = Frame> {
+        std::iter::from_fn(|| {
+            let queue = self.oldest;
+            (queue != NIL).then(|| self.take_one(queue)).flatten()
+        })
+    }
+
+    /// The neighbour that is waited for longest, if frames have been held for it for `max_age_ns` or
+    /// more. [`HoldQueues::take`] it and call again.
+    pub fn expired(&self, now_ns: u64, max_age_ns: u64) -> Option<Key> {
+        let queue = self.queues.get(self.oldest as usize)?;
+        queue.key.filter(|_| now_ns.saturating_sub(queue.since_ns) >= max_age_ns)
+    }
+
+    /// The neighbours that are waited for, longest first. To take while going through them, copy them
+    /// into a list that is kept for it.
+    pub fn keys(&self) -> impl Iterator<Item = Key> {
+        let mut at = self.oldest;
+        std::iter::from_fn(move || {
+            let queue = self.queues.get(at as usize)?;
+            at = queue.newer;
+            queue.key
+        })
+    }
+
+    /// How many frames are held.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.held as usize
+    }
+
+    /// Whether none is.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// How many neighbours are waited for.
+    pub fn queues(&self) -> usize {
+        self.by_key.len()
+    }
+
+    /// Puts a frame at the end of a queue, or hands it back when no node is free.
+    fn append(&mut self, queue: u32, frame: Frame) -> Result<(), Frame> {
+        let at = self.free_frames;
+        let Some(node) = self.frames.get_mut(at as usize) else { return Err(frame) };
+        self.free_frames = node.next;
+        *node = FrameNode { frame: Some(frame), next: NIL };
+        let queue = &mut self.queues[queue as usize];
+        let tail = std::mem::replace(&mut queue.tail, at);
+        match self.frames.get_mut(tail as usize) {
+            Some(last) => last.next = at,
+            None => queue.head = at,
+        }
+        queue.len += 1;
+        self.held += 1;
+        Ok(())
+    }
+
+    /// Takes the first frame of a queue, and leaves the queue open even if that was its last.
+    fn pop(&mut self, queue: u32) -> Option<Frame> {
+        let queue = &mut self.queues[queue as usize];
+        let at = queue.head;
+        let node = self.frames.get_mut(at as usize)?;
+        queue.head = std::mem::replace(&mut node.next, self.free_frames);
+        if queue.head == NIL {
+            queue.tail = NIL;
+        }
+        queue.len -= 1;
+        self.free_frames = at;
+        self.held -= 1;
+        node.frame.take()
+    }
+
+    /// Takes the first frame of a queue, and closes the queue after its last.
+    fn take_one(&mut self, queue: u32) -> Option<Frame> {
+        let frame = self.pop(queue);
+        if self.queues[queue as usize].len == 0 {
+            self.close(queue);
+        }
+        frame
+    }
+
+    fn open(&mut self, key: Key, now_ns: u64) -> Option<u32> {
+        let at = self.free_queues;
+        let older = self.newest;
+        let queue = self.queues.get_mut(at as usize)?;
+        self.free_queues = queue.newer;
+        *queue = Queue { key: Some(key), since_ns: now_ns, older, ..Queue::blank() };
+        self.newest = at;
+        match self.queues.get_mut(older as usize) {
+            Some(before) => before.newer = at,
+            None => self.oldest = at,
+        }
+        self.by_key.insert(key, at);
+        Some(at)
+    }
+
+    fn close(&mut self, at: u32) {
+        let blank = Queue { newer: self.free_queues, ..Queue::blank() };
+        let Queue { key, older, newer, .. } =
+            std::mem::replace(&mut self.queues[at as usize], blank);
+        self.free_queues = at;
+        match self.queues.get_mut(older as usize) {
+            Some(before) => before.newer = newer,
+            None => self.oldest = newer,
+        }
+        match self.queues.get_mut(newer as usize) {
+            Some(after) => after.older = older,
+            None => self.newest = older,
+        }
+        self.by_key.remove(&key.expect("an open queue has a key"));
+    }
+}
+
+impl Queue {
+    fn blank() -> Queue {
+        Queue { key: None, since_ns: 0, len: 0, head: NIL, tail: NIL, older: NIL, newer: NIL }
+    }
+}
+
+/// The frames held for one neighbour, on their way out.
+#[must_use = "the frames stay held until they are taken from the iterator"]
+pub struct Take<'a> {
+    holds: &'a mut HoldQueues,
+    /// `None` when nothing is held, or nothing any more.
+    queue: Option<u32>,
+}
+
+impl Iterator for Take<'_> {
+    type Item = Frame;
+
+    fn next(&mut self) -> Option<Frame> {
+        let queue = self.queue?;
+        let frame = self.holds.take_one(queue);
+        if self.holds.queues[queue as usize].key.is_none() {
+            self.queue = None; // Closed: the node may serve another neighbour from now on.
+        }
+        frame
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,351 @@
+//! `[[port]]`, one by one: what can be checked without knowing the other ports.
+
+use manylane_frame::vocabulary::WorkerId;
+use serde_spanned::Spanned;
+
+use super::Environment;
+use super::error::{Problem, Span};
+use super::memory::{MEMORY_MTU, MemoryPort, memory};
+use super::ports::Placed;
+use super::prefix::{self, InterfaceAddress};
+use super::section::Section;
+use super::settings::{Frames, Workers};
+
+/// A port, as configured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    /// Its name in routes, counters and messages; no other port has it.
+    pub name: String,
+    /// Our addresses on it, at least one.
+    pub addresses: Vec<InterfaceAddress>,
+    /// Largest IP packet. Without it, the device's, or [`MEMORY_MTU`].
+    pub mtu: Option<u16>,
+    /// What to do about transport checksums. Without it, repair on a veth and trust elsewhere.
+    pub checksum: Option<ChecksumPolicy>,
+    /// The owner of each receive queue, by index. Without it, workers take turns. A memory port has
+    /// as many as queues; an AF_XDP port's queues are counted when it opens.
+    pub queue_owners: Option<Vec<WorkerId>>,
+    /// Descriptors of a receive ring, a power of two.
+    pub rx_ring: u32,
+    /// Descriptors of a transmit ring, a power of two.
+    pub tx_ring: u32,
+    /// What the port is made of.
+    pub driver: Driver,
+}
+
+/// What a port is made of.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Driver {
+    /// A kernel interface, through AF_XDP sockets.
+    AfXdp(AfXdpPort),
+    /// No device: a wire in this process.
+    Memory(MemoryPort),
+}
+
+impl Driver {
+    /// As the configuration and the API spell it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Driver::AfXdp(_) => "af_xdp",
+            Driver::Memory(_) => "memory",
+        }
+    }
+}
+
+/// The part of an `af_xdp` port that no other driver has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AfXdpPort {
+    /// The interface; no other port has it.
+    pub interface: String,
+    /// How the XDP program is attached.
+    pub mode: AttachMode,
+}
+
+/// How an XDP program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttachMode {
+    /// Native where the driver can, generic otherwise.
+    Auto,
+    /// In the driver, or not at all.
+    Native,
+    /// Behind the driver, as any interface can.
+    Generic,
+}
+
+/// What a port does about transport checksums that it cannot know to be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumPolicy {
+    /// Complete those that are only a pseudo-header's sum.
+    Repair,
+    /// Leave them alone.
+    Trust,
+}
+
+/// Reads one port.
+pub(super) fn read<'a>(
+    section: &Section<'a>,
+    workers: &Workers,
+    frames: &Frames,
+    environment: &Environment<'_>,
+) -> Result<Placed<'a>, Problem> {
+    let name = section.required("name", "name the port, for example `name = \"lan\"`")?;
+    check_name(&name)?;
+    let driver = driver(section)?;
+    let (addresses, address_spans) = addresses(section)?;
+    let mtu = mtu(section, &addresses, frames)?;
+    let checksum = section.choice(
+        "checksum",
+        &[("repair", ChecksumPolicy::Repair), ("trust", ChecksumPolicy::Trust)],
+    )?;
+
+    let (driver, interface, generate) = match driver {
+        Kind::AfXdp => {
+            let (port, interface) = af_xdp(section, environment)?;
+            (Driver::AfXdp(port), Some(interface), None)
+        }
+        Kind::Memory => {
+            let (port, generate) = memory(section, &addresses, mtu.unwrap_or(MEMORY_MTU))?;
+            (Driver::Memory(port), None, generate)
+        }
+    };
+    let queue_owners = queue_owners(section, &driver, workers)?;
+    let port = Port {
+        name: (*name.get_ref()).into(),
+        addresses,
+        mtu,
+        checksum,
+        queue_owners,
+        rx_ring: ring(section, "rx_ring")?,
+        tx_ring: ring(section, "tx_ring")?,
+        driver,
+    };
+    let peer = section.text("peer")?;
+    Ok(Placed { port, name: name.span(), interface, addresses: address_spans, peer, generate })
+}
+
+fn check_name(name: &Spanned<&str>) -> Result<(), Problem> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let text = name.get_ref();
+    if (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(plain) {
+        return Ok(());
+    }
+    let why = match text.len() {
+        0 => "empty",
+        NAME_MAX.. if text.bytes().all(plain) => "too long",
+        _ => "has a character that no name has",
+    };
+    Err(Problem::new(
+        name.span(),
+        "`name` in [[port]] cannot be a port's name",
+        why,
+        format!("use 1 to {NAME_MAX} letters, digits, `-`, `_` or `.`"),
+    ))
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    AfXdp,
+    Memory,
+}
+
+fn driver(section: &Section<'_>) -> Result<Kind, Problem> {
+    let help = "write `driver = \"af_xdp\"` for an interface, or `driver = \"memory\"` for none";
+    let text = section.required("driver", help)?;
+    if LATER_DRIVERS.contains(text.get_ref()) {
+        return Err(Problem::new(
+            text.span(),
+            format!("`driver` `{}` in [[port]] is not in this version", text.get_ref()),
+            "planned, not there yet",
+            "use `af_xdp` for an interface, or `memory` for a port without a device",
+        ));
+    }
+    let kind = section.choice("driver", &[("af_xdp", Kind::AfXdp), ("memory", Kind::Memory)])?;
+    Ok(kind.expect("the key was just found to be there"))
+}
+
+fn addresses(section: &Section<'_>) -> Result<(Vec<InterfaceAddress>, Vec<Span>), Problem> {
+    let help = "list our addresses here, for example `addresses = [\"10.1.0.254/24\"]`";
+    let list = section.texts("addresses")?.ok_or_else(|| section.missing("addresses", help))?;
+    if list.get_ref().is_empty() {
+        return Err(Problem::new(list.span(), "`addresses` in [[port]] is empty", "none", help));
+    }
+    let mut addresses = Vec::new();
+    let mut spans: Vec<Span> = Vec::new();
+    for text in list.get_ref() {
+        let address = address(text)?;
+        let same = |other: &InterfaceAddress| other.address == address.address;
+        if let Some(first) = addresses.iter().position(same) {
+            return Err(Problem::new(
+                text.span(),
+                format!("duplicate address {} in `addresses` in [[port]]", address.address),
+                "a second time on this port",
+                "remove one of the two",
+            )
+            .also(spans[first].clone(), "first here"));
+        }
+        addresses.push(address);
+        spans.push(text.span());
+    }
+    Ok((addresses, spans))
+}
+
+fn address(text: &Spanned<&str>) -> Result<InterfaceAddress, Problem> {
+    let title = format!("`{}` in `addresses` cannot be a port's address", text.get_ref());
+    let parsed = prefix::parse(text.get_ref()).map_err(|why| {
+        let help = "write an address and the length of its network, for example `10.1.0.254/24`";
+        Problem::new(text.span(), &title, why, help)
+    })?;
+    if let Some(why) = prefix::not_unicast(parsed.address) {
+        let help = "give the port a unicast address of the network it is in";
+        return Err(Problem::new(text.span(), title, why, help));
+    }
+    if parsed.length == 0 {
+        let help = "write the length of the port's own network; for a default route use [[route]]";
+        return Err(Problem::new(text.span(), title, "the network would be everything", help));
+    }
+    if let Some(why) = parsed.not_a_host(parsed.address) {
+        let help = format!("write a host's address in {}", parsed.prefix());
+        return Err(Problem::new(text.span(), title, why, help));
+    }
+    Ok(parsed)
+}
+
+fn mtu(
+    section: &Section<'_>,
+    addresses: &[InterfaceAddress],
+    frames: &Frames,
+) -> Result<Option<u16>, Problem> {
+    // RFC 791 §3.1: 68 bytes pass every link. RFC 8200 §5: 1280 do for IPv6.
+    let Some(mtu) = section.number::<u16>("mtu", 68..=9000)? else { return Ok(None) };
+    if *mtu.get_ref() < 1280 && addresses.iter().any(|address| address.address.is_ipv6()) {
+        return Err(Problem::new(
+            mtu.span(),
+            "`mtu` in [[port]] is too small for IPv6",
+            "less than 1280",
+            "choose a number from 1280 to 9000, or remove the IPv6 addresses of this port",
+        ));
+    }
+    let fits = |size: u32| u32::from(*mtu.get_ref()) + FRAME_OVERHEAD <= size;
+    if fits(frames.size) {
+        return Ok(Some(mtu.into_inner()));
+    }
+    let help = if fits(4096) {
+        "set `size = 4096` in [frames]".into()
+    } else {
+        format!("choose at most {}, with `size = 4096` in [frames]", 4096 - FRAME_OVERHEAD)
+    };
+    Err(Problem::new(
+        mtu.span(),
+        "`mtu` in [[port]] is more than a frame holds",
+        format!("{} bytes fit into a frame of {}", frames.size - FRAME_OVERHEAD, frames.size),
+        help,
+    ))
+}
+
+fn ring(section: &Section<'_>, key: &str) -> Result<u32, Problem> {
+    let Some(len) = section.number::<u32>(key, 64..=8192)? else { return Ok(2048) };
+    if len.get_ref().is_power_of_two() {
+        return Ok(len.into_inner());
+    }
+    let above = len.get_ref().next_power_of_two();
+    Err(Problem::new(
+        len.span(),
+        format!("`{key}` in [[port]] is not a power of two"),
+        "a ring's length is 64, 128, 256 and so on",
+        format!("choose {} or {above}", above / 2),
+    ))
+}
+
+fn af_xdp(
+    section: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<(AfXdpPort, Span), Problem> {
+    for key in MEMORY_KEYS {
+        section.refuse(
+            key,
+            "only a port with `driver = \"memory\"` has it",
+            "remove the key, or change `driver`",
+        )?;
+    }
+    let help = "name the kernel's interface, for example `interface = \"eth0\"`";
+    let interface = section.required("interface", help)?;
+    (environment.interfaces)(interface.get_ref()).map_err(|help| {
+        let title = format!("`interface` `{}` in [[port]] does not exist", interface.get_ref());
+        Problem::new(interface.span(), title, "not in this network namespace", help)
+    })?;
+    let modes = [
+        ("auto", AttachMode::Auto),
+        ("native", AttachMode::Native),
+        ("generic", AttachMode::Generic),
+    ];
+    let mode = section.choice("mode", &modes)?.unwrap_or(AttachMode::Auto);
+    let span = interface.span();
+    Ok((AfXdpPort { interface: interface.into_inner().into(), mode }, span))
+}
+
+fn queue_owners(
+    section: &Section<'_>,
+    driver: &Driver,
+    workers: &Workers,
+) -> Result<Option<Vec<WorkerId>>, Problem> {
+    let Some(owners) = section.numbers::<u16>("workers", 0..=u64::from(u16::MAX))? else {
+        return Ok(None);
+    };
+    let count = workers.count();
+    if let Some(wrong) =
+        owners.get_ref().iter().find(|&owner| usize::from(*owner.get_ref()) >= count)
+    {
+        let range = if count == 1 { "0".into() } else { format!("0 to {}", count - 1) };
+        return Err(Problem::new(
+            wrong.span(),
+            format!("no such worker for `workers` in {}", section.name()),
+            format!("the workers are {range}"),
+            format!("choose {range}, or raise `count` in [workers]"),
+        ));
+    }
+    let queues = match driver {
+        Driver::Memory(memory) => usize::from(memory.queues)..=usize::from(memory.queues),
+        Driver::AfXdp(_) => 1..=QUEUES_MAX,
+    };
+    if !queues.contains(&owners.get_ref().len()) {
+        let wanted = match driver {
+            Driver::Memory(memory) => format!("the port has {}", memory.queues),
+            Driver::AfXdp(_) => format!("a port has 1 to {QUEUES_MAX}"),
+        };
+        return Err(Problem::new(
+            owners.span(),
+            "`workers` in [[port]] is not as long as there are queues",
+            format!("for {} queues; {wanted}", owners.get_ref().len()),
+            "list one worker for each queue, or leave `workers` out",
+        ));
+    }
+    Ok(Some(owners.get_ref().iter().map(|owner| WorkerId(*owner.get_ref())).collect()))
+}
+
+pub(super) const KEYS: &[&str] = &[
+    "name",
+    "driver",
+    "interface",
+    "addresses",
+    "mtu",
+    "checksum",
+    "mode",
+    "workers",
+    "rx_ring",
+    "tx_ring",
+    "mac",
+    "queues",
+    "peer",
+    "generate",
+];
+pub(super) const AF_XDP_KEYS: [&str; 2] = ["interface", "mode"];
+const MEMORY_KEYS: [&str; 4] = ["mac", "queues", "peer", "generate"];
+/// Drivers of the design that a reader of the documents may try.
+const LATER_DRIVERS: [&str; 6] = ["auto", "af_packet", "tap", "pcap", "tee", "fault"];
+
+/// In front of a packet in its frame: 256 bytes that AF_XDP keeps (`XDP_PACKET_HEADROOM`), the
+/// Ethernet header and one VLAN tag.
+const FRAME_OVERHEAD: u32 = 256 + 14 + 4;
+/// As long as an interface's name (`IFNAMSIZ` less its zero).
+const NAME_MAX: usize = 15;
+const QUEUES_MAX: usize = 256;

@@ -1,0 +1,232 @@
+//! `[[route]]`: static routes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use manylane_frame::vocabulary::PortId;
+use serde_spanned::Spanned;
+
+use super::error::{Problem, Span};
+use super::port::Port;
+use super::prefix::{InterfaceAddress, Prefix, family, is_link_local, network};
+use super::section::{Section, suggest};
+
+/// A static route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The destinations.
+    pub prefix: Prefix,
+    /// What becomes of a packet to them.
+    pub target: RouteTarget,
+}
+
+/// What becomes of a packet that a route matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteTarget {
+    /// To a router on a connected network.
+    Via {
+        /// The router's address there.
+        next_hop: IpAddr,
+        /// The port that network is behind.
+        port: PortId,
+    },
+    /// To the destination itself, on this port's link.
+    OnLink {
+        /// The port.
+        port: PortId,
+    },
+    /// Dropped in silence.
+    Blackhole,
+    /// Dropped with a "host unreachable" to the sender.
+    Unreachable,
+    /// Dropped with an "administratively prohibited" to the sender.
+    Prohibit,
+}
+
+pub(super) fn routes(file: &Section<'_>, ports: &[Port]) -> Result<Vec<Route>, Problem> {
+    let sections = file.tables("route", "[[route]]", &["prefix", "via", "port", "type"])?;
+    let mut seen: BTreeMap<Prefix, Span> = BTreeMap::new();
+    let mut routes = Vec::with_capacity(sections.len());
+    for section in &sections {
+        let help = "write the destinations, for example `prefix = \"0.0.0.0/0\"`";
+        let text = section.required("prefix", help)?;
+        let prefix = network(&text, "`prefix` in [[route]] is not a prefix")?;
+        let target = target(section, prefix, ports)?;
+        check_destination(&text, prefix, target, ports)?;
+        if let Some(first) = seen.insert(prefix, text.span()) {
+            return Err(Problem::new(
+                text.span(),
+                format!("duplicate `prefix` {prefix} in [[route]]"),
+                "a second route to it",
+                "keep one of the two",
+            )
+            .also(first, "first here"));
+        }
+        routes.push(Route { prefix, target });
+    }
+    Ok(routes)
+}
+
+/// Reads where the packets go: `via`, `port` or both, or `type` alone.
+fn target(section: &Section<'_>, prefix: Prefix, ports: &[Port]) -> Result<RouteTarget, Problem> {
+    let kinds = [
+        ("blackhole", RouteTarget::Blackhole),
+        ("unreachable", RouteTarget::Unreachable),
+        ("prohibit", RouteTarget::Prohibit),
+    ];
+    if let Some(kind) = section.choice("type", &kinds)? {
+        for key in ["via", "port"] {
+            let why = "a route with `type` drops its packets";
+            section.refuse(key, why, "remove `type`, or remove `via` and `port`")?;
+        }
+        return Ok(kind);
+    }
+    let port = section.text("port")?.map(|name| named(&name, ports)).transpose()?;
+    match (section.text("via")?, port) {
+        (Some(via), port) => next_hop(&via, prefix, port, ports),
+        (None, Some(port)) => {
+            let span = section.key_span("port").unwrap_or_default();
+            require_family(span, &ports[port.index()], prefix.network())?;
+            Ok(RouteTarget::OnLink { port })
+        }
+        (None, None) => Err(section.missing(
+            "via",
+            "write `via = \"ADDRESS\"`, or `port = \"NAME\"` for destinations on that link, or \
+             `type = \"blackhole\"`",
+        )),
+    }
+}
+
+fn named(name: &Spanned<&str>, ports: &[Port]) -> Result<PortId, Problem> {
+    let found = ports.iter().position(|port| port.name == *name.get_ref());
+    found.map(port_id).ok_or_else(|| {
+        let title = format!("unknown `port` `{}` in [[route]]", name.get_ref());
+        let help = suggest(name.get_ref(), ports.iter().map(|port| port.name.as_str()));
+        Problem::new(name.span(), title, "no port has this name", help)
+    })
+}
+
+fn next_hop(
+    text: &Spanned<&str>,
+    prefix: Prefix,
+    port: Option<PortId>,
+    ports: &[Port],
+) -> Result<RouteTarget, Problem> {
+    let complain = |why: String, help: String| {
+        let title = format!("`via` `{}` in [[route]] cannot be the next hop", text.get_ref());
+        Problem::new(text.span(), title, why, help)
+    };
+    let Ok(next_hop) = text.get_ref().parse::<IpAddr>() else {
+        let help = "write the router's address without a length, for example `10.2.0.1`";
+        return Err(complain("not an IP address".into(), help.into()));
+    };
+    if next_hop.is_ipv4() != prefix.network().is_ipv4() {
+        let family = family(prefix.network());
+        let help = format!("write an {family} address: {prefix} is {family}");
+        return Err(complain("of the other family".into(), help));
+    }
+    let ours = |port: &Port| port.addresses.iter().any(|ours| ours.address == next_hop);
+    let asked = |index: usize| port.is_none_or(|port| port.index() == index);
+    if let Some(own) = (0..ports.len()).find(|&index| asked(index) && ours(&ports[index])) {
+        let why = format!("our own address on `{}`", ports[own].name);
+        return Err(complain(why, "write the address of another router there".into()));
+    }
+    if is_link_local(next_hop) {
+        let Some(port) = port else {
+            let help = "add `port = \"NAME\"`: a link-local address does not say which link";
+            return Err(complain("link-local, without a port".into(), help.into()));
+        };
+        require_family(text.span(), &ports[port.index()], next_hop)?;
+        return Ok(RouteTarget::Via { next_hop, port });
+    }
+
+    let network_of =
+        |port: &Port| port.addresses.iter().copied().find(|ours| ours.prefix().contains(next_hop));
+    let mut behind =
+        ports.iter().enumerate().filter_map(|(index, port)| Some((index, network_of(port)?)));
+    match (behind.next(), port) {
+        (Some((index, network)), _) if asked(index) => {
+            if let Some(why) = network.not_a_host(next_hop) {
+                return Err(complain(
+                    why.into(),
+                    format!("write a host's address in {}", network.prefix()),
+                ));
+            }
+            Ok(RouteTarget::Via { next_hop, port: port_id(index) })
+        }
+        (Some((index, _)), Some(port)) => Err(complain(
+            format!("not in a network of `{}`", ports[port.index()].name),
+            format!("it is behind `{}`: name that port, or remove `port`", ports[index].name),
+        )),
+        (Some(_), None) => unreachable!("without a port, every port is asked"),
+        (None, _) => {
+            Err(complain("not in a network of any port".into(), networks(ports, next_hop)))
+        }
+    }
+}
+
+/// A port can ask for neighbours of a family only if it has an address of that family to ask from.
+fn require_family(span: Span, port: &Port, address: IpAddr) -> Result<(), Problem> {
+    if port.addresses.iter().any(|ours| ours.address.is_ipv4() == address.is_ipv4()) {
+        return Ok(());
+    }
+    let family = family(address);
+    Err(Problem::new(
+        span,
+        format!("`port` `{}` in [[route]] has no {family} address", port.name),
+        format!("an {family} route through it"),
+        format!("add an {family} address to `addresses` of `{}`", port.name),
+    ))
+}
+
+/// Refuses destinations that are never routed, and those that a port is in already.
+fn check_destination(
+    text: &Spanned<&str>,
+    prefix: Prefix,
+    target: RouteTarget,
+    ports: &[Port],
+) -> Result<(), Problem> {
+    let connected = |port: &&Port| port.addresses.iter().any(|ours| ours.prefix() == prefix);
+    if let Some(port) = ports.iter().find(connected).filter(|_| !is_link_local(prefix.network())) {
+        return Err(Problem::new(
+            text.span(),
+            format!("duplicate `prefix` {prefix} in [[route]]"),
+            format!("connected: `{}` has an address in it", port.name),
+            "remove the route: a port's networks are routed without one",
+        ));
+    }
+    let first = prefix.network();
+    let scope = match first {
+        _ if first.is_multicast() => "multicast",
+        // The lengths at which the whole prefix is inside, not only its first address.
+        IpAddr::V4(v4) if v4.is_loopback() && prefix.length() >= 8 => "loopback",
+        IpAddr::V6(v6) if v6.is_loopback() && prefix.length() == 128 => "loopback",
+        IpAddr::V6(_) if is_link_local(first) && prefix.length() >= 10 => "link-local",
+        _ => return Ok(()),
+    };
+    // To drop them by a route is pointless but harmless: lists of bogons have them.
+    if !matches!(target, RouteTarget::Via { .. } | RouteTarget::OnLink { .. }) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        text.span(),
+        format!("`prefix` {prefix} in [[route]] is never forwarded"),
+        format!("{scope} destinations"),
+        "remove the route",
+    ))
+}
+
+/// The help for a next hop that is nowhere: the connected networks of its family.
+fn networks(ports: &[Port], address: IpAddr) -> String {
+    let same = |ours: &&InterfaceAddress| ours.address.is_ipv4() == address.is_ipv4();
+    let all = ports.iter().flat_map(|port| port.addresses.iter().filter(same));
+    let list: Vec<_> = all.take(8).map(|ours| ours.prefix().to_string()).collect();
+    if list.is_empty() {
+        return format!("add an {} address to the port it is behind", family(address));
+    }
+    format!("write an address in one of {}", list.join(", "))
+}
+
+fn port_id(index: usize) -> PortId {
+    PortId(u16::try_from(index).expect("`ports::ports` bounds their number"))
+}

@@ -1,0 +1,194 @@
+//! Sizes and limits of the whole daemon. Every key has a default.
+
+use std::path::PathBuf;
+
+use super::Environment;
+use super::error::Problem;
+use super::section::Section;
+
+/// The forwarding threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// Where each worker is pinned; as many as there are workers, at least one. A core occurs twice
+    /// only if the file lists it twice.
+    pub cores: Vec<u16>,
+    /// How long an idle worker spins before it sleeps, in microseconds.
+    pub idle_spin_us: u32,
+}
+
+impl Workers {
+    /// How many workers there are.
+    pub fn count(&self) -> usize {
+        self.cores.len()
+    }
+}
+
+/// The frame pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frames {
+    /// Bytes of a frame, headroom included: 2048 or 4096.
+    pub size: u32,
+    /// Frames in all. Without it the daemon adds up what its ports and workers can hold.
+    pub count: Option<u32>,
+    /// Frames a worker keeps to itself before it exchanges with the depot.
+    pub hot_list_len: u32,
+}
+
+/// Limits of ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Icmp {
+    /// Errors a second that one worker may send.
+    pub errors_per_second: u32,
+    /// Errors that one worker may send at once after a silence.
+    pub errors_burst: u32,
+}
+
+/// Limits of the neighbour table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Neighbour {
+    /// Neighbours in all.
+    pub entries_max: u32,
+    /// Packets that wait for one unresolved neighbour, per worker.
+    pub hold_per_entry: u32,
+    /// Packets that wait for any neighbour, per worker.
+    pub hold_per_worker: u32,
+}
+
+pub(super) fn workers(
+    file: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<Workers, Problem> {
+    let section = file.table("workers", "[workers]", &["count", "cores", "idle_spin_us"])?;
+    let count = section.number::<u16>("count", 1..=WORKERS_MAX)?;
+    let idle_spin_us = section.number("idle_spin_us", 0..=1_000_000)?;
+    let idle_spin_us = idle_spin_us.map_or(50, |us| us.into_inner());
+    let available = &environment.cores;
+
+    if let Some(cores) = section.numbers::<u16>("cores", 0..=u64::from(u16::MAX))? {
+        let here: Vec<_> = available.iter().map(u16::to_string).collect();
+        if let Some(wrong) = cores.get_ref().iter().find(|core| !available.contains(core.get_ref()))
+        {
+            return Err(Problem::new(
+                wrong.span(),
+                "no such core for `cores` in [workers]",
+                "this core is not there, or not allowed",
+                format!("choose among the cores this process may use: {}", here.join(", ")),
+            ));
+        }
+        if cores.get_ref().is_empty() || cores.get_ref().len() > WORKERS_MAX as usize {
+            return Err(Problem::new(
+                cores.span(),
+                "`cores` in [workers] is out of bounds",
+                format!("{} cores", cores.get_ref().len()),
+                format!("list 1 to {WORKERS_MAX} cores, or leave `cores` out"),
+            ));
+        }
+        if let Some(count) =
+            count.filter(|count| usize::from(*count.get_ref()) != cores.get_ref().len())
+        {
+            return Err(Problem::new(
+                cores.span(),
+                "`cores` and `count` in [workers] disagree",
+                format!("{} cores", cores.get_ref().len()),
+                "list one core for each worker, or leave one of the two keys out",
+            )
+            .also(count.span(), format!("{} workers", count.get_ref())));
+        }
+        let cores = cores.into_inner().into_iter().map(|core| core.into_inner()).collect();
+        return Ok(Workers { cores, idle_spin_us });
+    }
+
+    let wanted = match count {
+        // One core is left to the control thread and the kernel's threads.
+        None => available.len().saturating_sub(1).clamp(1, WORKERS_MAX as usize),
+        Some(count) if usize::from(*count.get_ref()) > available.len() => {
+            return Err(Problem::new(
+                count.span(),
+                "`count` in [workers] is more than there are cores",
+                format!("this process may use {}", available.len()),
+                "set fewer, or list `cores`, where a core may occur twice",
+            ));
+        }
+        Some(count) => count.into_inner().into(),
+    };
+    Ok(Workers { cores: available[available.len() - wanted..].to_vec(), idle_spin_us })
+}
+
+pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {
+    let section = file.table("frames", "[frames]", &["size", "count", "hot_list_len"])?;
+    let size = section.number::<u32>("size", 0..=u64::from(u32::MAX))?;
+    if let Some(size) = size.as_ref().filter(|size| ![2048, 4096].contains(size.get_ref())) {
+        return Err(Problem::new(
+            size.span(),
+            "`size` in [frames] is neither 2048 nor 4096",
+            "not a frame size of AF_XDP",
+            "choose 2048, or 4096 for an MTU above 1774",
+        ));
+    }
+    let count = section.number("count", 1024..=4_194_304)?;
+    let hot_list_len = section.number("hot_list_len", 128..=8192)?;
+    Ok(Frames {
+        size: size.map_or(2048, |size| size.into_inner()),
+        count: count.map(|count| count.into_inner()),
+        hot_list_len: hot_list_len.map_or(1024, |len| len.into_inner()),
+    })
+}
+
+pub(super) fn icmp(file: &Section<'_>) -> Result<Icmp, Problem> {
+    let section = file.table("icmp", "[icmp]", &["errors_per_second", "errors_burst"])?;
+    let rate = section.number("errors_per_second", 0..=1_000_000)?;
+    let burst = section.number("errors_burst", 1..=10_000)?;
+    Ok(Icmp {
+        errors_per_second: rate.map_or(1000, |rate| rate.into_inner()),
+        errors_burst: burst.map_or(50, |burst| burst.into_inner()),
+    })
+}
+
+pub(super) fn neighbour(file: &Section<'_>) -> Result<Neighbour, Problem> {
+    let known = ["entries_max", "hold_per_entry", "hold_per_worker"];
+    let section = file.table("neighbour", "[neighbour]", &known)?;
+    let entries_max = section.number("entries_max", 16..=1_048_576)?;
+    let per_entry = section.number::<u32>("hold_per_entry", 1..=65_536)?;
+    let per_worker = section.number::<u32>("hold_per_worker", 1..=65_536)?;
+
+    let neighbour = Neighbour {
+        entries_max: entries_max.map_or(8192, |entries| entries.into_inner()),
+        hold_per_entry: per_entry.as_ref().map_or(101, |hold| *hold.get_ref()),
+        hold_per_worker: per_worker.as_ref().map_or(1024, |hold| *hold.get_ref()),
+    };
+    // Where both are defaults, they agree.
+    let culprit = per_entry.or(per_worker);
+    match culprit.filter(|_| neighbour.hold_per_entry > neighbour.hold_per_worker) {
+        Some(culprit) => Err(Problem::new(
+            culprit.span(),
+            "`hold_per_entry` in [neighbour] is more than `hold_per_worker`",
+            format!("{} against {}", neighbour.hold_per_entry, neighbour.hold_per_worker),
+            "one neighbour's packets count for the worker too: raise `hold_per_worker`",
+        )),
+        None => Ok(neighbour),
+    }
+}
+
+pub(super) fn socket(
+    file: &Section<'_>,
+    environment: &Environment<'_>,
+) -> Result<PathBuf, Problem> {
+    let section = file.table("api", "[api]", &["socket"])?;
+    let Some(path) = section.text("socket")? else { return Ok(environment.socket.clone()) };
+    // unix(7): the path has 108 bytes, the last of which is a zero.
+    let complaint = match *path.get_ref() {
+        text if !text.starts_with('/') => "not an absolute path",
+        text if text.len() > 107 => "longer than 107 bytes",
+        text if text.contains('\0') => "contains a zero",
+        text => return Ok(text.into()),
+    };
+    Err(Problem::new(
+        path.span(),
+        "`socket` in [api] cannot be a socket's path",
+        complaint,
+        format!("write a short path from the root, as {}", environment.socket.display()),
+    ))
+}
+
+/// A bound on rings between workers, of which there is one for each pair.
+const WORKERS_MAX: u64 = 128;

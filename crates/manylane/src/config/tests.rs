@@ -1,0 +1,157 @@
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use manylane_frame::vocabulary::{PortId, WorkerId};
+
+use super::*;
+use faults::{FAULTS, LAN};
+
+mod faults;
+
+/// Every complaint there is, as the operator reads it.
+#[test]
+fn a_mistake_is_told_by_line_key_cause_and_help() {
+    for (parts, says) in FAULTS {
+        let text = parts.concat();
+        let error = parse(&text).expect_err(&text);
+        assert_eq!(error.to_string(), *says, "for\n{text}");
+
+        let ConfigError::Invalid { line, title, message } = error else { unreachable!() };
+        let mut lines = message.lines();
+        assert_eq!(lines.next(), Some(format!("error: {title}").as_str()));
+        let place = lines.next().expect("a place").trim();
+        assert!(place.starts_with(&format!("--> router.toml:{line}:")), "{message}");
+        let quoted = text.lines().nth(line - 1).unwrap_or_default();
+        assert!(message.contains(format!("{line} | {quoted}").trim_end()), "{message}");
+        assert!(title.contains(['`', '[']) || title == "this is not TOML", "no key: {message}");
+        assert!(lines.next_back().is_some_and(|help| help.starts_with("help: ")), "{message}");
+    }
+}
+
+#[test]
+fn the_router_example_sets_every_key_of_a_router() {
+    let config = parse(&example("router.toml")).unwrap();
+    assert_eq!(config.workers, Workers { cores: vec![3], idle_spin_us: 50 });
+    assert_eq!(config.frames, Frames { size: 2048, count: Some(16384), hot_list_len: 1024 });
+    assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50 });
+    let neighbour = Neighbour { entries_max: 8192, hold_per_entry: 101, hold_per_worker: 1024 };
+    assert_eq!(config.neighbour, neighbour);
+    assert_eq!(config.socket, Path::new(DEFAULT_SOCKET));
+
+    let [lan, wan] = &config.ports[..] else { panic!("two ports") };
+    assert_eq!(lan.addresses[1].to_string(), "2001:db8:1::fe/64");
+    assert_eq!((lan.mtu, lan.checksum), (Some(1500), Some(ChecksumPolicy::Repair)));
+    assert_eq!(lan.queue_owners, Some(vec![WorkerId(0)]));
+    let interface = AfXdpPort { interface: "eth0".into(), mode: AttachMode::Auto };
+    assert_eq!(lan.driver, Driver::AfXdp(interface));
+    assert_eq!((wan.mtu, wan.checksum, &wan.queue_owners), (None, None, &None));
+    assert_eq!((wan.rx_ring, wan.tx_ring), (2048, 2048));
+
+    let targets: Vec<_> = config.routes.iter().map(|route| route.target).collect();
+    let via = |address: &str, port| RouteTarget::Via { next_hop: ip(address), port: PortId(port) };
+    let expected = [
+        via("10.2.0.1", 1),
+        via("fe80::1", 1),
+        RouteTarget::OnLink { port: PortId(0) },
+        RouteTarget::Blackhole,
+        RouteTarget::Unreachable,
+    ];
+    assert_eq!(targets, expected);
+    assert_eq!(config.routes[1].prefix.to_string(), "::/0");
+}
+
+#[test]
+fn the_memory_example_sets_every_key_of_a_memory_port() {
+    let config = parse(&example("memory.toml")).unwrap();
+    let memory = |index: usize| match &config.ports[index].driver {
+        Driver::Memory(memory) => memory,
+        other => panic!("{other:?}"),
+    };
+    let generate = memory(0).generate.as_ref().unwrap();
+    assert_eq!(memory(0).mac, Some([2, 0, 0, 0, 0, 1]));
+    assert_eq!((memory(0).queues, memory(0).peer), (4, None));
+    assert_eq!(generate.source, ip("10.1.0.1"));
+    assert_eq!(generate.destination.to_string(), "10.4.0.0/16");
+    assert_eq!((generate.flows, generate.size, generate.seed), (64, 64, 1));
+    assert_eq!(generate.packets_per_second, Some(100_000));
+    assert_eq!(generate.packets, Some(10_000_000));
+    // One side names the wire, both have it.
+    assert_eq!((memory(1).peer, memory(2).peer), (Some(PortId(2)), Some(PortId(1))));
+    assert_eq!((memory(2).mac, memory(2).queues), (None, 1));
+}
+
+#[test]
+fn one_port_is_a_configuration_and_everything_else_has_a_default() {
+    let config = parse(LAN).unwrap();
+    assert_eq!(config.workers.cores, [1, 2, 3], "one of four cores is left to others");
+    assert_eq!(config.frames.count, None);
+    assert!(config.routes.is_empty());
+}
+
+/// What is the same on every link may be on every port; a list of bogons may be blackholed; both
+/// ends may name a wire; a core may be shared if the file says so.
+#[test]
+fn what_looks_like_a_mistake_but_is_none_is_accepted() {
+    let link = "[[port]]\ndriver = \"memory\"\naddresses = [\"fe80::1/64\"]\n";
+    parse(&format!("{link}name = \"a\"\npeer = \"b\"\n{link}name = \"b\"\npeer = \"a\"\n"))
+        .unwrap();
+    for bogon in ["224.0.0.0/4", "127.0.0.0/8", "fe80::/10", "::/0"] {
+        parse(&format!("{LAN}[[route]]\nprefix = \"{bogon}\"\ntype = \"blackhole\"\n")).unwrap();
+    }
+    let shared = parse(&format!("[workers]\ncores = [0, 0]\n{LAN}")).unwrap();
+    assert_eq!(shared.workers.cores, [0, 0]);
+    let secondary = LAN.replace("10.1.0.254/24", "10.1.0.254/24\", \"10.1.0.253/24");
+    assert_eq!(parse(&secondary).unwrap().ports[0].addresses.len(), 3);
+    parse(&format!("{LAN}mtu = 3822\n[frames]\nsize = 4096\n")).unwrap();
+}
+
+/// An editor may be interrupted anywhere, and a caret must not land inside a character.
+#[test]
+fn half_a_file_is_a_message_and_never_a_panic() {
+    let text = example("memory.toml").replace("\"right\"", "\"rechts — größer\"");
+    for end in (0..text.len()).filter(|end| text.is_char_boundary(*end)) {
+        if let Err(error) = parse(&text[..end]) {
+            assert!(error.to_string().contains("\nhelp: "), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::load(Path::new("/no/such.toml"), &Environment::of_this_thread());
+    let message = error.expect_err("there is no such file").to_string();
+    assert!(message.starts_with("error: cannot read the configuration /no/such.toml: No such"));
+    assert!(message.contains("\nhelp: "));
+}
+
+#[test]
+fn this_machine_has_a_core_and_a_loopback() {
+    let environment = Environment::of_this_thread();
+    assert!(!environment.cores.is_empty());
+    assert_eq!((environment.interfaces)("lo"), Ok(()));
+    let help = (environment.interfaces)("no/such").expect_err("a slash is in no name");
+    assert!(help.contains("`lo`"), "{help}");
+}
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    let interfaces = |name: &str| match name {
+        "eth0" | "eth1" => Ok(()),
+        _ => Err("there are `eth0`, `eth1`".into()),
+    };
+    let environment = Environment {
+        cores: vec![0, 1, 2, 3],
+        socket: DEFAULT_SOCKET.into(),
+        interfaces: &interfaces,
+    };
+    Config::parse(text, "router.toml", &environment)
+}
+
+fn example(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    fs::read_to_string(folder.join(name)).expect("the example is in the repository")
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
