@@ -18,6 +18,9 @@ use crate::bpf::{BpfError, Mode, XskLink, XskProgram};
 use crate::interface::{AllMulticast, Interface, InterfaceError};
 
 /// An open port, for the control thread: as long as it exists, frames come in by it.
+///
+/// It ends by [`AfXdp::close`], with all its parts. Dropping one of them closes its sockets as well,
+/// but the frames that the kernel had stay lent for ever.
 pub struct AfXdp {
     pub(super) port: PortId,
     pub(super) interface: Interface,
