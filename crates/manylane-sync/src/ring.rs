@@ -112,6 +112,7 @@ impl<T: Send> Producer<T> {
     /// Whether the consumer has emptied the ring.
     pub fn is_drained(&self) -> bool {
         // Acquire: as in `free`; who sees the ring empty sees what the consumer did with the items.
+        // Explored by `what_was_done_with_the_items_is_seen_by_who_sees_the_ring_drained`.
         self.shared.head.load(Ordering::Acquire) == self.tail
     }
 }
@@ -158,9 +159,10 @@ impl<T: Send> Consumer<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Both ends are gone (they hold the `Arc`). What was pushed and not submitted is behind `tail`
-        // and is dropped by the producer's own `Drop`.
+        // Both ends are gone (they hold the `Arc`), and their `Drop` wrote their indices here: also
+        // what was pushed and never submitted lies below `tail`.
         // Relaxed: dropping the last `Arc` has synchronised with both ends.
+        // Explored by `what_nobody_popped_is_dropped_once`.
         let mut head = self.head.load(Ordering::Relaxed);
         let tail = self.tail.load(Ordering::Relaxed);
         while head != tail {

@@ -118,3 +118,6 @@ impl fmt::Display for Key {
 /// type, never a value.
 #[derive(Debug)]
 pub enum Neighbour {}
+
+#[cfg(test)]
+mod tests;

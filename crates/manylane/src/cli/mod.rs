@@ -1,1 +1,209 @@
-//! Not yet.
+//! The command line.
+//!
+//! | Exit status | Meaning                                            |
+//! |-------------|----------------------------------------------------|
+//! | 0           | done                                               |
+//! | 1           | failed at run time                                 |
+//! | 2           | wrong usage, or a configuration that is not valid  |
+//!
+//! Results go to standard output, complaints to standard error. A reader that closes the pipe early
+//! (`manylane show routes | head`) has had enough: that is status 0.
+
+mod show;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::api::Client;
+use crate::config::{Config, DEFAULT_SOCKET, Driver, Environment};
+use crate::{control, demo};
+
+/// A multi-core packet forwarder for Linux.
+#[derive(Debug, Parser)]
+#[command(name = "manylane", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show forwarding on this machine, without a configuration
+    Demo(DemoOptions),
+    /// Forward between the ports of a configuration, until interrupted
+    Run(RunOptions),
+    /// Ask a running daemon
+    Show(ShowOptions),
+}
+
+/// What `manylane demo` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+pub struct DemoOptions {
+    /// Use in-process ports only: no privilege and no network namespaces needed
+    #[arg(long)]
+    pub memory: bool,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+struct RunOptions {
+    /// The configuration, a TOML file
+    #[arg(value_name = "FILE.toml")]
+    file: PathBuf,
+    /// Check the configuration against this machine and stop
+    #[arg(long)]
+    check: bool,
+    /// Where the API listens, instead of `socket` in [api]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct ShowOptions {
+    what: Noun,
+    /// Print the API's JSON
+    #[arg(long)]
+    json: bool,
+    /// Where the daemon's API listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+/// What can be shown.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Noun {
+    /// Ports, their addresses and counters
+    Ports,
+    /// Workers, their load and queues
+    Workers,
+    /// Routes, static and connected
+    Routes,
+    /// Neighbours and their link-layer addresses
+    #[value(alias = "neigh")]
+    Neighbours,
+    /// Dropped frames by reason
+    Drops,
+    /// Where every packet and every frame went
+    Ledger,
+}
+
+/// Does what the command line says.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        // Help and version are "errors" of status 0. Not printing them is no reason to fail.
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    match cli.command {
+        Command::Demo(options) => done(demo::run(options)),
+        Command::Run(options) => run_file(&options),
+        Command::Show(options) => show(&options),
+    }
+}
+
+fn run_file(options: &RunOptions) -> ExitCode {
+    let config = match Config::load(&options.file, &Environment::of_this_thread()) {
+        Ok(config) => config,
+        Err(error) => {
+            complain(&error);
+            return USAGE.into();
+        }
+    };
+    if options.check {
+        return print(&summary(&options.file, &config));
+    }
+    let socket = options.socket.clone().unwrap_or_else(|| config.socket.clone());
+    done(control::run(config, &socket))
+}
+
+fn show(options: &ShowOptions) -> ExitCode {
+    let client = Client::new(&options.socket);
+    let text = if options.json {
+        client.ask_text(options.what.path()).map(|json| json + "\n")
+    } else {
+        show::table(&client, options.what)
+    };
+    match text {
+        Ok(text) => print(&text),
+        Err(error) => done::<()>(Err(error)),
+    }
+}
+
+impl Noun {
+    /// Where the API answers.
+    fn path(self) -> &'static str {
+        match self {
+            Noun::Ports => "/v1/ports",
+            Noun::Workers => "/v1/workers",
+            Noun::Routes => "/v1/routes",
+            Noun::Neighbours => "/v1/neighbours",
+            Noun::Drops => "/v1/drops",
+            Noun::Ledger => "/v1/ledger",
+        }
+    }
+}
+
+/// One line to say that the file is good, and one for each port to show how it was understood.
+fn summary(file: &Path, config: &Config) -> String {
+    let cores: Vec<_> = config.workers.cores.iter().map(u16::to_string).collect();
+    let mut text = format!(
+        "{}: good; {}, {}, {} on core {}\n",
+        file.display(),
+        table::plural(config.ports.len(), "port"),
+        table::plural(config.routes.len(), "route"),
+        table::plural(config.workers.count(), "worker"),
+        cores.join(", "),
+    );
+    for port in &config.ports {
+        let on = match &port.driver {
+            Driver::AfXdp(port) => format!("af_xdp on {}", port.interface),
+            Driver::Memory(_) => "memory".into(),
+        };
+        let addresses: Vec<_> = port.addresses.iter().map(ToString::to_string).collect();
+        text += &format!("  {} ({on}): {}\n", port.name, addresses.join(", "));
+    }
+    text
+}
+
+fn done<T>(result: Result<T, impl Display>) -> ExitCode {
+    match result {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a result. `println!` would panic where the reader has gone.
+fn print(text: &str) -> ExitCode {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("error: cannot write to standard output: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn complain(message: &dyn Display) {
+    // Without a standard error there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "{message}");
+}
+
+/// Also what clap uses.
+const USAGE: u8 = 2;

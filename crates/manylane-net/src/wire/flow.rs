@@ -1,0 +1,275 @@
+//! One number per flow, the same in both directions.
+//!
+//! | packet                                     | what is hashed                             |
+//! |--------------------------------------------|--------------------------------------------|
+//! | TCP, UDP, SCTP, DCCP, UDP-Lite             | both ends (address and port), protocol     |
+//! | a fragment, also the first                 | both addresses, protocol                   |
+//! | an ICMP or ICMPv6 error                    | what it quotes, by the same table          |
+//! | anything else                              | both addresses, protocol                   |
+//! | what cannot be read                        | nothing: 0                                 |
+//!
+//! First fragments have ports and later ones have not; all must take the same way, or they overtake
+//! each other. An error must take the way of the flow it is about, to whoever keeps its path MTU
+//! (RFC 7690 §2); the hash is symmetric, so the quoted packet's direction does not matter.
+//!
+//! The mix is the finaliser of MurmurHash3 (`fmix64`, by Austin Appleby, public domain): every input
+//! bit moves every output bit with a probability near one half. There is no key, so who knows it can
+//! make flows that collide; the choice among next hops therefore mixes in a seed of the router's own.
+
+use std::net::Ipv6Addr;
+
+use super::ip::{Fragment, Transport, View};
+use super::{icmp, icmpv6, protocol};
+
+/// The hash of the flow to which this IP packet belongs.
+#[inline]
+pub fn flow_hash(packet: &[u8]) -> u32 {
+    View::checked(packet).map_or(0, |view| hash(&view, Depth::Outside))
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Depth {
+    Outside,
+    /// Errors are not about errors, so one level is enough.
+    Quoted,
+}
+
+fn hash(view: &View<'_>, depth: Depth) -> u32 {
+    // Without a transport, the addresses are still there.
+    let Some(transport) = view.transport() else {
+        return mix(view, [0; 2], protocol::NO_NEXT_HEADER);
+    };
+    if !transport.fragment.is_whole() {
+        return mix(view, [0; 2], fragment_protocol(view, transport));
+    }
+    let bytes = view.packet().get(transport.offset..).unwrap_or_default();
+    if let [a, b, c, d, ..] = *bytes
+        && protocol::has_ports(transport.protocol)
+    {
+        let ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+        return mix(view, ports, transport.protocol);
+    }
+    if depth == Depth::Outside
+        && let Some(quoted) = quoted(transport.protocol, bytes).and_then(View::quoted)
+    {
+        return hash(&quoted, Depth::Quoted);
+    }
+    mix(view, [0; 2], transport.protocol)
+}
+
+/// In IPv6 the extension headers behind the fragment header are in the first fragment only, so the
+/// others cannot know where they lead: no protocol, for all of them.
+fn fragment_protocol(view: &View<'_>, transport: Transport) -> u8 {
+    debug_assert!(matches!(transport.fragment, Fragment::First | Fragment::Later));
+    match view {
+        View::V4(_) => transport.protocol,
+        View::V6(_) => protocol::FRAGMENT,
+    }
+}
+
+fn quoted(protocol: u8, message: &[u8]) -> Option<&[u8]> {
+    match protocol {
+        protocol::ICMP => icmp::View::checked(message)?.quoted(),
+        protocol::ICMPV6 => icmpv6::View::checked(message)?.quoted(),
+        _ => None,
+    }
+}
+
+fn mix(view: &View<'_>, ports: [u16; 2], protocol: u8) -> u32 {
+    let [a, b] = match view {
+        View::V4(view) => {
+            let end = |address: u32, port: u16| fmix64(u64::from(address) << 16 | u64::from(port));
+            [end(view.source().to_bits(), ports[0]), end(view.destination().to_bits(), ports[1])]
+        }
+        View::V6(view) => [end_v6(view.source(), ports[0]), end_v6(view.destination(), ports[1])],
+    };
+    // Addition, not exclusive or: it is as symmetric, and does not cancel when both ends are equal.
+    (fmix64(a.wrapping_add(b) ^ u64::from(protocol)) >> 32) as u32
+}
+
+fn end_v6(address: Ipv6Addr, port: u16) -> u64 {
+    let bits = address.to_bits();
+    let (network, interface) = ((bits >> 64) as u64, bits as u64);
+    // An odd multiplier spreads the port over the word: no two ports are closer than the interface
+    // numbers of hosts that were counted up.
+    let port = u64::from(port).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    fmix64((fmix64(network) ^ interface).wrapping_add(port))
+}
+
+const fn fmix64(mut word: u64) -> u64 {
+    word ^= word >> 33;
+    word = word.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    word ^= word >> 33;
+    word = word.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    word ^ (word >> 33)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6};
+
+    use proptest::prelude::*;
+
+    use super::super::{ipv4, ipv6, udp};
+    use super::*;
+
+    const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+    const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+    const A6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
+    const B6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+
+    #[test]
+    fn ports_tell_flows_apart_but_not_fragments() {
+        assert_ne!(flow_hash(&v4(A, B, 1, 2)), flow_hash(&v4(A, B, 1, 3)));
+        assert_ne!(flow_hash(&v4(A, B, 1, 2)), flow_hash(&v4(A, B, 2, 1)));
+
+        let fragment = |word: u16, source: u16| {
+            let mut packet = v4(A, B, source, 2);
+            packet[6..8].copy_from_slice(&word.to_be_bytes());
+            flow_hash(&packet)
+        };
+        assert_eq!(fragment(0x2000, 1), fragment(0x2000, 99));
+        assert_eq!(fragment(0x2000, 1), fragment(0x0005, 99));
+        assert_ne!(fragment(0x4000, 1), fragment(0x4000, 99));
+    }
+
+    /// The options after the fragment header are in the first fragment only.
+    #[test]
+    fn all_fragments_of_an_ipv6_packet_hash_alike() {
+        let with = |header: &[u8]| {
+            let mut packet = v6(A6, B6, 1, 2);
+            packet.splice(40..40, header.iter().copied());
+            packet[5] += header.len() as u8;
+            packet[6] = header.first().map_or(protocol::UDP, |_| protocol::FRAGMENT);
+            flow_hash(&packet)
+        };
+        let first = with(&[60, 0, 0, 1, 0, 0, 0, 9, protocol::UDP, 0, 1, 4, 0, 0, 0, 0]);
+        let later = with(&[60, 0, 0, 8, 0, 0, 0, 9]);
+        assert_eq!(first, later);
+        let atomic = with(&[protocol::UDP, 0, 0, 0, 0, 0, 0, 9]);
+        assert_eq!(atomic, with(&[]), "an atomic fragment is a whole packet");
+        assert_ne!(first, with(&[]));
+    }
+
+    #[test]
+    fn extension_headers_do_not_change_the_flow() {
+        let mut packet = v6(A6, B6, 1, 2);
+        let plain = flow_hash(&packet);
+        packet.splice(40..40, [protocol::UDP, 0, 1, 4, 0, 0, 0, 0]);
+        packet[5] += 8;
+        packet[6] = protocol::DESTINATION_OPTIONS;
+        assert_eq!(flow_hash(&packet), plain);
+    }
+
+    #[test]
+    fn an_error_hashes_as_the_packet_it_is_about() {
+        let about = v4(A, B, 1, 2);
+        let mut error = [&[0; 28], &about[..28]].concat(); // Cut, as a quote may be.
+        icmp::emit(&mut error[20..], icmp::kind::TIME_EXCEEDED, 0, 0).unwrap();
+        header_v4(protocol::ICMP, Ipv4Addr::new(192, 0, 2, 9), A).emit(&mut error, 36).unwrap();
+        assert_eq!(flow_hash(&error), flow_hash(&v4(B, A, 2, 1)));
+
+        let about = v6(A6, B6, 1, 2);
+        let mut error = [&[0; 48], &about[..48]].concat();
+        let router: Ipv6Addr = "2001:db8:9::1".parse().unwrap();
+        icmpv6::emit(&mut error[40..], icmpv6::kind::PACKET_TOO_BIG, 0, 1280, router, A6).unwrap();
+        header_v6(protocol::ICMPV6, router, A6).emit(&mut error, 56).unwrap();
+        assert_eq!(flow_hash(&error), flow_hash(&v6(B6, A6, 2, 1)));
+    }
+
+    #[test]
+    fn a_ping_keeps_its_addresses_only() {
+        let ping = |source, destination, sequence: u32| {
+            let mut packet = vec![0; 28];
+            header_v4(protocol::ICMP, source, destination).emit(&mut packet, 8).unwrap();
+            icmp::emit(&mut packet[20..], icmp::kind::ECHO_REQUEST, 0, sequence).unwrap();
+            flow_hash(&packet)
+        };
+        assert_eq!(ping(A, B, 1), ping(B, A, 2));
+        assert_ne!(ping(A, B, 1), ping(A, Ipv4Addr::new(10, 0, 0, 3), 1));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_no_flow() {
+        assert_eq!(flow_hash(&[]), 0);
+        assert_eq!(flow_hash(&[0x45; 19]), 0);
+        assert_eq!(flow_hash(&[0x00; 100]), 0);
+    }
+
+    /// 4096 flows over 256 buckets, numbered up as a test bed does: 16 each, if it were perfect.
+    #[test]
+    fn counted_up_flows_spread_over_the_buckets() {
+        for (what, flow) in [
+            ("ports", (|n| flow_hash(&v4(A, B, 1024 + n, 80))) as fn(u16) -> u32),
+            ("hosts", |n| flow_hash(&v4(Ipv4Addr::from_bits(0x0a00_0000 + u32::from(n)), B, 1, 2))),
+            ("ports v6", |n| flow_hash(&v6(A6, B6, 1024 + n, 80))),
+            ("hosts v6", |n| {
+                flow_hash(&v6(Ipv6Addr::from_bits(A6.to_bits() + u128::from(n)), B6, 1, 2))
+            }),
+            ("networks v6", |n| {
+                flow_hash(&v6(Ipv6Addr::from_bits(A6.to_bits() + (u128::from(n) << 64)), B6, 1, 2))
+            }),
+        ] {
+            let mut buckets = [0; 256];
+            for number in 0..4096 {
+                buckets[(flow(number) % 256) as usize] += 1;
+            }
+            let fullest = buckets.iter().max().unwrap();
+            assert!(*fullest < 40, "{what}: {fullest} flows in one bucket");
+            assert!(buckets.iter().all(|&flows| flows > 0), "{what}: an empty bucket");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn both_directions_hash_alike(a: [u8; 16], b: [u8; 16], from: u16, to: u16) {
+            let (a4, b4) = (Ipv4Addr::from([a[0], a[1], a[2], a[3]]), Ipv4Addr::from([b[0], b[1], b[2], b[3]]));
+            prop_assert_eq!(flow_hash(&v4(a4, b4, from, to)), flow_hash(&v4(b4, a4, to, from)));
+            let (a6, b6) = (a.into(), b.into());
+            prop_assert_eq!(flow_hash(&v6(a6, b6, from, to)), flow_hash(&v6(b6, a6, to, from)));
+        }
+    }
+
+    fn header_v4(protocol: u8, source: Ipv4Addr, destination: Ipv4Addr) -> ipv4::Header {
+        ipv4::Header {
+            tos: 0,
+            identification: 0,
+            dont_fragment: true,
+            ttl: 64,
+            protocol,
+            source,
+            destination,
+        }
+    }
+
+    fn header_v6(next_header: u8, source: Ipv6Addr, destination: Ipv6Addr) -> ipv6::Header {
+        ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            next_header,
+            hop_limit: 64,
+            source,
+            destination,
+        }
+    }
+
+    fn v4(source: Ipv4Addr, destination: Ipv4Addr, from: u16, to: u16) -> Vec<u8> {
+        let mut packet = vec![0; 40];
+        header_v4(protocol::UDP, source, destination).emit(&mut packet, 20).unwrap();
+        let (source, destination) =
+            (SocketAddrV4::new(source, from), SocketAddrV4::new(destination, to));
+        udp::emit_v4(&mut packet[20..], source, destination).unwrap();
+        packet
+    }
+
+    fn v6(source: Ipv6Addr, destination: Ipv6Addr, from: u16, to: u16) -> Vec<u8> {
+        let mut packet = vec![0; 60];
+        header_v6(protocol::UDP, source, destination).emit(&mut packet, 20).unwrap();
+        let (source, destination) =
+            (SocketAddrV6::new(source, from, 0, 0), SocketAddrV6::new(destination, to, 0, 0));
+        udp::emit_v6(&mut packet[40..], source, destination).unwrap();
+        packet
+    }
+}

@@ -1,0 +1,565 @@
+//! IPv6: header, extension headers, and addresses that have no business in a header.
+//!
+//! Before changing the walk read RFC 8200 §4 (extension headers) and RFC 7045 (what a forwarder may
+//! do about them); before changing a martian, RFC 4291 §2.5 and §2.7.
+
+use std::net::Ipv6Addr;
+
+use super::ip::{Fragment, Transport};
+use super::{be16, protocol};
+
+/// The fixed header.
+pub const HEADER_LEN: usize = 40;
+
+/// Extension headers we walk over before we call it nonsense.
+///
+/// RFC 8200 §4.1 has each at most once and destination options twice, which makes six with the
+/// authentication header. Two to spare; a bound at all, because each costs the worker time.
+pub const EXTENSION_HEADERS_MAX: usize = 8;
+
+/// Destination options we look through for the one that changes an address (RFC 8504 §5.3 lets even
+/// a host stop at eight).
+const DESTINATION_OPTIONS_MAX: usize = 16;
+
+/// A checked packet: version 6, and the payload length fits the bytes (RFC 8200 §3).
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    header: &'a [u8; HEADER_LEN],
+    payload: &'a [u8],
+    packet: &'a [u8],
+}
+
+/// Where the extension headers lead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chain {
+    /// To this. A protocol we do not know ends the chain too, also if it is an extension header.
+    Transport(Transport),
+    /// Out of the packet, or hop-by-hop options stand elsewhere than in front (RFC 8200 §4.1).
+    Malformed,
+    /// There are more than [`EXTENSION_HEADERS_MAX`].
+    TooMany,
+}
+
+impl Chain {
+    /// The transport, if the chain leads there.
+    #[inline]
+    pub fn transport(self) -> Option<Transport> {
+        match self {
+            Chain::Transport(transport) => Some(transport),
+            Chain::Malformed | Chain::TooMany => None,
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// The packet in `bytes`, cut to its payload length. Jumbograms (RFC 2675) are packets without
+    /// payload here.
+    #[inline]
+    pub fn checked(bytes: &'a [u8]) -> Option<View<'a>> {
+        let header: &[u8; HEADER_LEN] = bytes.first_chunk()?;
+        let end = HEADER_LEN + usize::from(be16(header[4], header[5]));
+        View::cut(header, bytes.get(..end)?)
+    }
+
+    /// As [`View::checked`], for a packet quoted in an ICMP error: its end may be missing.
+    #[inline]
+    pub fn quoted(bytes: &'a [u8]) -> Option<View<'a>> {
+        let header: &[u8; HEADER_LEN] = bytes.first_chunk()?;
+        let end = HEADER_LEN + usize::from(be16(header[4], header[5]));
+        View::cut(header, bytes.get(..end).unwrap_or(bytes))
+    }
+
+    #[inline]
+    fn cut(header: &'a [u8; HEADER_LEN], packet: &'a [u8]) -> Option<View<'a>> {
+        let payload = packet.get(HEADER_LEN..)?;
+        (header[0] >> 4 == 6).then_some(View { header, payload, packet })
+    }
+
+    /// The whole packet, without what stood behind it.
+    #[inline]
+    pub fn packet(&self) -> &'a [u8] {
+        self.packet
+    }
+
+    /// Traffic class: DSCP and ECN.
+    #[inline]
+    pub fn traffic_class(&self) -> u8 {
+        self.header[0] << 4 | self.header[1] >> 4
+    }
+
+    /// The flow label, 20 bits.
+    #[inline]
+    pub fn flow_label(&self) -> u32 {
+        u32::from_be_bytes([0, self.header[1] & 0x0f, self.header[2], self.header[3]])
+    }
+
+    /// The payload length as the header says, extension headers included.
+    #[inline]
+    pub fn payload_len(&self) -> u16 {
+        be16(self.header[4], self.header[5])
+    }
+
+    /// What follows the fixed header ([`super::protocol`]); not yet the transport.
+    #[inline]
+    pub fn next_header(&self) -> u8 {
+        self.header[6]
+    }
+
+    /// Hop limit.
+    #[inline]
+    pub fn hop_limit(&self) -> u8 {
+        self.header[7]
+    }
+
+    /// Who sent it.
+    #[inline]
+    pub fn source(&self) -> Ipv6Addr {
+        address(self.header, 8)
+    }
+
+    /// Who it is for.
+    #[inline]
+    pub fn destination(&self) -> Ipv6Addr {
+        address(self.header, 24)
+    }
+
+    /// What follows the fixed header, extension headers included.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.payload
+    }
+
+    /// Follows the extension headers to the transport.
+    #[inline]
+    pub fn chain(&self) -> Chain {
+        // Nearly every packet, without a loop.
+        let protocol = self.next_header();
+        if is_extension(protocol) { walk(self.packet, protocol) } else { direct(protocol) }
+    }
+}
+
+#[inline(always)]
+fn direct(protocol: u8) -> Chain {
+    let fragment = Fragment::None;
+    Chain::Transport(Transport { protocol, offset: HEADER_LEN, fragment, final_addresses: true })
+}
+
+#[inline(always)]
+const fn is_extension(protocol: u8) -> bool {
+    matches!(
+        protocol,
+        protocol::HOP_BY_HOP
+            | protocol::ROUTING
+            | protocol::FRAGMENT
+            | protocol::AUTHENTICATION
+            | protocol::DESTINATION_OPTIONS
+    )
+}
+
+fn walk(packet: &[u8], first: u8) -> Chain {
+    let mut transport = Transport {
+        protocol: first,
+        offset: HEADER_LEN,
+        fragment: Fragment::None,
+        final_addresses: true,
+    };
+    for _ in 0..EXTENSION_HEADERS_MAX {
+        match step(packet, transport) {
+            Some(next) => transport = next,
+            None => return Chain::Malformed,
+        }
+        if transport.fragment == Fragment::Later || !is_extension(transport.protocol) {
+            return Chain::Transport(transport);
+        }
+    }
+    Chain::TooMany
+}
+
+/// Over one extension header.
+fn step(packet: &[u8], at: Transport) -> Option<Transport> {
+    // Every extension header has at least eight bytes, and the first names the next.
+    let header: &[u8; 8] = packet.get(at.offset..)?.first_chunk()?;
+    let mut next = Transport { protocol: header[0], ..at };
+    let len = match at.protocol {
+        protocol::FRAGMENT => {
+            next.fragment = match (be16(header[2], header[3]) & 0xfff8, header[3] & 1) {
+                // A second fragment header around a fragment's piece does not make it whole again.
+                (0, 0) if at.fragment == Fragment::First => Fragment::First,
+                (0, 0) => Fragment::Atomic,
+                (0, _) => Fragment::First,
+                _ => Fragment::Later,
+            };
+            8
+        }
+        // RFC 4302 §2.2: in words of four bytes, minus two.
+        protocol::AUTHENTICATION => (usize::from(header[1]) + 2) * 4,
+        _ => (usize::from(header[1]) + 1) * 8,
+    };
+    let end = at.offset + len;
+    let whole = packet.get(at.offset..end)?;
+    match at.protocol {
+        protocol::HOP_BY_HOP if at.offset != HEADER_LEN => return None,
+        protocol::ROUTING => next.final_addresses &= header[3] == 0, // Segments left.
+        protocol::DESTINATION_OPTIONS => next.final_addresses &= keeps_addresses(whole.get(2..)?),
+        _ => {}
+    }
+    Some(Transport { offset: end, ..next })
+}
+
+/// Whether none of these destination options is a home address, which then belongs in the
+/// pseudo-header instead of the source (RFC 6275 §11.3.1). When in doubt, no.
+fn keeps_addresses(options: &[u8]) -> bool {
+    const PAD_1: u8 = 0;
+    const HOME_ADDRESS: u8 = 201;
+
+    let mut rest = options;
+    for _ in 0..DESTINATION_OPTIONS_MAX {
+        let behind = match *rest {
+            [] => return true,
+            [PAD_1, ..] => rest.get(1..),
+            [HOME_ADDRESS, ..] => return false,
+            [_, len, ..] => rest.get(2 + usize::from(len)..),
+            [_] => None,
+        };
+        match behind {
+            Some(behind) => rest = behind,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// A header to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Traffic class: DSCP and ECN.
+    pub traffic_class: u8,
+    /// The flow label; its low 20 bits are taken.
+    pub flow_label: u32,
+    /// What follows.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Who sends it.
+    pub source: Ipv6Addr,
+    /// Who it is for.
+    pub destination: Ipv6Addr,
+}
+
+impl Header {
+    /// Writes the header of a packet with `payload_len` bytes behind it.
+    pub fn emit(&self, buf: &mut [u8], payload_len: usize) -> Option<usize> {
+        let payload_len = u16::try_from(payload_len).ok()?;
+        let header: &mut [u8; HEADER_LEN] = buf.first_chunk_mut()?;
+        let first = 6 << 28 | u32::from(self.traffic_class) << 20 | (self.flow_label & 0x000f_ffff);
+        header[..4].copy_from_slice(&first.to_be_bytes());
+        header[4..6].copy_from_slice(&payload_len.to_be_bytes());
+        header[6] = self.next_header;
+        header[7] = self.hop_limit;
+        header[8..24].copy_from_slice(&self.source.octets());
+        header[24..].copy_from_slice(&self.destination.octets());
+        Some(HEADER_LEN)
+    }
+}
+
+/// Whether no node can have sent from this address over a link.
+///
+/// | addresses          | why                                                           |
+/// |--------------------|---------------------------------------------------------------|
+/// | `::`               | must never be forwarded (RFC 4291 §2.5.2)                     |
+/// | `::1`              | must never be sent outside a node (RFC 4291 §2.5.3)           |
+/// | `::ffff:0:0/96`    | IPv4-mapped: for sockets, never on a wire (RFC 6890 §2.2.3)   |
+/// | `ff00::/8`         | multicast must not be a source (RFC 4291 §2.7)                |
+///
+/// It is a rule for what is forwarded or answered: duplicate address detection speaks from `::`.
+#[inline]
+pub fn is_martian_source(address: Ipv6Addr) -> bool {
+    is_nowhere(address) || address.is_multicast()
+}
+
+/// Whether a packet to this address must not be forwarded anywhere, nor taken from a link.
+///
+/// | addresses          | why                                                                |
+/// |--------------------|--------------------------------------------------------------------|
+/// | `::`               | must not be a destination (RFC 4291 §2.5.2)                        |
+/// | `::1`              | from a link: must be dropped (RFC 4291 §2.5.3)                     |
+/// | `::ffff:0:0/96`    | IPv4-mapped (RFC 6890 §2.2.3)                                      |
+/// | `ffx0::/16`        | reserved scope: must be dropped in silence (RFC 4291 §2.7)         |
+/// | `ffx1::/16`        | interface-local: from a link, to be dropped (RFC 4291 erratum 3480)|
+#[inline]
+pub fn is_martian_destination(address: Ipv6Addr) -> bool {
+    is_nowhere(address) || (address.is_multicast() && address.octets()[1] & 0x0f <= 1)
+}
+
+/// Unspecified, loopback or IPv4-mapped: all within ::/64, which one comparison rules out for nearly
+/// every address.
+#[inline]
+fn is_nowhere(address: Ipv6Addr) -> bool {
+    let bits = address.to_bits();
+    bits >> 64 == 0 && (bits <= 1 || bits >> 32 == 0xffff)
+}
+
+/// Whether the address means something on its own link only: link-local unicast (RFC 4291 §2.5.6) or
+/// multicast of link-local scope or less (RFC 4291 §2.7).
+#[inline]
+pub fn is_link_scoped(address: Ipv6Addr) -> bool {
+    address.is_unicast_link_local() || (address.is_multicast() && address.octets()[1] & 0x0f <= 2)
+}
+
+/// The group on which a solicitation for `target` is heard: ff02::1:ff00:0/104 and the low 24 bits
+/// (RFC 4291 §2.7.1).
+#[inline]
+pub const fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
+    const GROUP: u128 = 0xff02_0000_0000_0000_0000_0001_ff00_0000;
+    Ipv6Addr::from_bits(GROUP | (target.to_bits() & 0x00ff_ffff))
+}
+
+/// All nodes of a link, ff02::1 (RFC 4291 §2.7.1).
+pub const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+
+#[inline(always)]
+fn address(header: &[u8; HEADER_LEN], at: usize) -> Ipv6Addr {
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&header[at..at + 16]);
+    octets.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::protocol::{
+        AUTHENTICATION, DESTINATION_OPTIONS, ESP, FRAGMENT, HOP_BY_HOP, NO_NEXT_HEADER, ROUTING,
+        TCP, UDP,
+    };
+    use super::*;
+
+    const HEADER: Header = Header {
+        traffic_class: 0,
+        flow_label: 0,
+        next_header: UDP,
+        hop_limit: 64,
+        source: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1),
+        destination: Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1),
+    };
+
+    #[test]
+    fn lengths_that_do_not_fit_are_refused() {
+        let good = packet(UDP, &[&[0; 8]]);
+        assert!(View::checked(&good).is_some());
+        for len in 0..good.len() {
+            assert!(View::checked(&good[..len]).is_none(), "cut to {len}");
+        }
+        for (at, value) in [(0, 0x45), (0, 0x70), (5, 9), (4, 1)] {
+            let mut bad = good.clone();
+            bad[at] = value;
+            assert!(View::checked(&bad).is_none(), "byte {at} = {value:02x}");
+        }
+        assert_eq!(View::quoted(&good[..44]).unwrap().payload().len(), 4);
+        assert!(View::quoted(&good[..39]).is_none());
+    }
+
+    #[test]
+    fn padding_is_no_payload() {
+        let mut bytes = packet(UDP, &[&[1; 8]]);
+        bytes.extend([0xaa; 6]);
+        assert_eq!(View::checked(&bytes).unwrap().payload(), &[1; 8]);
+    }
+
+    /// The order RFC 8200 §4.1 recommends, all at once.
+    #[test]
+    fn a_full_chain_leads_to_its_transport() {
+        let chain = walk_of(
+            HOP_BY_HOP,
+            &[
+                &options(DESTINATION_OPTIONS, &[1, 4, 0, 0, 0, 0]),
+                &options(ROUTING, &[1, 4, 0, 0, 0, 0]),
+                &routing(FRAGMENT, 0),
+                &fragment(AUTHENTICATION, 0, false),
+                &[DESTINATION_OPTIONS, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+                &options(TCP, &[1, 4, 0, 0, 0, 0]),
+                &[0; 20],
+            ],
+        );
+        let offset = 40 + 8 + 8 + 24 + 8 + 12 + 8;
+        let fragment = Fragment::Atomic;
+        let expected = Transport { protocol: TCP, offset, fragment, final_addresses: true };
+        assert_eq!(chain, Chain::Transport(expected));
+    }
+
+    #[test]
+    fn fragments_are_told_apart() {
+        for (first_word, more, expected, protocol) in [
+            (0, false, Fragment::Atomic, UDP),
+            (0, true, Fragment::First, UDP),
+            (8, true, Fragment::Later, DESTINATION_OPTIONS), // What follows is no header.
+            (0xfff8, false, Fragment::Later, DESTINATION_OPTIONS),
+        ] {
+            let pad = options(UDP, &[1, 4, 0, 0, 0, 0]);
+            let pieces: &[&[u8]] =
+                &[&fragment(DESTINATION_OPTIONS, first_word, more), &pad, &[0; 8]];
+            let transport = walk_of(FRAGMENT, pieces).transport().unwrap();
+            assert_eq!((transport.fragment, transport.protocol), (expected, protocol));
+        }
+        let nested: &[&[u8]] = &[&fragment(FRAGMENT, 0, true), &fragment(UDP, 0, false)];
+        assert_eq!(walk_of(FRAGMENT, nested).transport().unwrap().fragment, Fragment::First);
+    }
+
+    #[test]
+    fn who_rewrites_addresses_is_noticed() {
+        let home = [201, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0];
+        let long = [0; 22]; // More padding than we look through.
+        for (first, header, expected) in [
+            (ROUTING, routing(UDP, 0), true),
+            (ROUTING, routing(UDP, 1), false),
+            (DESTINATION_OPTIONS, options(UDP, &home), false),
+            (DESTINATION_OPTIONS, options(UDP, &[4, 1, 4, 1, 1, 0]), true), // Tunnel limit.
+            (DESTINATION_OPTIONS, options(UDP, &[4, 200, 0, 0, 0, 0]), false),
+            (DESTINATION_OPTIONS, options(UDP, &long), false),
+        ] {
+            let transport = walk_of(first, &[&header, &[0; 8]]).transport().unwrap();
+            assert_eq!(transport.protocol, UDP);
+            assert_eq!(transport.final_addresses, expected, "{header:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_ends_the_chain() {
+        for protocol in [NO_NEXT_HEADER, ESP, 135, 253] {
+            let transport = walk_of(protocol, &[]).transport().unwrap();
+            assert_eq!((transport.protocol, transport.offset), (protocol, HEADER_LEN));
+        }
+    }
+
+    #[test]
+    fn chains_that_lead_out_of_the_packet_are_malformed() {
+        let pad = options(HOP_BY_HOP, &[1, 4, 0, 0, 0, 0]);
+        assert_eq!(walk_of(HOP_BY_HOP, &[]), Chain::Malformed);
+        assert_eq!(walk_of(HOP_BY_HOP, &[&pad[..7]]), Chain::Malformed);
+        assert_eq!(walk_of(ROUTING, &[&[UDP, 1, 0, 0, 0, 0, 0, 0]]), Chain::Malformed);
+        assert_eq!(walk_of(AUTHENTICATION, &[&[UDP, 255, 0, 0, 0, 0, 0, 0]]), Chain::Malformed);
+        assert_eq!(walk_of(HOP_BY_HOP, &[&pad, &pad]), Chain::Malformed, "not in front");
+    }
+
+    #[test]
+    fn a_long_chain_is_given_up() {
+        let again = options(DESTINATION_OPTIONS, &[1, 4, 0, 0, 0, 0]);
+        let last = options(UDP, &[1, 4, 0, 0, 0, 0]);
+        let mut pieces = vec![&again[..]; EXTENSION_HEADERS_MAX - 1];
+        pieces.push(&last);
+        assert!(walk_of(DESTINATION_OPTIONS, &pieces).transport().is_some());
+        pieces.insert(0, &again);
+        assert_eq!(walk_of(DESTINATION_OPTIONS, &pieces), Chain::TooMany);
+    }
+
+    #[test]
+    fn martians_and_scopes_are_those_of_rfc_4291() {
+        for (address, source, destination, link) in [
+            ("::", true, true, false),
+            ("::1", true, true, false),
+            ("::2", false, false, false),
+            ("::ffff:192.0.2.1", true, true, false),
+            ("::fffe:192.0.2.1", false, false, false),
+            ("64:ff9b::192.0.2.1", false, false, false),
+            ("2001:db8::1", false, false, false),
+            ("fc00::1", false, false, false),
+            ("fe80::1", false, false, true),
+            ("febf::1", false, false, true),
+            ("fec0::1", false, false, false),
+            ("ff00::1", true, true, true),
+            ("ff01::1", true, true, true),
+            ("ff11::1", true, true, true),
+            ("ff02::1", true, false, true),
+            ("ff05::2", true, false, false),
+            ("ff0e::1", true, false, false),
+        ] {
+            let parsed: Ipv6Addr = address.parse().unwrap();
+            assert_eq!(is_martian_source(parsed), source, "from {address}");
+            assert_eq!(is_martian_destination(parsed), destination, "to {address}");
+            assert_eq!(is_link_scoped(parsed), link, "scope of {address}");
+        }
+    }
+
+    #[test]
+    fn the_solicited_node_group_keeps_24_bits() {
+        let group = solicited_node("4037::01:800:200e:8c6c".parse().unwrap());
+        assert_eq!(group, "ff02::1:ff0e:8c6c".parse::<Ipv6Addr>().unwrap()); // RFC 4291's example.
+    }
+
+    #[test]
+    fn nothing_is_written_where_it_does_not_fit() {
+        assert_eq!(HEADER.emit(&mut [0; 39], 0), None);
+        assert_eq!(HEADER.emit(&mut [0; 40], 65536), None);
+        assert_eq!(HEADER.emit(&mut [0; 40], 65535), Some(40));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_was_emitted_is_read_back(
+            traffic_class: u8, flow_label in 0..1u32 << 20, next_header: u8, hop_limit: u8,
+            source: [u8; 16], destination: [u8; 16], payload in 0..100usize,
+        ) {
+            let (source, destination) = (source.into(), destination.into());
+            let header =
+                Header { traffic_class, flow_label, next_header, hop_limit, source, destination };
+            let mut buf = [0xee; 150];
+            prop_assert_eq!(header.emit(&mut buf, payload), Some(40));
+            let view = View::checked(&buf).unwrap();
+            prop_assert_eq!(view.payload().len(), payload);
+            prop_assert_eq!(usize::from(view.payload_len()), payload);
+            let read = Header {
+                traffic_class: view.traffic_class(),
+                flow_label: view.flow_label(),
+                next_header: view.next_header(),
+                hop_limit: view.hop_limit(),
+                source: view.source(),
+                destination: view.destination(),
+            };
+            prop_assert_eq!(read, header);
+        }
+
+        /// Also a guess at the bound: whatever comes out is inside the packet.
+        #[test]
+        fn any_chain_ends_inside_the_packet(
+            first in prop::sample::select(vec![0u8, 43, 44, 51, 60]),
+            pieces in prop::collection::vec((prop::sample::select(vec![0u8, 6, 43, 44, 51, 60]), 0..3u8, any::<[u8; 6]>()), 0..12),
+        ) {
+            let bytes: Vec<[u8; 8]> =
+                pieces.iter().map(|(next, len, [a, b, c, d, e, f])| [*next, *len, *a, *b, *c, *d, *e, *f]).collect();
+            let packet = packet(first, &[bytes.as_flattened()]);
+            if let Chain::Transport(transport) = View::checked(&packet).unwrap().chain() {
+                prop_assert!(transport.offset <= packet.len());
+            }
+        }
+    }
+
+    fn walk_of(first: u8, pieces: &[&[u8]]) -> Chain {
+        View::checked(&packet(first, pieces)).unwrap().chain()
+    }
+
+    fn packet(next_header: u8, pieces: &[&[u8]]) -> Vec<u8> {
+        let payload = pieces.concat();
+        let mut bytes = vec![0; HEADER_LEN];
+        Header { next_header, ..HEADER }.emit(&mut bytes, payload.len()).unwrap();
+        bytes.extend(payload);
+        bytes
+    }
+
+    /// Hop-by-hop or destination options, `6 + 8 n` bytes of them.
+    fn options(next: u8, options: &[u8]) -> Vec<u8> {
+        assert_eq!(options.len() % 8, 6);
+        [&[next, (options.len() / 8) as u8], options].concat()
+    }
+
+    fn fragment(next: u8, offset: u16, more: bool) -> Vec<u8> {
+        let [a, b] = (offset | u16::from(more)).to_be_bytes();
+        vec![next, 0, a, b, 0, 0, 0, 1]
+    }
+
+    /// A segment routing header with one address.
+    fn routing(next: u8, segments_left: u8) -> Vec<u8> {
+        [&[next, 2, 4, segments_left, 0, 0, 0, 0][..], &[0xfd; 16]].concat()
+    }
+}

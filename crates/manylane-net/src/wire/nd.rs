@@ -1,0 +1,439 @@
+//! Neighbour discovery: who has this IPv6 address (RFC 4861).
+//!
+//! Solicitations and advertisements as plain values, read whole and verified or not at all. The
+//! rules, with what the tests call them:
+//!
+//! | rule                                            | RFC 4861     |                               |
+//! |-------------------------------------------------|--------------|-------------------------------|
+//! | hop limit 255: no router has passed it on       | both         |                               |
+//! | checksum valid, code 0, at least 24 bytes       | both         |                               |
+//! | target not multicast                            | both         |                               |
+//! | every option has a length                       | both         |                               |
+//! | from `::`: only to a solicited-node group       | §7.1.1       | duplicate address detection   |
+//! | from `::`: without source link-layer address    | §7.1.1       | it must not be learnt from    |
+//! | to a group: not solicited                       | §7.1.2       |                               |
+//! | no fragment header                              | RFC 6980 §5  |                               |
+//! | a link-layer address is one station's           | (ours)       | as RFC 1812 §3.3.2 for ARP    |
+//! | the source is no group                          | RFC 4291 §2.7|                               |
+
+use std::net::Ipv6Addr;
+
+use super::ethernet::{self, Mac, ether_type};
+use super::ip::Fragment;
+use super::{icmpv6, ipv6, protocol};
+
+/// A frame as long as [`Solicitation::emit`] and [`Advertisement::emit`] write at most.
+pub const FRAME_LEN_MAX: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + MESSAGE_LEN + OPTION_LEN;
+
+/// The ICMPv6 header and the target.
+const MESSAGE_LEN: usize = icmpv6::HEADER_LEN + 16;
+
+/// A link-layer address option for Ethernet (RFC 2464 §6).
+const OPTION_LEN: usize = 8;
+
+/// What a message that a router passed on can no longer have (RFC 4861 §3.1).
+const HOP_LIMIT: u8 = 255;
+
+const SOURCE_LINK_LAYER: u8 = 1;
+const TARGET_LINK_LAYER: u8 = 2;
+
+/// A message about neighbours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// Who has this address?
+    Solicitation(Solicitation),
+    /// I have it.
+    Advertisement(Advertisement),
+}
+
+/// Who has `target`?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Solicitation {
+    /// Who asks; `::` in duplicate address detection.
+    pub source: Ipv6Addr,
+    /// The target's solicited-node group, or the target itself.
+    pub destination: Ipv6Addr,
+    /// The address asked for.
+    pub target: Ipv6Addr,
+    /// Where the asker is, if it says so.
+    pub link_layer: Option<Mac>,
+}
+
+/// `target` is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Advertisement {
+    /// Who answers.
+    pub source: Ipv6Addr,
+    /// Who asked, or all nodes.
+    pub destination: Ipv6Addr,
+    /// The address that was asked for, or that moved.
+    pub target: Ipv6Addr,
+    /// It is a router.
+    pub router: bool,
+    /// It answers a solicitation, so it proves that the way there works.
+    pub solicited: bool,
+    /// It replaces what was known before.
+    pub overrides: bool,
+    /// Where the target is, if it says so.
+    pub link_layer: Option<Mac>,
+}
+
+impl Message {
+    /// Reads and verifies the message in an IPv6 packet; `None` for every other packet.
+    pub fn checked(packet: &[u8]) -> Option<Message> {
+        let view = ipv6::View::checked(packet)?;
+        let transport = view.chain().transport()?;
+        if transport.protocol != protocol::ICMPV6
+            || transport.fragment != Fragment::None
+            || !transport.final_addresses
+        {
+            return None;
+        }
+        let message = icmpv6::View::checked(view.packet().get(transport.offset..)?)?;
+        let (target, options) = message.body().split_first_chunk::<16>()?;
+        let (source, destination) = (view.source(), view.destination());
+        let target = Ipv6Addr::from(*target);
+
+        let is_valid = view.hop_limit() == HOP_LIMIT
+            && message.code() == 0
+            && !target.is_multicast()
+            && !source.is_multicast();
+        if !is_valid {
+            return None;
+        }
+        // The checksum last: it costs a pass over the message.
+        let read = match message.kind() {
+            icmpv6::kind::NEIGHBOUR_SOLICITATION => {
+                let link_layer = link_layer(options, SOURCE_LINK_LAYER)?;
+                let solicitation = Solicitation { source, destination, target, link_layer };
+                Message::Solicitation(solicitation.is_valid().then_some(solicitation)?)
+            }
+            icmpv6::kind::NEIGHBOUR_ADVERTISEMENT => {
+                let [flags, ..] = message.word().to_be_bytes();
+                let advertisement = Advertisement {
+                    source,
+                    destination,
+                    target,
+                    router: flags & 0x80 != 0,
+                    solicited: flags & 0x40 != 0,
+                    overrides: flags & 0x20 != 0,
+                    link_layer: link_layer(options, TARGET_LINK_LAYER)?,
+                };
+                Message::Advertisement(advertisement.is_valid().then_some(advertisement)?)
+            }
+            _ => return None,
+        };
+        message.has_valid_checksum(source, destination).then_some(read)
+    }
+}
+
+/// The first link-layer address among the options, which must all be well-formed (`None` if not).
+///
+/// Each step takes eight bytes or more, so it ends with the packet.
+fn link_layer(options: &[u8], wanted: u8) -> Option<Option<Mac>> {
+    let mut found = None;
+    let mut rest = options;
+    while let [kind, units, ..] = *rest {
+        let len = usize::from(units) * 8;
+        let option = rest.get(..len).filter(|option| !option.is_empty())?;
+        if kind == wanted && found.is_none() {
+            let address: [u8; OPTION_LEN] = option.try_into().ok()?; // Ethernet's has one unit.
+            let [_, _, a, b, c, d, e, f] = address;
+            let mac = Mac([a, b, c, d, e, f]);
+            found = Some(mac.is_station().then_some(mac)?);
+        }
+        rest = rest.get(len..)?;
+    }
+    rest.is_empty().then_some(found)
+}
+
+impl Solicitation {
+    /// The question to all who may have `target` (RFC 4861 §7.2.2).
+    pub fn ask(station: Mac, source: Ipv6Addr, target: Ipv6Addr) -> Solicitation {
+        let destination = ipv6::solicited_node(target);
+        Solicitation { source, destination, target, link_layer: Some(station) }
+    }
+
+    /// The question to the one we believe has it: is the way still good (RFC 4861 §7.3.3)?
+    pub fn probe(station: Mac, source: Ipv6Addr, target: Ipv6Addr) -> Solicitation {
+        Solicitation { source, destination: target, target, link_layer: Some(station) }
+    }
+
+    /// The question before taking an address: does anybody have it (RFC 4862 §5.4.2)?
+    pub fn detect_duplicate(target: Ipv6Addr) -> Solicitation {
+        let destination = ipv6::solicited_node(target);
+        Solicitation { source: Ipv6Addr::UNSPECIFIED, destination, target, link_layer: None }
+    }
+
+    /// Writes a whole Ethernet frame. `to` matters when the destination is no group: a group has its
+    /// own MAC.
+    pub fn emit(&self, buf: &mut [u8], from: Mac, to: Mac) -> Option<usize> {
+        let kind = icmpv6::kind::NEIGHBOUR_SOLICITATION;
+        let option = self.link_layer.map(|mac| (SOURCE_LINK_LAYER, mac));
+        emit(buf, (from, to), (self.source, self.destination), kind, 0, self.target, option)
+    }
+
+    /// The rules about a sender without address.
+    fn is_valid(&self) -> bool {
+        const GROUPS: Ipv6Addr = ipv6::solicited_node(Ipv6Addr::UNSPECIFIED);
+        let to_group = self.destination.to_bits() >> 24 == GROUPS.to_bits() >> 24;
+        !self.source.is_unspecified() || (to_group && self.link_layer.is_none())
+    }
+}
+
+impl Advertisement {
+    /// The answer of a router that has the target at `station` (RFC 4861 §7.2.4).
+    pub fn answer(question: &Solicitation, station: Mac) -> Advertisement {
+        let nobody = question.source.is_unspecified();
+        Advertisement {
+            source: question.target,
+            destination: if nobody { ipv6::ALL_NODES } else { question.source },
+            target: question.target,
+            router: true,
+            solicited: !nobody,
+            overrides: true,
+            link_layer: Some(station),
+        }
+    }
+
+    /// The news that a router has the target at `station` (RFC 4861 §7.2.6).
+    pub fn unsolicited(target: Ipv6Addr, station: Mac) -> Advertisement {
+        Advertisement {
+            source: target,
+            destination: ipv6::ALL_NODES,
+            target,
+            router: true,
+            solicited: false,
+            overrides: true,
+            link_layer: Some(station),
+        }
+    }
+
+    /// Writes a whole Ethernet frame. `to` matters when the destination is no group: a group has its
+    /// own MAC.
+    pub fn emit(&self, buf: &mut [u8], from: Mac, to: Mac) -> Option<usize> {
+        let kind = icmpv6::kind::NEIGHBOUR_ADVERTISEMENT;
+        let flags = u32::from(self.router) << 31
+            | u32::from(self.solicited) << 30
+            | u32::from(self.overrides) << 29;
+        let option = self.link_layer.map(|mac| (TARGET_LINK_LAYER, mac));
+        emit(buf, (from, to), (self.source, self.destination), kind, flags, self.target, option)
+    }
+
+    fn is_valid(&self) -> bool {
+        !(self.destination.is_multicast() && self.solicited)
+    }
+}
+
+fn emit(
+    buf: &mut [u8],
+    (from, to): (Mac, Mac),
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    kind: u8,
+    flags: u32,
+    target: Ipv6Addr,
+    option: Option<(u8, Mac)>,
+) -> Option<usize> {
+    let message_len = MESSAGE_LEN + if option.is_some() { OPTION_LEN } else { 0 };
+    let frame_len = ethernet::HEADER_LEN + ipv6::HEADER_LEN + message_len;
+    let frame = buf.get_mut(..frame_len)?;
+
+    let to = if destination.is_multicast() { Mac::ipv6_multicast(destination) } else { to };
+    let packet_at = ethernet::emit(frame, to, from, ether_type::IPV6)?;
+    let packet = frame.get_mut(packet_at..)?;
+    let header = ipv6::Header {
+        traffic_class: 0,
+        flow_label: 0,
+        next_header: protocol::ICMPV6,
+        hop_limit: HOP_LIMIT,
+        source,
+        destination,
+    };
+    let message_at = header.emit(packet, message_len)?;
+    let message = packet.get_mut(message_at..)?;
+    message.get_mut(icmpv6::HEADER_LEN..MESSAGE_LEN)?.copy_from_slice(&target.octets());
+    if let Some((option, Mac([a, b, c, d, e, f]))) = option {
+        message.get_mut(MESSAGE_LEN..)?.copy_from_slice(&[option, 1, a, b, c, d, e, f]);
+    }
+    icmpv6::emit(message, kind, 0, flags, source, destination)?;
+    Some(frame_len)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const STATION: Mac = Mac([2, 0, 0, 0, 0, 1]);
+    const PEER: Mac = Mac([2, 0, 0, 0, 0, 2]);
+    const OURS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    const THEIRS: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xab12, 0x3456);
+
+    #[test]
+    fn a_question_goes_to_the_group_and_a_probe_to_its_station() {
+        let mut buf = [0; FRAME_LEN_MAX];
+        assert_eq!(
+            Solicitation::ask(STATION, OURS, THEIRS).emit(&mut buf, STATION, PEER),
+            Some(86)
+        );
+        let frame = ethernet::View::checked(&buf).unwrap();
+        assert_eq!(frame.destination(), Mac([0x33, 0x33, 0xff, 0x12, 0x34, 0x56]));
+        assert_eq!((frame.source(), frame.ether_type()), (STATION, ether_type::IPV6));
+
+        Solicitation::probe(STATION, OURS, THEIRS).emit(&mut buf, STATION, PEER).unwrap();
+        assert_eq!(ethernet::View::checked(&buf).unwrap().destination(), PEER);
+    }
+
+    #[test]
+    fn an_asker_without_address_is_answered_through_all_nodes() {
+        let question = Solicitation::detect_duplicate(OURS);
+        let answer = Advertisement::answer(&question, STATION);
+        assert_eq!((answer.destination, answer.solicited), (ipv6::ALL_NODES, false));
+
+        let question = Solicitation::ask(PEER, THEIRS, OURS);
+        let answer = Advertisement::answer(&question, STATION);
+        assert_eq!((answer.destination, answer.solicited), (THEIRS, true));
+        assert_eq!((answer.source, answer.target), (OURS, OURS));
+    }
+
+    /// RFC 4861 §7.1.1, rule by rule: one good packet, and each rule broken once.
+    #[test]
+    fn solicitations_that_break_a_rule_are_refused() {
+        let good = packet(|buf| Solicitation::ask(PEER, THEIRS, OURS).emit(buf, PEER, STATION));
+        assert!(matches!(Message::checked(&good), Some(Message::Solicitation(_))));
+        for (what, at, value) in [
+            ("hop limit", 7, 254),
+            ("code", 41, 1),
+            ("multicast target", 48, 0xff),
+            ("option without length", 65, 0),
+            ("option beyond the message", 65, 2),
+            ("group as link-layer address", 66, 0x33),
+            ("group as source", 8, 0xff),
+            ("another type", 40, 133),
+        ] {
+            assert_eq!(Message::checked(&resummed(&good, at, value)), None, "{what}");
+        }
+        let mut damaged = good.clone();
+        damaged[42] ^= 1;
+        assert_eq!(Message::checked(&damaged), None, "checksum");
+
+        let dad = Solicitation::detect_duplicate(OURS);
+        let learnable = Solicitation { link_layer: Some(PEER), ..dad };
+        let unicast = Solicitation { destination: OURS, ..dad };
+        let nodes = Solicitation { destination: ipv6::ALL_NODES, ..dad };
+        let read = |solicitation: Solicitation| {
+            Message::checked(&packet(|buf| solicitation.emit(buf, PEER, STATION)))
+        };
+        assert_eq!(read(dad), Some(Message::Solicitation(dad)));
+        assert_eq!(read(learnable), None, "from nobody with an address");
+        assert_eq!(read(unicast), None, "from nobody to a node");
+        assert_eq!(read(nodes), None, "from nobody to another group");
+    }
+
+    /// RFC 4861 §7.1.2.
+    #[test]
+    fn advertisements_that_break_a_rule_are_refused() {
+        let question = Solicitation::ask(STATION, OURS, THEIRS);
+        let answer = Advertisement::answer(&question, PEER);
+        let good = packet(|buf| answer.emit(buf, PEER, STATION));
+        assert_eq!(Message::checked(&good), Some(Message::Advertisement(answer)));
+        for (what, at, value) in [
+            ("hop limit", 7, 64),
+            ("code", 41, 7),
+            ("multicast target", 48, 0xff),
+            ("option without length", 65, 0),
+            ("to a group and solicited", 24, 0xff),
+        ] {
+            assert_eq!(Message::checked(&resummed(&good, at, value)), None, "{what}");
+        }
+    }
+
+    /// 23 bytes of message with a checksum that is right.
+    #[test]
+    fn a_short_message_is_refused() {
+        let mut short = packet(|buf| Solicitation::detect_duplicate(OURS).emit(buf, PEER, PEER));
+        short.pop();
+        short[5] = 23;
+        assert_eq!(Message::checked(&resummed(&short, 41, 0)), None);
+    }
+
+    #[test]
+    fn other_options_are_passed_over() {
+        let mut long = packet(|buf| Solicitation::detect_duplicate(OURS).emit(buf, PEER, PEER));
+        long.extend([14, 1, 1, 2, 3, 4, 5, 6]); // A nonce (RFC 3971), as Linux sends it.
+        long.extend([250; 16]);
+        long[5] = 48;
+        long[73] = 2;
+        assert!(Message::checked(&resummed(&long, 41, 0)).is_some());
+        long.push(9); // Half an option.
+        long[5] = 49;
+        assert!(Message::checked(&resummed(&long, 41, 0)).is_none());
+    }
+
+    #[test]
+    fn a_fragment_header_is_refused() {
+        let mut buf = packet(|buf| Solicitation::ask(PEER, THEIRS, OURS).emit(buf, PEER, STATION));
+        buf.splice(40..40, [protocol::ICMPV6, 0, 0, 0, 0, 0, 0, 1]);
+        buf[5] += 8;
+        buf[6] = protocol::FRAGMENT;
+        assert_eq!(Message::checked(&buf), None, "an atomic fragment");
+        buf[40..44].copy_from_slice(&[protocol::ICMPV6, 0, 1, 4]);
+        buf[6] = protocol::DESTINATION_OPTIONS;
+        assert!(Message::checked(&buf).is_some(), "harmless options");
+    }
+
+    #[test]
+    fn nothing_is_written_where_it_does_not_fit() {
+        let ask = Solicitation::ask(STATION, OURS, THEIRS);
+        assert_eq!(ask.emit(&mut [0; FRAME_LEN_MAX - 1], STATION, PEER), None);
+        let dad = Solicitation::detect_duplicate(OURS);
+        assert_eq!(dad.emit(&mut [0; FRAME_LEN_MAX - 8], STATION, PEER), Some(78));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_was_emitted_is_read_back(
+            source: [u8; 15], destination: [u8; 15], target: [u8; 15], mac: Option<[u8; 5]>,
+            router: bool, solicited: bool, overrides: bool,
+        ) {
+            let unicast = |[a, b, c, d, e, f, g, h, i, j, k, l, m, n, o]: [u8; 15]| {
+                Ipv6Addr::from([0x20, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o])
+            };
+            let link_layer = mac.map(|[b, c, d, e, f]| Mac([2, b, c, d, e, f]));
+            let (source, destination, target) = (unicast(source), unicast(destination), unicast(target));
+            let asked = Solicitation { source, destination, target, link_layer };
+            prop_assert_eq!(
+                Message::checked(&packet(|buf| asked.emit(buf, PEER, STATION))),
+                Some(Message::Solicitation(asked))
+            );
+            let told = Advertisement { source, destination, target, router, solicited, overrides, link_layer };
+            prop_assert_eq!(
+                Message::checked(&packet(|buf| told.emit(buf, PEER, STATION))),
+                Some(Message::Advertisement(told))
+            );
+        }
+    }
+
+    /// The IP packet of a frame.
+    fn packet(write: impl FnOnce(&mut [u8]) -> Option<usize>) -> Vec<u8> {
+        let mut buf = [0; FRAME_LEN_MAX];
+        let len = write(&mut buf).unwrap();
+        buf[ethernet::HEADER_LEN..len].to_vec()
+    }
+
+    /// With one byte changed and the checksum made right again, so that the rule speaks and not it.
+    fn resummed(packet: &[u8], at: usize, value: u8) -> Vec<u8> {
+        let mut packet = packet.to_vec();
+        packet[at] = value;
+        let (header, message) = packet.split_at_mut(40);
+        let header = ipv6::View::quoted(header).unwrap();
+        let (source, destination) = (header.source(), header.destination());
+        let view = icmpv6::View::checked(message).unwrap();
+        let (kind, code, word) = (view.kind(), view.code(), view.word());
+        icmpv6::emit(message, kind, code, word, source, destination).unwrap();
+        packet
+    }
+}

@@ -1,0 +1,42 @@
+//! Protocol numbers, as in the IPv4 `protocol` and the IPv6 `next header` field (IANA).
+
+/// IPv6 hop-by-hop options (RFC 8200 §4.3).
+pub const HOP_BY_HOP: u8 = 0;
+/// ICMP (RFC 792).
+pub const ICMP: u8 = 1;
+/// IPv4 inside IP (RFC 2003).
+pub const IPV4: u8 = 4;
+/// TCP (RFC 9293).
+pub const TCP: u8 = 6;
+/// UDP (RFC 768).
+pub const UDP: u8 = 17;
+/// DCCP (RFC 4340).
+pub const DCCP: u8 = 33;
+/// IPv6 inside IP (RFC 2473, RFC 4213).
+pub const IPV6: u8 = 41;
+/// IPv6 routing header (RFC 8200 §4.4).
+pub const ROUTING: u8 = 43;
+/// IPv6 fragment header (RFC 8200 §4.5).
+pub const FRAGMENT: u8 = 44;
+/// GRE (RFC 2784, RFC 2890).
+pub const GRE: u8 = 47;
+/// Encapsulating security payload (RFC 4303).
+pub const ESP: u8 = 50;
+/// Authentication header (RFC 4302).
+pub const AUTHENTICATION: u8 = 51;
+/// ICMPv6 (RFC 4443).
+pub const ICMPV6: u8 = 58;
+/// Nothing follows (RFC 8200 §4.7).
+pub const NO_NEXT_HEADER: u8 = 59;
+/// IPv6 destination options (RFC 8200 §4.6).
+pub const DESTINATION_OPTIONS: u8 = 60;
+/// SCTP (RFC 9260).
+pub const SCTP: u8 = 132;
+/// UDP-Lite (RFC 3828).
+pub const UDP_LITE: u8 = 136;
+
+/// Whether the transport begins with a source and a destination port.
+#[inline]
+pub const fn has_ports(protocol: u8) -> bool {
+    matches!(protocol, TCP | UDP | SCTP | DCCP | UDP_LITE)
+}

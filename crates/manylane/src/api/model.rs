@@ -1,0 +1,288 @@
+//! What the API says. Each struct is the JSON, field by field; units are in the names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// One port and its counters since the daemon started.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortStatus {
+    /// Its number, from 0, in the order of the configuration.
+    pub port: u16,
+    /// Its name.
+    pub name: String,
+    /// `af_xdp` or `memory`.
+    pub driver: String,
+    /// The kernel's interface, if it has one.
+    pub interface: Option<String>,
+    /// Its link-layer address.
+    pub mac: String,
+    /// Largest IP packet.
+    pub mtu: u16,
+    /// Whether frames can pass.
+    pub link_up: bool,
+    /// How the XDP program is attached: `native` or `generic`; nothing without one.
+    pub mode: Option<String>,
+    /// Whether the device reads and writes our frames without a copy.
+    pub zero_copy: bool,
+    /// Receive queues.
+    pub queues: u16,
+    /// Our addresses, each with its prefix length.
+    pub addresses: Vec<String>,
+    /// `repair` or `trust`.
+    pub checksum: String,
+    /// Frames received.
+    pub received: u64,
+    /// Bytes received, Ethernet headers included.
+    pub received_bytes: u64,
+    /// Frames transmitted.
+    pub transmitted: u64,
+    /// Bytes transmitted, Ethernet headers included.
+    pub transmitted_bytes: u64,
+    /// Frames the device lost because our receive ring was full: never ours, not in the ledger.
+    pub lost_ring_full: u64,
+    /// Frames the device lost because it had no buffer of ours: never ours, not in the ledger.
+    pub lost_no_buffer: u64,
+    /// Frames that entered here and were dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+/// One worker.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Its number, from 0.
+    pub worker: u16,
+    /// The core it is pinned to, if it is.
+    pub core: Option<u16>,
+    /// Turns of its loop.
+    pub turns: u64,
+    /// Share of the last second in turns that found something to do.
+    pub busy_percent: f64,
+    /// Times it went to sleep.
+    pub sleeps: u64,
+    /// Times another thread woke it.
+    pub wakeups: u64,
+    /// The receive queues it owns.
+    pub queues: Vec<QueueName>,
+    /// Frames received.
+    pub received: u64,
+    /// Frames transmitted.
+    pub transmitted: u64,
+    /// Packets waiting for a neighbour's answer.
+    pub held: u64,
+    /// Free frames it keeps to itself.
+    pub frames_in_pool: u64,
+}
+
+/// A receive queue.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueName {
+    /// The port's name.
+    pub port: String,
+    /// The queue's number, from 0.
+    pub queue: u16,
+}
+
+/// One route.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteStatus {
+    /// The destinations.
+    pub prefix: String,
+    /// What becomes of packets to them.
+    pub kind: RouteKind,
+    /// The next hop, for `via`.
+    pub via: Option<String>,
+    /// The exit's name, for `via`, `on_link`, `connected` and `local`.
+    pub port: Option<String>,
+}
+
+/// What a route does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouteKind {
+    /// To a next hop.
+    Via,
+    /// To the destination itself, by a static route.
+    OnLink,
+    /// To the destination itself, in a port's network.
+    Connected,
+    /// To ourselves.
+    Local,
+    /// Dropped in silence.
+    Blackhole,
+    /// Dropped with "unreachable".
+    Unreachable,
+    /// Dropped with "prohibited".
+    Prohibit,
+}
+
+/// One neighbour.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeighbourStatus {
+    /// The name of the port it is behind.
+    pub port: String,
+    /// Its IP address.
+    pub address: String,
+    /// Its link-layer address, once it has answered.
+    pub mac: Option<String>,
+    /// What is known of it.
+    pub state: NeighbourState,
+    /// Seconds since it entered this state.
+    pub age_s: u64,
+}
+
+/// What is known of a neighbour, in the words of RFC 4861 §7.3.2 (`failed` is Linux's).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NeighbourState {
+    /// Asked, not answered.
+    Incomplete,
+    /// Answered a short time ago.
+    Reachable,
+    /// Answered a long time ago.
+    Stale,
+    /// Used while stale, about to be asked.
+    Delay,
+    /// Being asked again.
+    Probe,
+    /// Did not answer.
+    Failed,
+}
+
+/// One reason for dropping, in all and by port of entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DropStatus {
+    /// The reason's name.
+    pub reason: String,
+    /// What it means.
+    pub explanation: String,
+    /// Frames dropped.
+    pub total: u64,
+    /// Frames dropped by the name of the port they entered by; ports without any are left out.
+    pub ports: BTreeMap<String, u64>,
+}
+
+/// Where every packet and every frame went: received + created = transmitted + delivered + dropped +
+/// held + in flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Frames received by ports.
+    pub received: u64,
+    /// Frames that began here, by reason.
+    pub created: BTreeMap<String, u64>,
+    /// Frames transmitted by ports.
+    pub transmitted: u64,
+    /// Frames that ended at one of our addresses.
+    pub delivered: u64,
+    /// Frames dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// Packets waiting for a neighbour's answer.
+    pub held: u64,
+    /// Frames in rings between workers, and handed to a device that has not said "sent" yet.
+    pub in_flight: u64,
+    /// What the sum lacks. Anything but 0 in a daemon at rest is a fault of ours.
+    pub missing: i64,
+    /// Where the frames of the pool are.
+    pub frames: FrameLedger,
+    /// The same sum by port of entry.
+    pub per_port: Vec<PortLedger>,
+}
+
+/// Where the frames of the pool are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameLedger {
+    /// Frames in all.
+    pub total: u64,
+    /// Who has how many.
+    pub holders: Vec<FrameHolder>,
+    /// What the sum lacks. Anything but 0 in a daemon at rest is a leak.
+    pub missing: i64,
+}
+
+/// Frames at one place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameHolder {
+    /// The place, as `worker 0 pool` or `lan fill ring`.
+    pub holder: String,
+    /// How many.
+    pub frames: u64,
+}
+
+/// The packets' sum for those that entered by one port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortLedger {
+    /// The port's name.
+    pub port: String,
+    /// Frames received.
+    pub received: u64,
+    /// Frames created because of one that entered here.
+    pub created: u64,
+    /// Frames transmitted, by whichever port.
+    pub transmitted: u64,
+    /// Frames that ended at one of our addresses.
+    pub delivered: u64,
+    /// Frames dropped.
+    pub dropped: u64,
+    /// Packets waiting for a neighbour's answer.
+    pub held: u64,
+    /// Frames on their way.
+    pub in_flight: u64,
+    /// What the sum lacks.
+    pub missing: i64,
+}
+
+/// The daemon itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Daemon {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+}
+
+/// Why a request was not answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiError {
+    /// What is wrong with it.
+    pub error: String,
+    /// What to do.
+    pub help: String,
+}
+
+impl RouteKind {
+    /// As JSON and tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            RouteKind::Via => "via",
+            RouteKind::OnLink => "on_link",
+            RouteKind::Connected => "connected",
+            RouteKind::Local => "local",
+            RouteKind::Blackhole => "blackhole",
+            RouteKind::Unreachable => "unreachable",
+            RouteKind::Prohibit => "prohibit",
+        }
+    }
+}
+
+impl NeighbourState {
+    /// As JSON and tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            NeighbourState::Incomplete => "incomplete",
+            NeighbourState::Reachable => "reachable",
+            NeighbourState::Stale => "stale",
+            NeighbourState::Delay => "delay",
+            NeighbourState::Probe => "probe",
+            NeighbourState::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for QueueName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.port, self.queue)
+    }
+}

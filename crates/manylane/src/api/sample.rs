@@ -1,0 +1,190 @@
+//! A daemon's answers, made up: for the tests of API and tables.
+
+use std::collections::BTreeMap;
+
+use super::model::*;
+use super::server::Source;
+
+pub(crate) struct Sample;
+
+impl Source for Sample {
+    fn ports(&self) -> Vec<PortStatus> {
+        let lan = PortStatus {
+            port: 0,
+            name: "lan".into(),
+            driver: "af_xdp".into(),
+            interface: Some("enp65s0f0np0".into()),
+            mac: "52:54:00:12:34:56".into(),
+            mtu: 1500,
+            link_up: true,
+            mode: Some("native".into()),
+            zero_copy: true,
+            queues: 16,
+            addresses: vec!["10.1.0.254/24".into(), "2001:db8:1::fe/64".into()],
+            checksum: "trust".into(),
+            received: 12_345_678_901,
+            received_bytes: 987_654_321_098,
+            transmitted: 9_876_543_210,
+            transmitted_bytes: 790_123_456_789,
+            lost_ring_full: 1234,
+            lost_no_buffer: 5,
+            dropped: reasons(&[("no_route", 1_234_567), ("hop_limit_exceeded", 12)]),
+        };
+        let wire = PortStatus {
+            port: 1,
+            name: "wire".into(),
+            driver: "memory".into(),
+            interface: None,
+            mac: "02:00:00:00:00:01".into(),
+            link_up: false,
+            mode: None,
+            zero_copy: false,
+            queues: 1,
+            addresses: vec!["10.2.0.254/24".into()],
+            checksum: "repair".into(),
+            received: 0,
+            received_bytes: 0,
+            transmitted: 999,
+            transmitted_bytes: 63_936,
+            lost_ring_full: 0,
+            lost_no_buffer: 0,
+            dropped: BTreeMap::new(),
+            ..lan.clone()
+        };
+        vec![lan, wire]
+    }
+
+    fn workers(&self) -> Vec<WorkerStatus> {
+        let queue = |port: &str, queue| QueueName { port: port.into(), queue };
+        vec![
+            WorkerStatus {
+                worker: 0,
+                core: Some(2),
+                turns: 12_345_678,
+                busy_percent: 97.25,
+                sleeps: 1234,
+                wakeups: 1200,
+                queues: vec![queue("lan", 0), queue("lan", 1), queue("wire", 0)],
+                received: 9_876_543_210,
+                transmitted: 9_876_500_000,
+                held: 17,
+                frames_in_pool: 1024,
+            },
+            WorkerStatus {
+                worker: 1,
+                core: None,
+                turns: 0,
+                busy_percent: 0.0,
+                sleeps: 1,
+                wakeups: 0,
+                queues: Vec::new(),
+                received: 0,
+                transmitted: 0,
+                held: 0,
+                frames_in_pool: 0,
+            },
+        ]
+    }
+
+    fn routes(&self) -> Vec<RouteStatus> {
+        let route = |prefix: &str, kind, via: Option<&str>, port: Option<&str>| RouteStatus {
+            prefix: prefix.into(),
+            kind,
+            via: via.map(Into::into),
+            port: port.map(Into::into),
+        };
+        vec![
+            route("0.0.0.0/0", RouteKind::Via, Some("10.2.0.1"), Some("wire")),
+            route("10.1.0.0/24", RouteKind::Connected, None, Some("lan")),
+            route("10.1.0.254/32", RouteKind::Local, None, Some("lan")),
+            route("10.3.0.0/16", RouteKind::OnLink, None, Some("lan")),
+            route("192.168.0.0/16", RouteKind::Blackhole, None, None),
+            route("2001:db8:4::/48", RouteKind::Prohibit, None, None),
+            route("2001:db8:5::/48", RouteKind::Unreachable, None, None),
+            route("::/0", RouteKind::Via, Some("fe80::5054:ff:fe12:3456"), Some("wire")),
+        ]
+    }
+
+    fn neighbours(&self) -> Vec<NeighbourStatus> {
+        let neighbour = |address: &str, mac: Option<&str>, state, age_s| NeighbourStatus {
+            port: "lan".into(),
+            address: address.into(),
+            mac: mac.map(Into::into),
+            state,
+            age_s,
+        };
+        let mac = Some("52:54:00:ab:cd:ef");
+        vec![
+            neighbour("10.1.0.1", mac, NeighbourState::Reachable, 12),
+            neighbour("10.1.0.2", mac, NeighbourState::Stale, 7262),
+            neighbour("10.1.0.3", None, NeighbourState::Incomplete, 0),
+            neighbour("10.1.0.4", None, NeighbourState::Failed, 65),
+            neighbour("2001:db8:1::5054:ff:feab:cdef", mac, NeighbourState::Probe, 2),
+            neighbour("fe80::5054:ff:feab:cdef", mac, NeighbourState::Delay, 400_000),
+        ]
+    }
+
+    fn drops(&self) -> Vec<DropStatus> {
+        let reason = |reason: &str, explanation: &str, ports: &[(&str, u64)]| DropStatus {
+            reason: reason.into(),
+            explanation: explanation.into(),
+            total: ports.iter().map(|(_, frames)| frames).sum(),
+            ports: reasons(ports),
+        };
+        vec![
+            reason("truncated", "The Ethernet frame is shorter than its headers say.", &[]),
+            reason(
+                "martian_destination",
+                "The destination address cannot be forwarded to (RFC 1812 §5.3.7, RFC 4291 §2.5.2, \
+                 §2.5.3).",
+                &[("lan", 12)],
+            ),
+            reason(
+                "no_route",
+                "No route leads to the destination.",
+                &[("lan", 1_234_567), ("wire", 89)],
+            ),
+        ]
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger {
+            received: 12_345_678_901,
+            created: reasons(&[("error", 0), ("reply", 42), ("solicitation", 7)]),
+            transmitted: 12_344_444_270,
+            delivered: 2,
+            dropped: reasons(&[("no_route", 1_234_656), ("truncated", 0)]),
+            held: 17,
+            in_flight: 6,
+            missing: -1,
+            frames: FrameLedger {
+                total: 16_384,
+                holders: vec![
+                    FrameHolder { holder: "depot".into(), frames: 12_288 },
+                    FrameHolder { holder: "worker 0 pool".into(), frames: 1024 },
+                    FrameHolder { holder: "lan fill ring".into(), frames: 3072 },
+                ],
+                missing: 0,
+            },
+            per_port: vec![PortLedger {
+                port: "lan".into(),
+                received: 12_345_678_901,
+                created: 49,
+                transmitted: 12_344_444_270,
+                delivered: 2,
+                dropped: 1_234_656,
+                held: 17,
+                in_flight: 6,
+                missing: -1,
+            }],
+        }
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon { version: "0.1.0".into(), pid: 4321, uptime_s: 99 }
+    }
+}
+
+fn reasons(reasons: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    reasons.iter().map(|(reason, frames)| (reason.to_string(), *frames)).collect()
+}

@@ -1,0 +1,224 @@
+//! `manylane show`: the API's answers as tables.
+
+use std::collections::BTreeMap;
+
+use super::Noun;
+use super::table::{bytes, count, duration, lay_out, signed};
+use crate::api::{
+    Client, ClientError, DropStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus, WorkerStatus,
+};
+
+/// Asks the daemon and lays out what it says.
+pub(super) fn table(client: &Client, what: Noun) -> Result<String, ClientError> {
+    let path = what.path();
+    match what {
+        Noun::Ports => client.ask(path).map(|answer: Vec<_>| ports(&answer)),
+        Noun::Workers => client.ask(path).map(|answer: Vec<_>| workers(&answer)),
+        Noun::Routes => client.ask(path).map(|answer: Vec<_>| routes(&answer)),
+        Noun::Neighbours => client.ask(path).map(|answer: Vec<_>| neighbours(&answer)),
+        Noun::Drops => client.ask(path).map(|answer: Vec<_>| drops(&answer)),
+        Noun::Ledger => client.ask(path).map(|answer| ledger(&answer)),
+    }
+}
+
+pub(super) fn ports(ports: &[PortStatus]) -> String {
+    if ports.is_empty() {
+        return "No ports.\n".into();
+    }
+    let set_up = ports.iter().map(|port| {
+        vec![
+            port.name.clone(),
+            format!("{}\n{}", port.interface.as_deref().unwrap_or(&port.driver), port.mac),
+            state(port),
+            port.queues.to_string(),
+            port.mtu.to_string(),
+            port.addresses.join("\n"),
+        ]
+    });
+    let counters = ports.iter().map(|port| {
+        vec![
+            port.name.clone(),
+            count(port.received),
+            bytes(port.received_bytes),
+            count(port.transmitted),
+            bytes(port.transmitted_bytes),
+            count(port.lost_ring_full.saturating_add(port.lost_no_buffer)),
+            count(total(&port.dropped)),
+        ]
+    });
+    let set_up = lay_out(&["Port", "Device", "State", ">Queues", ">MTU", "Addresses"], set_up);
+    let titles = ["Port", ">Received", ">Bytes", ">Transmitted", ">Bytes", ">Lost", ">Dropped"];
+    format!("{set_up}\n{}", lay_out(&titles, counters))
+}
+
+/// `up, native, copy, repair`: what a packet meets on this port.
+fn state(port: &PortStatus) -> String {
+    let mut words = vec![if port.link_up { "up" } else { "down" }];
+    if let Some(mode) = &port.mode {
+        words.push(mode);
+        words.push(if port.zero_copy { "zero copy" } else { "copy" });
+    }
+    words.push(&port.checksum);
+    words.join(", ")
+}
+
+pub(super) fn workers(workers: &[WorkerStatus]) -> String {
+    if workers.is_empty() {
+        return "No workers.\n".into();
+    }
+    let load = workers.iter().map(|worker| {
+        let queues: Vec<_> = worker.queues.iter().map(ToString::to_string).collect();
+        vec![
+            worker.worker.to_string(),
+            worker.core.map_or("any".into(), |core| core.to_string()),
+            format!("{:.1} %", worker.busy_percent),
+            count(worker.turns),
+            count(worker.sleeps),
+            count(worker.wakeups),
+            queues.join(" "),
+        ]
+    });
+    let frames = workers.iter().map(|worker| {
+        vec![
+            worker.worker.to_string(),
+            count(worker.received),
+            count(worker.transmitted),
+            count(worker.held),
+            count(worker.frames_in_pool),
+        ]
+    });
+    let titles = [">Worker", ">Core", ">Busy", ">Turns", ">Sleeps", ">Woken", "Queues"];
+    let load = lay_out(&titles, load);
+    let titles = [">Worker", ">Received", ">Transmitted", ">Held", ">Free frames"];
+    format!("{load}\n{}", lay_out(&titles, frames))
+}
+
+pub(super) fn routes(routes: &[RouteStatus]) -> String {
+    if routes.is_empty() {
+        return "No routes.\n".into();
+    }
+    let rows = routes.iter().map(|route| {
+        vec![
+            route.prefix.clone(),
+            route.kind.name().into(),
+            or_dash(&route.via),
+            or_dash(&route.port),
+        ]
+    });
+    lay_out(&["Prefix", "Kind", "Via", "Port"], rows)
+}
+
+pub(super) fn neighbours(neighbours: &[NeighbourStatus]) -> String {
+    if neighbours.is_empty() {
+        return "No neighbours.\n".into();
+    }
+    let rows = neighbours.iter().map(|neighbour| {
+        vec![
+            neighbour.address.clone(),
+            or_dash(&neighbour.mac),
+            neighbour.state.name().into(),
+            duration(neighbour.age_s),
+            neighbour.port.clone(),
+        ]
+    });
+    lay_out(&["Address", "MAC", "State", ">Since", "Port"], rows)
+}
+
+pub(super) fn drops(drops: &[DropStatus]) -> String {
+    let dropped: Vec<_> = drops.iter().filter(|reason| reason.total > 0).collect();
+    if dropped.is_empty() {
+        return "Nothing was dropped.\n".into();
+    }
+    let rows = dropped.into_iter().map(|reason| {
+        let ports: Vec<_> = reason
+            .ports
+            .iter()
+            .map(|(port, frames)| format!("{port} {}", count(*frames)))
+            .collect();
+        vec![
+            reason.reason.clone(),
+            count(reason.total),
+            ports.join("\n"),
+            reason.explanation.clone(),
+        ]
+    });
+    lay_out(&["Reason", ">Frames", "Entered by", "Why"], rows)
+}
+
+pub(super) fn ledger(ledger: &Ledger) -> String {
+    let entered = ledger.received.saturating_add(total(&ledger.created));
+    let mut rows = vec![line("received", ledger.received)];
+    rows.extend(parts("created", &ledger.created));
+    rows.push(line("= entered", entered));
+    rows.push(vec![String::new(), String::new()]);
+    rows.push(line("transmitted", ledger.transmitted));
+    rows.push(line("delivered", ledger.delivered));
+    rows.extend(parts("dropped", &ledger.dropped));
+    rows.push(line("held for a neighbour", ledger.held));
+    rows.push(line("in flight", ledger.in_flight));
+    rows.push(vec!["= missing".into(), signed(ledger.missing)]);
+    let packets = lay_out(&["Packets", ">"], rows);
+
+    let mut frames: Vec<_> =
+        ledger.frames.holders.iter().map(|place| line(&place.holder, place.frames)).collect();
+    frames.push(line("= total", ledger.frames.total));
+    frames.push(vec!["missing".into(), signed(ledger.frames.missing)]);
+    let frames = lay_out(&["Frames", ">"], frames);
+
+    let per_port = ledger.per_port.iter().map(|port| {
+        vec![
+            port.port.clone(),
+            count(port.received),
+            count(port.created),
+            count(port.transmitted),
+            count(port.delivered),
+            count(port.dropped),
+            count(port.held),
+            count(port.in_flight),
+            signed(port.missing),
+        ]
+    });
+    let titles = [
+        "Entry",
+        ">Received",
+        ">Created",
+        ">Transmitted",
+        ">Delivered",
+        ">Dropped",
+        ">Held",
+        ">In flight",
+        ">Missing",
+    ];
+    let per_port = lay_out(&titles, per_port);
+    let verdict = if ledger.missing == 0 && ledger.frames.missing == 0 {
+        "Everything is accounted for."
+    } else {
+        "Not everything is accounted for. While packets pass, counters are read one after another.\n\
+         If this stays when they stop, it is a fault of manylane: please report it."
+    };
+    format!("{packets}\n{per_port}\n{frames}\n{verdict}\n")
+}
+
+fn total(parts: &BTreeMap<String, u64>) -> u64 {
+    // The numbers are another process's: a nonsense sum must not be a panic here.
+    parts.values().fold(0, |sum, part| sum.saturating_add(*part))
+}
+
+/// One line of a sum.
+fn line(name: &str, number: u64) -> Vec<String> {
+    vec![name.into(), count(number)]
+}
+
+/// One line for each part that is not zero, or one for all.
+fn parts(name: &str, parts: &BTreeMap<String, u64>) -> Vec<Vec<String>> {
+    let lines: Vec<_> = parts
+        .iter()
+        .filter(|(_, number)| **number > 0)
+        .map(|(part, number)| line(&format!("{name}: {part}"), *number))
+        .collect();
+    if lines.is_empty() { vec![line(name, 0)] } else { lines }
+}
+
+fn or_dash(text: &Option<String>) -> String {
+    text.clone().unwrap_or_else(|| "-".into())
+}

@@ -1,0 +1,207 @@
+use clap::CommandFactory;
+
+use super::*;
+use crate::api::Source;
+use crate::api::sample::Sample;
+
+#[test]
+fn the_command_line_is_well_formed() {
+    Cli::command().debug_assert();
+}
+
+/// The same words as in the documents, each with its help.
+#[test]
+fn only_what_works_is_listed() {
+    let help = Cli::command().render_help().to_string();
+    let listed: Vec<_> =
+        help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    assert_eq!(listed, ["demo", "run", "show", "help", "-h,", "-V,"]);
+    for (words, noun) in [("show neigh", "/v1/neighbours"), ("show ledger --json", "/v1/ledger")] {
+        let cli = Cli::try_parse_from(["manylane"].into_iter().chain(words.split(' '))).unwrap();
+        let Command::Show(show) = cli.command else { panic!("{words}") };
+        assert_eq!(show.what.path(), noun);
+    }
+}
+
+#[test]
+fn ports_as_a_table() {
+    assert_eq!(show::ports(&Sample.ports()), PORTS);
+}
+
+#[test]
+fn workers_as_a_table() {
+    assert_eq!(show::workers(&Sample.workers()), WORKERS);
+}
+
+#[test]
+fn routes_as_a_table() {
+    assert_eq!(show::routes(&Sample.routes()), ROUTES);
+}
+
+#[test]
+fn neighbours_as_a_table() {
+    assert_eq!(show::neighbours(&Sample.neighbours()), NEIGHBOURS);
+}
+
+#[test]
+fn drops_as_a_table() {
+    assert_eq!(show::drops(&Sample.drops()), DROPS);
+}
+
+#[test]
+fn ledger_as_a_table() {
+    assert_eq!(show::ledger(&Sample.ledger()), LEDGER);
+}
+
+#[test]
+fn an_empty_table_says_so() {
+    assert_eq!(show::ports(&[]), "No ports.\n");
+    assert_eq!(show::workers(&[]), "No workers.\n");
+    assert_eq!(show::routes(&[]), "No routes.\n");
+    assert_eq!(show::neighbours(&[]), "No neighbours.\n");
+    assert_eq!(show::drops(&[]), "Nothing was dropped.\n");
+    let never_dropped = &Sample.drops()[..1];
+    assert_eq!(show::drops(never_dropped), "Nothing was dropped.\n");
+    let ledger = show::ledger(&Default::default());
+    assert!(ledger.ends_with("\nEverything is accounted for.\n"), "{ledger}");
+}
+
+/// The largest numbers and longest names there can be: ugly, but inside the terminal.
+#[test]
+fn no_table_is_wider_than_100_columns() {
+    let mut ports = Sample.ports();
+    let mut workers = Sample.workers();
+    let mut ledger = Sample.ledger();
+    for port in &mut ports {
+        port.name = "a-long-port-nam".into();
+        port.interface = Some("a-long-interfac".into());
+        port.addresses = vec!["2001:db8:1234:5678:9abc:def0:1234:5678/128".into(); 3];
+        port.received = u64::MAX;
+        port.transmitted = u64::MAX;
+        port.received_bytes = u64::MAX;
+        port.lost_ring_full = u64::MAX;
+        port.dropped = [("a".into(), u64::MAX), ("b".into(), u64::MAX)].into();
+    }
+    for worker in &mut workers {
+        worker.turns = u64::MAX;
+        worker.sleeps = u64::MAX;
+        worker.received = u64::MAX;
+        worker.queues = vec![worker.queues.clone(); 30].concat();
+    }
+    for port in &mut ledger.per_port {
+        port.received = u64::MAX;
+        port.transmitted = u64::MAX;
+        port.dropped = u64::MAX;
+        port.missing = i64::MIN;
+    }
+    ledger.received = u64::MAX;
+    for text in [show::ports(&ports), show::workers(&workers), show::ledger(&ledger)] {
+        for line in text.lines() {
+            assert!(line.chars().count() <= 100, "{text}");
+        }
+    }
+}
+
+#[test]
+fn numbers_are_grouped_and_units_are_human() {
+    let counts = [0, 999, 1000, 1_234_567, u64::MAX].map(table::count);
+    assert_eq!(counts, ["0", "999", "1,000", "1,234,567", "18,446,744,073,709,551,615"]);
+    assert_eq!([-1, -1234, 5].map(table::signed), ["-1", "-1,234", "5"]);
+    let bytes = [0, 999, 1000, 9_994, 9_996, 99_940, 99_960, 999_499, 999_500].map(table::bytes);
+    let expected =
+        ["0 B", "999 B", "1.00 kB", "9.99 kB", "10.0 kB", "99.9 kB", "100 kB", "999 kB", "1.00 MB"];
+    assert_eq!(bytes, expected);
+    assert_eq!(table::bytes(u64::MAX), "18.4 EB");
+    let times = [59, 60, 3661, 90_000].map(table::duration);
+    assert_eq!(times, ["59 s", "1 min 0 s", "1 h 1 min", "1 d 1 h"]);
+}
+
+const PORTS: &str = "\
+Port  Device             State                         Queues   MTU  Addresses
+───────────────────────────────────────────────────────────────────────────────────────
+lan   enp65s0f0np0       up, native, zero copy, trust      16  1500  10.1.0.254/24
+      52:54:00:12:34:56                                              2001:db8:1::fe/64
+wire  memory             down, repair                       1  1500  10.2.0.254/24
+      02:00:00:00:00:01
+
+Port        Received   Bytes    Transmitted    Bytes   Lost    Dropped
+───────────────────────────────────────────────────────────────────────
+lan   12,345,678,901  988 GB  9,876,543,210   790 GB  1,239  1,234,579
+wire               0     0 B            999  63.9 kB      0          0
+";
+
+const WORKERS: &str = "\
+Worker  Core    Busy       Turns  Sleeps  Woken  Queues
+────────────────────────────────────────────────────────────────────
+     0     2  97.2 %  12,345,678   1,234  1,200  lan/0 lan/1 wire/0
+     1   any   0.0 %           0       1      0
+
+Worker       Received    Transmitted  Held  Free frames
+────────────────────────────────────────────────────────
+     0  9,876,543,210  9,876,500,000    17        1,024
+     1              0              0     0            0
+";
+
+const ROUTES: &str = "\
+Prefix           Kind         Via                      Port
+────────────────────────────────────────────────────────────
+0.0.0.0/0        via          10.2.0.1                 wire
+10.1.0.0/24      connected    -                        lan
+10.1.0.254/32    local        -                        lan
+10.3.0.0/16      on_link      -                        lan
+192.168.0.0/16   blackhole    -                        -
+2001:db8:4::/48  prohibit     -                        -
+2001:db8:5::/48  unreachable  -                        -
+::/0             via          fe80::5054:ff:fe12:3456  wire
+";
+
+const NEIGHBOURS: &str = "\
+Address                        MAC                State           Since  Port
+──────────────────────────────────────────────────────────────────────────────
+10.1.0.1                       52:54:00:ab:cd:ef  reachable        12 s  lan
+10.1.0.2                       52:54:00:ab:cd:ef  stale       2 h 1 min  lan
+10.1.0.3                       -                  incomplete        0 s  lan
+10.1.0.4                       -                  failed      1 min 5 s  lan
+2001:db8:1::5054:ff:feab:cdef  52:54:00:ab:cd:ef  probe             2 s  lan
+fe80::5054:ff:feab:cdef        52:54:00:ab:cd:ef  delay        4 d 15 h  lan
+";
+
+const DROPS: &str = "\
+Reason                  Frames  Entered by     Why
+────────────────────────────────────────────────────────────────────────────────────────────────────
+martian_destination         12  lan 12         The destination address cannot be forwarded to (RFC
+                                               1812 §5.3.7, RFC 4291 §2.5.2, §2.5.3).
+no_route             1,234,656  lan 1,234,567  No route leads to the destination.
+                                wire 89
+";
+
+const LEDGER: &str = "\
+Packets
+──────────────────────────────────────
+received               12,345,678,901
+created: reply                     42
+created: solicitation               7
+= entered              12,345,678,950
+
+transmitted            12,344,444,270
+delivered                           2
+dropped: no_route           1,234,656
+held for a neighbour               17
+in flight                           6
+= missing                          -1
+
+Entry        Received  Created     Transmitted  Delivered    Dropped  Held  In flight  Missing
+───────────────────────────────────────────────────────────────────────────────────────────────
+lan    12,345,678,901       49  12,344,444,270          2  1,234,656    17          6       -1
+
+Frames
+──────────────────────
+depot          12,288
+worker 0 pool   1,024
+lan fill ring   3,072
+= total        16,384
+missing             0
+
+Not everything is accounted for. While packets pass, counters are read one after another.
+If this stays when they stop, it is a fault of manylane: please report it.
+";

@@ -1,0 +1,227 @@
+//! The `manylane` command as a user meets it: words, exit statuses, where messages go.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Output, Stdio};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use manylane::api::{
+    Daemon, DropStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus, Socket, Source,
+    WorkerStatus, serve,
+};
+use tokio::runtime;
+use tokio::sync::oneshot;
+
+#[test]
+fn a_good_file_is_checked_with_status_0() {
+    let output = manylane(&["run", &example("memory.toml"), "--check"]);
+    assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
+    let said = text(&output.stdout);
+    assert!(said.contains("memory.toml: good; 3 ports, 2 routes, 1 worker on core "), "{said}");
+    assert!(said.contains("\n  source (memory): 10.1.0.254/24, 2001:db8:1::fe/64\n"), "{said}");
+}
+
+#[test]
+fn a_bad_file_is_told_on_standard_error_with_status_2() {
+    let place = Place::new("bad");
+    let file = place.folder.join("bad.toml");
+    let good = fs::read_to_string(example("memory.toml")).unwrap();
+    fs::write(&file, good.replace("mtu = 1500", "mtu = \"1500\"")).unwrap();
+    let file = file.display().to_string();
+    // Without `--check` as well: nothing is opened before everything is checked.
+    for words in [&["run", &file, "--check"][..], &["run", &file]] {
+        let output = manylane(words);
+        assert_eq!((status(&output), text(&output.stdout)), (2, String::new()));
+        let said = text(&output.stderr);
+        assert!(said.starts_with("error: `mtu` in [[port]] has to be a whole number\n"), "{said}");
+        assert!(said.contains("bad.toml:15:7\n"), "{said}");
+        assert!(
+            said.ends_with("help: write digits, without quotes or a decimal point\n"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_missing_file_is_a_configuration_error() {
+    let output = manylane(&["run", "/no/such/router.toml"]);
+    assert_eq!(status(&output), 2);
+    let said = text(&output.stderr);
+    assert!(said.starts_with("error: cannot read the configuration /no/such/router.toml: "));
+}
+
+#[test]
+fn wrong_usage_is_status_2_and_help_is_status_0() {
+    let output = manylane(&["show", "prots"]);
+    assert_eq!(status(&output), 2);
+    assert!(text(&output.stderr).contains("ports"), "clap suggests the nearest");
+    assert_eq!(status(&manylane(&["demo", "--seconds", "0"])), 2);
+    assert_eq!(status(&manylane(&[])), 2);
+    let output = manylane(&["--help"]);
+    assert_eq!(status(&output), 0);
+    assert!(text(&output.stdout).contains("Ask a running daemon"));
+}
+
+#[test]
+fn without_a_daemon_show_fails_with_status_1_and_says_how_to_start_one() {
+    let place = Place::new("nobody");
+    let socket = place.socket();
+    for json in [&[][..], &["--json"]] {
+        let words = [&["show", "ports", "--socket", &socket][..], json].concat();
+        let output = manylane(&words);
+        assert_eq!((status(&output), text(&output.stdout)), (1, String::new()));
+        assert_eq!(
+            text(&output.stderr),
+            format!(
+                "error: no manylane daemon answers at {socket}; start one with `manylane run FILE` \
+                 or name its socket with --socket\n"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_running_daemon_is_shown_as_table_and_as_json() {
+    let place = Place::new("running");
+    let daemon = FakeDaemon::start(&place.socket());
+    let show = |words: &[&str]| {
+        let socket = place.socket();
+        let output = manylane(&[&["show"], words, &["--socket", &socket]].concat());
+        assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
+        text(&output.stdout)
+    };
+    assert_eq!(show(&["ports"]), "No ports.\n");
+    assert_eq!(show(&["workers"]), "No workers.\n");
+    assert_eq!(show(&["neigh"]), "No neighbours.\n");
+    assert_eq!(show(&["drops"]), "Nothing was dropped.\n");
+    assert_eq!(show(&["ports", "--json"]), "[]\n");
+    assert!(show(&["routes"]).ends_with("10.255.255.0/24  blackhole  -    -\n"));
+    assert!(show(&["ledger", "--json"]).starts_with("{\"received\":0,"));
+    assert!(show(&["ledger"]).ends_with("Everything is accounted for.\n"));
+    daemon.stop();
+}
+
+/// `manylane show routes | head -1`, where the answer is larger than the pipe.
+#[test]
+fn a_reader_that_has_had_enough_is_no_failure() {
+    let place = Place::new("pipe");
+    let daemon = FakeDaemon::start(&place.socket());
+    let mut show = command(&["show", "routes", "--json", "--socket", &place.socket()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(show.stdout.take());
+    let output = show.wait_with_output().unwrap();
+    assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
+    daemon.stop();
+}
+
+fn command(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_manylane"));
+    command.args(words).stdin(Stdio::null());
+    command
+}
+
+fn manylane(words: &[&str]) -> Output {
+    command(words).output().unwrap()
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().expect("it was not killed")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn example(name: &str) -> String {
+    format!("{}/../../examples/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A directory of this test's own, removed at its end.
+struct Place {
+    folder: PathBuf,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("manylane-cli-{}-{name}", process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Place { folder }
+    }
+
+    fn socket(&self) -> String {
+        self.folder.join("api.sock").display().to_string()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A daemon that has nothing but routes.
+struct Routes;
+
+impl Source for Routes {
+    fn ports(&self) -> Vec<PortStatus> {
+        Vec::new()
+    }
+
+    fn workers(&self) -> Vec<WorkerStatus> {
+        Vec::new()
+    }
+
+    fn routes(&self) -> Vec<RouteStatus> {
+        let route = |number: u32| RouteStatus {
+            prefix: format!("10.{}.{}.0/24", number >> 8 & 255, number & 255),
+            kind: manylane::api::RouteKind::Blackhole,
+            via: None,
+            port: None,
+        };
+        (0..65_536).map(route).collect()
+    }
+
+    fn neighbours(&self) -> Vec<NeighbourStatus> {
+        Vec::new()
+    }
+
+    fn drops(&self) -> Vec<DropStatus> {
+        Vec::new()
+    }
+
+    fn ledger(&self) -> Ledger {
+        Ledger::default()
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon { version: "0".into(), pid: 0, uptime_s: 0 }
+    }
+}
+
+struct FakeDaemon {
+    shutdown: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl FakeDaemon {
+    /// Listens when this returns.
+    fn start(path: &str) -> Self {
+        let socket = Socket::bind(Path::new(path)).unwrap();
+        let (shutdown, stopped) = oneshot::channel::<()>();
+        let thread = thread::spawn(move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            let stopped = async move { stopped.await.unwrap_or_default() };
+            runtime.block_on(serve(socket, Arc::new(Routes), stopped)).unwrap();
+        });
+        FakeDaemon { shutdown, thread }
+    }
+
+    fn stop(self) {
+        drop(self.shutdown);
+        self.thread.join().unwrap();
+    }
+}
