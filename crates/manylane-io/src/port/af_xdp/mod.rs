@@ -25,6 +25,7 @@
 //! [closes](AfXdp::close), whatever the kernel did with them.
 
 mod close;
+mod error;
 mod lent;
 mod open;
 mod receiver;
@@ -38,7 +39,8 @@ use manylane_frame::vocabulary::Checksum;
 use crate::bpf::Attach;
 
 pub use close::{Closed, DRAIN_MAX, Fate};
-pub use open::{AfXdp, Facts, OpenError, Opened};
+pub use error::OpenError;
+pub use open::{AfXdp, Facts, Opened};
 pub use receiver::{Losses, Receiver};
 pub use transmitter::{TransmitLosses, Transmitter};
 pub use umem::Umem;
