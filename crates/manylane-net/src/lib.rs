@@ -6,4 +6,5 @@ pub mod forward;
 pub mod generate;
 pub mod icmp;
 pub mod neighbour;
+pub mod nexthop;
 pub mod wire;

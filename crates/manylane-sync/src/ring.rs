@@ -112,6 +112,7 @@ impl<T: Send> Producer<T> {
     /// Whether the consumer has emptied the ring.
     pub fn is_drained(&self) -> bool {
         // Acquire: as in `free`; who sees the ring empty sees what the consumer did with the items.
+        // Explored by `what_was_done_with_the_items_is_seen_by_who_sees_the_ring_drained`.
         self.shared.head.load(Ordering::Acquire) == self.tail
     }
 }
@@ -141,6 +142,12 @@ impl<T: Send> Consumer<T> {
         self.shared.head.store(self.head, Ordering::Release);
     }
 
+    /// How many items wait. Another look at the producer's index: for idle moments, not for each pop.
+    pub fn waiting(&self) -> usize {
+        // Acquire: as in `look`, so that who sees an item counted can also pop it.
+        self.shared.tail.load(Ordering::Acquire).wrapping_sub(self.head)
+    }
+
     /// Whether there is nothing to pop.
     #[inline]
     pub fn is_empty(&mut self) -> bool {
@@ -158,9 +165,10 @@ impl<T: Send> Consumer<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Both ends are gone (they hold the `Arc`). What was pushed and not submitted is behind `tail`
-        // and is dropped by the producer's own `Drop`.
+        // Both ends are gone (they hold the `Arc`), and their `Drop` wrote their indices here: also
+        // what was pushed and never submitted lies below `tail`.
         // Relaxed: dropping the last `Arc` has synchronised with both ends.
+        // Explored by `what_nobody_popped_is_dropped_once`.
         let mut head = self.head.load(Ordering::Relaxed);
         let tail = self.tail.load(Ordering::Relaxed);
         while head != tail {

@@ -1,1 +1,220 @@
-//! Not yet.
+//! The XDP program of a stand-alone AF_XDP port: every frame goes to the socket of its queue.
+//!
+//! `xsk.bpf.c` is the source, `xsk.bpf.o` the object that is compiled into the crate; how one comes
+//! from the other is said in the source. Attached by a BPF link, which the kernel takes away when
+//! its descriptor closes: on drop, and when the process dies, by SIGKILL too. Nothing is pinned.
+
+use std::error::Error;
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use aya::maps::{MapData, MapError, XskMap};
+use aya::programs::links::FdLink;
+use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
+use aya::{Ebpf, EbpfLoader};
+
+use crate::interface::Interface;
+
+/// The program, loaded and not attached, with a map of its own.
+pub struct XskProgram {
+    ebpf: Ebpf,
+    sockets: XskMap<MapData>,
+}
+
+/// The program on an interface, until this is dropped.
+pub struct XskLink {
+    _link: FdLink,
+    sockets: XskMap<MapData>,
+    mode: Mode,
+}
+
+/// Where in the receive path an XDP program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// In the driver, before the kernel makes a packet of the frame.
+    Native,
+    /// In the network stack, after it did: any device, slower.
+    Generic,
+}
+
+/// Which modes may be tried.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Attach {
+    /// Native, and if the driver refuses, generic.
+    #[default]
+    Best,
+    /// This one only.
+    Only(Mode),
+}
+
+impl XskProgram {
+    /// Loads the program with room for the sockets of `queues` queues.
+    pub fn load(queues: u32) -> Result<XskProgram, BpfError> {
+        let mut ebpf = EbpfLoader::new()
+            .btf(None) // No relocation against kernel types, so the kernel's BTF need not be read.
+            .map_max_entries(MAP, queues.max(1))
+            .load(OBJECT)
+            .map_err(|source| BpfError::Load(source.into()))?;
+        let map = ebpf.take_map(MAP).expect("the object has this map");
+        let sockets = XskMap::try_from(map).map_err(|source| BpfError::Load(source.into()))?;
+        program(&mut ebpf).load().map_err(|source| BpfError::Load(source.into()))?;
+        Ok(XskProgram { ebpf, sockets })
+    }
+
+    /// Attaches the program to an interface of the calling thread's network namespace.
+    pub fn attach(mut self, interface: &Interface, how: Attach) -> Result<XskLink, BpfError> {
+        let modes: &[Mode] = match how {
+            Attach::Best => &[Mode::Native, Mode::Generic],
+            Attach::Only(Mode::Native) => &[Mode::Native],
+            Attach::Only(Mode::Generic) => &[Mode::Generic],
+        };
+        let mut reasons = Vec::new();
+        for &mode in modes {
+            match attach(program(&mut self.ebpf), interface.index, mode) {
+                Ok(link) => return Ok(XskLink { _link: link, sockets: self.sockets, mode }),
+                Err(reason) => reasons.push((mode, reason)),
+            }
+        }
+        Err(BpfError::Attach { interface: interface.name.clone(), reasons })
+    }
+
+    /// Frames of `queue` go to `socket` from now on.
+    pub fn set_socket(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
+        set_socket(&mut self.sockets, queue, socket)
+    }
+
+    /// What the program says about `frame`, as if it came in by queue 0 (`BPF_PROG_TEST_RUN`): an
+    /// `XDP_*` number of linux/bpf.h.
+    pub fn verdict(&mut self, frame: &[u8]) -> Result<u32, BpfError> {
+        let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
+        program(&mut self.ebpf)
+            .test_run(options)
+            .map(|result| result.return_value)
+            .map_err(|source| BpfError::TestRun(source.into()))
+    }
+}
+
+impl XskLink {
+    /// Frames of `queue` go to `socket` from now on.
+    pub fn set_socket(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
+        set_socket(&mut self.sockets, queue, socket)
+    }
+
+    /// Where the program runs.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Mode::Native => "native",
+            Mode::Generic => "generic",
+        })
+    }
+}
+
+/// Why the XDP program is not where it should be.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum BpfError {
+    /// The kernel did not take the program or its map.
+    Load(Box<dyn Error + Send + Sync>),
+    /// No mode worked.
+    Attach {
+        /// The interface.
+        interface: String,
+        /// The modes that were tried, and why each failed.
+        reasons: Vec<(Mode, Box<dyn Error + Send + Sync>)>,
+    },
+    /// The map did not take a socket.
+    Map {
+        /// The queue whose socket it was.
+        queue: u32,
+        /// Why.
+        source: Box<MapError>,
+    },
+    /// The program could not be tried on a frame.
+    TestRun(Box<ProgramError>),
+}
+
+impl fmt::Display for BpfError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BpfError::Load(source) => {
+                write!(f, "cannot load the XDP program: {}", Chain(source.as_ref()))?;
+                f.write_str("; needs root (CAP_BPF, CAP_NET_ADMIN) and Linux 5.18")
+            }
+            BpfError::Attach { interface, reasons } => {
+                write!(f, "cannot attach the XDP program to {interface}")?;
+                for (mode, reason) in reasons {
+                    write!(f, "; {mode}: {}", Chain(reason.as_ref()))?;
+                }
+                write!(
+                    f,
+                    "; if another program is there: ip link set dev {interface} xdp off, and \
+                     bpftool net shows whose it is"
+                )
+            }
+            BpfError::Map { queue, source } => {
+                write!(f, "no AF_XDP socket for queue {queue}: {}", Chain(source.as_ref()))
+            }
+            BpfError::TestRun(source) => {
+                write!(f, "cannot try the XDP program: {}", Chain(source.as_ref()))
+            }
+        }
+    }
+}
+
+impl Error for BpfError {
+    // The texts above hold the whole chain already: the reasons are two, and `source` is one.
+}
+
+/// An error and its sources in one line: aya's own texts leave out what the kernel said.
+struct Chain<'e>(&'e (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut next = self.0.source();
+        while let Some(source) = next {
+            write!(f, ": {source}")?;
+            next = source.source();
+        }
+        Ok(())
+    }
+}
+
+fn attach(
+    program: &mut Xdp,
+    index: u32,
+    mode: Mode,
+) -> Result<FdLink, Box<dyn Error + Send + Sync>> {
+    let mode = match mode {
+        Mode::Native => XdpMode::Driver,
+        Mode::Generic => XdpMode::Skb,
+    };
+    let id = program.attach_to_if_index(index, mode)?;
+    // Without BPF links (before Linux 5.9) aya attaches by netlink, which outlives the process: this
+    // conversion refuses, and dropping the link detaches.
+    Ok(FdLink::try_from(program.take_link(id)?)?)
+}
+
+fn set_socket(
+    map: &mut XskMap<MapData>,
+    queue: u32,
+    socket: BorrowedFd<'_>,
+) -> Result<(), BpfError> {
+    map.set(queue, socket.as_raw_fd(), 0)
+        .map_err(|source| BpfError::Map { queue, source: source.into() })
+}
+
+fn program(ebpf: &mut Ebpf) -> &mut Xdp {
+    let program = ebpf.program_mut(PROGRAM).expect("the object has this program");
+    program.try_into().expect("it is an XDP program")
+}
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("xsk.bpf.o");
+const PROGRAM: &str = "to_socket";
+const MAP: &str = "xsks";

@@ -1,8 +1,10 @@
 //! What the root-only tests share: hosts on a wire, or a line that says why not.
 #![allow(dead_code)] // Each test file uses a part of it.
 
+pub mod packet;
+
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink};
@@ -45,19 +47,32 @@ pub fn setting(host: &Host, name: &'static str, value: &'static str) {
 /// Connects two hosts by a veth pair and sets both ends up.
 pub fn connect(one: &Host, one_end: LinkEnd, other: &Host, other_end: LinkEnd) {
     let names = [one_end.name.clone(), other_end.name.clone()];
-    let there = other.namespace().as_fd().try_clone_to_owned().expect("descriptors are to be had");
-    one.run(move || {
-        let mut netlink = Netlink::open().expect("netlink is always there");
-        let to = Some(there.as_fd());
-        netlink.create_veth(&one_end, &other_end, to).expect("the names are free");
-    });
+    let there = descriptor(other);
+    one.run(move || create(&one_end, &other_end, &there));
     for (host, name) in [one, other].into_iter().zip(names) {
-        host.run(move || {
-            Netlink::open()
-                .and_then(|mut netlink| netlink.set_up(&name))
-                .expect("the link was just made");
-        });
+        host.run(move || set_up(&name));
     }
+}
+
+/// Connects the calling thread's namespace to a host.
+pub fn connect_here(end: LinkEnd, other: &Host, other_end: LinkEnd) {
+    create(&end, &other_end, &descriptor(other));
+    set_up(&end.name);
+    other.run(move || set_up(&other_end.name));
+}
+
+fn create(end: &LinkEnd, other_end: &LinkEnd, there: &OwnedFd) {
+    let mut netlink = Netlink::open().expect("netlink is always there");
+    netlink.create_veth(end, other_end, Some(there.as_fd())).expect("the names are free");
+}
+
+fn set_up(name: &str) {
+    let mut netlink = Netlink::open().expect("netlink is always there");
+    netlink.set_up(name).expect("the link was just made");
+}
+
+fn descriptor(host: &Host) -> OwnedFd {
+    host.namespace().as_fd().try_clone_to_owned().expect("descriptors are to be had")
 }
 
 /// Gives an address to a link of `host`.

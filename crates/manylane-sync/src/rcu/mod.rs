@@ -172,8 +172,10 @@ impl Reader {
         // store, nobody waits for us, so we must see what was unpublished before it.
         let token = self.domain.0.token.load(Ordering::Acquire);
         self.seen = token;
-        // Relaxed: the fence below orders it before our reads.
-        self.domain.0.slots[self.slot].seen.store(token, Ordering::Relaxed);
+        // Release: as in `quiescent`, for what we (or the slot's last owner) read before going
+        // offline. The writer may find this store where it would have found `OFFLINE`. Our reads to
+        // come are ordered by the fence below.
+        self.domain.0.slots[self.slot].seen.store(token, Ordering::Release);
         // SeqCst fence: partner and the two cases are at the fence in `Domain::start`.
         fence(Ordering::SeqCst);
     }

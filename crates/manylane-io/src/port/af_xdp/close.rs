@@ -1,0 +1,211 @@
+//! Closing a port: every frame that the kernel has comes home, and is accounted for.
+
+use std::collections::HashSet;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use manylane_frame::vocabulary::PortId;
+use manylane_frame::{Mapping, Meta, Pool};
+
+use super::lent::Lent;
+use super::open::AfXdp;
+use super::receiver::Receiver;
+use super::ring::Kind;
+use super::socket::{Socket, Transfer};
+use super::transmitter::Transmitter;
+
+/// What became of a frame that was to be sent when its port closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The kernel had taken it.
+    Transmitted,
+    /// It was still on the transmit ring.
+    Dropped,
+}
+
+/// Where the frames of a closed port were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// To be sent, and completed while closing.
+    pub completed: usize,
+    /// To be sent, taken by the kernel, and not completed within the bound.
+    pub uncompleted: usize,
+    /// To be sent, and not taken by the kernel: these packets are lost.
+    pub unsent: usize,
+    /// Posted for receiving.
+    pub posted: usize,
+    /// Received, and not read by us: these packets are lost, and no counter has seen them.
+    pub unread: usize,
+    /// Frames that the device did not let go of within the bound. They stay lent for ever, and the
+    /// region that much smaller. Only zero-copy devices can do that.
+    pub held: usize,
+}
+
+impl AfXdp {
+    /// Closes the port: takes the program away, lets what is on the transmit rings leave, closes the
+    /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`](super::DRAIN_MAX) at most, and two seconds more
+    /// for a zero-copy device.
+    ///
+    /// `ended` is called for each frame that was to be sent, as the hook of [`Receiver::reclaim`] would
+    /// have been. The calling thread must be in the port's network namespace.
+    ///
+    /// # Panics
+    ///
+    /// When a part is not of this port.
+    pub fn close(
+        self,
+        mut receivers: Vec<Receiver>,
+        mut transmitters: Vec<Transmitter>,
+        pool: &mut Pool,
+        mut ended: impl FnMut(Fate, &Meta),
+    ) -> Closed {
+        let ours = |port: PortId| assert_eq!(port, self.port, "a part of another port");
+        receivers.iter().for_each(|receiver| ours(receiver.port));
+        transmitters.iter().for_each(|transmitter| ours(transmitter.port));
+
+        let AfXdp { interface, link, transfer, .. } = self;
+        let mut closed = Closed::default();
+        drop(link); // No new frames come in from here on.
+        let end = Instant::now() + DRAIN_MAX;
+        loop {
+            transmitters.iter_mut().for_each(Transmitter::flush);
+            closed.completed += reclaim(&mut receivers, pool, &mut ended);
+            if !is_sending(&receivers, &transmitters) || Instant::now() >= end {
+                break;
+            }
+            thread::sleep(DRAIN_PAUSE); // Completions are no event that poll(2) reports.
+        }
+
+        let queues: Vec<u32> = receivers.iter().map(|receiver| receiver.queue.0.into()).collect();
+        let Some(region) = receivers.first().map(|receiver| receiver.region.clone()) else {
+            return closed;
+        };
+        let unread: usize = receivers.iter_mut().map(|r| r.receive.available() as usize).sum();
+        let unsent = unsent(&mut transmitters);
+        let posted: Vec<u64> =
+            receivers.iter().flat_map(|receiver| receiver.posted.addresses()).collect();
+        let sending = sending(&receivers, &transmitters);
+        // Unmaps the rings, then closes the sockets. When the last close(2) returns, the kernel is done
+        // with what it copies (`xsk_unbind_dev` waits for a grace period); a device that reads and
+        // writes frames itself is told to stop, later, from a work queue.
+        drop((receivers, transmitters));
+        let is_free = transfer == Transfer::Copy
+            || queues.iter().all(|&queue| wait_until_free(interface.index, queue));
+        if !is_free {
+            closed.held = posted.len() + sending.len();
+            return closed;
+        }
+        closed.unread = unread;
+        closed.posted = posted.len().saturating_sub(unread);
+        for address in posted {
+            // SAFETY: `Region::reclaim`'s debt: the frame's bit says that it was lent for receiving and
+            // not reclaimed; the kernel is done with it, see above.
+            pool.give_back(unsafe { region.reclaim(address) });
+        }
+        for address in sending {
+            // SAFETY: as above, lent for transmitting. A device may still *read* the page of a packet
+            // that was not completed within the bound; that packet may then leave garbled.
+            let frame = unsafe { region.reclaim(address) };
+            let is_unsent = unsent.contains(&(address >> region.frame_size().trailing_zeros()));
+            closed.unsent += usize::from(is_unsent);
+            closed.uncompleted += usize::from(!is_unsent);
+            let fate = if is_unsent { Fate::Dropped } else { Fate::Transmitted };
+            ended(fate, region.meta(&frame));
+            pool.give_back(frame);
+        }
+        closed
+    }
+}
+
+fn reclaim(
+    receivers: &mut [Receiver],
+    pool: &mut Pool,
+    ended: &mut impl FnMut(Fate, &Meta),
+) -> usize {
+    receivers
+        .iter_mut()
+        .map(|receiver| receiver.reclaim(pool, |meta| ended(Fate::Transmitted, meta)))
+        .sum()
+}
+
+fn is_sending(receivers: &[Receiver], transmitters: &[Transmitter]) -> bool {
+    !sending(receivers, transmitters).is_empty()
+}
+
+/// The addresses of all frames lent for transmitting and not reclaimed.
+fn sending(receivers: &[Receiver], transmitters: &[Transmitter]) -> Vec<u64> {
+    let Some(region) = receivers.first().map(|receiver| &receiver.region) else {
+        return Vec::new();
+    };
+    let mut lent = Lent::new(region);
+    receivers.iter().for_each(|receiver| lent.merge(&receiver.completed));
+    transmitters.iter().for_each(|transmitter| lent.merge(&transmitter.sent));
+    lent.addresses()
+}
+
+/// The indices of the frames that the kernel has not taken from the transmit rings.
+fn unsent(transmitters: &mut [Transmitter]) -> HashSet<u64> {
+    transmitters
+        .iter_mut()
+        .flat_map(|transmitter| {
+            let shift = transmitter.region.frame_size().trailing_zeros();
+            transmitter.ring.untaken().into_iter().map(move |entry| entry.addr >> shift)
+        })
+        .collect()
+}
+
+/// Waits until the queue's last socket is gone for good: binds another, with memory of its own, for
+/// which the kernel says "busy" before. False when it stayed busy.
+fn wait_until_free(index: u32, queue: u32) -> bool {
+    let Ok(memory) = Mapping::new(PROBE_BYTES) else { return false };
+    let probe = || -> io::Result<()> {
+        let socket = Socket::open()?;
+        for kind in [Kind::Receive, Kind::Fill, Kind::Completion] {
+            socket.make_ring(kind, 1)?;
+        }
+        socket.register(memory.base(), PROBE_BYTES, PROBE_BYTES as u32)?;
+        socket.bind(index, queue, Transfer::Copy)
+    };
+    match probe() {
+        Ok(()) => true,
+        // The device is gone, and with it whoever could write.
+        Err(error) => error.raw_os_error() == Some(libc::ENODEV),
+    }
+}
+
+/// One frame's worth.
+const PROBE_BYTES: usize = 4096;
+/// How long frames on their way out may take to leave when a port closes.
+pub const DRAIN_MAX: Duration = Duration::from_millis(100);
+const DRAIN_PAUSE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::Interface;
+    use crate::namespace::Namespace;
+
+    /// Only zero-copy devices make closing wait for this; any device can show it. Needs root.
+    #[test]
+    fn a_queue_is_free_when_its_socket_is_gone_and_busy_before() {
+        if let Err(error) = Namespace::new_for_this_thread() {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {error}");
+            eprintln!("SKIPPED {error}");
+            return;
+        }
+        let index = Interface::read("lo").expect("every namespace has one").index;
+        let memory = Mapping::new(PROBE_BYTES).expect("a page can be mapped");
+        let socket = Socket::open().expect("root may");
+        for kind in [Kind::Receive, Kind::Fill, Kind::Completion] {
+            socket.make_ring(kind, 1).expect("1 is a power of two");
+        }
+        socket.register(memory.base(), PROBE_BYTES, PROBE_BYTES as u32).expect("one frame");
+        socket.bind(index, 0, Transfer::Copy).expect("nobody else is here");
+        let begin = Instant::now();
+        assert!(!wait_until_free(index, 0), "it is ours");
+        assert!((2..4).contains(&begin.elapsed().as_secs()), "two seconds are the bound");
+        drop(socket);
+        assert!(wait_until_free(index, 0));
+    }
+}

@@ -1,0 +1,78 @@
+//! Which frames the kernel has, kept by those who gave and took them.
+//!
+//! A frame is given by one thread and taken back by another (a transmitter's completions arrive at the
+//! owner of the queue), and workers share no line (I5). So each keeps its own bit for each frame, turns
+//! it over at every give or take, and nobody looks at another's. When all have stopped, the frames
+//! whose bits differ between givers and takers are those that the kernel still has: exact, and one bit
+//! operation on a line of one's own per frame.
+
+use manylane_frame::Region;
+
+/// One party's bits.
+pub(super) struct Lent {
+    bits: Box<[u64]>,
+    shift: u32,
+}
+
+impl Lent {
+    pub fn new(region: &Region) -> Lent {
+        let words = (region.frames() as usize).div_ceil(64);
+        Lent { bits: vec![0; words].into(), shift: region.frame_size().trailing_zeros() }
+    }
+
+    /// Turns the bit of the frame at `address` over; returns what it was.
+    ///
+    /// # Panics
+    ///
+    /// When the address is beyond the region.
+    #[inline(always)]
+    pub fn turn(&mut self, address: u64) -> bool {
+        let frame = (address >> self.shift) as usize;
+        let word = &mut self.bits[frame / 64];
+        let bit = 1 << (frame % 64);
+        *word ^= bit;
+        *word & bit == 0
+    }
+
+    /// Counts another party's bits in: what was turned over by both is even again.
+    pub fn merge(&mut self, other: &Lent) {
+        for (word, others) in self.bits.iter_mut().zip(&other.bits) {
+            *word ^= others;
+        }
+    }
+
+    /// The addresses of all frames whose bit is set.
+    pub fn addresses(&self) -> Vec<u64> {
+        let frames = 0..self.bits.len() as u64 * 64;
+        let is_set = |frame: &u64| self.bits[*frame as usize / 64] >> (frame % 64) & 1 == 1;
+        frames.filter(is_set).map(|frame| frame << self.shift).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manylane_frame::RegionConfig;
+
+    #[test]
+    fn what_was_given_and_not_taken_is_left() {
+        let region = Region::new(RegionConfig { frames: 100, frame_size: 2048 });
+        let region = region.expect("200 KiB can be mapped");
+        let mut given = Lent::new(&region);
+        let mut also_given = Lent::new(&region);
+        let mut taken = Lent::new(&region);
+        for _ in 0..3 {
+            given.turn(7 * 2048 + 256);
+            taken.turn(7 * 2048 + 100);
+        }
+        assert!(!given.turn(99 * 2048));
+        also_given.turn(3 * 2048 + 1);
+        also_given.turn(64 * 2048);
+        assert!(!taken.turn(64 * 2048));
+
+        taken.merge(&given);
+        taken.merge(&also_given);
+        assert_eq!(taken.addresses(), [3 * 2048, 99 * 2048]);
+        assert!(given.turn(99 * 2048), "it was set");
+    }
+}

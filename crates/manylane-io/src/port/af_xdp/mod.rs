@@ -1,0 +1,93 @@
+//! AF_XDP: frames straight between a device's queues and our region.
+//!
+//! Before changing anything here read the kernel's Documentation/networking/af_xdp.rst. What it does
+//! not say:
+//!
+//! - The kernel takes 256 bytes of each frame as headroom, so a packet has at most
+//!   `frame_size - 256`; larger ones it drops.
+//! - In copy mode the transmit ring has to be kicked always, and a kick sends 32 frames at most
+//!   ([`Transmitter::flush`] kicks on).
+//! - A veth's receive queue is its peer's transmit queue: a queue without a socket loses nothing, it
+//!   goes to the kernel, which looks like loss. So every queue gets a socket.
+//! - The four mappings hold a socket open; and a queue is free only some time after its socket is gone.
+//!
+//! | type            | what it is                                   | whose                       |
+//! |-----------------|----------------------------------------------|-----------------------------|
+//! | [`Umem`]        | the region as the memory of all sockets      | control thread              |
+//! | [`AfXdp`]       | the opened port: XDP program, multicast      | control thread              |
+//! | [`Receiver`]    | receive, fill and completion ring of a queue | the worker owning the queue |
+//! | [`Transmitter`] | a transmit ring                              | one worker, one for each    |
+//!
+//! A worker that owns a queue of the port transmits by that queue's socket. Any other has a second
+//! socket on queue 0 with nothing but a transmit ring; its completions arrive at queue 0's receiver.
+//!
+//! Who has a frame that was lent is known exactly (`lent.rs`): frames come home when the port
+//! [closes](AfXdp::close), whatever the kernel did with them.
+
+mod close;
+mod error;
+mod lent;
+mod open;
+mod receiver;
+mod ring;
+mod socket;
+mod transmitter;
+mod umem;
+
+use manylane_frame::vocabulary::Checksum;
+
+use crate::bpf::Attach;
+
+pub use close::{Closed, DRAIN_MAX, Fate};
+pub use error::OpenError;
+pub use open::{AfXdp, Facts, Opened};
+pub use receiver::{Losses, Receiver};
+pub use transmitter::{TransmitLosses, Transmitter};
+pub use umem::Umem;
+
+/// How a port is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AfXdpConfig {
+    /// Entries of each receive ring; like the others, a power of two.
+    pub rx_ring: u32,
+    /// Entries of each transmit ring.
+    pub tx_ring: u32,
+    /// Entries of each fill ring: frames that wait for packets.
+    pub fill_ring: u32,
+    /// Entries of each completion ring: frames that were sent and not reclaimed yet.
+    pub completion_ring: u32,
+    /// What is known of received transport checksums; by the driver when `None`: a veth's are
+    /// [`Checksum::Unknown`], since a peer's stack leaves them to a device that does not exist.
+    pub checksum: Option<Checksum>,
+    /// Where the XDP program may run.
+    pub attach: Attach,
+    /// Whether zero-copy is tried before copying.
+    pub zero_copy: bool,
+}
+
+impl Default for AfXdpConfig {
+    fn default() -> AfXdpConfig {
+        AfXdpConfig {
+            rx_ring: 1024,
+            tx_ring: 1024,
+            fill_ring: 1024,
+            completion_ring: 1024,
+            checksum: None,
+            attach: Attach::Best,
+            zero_copy: true,
+        }
+    }
+}
+
+impl AfXdpConfig {
+    /// Frames that a port can hold at once, one line per place they can be.
+    pub const fn frames_needed(&self, queues: u32, workers: u32) -> u32 {
+        let mut frames = 0;
+        frames += queues * self.fill_ring; // Posted by us, not yet taken by the kernel.
+        frames += queues * self.rx_ring; // Received, not yet read by us.
+        frames += queues * self.tx_ring; // Queued by the owner, not yet taken by the kernel.
+        frames += workers * self.tx_ring; // Queued by a worker without a queue.
+        frames += queues * self.completion_ring; // Being sent, or sent and not yet reclaimed.
+        frames
+    }
+}

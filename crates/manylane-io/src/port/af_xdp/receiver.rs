@@ -1,0 +1,186 @@
+//! One queue's way in, and the way back of what was sent by it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
+use manylane_frame::{BATCH_MAX, Batch, Meta, Pool, Region};
+
+use super::lent::Lent;
+use super::ring::{ConsumerRing, ProducerRing};
+use super::socket::Socket;
+
+/// The receive, fill and completion ring of one queue.
+pub struct Receiver {
+    // The rings come first: fields drop in order, and a mapping holds the socket open.
+    pub(super) receive: ConsumerRing<libc::xdp_desc>,
+    pub(super) fill: ProducerRing<u64>,
+    pub(super) completion: ConsumerRing<u64>,
+    pub(super) socket: Socket,
+    pub(super) region: Region,
+    /// Frames that the kernel has for receiving.
+    pub(super) posted: Lent,
+    pub(super) posted_count: u32,
+    /// The taker's bits of frames lent for transmitting; the givers are the transmitters.
+    pub(super) completed: Lent,
+    pub(super) port: PortId,
+    pub(super) queue: QueueId,
+    pub(super) checksum: Checksum,
+    /// Descriptors with the address of a frame that the kernel had not.
+    pub(super) foreign: u64,
+}
+
+/// What a queue lost since it was opened, as the kernel counts it (`XDP_STATISTICS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// Packets for which the receive ring had no place: the worker is too slow.
+    pub ring_full: u64,
+    /// Packets for which the fill ring had no frame: the pool is too small. In zero-copy mode, how
+    /// often the driver found none.
+    pub no_buffer: u64,
+    /// Packets larger than a frame.
+    pub too_large: u64,
+    /// Descriptors that the kernel, or we, did not accept: a bug.
+    pub invalid: u64,
+}
+
+impl std::ops::AddAssign for Losses {
+    fn add_assign(&mut self, other: Losses) {
+        self.ring_full += other.ring_full;
+        self.no_buffer += other.no_buffer;
+        self.too_large += other.too_large;
+        self.invalid += other.invalid;
+    }
+}
+
+impl Receiver {
+    /// Appends the frames that came in to `batch`, as many as it has room for, and posts new ones from
+    /// `pool` in their place. Returns how many came.
+    #[inline]
+    pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let available = self.receive.available().min(batch.room() as u32);
+        for _ in 0..available {
+            let Some(descriptor) = self.receive.pop() else { break };
+            self.take(descriptor, batch);
+        }
+        if available > 0 {
+            self.receive.release();
+        }
+        self.refill(pool);
+        available as usize
+    }
+
+    #[inline(always)]
+    fn take(&mut self, descriptor: libc::xdp_desc, batch: &mut Batch) {
+        let libc::xdp_desc { addr, len, .. } = descriptor;
+        if !self.posted.turn(addr) {
+            self.posted.turn(addr); // Not ours to take: as it was.
+            self.foreign += 1;
+            return;
+        }
+        self.posted_count -= 1;
+        // SAFETY: `Region::reclaim`'s debt: the frame was lent by `refill` and not reclaimed since, for
+        // its bit was set; and a descriptor on the receive ring says that the kernel is done with it.
+        let mut frame = unsafe { self.region.reclaim(addr) };
+        let frame_size = self.region.frame_size();
+        let head = (addr as u32) & (frame_size - 1);
+        let tail = (head + len).min(frame_size); // The kernel keeps a packet inside of a frame.
+        self.region.set_window(&mut frame, head as u16, tail as u16);
+        let meta = self.region.meta_mut(&mut frame);
+        meta.entry = self.port;
+        meta.queue = self.queue;
+        meta.checksum = self.checksum;
+        meta.flow_hash = 0; // Nobody has computed it.
+        batch.push(frame).expect("`receive` takes no more than there is room for");
+    }
+
+    /// Posts frames wherever the fill ring has room; all of it at the first call.
+    #[inline]
+    fn refill(&mut self, pool: &mut Pool) {
+        // Looking at the kernel's index costs a cache line, so wait until it is worth it.
+        let free = self.fill.free(REFILL_MIN);
+        if free < REFILL_MIN {
+            return;
+        }
+        let mut posted = 0;
+        while posted < free {
+            let Some(frame) = pool.take() else { break };
+            let address = self.region.lend(frame);
+            self.posted.turn(address);
+            self.fill.push(address);
+            posted += 1;
+        }
+        if posted > 0 {
+            self.posted_count += posted;
+            self.fill.submit();
+        }
+        if self.fill.needs_wakeup() {
+            self.socket.kick_fill();
+        }
+    }
+
+    /// Gives the frames that were sent by this queue back to `pool`, calling `completed` for each
+    /// first. Returns how many. They are those of all transmitters whose
+    /// [`completion_queue`](super::Transmitter::completion_queue) is this one.
+    #[inline]
+    pub fn reclaim(&mut self, pool: &mut Pool, mut completed: impl FnMut(&Meta)) -> usize {
+        let available = self.completion.available();
+        if available == 0 {
+            return 0;
+        }
+        while let Some(address) = self.completion.pop() {
+            self.completed.turn(address);
+            // SAFETY: `Region::reclaim`'s debt: the kernel puts an address on the completion ring once
+            // for each time it was on a transmit ring, after its last access (af_xdp.rst, "UMEM
+            // Completion Ring"); transmitters put the address of a frame there when they lend it.
+            let frame = unsafe { self.region.reclaim(address) };
+            completed(self.region.meta(&frame));
+            pool.give_back(frame);
+        }
+        self.completion.release();
+        available as usize
+    }
+
+    /// How many frames wait to be received or reclaimed: a look before going to sleep. A sleep in
+    /// poll(2) ends when one can be received, not when one can be reclaimed.
+    pub fn pending(&mut self) -> usize {
+        (self.receive.available() + self.completion.available()) as usize
+    }
+
+    /// Frames in the kernel's hands for receiving: on the fill ring, or with a packet that we have not
+    /// read yet.
+    pub fn posted(&self) -> usize {
+        self.posted_count as usize
+    }
+
+    /// What was lost at this queue. A system call: for the statistics, not for every turn.
+    pub fn losses(&self) -> io::Result<Losses> {
+        let counts = self.socket.statistics()?;
+        Ok(Losses {
+            ring_full: counts.rx_ring_full,
+            no_buffer: counts.rx_fill_ring_empty_descs,
+            // Copying counts a packet without a buffer as dropped, too (`__xsk_rcv`).
+            too_large: counts.rx_dropped.saturating_sub(counts.rx_fill_ring_empty_descs),
+            invalid: counts.rx_invalid_descs + counts.tx_invalid_descs + self.foreign,
+        })
+    }
+
+    /// The port.
+    pub fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Half a batch: fewer are posted together with the next.
+const REFILL_MIN: u32 = BATCH_MAX as u32 / 2;

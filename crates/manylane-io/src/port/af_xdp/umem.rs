@@ -1,0 +1,109 @@
+//! One region as the memory of all AF_XDP sockets of the daemon.
+//!
+//! A socket either registers the region itself or shares it with one that is *bound* already. All that
+//! share one registration move frames the same way: the first decides whether by copy or zero-copy
+//! (`xp_assign_dev_shared` in net/xdp/xsk_buff_pool.c). So there are up to two registrations of the
+//! same region, one for each way; a frame may go in by one and out by the other.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Weak;
+
+use manylane_frame::Region;
+
+use super::ring::Kind;
+use super::socket::{Socket, Transfer, is_busy};
+
+/// The region, and who is bound with it.
+pub struct Umem {
+    region: Region,
+    bound: Vec<(Transfer, Weak<OwnedFd>)>,
+}
+
+/// A step of opening a queue, and why the kernel refused it.
+pub(super) type StepError = (&'static str, io::Error);
+
+impl Umem {
+    /// Nobody is bound yet.
+    pub fn new(region: Region) -> Umem {
+        Umem { region, bound: Vec::new() }
+    }
+
+    /// The frames.
+    pub fn region(&self) -> &Region {
+        &self.region
+    }
+
+    /// Binds a new socket with the given rings to a queue, by one of `transfers`: the first that works.
+    pub(super) fn bind(
+        &mut self,
+        (index, queue): (u32, u32),
+        rings: &[(Kind, u32)],
+        transfers: &[Transfer],
+    ) -> Result<(Socket, Transfer), StepError> {
+        self.bound.retain(|(_, socket)| socket.strong_count() > 0);
+        let mut refusal = ("bind an AF_XDP socket", io::ErrorKind::InvalidInput.into());
+        for &transfer in transfers {
+            match self.bind_by(transfer, (index, queue), rings) {
+                Ok(socket) => {
+                    let transfer = socket.transfer().map_err(|error| ("ask a socket", error))?;
+                    self.bound.push((transfer, socket.downgrade()));
+                    return Ok((socket, transfer));
+                }
+                // The other way would find the queue as busy.
+                Err((step, error)) if is_busy(&error) => return Err((step, error)),
+                Err(error) => refusal = error,
+            }
+        }
+        Err(refusal)
+    }
+
+    fn bind_by(
+        &self,
+        transfer: Transfer,
+        (index, queue): (u32, u32),
+        rings: &[(Kind, u32)],
+    ) -> Result<Socket, StepError> {
+        let others = self.bound.iter().filter(|(by, _)| *by == transfer);
+        for other in others.filter_map(|(_, socket)| Socket::upgrade(socket)) {
+            let socket = with_rings(rings)?;
+            match socket.bind_shared(index, queue, &other) {
+                // Its device is gone, so it is not bound any more: the next, or a registration.
+                Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
+                outcome => {
+                    return outcome.map(|()| socket).map_err(|error| ("bind to a queue", error));
+                }
+            }
+        }
+        let socket = with_rings(rings)?;
+        let region = &self.region;
+        socket
+            .register(region.base(), region.len_bytes(), region.frame_size())
+            .map_err(|error| ("register the frames", error))?;
+        socket.bind(index, queue, transfer).map_err(|error| ("bind to a queue", error))?;
+        Ok(socket)
+    }
+
+    /// A further socket on the queue of `first`, for transmitting only: it shares `first`'s fill and
+    /// completion rings.
+    pub(super) fn bind_transmit_only(
+        &self,
+        (index, queue): (u32, u32),
+        entries: u32,
+        first: &Socket,
+    ) -> Result<Socket, StepError> {
+        let socket = with_rings(&[(Kind::Transmit, entries)])?;
+        socket
+            .bind_shared(index, queue, first)
+            .map_err(|error| ("bind a second socket to a queue", error))?;
+        Ok(socket)
+    }
+}
+
+fn with_rings(rings: &[(Kind, u32)]) -> Result<Socket, StepError> {
+    let socket = Socket::open().map_err(|error| ("open an AF_XDP socket", error))?;
+    for &(kind, entries) in rings {
+        socket.make_ring(kind, entries).map_err(|error| ("make a ring", error))?;
+    }
+    Ok(socket)
+}

@@ -1,0 +1,128 @@
+//! Every interleaving of the crate's protocols at small sizes, under loom's memory model.
+//!
+//! ```sh
+//! RUSTFLAGS="--cfg manylane_loom" CARGO_TARGET_DIR=target/loom \
+//!     cargo test -p manylane-sync --release --test loom
+//! ```
+//!
+//! Without the cfg this file is empty. A model is explored completely, or with a bound on preemptions
+//! where that would take minutes. `-- --nocapture` shows the executions of each:
+//!
+//! | model                                    | bound | executions |
+//! |------------------------------------------|-------|------------|
+//! | counters                                 | none  |      9,472 |
+//! | doorbell, 1 giver x 1 item               | none  |      4,950 |
+//! | doorbell, 1 giver x 2                    | 4     |     12,478 |
+//! | doorbell, 2 givers x 1                   | 3     |    195,546 |
+//! | rcu_a, 1 reader x 2 sections             | none  |      2,628 |
+//! | rcu_a, 2 readers x 1                     | 4     |     68,040 |
+//! | rcu_a, 2 readers x 2                     | 3     |     61,758 |
+//! | rcu_a, 2 writers, 1 reader x 2           | 3     |     54,603 |
+//! | rcu_b, four ways to leave                | none  |      5,955 |
+//! | rcu_c, 1 reader x 2                      | none  |      8,785 |
+//! | rcu_c, 2 readers x 1                     | 3     |     21,111 |
+//! | rcu_d                                    | none  |      1,684 |
+//! | ring, 3 items through 2 slots            | none  |      5,098 |
+//! | stack, handed out once                   | none  |     21,528 |
+//! | stack, seen by who takes it              | 3     |    262,429 |
+//! | words                                    | none  |        675 |
+//!
+//! What loom 0.7 cannot show, and what follows for these tests:
+//!
+//! 1. It treats `SeqCst` loads and stores as Acquire and Release. It does model `SeqCst` *fences*, so
+//!    every protocol here that needs a total order takes it from a fence.
+//! 2. Where plain stores and read-modify-writes meet on one word, its modification order is only
+//!    partial. No word here has both but `taken` in `rcu`, where only the owner of the slot stores.
+//! 3. A failed compare-exchange reads only the newest value, and none fails spuriously.
+//! 4. A load sees at most the last seven stores of its word.
+//! 5. A thread that loads a word just before it writes it hides that write from loads of other threads
+//!    that came earlier in the schedule (tokio-rs/loom issues 166 and 392). A model in which the
+//!    threads that compare and exchange are spawned before those that only look is not concerned. Each
+//!    test also names the cases it is about, as `Seen`, and fails when no execution met them.
+//!
+//! That the harness sees bugs is itself tested: beside each protocol stands a *twin* of it with its
+//! orderings as parameters. The twin passes with the orderings of the source, and fails when one of
+//! them is a step weaker (`#[should_panic]`, with the failure expected).
+#![cfg(manylane_loom)]
+// The tests count executions with std's atomics, which loom does not see. They come by `primitive`.
+#![allow(clippy::disallowed_types)]
+
+#[path = "loom/counters.rs"]
+mod counters;
+#[path = "loom/doorbell.rs"]
+mod doorbell;
+#[path = "loom/rcu.rs"]
+mod rcu;
+#[path = "loom/rcu_twin.rs"]
+mod rcu_twin;
+#[path = "loom/ring.rs"]
+mod ring;
+#[path = "loom/stack.rs"]
+mod stack;
+#[path = "loom/words.rs"]
+mod words;
+
+use manylane_sync::primitive::foreign::{AtomicU64, Ordering};
+
+/// Runs `model` in every execution with at most `preemptions` preemptions (`None`: in every one), and
+/// reports their number.
+fn explore(name: &str, preemptions: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
+    let executions = std::sync::Arc::new(AtomicU64::new(0));
+    let started = std::time::Instant::now();
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = preemptions;
+    let count = executions.clone();
+    builder.check(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        model();
+    });
+    println!(
+        "{name}: {} executions, bound {preemptions:?}, {:.1} s",
+        executions.load(Ordering::Relaxed),
+        started.elapsed().as_secs_f32()
+    );
+}
+
+/// What happened in at least one execution: a test that never met the interesting case shows nothing.
+struct Seen {
+    what: &'static str,
+    times: AtomicU64,
+}
+
+impl Seen {
+    const fn new(what: &'static str) -> Seen {
+        Seen { what, times: AtomicU64::new(0) }
+    }
+
+    fn note(&self) {
+        self.times.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Fails if it did not happen since the last call.
+    fn assert(&self) {
+        assert_ne!(self.times.swap(0, Ordering::Relaxed), 0, "no execution in which {}", self.what);
+    }
+}
+
+/// A plain value for threads to pass around. Loom watches it: an access that is not ordered with
+/// another's write fails the test, with "Causality violation".
+struct Watched(loom::cell::UnsafeCell<u32>);
+
+// SAFETY: no thread reads or writes while another writes: that is what loom checks, in every execution.
+unsafe impl Sync for Watched {}
+
+impl Watched {
+    fn new(value: u32) -> Watched {
+        Watched(loom::cell::UnsafeCell::new(value))
+    }
+
+    fn read(&self) -> u32 {
+        // SAFETY: as for `Sync`; the pointer comes from the cell.
+        self.0.with(|value| unsafe { *value })
+    }
+
+    fn write(&self, value: u32) {
+        // SAFETY: as for `Sync`; the pointer comes from the cell.
+        self.0.with_mut(|cell| unsafe { *cell = value });
+    }
+}

@@ -1,0 +1,173 @@
+//! `stack`: an index has one holder, and brings what its last holder wrote.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU32, Ordering};
+use loom::thread;
+use manylane_sync::stack::IndexStack;
+
+use super::{Seen, Watched, explore};
+
+/// What the tests do with a stack: the crate's own, or a twin of it.
+trait Stack: Send + Sync + 'static {
+    fn push(&self, index: u32);
+    fn pop(&self) -> Option<u32>;
+}
+
+impl Stack for IndexStack {
+    fn push(&self, index: u32) {
+        IndexStack::push(self, index);
+    }
+
+    fn pop(&self) -> Option<u32> {
+        IndexStack::pop(self)
+    }
+}
+
+/// One thread takes two and gives the first back, the other takes two: the ABA pattern.
+#[test]
+fn a_slot_is_handed_out_once() {
+    static BACK: Seen = Seen::new("an index went away and came back");
+    explore("a_slot_is_handed_out_once", None, || hand_out(IndexStack::new(2), &BACK));
+    BACK.assert();
+}
+
+/// Two threads write into their slots and put them on the stack; whoever takes one reads it.
+#[test]
+fn what_a_slot_held_is_seen_by_who_takes_it() {
+    static BOTH: Seen = Seen::new("one thread took both slots while the others ran");
+    explore("what_a_slot_held_is_seen_by_who_takes_it", Some(3), || {
+        pass_on(IndexStack::new(2), &BOTH);
+    });
+    BOTH.assert();
+}
+
+#[test]
+fn the_twin_of_the_stack_passes() {
+    static UNUSED: Seen = Seen::new("");
+    explore("stack twin, handed out once", None, || {
+        hand_out(Twin::new(1, Ordering::Release), &UNUSED)
+    });
+    explore("stack twin, seen", Some(2), || pass_on(Twin::new(1, Ordering::Release), &UNUSED));
+}
+
+/// Without the tag, a head that went away and came back is taken for the old one.
+#[test]
+#[should_panic(expected = "handed out twice")]
+fn mutant_a_stack_without_its_tag_hands_a_slot_out_twice() {
+    static UNUSED: Seen = Seen::new("");
+    explore("mutant: no tag", None, || hand_out(Twin::new(0, Ordering::Release), &UNUSED));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_a_relaxed_push_does_not_bring_the_slot() {
+    static UNUSED: Seen = Seen::new("");
+    explore("mutant: relaxed push", None, || pass_on(Twin::new(1, Ordering::Relaxed), &UNUSED));
+}
+
+fn hand_out(stack: impl Stack, back: &'static Seen) {
+    let stack = Arc::new(stack);
+    stack.push(1);
+    stack.push(0);
+    let shuffler = {
+        let stack = stack.clone();
+        thread::spawn(move || {
+            let (first, second) = (stack.pop(), stack.pop());
+            if let Some(first) = first {
+                stack.push(first);
+            }
+            (first, second)
+        })
+    };
+    let taker = {
+        let stack = stack.clone();
+        thread::spawn(move || (stack.pop(), stack.pop()))
+    };
+    let (first, second) = shuffler.join().expect("the shuffler does not panic");
+    let (third, fourth) = taker.join().expect("the taker does not panic");
+    if first.is_some() && second.is_some() && third == first {
+        back.note();
+    }
+    let held = [second, third, fourth, stack.pop(), stack.pop()];
+    let mut held: Vec<u32> = held.into_iter().flatten().collect();
+    held.sort_unstable();
+    assert!(held.windows(2).all(|pair| pair[0] != pair[1]), "handed out twice: {held:?}");
+    assert_eq!(held, [0, 1], "an index was lost");
+}
+
+fn pass_on(stack: impl Stack, both: &'static Seen) {
+    let stack = Arc::new(stack);
+    let slots = Arc::new([Watched::new(0), Watched::new(0)]);
+    let writers = [0, 1].map(|index: u32| {
+        let (stack, slots) = (stack.clone(), slots.clone());
+        thread::spawn(move || {
+            slots[index as usize].write(1);
+            stack.push(index);
+            // The first also takes one, perhaps the other's: the same rule for a taker that writes.
+            if index == 0
+                && let Some(index) = stack.pop()
+            {
+                slots[index as usize].write(slots[index as usize].read() + 1);
+                stack.push(index);
+            }
+        })
+    });
+    // Spawned last, after the writers: limit 5 in `tests/loom.rs`.
+    let taker = thread::spawn(move || {
+        let take = || stack.pop().map(|index| (index, slots[index as usize].read()));
+        let taken = [take(), take()];
+        if taken.iter().all(Option::is_some) {
+            both.note();
+        }
+        for (index, value) in taken.into_iter().flatten() {
+            assert!((1..=2).contains(&value), "slot {index} holds {value}");
+        }
+    });
+    for thread in writers.into_iter().chain([taker]) {
+        thread.join().expect("no thread panics");
+    }
+}
+
+/// `IndexStack` with what keeps it right as parameters. Without its level, which only informs.
+struct Twin {
+    /// Tag in the upper half, index plus one in the lower; a narrower word than the crate's.
+    head: AtomicU32,
+    next: [AtomicU32; 2],
+    /// What a push adds to the tag.
+    step: u32,
+    push: Ordering,
+}
+
+impl Twin {
+    fn new(step: u32, push: Ordering) -> Twin {
+        let next = [AtomicU32::new(0), AtomicU32::new(0)];
+        Twin { head: AtomicU32::new(0), next, step, push }
+    }
+}
+
+impl Stack for Twin {
+    fn push(&self, index: u32) {
+        let mut head = self.head.load(Ordering::Relaxed);
+        loop {
+            self.next[index as usize].store(head & 0xffff, Ordering::Relaxed);
+            let new = ((head >> 16) + self.step) << 16 | (index + 1);
+            match self.head.compare_exchange_weak(head, new, self.push, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+    }
+
+    fn pop(&self) -> Option<u32> {
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            let index = (head & 0xffff).checked_sub(1)?;
+            let below = self.next[index as usize].load(Ordering::Relaxed);
+            let new = head & 0xffff_0000 | below;
+            match self.head.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
+                Ok(_) => return Some(index),
+                Err(now) => head = now,
+            }
+        }
+    }
+}
