@@ -80,8 +80,11 @@ impl Forwarder {
             }
         }
         let id = self.tables.ipv4.lookup(guard, destination.into());
-        if self.tables.next_hops.load(guard, id) == NextHop::Local {
-            return self.local_ipv4(guard, frame, now_ns);
+        match self.tables.next_hops.load(guard, id) {
+            NextHop::Local => return self.local_ipv4(guard, frame, now_ns),
+            // Before the TTL: nobody is told about a broadcast (RFC 1812 §4.3.2.7).
+            NextHop::Broadcast => return Verdict::drop(DropReason::DirectedBroadcast),
+            _ => {}
         }
         if ttl <= 1 {
             // RFC 1812 §5.3.1.
