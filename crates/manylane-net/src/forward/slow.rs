@@ -177,10 +177,3 @@ impl PortFacts {
 }
 
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-
-/// The solicited-node group of an address (RFC 4291 §2.7.1).
-fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
-    let [.., a, b, c] = address.octets();
-    let low = u16::from_be_bytes([b, c]);
-    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), low)
-}
