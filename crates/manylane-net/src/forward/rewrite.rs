@@ -12,6 +12,7 @@ use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, HEADER_MAX, Neighbour, Report};
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
+use crate::wire::ip;
 use crate::wire::repair::{Repair, repair};
 
 /// Where an IPv4 packet may be cut: the flag that forbids it (RFC 791 §3.1).
@@ -246,8 +247,20 @@ impl Forwarder {
             }
             AdjacencyState::Failed => return Fate::Drop(DropReason::NeighbourFailed),
         }
-        write_header(&mut self.region.bytes_mut(frame)[..LINK_HEADER], adjacency);
-        Fate::Transmit(adjacency.port())
+        let bytes = self.region.bytes_mut(frame);
+        write_header(&mut bytes[..LINK_HEADER], adjacency);
+        let Some(packet) = ip::View::checked(&bytes[LINK_HEADER..]) else {
+            return Fate::Drop(DropReason::Truncated);
+        };
+        let len = packet.packet().len();
+        // An echo reply is as long as its request, and may leave by another port.
+        let fate = match packet {
+            _ if len <= adjacency.mtu() as usize => Fate::Transmit(adjacency.port()),
+            ip::View::V4(view) if !view.dont_fragment() => Fate::Fragment(adjacency.port()),
+            _ => Fate::Drop(DropReason::TooBig),
+        };
+        self.region.truncate(frame, LINK_HEADER + len); // Without the request's padding.
+        fate
     }
 
     /// Sends a packet back to the station that sent the one before it in this frame.
