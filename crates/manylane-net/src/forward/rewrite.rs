@@ -298,8 +298,10 @@ impl Forwarder {
         adjacency: Adjacency<'g>,
         now_ns: u64,
     ) {
-        if self.may_report(neighbour.raw(), now_ns) {
-            self.report(Report::Missing { key: self.tables.adjacencies.key(adjacency) });
+        let key = self.tables.adjacencies.key(adjacency);
+        // A slot that was withdrawn since the FIB led here stands for nobody.
+        if !key.addr.is_unspecified() && self.may_report(neighbour.raw(), now_ns) {
+            self.report(Report::Missing { key });
         }
     }
 
@@ -321,9 +323,11 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// `None` also when the frame claims to come from a group: what goes back would reach everybody.
     pub(super) fn of(bytes: &[u8]) -> Option<Link> {
         let view = ethernet::View::checked(bytes)?;
-        Some(Link { source: view.source(), ether_type: view.ether_type() })
+        let link = Link { source: view.source(), ether_type: view.ether_type() };
+        (!link.source.is_group()).then_some(link)
     }
 
     pub(super) fn source(self) -> Mac {
