@@ -170,9 +170,8 @@ impl PortFacts {
     /// The groups a router belongs to on a link (RFC 4291 §2.8): all nodes, all routers, and the
     /// solicited-node group of each of its addresses.
     fn groups(&self) -> impl Iterator<Item = Ipv6Addr> {
-        let all = [Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), ALL_ROUTERS];
         let ours = self.ipv6.iter().chain([&self.link_local]).copied();
-        all.into_iter().chain(ours.map(solicited_node))
+        [ipv6::ALL_NODES, ALL_ROUTERS].into_iter().chain(ours.map(ipv6::solicited_node))
     }
 }
 
