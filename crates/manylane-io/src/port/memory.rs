@@ -194,7 +194,7 @@ impl Transmitter {
                 sent
             }
             Exit::Wires { ends, hash } => {
-                let region = pool.region().clone();
+                let region = pool.region();
                 let mut sent = 0;
                 let mut left = Batch::new();
                 for frame in batch.drain() {
