@@ -75,14 +75,10 @@ impl Plan {
         let end = LINK_HEADER + usize::from(view.total_len());
         let offset = (view.fragment_offset() / 8) as u16;
         let plan = Plan { header_len, end, step, offset, more_follow: view.more_fragments() };
-        let may_cut = step > 0 && !view.dont_fragment();
-        (may_cut && plan.pieces() > 1 && plan.last_offset() <= OFFSET_MAX).then_some(plan)
-    }
-
-    /// Offset of the last piece. That of a fragment which reaches beyond any packet (as "ping of
-    /// death" did) does not fit its 13 bits: cut, its end would come out as another packet's middle.
-    fn last_offset(&self) -> usize {
-        usize::from(self.offset) + (self.pieces() - 1) * self.step / 8
+        // What a fragment holds must lie inside the longest packet there is. Beyond it, the last
+        // piece's offset would not fit its 13 bits.
+        let fits = view.fragment_offset() + view.payload().len() <= usize::from(u16::MAX);
+        (step > 0 && plan.pieces() > 1 && fits && !view.dont_fragment()).then_some(plan)
     }
 
     fn pieces(&self) -> usize {
@@ -137,4 +133,3 @@ const NO_OPERATION: u8 = 1;
 /// The flag of options that every fragment carries.
 const COPIED: u8 = 0x80;
 const MORE_FRAGMENTS: u16 = 0x2000;
-const OFFSET_MAX: usize = 0x1fff;

@@ -118,7 +118,7 @@ fn ordinary_packets_take_the_fast_path_and_only_they() {
     let mut class = |frame: Vec<u8>| {
         let frame = bed.receive(0, &frame);
         let mut checked = Checked::new();
-        check(&bed.region, &bed.forwarder.tables, std::slice::from_ref(&frame), &mut checked);
+        check(bed.region.view(), &bed.forwarder.tables, std::slice::from_ref(&frame), &mut checked);
         bed.pool.give_back(frame);
         checked.class[0]
     };
