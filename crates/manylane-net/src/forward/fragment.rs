@@ -25,8 +25,7 @@ pub fn fragment(
     mtu: u32,
     pieces: &mut Vec<Frame>,
 ) -> Result<(), FragmentError> {
-    let region = pool.region().clone();
-    let Some(plan) = Plan::of(region.bytes(&frame), mtu as usize) else {
+    let Some(plan) = Plan::of(pool.region().bytes(&frame), mtu as usize) else {
         return Err(FragmentError { frame, reason: DropReason::TooBig });
     };
     let first = pieces.len();
@@ -35,6 +34,7 @@ pub fn fragment(
         pieces.drain(first..).for_each(|piece| pool.give_back(piece));
         return Err(FragmentError { frame, reason: DropReason::NoFrame });
     }
+    let region = pool.region();
     for (number, piece) in (1..).zip(&mut pieces[first..]) {
         let (bytes, meta) = (region.bytes(&frame), region.meta(&frame));
         region.set_entry(piece, meta.entry, meta.queue, meta.checksum);
@@ -75,8 +75,14 @@ impl Plan {
         let end = LINK_HEADER + usize::from(view.total_len());
         let offset = (view.fragment_offset() / 8) as u16;
         let plan = Plan { header_len, end, step, offset, more_follow: view.more_fragments() };
-        // The last piece's offset must fit its 13 bits, as the packet itself did.
-        (step > 0 && plan.pieces() > 1 && !view.dont_fragment()).then_some(plan)
+        let may_cut = step > 0 && !view.dont_fragment();
+        (may_cut && plan.pieces() > 1 && plan.last_offset() <= OFFSET_MAX).then_some(plan)
+    }
+
+    /// Offset of the last piece. That of a fragment which reaches beyond any packet (as "ping of
+    /// death" did) does not fit its 13 bits: cut, its end would come out as another packet's middle.
+    fn last_offset(&self) -> usize {
+        usize::from(self.offset) + (self.pieces() - 1) * self.step / 8
     }
 
     fn pieces(&self) -> usize {
@@ -131,3 +137,4 @@ const NO_OPERATION: u8 = 1;
 /// The flag of options that every fragment carries.
 const COPIED: u8 = 0x80;
 const MORE_FRAGMENTS: u16 = 0x2000;
+const OFFSET_MAX: usize = 0x1fff;

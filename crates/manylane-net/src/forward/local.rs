@@ -15,7 +15,7 @@ use crate::icmp::{self, ErrorKind};
 use crate::neighbour::{Key, Kind, Report};
 use crate::wire::ethernet::Mac;
 use crate::wire::nd::{self, Advertisement, Message, Solicitation};
-use crate::wire::{arp, ipv4, ipv6, protocol};
+use crate::wire::{arp, icmp as wire_icmp, icmpv6, ipv4, ipv6, protocol};
 
 const DELIVER: Verdict<'static> = Verdict { fate: Fate::Deliver, origin: Origin::Received };
 
@@ -63,6 +63,7 @@ impl Forwarder {
         // Nobody here puts fragments together.
         match view.protocol() {
             _ if !view.fragment().is_whole() => Verdict::drop(DropReason::LocalNoService),
+            protocol::ICMP if !is_icmp(view) => Verdict::drop(DropReason::LocalInvalid),
             protocol::ICMP => self.local_icmp(guard, frame, icmp::echo_reply_v4, now_ns),
             // RFC 1812 §5.2.7.1: nobody listens on any port.
             protocol::UDP | protocol::TCP => self.no_service(guard, frame, now_ns),
@@ -92,6 +93,9 @@ impl Forwarder {
         }
         match transport.protocol {
             _ if !transport.fragment.is_whole() => Verdict::drop(DropReason::LocalNoService),
+            protocol::ICMPV6 if !is_icmpv6(view, transport.offset) => {
+                Verdict::drop(DropReason::LocalInvalid)
+            }
             // An echo to a group is answered by hosts; a router spares the link the burst.
             protocol::ICMPV6 if view.destination().is_multicast() => DELIVER,
             protocol::ICMPV6 => self.local_icmp(guard, frame, icmp::echo_reply_v6, now_ns),
@@ -199,6 +203,17 @@ impl Forwarder {
         };
         len.inspect(|&len| self.region.truncate(frame, len)).is_some()
     }
+}
+
+/// Whether the packet holds an ICMP message as it was sent (RFC 1122 §3.2.2).
+fn is_icmp(packet: ipv4::View<'_>) -> bool {
+    wire_icmp::View::checked(packet.payload()).is_some_and(|message| message.has_valid_checksum())
+}
+
+/// Whether the packet holds, behind `offset` bytes, an ICMPv6 message as it was sent (RFC 4443 §2.3).
+fn is_icmpv6(packet: ipv6::View<'_>, offset: usize) -> bool {
+    let message = packet.packet().get(offset..).and_then(icmpv6::View::checked);
+    message.is_some_and(|message| message.has_valid_checksum(packet.source(), packet.destination()))
 }
 
 impl super::PortFacts {

@@ -29,6 +29,8 @@ mod fragment;
 mod local;
 mod rewrite;
 mod slow;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;

@@ -12,6 +12,7 @@ use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, HEADER_MAX, Neighbour, Report};
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
+use crate::wire::ip;
 use crate::wire::repair::{Repair, repair};
 
 /// Where an IPv4 packet may be cut: the flag that forbids it (RFC 791 §3.1).
@@ -115,7 +116,6 @@ impl Forwarder {
     }
 
     /// The last steps of an IPv4 packet: MTU, TTL, checksum, header.
-
     fn leave_ipv4<'g>(
         &mut self,
         guard: Guard<'g>,
@@ -151,7 +151,6 @@ impl Forwarder {
     }
 
     /// The last steps of an IPv6 packet: MTU, hop limit, header.
-
     fn leave_ipv6<'g>(
         &mut self,
         guard: Guard<'g>,
@@ -302,8 +301,20 @@ impl Forwarder {
             }
             AdjacencyState::Failed => return Fate::Drop(DropReason::NeighbourFailed),
         }
-        write_header(&mut self.region.bytes_mut(frame)[..LINK_HEADER], adjacency);
-        Fate::Transmit(adjacency.port())
+        let bytes = self.region.bytes_mut(frame);
+        write_header(&mut bytes[..LINK_HEADER], adjacency);
+        let Some(packet) = ip::View::checked(&bytes[LINK_HEADER..]) else {
+            return Fate::Drop(DropReason::Truncated);
+        };
+        let len = packet.packet().len();
+        // An echo reply is as long as its request, and may leave by another port.
+        let fate = match packet {
+            _ if len <= adjacency.mtu() as usize => Fate::Transmit(adjacency.port()),
+            ip::View::V4(view) if !view.dont_fragment() => Fate::Fragment(adjacency.port()),
+            _ => Fate::Drop(DropReason::TooBig),
+        };
+        self.region.truncate(frame, LINK_HEADER + len); // Without the request's padding.
+        fate
     }
 
     /// Sends a packet back to the station that sent the one before it in this frame.
@@ -341,8 +352,10 @@ impl Forwarder {
         adjacency: Adjacency<'g>,
         now_ns: u64,
     ) {
-        if self.may_report(neighbour.raw(), now_ns) {
-            self.report(Report::Missing { key: self.tables.adjacencies.key(adjacency) });
+        let key = self.tables.adjacencies.key(adjacency);
+        // A slot that was withdrawn since the FIB led here stands for nobody.
+        if !key.addr.is_unspecified() && self.may_report(neighbour.raw(), now_ns) {
+            self.report(Report::Missing { key });
         }
     }
 
@@ -376,9 +389,11 @@ pub(super) struct Link {
 }
 
 impl Link {
+    /// `None` also when the frame claims to come from a group: what goes back would reach everybody.
     pub(super) fn of(bytes: &[u8]) -> Option<Link> {
         let view = ethernet::View::checked(bytes)?;
-        Some(Link { source: view.source(), ether_type: view.ether_type() })
+        let link = Link { source: view.source(), ether_type: view.ether_type() };
+        (!link.source.is_group()).then_some(link)
     }
 
     pub(super) fn source(self) -> Mac {

@@ -80,8 +80,11 @@ impl Forwarder {
             }
         }
         let id = self.tables.ipv4.lookup(guard, destination.into());
-        if self.tables.next_hops.load(guard, id) == NextHop::Local {
-            return self.local_ipv4(guard, frame, now_ns);
+        match self.tables.next_hops.load(guard, id) {
+            NextHop::Local => return self.local_ipv4(guard, frame, now_ns),
+            // Before the TTL: nobody is told about a broadcast (RFC 1812 §4.3.2.7).
+            NextHop::Broadcast => return Verdict::drop(DropReason::DirectedBroadcast),
+            _ => {}
         }
         if ttl <= 1 {
             // RFC 1812 §5.3.1.
@@ -167,17 +170,9 @@ impl PortFacts {
     /// The groups a router belongs to on a link (RFC 4291 §2.8): all nodes, all routers, and the
     /// solicited-node group of each of its addresses.
     fn groups(&self) -> impl Iterator<Item = Ipv6Addr> {
-        let all = [Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), ALL_ROUTERS];
         let ours = self.ipv6.iter().chain([&self.link_local]).copied();
-        all.into_iter().chain(ours.map(solicited_node))
+        [ipv6::ALL_NODES, ALL_ROUTERS].into_iter().chain(ours.map(ipv6::solicited_node))
     }
 }
 
 const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
-
-/// The solicited-node group of an address (RFC 4291 §2.7.1).
-fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
-    let [.., a, b, c] = address.octets();
-    let low = u16::from_be_bytes([b, c]);
-    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), low)
-}

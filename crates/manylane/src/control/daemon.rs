@@ -262,7 +262,9 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        if !self.workers.is_empty() && !thread::panicking() {
+        // The control thread may run alone, if a worker's thread was refused.
+        let runs = !self.workers.is_empty() || self.control.is_some();
+        if runs && !thread::panicking() {
             self.halt();
         }
     }

@@ -8,7 +8,7 @@ use manylane_net::neighbour::{HOLD_MAX_NS, Key, Pushed};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
-use super::{Exit, Order, Work};
+use super::{Exit, HeldFor, Order, Work};
 use crate::stats::PortCount;
 
 impl Work {
@@ -56,15 +56,13 @@ impl Work {
                     // It was removed, after it had failed, while this packet was on its way to it.
                     return self.drop_frame(frame, DropReason::NeighbourFailed);
                 }
-                self.hold(key, Some(neighbour.raw()), frame, now_ns);
+                self.hold(guard, key, Some(neighbour.raw()), frame, now_ns);
             }
             Fate::Glean(port) => match self.forwarder.destination(&frame) {
                 Some(addr) => {
                     let key = Key { port, addr };
-                    if !self.held_for.iter().any(|&(held, _)| held == key) {
-                        self.forwarder.report_missing_key(key);
-                    }
-                    self.hold(key, None, frame, now_ns);
+                    self.ask_for(key, now_ns);
+                    self.hold(guard, key, None, frame, now_ns);
                 }
                 None => self.drop_frame(frame, DropReason::Truncated),
             },
@@ -157,7 +155,18 @@ impl Work {
         }
     }
 
-    fn hold(&mut self, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
+    /// Asks the control thread for a neighbour that nobody has heard of: with the first frame that is
+    /// held for it, and again every second, since a report may find no place.
+    fn ask_for(&mut self, key: Key, now_ns: u64) {
+        match self.held_for.iter_mut().find(|held| held.key == key) {
+            Some(held) if now_ns.saturating_sub(held.asked_ns) < ASK_INTERVAL_NS => return,
+            Some(held) => held.asked_ns = now_ns,
+            None => {}
+        }
+        self.forwarder.report_missing_key(key);
+    }
+
+    fn hold(&mut self, guard: Guard<'_>, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
         let entry = self.pool.region().meta(&frame).entry;
         match self.holds.push(key, frame, now_ns) {
             Pushed::Held => self.held_changed(entry, 1),
@@ -168,10 +177,21 @@ impl Work {
             }
             Pushed::Refused(frame) => return self.drop_frame(frame, DropReason::HoldFull),
         }
-        match self.held_for.iter_mut().find(|(held, _)| *held == key) {
-            Some((_, known)) => *known = slot.or(*known),
-            None => self.held_for.push((key, slot)),
+        match self.held_for.iter_mut().find(|held| held.key == key) {
+            Some(held) => held.slot = slot.or(held.slot),
+            None => self.held_for.push(HeldFor { key, slot, asked_ns: now_ns }),
         }
+        // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
+        // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
+        if !self.is_waiting(guard, key, slot) {
+            self.release(guard, key, now_ns);
+        }
+    }
+
+    /// Whether what is held for `key` must go on waiting. The slot may have been another's since it
+    /// was kept; the engine compares its key.
+    fn is_waiting(&self, guard: Guard<'_>, key: Key, slot: Option<u32>) -> bool {
+        self.forwarder.is_waiting(guard, key, slot.map(|slot| Index::new(guard, slot)))
     }
 
     /// Sends on what is held for neighbours that are resolved, or lost, by now; before anything newer
@@ -186,32 +206,41 @@ impl Work {
         self.generation = self.forwarder.tables().adjacencies.generation();
         let mut moved = 0;
         let mut at = 0;
-        while let Some(&(key, slot)) = self.held_for.get(at) {
-            let slot = slot.map(|slot| Index::new(guard, slot));
-            if self.forwarder.is_waiting(guard, key, slot) {
+        while let Some(&HeldFor { key, slot, .. }) = self.held_for.get(at) {
+            if self.is_waiting(guard, key, slot) {
                 at += 1;
-                continue;
-            }
-            self.held_for.swap_remove(at);
-            let frames: Vec<Frame> = self.holds.take(key).collect();
-            moved += frames.len();
-            for mut frame in frames {
-                self.no_longer_held(&frame);
-                let verdict = self.forwarder.resume(guard, &mut frame, now_ns);
-                self.carry_out(guard, frame, verdict, now_ns);
+            } else {
+                moved += self.release(guard, key, now_ns); // The next one has come to its place.
             }
         }
         while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
-            self.held_for.retain(|&(held, _)| held != key);
-            let frames: Vec<Frame> = self.holds.take(key).collect();
+            let frames = self.take_held(key);
             moved += frames.len();
             for mut frame in frames {
-                self.no_longer_held(&frame);
                 let verdict = self.forwarder.give_up(guard, &mut frame, now_ns);
                 self.carry_out(guard, frame, verdict, now_ns);
             }
         }
         moved
+    }
+
+    /// Sends on what is held for one neighbour, oldest first.
+    fn release(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> usize {
+        let frames = self.take_held(key);
+        let moved = frames.len();
+        for mut frame in frames {
+            let verdict = self.forwarder.resume(guard, &mut frame, now_ns);
+            self.carry_out(guard, frame, verdict, now_ns);
+        }
+        moved
+    }
+
+    /// In a list of its own: a frame may come to be held again while the others are carried out.
+    fn take_held(&mut self, key: Key) -> Vec<Frame> {
+        self.held_for.retain(|held| held.key != key);
+        let frames: Vec<Frame> = self.holds.take(key).collect();
+        frames.iter().for_each(|frame| self.no_longer_held(frame));
+        frames
     }
 
     /// Gives back what is still held when the worker stops.
@@ -257,6 +286,9 @@ impl Work {
         self.held_changed(entry, -1);
     }
 }
+
+/// How often to ask for a neighbour that nobody has heard of.
+const ASK_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// What a device took, and how much of it was finished at once.
 struct HandedOver {

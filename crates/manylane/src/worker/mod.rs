@@ -18,6 +18,8 @@
 
 mod carry;
 mod sleep;
+#[cfg(test)]
+mod tests;
 mod turn;
 
 use std::sync::Arc;
@@ -131,8 +133,8 @@ struct Work {
     pool: Pool,
     forwarder: Forwarder,
     holds: HoldQueues,
-    /// For whom we hold, and the neighbour's slot if it had one.
-    held_for: Vec<(Key, Option<u32>)>,
+    /// For whom we hold.
+    held_for: Vec<HeldFor>,
     queues: Vec<Receiver>,
     exits: Vec<Exit>,
     stats: Stats,
@@ -150,6 +152,16 @@ struct Work {
     reclaim_ns: u64,
     /// Generation of the neighbours when what is held was last looked at.
     generation: u32,
+}
+
+/// A neighbour that frames wait for.
+#[derive(Clone, Copy)]
+struct HeldFor {
+    key: Key,
+    /// Its slot, if it had one when the last frame came to wait.
+    slot: Option<u32>,
+    /// When the control thread was last asked for it.
+    asked_ns: u64,
 }
 
 impl Worker {

@@ -15,6 +15,9 @@ use crate::stats::{PortCount, WorkerCount};
 /// each time, and after the last not at all, unless we know of some.
 const RECLAIM_NS: std::ops::RangeInclusive<u64> = 1_000_000..=128_000_000;
 
+/// How soon to look again for frames whose queue cannot end the sleep.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
 /// What [`RECLAIM_NS`] begins with.
 pub(super) const RECLAIM_FIRST_NS: u64 = *RECLAIM_NS.start();
 
@@ -57,6 +60,12 @@ impl Work {
                 fds.push(fd);
             }
         }
+        // More queues than one call can wait for: look at the others by the clock.
+        let timeout = match timeout {
+            _ if fds.len() <= POLL_MAX => timeout,
+            Some(timeout) => Some(timeout.min(LOOK_AGAIN)),
+            None => Some(LOOK_AGAIN),
+        };
         fds.truncate(POLL_MAX);
         let waited = bell.sleep(
             || {
@@ -74,7 +83,7 @@ impl Work {
         stats.worker(WorkerCount::Wakeups, u64::from(waited == Some(true)));
         *reclaim_ns = match waited {
             Some(false) if *lent > 0 => (*reclaim_ns * 2).min(*RECLAIM_NS.end()),
-            Some(false) => *reclaim_ns * 2,
+            Some(false) => reclaim_ns.saturating_mul(2),
             _ => *RECLAIM_NS.start(),
         };
     }

@@ -1,0 +1,12 @@
+//! Every rule, once; and what must hold for any bytes.
+//!
+//! `bed` has the fixture and the packets; etherparse is the oracle for what comes out.
+
+mod anything;
+mod bed;
+mod cut;
+mod errors;
+mod neighbours;
+mod ours;
+mod rules;
+mod sorting;

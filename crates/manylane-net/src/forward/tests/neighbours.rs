@@ -1,0 +1,191 @@
+//! Packets for neighbours in every state, and packets that were held for them.
+
+use manylane_frame::vocabulary::{DropReason, PortId};
+use manylane_sync::rcu::Index;
+
+use super::super::{AdjacencyState, Key, NextHop, Origin, Report};
+use super::bed::*;
+
+#[test]
+fn a_packet_for_an_unresolved_neighbour_is_held_as_it_came() {
+    let mut bed = Bed::new();
+    bed.publish(1, AdjacencyState::Unresolved, 1500);
+    bed.publish(5, AdjacencyState::Unresolved, 1500);
+    for (frame, slot) in
+        [(V4::udp("198.51.100.9", 10).frame(), 1), (V6::udp("2001:db8:b::9", 10).frame(), 5)]
+    {
+        let outcome = bed.judge(0, &frame);
+        assert_eq!((outcome.said, outcome.origin), (Said::Hold(slot), Origin::Received));
+        assert_eq!(outcome.bytes, frame);
+        assert_eq!(bed.events(), [Report::Missing { key: key(slot) }]);
+        let guard = bed.reader.guard();
+        assert_eq!(bed.forwarder.key(guard, Index::new(guard, slot)), key(slot));
+    }
+}
+
+#[test]
+fn a_stale_neighbour_is_used_and_reported_once_a_second() {
+    let mut bed = Bed::new();
+    bed.publish(1, AdjacencyState::ResolvedReport, 1500);
+    bed.publish(5, AdjacencyState::ResolvedReport, 1500);
+    for (frame, slot) in
+        [(V4::udp("198.51.100.9", 10).frame(), 1), (V6::udp("2001:db8:b::9", 10).frame(), 5)]
+    {
+        for (now_ns, reports) in [(0, 1), (1, 0), (SECOND - 1, 0), (SECOND + 1, 1)] {
+            let outcome = bed.judge_at(now_ns, 0, &frame);
+            assert_eq!(outcome.said, Said::Transmit(1));
+            assert_eq!(outcome.bytes[22], if slot == 1 { 63 } else { outcome.bytes[22] });
+            assert_eq!(bed.events(), vec![Report::Used { slot }; reports], "{now_ns}");
+        }
+    }
+}
+
+#[test]
+fn a_destination_nobody_asked_for_is_gleaned() {
+    let mut bed = Bed::new();
+    for (frame, port, addr) in [
+        (V4::udp("10.0.2.77", 10).frame(), 2, "10.0.2.77"),
+        (V4 { options: vec![1, 1, 1, 0], ..V4::udp("10.0.0.77", 10) }.frame(), 0, "10.0.0.77"),
+        (V6::udp("2001:db8:2::77", 10).frame(), 2, "2001:db8:2::77"),
+    ] {
+        let outcome = bed.judge(0, &frame);
+        assert_eq!((outcome.said, outcome.origin), (Said::Glean(port), Origin::Received));
+        assert_eq!(outcome.bytes, frame, "it is judged again when the neighbour is known");
+        let received = bed.receive(0, &outcome.bytes);
+        assert_eq!(bed.forwarder.destination(&received), Some(addr.parse().unwrap()));
+        bed.pool.give_back(received);
+    }
+}
+
+/// The address may have gone between the lookup and the load of what it leads to.
+#[test]
+fn nobody_is_asked_for_by_a_slot_that_was_withdrawn() {
+    let mut bed = Bed::new();
+    bed.adjacencies.withdraw(1);
+    assert_eq!(bed.judge(0, &V4::udp("198.51.100.9", 10).frame()).said, Said::Hold(1));
+    assert_eq!(bed.events(), []);
+    let guard = bed.reader.guard();
+    assert!(bed.forwarder.key(guard, Index::new(guard, 1)).addr.is_unspecified());
+}
+
+#[test]
+fn a_held_packet_is_judged_again_by_what_is_known_now() {
+    let mut bed = Bed::new();
+    for (frame, slot) in
+        [(V4::udp("198.51.100.9", 10).frame(), 1), (V6::udp("2001:db8:b::9", 10).frame(), 5)]
+    {
+        for (state, said, origin) in [
+            (AdjacencyState::Unresolved, Said::Hold(slot), Origin::Received),
+            (AdjacencyState::Resolved, Said::Transmit(1), Origin::Received),
+            (AdjacencyState::Failed, Said::Transmit(0), Origin::Error(DropReason::NeighbourFailed)),
+        ] {
+            let mut held = bed.receive(0, &frame);
+            bed.publish(slot, state, 1500);
+            let verdict = bed.forwarder.resume(bed.reader.guard(), &mut held, SECOND);
+            let outcome = outcome(&bed.region, &held, &verdict);
+            assert_eq!((outcome.said, outcome.origin), (said, origin));
+            bed.pool.give_back(held);
+        }
+    }
+}
+
+/// Nothing that applies to received packets applies to ours: not the TTL, not the answer to an error.
+#[test]
+fn a_packet_of_ours_that_was_held_just_leaves() {
+    let mut bed = Bed::new();
+    bed.publish(0, AdjacencyState::Unresolved, 1500);
+    let mut ping = bed.receive(0, &V4::ping("10.0.0.1").frame());
+    let guard = bed.reader.guard();
+    let verdict = bed.forwarder.judge(guard, &mut ping, SECOND);
+    let held = outcome(&bed.region, &ping, &verdict);
+    assert_eq!((held.said, held.origin), (Said::Hold(0), Origin::Reply));
+
+    bed.publish(0, AdjacencyState::Resolved, 1500);
+    let verdict = bed.forwarder.resume(bed.reader.guard(), &mut ping, SECOND);
+    let left = outcome(&bed.region, &ping, &verdict);
+    assert_eq!((left.said, left.origin), (Said::Transmit(0), Origin::Received));
+    assert_eq!(left.bytes[..6], station(0).0);
+    assert_eq!(left.bytes[14..], held.bytes[14..], "TTL and all");
+
+    bed.publish(0, AdjacencyState::Failed, 1500);
+    let verdict = bed.forwarder.resume(bed.reader.guard(), &mut ping, SECOND);
+    assert_eq!(outcome(&bed.region, &ping, &verdict).said, Said::Drop(DropReason::NeighbourFailed));
+    let verdict = bed.forwarder.give_up(bed.reader.guard(), &mut ping, SECOND);
+    let dropped = outcome(&bed.region, &ping, &verdict);
+    assert_eq!(dropped.said, Said::Drop(DropReason::NeighbourFailed));
+    assert_eq!(dropped.origin, Origin::Received, "nobody is told about ours");
+    bed.pool.give_back(ping);
+}
+
+#[test]
+fn who_waited_in_vain_is_told() {
+    let mut bed = Bed::new();
+    for frame in [V4::udp("10.0.2.77", 10).frame(), V6::udp("2001:db8:2::77", 10).frame()] {
+        let mut held = bed.receive(0, &frame);
+        let verdict = bed.forwarder.give_up(bed.reader.guard(), &mut held, SECOND);
+        let told = outcome(&bed.region, &held, &verdict);
+        assert_eq!(told.said, Said::Transmit(0));
+        assert_eq!(told.origin, Origin::Error(DropReason::NeighbourFailed));
+        bed.pool.give_back(held);
+    }
+}
+
+#[test]
+fn a_frame_waits_while_its_own_neighbour_is_unresolved_and_no_longer() {
+    use AdjacencyState::*;
+    let mut bed = Bed::new();
+    let gleaned = Key { port: PortId(2), addr: [10, 0, 2, 77].into() };
+    let other = Key { port: PortId(1), ..key(2) };
+    // What is held, under which slot, and what is known of slots 1 and 2.
+    for (what, held, slot, known, waiting) in [
+        ("nobody knows it", gleaned, None, Unresolved, true),
+        ("its host route leads to an unresolved one", key(2), None, Unresolved, true),
+        ("its host route leads to a resolved one", key(2), None, Resolved, false),
+        ("its host route leads to a stale one", key(2), None, ResolvedReport, false),
+        ("its host route leads to a failed one", key(2), None, Failed, false),
+        ("it is unresolved", key(1), Some(1), Unresolved, true),
+        ("it is resolved", key(1), Some(1), Resolved, false),
+        ("it has failed", key(1), Some(1), Failed, false),
+        ("its slot is another's by now", key(2), Some(1), Unresolved, false),
+        ("its address is another port's by now", other, None, Unresolved, false),
+    ] {
+        bed.publish(1, known, 1500);
+        bed.publish(2, known, 1500);
+        let guard = bed.reader.guard();
+        let slot = slot.map(|slot| Index::new(guard, slot));
+        assert_eq!(bed.forwarder.is_waiting(guard, held, slot), waiting, "{what}");
+        bed.quiescent();
+    }
+    bed.publish(5, Unresolved, 1500);
+    let guard = bed.reader.guard();
+    assert!(bed.forwarder.is_waiting(guard, key(5), None), "an IPv6 one");
+    bed.adjacencies.withdraw(1);
+    let guard = bed.reader.guard();
+    assert!(!bed.forwarder.is_waiting(guard, key(1), Some(Index::new(guard, 1))), "it was removed");
+}
+
+/// A route that goes elsewhere takes what is held along.
+#[test]
+fn a_held_packet_takes_the_route_there_is_now() {
+    let mut bed = Bed::new();
+    bed.publish(1, AdjacencyState::Unresolved, 1500);
+    let mut held = bed.receive(0, &V4::udp("198.51.100.9", 10).frame());
+    bed.set(NEIGHBOUR + 1, NextHop::Via(2));
+    let verdict = bed.forwarder.resume(bed.reader.guard(), &mut held, SECOND);
+    assert_eq!(outcome(&bed.region, &held, &verdict).said, Said::Transmit(2));
+    bed.pool.give_back(held);
+}
+
+/// One turn's reports are bounded; the next packet says it again.
+#[test]
+fn reports_beyond_the_bound_are_forgotten() {
+    let mut bed = Bed::new();
+    let frame = super::ours::who_has("10.0.0.9", "10.0.0.2");
+    let batch = vec![(0, frame); 64];
+    for _ in 0..8 {
+        bed.judge_batch(SECOND, &batch);
+    }
+    assert!(bed.forwarder.has_events());
+    assert_eq!(bed.events().len(), super::super::EVENTS_MAX);
+    assert!(!bed.forwarder.has_events());
+}

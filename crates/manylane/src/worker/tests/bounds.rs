@@ -1,0 +1,183 @@
+//! Each bound, and what is counted when it is reached; and what the control thread asks for.
+
+use std::net::IpAddr;
+
+use manylane_frame::vocabulary::{Created, DropReason, PortId};
+use manylane_io::port::Transmitter;
+use manylane_io::port::memory;
+use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
+use manylane_net::wire::{arp, icmp, ipv4};
+
+use super::rig::*;
+use crate::stats::PortCount;
+use crate::worker::{Order, Worker};
+
+fn one() -> (Hall, Worker, Feed, Vec<Seen>) {
+    let mut hall = Hall::new(1);
+    let (feed, (seen, exits)) = (Feed::default(), sinks());
+    let limits = HoldLimits { queue_frames_max: 3, frames_max: 5, queues_max: 2 };
+    let worker = hall.worker(vec![fed(0, 0, &feed)], exits, limits);
+    (hall, worker, feed, seen)
+}
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn frames_beyond_the_holds_bounds_are_counted() {
+    let (mut hall, mut worker, feed, seen) = one();
+    let send = |to: &str, sequence| feed.lock().unwrap().push(packet(addr(to), 1, sequence, 4));
+    (0..4).for_each(|sequence| send("10.1.0.2", sequence));
+    (0..3).for_each(|sequence| send("2001:db8:1::2", sequence)); // Two fit into all.
+    send("10.1.0.3", 0); // A third queue.
+    worker.turn(0);
+    assert_eq!(hall.sum(0, PortCount::Held), 5);
+    assert_eq!(hall.dropped(0, DropReason::HoldOverflow), 1);
+    assert_eq!(hall.dropped(0, DropReason::HoldFull), 2);
+    hall.assert_nothing_is_missing();
+
+    let missing = hall.control.hear(0);
+    assert!(missing.contains(&Key { port: PortId(1), addr: addr("10.1.0.2") }));
+    missing.into_iter().for_each(|key| hall.control.answer(key, 0));
+    worker.turn(0);
+    assert_eq!(hall.sum(0, PortCount::Held), 0);
+    let left: Vec<u32> =
+        seen[1].lock().unwrap().iter().map(|frame| stamp(frame).unwrap().1).collect();
+    assert_eq!(left, [1, 2, 3, 0, 1], "the oldest made room");
+    hall.close(vec![worker]);
+}
+
+#[test]
+fn who_waits_in_vain_is_told_when_the_neighbour_has_failed() {
+    let (mut hall, mut worker, feed, seen) = one();
+    hall.control.set("10.0.0.2", 0);
+    feed.lock().unwrap().push(packet(addr("10.1.0.2"), 1, 0, 4));
+    worker.turn(0);
+    hall.control.hear(0);
+    for seconds in 1..5 {
+        hall.control.tick(seconds * SECOND);
+        worker.turn(seconds * SECOND);
+    }
+    assert_eq!(hall.sum(0, PortCount::Held), 0);
+    assert_eq!(hall.dropped(0, DropReason::NeighbourFailed), 1);
+    assert_host_unreachable(&seen[0].lock().unwrap()[0]);
+    hall.close(vec![worker]);
+}
+
+/// The control thread is gone, or never heard: nothing is held for ever.
+#[test]
+fn who_waits_too_long_is_told_though_nobody_says_anything() {
+    let (mut hall, mut worker, feed, seen) = one();
+    hall.control.set("10.0.0.2", 0);
+    feed.lock().unwrap().push(packet(addr("10.1.0.2"), 1, 0, 4));
+    worker.turn(0);
+    assert_eq!(worker.turn(HOLD_MAX_NS - 1), 0);
+    assert_eq!(hall.sum(0, PortCount::Held), 1);
+    assert_eq!(worker.turn(HOLD_MAX_NS), 1);
+    assert_eq!(hall.sum(0, PortCount::Held), 0);
+    assert_eq!(hall.dropped(0, DropReason::NeighbourFailed), 1);
+    assert_eq!(hall.created(0, Created::Error), 1);
+    assert_host_unreachable(&seen[0].lock().unwrap()[0]);
+    hall.close(vec![worker]);
+}
+
+fn assert_host_unreachable(frame: &[u8]) {
+    let view = ipv4::View::checked(&frame[14..]).unwrap();
+    let message = icmp::View::checked(view.payload()).unwrap();
+    assert_eq!((message.kind(), message.code()), (3, 1));
+}
+
+/// The report was lost; the packets that wait with the first must not keep its silence.
+#[test]
+fn a_neighbour_that_nobody_has_heard_of_is_asked_for_once_a_second() {
+    let (mut hall, mut worker, feed, _) = one();
+    let key = Key { port: PortId(1), addr: addr("10.1.0.2") };
+    for (now_ns, asked) in [(0, 1), (1, 0), (SECOND - 1, 0), (SECOND, 1), (SECOND + 1, 0)] {
+        feed.lock().unwrap().push(packet(key.addr, 1, 0, 4));
+        worker.turn(now_ns);
+        let mut missing = Vec::new();
+        let reported = &mut hall.control.reported[0];
+        while let Some(report) = reported.pop() {
+            missing.push(report); // And is not handled.
+        }
+        reported.release();
+        assert_eq!(missing.len(), asked, "{now_ns}");
+    }
+    hall.close(vec![worker]);
+}
+
+#[test]
+fn what_finds_no_place_in_a_ring_is_dropped_and_counted() {
+    let mut hall = Hall::new(1);
+    hall.control.set("10.1.0.2", 1);
+    let feed = Feed::default();
+    let (receivers, mut wires) = memory::wires(PortId(9), 1, &[bell()], 8, |_| 0);
+    let wire = Transmitter::Memory(wires.remove(0));
+    let exits = vec![sink(&Seen::default()), wire, sink(&Seen::default())];
+    let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, HoldLimits::default());
+    for sequence in 0..20 {
+        feed.lock().unwrap().push(packet(addr("10.1.0.2"), 1, sequence, 4));
+    }
+    worker.turn(0);
+    let sent = hall.sum(1, PortCount::Sent);
+    assert!((8..20).contains(&sent), "{sent}");
+    assert_eq!(hall.dropped(0, DropReason::TransmitRingFull), 20 - sent);
+    assert_eq!(hall.sum(0, PortCount::Transmitted), sent);
+    let mut pool = hall.depot.pool_of(128);
+    for receiver in receivers {
+        assert_eq!(u64::from(receiver.close(&mut pool)), sent);
+    }
+    drop(pool);
+    hall.close(vec![worker]);
+}
+
+/// More frames for one port than wait at once: the first leave before the turn ends.
+#[test]
+fn a_turn_sends_more_than_one_batch_through_a_port() {
+    let mut hall = Hall::new(1);
+    hall.control.set("10.1.0.2", 1);
+    let (feed, other, (seen, exits)) = (Feed::default(), Feed::default(), sinks());
+    let queues = vec![fed(0, 0, &feed), fed(0, 1, &other)];
+    let mut worker = hall.worker(queues, exits, HoldLimits::default());
+    for sequence in 0..64 {
+        feed.lock().unwrap().push(packet(addr("10.1.0.2"), 0, sequence, 4));
+        other.lock().unwrap().push(packet(addr("10.1.0.2"), 1, sequence, 4));
+    }
+    assert_eq!(worker.turn(0), 128);
+    assert_eq!(seen[1].lock().unwrap().len(), 128);
+    hall.close(vec![worker]);
+}
+
+#[test]
+fn an_order_becomes_a_question() {
+    let (mut hall, mut worker, _, seen) = one();
+    for (addr, unicast) in [("10.1.0.9", None), ("2001:db8:1::9", Some([2, 9, 9, 9, 9, 9]))] {
+        let key = Key { port: PortId(1), addr: addr.parse().unwrap() };
+        hall.control.orders[0].push(Order::Solicit { key, unicast }).unwrap();
+    }
+    hall.control.orders[0].submit();
+    assert_eq!(worker.turn(0), 2);
+    assert_eq!(hall.created(1, Created::Solicitation), 2);
+    assert_eq!(hall.sum(1, PortCount::Transmitted), 2);
+    let seen = seen[1].lock().unwrap();
+    assert_eq!(seen[0][..6], [0xff; 6]);
+    assert!(arp::Packet::checked(&seen[0][14..]).is_some());
+    assert_eq!(seen[1][..6], [2, 9, 9, 9, 9, 9]);
+    drop(seen);
+    hall.close(vec![worker]);
+}
+
+/// Nothing comes for a minute, then a frame, and so for hours.
+#[test]
+fn sleeping_for_long_overflows_nothing() {
+    let (hall, mut worker, _, _) = one();
+    worker.work.queues.clear();
+    worker.work.reclaim_ns = u64::MAX / 2 + 1;
+    let key = Key { port: PortId(1), addr: addr("10.1.0.2") };
+    worker.work.held_for.push(crate::worker::HeldFor { key, slot: None, asked_ns: 0 });
+    worker.work.generation = hall.control.routing.tables().adjacencies.generation();
+    worker.sleep(0);
+    assert_eq!(worker.work.reclaim_ns, u64::MAX);
+    hall.close(vec![worker]);
+}

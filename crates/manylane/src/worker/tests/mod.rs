@@ -1,0 +1,8 @@
+//! Workers on memory ports, turned by hand: nothing is lost, nothing overtakes, every bound counts.
+//!
+//! `rig` has a worker with its ports and the control thread's part, played by the test.
+
+mod bounds;
+mod ledger;
+mod order;
+mod rig;

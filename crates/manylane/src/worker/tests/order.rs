@@ -1,0 +1,218 @@
+//! I3: whatever moves, no flow is reordered.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use manylane_frame::Batch;
+use manylane_frame::vocabulary::PortId;
+use manylane_io::port::memory;
+use manylane_io::port::{Receiver, Transmitter};
+use manylane_net::neighbour::{HoldLimits, Key};
+use manylane_net::wire::flow::flow_hash;
+
+use super::rig::*;
+
+/// The `number`th host on port 1, IPv4 and IPv6 in turn.
+fn host(number: u16) -> IpAddr {
+    let [high, low] = (number + 2).to_be_bytes();
+    if number.is_multiple_of(2) {
+        [10, 1, high, low].into()
+    } else {
+        Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 1, number).into()
+    }
+}
+
+/// What comes out of each flow goes up by one.
+fn assert_in_order(seen: &[Vec<u8>]) -> HashMap<u16, u32> {
+    let mut next: HashMap<u16, u32> = HashMap::new();
+    for frame in seen {
+        let (flow, sequence) = stamp(frame).expect("only stamped packets go there");
+        let next = next.entry(flow).or_default();
+        assert_eq!(sequence, *next, "flow {flow}");
+        *next += 1;
+    }
+    next
+}
+
+/// The neighbour answers between two turns, between two queues, or while a batch is received: its
+/// packets leave in order. Each round has a new neighbour.
+#[test]
+fn a_flow_keeps_its_order_when_its_neighbour_answers_at_any_step() {
+    let mut hall = Hall::new(1);
+    let feed = Feed::default();
+    let (seen, exits) = sinks();
+    let mut random = Random(1);
+    // What the second queue does while it "receives", and what the first does before it does.
+    let middle: Arc<Mutex<Option<Box<dyn FnMut() + Send>>>> = Arc::default();
+    let meddle = |middle: &Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>| {
+        let middle = middle.clone();
+        move || {
+            if let Some(action) = &mut *middle.lock().unwrap() {
+                action();
+            }
+        }
+    };
+    let (before, between) = (meddle(&middle), meddle(&middle));
+    let first_feed = feed.clone();
+    let first = source(0, 0, move || {
+        before();
+        let mut feed = first_feed.lock().unwrap();
+        if feed.is_empty() { None } else { Some(feed.remove(0)) }
+    });
+    let second = source(0, 1, move || {
+        between();
+        None
+    });
+    let mut worker = hall.worker(vec![first, second], exits, HoldLimits::default());
+
+    let control = Arc::new(Mutex::new(hall.control));
+    for round in 0..60 {
+        let key = Key { port: PortId(1), addr: host(round) };
+        let now = u64::from(round) * SECOND;
+        let mut sequence = 0;
+        // How many calls of a source's function before the neighbour answers.
+        let mut left = random.below(120);
+        let shared = control.clone();
+        *middle.lock().unwrap() = Some(Box::new(move || {
+            if left == 0 {
+                let mut control = shared.lock().unwrap();
+                control.hear(now);
+                control.answer(key, now);
+            }
+            left = left.wrapping_sub(1);
+        }));
+        for _ in 0..4 {
+            let mut feed = feed.lock().unwrap();
+            for _ in 0..20 {
+                feed.push(packet(key.addr, round, sequence, 4));
+                sequence += 1;
+            }
+            drop(feed);
+            worker.turn(now);
+        }
+        *middle.lock().unwrap() = None;
+        let mut control = control.lock().unwrap();
+        control.hear(now);
+        control.answer(key, now);
+        drop(control);
+        worker.turn(now);
+        worker.turn(now);
+    }
+    drop(middle);
+    let in_order = assert_in_order(&seen[1].lock().unwrap());
+    assert_eq!(in_order.len(), 60);
+    assert!(in_order.values().all(|&next| next == 80), "{in_order:?}");
+    let control = Arc::into_inner(control);
+    hall.control = control.expect("the sources have let go").into_inner().unwrap();
+    hall.close(vec![worker]);
+}
+
+/// The neighbour answers while the worker judges a batch: some of its packets have a verdict to be held,
+/// and those behind them one to leave. A real thread plays the control thread.
+#[test]
+fn a_flow_keeps_its_order_when_its_neighbour_answers_inside_a_batch() {
+    const FLOWS: u16 = 200;
+    /// Packets of a flow before its neighbour must have answered, and after.
+    const BEFORE: u32 = 2000;
+    const AFTER: u32 = 150;
+    let mut hall = Hall::new(1);
+    let (seen, exits) = sinks();
+    let (mut flow, mut sequence, mut end) = (0, 0, u32::MAX);
+    let left = seen[1].clone();
+    let source = source(0, 0, move || {
+        let last = left.lock().unwrap().last().and_then(|last| stamp(last));
+        if end == u32::MAX && last.is_some_and(|(last, _)| last == flow) {
+            end = sequence + AFTER;
+        }
+        if sequence == end {
+            (flow, sequence, end) = (flow + 1, 0, u32::MAX);
+        }
+        let may = flow < FLOWS && (end != u32::MAX || sequence < BEFORE);
+        sequence += u32::from(may);
+        may.then(|| packet(host(flow), flow, sequence - 1, 4))
+    });
+    let limits = HoldLimits { queue_frames_max: 3000, frames_max: 3000, queues_max: 8 };
+    let mut worker = hall.worker(vec![source], exits, limits);
+    let done = Arc::new(Mutex::new(false));
+    let control = &mut hall.control;
+    thread::scope(|scope| {
+        let stop = done.clone();
+        scope.spawn(move || {
+            let mut pause = Random(7);
+            while !*stop.lock().unwrap() {
+                for key in control.hear(0) {
+                    (0..pause.below(4000)).for_each(|_| std::hint::spin_loop());
+                    control.answer(key, 0);
+                }
+                control.tick(0);
+            }
+        });
+        let begin = Instant::now();
+        let last = |seen: &Vec<Vec<u8>>| seen.last().and_then(|last| stamp(last));
+        let is_done = || last(&seen[1].lock().unwrap()).is_some_and(|(flow, _)| flow + 1 == FLOWS);
+        while !is_done() && begin.elapsed() < Duration::from_secs(60) {
+            worker.turn(0);
+        }
+        while worker.turn(0) > 0 {}
+        *done.lock().unwrap() = true;
+    });
+    let in_order = assert_in_order(&seen[1].lock().unwrap());
+    assert_eq!(in_order.len(), usize::from(FLOWS));
+    assert!(in_order.values().all(|&next| next > AFTER));
+    hall.close(vec![worker]);
+}
+
+/// Two workers send through one port at once, over wires to two queues.
+#[test]
+fn two_workers_and_their_wires_keep_the_order_of_each_flow() {
+    const FLOWS: u16 = 32;
+    const PACKETS: u32 = 100;
+    let hash = |frame: &[u8]| flow_hash(&frame[14..]);
+    let mut hall = Hall::new(2);
+    hall.control.set("10.1.0.2", 1);
+    let to = "10.1.0.2".parse().unwrap();
+    let (receivers, wires) = memory::wires(PortId(9), 2, &[bell(), bell()], 8192, hash);
+    let mut workers = Vec::new();
+    for (number, wire) in (0..2u16).zip(wires) {
+        let mut next = 0;
+        // Each worker has every other flow, in turn.
+        let queue = source(0, number, move || {
+            let (flow, sequence) = (next % u32::from(FLOWS / 2), next / u32::from(FLOWS / 2));
+            next += 1;
+            (sequence < PACKETS).then(|| packet(to, flow as u16 * 2 + number, sequence, 4))
+        });
+        let [first, last] = [sink(&Seen::default()), sink(&Seen::default())];
+        let exits = vec![first, Transmitter::Memory(wire), last];
+        workers.push(hall.worker(vec![queue], exits, HoldLimits::default()));
+    }
+    let workers: Vec<_> = thread::scope(|scope| {
+        let turn = |mut worker: crate::worker::Worker| {
+            while worker.turn(0) > 0 {}
+            worker
+        };
+        let threads: Vec<_> =
+            workers.into_iter().map(|worker| scope.spawn(move || turn(worker))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut pool = hall.depot.pool_of(256);
+    let mut all = 0;
+    for receiver in receivers {
+        let mut queue = Receiver::Memory(receiver);
+        let (mut seen, mut batch) = (Vec::new(), Batch::new());
+        while queue.receive(&mut pool, &mut batch, 0) > 0 {
+            let region = pool.region();
+            for frame in batch.iter() {
+                assert_eq!(region.meta(frame).entry, PortId(9));
+                seen.push(region.bytes(frame).to_vec());
+            }
+            pool.give_back_all(&mut batch);
+        }
+        all += assert_in_order(&seen).values().sum::<u32>();
+    }
+    assert_eq!(all, u32::from(FLOWS) * PACKETS, "the wires were long enough for all");
+    drop(pool);
+    hall.close(workers);
+}
