@@ -15,6 +15,8 @@
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
+use manylane_sync::CacheAligned;
+use manylane_sync::counters::SharedCount;
 use manylane_sync::stack::IndexStack;
 
 use crate::batch::Batch;
@@ -38,6 +40,8 @@ struct Shared {
     /// Slots that hold none.
     empty: IndexStack,
     slots: Box<[UnsafeCell<Magazine>]>,
+    /// Frames in the full slots.
+    frames: CacheAligned<SharedCount>,
 }
 
 /// At most [`MAGAZINE`] frame indices.
@@ -71,6 +75,7 @@ impl Depot {
             full: IndexStack::new(slots as u32),
             empty: IndexStack::new(slots as u32),
             slots: (0..slots).map(|_| empty()).collect(),
+            frames: CacheAligned::default(),
             region,
         };
         (0..slots as u32).for_each(|slot| shared.empty.push(slot));
@@ -106,9 +111,9 @@ impl Depot {
         &self.0.region
     }
 
-    /// Number of magazines with frames in them: the level, for eyes.
-    pub fn magazines(&self) -> u32 {
-        self.0.full.level()
+    /// How many frames lie here; exact when no list fetches or brings any.
+    pub fn frames(&self) -> u64 {
+        self.0.frames.load()
     }
 
     /// Takes a magazine's frames out, onto the end of `list`. False when the depot is empty.
@@ -119,6 +124,7 @@ impl Depot {
             // (comment at `Sync`).
             let magazine = unsafe { &mut *self.0.slots[slot as usize].get() };
             list.extend_from_slice(&magazine.indices[..magazine.len]);
+            self.0.frames.sub(magazine.len as u64);
             magazine.len = 0;
         }
         self.0.empty.push(slot);
@@ -134,6 +140,7 @@ impl Depot {
             magazine.len = indices.len();
             magazine.indices[..indices.len()].copy_from_slice(indices);
         }
+        self.0.frames.add(indices.len() as u64);
         self.0.full.push(slot);
     }
 }

@@ -107,6 +107,8 @@ pub struct Meta {
     pub layer3: u16,
     /// What the port knows of the transport checksum.
     pub checksum: Checksum,
+    /// Whether we made the packet ourselves: then no rule for received packets applies to it.
+    pub own: bool,
     /// Hash over the flow's 5-tuple; 0 when nobody has computed it.
     pub flow_hash: u32,
     /// When it was received, on the daemon's clock.
@@ -239,6 +241,14 @@ impl Region {
         assert!(head <= tail && u32::from(tail) <= self.frame_size(), "window outside its slot");
         let meta = self.meta_mut(frame);
         (meta.head, meta.tail) = (head, tail); // Just asserted: invariants 1 and 2 of `Meta`.
+    }
+
+    /// Says how a frame came to be: by `queue` of port `entry`, or on its behalf.
+    #[inline(always)]
+    pub fn set_entry(&self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
+        let meta = self.meta_mut(frame);
+        (meta.entry, meta.queue, meta.checksum) = (entry, queue, checksum);
+        (meta.own, meta.layer3, meta.flow_hash, meta.received_ns) = (false, 0, 0, 0);
     }
 
     /// Opens `len` bytes in front of the packet, for a header about to be written.

@@ -98,7 +98,7 @@ reasons! {
         UnknownEtherType = "unknown_ether_type",
         /// The frame carries a VLAN tag and the port has no sub-interface for it.
         UnknownVlan = "unknown_vlan",
-        /// A unicast IP packet in a link-layer broadcast or multicast (RFC 1812 §5.3.4).
+        /// An IP packet in a link-layer broadcast, which carries nothing to forward (RFC 1812 §5.3.4).
         LinkBroadcast = "link_broadcast",
         /// The ARP packet is not Ethernet/IPv4, or its sender is no station (RFC 826).
         ArpInvalid = "arp_invalid",

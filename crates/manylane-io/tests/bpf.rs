@@ -2,6 +2,10 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
 use manylane_io::bpf::{Attach, Mode, XskProgram};
 use manylane_io::interface::Interface;
 use manylane_io::netlink::{LinkEnd, Netlink};
@@ -42,6 +46,50 @@ fn it_leaves_the_interface_with_its_link() {
         let link = again.attach(&facts, Attach::Only(Mode::Generic)).expect("the place is free");
         assert_eq!(link.mode(), Mode::Generic);
     });
+}
+
+/// Nothing of ours may forward, or swallow, when nobody is left to answer for it (I7).
+#[test]
+fn it_leaves_with_a_process_that_is_killed() {
+    let Some(host) = common::host("killed") else { return };
+    host.run(|| {
+        let mut netlink = Netlink::open().expect("netlink is always there");
+        netlink
+            .create_veth(&LinkEnd::new("v0"), &LinkEnd::new("v1"), None)
+            .expect("the names are free");
+        let facts = Interface::read("v0").expect("it was just made");
+        let attach = || loaded()?.attach(&facts, Attach::Best).ok();
+        if loaded().is_none() {
+            return;
+        }
+        // The child lives in this thread's namespace.
+        let mut child = Command::new(std::env::current_exe().expect("we run from a file"))
+            .args(["--exact", "holds_the_program_of_v0", "--ignored", "--nocapture"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("we can be run again");
+        let lines = BufReader::new(child.stdout.take().expect("it was piped")).lines();
+        lines.map_while(Result::ok).find(|line| line.contains("attached")).expect("it attaches");
+        assert!(attach().is_none(), "one program per interface");
+        child.kill().expect("it is ours"); // SIGKILL
+        child.wait().expect("it is ours");
+        let end = Instant::now() + Duration::from_secs(5);
+        while attach().is_none() {
+            assert!(Instant::now() < end, "the program is still there");
+            std::thread::yield_now();
+        }
+    });
+}
+
+#[test]
+#[ignore = "the victim in it_leaves_with_a_process_that_is_killed"]
+fn holds_the_program_of_v0() {
+    let facts = Interface::read("v0").expect("the parent made it");
+    let _link = loaded().expect("it did before").attach(&facts, Attach::Best).expect("first");
+    println!("attached");
+    loop {
+        std::thread::park();
+    }
 }
 
 /// `lo` has no driver that could run it.

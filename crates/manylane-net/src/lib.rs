@@ -5,4 +5,5 @@ pub mod fib;
 pub mod forward;
 pub mod icmp;
 pub mod neighbour;
+pub mod nexthop;
 pub mod wire;

@@ -82,6 +82,31 @@ impl CounterReader {
     }
 }
 
+/// A count that any thread changes: a locked operation each time, so for what happens per magazine, not
+/// per frame.
+#[derive(Debug, Default)]
+pub struct SharedCount(AtomicU64);
+
+impl SharedCount {
+    /// Adds `n`.
+    pub fn add(&self, n: u64) {
+        // Relaxed: a counter orders nothing.
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// Takes `n` away.
+    pub fn sub(&self, n: u64) {
+        // Relaxed: as above.
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// The count; exact when nobody changes it.
+    pub fn load(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 #[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;

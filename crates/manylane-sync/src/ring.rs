@@ -142,6 +142,12 @@ impl<T: Send> Consumer<T> {
         self.shared.head.store(self.head, Ordering::Release);
     }
 
+    /// How many items wait. Another look at the producer's index: for idle moments, not for each pop.
+    pub fn waiting(&self) -> usize {
+        // Acquire: as in `look`, so that who sees an item counted can also pop it.
+        self.shared.tail.load(Ordering::Acquire).wrapping_sub(self.head)
+    }
+
     /// Whether there is nothing to pop.
     #[inline]
     pub fn is_empty(&mut self) -> bool {

@@ -1,6 +1,8 @@
 //! What the root-only tests share: hosts on a wire, or a line that says why not.
 #![allow(dead_code)] // Each test file uses a part of it.
 
+pub mod packet;
+
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -1,1 +1,330 @@
-//! Not yet.
+//! Batch in, verdicts out: the rules of a router.
+//!
+//! A batch goes through three passes, so that the memory that a later pass needs is on its way while an
+//! earlier one works:
+//!
+//! 1. *check*: link-layer destination, header, checksum, addresses; ask for the FIB's word
+//! 2. *look up*: the FIB's answer for each destination
+//! 3. *rewrite*: next hop, neighbour, MTU; TTL, checksum, link-layer header
+//!
+//! What the first pass does not find perfectly ordinary, the third hands to [`slow`], which judges one
+//! frame at a time by the same rules written out in full: our own addresses, ARP and ND, options,
+//! errors, and everything malformed. It does so in the frame's own place, so that a flow whose packets
+//! are now ordinary, now odd, keeps its order (I3).
+//!
+//! | file          | the rules in it                                                            |
+//! |---------------|----------------------------------------------------------------------------|
+//! | `check`       | pass 1                                                                     |
+//! | `rewrite`     | pass 3, and the way out for packets of our own                             |
+//! | `slow`        | layer 2 rules, RFC 1812 §5.2 and §5.3, RFC 8200 §3, RFC 4291 §2.5          |
+//! | `local`       | packets for ourselves: ARP, ND, echo                                       |
+//! | `answer`      | ICMP errors, made of the packet that caused them                           |
+//! | `fragment`    | IPv4 fragmentation, RFC 791 §3.2                                           |
+//!
+//! Nothing here knows a socket, a thread or a clock: time is an argument.
+
+mod answer;
+mod check;
+mod fragment;
+mod local;
+mod rewrite;
+mod slow;
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use manylane_frame::vocabulary::{DropReason, PortId};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Region};
+use manylane_sync::rcu::{Guard, Index};
+
+use crate::fib::{Ipv4Fib, Ipv6Fib};
+use crate::icmp::RateLimit;
+use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, Report};
+use crate::nexthop::{NextHop, NextHops};
+use crate::wire::ethernet::Mac;
+
+pub use fragment::{FragmentError, fragment};
+
+/// What a worker reads: the readers' sides of all tables.
+#[derive(Clone)]
+pub struct Tables {
+    /// IPv4 prefixes.
+    pub ipv4: Ipv4Fib,
+    /// IPv6 prefixes.
+    pub ipv6: Ipv6Fib,
+    /// What prefixes lead to.
+    pub next_hops: NextHops,
+    /// Ready-made link-layer headers.
+    pub adjacencies: Adjacencies,
+    /// What each port is, by its id.
+    pub ports: Arc<[PortFacts]>,
+}
+
+/// What the rules must know of a port.
+#[derive(Clone, Debug)]
+pub struct PortFacts {
+    /// Our own MAC address there.
+    pub mac: Mac,
+    /// Largest IP packet, in bytes.
+    pub mtu: u32,
+    /// Whether to complete transport checksums that a sender left to its device.
+    pub repair: bool,
+    /// Our IPv4 addresses there; the first is the source of our own packets.
+    pub ipv4: Vec<Ipv4Interface>,
+    /// Our IPv6 addresses there, global ones first.
+    pub ipv6: Vec<Ipv6Addr>,
+    /// Our IPv6 link-local address there.
+    pub link_local: Ipv6Addr,
+}
+
+/// An IPv4 address of ours and the network it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ipv4Interface {
+    /// Our address.
+    pub addr: Ipv4Addr,
+    /// Bits of the network's prefix.
+    pub len: u8,
+}
+
+impl Ipv4Interface {
+    /// Whether `other` is in the same network.
+    pub fn contains(&self, other: Ipv4Addr) -> bool {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.len)).unwrap_or(0);
+        u32::from(self.addr) & mask == u32::from(other) & mask
+    }
+}
+
+impl PortFacts {
+    /// Whether `address` is ours on this port.
+    pub fn owns(&self, address: IpAddr) -> bool {
+        match address {
+            IpAddr::V4(address) => self.ipv4.iter().any(|own| own.addr == address),
+            IpAddr::V6(address) => self.link_local == address || self.ipv6.contains(&address),
+        }
+    }
+}
+
+/// What becomes of one frame, and what it had become when that was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a verdict nobody carries out leaks its frame"]
+pub struct Verdict<'g> {
+    /// What becomes of the frame.
+    pub fate: Fate<'g>,
+    /// What is in it.
+    pub origin: Origin,
+}
+
+/// What becomes of one frame. Branded: it cannot outlive the turn that looked it up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate<'g> {
+    /// Transmit it through this port; its link-layer header is written.
+    Transmit(PortId),
+    /// Too large for this port and free to be cut: [`fragment`] it, then transmit the pieces.
+    Fragment(PortId),
+    /// It was for us, and has been dealt with.
+    Deliver,
+    /// This neighbour has no address yet: hold it.
+    Hold(Index<'g, Neighbour>),
+    /// Its destination is a neighbour on this port that nobody has asked for: report, and hold it.
+    Glean(PortId),
+    /// Count it under its reason and give the frame back.
+    Drop(DropReason),
+}
+
+/// What a frame holds when its fate is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The packet that was received.
+    Received,
+    /// Our answer to it: the received one is delivered, this one was created.
+    Reply,
+    /// An error about it: the received one is dropped under this reason, this one was created.
+    Error(DropReason),
+}
+
+/// The verdicts on a batch, in its order.
+pub struct Verdicts<'g> {
+    len: usize,
+    list: [Verdict<'g>; BATCH_MAX],
+}
+
+impl<'g> Verdicts<'g> {
+    /// The verdicts, in the batch's order.
+    #[inline(always)]
+    pub fn as_slice(&self) -> &[Verdict<'g>] {
+        &self.list[..self.len]
+    }
+}
+
+impl<'g> Verdict<'g> {
+    #[inline(always)]
+    fn received(fate: Fate<'g>) -> Verdict<'g> {
+        Verdict { fate, origin: Origin::Received }
+    }
+
+    #[inline(always)]
+    fn drop(reason: DropReason) -> Verdict<'g> {
+        Verdict::received(Fate::Drop(reason))
+    }
+}
+
+/// One worker's forwarding engine.
+pub struct Forwarder {
+    region: Region,
+    tables: Tables,
+    errors: RateLimit,
+    /// Identification of the next IPv4 packet of our own (RFC 791 §3.2).
+    identification: u16,
+    /// When each neighbour's slot was last reported to the control thread.
+    reported_ns: Vec<u64>,
+    /// Packets whose encapsulated transport checksum could not be looked at.
+    inner_checksum_unknown: u64,
+    events: Vec<Report>,
+}
+
+/// Reports that wait for the worker to pass them on. Dropping one loses nothing that matters: the next
+/// packet says it again.
+const EVENTS_MAX: usize = 256;
+
+/// A neighbour is reported at most so often, by one worker.
+const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
+
+impl Forwarder {
+    /// An engine over `region`'s frames that reads `tables` and sends ICMP errors as `errors` allows.
+    pub fn new(region: Region, tables: Tables, errors: RateLimit) -> Forwarder {
+        let reported_ns = vec![0; tables.adjacencies.slots()];
+        let events = Vec::with_capacity(EVENTS_MAX);
+        Forwarder {
+            region,
+            tables,
+            errors,
+            identification: 0,
+            reported_ns,
+            inner_checksum_unknown: 0,
+            events,
+        }
+    }
+
+    /// Judges a batch of received frames and rewrites those that go on.
+    #[inline]
+    pub fn forward<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        batch: &mut Batch,
+        now_ns: u64,
+    ) -> Verdicts<'g> {
+        let frames = batch.as_mut_slice();
+        let mut checked = check::Checked::new();
+        check::check(&self.region, &self.tables, frames, &mut checked);
+        let next_hops = check::look_up(&self.tables, guard, frames.len(), &checked);
+        let undecided = Verdict::drop(DropReason::Shutdown);
+        let mut verdicts = Verdicts { len: frames.len(), list: [undecided; BATCH_MAX] };
+        for (index, frame) in frames.iter_mut().enumerate() {
+            let next_hop: Index<'g, crate::fib::NextHop> =
+                Index::new(guard, next_hops[index].into());
+            verdicts.list[index] = match checked.class[index] {
+                check::Class::Ipv4 => self.rewrite_ipv4(guard, frame, next_hop, now_ns),
+                check::Class::Ipv6 => self.rewrite_ipv6(guard, frame, next_hop, now_ns),
+                check::Class::Odd => self.judge(guard, frame, now_ns),
+            };
+        }
+        verdicts
+    }
+
+    /// Judges a frame that was held. It is as it was received, unless we made it ourselves.
+    pub fn resume<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
+        if self.region.meta(frame).own {
+            return Verdict::received(self.send(guard, frame, None, now_ns));
+        }
+        self.judge(guard, frame, now_ns)
+    }
+
+    /// Whether a frame held for `key` must go on waiting. `slot` is the neighbour's, if it had one.
+    pub fn is_waiting<'g>(
+        &self,
+        guard: Guard<'g>,
+        key: Key,
+        slot: Option<Index<'g, Neighbour>>,
+    ) -> bool {
+        let slot = slot.or_else(|| {
+            let next_hop = match key.addr {
+                IpAddr::V4(to) => {
+                    self.tables.next_hops.load(guard, self.tables.ipv4.lookup(guard, to.into()))
+                }
+                IpAddr::V6(to) => {
+                    self.tables.next_hops.load(guard, self.tables.ipv6.lookup(guard, to.into()))
+                }
+            };
+            match next_hop {
+                NextHop::Via(slot) => Some(slot),
+                _ => None,
+            }
+        });
+        // Nobody stands for the address yet: wait, until the control thread has heard of it.
+        let Some(slot) = slot else { return true };
+        let adjacency = self.tables.adjacencies.load(guard, slot);
+        self.tables.adjacencies.key(adjacency) == key
+            && adjacency.state() == AdjacencyState::Unresolved
+    }
+
+    /// Which neighbour a slot stands for.
+    pub fn key<'g>(&self, guard: Guard<'g>, neighbour: Index<'g, Neighbour>) -> Key {
+        self.tables.adjacencies.key(self.tables.adjacencies.load(guard, neighbour))
+    }
+
+    /// Asks the control thread for a neighbour that has no entry.
+    pub fn report_missing_key(&mut self, key: Key) {
+        self.report(Report::Missing { key });
+    }
+
+    /// Says that the neighbour a frame was held for did not answer: the sender is told, if it may be.
+    pub fn give_up<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
+        self.unreachable(guard, frame, DropReason::NeighbourFailed, now_ns)
+    }
+
+    /// The address a packet goes to, if it is an IP packet: the neighbour to ask for when its fate is
+    /// [`Fate::Glean`].
+    pub fn destination(&self, frame: &Frame) -> Option<IpAddr> {
+        rewrite::destination(self.region.bytes(frame))
+    }
+
+    /// What happened since the last call, for the control thread.
+    pub fn events(&mut self) -> std::vec::Drain<'_, Report> {
+        self.events.drain(..)
+    }
+
+    /// Whether there is something to report.
+    #[inline(always)]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// The tables this engine reads.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// Packets with an encapsulated transport checksum that could not be looked at.
+    pub fn inner_checksum_unknown(&self) -> u64 {
+        self.inner_checksum_unknown
+    }
+
+    /// ICMP errors that were due and not sent, because of the rate limit.
+    pub fn errors_suppressed(&self) -> u64 {
+        self.errors.refused()
+    }
+
+    fn report(&mut self, event: Report) {
+        if self.events.len() < EVENTS_MAX {
+            self.events.push(event);
+        }
+    }
+
+    #[inline]
+    fn port(&self, port: PortId) -> &PortFacts {
+        &self.tables.ports[port.index()]
+    }
+}
+
+/// The length of the Ethernet header in front of every IP packet here.
+const LINK_HEADER: usize = crate::wire::ethernet::HEADER_LEN;

@@ -387,6 +387,17 @@ impl Adjacencies {
         self.records.prefetch(record as usize * RECORD_WORDS);
     }
 
+    /// How many neighbours the table has places for.
+    pub fn slots(&self) -> usize {
+        self.current.len()
+    }
+
+    /// Which neighbour `adjacency` was loaded for.
+    #[inline]
+    pub fn key(&self, adjacency: Adjacency<'_>) -> Key {
+        Key { port: adjacency.port(), addr: self.addr(adjacency) }
+    }
+
     /// The neighbour's address, from the record that `adjacency` was loaded from: what to hold a packet
     /// for. `::` where nothing is published.
     #[inline]

@@ -88,11 +88,12 @@ pub mod hold;
 pub mod table;
 
 pub use adjacency::{
-    Adjacencies, Adjacency, AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Rewrite,
+    Adjacencies, Adjacency, AdjacencyState, AdjacencyTable, AdjacencyWords, HEADER_MAX, Header,
+    Rewrite,
 };
 pub use entry::{Entry, Kind, State, Timing};
-pub use hold::{HoldLimits, HoldQueues, Pushed};
-pub use table::{Action, Report, Table, TableConfig};
+pub use hold::{HOLD_MAX_NS, HoldLimits, HoldQueues, Pushed};
+pub use table::{Action, Report, Table, TableConfig, TableFull};
 
 use std::fmt;
 use std::net::IpAddr;

@@ -44,6 +44,8 @@ pub struct PortStatus {
     pub lost_ring_full: u64,
     /// Frames the device lost because it had no buffer of ours: never ours, not in the ledger.
     pub lost_no_buffer: u64,
+    /// Frames the device lost because they did not fit ours, or refused: never ours, not in the ledger.
+    pub lost_invalid: u64,
     /// Frames that entered here and were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -63,6 +65,12 @@ pub struct WorkerStatus {
     pub sleeps: u64,
     /// Times another thread woke it.
     pub wakeups: u64,
+    /// Reports to the control thread that found no place; each happens again with the next packet.
+    pub reports_lost: u64,
+    /// ICMP errors that the rate limit held back.
+    pub errors_suppressed: u64,
+    /// Packets whose encapsulated transport checksum could not be completed.
+    pub inner_checksum_partial: u64,
     /// The receive queues it owns.
     pub queues: Vec<QueueName>,
     /// Frames received.
@@ -109,6 +117,8 @@ pub enum RouteKind {
     Connected,
     /// To ourselves.
     Local,
+    /// The broadcast address of a connected network: dropped.
+    Broadcast,
     /// Dropped in silence.
     Blackhole,
     /// Dropped with "unreachable".
@@ -148,6 +158,8 @@ pub enum NeighbourState {
     Probe,
     /// Did not answer.
     Failed,
+    /// Set by the operator.
+    Permanent,
 }
 
 /// One reason for dropping, in all and by port of entry.
@@ -260,6 +272,7 @@ impl RouteKind {
             RouteKind::OnLink => "on_link",
             RouteKind::Connected => "connected",
             RouteKind::Local => "local",
+            RouteKind::Broadcast => "broadcast",
             RouteKind::Blackhole => "blackhole",
             RouteKind::Unreachable => "unreachable",
             RouteKind::Prohibit => "prohibit",
@@ -277,6 +290,7 @@ impl NeighbourState {
             NeighbourState::Delay => "delay",
             NeighbourState::Probe => "probe",
             NeighbourState::Failed => "failed",
+            NeighbourState::Permanent => "permanent",
         }
     }
 }

@@ -28,6 +28,7 @@ impl Source for Sample {
             transmitted_bytes: 790_123_456_789,
             lost_ring_full: 1234,
             lost_no_buffer: 5,
+            lost_invalid: 0,
             dropped: reasons(&[("no_route", 1_234_567), ("hop_limit_exceeded", 12)]),
         };
         let wire = PortStatus {
@@ -48,6 +49,7 @@ impl Source for Sample {
             transmitted_bytes: 63_936,
             lost_ring_full: 0,
             lost_no_buffer: 0,
+            lost_invalid: 0,
             dropped: BTreeMap::new(),
             ..lan.clone()
         };
@@ -64,6 +66,9 @@ impl Source for Sample {
                 busy_percent: 97.25,
                 sleeps: 1234,
                 wakeups: 1200,
+                reports_lost: 0,
+                errors_suppressed: 0,
+                inner_checksum_partial: 0,
                 queues: vec![queue("lan", 0), queue("lan", 1), queue("wire", 0)],
                 received: 9_876_543_210,
                 transmitted: 9_876_500_000,
@@ -77,6 +82,9 @@ impl Source for Sample {
                 busy_percent: 0.0,
                 sleeps: 1,
                 wakeups: 0,
+                reports_lost: 0,
+                errors_suppressed: 0,
+                inner_checksum_partial: 0,
                 queues: Vec::new(),
                 received: 0,
                 transmitted: 0,

@@ -37,11 +37,11 @@ fn the_json_has_stable_names() {
     assert_eq!(
         keys(&Sample.ports()[0]),
         "port name driver interface mac mtu link_up mode zero_copy queues addresses checksum \
-         received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer dropped"
+         received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer lost_invalid dropped"
     );
     assert_eq!(
         keys(&Sample.workers()[0]),
-        "worker core turns busy_percent sleeps wakeups queues received transmitted held \
+        "worker core turns busy_percent sleeps wakeups reports_lost errors_suppressed inner_checksum_partial queues received transmitted held \
          frames_in_pool"
     );
     assert_eq!(keys(&Sample.routes()[0]), "prefix kind via port");

@@ -42,7 +42,11 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
             bytes(port.received_bytes),
             count(port.transmitted),
             bytes(port.transmitted_bytes),
-            count(port.lost_ring_full.saturating_add(port.lost_no_buffer)),
+            count(
+                port.lost_ring_full
+                    .saturating_add(port.lost_no_buffer)
+                    .saturating_add(port.lost_invalid),
+            ),
             count(total(&port.dropped)),
         ]
     });

@@ -1,11 +1,13 @@
-//! Not yet.
+//! The control side: what is not forwarding.
+//!
+//! The control thread owns the writer's side of every table ([`routing`]): it applies what the workers
+//! report, lets timers pass, publishes, and retires what was replaced. It waits for nobody and nobody
+//! waits for it. [`daemon`] puts the whole together and takes it apart again; [`status`] is what the
+//! API shows.
 
-use std::io;
-use std::path::Path;
+pub mod daemon;
+pub mod open;
+pub mod routing;
+pub mod status;
 
-use crate::config::Config;
-
-/// Forwards until interrupted.
-pub fn run(_config: Config, _socket: &Path) -> Result<(), io::Error> {
-    Err(io::Error::other("`run` is not in this version; `--check` is"))
-}
+pub use daemon::{Daemon, StartError, run};

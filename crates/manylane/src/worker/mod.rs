@@ -1,1 +1,226 @@
-//! Not yet.
+//! A worker: one thread on one core, turning.
+//!
+//! Each turn takes what its receive queues have, forwards it, transmits, reclaims, and says that it
+//! holds nothing any more ([`turn`] is the loop's body, on one screen). It never waits for anybody
+//! (I4): what it reads is published, what it tells goes by rings that may be full, and what it counts
+//! is its own.
+//!
+//! When nothing has come for `idle_spin`, it goes offline from the grace periods and sleeps in `poll`
+//! on its queues and its doorbell.
+//!
+//! | shared with    | by                                | direction                            |
+//! |----------------|-----------------------------------|--------------------------------------|
+//! | control thread | tables, grace periods             | control publishes, the worker reads  |
+//! | control thread | ring of [`Report`]s and its bell  | worker to control                    |
+//! | control thread | ring of [`Order`]s and our bell   | control to worker                    |
+//! | control thread | the phase, one word ([`RUN`])     | control to worker                    |
+//! | other workers  | the frame depot, by magazine      | both                                 |
+
+mod carry;
+mod sleep;
+mod turn;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use manylane_frame::vocabulary::WorkerId;
+use manylane_frame::{Batch, Pool};
+use manylane_io::eventfd::EventFd;
+use manylane_io::port::{Receiver, Transmitter};
+use manylane_net::forward::Forwarder;
+use manylane_net::neighbour::{HoldQueues, Key, Report};
+use manylane_sync::doorbell::Doorbell;
+use manylane_sync::rcu::Reader;
+use manylane_sync::ring::{Consumer, Producer};
+use manylane_sync::words::Words;
+
+use crate::stats::{Stats, WorkerCount};
+
+/// The daemon's clock: nanoseconds since it started.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock(Instant);
+
+impl Clock {
+    /// A clock that starts now.
+    pub fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    /// Nanoseconds since the start.
+    #[inline]
+    pub fn now_ns(&self) -> u64 {
+        self.now().as_nanos() as u64 // 584 years.
+    }
+
+    /// Time since the start.
+    #[inline]
+    pub fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// What the control thread wants a worker to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// An ARP request or neighbour solicitation: to one station, or to everybody.
+    Solicit {
+        /// For whom we ask.
+        key: Key,
+        /// Ask only this station.
+        unicast: Option<[u8; 6]>,
+    },
+}
+
+/// What the phase word says: go on, or return from [`Worker::run`].
+pub const RUN: u32 = 0;
+/// See [`RUN`].
+pub const STOP: u32 = 1;
+
+/// A worker's way out through a port, with the frames that wait for the end of the turn.
+struct Exit {
+    transmitter: Transmitter,
+    waiting: Batch,
+    /// The worker that takes back what is sent here, if it is another.
+    reclaimer: Option<Arc<Doorbell<EventFd>>>,
+}
+
+/// What a worker is made of.
+pub struct WorkerParts {
+    /// Which worker.
+    pub id: WorkerId,
+    /// Its membership of the grace periods.
+    pub reader: Reader,
+    /// Its list of free frames.
+    pub pool: Pool,
+    /// Its forwarding engine.
+    pub forwarder: Forwarder,
+    /// Frames that wait for neighbours.
+    pub holds: HoldQueues,
+    /// The receive queues it owns.
+    pub queues: Vec<Receiver>,
+    /// Its way out through each port, by port id, and the bell of the worker that takes back what is
+    /// sent there, if it is another.
+    pub transmitters: Vec<(Transmitter, Option<Arc<Doorbell<EventFd>>>)>,
+    /// Its counters.
+    pub stats: Stats,
+    /// Where it reports.
+    pub reports: Producer<Report>,
+    /// The control thread's bell.
+    pub control: Arc<Doorbell<EventFd>>,
+    /// Where its orders come from.
+    pub orders: Consumer<Order>,
+    /// Its own bell.
+    pub bell: Arc<Doorbell<EventFd>>,
+    /// One word: [`RUN`] or [`STOP`].
+    pub phase: Words<u32>,
+    /// The daemon's clock.
+    pub clock: Clock,
+    /// How long it looks for work before it sleeps.
+    pub idle_spin: Duration,
+}
+
+/// A worker.
+pub struct Worker {
+    reader: Reader,
+    work: Work,
+}
+
+/// Everything of a worker but its `Reader`: it changes while a guard borrows the reader.
+struct Work {
+    id: WorkerId,
+    pool: Pool,
+    forwarder: Forwarder,
+    holds: HoldQueues,
+    /// For whom we hold, and the neighbour's slot if it had one.
+    held_for: Vec<(Key, Option<u32>)>,
+    queues: Vec<Receiver>,
+    exits: Vec<Exit>,
+    stats: Stats,
+    reports: Producer<Report>,
+    control: Arc<Doorbell<EventFd>>,
+    orders: Consumer<Order>,
+    bell: Arc<Doorbell<EventFd>>,
+    phase: Words<u32>,
+    clock: Clock,
+    idle_spin_ns: u64,
+    /// Frames that this worker has sent and will take back itself. Those that it takes back for
+    /// others make it smaller.
+    lent: i64,
+    /// How long to sleep while a device may have frames to finish; beyond the last step, not at all.
+    reclaim_ns: u64,
+    /// Generation of the neighbours when what is held was last looked at.
+    generation: u32,
+}
+
+impl Worker {
+    /// Puts a worker together; it does nothing before [`Worker::run`] or [`Worker::turn`].
+    pub fn new(parts: WorkerParts) -> Worker {
+        let exit =
+            |(transmitter, reclaimer)| Exit { transmitter, waiting: Batch::new(), reclaimer };
+        let work = Work {
+            id: parts.id,
+            pool: parts.pool,
+            forwarder: parts.forwarder,
+            held_for: Vec::with_capacity(HELD_FOR_MAX),
+            holds: parts.holds,
+            queues: parts.queues,
+            exits: parts.transmitters.into_iter().map(exit).collect(),
+            stats: parts.stats,
+            reports: parts.reports,
+            control: parts.control,
+            orders: parts.orders,
+            bell: parts.bell,
+            phase: parts.phase,
+            clock: parts.clock,
+            idle_spin_ns: parts.idle_spin.as_nanos() as u64,
+            lent: 0,
+            reclaim_ns: sleep::RECLAIM_FIRST_NS,
+            generation: 0,
+        };
+        Worker { reader: parts.reader, work }
+    }
+
+    /// Turns until the control thread says stop. Returns the worker, for its ports to be closed.
+    pub fn run(mut self) -> Worker {
+        let mut now_ns = self.work.clock.now_ns();
+        let mut worked_ns = now_ns;
+        let mut levels_due_ns = now_ns;
+        while self.work.phase.load(0) == RUN {
+            let moved = self.turn(now_ns);
+            let end_ns = self.work.clock.now_ns();
+            let what = if moved > 0 { WorkerCount::BusyNs } else { WorkerCount::IdleNs };
+            self.work.stats.worker(what, end_ns - now_ns);
+            now_ns = end_ns;
+            if now_ns >= levels_due_ns {
+                self.work.publish_levels();
+                levels_due_ns = now_ns + LEVELS_INTERVAL_NS;
+            }
+            if moved > 0 {
+                worked_ns = now_ns;
+            } else if now_ns - worked_ns >= self.work.idle_spin_ns {
+                now_ns = self.sleep(now_ns);
+            }
+        }
+        self.work.drop_held();
+        self.work.publish_levels();
+        self
+    }
+
+    /// Which worker this is.
+    pub fn id(&self) -> WorkerId {
+        self.work.id
+    }
+
+    /// Takes the worker apart: its queues and ways out, for their ports to close, its pool and its
+    /// counters.
+    pub fn into_parts(self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
+        let Work { queues, exits, pool, stats, .. } = self.work;
+        (queues, exits.into_iter().map(|exit| exit.transmitter).collect(), pool, stats)
+    }
+}
+
+/// How often a busy worker publishes its levels, which takes a system call for each queue.
+const LEVELS_INTERVAL_NS: u64 = 100_000_000;
+
+/// Places for neighbours that are waited for; `HoldLimits::queues_max` is the bound.
+const HELD_FOR_MAX: usize = 256;

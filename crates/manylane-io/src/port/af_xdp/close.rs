@@ -44,7 +44,7 @@ pub struct Closed {
 
 impl AfXdp {
     /// Closes the port: takes the program away, lets what is on the transmit rings leave, closes the
-    /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`] at most, and two seconds more
+    /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`](super::DRAIN_MAX) at most, and two seconds more
     /// for a zero-copy device.
     ///
     /// `ended` is called for each frame that was to be sent, as the hook of [`Receiver::reclaim`] would
@@ -179,3 +179,33 @@ const PROBE_BYTES: usize = 4096;
 /// How long frames on their way out may take to leave when a port closes.
 pub const DRAIN_MAX: Duration = Duration::from_millis(100);
 const DRAIN_PAUSE: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::Interface;
+    use crate::namespace::Namespace;
+
+    /// Only zero-copy devices make closing wait for this; any device can show it. Needs root.
+    #[test]
+    fn a_queue_is_free_when_its_socket_is_gone_and_busy_before() {
+        if let Err(error) = Namespace::new_for_this_thread() {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {error}");
+            eprintln!("SKIPPED {error}");
+            return;
+        }
+        let index = Interface::read("lo").expect("every namespace has one").index;
+        let memory = Mapping::new(PROBE_BYTES).expect("a page can be mapped");
+        let socket = Socket::open().expect("root may");
+        for kind in [Kind::Receive, Kind::Fill, Kind::Completion] {
+            socket.make_ring(kind, 1).expect("1 is a power of two");
+        }
+        socket.register(memory.base(), PROBE_BYTES, PROBE_BYTES as u32).expect("one frame");
+        socket.bind(index, 0, Transfer::Copy).expect("nobody else is here");
+        let begin = Instant::now();
+        assert!(!wait_until_free(index, 0), "it is ours");
+        assert!((2..4).contains(&begin.elapsed().as_secs()), "two seconds are the bound");
+        drop(socket);
+        assert!(wait_until_free(index, 0));
+    }
+}

@@ -21,10 +21,11 @@
 //! A worker that owns a queue of the port transmits by that queue's socket. Any other has a second
 //! socket on queue 0 with nothing but a transmit ring; its completions arrive at queue 0's receiver.
 //!
-//! Who has a frame that was lent is known exactly ([`lent`]): frames come home when the port
+//! Who has a frame that was lent is known exactly (`lent.rs`): frames come home when the port
 //! [closes](AfXdp::close), whatever the kernel did with them.
 
 mod close;
+mod error;
 mod lent;
 mod open;
 mod receiver;
@@ -37,8 +38,9 @@ use manylane_frame::vocabulary::Checksum;
 
 use crate::bpf::Attach;
 
-pub use close::{Closed, Fate};
-pub use open::{AfXdp, Facts, OpenError, Opened};
+pub use close::{Closed, DRAIN_MAX, Fate};
+pub use error::OpenError;
+pub use open::{AfXdp, Facts, Opened};
 pub use receiver::{Losses, Receiver};
 pub use transmitter::{TransmitLosses, Transmitter};
 pub use umem::Umem;

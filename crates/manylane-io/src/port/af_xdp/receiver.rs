@@ -44,6 +44,15 @@ pub struct Losses {
     pub invalid: u64,
 }
 
+impl std::ops::AddAssign for Losses {
+    fn add_assign(&mut self, other: Losses) {
+        self.ring_full += other.ring_full;
+        self.no_buffer += other.no_buffer;
+        self.too_large += other.too_large;
+        self.invalid += other.invalid;
+    }
+}
+
 impl Receiver {
     /// Appends the frames that came in to `batch`, as many as it has room for, and posts new ones from
     /// `pool` in their place. Returns how many came.

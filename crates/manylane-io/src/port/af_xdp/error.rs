@@ -1,0 +1,182 @@
+//! Why a port did not open, and what the operator can do about it.
+
+use std::fmt;
+use std::io;
+
+use manylane_frame::HEADROOM;
+
+use crate::bpf::BpfError;
+use crate::interface::InterfaceError;
+
+/// Why a port did not open.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum OpenError {
+    /// The interface does not exist here, or does not tell about itself.
+    Interface(InterfaceError),
+    /// The interface has another number of receive queues than owners were named.
+    Owners {
+        /// The interface.
+        interface: String,
+        /// Its receive queues.
+        queues: u32,
+        /// The owners named.
+        owners: usize,
+    },
+    /// Packets of the interface's MTU do not fit a frame.
+    MtuTooLarge {
+        /// The interface.
+        interface: String,
+        /// Its MTU.
+        mtu: u32,
+        /// Bytes of a frame.
+        frame_size: u32,
+    },
+    /// A ring's size is no power of two, or out of bounds.
+    RingSize {
+        /// The setting.
+        ring: &'static str,
+        /// Its value.
+        entries: u32,
+    },
+    /// The XDP program did not load or attach.
+    Program(BpfError),
+    /// A queue belongs to another AF_XDP socket, and did so for two seconds.
+    Busy {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+    },
+    /// The kernel refused a step.
+    Refused {
+        /// The interface.
+        interface: String,
+        /// The queue.
+        queue: u32,
+        /// What was to be done, to be read after "cannot".
+        step: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Whether this machine or user has no AF_XDP at all, so that another interface would fare no
+    /// better.
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            OpenError::Refused { source, .. } => matches!(
+                source.raw_os_error(),
+                Some(libc::EPERM | libc::EACCES | libc::EAFNOSUPPORT | libc::ENOSYS)
+            ),
+            OpenError::Program(BpfError::Load(_)) => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Interface(error) => error.fmt(f),
+            OpenError::Program(error) => error.fmt(f),
+            OpenError::Owners { interface, queues, owners } => write!(
+                f,
+                "{interface} has {queues} receive queues and {owners} have an owner; each needs one"
+            ),
+            OpenError::MtuTooLarge { interface, mtu, frame_size } => {
+                let (here, most) = (mtu_max(*frame_size), mtu_max(4096));
+                write!(
+                    f,
+                    "{interface}: an MTU of {mtu} needs larger frames than {frame_size} bytes"
+                )?;
+                match *frame_size < 4096 {
+                    true if *mtu <= most => {
+                        write!(
+                            f,
+                            "; set frame_size = 4096, or ip link set dev {interface} mtu {here}"
+                        )
+                    }
+                    true => write!(
+                        f,
+                        "; ip link set dev {interface} mtu {most} and frame_size = 4096, or mtu {here}"
+                    ),
+                    false => write!(f, "; ip link set dev {interface} mtu {most}"),
+                }
+            }
+            OpenError::RingSize { ring, entries } => {
+                write!(f, "{ring} = {entries}: take a power of two from {RING_MIN} to {RING_MAX}")
+            }
+            OpenError::Busy { interface, queue } => write!(
+                f,
+                "queue {queue} of {interface} belongs to another AF_XDP socket; `ss --xdp -p` shows \
+                 whose, end that program"
+            ),
+            OpenError::Refused { interface, queue, step, source } => {
+                write!(f, "{interface} queue {queue}: cannot {step}: {source}")?;
+                match next_step(source) {
+                    Some(next) => write!(f, "; {next}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Interface(error) => Some(error),
+            OpenError::Program(error) => Some(error),
+            OpenError::Refused { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// What the operator can do about it.
+fn next_step(source: &io::Error) -> Option<&'static str> {
+    Some(match source.raw_os_error()? {
+        libc::EPERM | libc::EACCES => "needs root (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF)",
+        libc::EAFNOSUPPORT => "this kernel is built without CONFIG_XDP_SOCKETS",
+        libc::ENOBUFS | libc::ENOMEM => {
+            "raise the limit of locked memory (`ulimit -l`, LimitMEMLOCK=), or take fewer frames"
+        }
+        libc::ENODEV => "the interface is gone",
+        libc::EOPNOTSUPP => "the driver cannot; try zero_copy = false",
+        _ => return None,
+    })
+}
+
+/// The largest MTU whose packets fit a frame, with their Ethernet header and a tag.
+pub(super) fn mtu_max(frame_size: u32) -> u32 {
+    frame_size - u32::from(HEADROOM) - ETHERNET_AND_TAG
+}
+
+/// An Ethernet header and one 802.1Q tag.
+const ETHERNET_AND_TAG: u32 = 14 + 4;
+
+/// Two batches; the kernel's own least is 1.
+pub(super) const RING_MIN: u32 = 128;
+/// Beyond, a ring holds more than any region should lend to one queue.
+pub(super) const RING_MAX: u32 = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_mtu_that_does_not_fit_names_its_cures() {
+        let text = |mtu, frame_size| {
+            OpenError::MtuTooLarge { interface: "eth0".into(), mtu, frame_size }.to_string()
+        };
+        let small = text(3000, 2048);
+        assert!(small.contains("frame_size = 4096"), "{small}");
+        assert!(small.contains("mtu 1774"), "{small}");
+        let jumbo = text(9000, 2048);
+        assert!(jumbo.contains("mtu 3822 and frame_size = 4096"), "{jumbo}");
+        let jumbo = text(9000, 4096);
+        assert!(jumbo.ends_with("mtu 3822"), "{jumbo}");
+    }
+}

@@ -1,0 +1,581 @@
+//! AF_XDP ports on veth, with the kernel at the other end. Needs root.
+//!
+//! Each test's thread is the router, in an anonymous namespace; its peers are hosts with sockets.
+
+mod common;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use common::packet;
+use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
+use manylane_frame::{Batch, Depot, Pool, Region, RegionConfig};
+use manylane_io::bpf::{Attach, Mode, XskProgram};
+use manylane_io::namespace::{Host, Namespace};
+use manylane_io::netlink::{LinkEnd, Netlink};
+use manylane_io::poll::poll;
+use manylane_io::port::af_xdp::{
+    AfXdp, AfXdpConfig, Closed, Fate, OpenError, Opened, Receiver, Transmitter, Umem,
+};
+
+const FRAMES: u32 = 8192;
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+const OUR_V4: &str = "10.0.0.1:7000";
+const PEER_V4: &str = "10.0.0.2:9000";
+const OUR_V6: &str = "[fd00::1]:7000";
+const PEER_V6: &str = "[fd00::2]:9000";
+
+#[test]
+fn what_a_peer_sends_arrives_with_its_facts() {
+    let Some(mut lab) = Lab::new(1, 2048) else { return };
+    let Some(opened) = lab.open(&[WorkerId(0)], 1, AfXdpConfig::default()) else { return };
+    assert_eq!(opened.facts.driver, "veth");
+    assert_eq!((opened.facts.mode, opened.facts.zero_copy), (Mode::Native, false));
+    assert_eq!((opened.facts.mac, opened.facts.mtu, opened.facts.queues), (OUR_MAC, 1500, 1));
+    let (port, mut receivers, transmitters) = parts(opened);
+    let mut batch = Batch::new();
+    receivers[0].receive(&mut lab.pool, &mut batch); // Posts the first frames.
+    assert_eq!(receivers[0].posted(), 1024);
+
+    for (from, to, text) in [(PEER_V4, OUR_V4, "four"), (PEER_V6, OUR_V6, "six")] {
+        lab.peer_sends(from, to, text.as_bytes(), 1);
+        receive(&mut lab, &mut receivers, &mut batch, 1);
+        let frame = batch.iter().next().expect("one came");
+        let bytes = lab.region.bytes(frame);
+        assert!(bytes.ends_with(text.as_bytes()), "{bytes:x?}");
+        assert_eq!(bytes[..12], [OUR_MAC, PEER_MAC].concat());
+        let meta = lab.region.meta(frame);
+        assert_eq!((meta.entry, meta.queue), (PortId(3), QueueId(0)));
+        assert_eq!(meta.checksum, Checksum::Unknown, "a veth's peer leaves checksums undone");
+        lab.pool.give_back_all(&mut batch);
+    }
+    assert_eq!(receivers[0].losses().expect("the socket is open"), Default::default());
+    lab.close(port, receivers, transmitters);
+    lab.assert_all_home();
+}
+
+#[test]
+fn what_we_send_arrives_at_the_peer() {
+    let Some(mut lab) = Lab::new(1, 2048) else { return };
+    let Some(opened) = lab.open(&[WorkerId(0)], 1, AfXdpConfig::default()) else { return };
+    let (port, mut receivers, mut transmitters) = parts(opened);
+    for (from, to) in [(OUR_V4, PEER_V4), (OUR_V6, PEER_V6)] {
+        let socket = lab.peer_socket(to);
+        let mut batch = lab.datagrams(from, to, 64);
+        assert_eq!(transmitters[0].transmit(&mut batch), 64);
+        transmitters[0].flush();
+        assert_eq!(transmitters[0].in_flight(), 0, "two kicks of 32 each");
+        for number in 0..64u8 {
+            assert_eq!(payload(&socket), [number]);
+        }
+        let mut entries = Vec::new();
+        reclaim(&mut receivers[0], &mut lab.pool, 64, |meta| entries.push(meta.entry));
+        assert_eq!(entries, [PortId(9); 64], "the hook sees where each frame came from");
+    }
+    assert_eq!(transmitters[0].losses(), Default::default());
+    let closed = lab.close(port, receivers, transmitters);
+    assert_eq!((closed.completed, closed.unsent, closed.unread), (0, 0, 0));
+    lab.assert_all_home();
+}
+
+/// In at one device, out at another, without a copy of ours: both sockets have the same memory.
+#[test]
+fn one_region_serves_two_devices() {
+    let Some(mut lab) = Lab::new(1, 2048) else { return };
+    let Some(far) = common::host("far") else { return };
+    let far_mac = [2, 0, 0, 0, 0, 4];
+    common::silence(&far);
+    common::connect_here(LinkEnd::new("r1"), &far, LinkEnd::new("f0").mac(far_mac));
+    common::address(&far, "f0", "10.0.1.2", 24);
+    let socket = far.run(|| UdpSocket::bind("10.0.1.2:9000")).expect("the address is there");
+    socket.set_read_timeout(Some(Duration::from_secs(5))).expect("not zero");
+
+    let one_worker = [WorkerId(0)];
+    let Some(entry) = lab.open(&one_worker, 1, AfXdpConfig::default()) else { return };
+    let config = AfXdpConfig::default();
+    let exit = AfXdp::open(&mut lab.umem, PortId(4), "r1", 1, &one_worker, config);
+    let (in_port, mut in_receivers, in_transmitters) = parts(entry);
+    let (out_port, mut out_receivers, mut out_transmitters) = parts(exit.expect("as the first"));
+    let mut batch = Batch::new();
+    in_receivers[0].receive(&mut lab.pool, &mut batch);
+
+    // The datagram carries the far host's addresses already, so that it is forwarded as it is.
+    lab.peer_neighbour("10.0.0.77", far_mac);
+    lab.peer_route("10.0.1.0", 24, "10.0.0.77");
+    lab.peer_sends(PEER_V4, "10.0.1.2:9000", b"through", 1);
+    receive(&mut lab, &mut in_receivers, &mut batch, 1);
+    assert_eq!(out_transmitters[0].transmit(&mut batch), 1);
+    out_transmitters[0].flush();
+    assert_eq!(payload(&socket), b"through");
+    let mut entries = Vec::new();
+    reclaim(&mut out_receivers[0], &mut lab.pool, 1, |meta| entries.push(meta.entry));
+    assert_eq!(entries, [PortId(3)], "it came in by the other port");
+
+    // The first to register may go first: the second lives on.
+    lab.close(in_port, in_receivers, in_transmitters);
+    let mut batch = lab.datagrams_to(far_mac, "10.0.1.1:7000", "10.0.1.2:9000", 1);
+    out_transmitters[0].transmit(&mut batch);
+    out_transmitters[0].flush();
+    assert_eq!(payload(&socket), [0]);
+    lab.close(out_port, out_receivers, out_transmitters);
+    lab.assert_all_home();
+}
+
+#[test]
+fn workers_without_a_queue_send_by_sockets_of_their_own() {
+    let Some(mut lab) = Lab::new(1, 2048) else { return };
+    let Some(opened) = lab.open(&[WorkerId(1)], 3, AfXdpConfig::default()) else { return };
+    let (port, mut receivers, mut transmitters) = parts(opened);
+    assert_eq!(transmitters.len(), 3);
+    let socket = lab.peer_socket(PEER_V6);
+    for transmitter in &mut transmitters {
+        assert_eq!(transmitter.completion_queue(), QueueId(0));
+        let mut batch = lab.datagrams(OUR_V6, PEER_V6, 50);
+        assert_eq!(transmitter.transmit(&mut batch), 50);
+        transmitter.flush();
+        for number in 0..50u8 {
+            assert_eq!(payload(&socket), [number]);
+        }
+    }
+    reclaim(&mut receivers[0], &mut lab.pool, 150, |_| ());
+    lab.close(port, receivers, transmitters);
+    lab.assert_all_home();
+}
+
+#[test]
+fn every_queue_has_a_socket() {
+    let Some(mut lab) = Lab::new(2, 2048) else { return };
+    let owners = [WorkerId(1), WorkerId(0)];
+    let Some(opened) = lab.open(&owners, 2, AfXdpConfig::default()) else { return };
+    assert_eq!(opened.facts.queues, 2);
+    let (port, mut receivers, mut transmitters) = parts(opened);
+    assert_eq!(transmitters[0].completion_queue(), QueueId(1), "worker 0 owns queue 1");
+    assert_eq!(transmitters[1].completion_queue(), QueueId(0));
+    let mut batch = Batch::new();
+    for receiver in &mut receivers {
+        receiver.receive(&mut lab.pool, &mut batch);
+    }
+    // The peer's kernel chooses by core and flow: pin each sender to another.
+    let cores = manylane_io::affinity::cores().expect("every thread may ask");
+    for &core in &cores {
+        lab.peer.run(move || manylane_io::affinity::pin(core)).expect("one of ours");
+        lab.peer_sends(PEER_V4, OUR_V4, b"?", 5);
+    }
+    receive(&mut lab, &mut receivers, &mut batch, 5 * cores.len());
+    lab.pool.give_back_all(&mut batch);
+    // Both rings lead out.
+    let socket = lab.peer_socket(PEER_V4);
+    for transmitter in &mut transmitters {
+        let mut batch = lab.datagrams(OUR_V4, PEER_V4, 3);
+        transmitter.transmit(&mut batch);
+        transmitter.flush();
+        (0..3).for_each(|number| assert_eq!(payload(&socket), [number]));
+    }
+    for receiver in &mut receivers {
+        reclaim(receiver, &mut lab.pool, 3, |_| ());
+    }
+    lab.close(port, receivers, transmitters);
+    lab.assert_all_home();
+}
+
+#[test]
+fn generic_mode_does_the_same() {
+    let Some(mut lab) = Lab::new(1, 4096) else { return };
+    let config = AfXdpConfig { attach: Attach::Only(Mode::Generic), ..AfXdpConfig::default() };
+    let Some(opened) = lab.open(&[WorkerId(0)], 1, config) else { return };
+    assert_eq!(opened.facts.mode, Mode::Generic);
+    let (port, mut receivers, mut transmitters) = parts(opened);
+    let mut batch = Batch::new();
+    receivers[0].receive(&mut lab.pool, &mut batch);
+    lab.peer_sends(PEER_V6, OUR_V6, b"in", 1);
+    receive(&mut lab, &mut receivers, &mut batch, 1);
+    assert!(lab.region.bytes(&batch.as_slice()[0]).ends_with(b"in"));
+    lab.pool.give_back_all(&mut batch);
+    let socket = lab.peer_socket(PEER_V6);
+    let mut batch = lab.datagrams(OUR_V6, PEER_V6, 1);
+    transmitters[0].transmit(&mut batch);
+    transmitters[0].flush();
+    assert_eq!(payload(&socket), [0]);
+    lab.close(port, receivers, transmitters);
+    lab.assert_all_home();
+}
+
+/// Twenty times round every ring, both ways, in order and whole.
+#[test]
+fn rings_go_round_and_round() {
+    let Some(mut lab) = Lab::without_ipv6() else { return };
+    let config = AfXdpConfig {
+        rx_ring: 128,
+        tx_ring: 128,
+        fill_ring: 128,
+        completion_ring: 128,
+        ..AfXdpConfig::default()
+    };
+    let Some(opened) = lab.open(&[WorkerId(0)], 1, config) else { return };
+    let (port, mut receivers, mut transmitters) = parts(opened);
+    let socket = lab.peer_socket(PEER_V4);
+    let mut batch = Batch::new();
+    receivers[0].receive(&mut lab.pool, &mut batch);
+    for round in 0..43 {
+        lab.peer_sends("10.0.0.2:0", OUR_V4, &[round], 60);
+        receive(&mut lab, &mut receivers, &mut batch, 60);
+        for frame in batch.iter() {
+            assert_eq!(lab.region.bytes(frame).last(), Some(&round));
+        }
+        lab.pool.give_back_all(&mut batch);
+        assert_eq!(receivers[0].posted(), 128);
+
+        let mut batch = lab.datagrams(OUR_V4, PEER_V4, 60);
+        assert_eq!(transmitters[0].transmit(&mut batch), 60);
+        transmitters[0].flush();
+        (0..60).for_each(|number| assert_eq!(payload(&socket), [number]));
+        reclaim(&mut receivers[0], &mut lab.pool, 60, |_| ());
+    }
+    assert_eq!(receivers[0].losses().expect("the socket is open"), Default::default());
+    lab.close(port, receivers, transmitters);
+    lab.assert_all_home();
+}
+
+/// What does not fit stays with the caller, and nothing overtakes.
+#[test]
+fn a_full_ring_leaves_the_rest_in_the_batch() {
+    let Some(mut lab) = Lab::without_ipv6() else { return };
+    let config = AfXdpConfig { tx_ring: 128, ..AfXdpConfig::default() };
+    let Some(opened) = lab.open(&[WorkerId(0)], 1, config) else { return };
+    let (port, receivers, mut transmitters) = parts(opened);
+    for expected in [50, 50, 28] {
+        let mut batch = lab.datagrams(OUR_V4, PEER_V4, 50);
+        assert_eq!(transmitters[0].transmit(&mut batch), expected);
+        let left: Vec<u8> =
+            batch.iter().filter_map(|frame| lab.region.bytes(frame).last().copied()).collect();
+        assert_eq!(left, Vec::from_iter(expected as u8..50));
+        lab.pool.give_back_all(&mut batch);
+    }
+    assert_eq!(transmitters[0].in_flight(), 128);
+    let closed = lab.close(port, receivers, transmitters);
+    assert_eq!((closed.completed, closed.unsent), (128, 0), "closing sends what it can");
+    lab.assert_all_home();
+}
+
+/// Unread and unsent frames, frames on the fill ring: all come home, under their names, and the
+/// interface can be opened again at once.
+#[test]
+fn a_closed_port_gives_every_frame_back() {
+    let Some(mut lab) = Lab::without_ipv6() else { return };
+    for round in 0..5 {
+        let Some(opened) = lab.open(&[WorkerId(0)], 2, AfXdpConfig::default()) else { return };
+        let (port, mut receivers, mut transmitters) = parts(opened);
+        let mut batch = Batch::new();
+        receivers[0].receive(&mut lab.pool, &mut batch);
+        lab.peer_sends(PEER_V4, OUR_V4, b"unread", 7);
+        wait_until(|| receivers[0].pending() == 7);
+
+        let socket = lab.peer_socket(PEER_V4);
+        let mut batch = lab.datagrams(OUR_V4, PEER_V4, 5);
+        transmitters[1].transmit(&mut batch);
+        transmitters[1].flush();
+        (0..5).for_each(|number| assert_eq!(payload(&socket), [number]));
+
+        set_up(false);
+        let mut batch = lab.datagrams(OUR_V4, PEER_V4, 3);
+        transmitters[0].transmit(&mut batch);
+        transmitters[0].flush();
+        assert_eq!(transmitters[0].in_flight(), 3, "the device is down");
+        assert!(transmitters[0].losses().refused > 0);
+
+        let mut fates = Vec::new();
+        let closed = port.close(receivers, transmitters, &mut lab.pool, |fate, meta| {
+            assert_eq!(meta.entry, PortId(9));
+            fates.push(fate);
+        });
+        let expected = Closed { completed: 5, unsent: 3, posted: 1017, unread: 7, ..closed };
+        assert_eq!(closed, expected, "round {round}");
+        assert_eq!((closed.uncompleted, closed.held), (0, 0));
+        assert_eq!(fates.iter().filter(|fate| **fate == Fate::Dropped).count(), 3);
+        lab.assert_all_home();
+        set_up(true);
+    }
+}
+
+#[test]
+fn the_kernel_says_what_it_lost_and_why() {
+    let Some(mut lab) = Lab::without_ipv6() else { return };
+    let config = AfXdpConfig { rx_ring: 128, fill_ring: 256, ..AfXdpConfig::default() };
+    let Some(opened) = lab.open(&[WorkerId(0)], 1, config) else { return };
+    let (port, mut receivers, transmitters) = parts(opened);
+    let losses = |receiver: &Receiver| receiver.losses().expect("the socket is open");
+
+    lab.peer_sends(PEER_V4, OUR_V4, b"nothing is posted yet", 10);
+    wait_until(|| losses(&receivers[0]).no_buffer == 10);
+    assert_eq!(losses(&receivers[0]).ring_full, 0);
+
+    let mut batch = Batch::new();
+    receivers[0].receive(&mut lab.pool, &mut batch);
+    lab.peer_sends(PEER_V4, OUR_V4, b"nobody reads", 200);
+    wait_until(|| losses(&receivers[0]).ring_full == 200 - 128);
+    receive(&mut lab, &mut receivers, &mut batch, 64);
+    lab.pool.give_back_all(&mut batch);
+    receive(&mut lab, &mut receivers, &mut batch, 64);
+    lab.pool.give_back_all(&mut batch);
+
+    lab.set_mtu(3000);
+    lab.peer_sends(PEER_V4, OUR_V4, &[0; 2500], 4);
+    wait_until(|| losses(&receivers[0]).too_large == 4);
+    assert_eq!(losses(&receivers[0]).invalid, 0);
+    lab.close(port, receivers, transmitters);
+    lab.assert_all_home();
+}
+
+#[test]
+fn the_program_redirects_only_queues_that_have_a_socket() {
+    const XDP_PASS: u32 = 2;
+    const XDP_REDIRECT: u32 = 4;
+    let Some(mut lab) = Lab::new(1, 2048) else { return };
+    let Some(opened) = lab.open(&[WorkerId(0)], 1, AfXdpConfig::default()) else { return };
+    let (port, receivers, transmitters) = parts(opened);
+    let mut program = XskProgram::load(1).expect("another was just loaded");
+    assert_eq!(program.verdict(&[0; 60]).expect("the kernel tries it"), XDP_PASS);
+    program.set_socket(0, receivers[0].as_fd()).expect("the socket is bound");
+    assert_eq!(program.verdict(&[0; 60]).expect("the kernel tries it"), XDP_REDIRECT);
+    assert!(program.set_socket(1, receivers[0].as_fd()).is_err(), "there is one place");
+    lab.close(port, receivers, transmitters);
+}
+
+#[test]
+fn a_port_that_cannot_work_is_refused_with_its_cure() {
+    let Some(mut lab) = Lab::new(1, 2048) else { return };
+    let owners = [WorkerId(0)];
+    lab.set_mtu(1775);
+    let too_large = lab.try_open(&owners, AfXdpConfig::default()).err().expect("1774 is the most");
+    assert!(matches!(too_large, OpenError::MtuTooLarge { mtu: 1775, .. }), "{too_large}");
+    lab.set_mtu(1774);
+    let two = [WorkerId(0), WorkerId(0)];
+    let owners_error = lab.try_open(&two, AfXdpConfig::default()).err().expect("one queue");
+    assert!(matches!(owners_error, OpenError::Owners { queues: 1, owners: 2, .. }));
+    let Some(opened) = lab.open(&owners, 1, AfXdpConfig::default()) else { return };
+    let taken = lab.try_open(&owners, AfXdpConfig::default()).err().expect("one program a device");
+    assert!(taken.to_string().contains("xdp off"), "{taken}");
+    let (port, receivers, transmitters) = parts(opened);
+    lab.close(port, receivers, transmitters);
+
+    let config = AfXdpConfig::default();
+    let gone = AfXdp::open(&mut lab.umem, PortId(0), "eth7", 1, &owners, config);
+    let gone = gone.err().expect("there is none").to_string();
+    assert!(gone.starts_with("there is no interface eth7; there are: lo, r0"), "{gone}");
+}
+
+/// The two halves of a queue can be with different threads, as receiver and transmitters are.
+#[test]
+fn the_parts_can_go_to_threads() {
+    fn goes<T: Send>() {}
+    goes::<Receiver>();
+    goes::<Transmitter>();
+    goes::<AfXdp>();
+    goes::<Umem>();
+}
+
+/// A router (this thread) with a veth `r0`, and a peer behind it; a region and its pool.
+struct Lab {
+    peer: Host,
+    region: Region,
+    umem: Umem,
+    pool: Pool,
+}
+
+impl Lab {
+    /// A wire with `queues` each way; `None` (and a line that says why) when we may not.
+    fn new(queues: u32, frame_size: u32) -> Option<Lab> {
+        let lab = Lab::silent(queues, frame_size, "0")?;
+        common::address(&lab.peer, "p0", "fd00::2", 64);
+        lab.peer_neighbour("fd00::1", OUR_MAC);
+        Some(lab)
+    }
+
+    /// The same for tests that count each packet: without IPv6, whose stack says on its own which
+    /// groups it listens to.
+    fn without_ipv6() -> Option<Lab> {
+        Lab::silent(1, 2048, "1")
+    }
+
+    fn silent(queues: u32, frame_size: u32, disable_ipv6: &'static str) -> Option<Lab> {
+        let peer = common::host("peer")?;
+        Namespace::new_for_this_thread().map_err(common::skip).ok()?;
+        manylane_io::sysctl::set("net/ipv6/conf/default/disable_ipv6", "1").expect("as root");
+        common::setting(&peer, "net/ipv6/conf/default/disable_ipv6", disable_ipv6);
+        common::silence(&peer);
+        let end = LinkEnd::new("r0").queues(queues).mac(OUR_MAC);
+        common::connect_here(end, &peer, LinkEnd::new("p0").queues(queues).mac(PEER_MAC));
+        common::address(&peer, "p0", "10.0.0.2", 24);
+        let region = Region::new(RegionConfig { frames: FRAMES, frame_size });
+        let region = region.expect("32 MiB can be mapped");
+        let depot = Depot::new(region.clone(), 4).expect("the first taker");
+        let pool = depot.pool_of(FRAMES);
+        let umem = Umem::new(region.clone());
+        let lab = Lab { peer, region, umem, pool };
+        lab.peer_neighbour("10.0.0.1", OUR_MAC);
+        Some(lab)
+    }
+
+    /// Opens `r0` as port 3; `None` (and a line that says why) when there is no AF_XDP.
+    fn open(&mut self, owners: &[WorkerId], workers: usize, config: AfXdpConfig) -> Option<Opened> {
+        match AfXdp::open(&mut self.umem, PortId(3), "r0", workers, owners, config) {
+            Ok(opened) => Some(opened),
+            Err(error) if error.is_unavailable() => {
+                common::skip(error);
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn try_open(&mut self, owners: &[WorkerId], config: AfXdpConfig) -> Result<Opened, OpenError> {
+        AfXdp::open(&mut self.umem, PortId(3), "r0", 1, owners, config)
+    }
+
+    fn close(
+        &mut self,
+        port: AfXdp,
+        receivers: Vec<Receiver>,
+        transmitters: Vec<Transmitter>,
+    ) -> Closed {
+        port.close(receivers, transmitters, &mut self.pool, |_, _| ())
+    }
+
+    /// Every frame is free again: the conservation of frames (I2).
+    fn assert_all_home(&mut self) {
+        let frames: Vec<_> = std::iter::from_fn(|| self.pool.take()).collect();
+        let count = frames.len();
+        frames.into_iter().for_each(|frame| self.pool.give_back(frame));
+        assert_eq!(count, FRAMES as usize);
+    }
+
+    fn peer_sends(&self, from: &'static str, to: &'static str, payload: &[u8], count: usize) {
+        let payload = payload.to_vec();
+        self.peer.run(move || {
+            let socket = UdpSocket::bind(from).expect("the address is the peer's");
+            let (no_check, fd): (i32, _) = (1, socket.as_raw_fd());
+            if from.starts_with("10.") {
+                // A checksum would be left to the device; without, the far end takes it as it is.
+                // SAFETY: setsockopt(2) reads the 4 bytes of `no_check`.
+                let set = unsafe {
+                    let value = (&raw const no_check).cast();
+                    libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, value, 4)
+                };
+                assert_eq!(set, 0);
+            }
+            for _ in 0..count {
+                socket.send_to(&payload, to).expect("the neighbour is known");
+            }
+        });
+    }
+
+    fn peer_socket(&self, address: &'static str) -> UdpSocket {
+        let socket = self.peer.run(move || UdpSocket::bind(address)).expect("it is the peer's");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("not zero");
+        socket
+    }
+
+    fn peer_neighbour(&self, address: &'static str, mac: [u8; 6]) {
+        let address = address.parse().expect("the test wrote it");
+        self.peer
+            .run(move || Netlink::open().and_then(|mut nl| nl.add_neighbour("p0", address, mac)))
+            .expect("root may");
+    }
+
+    fn peer_route(&self, to: &'static str, prefix_length: u8, gateway: &'static str) {
+        use manylane_io::netlink::Route;
+        let [to, gateway] = [to, gateway].map(|text| text.parse().expect("the test wrote it"));
+        let route = Route::via(to, prefix_length, gateway);
+        self.peer
+            .run(move || Netlink::open().and_then(|mut netlink| netlink.add_route(&route)))
+            .expect("the gateway is on the link");
+    }
+
+    fn set_mtu(&self, mtu: u32) {
+        let set = move |name: &str| {
+            Netlink::open().and_then(|mut netlink| netlink.set_mtu(name, mtu)).expect("veth can")
+        };
+        set("r0");
+        self.peer.run(move || set("p0"));
+    }
+
+    /// Frames for the peer, as if they had come in by port 9; each carries its number.
+    fn datagrams(&mut self, from: &str, to: &str, count: u8) -> Batch {
+        self.datagrams_to(PEER_MAC, from, to, count)
+    }
+
+    fn datagrams_to(&mut self, mac: [u8; 6], from: &str, to: &str, count: u8) -> Batch {
+        let [from, to] = [from, to].map(|text| text.parse::<SocketAddr>().expect("an address"));
+        let mut batch = Batch::new();
+        for number in 0..count {
+            let bytes = packet::udp((OUR_MAC, from), (mac, to), &[number]);
+            let mut frame = self.pool.take().expect("there are plenty");
+            self.region.set_window(&mut frame, 256, 256 + bytes.len() as u16);
+            self.region.bytes_mut(&mut frame).copy_from_slice(&bytes);
+            self.region.meta_mut(&mut frame).entry = PortId(9);
+            batch.push(frame).expect("a batch holds 64");
+        }
+        batch
+    }
+}
+
+fn parts(opened: Opened) -> (AfXdp, Vec<Receiver>, Vec<Transmitter>) {
+    (opened.port, opened.receivers, opened.transmitters)
+}
+
+/// Receives until `count` frames for a host are in `batch`. Others, with which IPv6 stacks tell each
+/// other which groups they listen to, are given back.
+fn receive(lab: &mut Lab, receivers: &mut [Receiver], batch: &mut Batch, count: usize) {
+    while batch.len() < count {
+        let fds: Vec<_> = receivers.iter().map(|receiver| receiver.as_fd()).collect();
+        let ready = poll(&fds, Some(Duration::from_secs(5))).expect("the sockets are open");
+        assert!(ready.any(), "{} of {count} came", batch.len());
+        for receiver in receivers.iter_mut() {
+            let mut fresh = Batch::new();
+            receiver.receive(&mut lab.pool, &mut fresh);
+            for frame in fresh.drain() {
+                let is_for_group = lab.region.bytes(&frame)[0] & 1 == 1;
+                match is_for_group {
+                    true => lab.pool.give_back(frame),
+                    false => batch.push(frame).expect("the tests send no more than a batch"),
+                }
+            }
+        }
+    }
+    assert_eq!(batch.len(), count);
+}
+
+/// Reclaims until `count` frames are back.
+fn reclaim(
+    receiver: &mut Receiver,
+    pool: &mut Pool,
+    count: usize,
+    mut completed: impl FnMut(&manylane_frame::Meta),
+) {
+    let mut reclaimed = 0;
+    wait_until(|| {
+        reclaimed += receiver.reclaim(pool, &mut completed);
+        reclaimed == count
+    });
+}
+
+fn payload(socket: &UdpSocket) -> Vec<u8> {
+    let mut bytes = [0; 64];
+    let (length, _) = socket.recv_from(&mut bytes).expect("a datagram comes");
+    bytes[..length].to_vec()
+}
+
+fn set_up(up: bool) {
+    let mut netlink = Netlink::open().expect("netlink is always there");
+    if up { netlink.set_up("r0") } else { netlink.set_down("r0") }.expect("root may");
+}
+
+fn wait_until(mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(5);
+    while !done() {
+        assert!(Instant::now() < end, "it did not happen in five seconds");
+        std::thread::yield_now();
+    }
+}

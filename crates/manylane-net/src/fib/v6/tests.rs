@@ -1,0 +1,495 @@
+//! The IPv6 table against an oracle (`prefix-trie`), and against the definition where that is little.
+
+use std::collections::BTreeMap;
+
+use manylane_sync::rcu::{Domain, Reader};
+use prefix_trie::PrefixMap;
+
+use super::*;
+use crate::fib::testing::{Random, real_prefixes};
+use crate::fib::{EditError, Ipv6Prefix, Limits, NextHopId};
+
+#[test]
+fn every_boundary_of_a_small_table_agrees_with_the_definition() {
+    let mut random = Random(1);
+    let mut fixture = Fixture::new(200);
+    let mut routes = BTreeMap::new();
+    for _ in 0..80 {
+        let prefix = containing(place(&mut random, 6), random_len(&mut random));
+        let id = id(random.below(5) + 1);
+        routes.insert(prefix, id);
+        fixture.insert(prefix, id);
+    }
+    for addr in routes.keys().copied().flat_map(around) {
+        let matching = routes.iter().filter(|(prefix, _)| prefix.contains(addr.into()));
+        let longest = matching.max_by_key(|(prefix, _)| prefix.len());
+        assert_eq!(fixture.raw(addr), longest.map_or(0, |(_, id)| id.raw()), "{addr:#x}");
+    }
+}
+
+#[test]
+fn edits_in_any_order_agree_with_the_oracle() {
+    for seed in 0..4 {
+        let mut random = Random(seed);
+        let mut fixture = Fixture::new(4000);
+        let mut known: Vec<Ipv6Prefix> = Vec::new();
+        // Few places pile everything up, many spread it.
+        let places = [2, 20, 500, 5000][seed as usize];
+        for round in 0..1500 {
+            let prefix = match random.below(3) {
+                0 if !known.is_empty() => known[random.below(known.len() as u64) as usize],
+                _ => containing(place(&mut random, places), random_len(&mut random)),
+            };
+            if random.below(5) < 2 {
+                fixture.remove(prefix);
+            } else {
+                fixture.insert(prefix, id(random.below(7) + 1));
+                known.push(prefix);
+            }
+            fixture.check_around(prefix);
+            if round % 500 == 0 {
+                fixture.check_all(&mut random);
+            }
+        }
+        fixture.check_all(&mut random);
+        fixture.remove_all_and_check_that_nothing_is_left();
+    }
+}
+
+#[test]
+fn a_load_agrees_with_the_oracle_and_with_single_inserts() {
+    let mut random = Random(3);
+    let (mut loaded, mut inserted) = (Fixture::new(3000), Fixture::new(3000));
+    let routes: Vec<_> = (0..3000)
+        .map(|_| {
+            let prefix = containing(place(&mut random, 1000), random_len(&mut random));
+            (prefix, id(random.below(100) + 1))
+        })
+        .collect();
+    loaded.load(&routes);
+    for &(prefix, id) in &routes {
+        inserted.insert(prefix, id);
+    }
+    loaded.check_all(&mut random);
+    inserted.check_all(&mut random);
+    assert!(loaded.writer.routes().eq(inserted.writer.routes()));
+    let not_empty = EditError::NotEmpty { routes: loaded.writer.routes_len() };
+    assert_eq!(loaded.writer.load([]), Err(not_empty));
+    // What was loaded can be edited.
+    for (prefix, _) in routes.iter().step_by(3) {
+        loaded.remove(*prefix);
+    }
+    loaded.check_all(&mut random);
+    loaded.remove_all_and_check_that_nothing_is_left();
+}
+
+/// Up to 129 prefixes around an address: they come, change and go, inside out and outside in.
+#[test]
+fn nested_prefixes_of_every_length_agree() {
+    let mut fixture = Fixture::new(1000);
+    let mut random = Random(4);
+    let global = 0x2001_0db8_0000_0000_u128 << 64;
+    let centres = [0, u128::MAX, 0x1fff_u128 << 112, global | 1, (0x2002_u128 << 112) - 1];
+    for turn in 0..4u8 {
+        for &centre in &centres {
+            for step in 0..=128 {
+                let len = if turn % 2 == 0 { step } else { 128 - step };
+                let prefix = containing(centre, len);
+                if turn < 3 {
+                    fixture.insert(prefix, id(u64::from(len) + 1 + u64::from(turn) * 200));
+                } else {
+                    fixture.remove(prefix);
+                }
+                fixture.check_at(centre);
+                fixture.check_around(prefix);
+            }
+        }
+        fixture.check_all(&mut random);
+    }
+    fixture.remove_all_and_check_that_nothing_is_left();
+}
+
+/// One tree of 16,000 intervals over lower halves, one over upper halves, and a default over them.
+#[test]
+fn host_routes_in_one_64_and_in_as_many_64s_are_exact() {
+    let mut random = Random(5);
+    let base = 0x2001_0db8_u128 << 96;
+    for spread in [0xffff_ffff_u128, 0xffff_ffff << 64] {
+        let routes: Vec<_> = (0..8_000)
+            .map(|number| {
+                let bits = u128::from(random.next()) << 64 | u128::from(random.next());
+                (containing(base | bits & spread, 128), id(number % 500 + 1))
+            })
+            .collect();
+        let mut fixture = Fixture::new(20_000);
+        fixture.load(&routes);
+        let used = fixture.writer.words_used();
+        fixture.insert(containing(0, 0), id(9));
+        assert_eq!(fixture.writer.words_used(), used, "a default route takes no memory");
+        fixture.check_all(&mut random);
+        for (prefix, _) in routes.iter().take(3) {
+            fixture.remove(*prefix);
+            fixture.check_around(*prefix);
+        }
+        fixture.remove(containing(0, 0));
+        fixture.check_all(&mut random);
+    }
+}
+
+#[test]
+fn scattered_host_routes_are_exact() {
+    let mut random = Random(6);
+    let mut fixture = Fixture::new(20_000);
+    let routes: Vec<_> = (0..20_000)
+        .map(|number| {
+            let bits = u128::from(random.next()) << 64 | u128::from(random.next());
+            (containing(bits, 128), id(number % 500 + 1))
+        })
+        .collect();
+    fixture.load(&routes);
+    fixture.check_all(&mut random);
+}
+
+/// Reaching a bound changes nothing, and what was refused goes through later.
+#[test]
+fn a_busy_or_full_table_refuses_and_stays_as_it_was() {
+    let sizes = Ipv6Sizes { direct: DIRECT, nodes: 4 * LINE_WORDS };
+    let mut fixture = Fixture::with(sizes, 2, 100);
+    let host = |low: u128| containing(0x2001_u128 << 112 | low, 128);
+    let raw = |fixture: &Fixture, low: u128| fixture.raw(0x2001_u128 << 112 | low);
+    fixture.writer.insert(host(1), id(1)).expect("two lines: the bucket's and the /64's");
+    fixture.writer.insert(host(5), id(2)).expect("a line for the /64's new tree");
+    assert_eq!((raw(&fixture, 1), raw(&fixture, 5), raw(&fixture, 3)), (1, 2, 0));
+    // No reader was quiescent: one place is left in the limbo, and an edit wants two.
+    let busy = EditError::Busy { waiting: 1, waiting_max: 2 };
+    assert_eq!(fixture.writer.insert(host(9), id(3)), Err(busy.clone()));
+    assert_eq!(fixture.writer.remove(host(1)), Err(busy));
+    assert_eq!(fixture.writer.routes_len(), 2);
+    // Short routes and other next hops need no room.
+    fixture.writer.insert(containing(0, 0), id(8)).expect("in place");
+    fixture.writer.insert(host(5), id(4)).expect("in place");
+    assert_eq!((raw(&fixture, 1), raw(&fixture, 5), raw(&fixture, 3)), (1, 4, 8));
+
+    fixture.reader.quiescent();
+    fixture.writer.insert(containing(0x30 << 120, 48), id(5)).expect("another bucket, one line");
+    fixture.writer.insert(containing(0x31 << 120, 48), id(6)).expect("another bucket, one line");
+    let full = fixture.writer.insert(host(9), id(3));
+    assert_eq!(full, Err(EditError::Full { table: "nodes", words: 32, wanted: 24 }));
+    assert_eq!((raw(&fixture, 9), raw(&fixture, 5)), (8, 4));
+    // Taking away goes always: here the trees keep their boundaries.
+    assert_eq!(fixture.writer.remove(host(1)), Ok(Some(id(1))));
+    assert_eq!((raw(&fixture, 1), raw(&fixture, 5)), (8, 4));
+    assert_eq!(fixture.writer.remove(host(5)), Ok(Some(id(4))));
+    assert_eq!(raw(&fixture, 5), 8);
+    fixture.reader.quiescent();
+    fixture.writer.reclaim();
+    assert_eq!(fixture.writer.words_used(), 2 * LINE_WORDS, "the two other buckets");
+}
+
+/// The last host route of a /64 goes while its bucket has no room for a new tree.
+#[test]
+fn a_64_without_host_routes_becomes_plain_in_a_full_table() {
+    let sizes = Ipv6Sizes { direct: DIRECT, nodes: 2 * LINE_WORDS };
+    let mut fixture = Fixture::with(sizes, 4, 100);
+    let network = containing(0x2001_u128 << 112, 48);
+    let host = containing(0x2001_u128 << 112 | 1, 128);
+    fixture.load(&[(network, id(1)), (host, id(2))]);
+    assert_eq!(fixture.writer.words_used(), 2 * LINE_WORDS);
+    fixture.remove(host);
+    fixture.check_around(host);
+    fixture.reader.quiescent();
+    fixture.writer.reclaim();
+    assert_eq!(fixture.writer.words_used(), LINE_WORDS);
+    // The boundaries that stayed do no harm to what comes next.
+    fixture.insert(containing(0, 0), id(3));
+    fixture.insert(network, id(4));
+    fixture.check_around(host);
+    fixture.check_around(network);
+    fixture.remove_all_and_check_that_nothing_is_left();
+}
+
+#[test]
+fn a_load_that_does_not_fit_leaves_an_empty_table() {
+    let sizes = Ipv6Sizes { direct: DIRECT, nodes: 8 * LINE_WORDS };
+    let mut fixture = Fixture::with(sizes, 2, 5);
+    let hosts = |count: u128| (0..count).map(|number| (containing(number << 112 | 1, 128), id(1)));
+    assert!(matches!(fixture.writer.load(hosts(5)), Err(EditError::Full { table: "nodes", .. })));
+    let many = EditError::TooManyRoutes { routes_max: 5 };
+    assert_eq!(fixture.writer.load(hosts(6)), Err(many.clone()));
+    assert_eq!((fixture.writer.routes_len(), fixture.writer.words_used()), (0, 0));
+    assert_eq!(fixture.raw(1), 0);
+    assert_eq!(fixture.writer.load(hosts(4)), Ok(4));
+    assert_eq!((fixture.raw(1), fixture.raw(2), fixture.raw(3 << 112 | 1)), (1, 0, 1));
+    fixture.writer.insert(containing(0, 0), id(2)).expect("the fifth");
+    assert_eq!(fixture.writer.insert(containing(0, 1), id(2)), Err(many));
+}
+
+/// I6, deterministic: the reader has read one or two words when the writer replaces what lies behind.
+#[test]
+fn a_reader_that_stopped_on_its_way_finds_the_old_route() {
+    let mut fixture = Fixture::with(Ipv6Sizes::for_routes(2000), 1000, 1000);
+    let addr = 0x2001_0db8_u128 << 96 | 7;
+    fixture.writer.insert(containing(addr, 48), id(1)).expect("room");
+    fixture.writer.insert(containing(addr, 128), id(2)).expect("room");
+    let bucket_tree = fixture.fib.direct.load(bucket(upper(addr)));
+    let host_tree = walk(&fixture.fib.nodes, bucket_tree, upper(addr));
+    assert_ne!(bucket_tree & host_tree & TREE, 0);
+
+    fixture.writer.remove(containing(addr, 128)).expect("room");
+    for low in 0..40 {
+        fixture.writer.insert(containing(addr ^ low << 4, 128), id(3)).expect("room");
+        fixture.writer.insert(containing(addr ^ low << 68, 64), id(4)).expect("room");
+    }
+    assert_eq!(walk(&fixture.fib.nodes, host_tree, lower(addr)), 2);
+    assert_eq!(walk(&fixture.fib.nodes, bucket_tree, upper(addr)), host_tree);
+    assert_eq!(fixture.raw(addr), 3);
+
+    // After a turn of the reader all of it is used again.
+    let used = fixture.writer.words_used();
+    fixture.reader.quiescent();
+    fixture.writer.reclaim();
+    assert!(fixture.writer.words_used() < used / 4);
+}
+
+/// I6: whatever the writer does meanwhile, each answer is one that was true during the lookup.
+#[test]
+fn a_reader_sees_the_old_or_the_new_route_and_nothing_else() {
+    let domain = Domain::new(2);
+    let mut writer = Ipv6Writer::new(
+        Ipv6Tables::zeroed(Ipv6Sizes::for_routes(3000)),
+        &domain,
+        Limits::default(),
+    );
+    writer.insert(containing(0x2000 << 112, 20), id(1)).expect("room");
+    let base = 0x2000_0001_u128 << 96;
+    let mut done = WordsMut::<u16>::zeroed(1);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let mut reader = domain.register().expect("two are expected");
+            let (fib, done) = (writer.reader(), done.reader());
+            scope.spawn(move || {
+                while done.load(0) == 0 {
+                    let addrs: [u128; 6] = std::array::from_fn(|number| {
+                        base | (number as u128 / 3) << 64 | number as u128
+                    });
+                    let mut ids = [0; 6];
+                    fib.lookup_batch(reader.guard(), &addrs, &mut ids);
+                    for (number, raw) in (0..).zip(ids) {
+                        let single = fib.lookup(reader.guard(), addrs[number as usize]).raw();
+                        // 1 or 2: the /20; 3: a /40 or /64; 4 + number: the host route.
+                        for raw in [raw, single as u16] {
+                            assert!((1..=3).contains(&raw) || raw == 4 + number, "{number}: {raw}");
+                        }
+                    }
+                    reader.quiescent();
+                }
+            });
+        }
+        let mut random = Random(8);
+        for round in 0..20_000 {
+            let number = random.below(8);
+            let (prefix, id) = match number {
+                6 => (containing(base, 40), id(3)),
+                7 => (containing(base, 64), id(3)),
+                _ => (
+                    containing(base | u128::from(number / 3) << 64 | u128::from(number), 128),
+                    id(4 + number),
+                ),
+            };
+            let edit = if random.below(2) == 0 {
+                writer.insert(prefix, id)
+            } else {
+                writer.remove(prefix)
+            };
+            assert!(matches!(edit, Ok(_) | Err(EditError::Busy { .. })), "{edit:?}");
+            if round % 10 == 0 {
+                let id = self::id(1 + round / 10 % 2);
+                writer.insert(containing(0x2000 << 112, 20), id).expect("in place");
+            }
+        }
+        done.store(0, 1);
+    });
+}
+
+/// The real table, if there is a file; else one of its shape.
+#[test]
+fn an_internet_like_table_agrees_with_the_oracle() {
+    let mut random = Random(9);
+    let routes: Vec<_> = match real_prefixes::<Ipv6Prefix>() {
+        Some(prefixes) => prefixes.into_iter().zip((0..).map(|n| id(n % 500 + 1))).collect(),
+        None => (0..5000)
+            .map(|number| {
+                let upper = 0x2000 << 48 | random.below(1 << 61);
+                let len = [20, 32, 32, 36, 40, 44, 48, 48, 48, 48, 64][random.below(11) as usize];
+                (containing(u128::from(upper) << 64, len), id(number % 500 + 1))
+            })
+            .collect(),
+    };
+    let mut fixture = Fixture::new(routes.len());
+    let begun = std::time::Instant::now();
+    fixture.load(&routes);
+    eprintln!(
+        "{} IPv6 routes, {} words, with the oracle: {:?}",
+        fixture.writer.routes_len(),
+        fixture.writer.words_used(),
+        begun.elapsed()
+    );
+    fixture.check_all(&mut random);
+    for _ in 0..1000 {
+        let (prefix, _) = routes[random.below(routes.len() as u64) as usize];
+        if random.below(2) == 0 {
+            fixture.remove(prefix);
+        } else {
+            fixture.insert(prefix, id(random.below(500) + 1));
+        }
+        fixture.check_around(prefix);
+    }
+    fixture.insert(containing(0, 0), id(600));
+    fixture.check_all(&mut random);
+}
+
+#[test]
+fn a_batch_answers_as_single_lookups_do() {
+    let mut fixture = Fixture::new(1000);
+    let mut random = Random(10);
+    for number in 0..1000 {
+        let prefix = containing(place(&mut random, 20), random_len(&mut random));
+        fixture.insert(prefix, id(number + 1));
+    }
+    let addrs: Vec<u128> = (0..200).map(|_| place(&mut random, 20)).collect();
+    let mut ids = vec![0; 200];
+    fixture.fib.lookup_batch(fixture.reader.guard(), &addrs, &mut ids);
+    for (&addr, &raw) in addrs.iter().zip(&ids) {
+        fixture.fib.prefetch(addr);
+        fixture.fib.prefetch_bucket(addr);
+        assert_eq!(raw, fixture.raw(addr));
+    }
+    assert!(ids.iter().any(|&raw| raw > 1));
+}
+
+/// A writer, a reader and the oracle, edited alike.
+struct Fixture {
+    writer: Ipv6Writer,
+    fib: Ipv6Fib,
+    reader: Reader,
+    oracle: PrefixMap<(u128, u8), u16>,
+}
+
+impl Fixture {
+    fn new(routes: usize) -> Fixture {
+        Fixture::with(Ipv6Sizes::for_routes(routes), 64, 1_000_000)
+    }
+
+    fn with(sizes: Ipv6Sizes, waiting_max: usize, routes_max: usize) -> Fixture {
+        let domain = Domain::new(1);
+        let limits = Limits { routes_max, waiting_max };
+        let writer = Ipv6Writer::new(Ipv6Tables::zeroed(sizes), &domain, limits);
+        Fixture {
+            fib: writer.reader(),
+            writer,
+            reader: domain.register().expect("it is the only one"),
+            oracle: PrefixMap::new(),
+        }
+    }
+
+    fn insert(&mut self, prefix: Ipv6Prefix, id: NextHopId) {
+        let old = self.patiently(|writer| writer.insert(prefix, id));
+        let expected = self.oracle.insert((prefix.addr().to_bits(), prefix.len()), id.raw());
+        assert_eq!(old.map(NextHopId::raw), expected, "{prefix}");
+    }
+
+    fn remove(&mut self, prefix: Ipv6Prefix) {
+        let old = self.patiently(|writer| writer.remove(prefix));
+        let expected = self.oracle.remove(&(prefix.addr().to_bits(), prefix.len()));
+        assert_eq!(old.map(NextHopId::raw), expected, "{prefix}");
+    }
+
+    fn load(&mut self, routes: &[(Ipv6Prefix, NextHopId)]) {
+        for (prefix, id) in routes {
+            self.oracle.insert((prefix.addr().to_bits(), prefix.len()), id.raw());
+        }
+        assert_eq!(self.writer.load(routes.iter().copied()), Ok(self.oracle.iter().count()));
+    }
+
+    /// Repeats a busy edit after a turn of the reader, as the control thread does.
+    fn patiently<T>(&mut self, edit: impl Fn(&mut Ipv6Writer) -> Result<T, EditError>) -> T {
+        match edit(&mut self.writer) {
+            Err(EditError::Busy { .. }) => {
+                self.reader.quiescent();
+                edit(&mut self.writer).expect("the grace period is over")
+            }
+            answer => answer.expect("the tables are large enough"),
+        }
+    }
+
+    fn raw(&self, addr: u128) -> u16 {
+        self.fib.lookup(self.reader.guard(), addr).raw() as u16
+    }
+
+    fn check_at(&self, addr: u128) {
+        let expected = self.oracle.get_lpm(&(addr, 128)).map_or(0, |(_, &raw)| raw);
+        assert_eq!(self.raw(addr), expected, "{addr:#034x}");
+    }
+
+    fn check_around(&self, prefix: Ipv6Prefix) {
+        around(prefix).into_iter().for_each(|addr| self.check_at(addr));
+    }
+
+    fn check_all(&self, random: &mut Random) {
+        for (prefix, _) in self.writer.routes() {
+            self.check_around(prefix);
+        }
+        for _ in 0..2000 {
+            self.check_at(place(random, 1 << 20));
+        }
+        let addr = place(random, 1);
+        let route = self.writer.lookup(addr.into()).map_or(0, |(_, id)| id.raw());
+        assert_eq!(route, self.raw(addr));
+        assert_eq!(self.writer.routes_len(), self.oracle.iter().count());
+    }
+
+    fn remove_all_and_check_that_nothing_is_left(&mut self) {
+        let prefixes: Vec<Ipv6Prefix> = self.writer.routes().map(|(prefix, _)| prefix).collect();
+        for prefix in prefixes {
+            self.remove(prefix);
+        }
+        self.reader.quiescent();
+        self.writer.reclaim();
+        assert_eq!(self.writer.words_used(), 0);
+        for bucket in 0..DIRECT {
+            assert_eq!(self.fib.direct.load(bucket), 0, "{bucket}");
+        }
+    }
+}
+
+fn id(raw: u64) -> NextHopId {
+    NextHopId::new(raw as u16).expect("tests use small ids")
+}
+
+fn containing(addr: u128, len: u8) -> Ipv6Prefix {
+    Ipv6Prefix::containing(addr.into(), len).expect("the length is at most 128")
+}
+
+/// Where a prefix begins and ends, one address before and after, and one inside.
+fn around(prefix: Ipv6Prefix) -> [u128; 5] {
+    let (first, last) = (prefix.addr().to_bits(), prefix.last().to_bits());
+    [first.wrapping_sub(1), first, last, last.wrapping_add(1), last / 2 + first / 2]
+}
+
+/// An address in one of `places` small /64s, three of four in 2000::/3; all at the same few buckets.
+fn place(random: &mut Random, places: u64) -> u128 {
+    let number = random.below(places);
+    let top = [0x2001_0db8, 0x2a00_0001, 0x3fff_ffff, 0xfd00_0000][number as usize % 4];
+    let upper = top << 32 | (number / 4).wrapping_mul(0x0001_0003) & 0xffff_ffff;
+    u128::from(upper) << 64 | u128::from(random.below(4) << 62 | random.below(64))
+}
+
+/// Any length, those of routes more often; short ones paint whole tables.
+fn random_len(random: &mut Random) -> u8 {
+    match random.below(40) {
+        0 => random.below(17) as u8,
+        1..4 => 17 + random.below(8) as u8,
+        4..24 => 25 + random.below(40) as u8,
+        _ => 65 + random.below(64) as u8,
+    }
+}

@@ -1,0 +1,126 @@
+//! ICMP errors, made in the frame of the packet that caused them.
+//!
+//! The packet ends under its drop reason; what is in the frame afterwards was created here. Whether an
+//! error may be sent at all, and what it says, are `icmp`'s rules.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use manylane_frame::Frame;
+use manylane_frame::vocabulary::{Checksum, DropReason};
+use manylane_sync::rcu::Guard;
+
+use super::rewrite::{Link, is_ipv6};
+use super::{Forwarder, LINK_HEADER, Origin, Verdict};
+use crate::icmp::{self, ErrorKind};
+use crate::wire::ethernet;
+
+impl Forwarder {
+    /// Drops a packet and tells its sender, if the rules and the rate limit allow.
+    #[cold]
+    pub(super) fn error<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        kind: ErrorKind,
+        reason: DropReason,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        if self.region.meta(frame).own {
+            return Verdict::drop(reason); // Nobody is told about our own packets.
+        }
+        let made = if is_ipv6(self.region.bytes(frame)) {
+            self.make_ipv6_error(frame, kind, now_ns)
+        } else {
+            self.make_ipv4_error(frame, kind, now_ns)
+        };
+        let Some(link) = made else { return Verdict::drop(reason) };
+        self.mark_own(frame);
+        let fate = self.send(guard, frame, Some(link), now_ns);
+        Verdict { fate, origin: Origin::Error(reason) }
+    }
+
+    /// The host cannot be reached (RFC 1812 §4.3.3.1 and §5.2.7.1, RFC 4443 §3.1).
+    pub(super) fn unreachable<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        reason: DropReason,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        self.error(guard, frame, ErrorKind::HostUnreachable, reason, now_ns)
+    }
+
+    /// Makes the frame the error about the packet in it. The link it came by, or `None` if no error is
+    /// to be sent; then the frame is as it was.
+    fn make_ipv4_error(&mut self, frame: &mut Frame, kind: ErrorKind, now_ns: u64) -> Option<Link> {
+        let bytes = self.region.bytes(frame);
+        let link = Link::of(bytes)?;
+        let packet = &bytes[LINK_HEADER..];
+        let group = ethernet::View::checked(bytes)?.destination().is_group();
+        let source = self.error_source_ipv4(frame)?;
+        if !icmp::may_answer_v4(packet, group) || !self.errors.allow(now_ns) {
+            return None;
+        }
+        let packet_len = usize::from(u16::from_be_bytes([packet[2], packet[3]])).min(packet.len());
+        self.quote(frame, icmp::quote_len_v4(packet_len), icmp::ERROR_HEADROOM_V4)?;
+        self.identification = self.identification.wrapping_add(1);
+        let buf = self.region.bytes_mut(frame);
+        icmp::emit_v4_error(&mut buf[LINK_HEADER..], kind, source, self.identification)?;
+        Some(link)
+    }
+
+    /// As `make_ipv4_error`, for IPv6.
+    fn make_ipv6_error(&mut self, frame: &mut Frame, kind: ErrorKind, now_ns: u64) -> Option<Link> {
+        let bytes = self.region.bytes(frame);
+        let link = Link::of(bytes)?;
+        let packet = &bytes[LINK_HEADER..];
+        let group = ethernet::View::checked(bytes)?.destination().is_group();
+        let source = self.error_source_ipv6(frame)?;
+        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.allow(now_ns) {
+            return None;
+        }
+        let packet_len = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
+        let packet_len = packet_len.min(packet.len());
+        self.quote(frame, icmp::quote_len_v6(packet_len), icmp::ERROR_HEADROOM_V6)?;
+        let buf = self.region.bytes_mut(frame);
+        icmp::emit_v6_error(&mut buf[LINK_HEADER..], kind, source)?;
+        Some(link)
+    }
+
+    /// Cuts the packet to `quote_len` bytes and opens `room` in front of it, behind a link header.
+    fn quote(&self, frame: &mut Frame, quote_len: usize, room: usize) -> Option<()> {
+        // The headroom of a received frame is `HEADROOM` or more: this does not fail.
+        self.region.push_front(frame, room as u16).ok()?;
+        let bytes = self.region.bytes_mut(frame);
+        bytes.copy_within(room..room + LINK_HEADER, 0);
+        self.region.truncate(frame, LINK_HEADER + room + quote_len);
+        Some(())
+    }
+
+    /// The address an error comes from: ours on the port the packet came in by (RFC 1812 §4.3.2.4), or
+    /// on any other.
+    fn error_source_ipv4(&self, frame: &Frame) -> Option<Ipv4Addr> {
+        let entry = self.region.meta(frame).entry;
+        let here = self.port(entry).ipv4.first();
+        let anywhere = || self.tables.ports.iter().find_map(|port| port.ipv4.first());
+        here.or_else(anywhere).map(|own| own.addr)
+    }
+
+    /// As `error_source_ipv4` (RFC 4443 §2.2 d). A sender with a link-local address gets one back.
+    fn error_source_ipv6(&self, frame: &Frame) -> Option<Ipv6Addr> {
+        let entry = self.port(self.region.meta(frame).entry);
+        let octets = self.region.bytes(frame).get(LINK_HEADER + 8..LINK_HEADER + 24)?;
+        let sender = Ipv6Addr::from(<[u8; 16]>::try_from(octets).ok()?);
+        if sender.is_unicast_link_local() {
+            return Some(entry.link_local);
+        }
+        let here = entry.ipv6.first();
+        here.or_else(|| self.tables.ports.iter().find_map(|port| port.ipv6.first())).copied()
+    }
+
+    /// From here on, the packet in the frame is ours.
+    pub(super) fn mark_own(&self, frame: &mut Frame) {
+        let meta = self.region.meta_mut(frame);
+        (meta.own, meta.checksum) = (true, Checksum::Valid);
+    }
+}

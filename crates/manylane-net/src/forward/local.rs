@@ -1,0 +1,212 @@
+//! Packets for ourselves: ARP, neighbour discovery, echo. And our own questions.
+//!
+//! Answers are made in the frame of the question, by the worker that received it. What a question or
+//! an answer tells about its sender is reported to the control thread, which owns the neighbours.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use manylane_frame::vocabulary::DropReason;
+use manylane_frame::{Frame, HEADROOM};
+use manylane_sync::rcu::Guard;
+
+use super::rewrite::Link;
+use super::{Fate, Forwarder, LINK_HEADER, Origin, Verdict};
+use crate::icmp::{self, ErrorKind};
+use crate::neighbour::{Key, Kind, Report};
+use crate::wire::ethernet::Mac;
+use crate::wire::nd::{self, Advertisement, Message, Solicitation};
+use crate::wire::{arp, ipv4, ipv6, protocol};
+
+const DELIVER: Verdict<'static> = Verdict { fate: Fate::Deliver, origin: Origin::Received };
+
+impl Forwarder {
+    /// ARP (RFC 826): who asks for us gets an answer, and who speaks of itself is reported.
+    pub(super) fn local_arp<'g>(&mut self, frame: &mut Frame) -> Verdict<'g> {
+        let Some(packet) = arp::Packet::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
+            return Verdict::drop(DropReason::ArpInvalid);
+        };
+        let entry = self.region.meta(frame).entry;
+        let facts = self.port(entry);
+        let is_asked = facts.owns(packet.target.into());
+        // Who claims one of our addresses, or has none yet, tells nothing about a neighbour.
+        if !packet.sender.is_unspecified() && !facts.owns(packet.sender.into()) {
+            let kind = match packet.operation {
+                arp::Operation::Request if is_asked => Kind::ArpRequest,
+                arp::Operation::Reply if is_asked => Kind::ArpReply,
+                _ => Kind::Gratuitous,
+            };
+            let key = Key { port: entry, addr: packet.sender.into() };
+            self.report(Report::Answer { key, mac: Some(packet.sender_mac.0), kind });
+        }
+        if !is_asked || packet.operation != arp::Operation::Request {
+            return DELIVER;
+        }
+        let reply = packet.answer(self.port(entry).mac);
+        self.mark_own(frame);
+        self.region.truncate(frame, arp::FRAME_LEN);
+        match reply.emit_frame(self.region.bytes_mut(frame), packet.sender_mac) {
+            Some(_) => Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply },
+            None => DELIVER,
+        }
+    }
+
+    /// An IPv4 packet for one of our addresses.
+    pub(super) fn local_ipv4<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let Some(view) = ipv4::View::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
+            return Verdict::drop(DropReason::Ipv4HeaderInvalid);
+        };
+        // Nobody here puts fragments together.
+        match view.protocol() {
+            _ if !view.fragment().is_whole() => Verdict::drop(DropReason::LocalNoService),
+            protocol::ICMP => self.local_icmp(guard, frame, icmp::echo_reply_v4, now_ns),
+            // RFC 1812 §5.2.7.1: nobody listens on any port.
+            protocol::UDP | protocol::TCP => self.no_service(guard, frame, now_ns),
+            _ => Verdict::drop(DropReason::LocalNoService),
+        }
+    }
+
+    /// An IPv6 packet for one of our addresses or groups.
+    pub(super) fn local_ipv6<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let packet = &self.region.bytes(frame)[LINK_HEADER..];
+        let Some(view) = ipv6::View::checked(packet) else {
+            return Verdict::drop(DropReason::Ipv6HeaderInvalid);
+        };
+        let Some(transport) = view.chain().transport() else {
+            return Verdict::drop(DropReason::LocalInvalid);
+        };
+        if let Some(message) = Message::checked(packet) {
+            return self.local_nd(frame, message);
+        }
+        if ipv6::is_martian_source(view.source()) {
+            return Verdict::drop(DropReason::MartianSource);
+        }
+        match transport.protocol {
+            _ if !transport.fragment.is_whole() => Verdict::drop(DropReason::LocalNoService),
+            // An echo to a group is answered by hosts; a router spares the link the burst.
+            protocol::ICMPV6 if view.destination().is_multicast() => DELIVER,
+            protocol::ICMPV6 => self.local_icmp(guard, frame, icmp::echo_reply_v6, now_ns),
+            protocol::UDP | protocol::TCP => self.no_service(guard, frame, now_ns),
+            _ => Verdict::drop(DropReason::LocalNoService),
+        }
+    }
+
+    /// An echo request becomes its reply; every other ICMP message ends here.
+    fn local_icmp<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        reply: fn(&mut [u8]) -> Option<()>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let bytes = self.region.bytes_mut(frame);
+        let link = Link::of(bytes);
+        if reply(&mut bytes[LINK_HEADER..]).is_none() {
+            return DELIVER;
+        }
+        self.mark_own(frame);
+        let fate = self.send(guard, frame, link, now_ns);
+        Verdict { fate, origin: Origin::Reply }
+    }
+
+    fn no_service<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
+        let reason = DropReason::LocalNoService;
+        self.error(guard, frame, ErrorKind::PortUnreachable, reason, now_ns)
+    }
+
+    /// Neighbour discovery (RFC 4861 §7.2.3 to §7.2.5).
+    fn local_nd<'g>(&mut self, frame: &mut Frame, message: Message) -> Verdict<'g> {
+        let entry = self.region.meta(frame).entry;
+        match message {
+            Message::Solicitation(question) => {
+                if !self.port(entry).owns(question.target.into()) {
+                    return DELIVER;
+                }
+                if let Some(Mac(mac)) = question.link_layer
+                    && !self.port(entry).owns(question.source.into())
+                {
+                    let key = Key { port: entry, addr: question.source.into() };
+                    let kind = Kind::Solicitation;
+                    self.report(Report::Answer { key, mac: Some(mac), kind });
+                }
+                self.advertise(frame, &question)
+            }
+            Message::Advertisement(answer) => {
+                if !self.port(entry).owns(answer.target.into()) {
+                    let key = Key { port: entry, addr: answer.target.into() };
+                    let Advertisement { router, solicited, overrides, .. } = answer;
+                    let kind = Kind::Advertisement { router, solicited, overrides };
+                    let mac = answer.link_layer.map(|Mac(mac)| mac);
+                    self.report(Report::Answer { key, mac, kind });
+                }
+                DELIVER
+            }
+        }
+    }
+
+    /// Turns a solicitation into our advertisement.
+    fn advertise<'g>(&mut self, frame: &mut Frame, question: &Solicitation) -> Verdict<'g> {
+        let entry = self.region.meta(frame).entry;
+        let station = self.port(entry).mac;
+        let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
+        self.mark_own(frame);
+        self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
+        let reply = Advertisement::answer(question, station);
+        match reply.emit(self.region.bytes_mut(frame), station, link.source()) {
+            Some(len) => {
+                self.region.truncate(frame, len);
+                Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply }
+            }
+            None => DELIVER,
+        }
+    }
+
+    /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. False
+    /// when the port has no address to ask from.
+    pub fn solicit(&mut self, frame: &mut Frame, key: Key, unicast: Option<[u8; 6]>) -> bool {
+        let facts = &self.tables.ports[key.port.index()];
+        let station = facts.mac;
+        self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
+        let buf = self.region.bytes_mut(frame);
+        let len = match key.addr {
+            IpAddr::V4(target) => {
+                let source = facts.ipv4.iter().find(|own| own.contains(target));
+                let Some(source) = source.or(facts.ipv4.first()) else { return false };
+                let question = arp::Packet::request(station, source.addr, target);
+                question.emit_frame(buf, unicast.map_or(Mac::BROADCAST, Mac))
+            }
+            IpAddr::V6(target) => {
+                let source = facts.source_for(target);
+                match unicast {
+                    Some(mac) => {
+                        Solicitation::probe(station, source, target).emit(buf, station, Mac(mac))
+                    }
+                    None => {
+                        let question = Solicitation::ask(station, source, target);
+                        question.emit(buf, station, Mac::BROADCAST)
+                    }
+                }
+            }
+        };
+        len.inspect(|&len| self.region.truncate(frame, len)).is_some()
+    }
+}
+
+impl super::PortFacts {
+    /// The address to ask for `target` from (RFC 4861 §7.2.2): one the target can answer.
+    fn source_for(&self, target: Ipv6Addr) -> Ipv6Addr {
+        if target.is_unicast_link_local() {
+            return self.link_local;
+        }
+        self.ipv6.first().copied().unwrap_or(self.link_local)
+    }
+}

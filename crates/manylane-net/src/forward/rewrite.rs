@@ -1,0 +1,351 @@
+//! Pass 3: next hop, neighbour and MTU; then TTL, checksum and link-layer header. And the way out for
+//! packets of our own, which have no TTL to count down.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use manylane_frame::Frame;
+use manylane_frame::vocabulary::{Checksum, DropReason};
+use manylane_sync::rcu::{Guard, Index};
+
+use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Verdict};
+use crate::icmp::ErrorKind;
+use crate::neighbour::{Adjacency, AdjacencyState, HEADER_MAX, Neighbour, Report};
+use crate::nexthop::NextHop;
+use crate::wire::ethernet::{self, Mac, ether_type};
+use crate::wire::repair::{Repair, repair};
+
+/// Where an IPv4 packet may be cut: the flag that forbids it (RFC 791 §3.1).
+const DONT_FRAGMENT: u8 = 0x40;
+
+impl Forwarder {
+    /// Decides for an IPv4 packet that has passed every check but its route's.
+    #[inline(always)]
+    pub(super) fn rewrite_ipv4<'g, T>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        next_hop: Index<'g, T>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let next_hop = self.tables.next_hops.load(guard, next_hop);
+        let NextHop::Via(neighbour) = next_hop else {
+            return self.end_ipv4(guard, frame, next_hop, now_ns);
+        };
+        let adjacency = self.tables.adjacencies.load(guard, neighbour);
+        if adjacency.state() != AdjacencyState::Resolved {
+            return self.unready(guard, frame, neighbour, adjacency, now_ns);
+        }
+        self.leave_ipv4(guard, frame, adjacency, now_ns)
+    }
+
+    /// Decides for an IPv6 packet that has passed every check but its route's.
+    #[inline(always)]
+    pub(super) fn rewrite_ipv6<'g, T>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        next_hop: Index<'g, T>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let next_hop = self.tables.next_hops.load(guard, next_hop);
+        let NextHop::Via(neighbour) = next_hop else {
+            return self.end_ipv6(guard, frame, next_hop, now_ns);
+        };
+        let adjacency = self.tables.adjacencies.load(guard, neighbour);
+        if adjacency.state() != AdjacencyState::Resolved {
+            return self.unready(guard, frame, neighbour, adjacency, now_ns);
+        }
+        self.leave_ipv6(guard, frame, adjacency, now_ns)
+    }
+
+    /// The last steps of an IPv4 packet: MTU, TTL, checksum, header.
+    #[inline(always)]
+    fn leave_ipv4<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        adjacency: Adjacency<'g>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        if self.region.meta(frame).checksum == Checksum::Unknown {
+            self.complete_checksum(frame);
+        }
+        let bytes = self.region.bytes_mut(frame);
+        let Some(head) = bytes.first_chunk_mut::<34>() else {
+            return Verdict::drop(DropReason::Ipv4HeaderInvalid);
+        };
+        let total_len = u32::from(u16::from_be_bytes([head[16], head[17]]));
+        if total_len > adjacency.mtu() {
+            if head[20] & DONT_FRAGMENT == 0 {
+                age_ipv4(head);
+                write_header(&mut head[..LINK_HEADER], adjacency);
+                return Verdict::received(Fate::Fragment(adjacency.port()));
+            }
+            // RFC 1191 §4: tell the sender the MTU it must keep to.
+            let kind = ErrorKind::TooBig { mtu: adjacency.mtu() };
+            return self.error(guard, frame, kind, DropReason::TooBig, now_ns);
+        }
+        age_ipv4(head);
+        write_header(&mut head[..LINK_HEADER], adjacency);
+        let len = LINK_HEADER + total_len as usize;
+        if bytes.len() > len {
+            self.region.truncate(frame, len); // Ethernet's padding of short packets ends here.
+        }
+        Verdict::received(Fate::Transmit(adjacency.port()))
+    }
+
+    /// The last steps of an IPv6 packet: MTU, hop limit, header.
+    #[inline(always)]
+    fn leave_ipv6<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        adjacency: Adjacency<'g>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        if self.region.meta(frame).checksum == Checksum::Unknown {
+            self.complete_checksum(frame);
+        }
+        let bytes = self.region.bytes_mut(frame);
+        let Some(head) = bytes.first_chunk_mut::<54>() else {
+            return Verdict::drop(DropReason::Ipv6HeaderInvalid);
+        };
+        let len = 40 + u32::from(u16::from_be_bytes([head[18], head[19]]));
+        if len > adjacency.mtu() {
+            // RFC 8200 §5: routers do not fragment. RFC 4443 §3.2.
+            let kind = ErrorKind::TooBig { mtu: adjacency.mtu() };
+            return self.error(guard, frame, kind, DropReason::TooBig, now_ns);
+        }
+        head[21] -= 1; // Checked to be above 1.
+        write_header(&mut head[..LINK_HEADER], adjacency);
+        let len = LINK_HEADER + len as usize;
+        if bytes.len() > len {
+            self.region.truncate(frame, len);
+        }
+        Verdict::received(Fate::Transmit(adjacency.port()))
+    }
+
+    /// A packet whose next hop is no neighbour.
+    #[cold]
+    fn end_ipv4<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        next_hop: NextHop<Index<'g, Neighbour>>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        if next_hop == NextHop::Local {
+            return self.local_ipv4(guard, frame, now_ns);
+        }
+        self.end(guard, frame, next_hop, now_ns)
+    }
+
+    /// A packet whose next hop is no neighbour.
+    #[cold]
+    fn end_ipv6<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        next_hop: NextHop<Index<'g, Neighbour>>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        if next_hop == NextHop::Local {
+            return self.local_ipv6(guard, frame, now_ns);
+        }
+        self.end(guard, frame, next_hop, now_ns)
+    }
+
+    /// Where a packet goes that no neighbour stands for yet, or ever.
+    fn end<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        next_hop: NextHop<Index<'g, Neighbour>>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        match next_hop {
+            // The MTU and the TTL are dealt with by `resume`, when the neighbour is known.
+            NextHop::Connected(port) => Verdict::received(Fate::Glean(port)),
+            NextHop::Blackhole => Verdict::drop(DropReason::Blackhole),
+            // RFC 2644: not forwarded, and without an answer (RFC 1812 §4.3.2.7).
+            NextHop::Broadcast => Verdict::drop(DropReason::DirectedBroadcast),
+            NextHop::Prohibit => {
+                let reason = DropReason::RouteProhibited;
+                self.error(guard, frame, ErrorKind::Prohibited, reason, now_ns)
+            }
+            NextHop::Unreachable => {
+                self.unreachable(guard, frame, DropReason::RouteUnreachable, now_ns)
+            }
+            NextHop::None => {
+                let reason = DropReason::NoRoute;
+                self.error(guard, frame, ErrorKind::NetworkUnreachable, reason, now_ns)
+            }
+            NextHop::Via(_) | NextHop::Local => unreachable!("the callers have dealt with these"),
+        }
+    }
+
+    /// A neighbour that is not simply resolved.
+    #[cold]
+    fn unready<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        neighbour: Index<'g, Neighbour>,
+        adjacency: Adjacency<'g>,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        match adjacency.state() {
+            AdjacencyState::Resolved => {}
+            AdjacencyState::ResolvedReport => self.report_use(neighbour, now_ns),
+            AdjacencyState::Unresolved => {
+                self.report_missing(neighbour, adjacency, now_ns);
+                return Verdict::received(Fate::Hold(neighbour));
+            }
+            AdjacencyState::Failed => {
+                return self.unreachable(guard, frame, DropReason::NeighbourFailed, now_ns);
+            }
+        }
+        if is_ipv6(self.region.bytes(frame)) {
+            self.leave_ipv6(guard, frame, adjacency, now_ns)
+        } else {
+            self.leave_ipv4(guard, frame, adjacency, now_ns)
+        }
+    }
+
+    /// Finds the way out for a packet of our own, and writes its link-layer header. `link` is how the
+    /// packet that it answers came, if it still stands in front: a link-local address is answered the
+    /// same way back, because it means something on that link only.
+    pub(super) fn send<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        link: Option<Link>,
+        now_ns: u64,
+    ) -> Fate<'g> {
+        let id = match (destination(self.region.bytes(frame)), link) {
+            (Some(IpAddr::V4(to)), _) => self.tables.ipv4.lookup(guard, to.into()).raw(),
+            (Some(IpAddr::V6(to)), Some(link)) if to.is_unicast_link_local() => {
+                return self.send_back(frame, link);
+            }
+            (Some(IpAddr::V6(to)), _) => self.tables.ipv6.lookup(guard, to.into()).raw(),
+            (None, _) => return Fate::Drop(DropReason::Truncated),
+        };
+        let id: Index<'g, ()> = Index::new(guard, id);
+        let neighbour = match self.tables.next_hops.load(guard, id) {
+            NextHop::Via(neighbour) => neighbour,
+            NextHop::Connected(port) => return Fate::Glean(port),
+            _ => return Fate::Drop(DropReason::NoRoute),
+        };
+        let adjacency = self.tables.adjacencies.load(guard, neighbour);
+        match adjacency.state() {
+            AdjacencyState::Resolved => {}
+            AdjacencyState::ResolvedReport => self.report_use(neighbour, now_ns),
+            AdjacencyState::Unresolved => {
+                self.report_missing(neighbour, adjacency, now_ns);
+                return Fate::Hold(neighbour);
+            }
+            AdjacencyState::Failed => return Fate::Drop(DropReason::NeighbourFailed),
+        }
+        write_header(&mut self.region.bytes_mut(frame)[..LINK_HEADER], adjacency);
+        Fate::Transmit(adjacency.port())
+    }
+
+    /// Sends a packet back to the station that sent the one before it in this frame.
+    pub(super) fn send_back<'g>(&self, frame: &mut Frame, link: Link) -> Fate<'g> {
+        let entry = self.region.meta(frame).entry;
+        let source = self.port(entry).mac;
+        let bytes = self.region.bytes_mut(frame);
+        match ethernet::emit(bytes, link.source, source, link.ether_type) {
+            Some(_) => Fate::Transmit(entry),
+            None => Fate::Drop(DropReason::Truncated),
+        }
+    }
+
+    /// Completes a transport checksum that the sender may have left to its device.
+    #[cold]
+    fn complete_checksum(&mut self, frame: &mut Frame) {
+        if repair(&mut self.region.bytes_mut(frame)[LINK_HEADER..]) == Repair::InnerUnknown {
+            self.inner_checksum_unknown += 1;
+        }
+        self.region.meta_mut(frame).checksum = Checksum::Valid;
+    }
+
+    /// Reports that a stale neighbour was used, at most once a second.
+    fn report_use(&mut self, neighbour: Index<'_, Neighbour>, now_ns: u64) {
+        let slot = neighbour.raw();
+        if self.may_report(slot, now_ns) {
+            self.report(Report::Used { slot });
+        }
+    }
+
+    /// Reports that an unresolved neighbour is needed, at most once a second.
+    fn report_missing<'g>(
+        &mut self,
+        neighbour: Index<'g, Neighbour>,
+        adjacency: Adjacency<'g>,
+        now_ns: u64,
+    ) {
+        if self.may_report(neighbour.raw(), now_ns) {
+            self.report(Report::Missing { key: self.tables.adjacencies.key(adjacency) });
+        }
+    }
+
+    fn may_report(&mut self, slot: u32, now_ns: u64) -> bool {
+        let Some(last_ns) = self.reported_ns.get_mut(slot as usize) else { return false };
+        let due = *last_ns == 0 || now_ns.saturating_sub(*last_ns) >= REPORT_INTERVAL_NS;
+        if due {
+            *last_ns = now_ns.max(1);
+        }
+        due
+    }
+}
+
+/// How a packet came: the stations of its link-layer header.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    source: Mac,
+    ether_type: u16,
+}
+
+impl Link {
+    pub(super) fn of(bytes: &[u8]) -> Option<Link> {
+        let view = ethernet::View::checked(bytes)?;
+        Some(Link { source: view.source(), ether_type: view.ether_type() })
+    }
+
+    pub(super) fn source(self) -> Mac {
+        self.source
+    }
+}
+
+/// Writes the neighbour's ready-made header in front of a packet.
+#[inline(always)]
+fn write_header(to: &mut [u8], adjacency: Adjacency<'_>) {
+    to.copy_from_slice(&adjacency.header()[HEADER_MAX - LINK_HEADER..]);
+}
+
+/// Whether an Ethernet frame says that it carries IPv6.
+pub(super) fn is_ipv6(bytes: &[u8]) -> bool {
+    bytes.get(12..14) == Some(&ether_type::IPV6.to_be_bytes())
+}
+
+/// Where the IP packet in an Ethernet frame is for.
+pub(super) fn destination(bytes: &[u8]) -> Option<IpAddr> {
+    let packet = bytes.get(LINK_HEADER..)?;
+    if is_ipv6(bytes) {
+        let octets: [u8; 16] = packet.get(24..40)?.try_into().ok()?;
+        return Some(IpAddr::V6(Ipv6Addr::from(octets)));
+    }
+    let octets: [u8; 4] = packet.get(16..20)?.try_into().ok()?;
+    Some(IpAddr::V4(Ipv4Addr::from(octets)))
+}
+
+/// Counts the TTL down and keeps the header checksum right, by RFC 1141: the TTL is the upper byte of
+/// its 16-bit word, so that the checksum grows by 0x0100, with the carry brought around.
+#[inline(always)]
+pub(super) fn age_ipv4(head: &mut [u8; 34]) {
+    head[22] -= 1; // Checked to be above 1.
+    let sum = u32::from(u16::from_be_bytes([head[24], head[25]])) + 0x0100;
+    let sum = (sum + u32::from(sum >= 0xffff)) as u16;
+    [head[24], head[25]] = sum.to_be_bytes();
+}

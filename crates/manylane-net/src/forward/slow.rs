@@ -1,0 +1,183 @@
+//! One frame at a time, by the rules written out in full.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use manylane_frame::Frame;
+use manylane_frame::vocabulary::DropReason;
+use manylane_sync::rcu::Guard;
+
+use super::{Forwarder, LINK_HEADER, PortFacts, Verdict};
+use crate::icmp::ErrorKind;
+use crate::nexthop::NextHop;
+use crate::wire::ethernet::{self, Mac, ether_type};
+use crate::wire::{ipv4, ipv6};
+
+/// Whom a frame is for, by its link-layer destination.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Addressed {
+    Us,
+    All,
+    Group,
+}
+
+impl Forwarder {
+    /// Judges one frame.
+    #[cold]
+    pub(super) fn judge<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let facts = self.port(self.region.meta(frame).entry);
+        let Some(view) = ethernet::View::checked(self.region.bytes(frame)) else {
+            return Verdict::drop(DropReason::Truncated);
+        };
+        let Some(addressed) = facts.addressed(view.destination()) else {
+            return Verdict::drop(DropReason::NotForUs);
+        };
+        match view.ether_type() {
+            ether_type::IPV4 => self.judge_ipv4(guard, frame, addressed, now_ns),
+            ether_type::IPV6 => self.judge_ipv6(guard, frame, addressed, now_ns),
+            ether_type::ARP => self.local_arp(frame),
+            tag if ethernet::is_vlan(tag) => Verdict::drop(DropReason::UnknownVlan),
+            _ => Verdict::drop(DropReason::UnknownEtherType),
+        }
+    }
+
+    /// The order of RFC 1812 §5.2.1: header, destination ours?, TTL, options, route.
+    fn judge_ipv4<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        addressed: Addressed,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let Some(view) = ipv4::View::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
+            return Verdict::drop(DropReason::Ipv4HeaderInvalid);
+        };
+        if !view.has_valid_checksum() {
+            return Verdict::drop(DropReason::Ipv4ChecksumInvalid);
+        }
+        let (destination, ttl) = (view.destination(), view.ttl());
+        if destination.is_multicast() {
+            return Verdict::drop(DropReason::MulticastNotRouted);
+        }
+        if addressed != Addressed::Us || destination == Ipv4Addr::BROADCAST {
+            return Verdict::drop(DropReason::LinkBroadcast);
+        }
+        if ipv4::is_martian_source(view.source()) {
+            return Verdict::drop(DropReason::MartianSource);
+        }
+        if ipv4::is_martian_destination(destination) {
+            return Verdict::drop(DropReason::MartianDestination);
+        }
+        match view.options() {
+            ipv4::Options::Harmless => {}
+            ipv4::Options::SourceRoute => return Verdict::drop(DropReason::Ipv4SourceRoute),
+            ipv4::Options::Malformed { .. } => {
+                return Verdict::drop(DropReason::Ipv4HeaderInvalid);
+            }
+        }
+        let id = self.tables.ipv4.lookup(guard, destination.into());
+        if self.tables.next_hops.load(guard, id) == NextHop::Local {
+            return self.local_ipv4(guard, frame, now_ns);
+        }
+        if ttl <= 1 {
+            // RFC 1812 §5.3.1.
+            return self.expired(guard, frame, now_ns);
+        }
+        self.rewrite_ipv4(guard, frame, id, now_ns)
+    }
+
+    /// As `judge_ipv4`, by RFC 8200 §3 and the scopes of RFC 4291 §2.5 and §2.7.
+    fn judge_ipv6<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        addressed: Addressed,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let entry = self.region.meta(frame).entry;
+        let Some(view) = ipv6::View::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
+            return Verdict::drop(DropReason::Ipv6HeaderInvalid);
+        };
+        let (source, destination) = (view.source(), view.destination());
+        if destination.is_multicast() {
+            // What we listen to is for us; the rest would have to be routed.
+            return if self.port(entry).listens_to(destination) {
+                self.local_ipv6(guard, frame, now_ns)
+            } else {
+                Verdict::drop(DropReason::MulticastNotRouted)
+            };
+        }
+        if addressed != Addressed::Us {
+            return Verdict::drop(DropReason::LinkBroadcast);
+        }
+        if destination.is_unicast_link_local() {
+            return if self.port(entry).owns(IpAddr::V6(destination)) {
+                self.local_ipv6(guard, frame, now_ns)
+            } else {
+                Verdict::drop(DropReason::LinkLocalScope)
+            };
+        }
+        if ipv6::is_martian_destination(destination) {
+            return Verdict::drop(DropReason::MartianDestination);
+        }
+        let id = self.tables.ipv6.lookup(guard, destination.into());
+        if self.tables.next_hops.load(guard, id) == NextHop::Local {
+            return self.local_ipv6(guard, frame, now_ns);
+        }
+        if ipv6::is_martian_source(source) {
+            return Verdict::drop(DropReason::MartianSource);
+        }
+        if source.is_unicast_link_local() {
+            return Verdict::drop(DropReason::LinkLocalScope);
+        }
+        if view.hop_limit() <= 1 {
+            return self.expired(guard, frame, now_ns);
+        }
+        self.rewrite_ipv6(guard, frame, id, now_ns)
+    }
+
+    fn expired<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
+        let reason = DropReason::HopLimitExceeded;
+        self.error(guard, frame, ErrorKind::TimeExceeded, reason, now_ns)
+    }
+}
+
+impl PortFacts {
+    /// Whom a frame to this MAC address is for; `None` when it is not for us.
+    fn addressed(&self, destination: Mac) -> Option<Addressed> {
+        if destination == self.mac {
+            return Some(Addressed::Us);
+        }
+        if destination.is_broadcast() {
+            return Some(Addressed::All);
+        }
+        let groups = self.groups().map(Mac::ipv6_multicast);
+        groups.into_iter().any(|group| group == destination).then_some(Addressed::Group)
+    }
+
+    /// Whether packets to this IPv6 group are for us.
+    fn listens_to(&self, group: Ipv6Addr) -> bool {
+        self.groups().any(|ours| ours == group)
+    }
+
+    /// The groups a router belongs to on a link (RFC 4291 §2.8): all nodes, all routers, and the
+    /// solicited-node group of each of its addresses.
+    fn groups(&self) -> impl Iterator<Item = Ipv6Addr> {
+        let all = [Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1), ALL_ROUTERS];
+        let ours = self.ipv6.iter().chain([&self.link_local]).copied();
+        all.into_iter().chain(ours.map(solicited_node))
+    }
+}
+
+const ALL_ROUTERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 2);
+
+/// The solicited-node group of an address (RFC 4291 §2.7.1).
+fn solicited_node(address: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = address.octets();
+    let low = u16::from_be_bytes([b, c]);
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), low)
+}

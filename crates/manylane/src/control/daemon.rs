@@ -1,0 +1,457 @@
+//! A forwarder, put together and taken apart.
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::{BATCH_MAX, Depot, Region, RegionConfig, RegionError};
+use manylane_io::eventfd::EventFd;
+use manylane_io::port::af_xdp::Umem;
+use manylane_io::port::{Receiver, Transmitter};
+use manylane_io::{affinity, poll};
+use manylane_net::forward::Forwarder;
+use manylane_net::icmp::RateLimit;
+use manylane_net::neighbour::{HoldLimits, HoldQueues, Report};
+use manylane_sync::doorbell::Doorbell;
+use manylane_sync::rcu::Domain;
+use manylane_sync::ring::{Consumer, Producer, ring};
+use manylane_sync::words::WordsMut;
+
+use super::open::{self, Bell, Halves, OpenPort, PortError};
+use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
+use super::status::Status;
+use crate::api::{self, Ledger, Socket, Source};
+use crate::config::Config;
+use crate::stats::Stats;
+use crate::worker::{Clock, Order, RUN, STOP, Worker, WorkerParts};
+
+/// Why a daemon did not start.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum StartError {
+    /// There was no memory for the frames.
+    Region(RegionError),
+    /// A port did not open.
+    Port(PortError),
+    /// The tables were refused.
+    Routing(RoutingError),
+    /// A thread or a descriptor was refused.
+    System {
+        /// What was asked for.
+        what: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The API's socket could not be made.
+    Api(api::BindError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Region(source) => write!(f, "{source}"),
+            StartError::Port(source) => write!(f, "{source}"),
+            StartError::Routing(source) => write!(f, "{source}"),
+            StartError::System { what, source } => write!(f, "cannot make {what}: {source}"),
+            StartError::Api(source) => write!(f, "{source}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Region(source) => Some(source),
+            StartError::Port(source) => Some(source),
+            StartError::Routing(source) => Some(source),
+            StartError::System { source, .. } => Some(source),
+            StartError::Api(source) => Some(source),
+        }
+    }
+}
+
+impl StartError {
+    /// Whether this machine, or this user, cannot have AF_XDP at all.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, StartError::Port(port) if port.is_unavailable())
+    }
+}
+
+/// A running forwarder.
+pub struct Daemon {
+    workers: Vec<JoinHandle<Worker>>,
+    control: Option<JoinHandle<()>>,
+    phases: Vec<WordsMut<u32>>,
+    bells: Vec<Bell>,
+    control_bell: Bell,
+    control_phase: WordsMut<u32>,
+    ports: Vec<OpenPort>,
+    depot: Depot,
+    status: Arc<Status>,
+}
+
+impl Daemon {
+    /// Opens the ports of `config` in the calling thread's network namespace and begins to forward.
+    pub fn start(config: Config) -> Result<Daemon, StartError> {
+        let clock = Clock::start();
+        let workers = config.workers.count();
+        let owners = open::owners(&config).map_err(StartError::Port)?;
+        let bells = (0..workers).map(|_| bell()).collect::<Result<Vec<Bell>, _>>()?;
+        let control_bell = bell()?;
+
+        let frames = config.frames.count.unwrap_or_else(|| frames_needed(&config, &owners));
+        let region = RegionConfig { frames, frame_size: config.frames.size };
+        let region = Region::new(region).map_err(StartError::Region)?;
+        let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
+        let mut umem = Umem::new(region.clone());
+        let opened = open::open(&config, owners, &mut umem, &bells).map_err(StartError::Port)?;
+        let (ports, halves): (Vec<OpenPort>, Vec<Halves>) = opened.into_iter().unzip();
+
+        let domain = Domain::new(workers);
+        let mut told = Told::default();
+        let routing = routing(&config, &ports, &domain, clock, &mut told)?;
+        let mut share = Share::among(workers, halves, &bells, &ports);
+        let mut parts = Vec::new();
+        let mut links = Vec::new();
+        let mut phases = Vec::new();
+        let mut stats = Vec::new();
+        for (number, bell) in bells.iter().enumerate() {
+            let (reports, reported) = ring(REPORTS);
+            let (orders, ordered) = ring(ORDERS);
+            let phase = WordsMut::zeroed(1);
+            let own = Stats::new(ports.len());
+            stats.push(own.reader());
+            links.push(Link { reported, orders, bell: bell.clone() });
+            let errors = RateLimit::new(config.icmp.errors_per_second, config.icmp.errors_burst);
+            parts.push(WorkerParts {
+                id: WorkerId(number as u16),
+                reader: domain.register().expect("the domain has a place for each worker"),
+                pool: depot.pool_of(config.frames.hot_list_len),
+                forwarder: Forwarder::new(region.clone(), routing.tables(), errors),
+                holds: HoldQueues::new(HoldLimits {
+                    queue_frames_max: config.neighbour.hold_per_entry,
+                    frames_max: config.neighbour.hold_per_worker,
+                    ..HoldLimits::default()
+                }),
+                queues: std::mem::take(&mut share.queues[number]),
+                transmitters: std::mem::take(&mut share.transmitters[number]),
+                stats: own,
+                reports,
+                control: control_bell.clone(),
+                orders: ordered,
+                bell: bell.clone(),
+                phase: phase.reader(),
+                clock,
+                idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
+            });
+            phases.push(phase);
+        }
+
+        let routing = Arc::new(Mutex::new(routing));
+        let status = Status::new(&config, &ports, stats, routing.clone(), depot.clone(), clock);
+        let control_phase = WordsMut::zeroed(1);
+        let control = Control {
+            routing,
+            links,
+            bell: control_bell.clone(),
+            phase: control_phase.reader(),
+            clock,
+        };
+        let mut daemon = Daemon {
+            workers: Vec::new(),
+            control: None,
+            phases,
+            bells,
+            control_bell,
+            control_phase,
+            ports,
+            depot,
+            status: Arc::new(status),
+        };
+        daemon.control = Some(spawn("control", move || control.run(told))?);
+        for (part, &core) in parts.into_iter().zip(&config.workers.cores) {
+            let worker = Worker::new(part);
+            let name = format!("worker-{}", worker.id().0);
+            daemon.workers.push(spawn(&name, move || {
+                // A core that has gone since the configuration was checked: run unpinned.
+                let _ = affinity::pin(core.into());
+                worker.run()
+            })?);
+        }
+        Ok(daemon)
+    }
+
+    /// What the API shows.
+    pub fn source(&self) -> Arc<dyn Source> {
+        self.status.clone()
+    }
+
+    /// Stops forwarding, closes the ports, and says where everything went. Called in the network
+    /// namespace that the daemon was started in.
+    pub fn stop(mut self) -> Ledger {
+        self.halt()
+    }
+
+    fn halt(&mut self) -> Ledger {
+        for (phase, bell) in self.phases.iter_mut().zip(&self.bells) {
+            phase.publish(0, STOP);
+            bell.ring();
+        }
+        let mut stopped = Vec::new();
+        for worker in self.workers.drain(..) {
+            match worker.join() {
+                Ok(worker) => stopped.push(worker.into_parts()),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        self.control_phase.publish(0, STOP);
+        self.control_bell.ring();
+        if let Some(control) = self.control.take()
+            && let Err(panic) = control.join()
+        {
+            std::panic::resume_unwind(panic);
+        }
+        self.close_ports(stopped);
+        self.status.ledger()
+    }
+
+    fn close_ports(
+        &mut self,
+        stopped: Vec<(Vec<Receiver>, Vec<Transmitter>, manylane_frame::Pool, Stats)>,
+    ) {
+        let mut receivers: Vec<Vec<Receiver>> = self.ports.iter().map(|_| Vec::new()).collect();
+        let mut transmitters: Vec<Vec<Transmitter>> =
+            self.ports.iter().map(|_| Vec::new()).collect();
+        let mut pool = self.depot.pool();
+        let mut first_stats = None;
+        for (queues, exits, own_pool, stats) in stopped {
+            queues.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
+            for (port, exit) in exits.into_iter().enumerate() {
+                transmitters[port].push(exit);
+            }
+            drop(own_pool); // Its frames go to the depot.
+            first_stats.get_or_insert(stats);
+        }
+        let Some(mut stats) = first_stats else { return };
+        let mut held = 0;
+        let ports = self.ports.drain(..).zip(receivers.into_iter().zip(transmitters));
+        for (number, (port, (receivers, transmitters))) in (0..).zip(ports) {
+            let id = PortId(number);
+            held += open::close(port, receivers, transmitters, &mut pool, &mut stats, id);
+        }
+        drop(pool);
+        self.status.closed(held);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if !self.workers.is_empty() && !thread::panicking() {
+            self.halt();
+        }
+    }
+}
+
+/// `manylane run`: forwards until SIGINT or SIGTERM.
+pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
+    let system = |what| move |source| StartError::System { what, source };
+    // Before any port is opened: a second daemon must not disturb the first one's.
+    let socket = Socket::bind(socket).map_err(StartError::Api)?;
+    let daemon = Daemon::start(config)?;
+    let source = daemon.source();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(system("the API's runtime"))?;
+    let mut signals = signal_hook::iterator::Signals::new(SIGNALS).map_err(system("signals"))?;
+    let handle = signals.handle();
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let waiter = spawn("signals", move || {
+        signals.forever().next();
+        // The receiver is gone only if the API has failed: then there is nothing to stop.
+        let _ = stop.send(());
+    })?;
+    eprintln!("manylane: forwarding; SIGINT or SIGTERM ends it");
+    let served = runtime.block_on(api::serve(socket, source, async {
+        let _ = stopped.await;
+    }));
+    handle.close();
+    let ledger = daemon.stop();
+    // It has returned, or returns now that the handle is closed.
+    let _ = waiter.join();
+    eprintln!(
+        "manylane: received {}, transmitted {}, missing {}",
+        ledger.received, ledger.transmitted, ledger.missing
+    );
+    served.map_err(system("the API's listener"))
+}
+
+const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
+
+/// The control thread.
+struct Control {
+    routing: Arc<Mutex<Routing>>,
+    links: Vec<Link>,
+    bell: Bell,
+    phase: manylane_sync::words::Words<u32>,
+    clock: Clock,
+}
+
+/// The control thread's end of what it shares with one worker.
+struct Link {
+    reported: Consumer<Report>,
+    orders: Producer<Order>,
+    bell: Bell,
+}
+
+impl Control {
+    fn run(mut self, mut told: Told) {
+        while self.phase.load(0) == RUN {
+            let now = self.clock.now();
+            {
+                let mut routing = lock(&self.routing);
+                for link in &mut self.links {
+                    while let Some(report) = link.reported.pop() {
+                        routing.handle(report, now, &mut told);
+                    }
+                    link.reported.release();
+                }
+                routing.tick(now, &mut told);
+            }
+            self.tell(&mut told);
+            self.sleep();
+        }
+    }
+
+    /// Hands orders to the first worker, and wakes those who may wait for what was published.
+    fn tell(&mut self, told: &mut Told) {
+        let ordered = !told.orders.is_empty();
+        if let Some(first) = self.links.first_mut() {
+            for order in told.orders.drain(..) {
+                // A question that finds no place is asked again by its timer.
+                let _ = first.orders.push(order);
+            }
+            first.orders.submit();
+        }
+        for (number, link) in self.links.iter().enumerate() {
+            if told.published || (ordered && number == 0) {
+                link.bell.ring();
+            }
+        }
+        told.published = false;
+    }
+
+    fn sleep(&mut self) {
+        let now = self.clock.now();
+        let deadline = lock(&self.routing).deadline(now);
+        let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
+        let Control { links, phase, bell, .. } = self;
+        bell.sleep(
+            || phase.load(0) != RUN || links.iter_mut().any(|link| !link.reported.is_empty()),
+            // The one failure is ENOMEM: then it turns instead of sleeping.
+            || poll::poll(&[bell.waker().as_fd()], timeout).is_ok(),
+        );
+        bell.waker().drain();
+    }
+}
+
+/// What each worker gets of the ports.
+struct Share {
+    queues: Vec<Vec<Receiver>>,
+    transmitters: Vec<Vec<(Transmitter, Option<Bell>)>>,
+}
+
+impl Share {
+    fn among(workers: usize, halves: Vec<Halves>, bells: &[Bell], ports: &[OpenPort]) -> Share {
+        let mut share = Share {
+            queues: (0..workers).map(|_| Vec::new()).collect(),
+            transmitters: (0..workers).map(|_| Vec::new()).collect(),
+        };
+        for (port, halves) in ports.iter().zip(halves) {
+            for (owner, receiver) in halves.receivers {
+                share.queues[usize::from(owner.0)].push(receiver);
+            }
+            for (number, transmitter) in halves.transmitters.into_iter().enumerate() {
+                let reclaimer = transmitter
+                    .completion_queue()
+                    .map(|queue| port.owners[usize::from(queue.0)])
+                    .filter(|owner| usize::from(owner.0) != number)
+                    .map(|owner| bells[usize::from(owner.0)].clone());
+                share.transmitters[number].push((transmitter, reclaimer));
+            }
+        }
+        share
+    }
+}
+
+fn routing(
+    config: &Config,
+    ports: &[OpenPort],
+    domain: &Domain,
+    clock: Clock,
+    told: &mut Told,
+) -> Result<Routing, StartError> {
+    let routed = ports.iter().map(|port| RoutedPort {
+        facts: port.facts.clone(),
+        addresses: port.config.addresses.clone(),
+    });
+    let neighbours_max = config.neighbour.entries_max as usize;
+    let limits = RoutingLimits {
+        neighbours_max,
+        long_ipv4_routes: neighbours_max + config.routes.len() + 4096,
+        ipv6_routes: neighbours_max + config.routes.len() + 4096,
+    };
+    let mut routing =
+        Routing::new(domain, routed.collect(), limits).map_err(StartError::Routing)?;
+    for route in &config.routes {
+        routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
+    }
+    Ok(routing)
+}
+
+/// Frames that can be away from the pool at once, one line per place they can be, and what workers
+/// keep in their lists. A region of this size does not run dry.
+fn frames_needed(config: &Config, owners: &[Vec<WorkerId>]) -> u32 {
+    let workers = config.workers.count() as u32;
+    let mut frames = 0;
+    for (port, owners) in config.ports.iter().zip(owners) {
+        let queues = owners.len() as u32;
+        frames += queues * port.rx_ring; // Posted by us, not yet taken by the device.
+        frames += queues * port.rx_ring; // Received, not yet read by us.
+        frames += workers * port.tx_ring; // Queued by us, not yet taken by the kernel.
+        frames += queues * port.tx_ring; // Taken to be sent, not yet reclaimed by us.
+        frames += workers * BATCH_MAX as u32; // Waiting for the end of a turn.
+    }
+    frames += workers * BATCH_MAX as u32; // In a worker's hands.
+    frames += workers * config.neighbour.hold_per_worker; // Waiting for neighbours.
+    frames += workers * config.frames.hot_list_len; // In the workers' lists.
+    frames
+}
+
+/// Reports that wait for the control thread, per worker.
+const REPORTS: usize = 1024;
+/// Orders that wait for a worker.
+const ORDERS: usize = 256;
+
+fn bell() -> Result<Bell, StartError> {
+    let open = EventFd::open();
+    let fd = open.map_err(|source| StartError::System { what: "a doorbell", source })?;
+    Ok(Arc::new(Doorbell::new(fd)))
+}
+
+fn spawn<R: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> R + Send + 'static,
+) -> Result<JoinHandle<R>, StartError> {
+    let spawned = thread::Builder::new().name(name.into()).spawn(body);
+    spawned.map_err(|source| StartError::System { what: "a thread", source })
+}
+
+fn lock(routing: &Mutex<Routing>) -> MutexGuard<'_, Routing> {
+    routing.lock().expect("a thread that edits the tables does not panic")
+}

@@ -1,0 +1,377 @@
+//! Opening ports: from a configuration to receivers, transmitters, and what is known of each port.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
+use manylane_frame::{HEADROOM, Pool};
+use manylane_io::bpf::{Attach, Mode};
+use manylane_io::eventfd::EventFd;
+use manylane_io::interface::{Interface, InterfaceError};
+use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Fate, OpenError, Umem};
+use manylane_io::port::memory;
+use manylane_io::port::{Receiver, Transmitter};
+use manylane_net::forward::{Ipv4Interface, PortFacts};
+use manylane_net::wire::ethernet::Mac;
+use manylane_net::wire::flow::flow_hash;
+use manylane_sync::doorbell::Doorbell;
+
+use crate::config::{
+    AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, MEMORY_MTU, MemoryPort, Port,
+};
+use crate::stats::{PortCount, Stats};
+
+/// A worker's doorbell.
+pub type Bell = Arc<Doorbell<EventFd>>;
+
+/// Why a port did not open.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum PortError {
+    /// The interface cannot be asked.
+    Interface {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: InterfaceError,
+    },
+    /// AF_XDP refused.
+    AfXdp {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// The configuration names owners for another number of queues than the device has.
+    Queues {
+        /// The port's name.
+        port: String,
+        /// Owners in the configuration.
+        owners: usize,
+        /// Queues of the device.
+        queues: usize,
+    },
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortError::Interface { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::AfXdp { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Queues { port, owners, queues } => write!(
+                f,
+                "port `{port}`: `workers` names owners for {owners} receive queues, and the device \
+                 has {queues}: list one worker for each queue (`ethtool -l` shows them), or leave \
+                 `workers` out"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PortError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PortError::Interface { source, .. } => Some(source),
+            PortError::AfXdp { source, .. } => Some(source),
+            PortError::Queues { .. } => None,
+        }
+    }
+}
+
+impl PortError {
+    /// Whether this machine, or this user, cannot have AF_XDP at all.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, PortError::AfXdp { source, .. } if source.is_unavailable())
+    }
+}
+
+/// An open port, as the control thread keeps it.
+pub struct OpenPort {
+    /// The configuration it was opened by.
+    pub config: Port,
+    /// What the rules must know of it.
+    pub facts: PortFacts,
+    /// Which worker owns each receive queue.
+    pub owners: Vec<WorkerId>,
+    /// What is peculiar to its driver.
+    pub device: Device,
+}
+
+/// What is peculiar to a driver.
+pub enum Device {
+    /// A network device.
+    AfXdp {
+        /// To close it by.
+        port: Box<AfXdp>,
+        /// Where its XDP program runs.
+        mode: Mode,
+        /// Whether it reads and writes frames itself.
+        zero_copy: bool,
+    },
+    /// Memory.
+    Memory,
+}
+
+/// The parts of a port that go to workers: receivers with their owners, a transmitter for each worker.
+pub struct Halves {
+    /// One for each receive queue.
+    pub receivers: Vec<(WorkerId, Receiver)>,
+    /// One for each worker.
+    pub transmitters: Vec<Transmitter>,
+}
+
+/// How many queues each port has and who owns them, before anything is opened: the region's size
+/// depends on it.
+pub fn owners(config: &Config) -> Result<Vec<Vec<WorkerId>>, PortError> {
+    let mut next = (0..config.workers.count() as u16).map(WorkerId).cycle();
+    let mut all = Vec::new();
+    for port in &config.ports {
+        let queues = match &driver_of(port) {
+            DriverOf::AfXdp(af_xdp) => {
+                let read = Interface::read(&af_xdp.interface);
+                let name = port.name.clone();
+                read.map_err(|source| PortError::Interface { port: name, source })?.receive_queues
+                    as usize
+            }
+            DriverOf::Memory(memory) => memory.queues.into(),
+        };
+        let owners = match &port.queue_owners {
+            Some(owners) if owners.len() != queues => {
+                let (port, owners) = (port.name.clone(), owners.len());
+                return Err(PortError::Queues { port, owners, queues });
+            }
+            Some(owners) => owners.clone(),
+            None => next.by_ref().take(queues).collect(),
+        };
+        all.push(owners);
+    }
+    Ok(all)
+}
+
+/// Opens all ports, in the calling thread's network namespace.
+pub fn open(
+    config: &Config,
+    owners: Vec<Vec<WorkerId>>,
+    umem: &mut Umem,
+    bells: &[Bell],
+) -> Result<Vec<(OpenPort, Halves)>, PortError> {
+    let mut wires = Wires::lay(config, &owners, bells);
+    let mut open = Vec::new();
+    for (number, (port, owners)) in (0..).zip(config.ports.iter().zip(owners)) {
+        let id = PortId(number);
+        open.push(match driver_of(port) {
+            DriverOf::AfXdp(af_xdp) => open_af_xdp(id, port, af_xdp, owners, umem, bells.len())?,
+            DriverOf::Memory(memory) => open_memory(id, port, memory, owners, &mut wires, bells),
+        });
+    }
+    Ok(open)
+}
+
+/// Closes a port; its frames go back to `pool`, and what the kernel had is counted in `stats`.
+pub fn close(
+    port: OpenPort,
+    receivers: Vec<Receiver>,
+    transmitters: Vec<Transmitter>,
+    pool: &mut Pool,
+    stats: &mut Stats,
+    id: PortId,
+) -> usize {
+    match port.device {
+        Device::Memory => {
+            for receiver in receivers {
+                if let Receiver::Memory(queue) = receiver {
+                    queue.close(pool);
+                }
+            }
+            0
+        }
+        Device::AfXdp { port, .. } => {
+            let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
+                Receiver::AfXdp(queue) => Some(*queue),
+                Receiver::Memory(_) => None,
+            });
+            let transmitters = transmitters.into_iter().filter_map(|exit| match exit {
+                Transmitter::AfXdp(queue) => Some(*queue),
+                Transmitter::Memory(_) => None,
+            });
+            let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
+            let closed = port.close(receivers, transmitters, pool, |fate, meta| {
+                stats.count(id, PortCount::Completed, 1);
+                match fate {
+                    Fate::Transmitted => stats.count(meta.entry, PortCount::Transmitted, 1),
+                    Fate::Dropped => {
+                        stats.dropped(meta.entry, manylane_frame::vocabulary::DropReason::PortDown)
+                    }
+                }
+            });
+            closed.held
+        }
+    }
+}
+
+/// The two kinds of port, borrowed.
+enum DriverOf<'c> {
+    AfXdp(&'c AfXdpPort),
+    Memory(&'c MemoryPort),
+}
+
+fn driver_of(port: &Port) -> DriverOf<'_> {
+    match &port.driver {
+        Driver::AfXdp(af_xdp) => DriverOf::AfXdp(af_xdp),
+        Driver::Memory(memory) => DriverOf::Memory(memory),
+    }
+}
+
+fn open_af_xdp(
+    id: PortId,
+    port: &Port,
+    af_xdp: &AfXdpPort,
+    owners: Vec<WorkerId>,
+    umem: &mut Umem,
+    workers: usize,
+) -> Result<(OpenPort, Halves), PortError> {
+    let checksum = port.checksum.map(|policy| match policy {
+        ChecksumPolicy::Repair => Checksum::Unknown,
+        ChecksumPolicy::Trust => Checksum::Valid,
+    });
+    let config = AfXdpConfig {
+        rx_ring: port.rx_ring,
+        tx_ring: port.tx_ring,
+        fill_ring: port.rx_ring,
+        completion_ring: port.tx_ring,
+        checksum,
+        attach: match af_xdp.mode {
+            AttachMode::Auto => Attach::Best,
+            AttachMode::Native => Attach::Only(Mode::Native),
+            AttachMode::Generic => Attach::Only(Mode::Generic),
+        },
+        ..AfXdpConfig::default()
+    };
+    let opened = AfXdp::open(umem, id, &af_xdp.interface, workers, &owners, config)
+        .map_err(|source| PortError::AfXdp { port: port.name.clone(), source })?;
+    let mtu = port.mtu.map_or(opened.facts.mtu, u32::from);
+    let repair = opened.facts.checksum == Checksum::Unknown;
+    let facts = facts(port, Mac(opened.facts.mac), mtu, repair);
+    let device = Device::AfXdp {
+        port: Box::new(opened.port),
+        mode: opened.facts.mode,
+        zero_copy: opened.facts.zero_copy,
+    };
+    let receivers = opened.receivers.into_iter().map(|queue| Receiver::AfXdp(Box::new(queue)));
+    let halves = Halves {
+        receivers: owners.iter().copied().zip(receivers).collect(),
+        transmitters: opened
+            .transmitters
+            .into_iter()
+            .map(|queue| Transmitter::AfXdp(Box::new(queue)))
+            .collect(),
+    };
+    Ok((OpenPort { config: port.clone(), facts, owners, device }, halves))
+}
+
+fn open_memory(
+    id: PortId,
+    port: &Port,
+    memory: &MemoryPort,
+    owners: Vec<WorkerId>,
+    wires: &mut Wires,
+    bells: &[Bell],
+) -> (OpenPort, Halves) {
+    let mac = memory.mac.map_or(memory_mac(id, ROUTER), Mac);
+    let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), false);
+    let (receivers, transmitters) = match memory.peer {
+        Some(peer) => (wires.take_receivers(id), wires.take_transmitters(peer)),
+        None => {
+            let silent =
+                (0..memory.queues).map(|queue| memory::Receiver::silent(id, QueueId(queue)));
+            let sinks = bells.iter().map(|_| memory::Transmitter::into_sink(Box::new(|_, _| {})));
+            (silent.collect(), sinks.collect())
+        }
+    };
+    let receivers = owners.iter().copied().zip(receivers.into_iter().map(Receiver::Memory));
+    let halves = Halves {
+        receivers: receivers.collect(),
+        transmitters: transmitters.into_iter().map(Transmitter::Memory).collect(),
+    };
+    (OpenPort { config: port.clone(), facts, owners, device: Device::Memory }, halves)
+}
+
+/// The wires between memory ports, each end taken once.
+struct Wires {
+    /// By the port that receives.
+    receivers: Vec<Option<Vec<memory::Receiver>>>,
+    /// By the port that receives at the other end.
+    transmitters: Vec<Option<Vec<memory::Transmitter>>>,
+}
+
+impl Wires {
+    fn lay(config: &Config, owners: &[Vec<WorkerId>], bells: &[Bell]) -> Wires {
+        let mut wires = Wires { receivers: Vec::new(), transmitters: Vec::new() };
+        for (number, (port, owners)) in (0..).zip(config.ports.iter().zip(owners)) {
+            let is_wired = matches!(&port.driver, Driver::Memory(memory) if memory.peer.is_some());
+            let laid = is_wired.then(|| {
+                let bells: Vec<Bell> =
+                    owners.iter().map(|owner| bells[usize::from(owner.0)].clone()).collect();
+                let workers = config.workers.count();
+                memory::wires(PortId(number), workers, &bells, port.rx_ring as usize, wire_hash)
+            });
+            let (receivers, transmitters) = laid.unzip();
+            wires.receivers.push(receivers);
+            wires.transmitters.push(transmitters);
+        }
+        wires
+    }
+
+    fn take_receivers(&mut self, port: PortId) -> Vec<memory::Receiver> {
+        self.receivers[port.index()].take().expect("a wired port's receivers are taken once")
+    }
+
+    fn take_transmitters(&mut self, to: PortId) -> Vec<memory::Transmitter> {
+        self.transmitters[to.index()].take().expect("a wire has one other end")
+    }
+}
+
+/// Which receive queue of a wire's far end a frame goes to: by flow, as a device would choose.
+fn wire_hash(frame: &[u8]) -> u32 {
+    frame.get(LINK_HEADER..).map_or(0, flow_hash)
+}
+
+const LINK_HEADER: usize = manylane_net::wire::ethernet::HEADER_LEN;
+
+fn facts(port: &Port, mac: Mac, mtu: u32, repair: bool) -> PortFacts {
+    let mut facts = PortFacts {
+        mac,
+        mtu,
+        repair,
+        ipv4: Vec::new(),
+        ipv6: Vec::new(),
+        link_local: link_local(mac),
+    };
+    for own in &port.addresses {
+        match own.address {
+            IpAddr::V4(addr) => facts.ipv4.push(Ipv4Interface { addr, len: own.length }),
+            IpAddr::V6(addr) if addr.is_unicast_link_local() => facts.link_local = addr,
+            IpAddr::V6(addr) => facts.ipv6.push(addr),
+        }
+    }
+    facts
+}
+
+/// The link-local address that goes with a MAC address (RFC 4291 §2.5.6 and appendix A).
+fn link_local(mac: Mac) -> Ipv6Addr {
+    let [a, b, c, d, e, f] = mac.0;
+    let eui64 = [a ^ 0x02, b, c, 0xff, 0xfe, d, e, f];
+    Ipv6Addr::from((0xfe80_u128 << 112) | u128::from(u64::from_be_bytes(eui64)))
+}
+
+const ROUTER: u8 = 0x01;
+
+/// A locally administered address for one end of a memory port.
+fn memory_mac(id: PortId, end: u8) -> Mac {
+    let [high, low] = id.0.to_be_bytes();
+    Mac([0x02, 0x6d, 0x6c, end, high, low])
+}
+
+/// Bytes of a frame that no packet can have: headroom, link header and a tag.
+pub const FRAME_OVERHEAD: u32 = HEADROOM as u32 + LINK_HEADER as u32 + 4;

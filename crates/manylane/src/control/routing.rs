@@ -1,0 +1,542 @@
+//! The writer's side of every table, and the rules by which it changes.
+//!
+//! | next-hop id                    | leads to                                |
+//! |--------------------------------|-----------------------------------------|
+//! | `LOCAL` ... `PROHIBIT`         | what their names say                    |
+//! | `CONNECTED + port`             | the destination itself, on that port    |
+//! | `NEIGHBOUR + slot`             | that neighbour                          |
+//!
+//! A neighbour on a connected network gets a host route to its id as soon as somebody asks for it, so
+//! that a worker finds it by the same lookup as everything else. A neighbour that a static route goes
+//! through is pinned.
+//!
+//! An edit that meets a bound (a table full of what waits for its grace period) stays in a queue and is
+//! tried again after the workers' next turn; nothing blocks, and nothing is lost.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use manylane_frame::Mapping;
+use manylane_frame::vocabulary::PortId;
+use manylane_net::fib::{
+    EditError, IpPrefix, Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Ipv6Prefix, Ipv6Sizes,
+    Ipv6Tables, Ipv6Writer, Limits, NextHopId,
+};
+use manylane_net::forward::{PortFacts, Tables};
+use manylane_net::neighbour::{
+    Action, AdjacencyTable, AdjacencyWords, Entry, Header, Key, Report, Rewrite, Table,
+    TableConfig, TableFull,
+};
+use manylane_net::nexthop::{NextHop, NextHopsMut};
+use manylane_net::wire::ethernet::ether_type;
+use manylane_sync::rcu::Domain;
+
+use crate::config::{InterfaceAddress, Route, RouteTarget};
+use crate::worker::Order;
+
+const LOCAL: u16 = 1;
+const BROADCAST: u16 = 2;
+const BLACKHOLE: u16 = 3;
+const UNREACHABLE: u16 = 4;
+const PROHIBIT: u16 = 5;
+const CONNECTED: u16 = 16;
+const NEIGHBOUR: u16 = 1024;
+
+/// Ports a daemon can have: ids between [`CONNECTED`] and [`NEIGHBOUR`].
+pub const PORTS_MAX: usize = (NEIGHBOUR - CONNECTED) as usize;
+
+/// Neighbours a daemon can have: ids from [`NEIGHBOUR`] on.
+pub const NEIGHBOURS_MAX: usize = (NextHopId::MAX.raw() - NEIGHBOUR) as usize;
+
+/// Edits tried again later, at most. Beyond it the oldest is given up and counted: its neighbour is
+/// asked for anew by the next packet.
+const WAITING_MAX: usize = 4096;
+
+/// All tables, to write.
+pub struct Routing {
+    ipv4: Ipv4Writer,
+    ipv6: Ipv6Writer,
+    next_hops: NextHopsMut,
+    adjacencies: AdjacencyTable,
+    neighbours: Table,
+    ports: Vec<RoutedPort>,
+    /// Host routes that neighbours brought, by slot.
+    host_routes: HashMap<u32, IpPrefix>,
+    /// Edits that met a bound.
+    waiting: VecDeque<Action>,
+    given_up: u64,
+    actions: Vec<Action>,
+}
+
+/// A port, as routing sees it.
+pub struct RoutedPort {
+    /// What workers know of it.
+    pub facts: PortFacts,
+    /// Our addresses there with their networks.
+    pub addresses: Vec<InterfaceAddress>,
+}
+
+/// Bounds of the tables.
+#[derive(Clone, Copy, Debug)]
+pub struct RoutingLimits {
+    /// Neighbours, resolved or not.
+    pub neighbours_max: usize,
+    /// IPv4 routes longer than /24, host routes of neighbours included.
+    pub long_ipv4_routes: usize,
+    /// IPv6 routes, host routes of neighbours included.
+    pub ipv6_routes: usize,
+}
+
+impl Default for RoutingLimits {
+    fn default() -> Self {
+        RoutingLimits { neighbours_max: 8192, long_ipv4_routes: 65_536, ipv6_routes: 65_536 }
+    }
+}
+
+/// Why the tables were not made.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum RoutingError {
+    /// There was no memory for them.
+    Memory(io::Error),
+    /// The FIB refused a route.
+    Fib {
+        /// The route's prefix.
+        prefix: IpPrefix,
+        /// Why.
+        source: EditError,
+    },
+    /// The neighbour table refused a next hop.
+    Neighbour(TableFull),
+}
+
+impl fmt::Display for RoutingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RoutingError::Memory(source) => write!(f, "no memory for the routing tables: {source}"),
+            RoutingError::Fib { prefix, source } => write!(f, "route {prefix}: {source}"),
+            RoutingError::Neighbour(source) => write!(f, "next hop: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for RoutingError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RoutingError::Memory(source) => Some(source),
+            RoutingError::Fib { source, .. } => Some(source),
+            RoutingError::Neighbour(source) => Some(source),
+        }
+    }
+}
+
+/// What the workers must be told after an edit.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// Questions to send.
+    pub orders: Vec<Order>,
+    /// Whether something was published that a sleeping worker may wait for.
+    pub published: bool,
+}
+
+impl Routing {
+    /// Tables with the connected networks of `ports` in them.
+    pub fn new(
+        domain: &Domain,
+        ports: Vec<RoutedPort>,
+        limits: RoutingLimits,
+    ) -> Result<Routing, RoutingError> {
+        assert!(ports.len() <= PORTS_MAX, "the configuration bounds the ports");
+        let neighbours = Table::new(TableConfig {
+            entries_max: limits.neighbours_max.min(NEIGHBOURS_MAX / 2),
+            unproven_max: limits.neighbours_max.min(NEIGHBOURS_MAX / 2) / 2,
+            ..TableConfig::default()
+        });
+        let slots = neighbours.slots_max();
+        let memory = RoutingError::Memory;
+        let adjacencies = AdjacencyWords {
+            current: Mapping::words(slots).map_err(memory)?,
+            records: Mapping::words(AdjacencyWords::records_len(slots)).map_err(memory)?,
+        };
+        let next_hops = Mapping::words(usize::from(NEIGHBOUR) + slots).map_err(memory)?;
+        let mut routing = Routing {
+            ipv4: Ipv4Writer::new(
+                ipv4_tables(Ipv4Sizes::for_long_routes(limits.long_ipv4_routes)).map_err(memory)?,
+                domain,
+                Limits::default(),
+            ),
+            ipv6: Ipv6Writer::new(
+                ipv6_tables(Ipv6Sizes::for_routes(limits.ipv6_routes)).map_err(memory)?,
+                domain,
+                Limits::default(),
+            ),
+            next_hops: NextHopsMut::new(next_hops),
+            adjacencies: AdjacencyTable::new(domain.clone(), adjacencies),
+            neighbours,
+            ports,
+            host_routes: HashMap::new(),
+            waiting: VecDeque::new(),
+            given_up: 0,
+            actions: Vec::new(),
+        };
+        routing.set_fixed_next_hops();
+        routing.add_connected()?;
+        Ok(routing)
+    }
+
+    /// The workers' sides of all tables.
+    pub fn tables(&self) -> Tables {
+        Tables {
+            ipv4: self.ipv4.reader(),
+            ipv6: self.ipv6.reader(),
+            next_hops: self.next_hops.reader(),
+            adjacencies: self.adjacencies.reader(),
+            ports: self.ports.iter().map(|port| port.facts.clone()).collect(),
+        }
+    }
+
+    /// Adds a static route.
+    pub fn add_route(
+        &mut self,
+        route: &Route,
+        now: Duration,
+        told: &mut Told,
+    ) -> Result<(), RoutingError> {
+        let id = match route.target {
+            RouteTarget::Via { next_hop, port } => {
+                let slot = self.pin(Key { port, addr: next_hop }, now, told)?;
+                neighbour_id(slot)
+            }
+            RouteTarget::OnLink { port } => connected_id(port),
+            RouteTarget::Blackhole => fixed_id(BLACKHOLE),
+            RouteTarget::Unreachable => fixed_id(UNREACHABLE),
+            RouteTarget::Prohibit => fixed_id(PROHIBIT),
+        };
+        let prefix = IpPrefix::new(route.prefix.network(), route.prefix.length())
+            .expect("the configuration refuses host bits");
+        self.insert(prefix, id)
+    }
+
+    /// Loads many routes through one next hop at once, into empty tables: the bench's way.
+    pub fn pin(&mut self, key: Key, now: Duration, told: &mut Told) -> Result<u32, RoutingError> {
+        let mut actions = std::mem::take(&mut self.actions);
+        let slot = self.neighbours.pin(key, now, &mut actions).map_err(RoutingError::Neighbour);
+        self.apply(actions, told);
+        slot
+    }
+
+    /// Takes in what a worker reported.
+    pub fn handle(&mut self, report: Report, now: Duration, told: &mut Told) {
+        if !self.concerns_us(report) {
+            return;
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        self.neighbours.handle(report, now, &mut actions);
+        self.apply(actions, told);
+    }
+
+    /// Lets time pass: timers, edits that wait, memory whose grace period is over.
+    pub fn tick(&mut self, now: Duration, told: &mut Told) {
+        self.ipv4.reclaim();
+        self.ipv6.reclaim();
+        while let Some(slot) = self.adjacencies.next_quiet_slot() {
+            self.neighbours.free(slot);
+        }
+        for action in std::mem::take(&mut self.waiting) {
+            self.act(action, told);
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        self.neighbours.tick(now, &mut actions);
+        self.apply(actions, told);
+    }
+
+    /// When to call [`Routing::tick`] next, if nothing is reported before.
+    pub fn deadline(&self, now: Duration) -> Option<Duration> {
+        let retry = (!self.waiting.is_empty()).then(|| now + RETRY);
+        self.neighbours.deadline().into_iter().chain(retry).min()
+    }
+
+    /// Sets a neighbour by the operator's word.
+    pub fn set_neighbour(
+        &mut self,
+        key: Key,
+        mac: [u8; 6],
+        now: Duration,
+        told: &mut Told,
+    ) -> Result<u32, RoutingError> {
+        let mut actions = std::mem::take(&mut self.actions);
+        let slot =
+            self.neighbours.set(key, mac, now, &mut actions).map_err(RoutingError::Neighbour);
+        self.apply(actions, told);
+        slot
+    }
+
+    /// The IPv4 routes' writer, to load a full table.
+    pub fn ipv4_mut(&mut self) -> &mut Ipv4Writer {
+        &mut self.ipv4
+    }
+
+    /// The IPv6 routes' writer, to load a full table.
+    pub fn ipv6_mut(&mut self) -> &mut Ipv6Writer {
+        &mut self.ipv6
+    }
+
+    /// All neighbours.
+    pub fn neighbours(&self) -> impl Iterator<Item = &Entry> {
+        self.neighbours.entries().map(|(_, entry)| entry)
+    }
+
+    /// All routes, with what they lead to: IPv4 before IPv6, by prefix.
+    pub fn routes(&self) -> impl Iterator<Item = (IpPrefix, NextHop<Key>)> {
+        let ipv4 = self.ipv4.routes().map(|(prefix, id)| (IpPrefix::V4(prefix), id));
+        let ipv6 = self.ipv6.routes().map(|(prefix, id)| (IpPrefix::V6(prefix), id));
+        ipv4.chain(ipv6).map(|(prefix, id)| (prefix, self.meaning(id)))
+    }
+
+    /// Edits that met a bound and were given up.
+    pub fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    fn set_fixed_next_hops(&mut self) {
+        let fixed = [
+            (LOCAL, NextHop::Local),
+            (BROADCAST, NextHop::Broadcast),
+            (BLACKHOLE, NextHop::Blackhole),
+            (UNREACHABLE, NextHop::Unreachable),
+            (PROHIBIT, NextHop::Prohibit),
+        ];
+        for (id, next_hop) in fixed {
+            self.next_hops.set(fixed_id(id), next_hop);
+        }
+        for port in (0..self.ports.len() as u16).map(PortId) {
+            self.next_hops.set(connected_id(port), NextHop::Connected(port));
+        }
+        for slot in 0..self.neighbours.slots_max() as u32 {
+            self.next_hops.set(neighbour_id(slot), NextHop::Via(slot));
+        }
+    }
+
+    /// Connected networks, our own addresses, and what else a network's addresses mean.
+    fn add_connected(&mut self) -> Result<(), RoutingError> {
+        for port in 0..self.ports.len() {
+            for at in 0..self.ports[port].addresses.len() {
+                let own = self.ports[port].addresses[at];
+                let network = own.prefix();
+                let prefix = IpPrefix::new(network.network(), network.length())
+                    .expect("a network has no host bits");
+                if !is_link_local(own.address) && prefix.len() < host_bits(own.address) {
+                    self.insert(prefix, connected_id(PortId(port as u16)))?;
+                    self.add_broadcast(prefix)?;
+                }
+                if !is_link_local(own.address) {
+                    self.insert(host(own.address), fixed_id(LOCAL))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first and last address of an IPv4 network are broadcasts (RFC 1812 §4.2.3.1, §5.3.5.2), but
+    /// not in a /31 (RFC 3021).
+    fn add_broadcast(&mut self, prefix: IpPrefix) -> Result<(), RoutingError> {
+        let IpPrefix::V4(prefix) = prefix else { return Ok(()) };
+        if prefix.len() < 31 {
+            self.insert(host(prefix.addr().into()), fixed_id(BROADCAST))?;
+            self.insert(host(prefix.last().into()), fixed_id(BROADCAST))?;
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, prefix: IpPrefix, id: NextHopId) -> Result<(), RoutingError> {
+        match prefix {
+            IpPrefix::V4(prefix) => self.ipv4.insert(prefix, id),
+            IpPrefix::V6(prefix) => self.ipv6.insert(prefix, id),
+        }
+        .map(drop)
+        .map_err(|source| RoutingError::Fib { prefix, source })
+    }
+
+    fn remove(&mut self, prefix: IpPrefix) -> Result<(), EditError> {
+        match prefix {
+            IpPrefix::V4(prefix) => self.ipv4.remove(prefix),
+            IpPrefix::V6(prefix) => self.ipv6.remove(prefix),
+        }
+        .map(drop)
+    }
+
+    fn route(&self, prefix: IpPrefix) -> Option<NextHopId> {
+        match prefix {
+            IpPrefix::V4(prefix) => self.ipv4.route(prefix),
+            IpPrefix::V6(prefix) => self.ipv6.route(prefix),
+        }
+    }
+
+    /// Whether a report is about a neighbour we may have: on a connected network of its port, or
+    /// link-local. Anybody on a link may claim any address; a route it must not get by that.
+    fn concerns_us(&self, report: Report) -> bool {
+        let key = match report {
+            Report::Missing { key } | Report::Answer { key, .. } => key,
+            Report::Used { .. } => return true,
+        };
+        if self.neighbours.find(key).is_some() {
+            return true;
+        }
+        let Some(port) = self.ports.get(key.port.index()) else { return false };
+        let is_connected = is_link_local(key.addr)
+            || port.addresses.iter().any(|own| own.prefix().contains(key.addr));
+        is_connected || self.is_on_link(key)
+    }
+
+    /// Whether a static route says that the address is on the port's link.
+    fn is_on_link(&self, key: Key) -> bool {
+        let id = match key.addr {
+            IpAddr::V4(addr) => self.ipv4.lookup(addr).map(|(_, id)| id),
+            IpAddr::V6(addr) => self.ipv6.lookup(addr).map(|(_, id)| id),
+        };
+        id == Some(connected_id(key.port))
+    }
+
+    fn apply(&mut self, mut actions: Vec<Action>, told: &mut Told) {
+        actions.drain(..).for_each(|action| self.act(action, told));
+        self.actions = actions; // Its memory serves the next time.
+    }
+
+    /// Does what the neighbour table asks for. What meets a bound waits, behind what waits already for
+    /// the same neighbour.
+    fn act(&mut self, action: Action, told: &mut Told) {
+        let slot = match action {
+            Action::Solicit { key, unicast } => {
+                told.orders.push(Order::Solicit { key, unicast });
+                return;
+            }
+            Action::Publish { slot, .. } | Action::Remove { slot, .. } => slot,
+        };
+        let is_behind = self.waiting.iter().any(|waiting| match *waiting {
+            Action::Publish { slot: other, .. } | Action::Remove { slot: other, .. } => {
+                other == slot
+            }
+            Action::Solicit { .. } => false,
+        });
+        if is_behind || !self.edit(action, told) {
+            if self.waiting.len() == WAITING_MAX {
+                self.waiting.pop_front();
+                self.given_up += 1;
+            }
+            self.waiting.push_back(action);
+        }
+    }
+
+    /// One edit; false when it met a bound and changed nothing that matters.
+    fn edit(&mut self, action: Action, told: &mut Told) -> bool {
+        match action {
+            Action::Publish { slot, key, state, mac } => {
+                let port = &self.ports[key.port.index()].facts;
+                let ether_type = match key.addr {
+                    IpAddr::V4(_) => ether_type::IPV4,
+                    IpAddr::V6(_) => ether_type::IPV6,
+                };
+                let header = Header::ethernet(mac.unwrap_or_default(), port.mac.0, ether_type);
+                let rewrite = Rewrite { key, state, header, mtu: port.mtu };
+                if self.adjacencies.publish(slot, &rewrite).is_err() {
+                    return false;
+                }
+                told.published = true;
+                self.add_host_route(slot, key)
+            }
+            Action::Remove { slot, .. } => {
+                if let Some(&prefix) = self.host_routes.get(&slot) {
+                    if self.remove(prefix).is_err() {
+                        return false;
+                    }
+                    self.host_routes.remove(&slot);
+                }
+                self.adjacencies.withdraw(slot);
+                true
+            }
+            Action::Solicit { .. } => true,
+        }
+    }
+
+    /// Lets workers find a neighbour by the FIB; false when the FIB met a bound.
+    fn add_host_route(&mut self, slot: u32, key: Key) -> bool {
+        let prefix = host(key.addr);
+        // A link-local address is no route: it may exist on every port. A static host route stays.
+        if is_link_local(key.addr) || self.host_routes.contains_key(&slot) {
+            return true;
+        }
+        if self.route(prefix).is_some() || !self.is_on_link(key) {
+            return true;
+        }
+        let added = self.insert(prefix, neighbour_id(slot)).is_ok();
+        if added {
+            self.host_routes.insert(slot, prefix);
+        }
+        added
+    }
+
+    fn meaning(&self, id: NextHopId) -> NextHop<Key> {
+        match id.raw() {
+            LOCAL => NextHop::Local,
+            BROADCAST => NextHop::Broadcast,
+            BLACKHOLE => NextHop::Blackhole,
+            UNREACHABLE => NextHop::Unreachable,
+            PROHIBIT => NextHop::Prohibit,
+            raw if raw >= NEIGHBOUR => match self.neighbours.entry(u32::from(raw - NEIGHBOUR)) {
+                Some(entry) => NextHop::Via(entry.key),
+                None => NextHop::None,
+            },
+            raw if raw >= CONNECTED => NextHop::Connected(PortId(raw - CONNECTED)),
+            _ => NextHop::None,
+        }
+    }
+}
+
+/// How soon to try an edit again: after the workers' next turn, sleepers being offline.
+const RETRY: Duration = Duration::from_millis(1);
+
+/// The next-hop id of a neighbour's slot.
+pub fn neighbour_id(slot: u32) -> NextHopId {
+    fixed_id(NEIGHBOUR + slot as u16)
+}
+
+fn connected_id(port: PortId) -> NextHopId {
+    fixed_id(CONNECTED + port.0)
+}
+
+fn fixed_id(raw: u16) -> NextHopId {
+    NextHopId::new(raw).expect("the ids of this file are between 1 and the largest")
+}
+
+fn host(address: IpAddr) -> IpPrefix {
+    match address {
+        IpAddr::V4(address) => IpPrefix::V4(Ipv4Prefix::host(address)),
+        IpAddr::V6(address) => IpPrefix::V6(Ipv6Prefix::host(address)),
+    }
+}
+
+fn host_bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+/// Whether an address means something on its link only. 169.254/16 is routed like any other: RFC 3927
+/// §2.7 forbids forwarding it, and nobody configures it but to do so.
+fn is_link_local(address: IpAddr) -> bool {
+    matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
+}
+
+fn ipv4_tables(sizes: Ipv4Sizes) -> io::Result<Ipv4Tables> {
+    Ok(Ipv4Tables {
+        direct: Mapping::words(sizes.direct)?,
+        blocks: Mapping::words(sizes.blocks)?,
+        groups: Mapping::words(sizes.groups)?,
+        ranges: Mapping::words(sizes.ranges)?,
+    })
+}
+
+fn ipv6_tables(sizes: Ipv6Sizes) -> io::Result<Ipv6Tables> {
+    Ok(Ipv6Tables { direct: Mapping::words(sizes.direct)?, nodes: Mapping::words(sizes.nodes)? })
+}

@@ -1,0 +1,416 @@
+//! What the API shows: counters added up over workers, tables read under their lock.
+//!
+//! Nothing here is on a worker's way: counters are read as they stand, and the lock is the control
+//! thread's.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use manylane_frame::Depot;
+use manylane_frame::vocabulary::{Created, DropReason, PortId, WorkerId};
+use manylane_io::bpf::Mode;
+use manylane_io::netlink::Netlink;
+use manylane_net::neighbour::{Key, State};
+use manylane_net::nexthop::NextHop;
+use manylane_net::wire::ethernet::Mac;
+
+use super::open::{Device, OpenPort};
+use super::routing::Routing;
+use crate::api::{
+    Daemon, DropStatus, FrameHolder, FrameLedger, Ledger, NeighbourState, NeighbourStatus,
+    PortLedger, PortStatus, QueueName, RouteKind, RouteStatus, Source, WorkerStatus,
+};
+use crate::config::{Config, RouteTarget};
+use crate::stats::{PortCount, StatsReader, WorkerCount};
+use crate::worker::Clock;
+
+/// Everything that can be shown of a daemon.
+pub struct Status {
+    ports: Vec<ShownPort>,
+    cores: Vec<u16>,
+    stats: Vec<StatsReader>,
+    routing: Arc<Mutex<Routing>>,
+    /// Prefixes of on-link static routes, to tell them from connected networks.
+    on_link: Vec<String>,
+    depot: Depot,
+    clock: Clock,
+    /// Opened in the ports' network namespace: asks there, whoever calls.
+    netlink: Option<Mutex<Netlink>>,
+    load: Mutex<Vec<Load>>,
+    /// After the ports were closed: frames that a device kept.
+    closed: Mutex<Option<usize>>,
+}
+
+/// What does not change about a port.
+struct ShownPort {
+    name: String,
+    driver: &'static str,
+    interface: Option<String>,
+    mac: Mac,
+    mtu: u16,
+    mode: Option<&'static str>,
+    zero_copy: bool,
+    owners: Vec<WorkerId>,
+    addresses: Vec<String>,
+    repair: bool,
+}
+
+/// A worker's share of busy time between two looks.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    at: Duration,
+    busy_ns: u64,
+    idle_ns: u64,
+    percent: f64,
+}
+
+/// A share is taken over at least so long.
+const LOAD_INTERVAL: Duration = Duration::from_millis(900);
+
+impl Status {
+    pub(super) fn new(
+        config: &Config,
+        ports: &[OpenPort],
+        stats: Vec<StatsReader>,
+        routing: Arc<Mutex<Routing>>,
+        depot: Depot,
+        clock: Clock,
+    ) -> Status {
+        let is_on_link = |target| matches!(target, RouteTarget::OnLink { .. });
+        let on_link = config.routes.iter().filter(|route| is_on_link(route.target));
+        Status {
+            ports: ports.iter().map(ShownPort::of).collect(),
+            cores: config.workers.cores.clone(),
+            load: Mutex::new(vec![Load::default(); stats.len()]),
+            stats,
+            routing,
+            on_link: on_link.map(|route| route.prefix.to_string()).collect(),
+            depot,
+            clock,
+            // Without it, links are shown as up.
+            netlink: Netlink::open().ok().map(Mutex::new),
+            closed: Mutex::new(None),
+        }
+    }
+
+    /// Notes that the ports are closed, and how many frames their devices kept.
+    pub(super) fn closed(&self, kept: usize) {
+        *unpoisoned(&self.closed) = Some(kept);
+    }
+
+    fn port_sum(&self, port: PortId, what: PortCount) -> u64 {
+        // Levels may be counted down by another worker than counted up: wrapping is right.
+        self.stats.iter().fold(0, |sum, stats| sum.wrapping_add(stats.port(port, what)))
+    }
+
+    fn dropped(&self, port: PortId, reason: DropReason) -> u64 {
+        self.stats.iter().map(|stats| stats.dropped(port, reason)).sum()
+    }
+
+    fn created(&self, port: PortId, reason: Created) -> u64 {
+        self.stats.iter().map(|stats| stats.created(port, reason)).sum()
+    }
+
+    fn ids(&self) -> impl Iterator<Item = PortId> + use<> {
+        (0..self.ports.len() as u16).map(PortId)
+    }
+
+    /// Sent and not finished, through one port.
+    fn in_flight(&self, port: PortId) -> u64 {
+        self.port_sum(port, PortCount::Sent).wrapping_sub(self.port_sum(port, PortCount::Completed))
+    }
+
+    fn drops_of(&self, port: PortId) -> BTreeMap<String, u64> {
+        let counted = DropReason::ALL.iter().map(|&reason| (reason, self.dropped(port, reason)));
+        counted.filter(|&(_, n)| n > 0).map(|(reason, n)| (reason.name().into(), n)).collect()
+    }
+
+    fn name(&self, port: PortId) -> String {
+        self.ports[port.index()].name.clone()
+    }
+
+    fn port_ledger(&self, port: PortId) -> PortLedger {
+        let created = Created::ALL.iter().map(|&reason| self.created(port, reason)).sum();
+        let dropped = DropReason::ALL.iter().map(|&reason| self.dropped(port, reason)).sum();
+        let received = self.port_sum(port, PortCount::Received);
+        let transmitted = self.port_sum(port, PortCount::Transmitted);
+        let delivered = self.port_sum(port, PortCount::Delivered);
+        let held = self.port_sum(port, PortCount::Held);
+        let accounted = transmitted + delivered + dropped + held;
+        PortLedger {
+            port: self.name(port),
+            received,
+            created,
+            transmitted,
+            delivered,
+            dropped,
+            held,
+            // By port of entry it is not known which frames are in flight: they are what is missing
+            // while any are, and the total says how many that may be.
+            in_flight: 0,
+            missing: (received + created) as i64 - accounted as i64,
+        }
+    }
+
+    fn frames(&self, held: u64, in_flight: u64) -> FrameLedger {
+        let holder = |holder: String, frames| FrameHolder { holder, frames };
+        let mut holders = vec![holder("depot".into(), self.depot.frames())];
+        match *unpoisoned(&self.closed) {
+            Some(kept) => holders.push(holder("devices that kept them".into(), kept as u64)),
+            None => {
+                for (number, stats) in self.stats.iter().enumerate() {
+                    let level = stats.worker(WorkerCount::PoolLevel);
+                    holders.push(holder(format!("worker {number} pool"), level));
+                }
+                for port in self.ids() {
+                    let posted = self.port_sum(port, PortCount::Posted);
+                    holders.push(holder(format!("{} to receive", self.name(port)), posted));
+                }
+                holders.push(holder("held".into(), held));
+                holders.push(holder("in flight".into(), in_flight));
+            }
+        }
+        let total = u64::from(self.depot.region().frames());
+        let found: u64 = holders.iter().map(|holder| holder.frames).sum();
+        FrameLedger { total, holders, missing: total as i64 - found as i64 }
+    }
+}
+
+impl Source for Status {
+    fn ports(&self) -> Vec<PortStatus> {
+        let of_port = |(id, port): (PortId, &ShownPort)| PortStatus {
+            port: id.0,
+            name: port.name.clone(),
+            driver: port.driver.into(),
+            interface: port.interface.clone(),
+            mac: port.mac.to_string(),
+            mtu: port.mtu,
+            link_up: self.is_up(port),
+            mode: port.mode.map(Into::into),
+            zero_copy: port.zero_copy,
+            queues: port.owners.len() as u16,
+            addresses: port.addresses.clone(),
+            checksum: if port.repair { "repair" } else { "trust" }.into(),
+            received: self.port_sum(id, PortCount::Received),
+            received_bytes: self.port_sum(id, PortCount::ReceivedBytes),
+            transmitted: self.port_sum(id, PortCount::Sent),
+            transmitted_bytes: self.port_sum(id, PortCount::SentBytes),
+            lost_ring_full: self.port_sum(id, PortCount::LostRingFull),
+            lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
+            lost_invalid: self.port_sum(id, PortCount::LostInvalid),
+            dropped: self.drops_of(id),
+        };
+        self.ids().zip(&self.ports).map(of_port).collect()
+    }
+
+    fn workers(&self) -> Vec<WorkerStatus> {
+        let now = self.clock.now();
+        let mut loads = unpoisoned(&self.load);
+        let of_worker = |(number, stats): (usize, &StatsReader)| {
+            let load = loads[number].advanced(now, stats);
+            loads[number] = load;
+            let sum =
+                |what| self.ids().map(|port| stats.port(port, what)).fold(0, u64::wrapping_add);
+            WorkerStatus {
+                worker: number as u16,
+                core: self.cores.get(number).copied(),
+                turns: stats.worker(WorkerCount::Turns),
+                busy_percent: load.percent,
+                sleeps: stats.worker(WorkerCount::Sleeps),
+                wakeups: stats.worker(WorkerCount::Wakeups),
+                reports_lost: stats.worker(WorkerCount::EventsLost),
+                errors_suppressed: stats.worker(WorkerCount::ErrorsSuppressed),
+                inner_checksum_partial: stats.worker(WorkerCount::InnerChecksumUnknown),
+                queues: self.queues_of(WorkerId(number as u16)),
+                received: sum(PortCount::Received),
+                transmitted: sum(PortCount::Sent),
+                held: sum(PortCount::Held),
+                frames_in_pool: stats.worker(WorkerCount::PoolLevel),
+            }
+        };
+        self.stats.iter().enumerate().map(of_worker).collect()
+    }
+
+    fn routes(&self) -> Vec<RouteStatus> {
+        let routing = unpoisoned(&self.routing);
+        let of_route = |(prefix, next_hop): (manylane_net::fib::IpPrefix, NextHop<Key>)| {
+            let prefix: String = prefix.to_string();
+            let (kind, via, port) = match next_hop {
+                NextHop::Via(Key { port, addr }) => {
+                    (RouteKind::Via, Some(addr.to_string()), Some(port))
+                }
+                NextHop::Connected(port) if self.on_link.contains(&prefix) => {
+                    (RouteKind::OnLink, None, Some(port))
+                }
+                NextHop::Connected(port) => (RouteKind::Connected, None, Some(port)),
+                NextHop::Local => (RouteKind::Local, None, None),
+                NextHop::Blackhole => (RouteKind::Blackhole, None, None),
+                NextHop::Prohibit => (RouteKind::Prohibit, None, None),
+                NextHop::Broadcast => (RouteKind::Broadcast, None, None),
+                NextHop::Unreachable | NextHop::None => (RouteKind::Unreachable, None, None),
+            };
+            RouteStatus { prefix, kind, via, port: port.map(|port| self.name(port)) }
+        };
+        routing.routes().map(of_route).collect()
+    }
+
+    fn neighbours(&self) -> Vec<NeighbourStatus> {
+        let now = self.clock.now();
+        let routing = unpoisoned(&self.routing);
+        let of_entry = |entry: &manylane_net::neighbour::Entry| NeighbourStatus {
+            port: self.name(entry.key.port),
+            address: entry.key.addr.to_string(),
+            mac: entry.mac.map(|mac| Mac(mac).to_string()),
+            state: shown(entry.state),
+            age_s: entry.age(now).as_secs(),
+        };
+        let mut all: Vec<_> =
+            routing.neighbours().map(|entry| (entry.key, of_entry(entry))).collect();
+        all.sort_by_key(|&(Key { port, addr }, _)| (port, addr));
+        all.into_iter().map(|(_, shown)| shown).collect()
+    }
+
+    fn drops(&self) -> Vec<DropStatus> {
+        let of_reason = |&reason: &DropReason| {
+            let by_port = self.ids().map(|port| (self.name(port), self.dropped(port, reason)));
+            let ports: BTreeMap<_, _> = by_port.filter(|&(_, n)| n > 0).collect();
+            DropStatus {
+                reason: reason.name().into(),
+                explanation: reason.explanation().into(),
+                total: ports.values().sum(),
+                ports,
+            }
+        };
+        DropReason::ALL.iter().map(of_reason).filter(|drop| drop.total > 0).collect()
+    }
+
+    fn ledger(&self) -> Ledger {
+        let per_port: Vec<_> = self.ids().map(|port| self.port_ledger(port)).collect();
+        let sum = |field: fn(&PortLedger) -> u64| per_port.iter().map(field).sum::<u64>();
+        let in_flight = self.ids().map(|port| self.in_flight(port)).fold(0, u64::wrapping_add);
+        let mut created = BTreeMap::new();
+        for &reason in Created::ALL {
+            let n: u64 = self.ids().map(|port| self.created(port, reason)).sum();
+            if n > 0 {
+                created.insert(reason.name().into(), n);
+            }
+        }
+        let mut dropped = BTreeMap::new();
+        for port in self.ids() {
+            for (reason, n) in self.drops_of(port) {
+                *dropped.entry(reason).or_default() += n;
+            }
+        }
+        let held = sum(|port| port.held);
+        let missing: i64 = per_port.iter().map(|port| port.missing).sum();
+        Ledger {
+            received: sum(|port| port.received),
+            created,
+            transmitted: sum(|port| port.transmitted),
+            delivered: sum(|port| port.delivered),
+            dropped,
+            held,
+            in_flight,
+            missing: missing - in_flight as i64,
+            frames: self.frames(held, in_flight),
+            per_port,
+        }
+    }
+
+    fn daemon(&self) -> Daemon {
+        Daemon {
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_s: self.clock.now().as_secs(),
+        }
+    }
+}
+
+impl Status {
+    /// Whether the port's device is up and has a carrier; memory always has.
+    fn is_up(&self, port: &ShownPort) -> bool {
+        let (Some(interface), Some(netlink)) = (&port.interface, &self.netlink) else {
+            return true;
+        };
+        let link = unpoisoned(netlink).link(interface);
+        link.is_ok_and(|link| link.is_up && link.is_running)
+    }
+
+    fn queues_of(&self, worker: WorkerId) -> Vec<QueueName> {
+        let of_port = |port: &ShownPort| {
+            let name = port.name.clone();
+            let owned = (0..).zip(port.owners.clone()).filter(move |&(_, owner)| owner == worker);
+            owned.map(move |(queue, _)| QueueName { port: name.clone(), queue }).collect::<Vec<_>>()
+        };
+        self.ports.iter().flat_map(of_port).collect()
+    }
+}
+
+impl Load {
+    /// The load now, if the last look is long enough ago.
+    fn advanced(self, now: Duration, stats: &StatsReader) -> Load {
+        if now.saturating_sub(self.at) < LOAD_INTERVAL {
+            return self;
+        }
+        let busy_ns = stats.worker(WorkerCount::BusyNs);
+        let idle_ns = stats.worker(WorkerCount::IdleNs);
+        let (busy, idle) = (busy_ns - self.busy_ns, idle_ns - self.idle_ns);
+        // A worker that sleeps all the while counts its time when it wakes.
+        let percent = if busy == 0 { 0.0 } else { busy as f64 * 100.0 / (busy + idle) as f64 };
+        Load { at: now, busy_ns, idle_ns, percent }
+    }
+}
+
+impl ShownPort {
+    fn of(port: &OpenPort) -> ShownPort {
+        let (mode, zero_copy) = match port.device {
+            Device::AfXdp { mode, zero_copy, .. } => (Some(mode), zero_copy),
+            Device::Memory => (None, false),
+        };
+        let interface = match &port.config.driver {
+            crate::config::Driver::AfXdp(af_xdp) => Some(af_xdp.interface.clone()),
+            crate::config::Driver::Memory(_) => None,
+        };
+        let addresses = port.config.addresses.iter();
+        let mut addresses: Vec<String> =
+            addresses.map(|own| format!("{}/{}", own.address, own.length)).collect();
+        let has_ipv6 = port.config.addresses.iter().any(|own| own.address.is_ipv6());
+        let link_local = IpAddr::V6(port.facts.link_local);
+        if has_ipv6 && !port.config.addresses.iter().any(|own| own.address == link_local) {
+            addresses.push(format!("{link_local}/64"));
+        }
+        ShownPort {
+            name: port.config.name.clone(),
+            driver: port.config.driver.name(),
+            interface,
+            mac: port.facts.mac,
+            mtu: port.facts.mtu as u16,
+            mode: mode.map(|mode| match mode {
+                Mode::Native => "native",
+                Mode::Generic => "generic",
+            }),
+            zero_copy,
+            owners: port.owners.clone(),
+            addresses,
+            repair: port.facts.repair,
+        }
+    }
+}
+
+fn shown(state: State) -> NeighbourState {
+    match state {
+        State::Incomplete => NeighbourState::Incomplete,
+        State::Reachable => NeighbourState::Reachable,
+        State::Stale => NeighbourState::Stale,
+        State::Delay => NeighbourState::Delay,
+        State::Probe => NeighbourState::Probe,
+        State::Failed => NeighbourState::Failed,
+        State::Permanent => NeighbourState::Permanent,
+    }
+}
+
+fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().expect("a thread that reads the status does not panic")
+}

@@ -1,0 +1,267 @@
+//! What becomes of each frame, done: the worker's half of a verdict.
+
+use manylane_frame::Frame;
+use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
+use manylane_net::forward::{Fate, FragmentError, Origin, Verdict, fragment};
+use manylane_net::neighbour::{HOLD_MAX_NS, Key, Pushed};
+use manylane_sync::rcu::{Guard, Index};
+
+use super::turn::Tally;
+use super::{Exit, Order, Work};
+use crate::stats::PortCount;
+
+impl Work {
+    /// Carries out one verdict. The ordinary one first.
+    #[inline(always)]
+    pub(super) fn carry_out(
+        &mut self,
+        guard: Guard<'_>,
+        frame: Frame,
+        verdict: Verdict<'_>,
+        now_ns: u64,
+    ) {
+        match verdict {
+            Verdict { fate: Fate::Transmit(port), origin: Origin::Received } => {
+                self.queue(port, frame);
+            }
+            _ => self.carry_out_odd(guard, frame, verdict, now_ns),
+        }
+    }
+
+    #[cold]
+    fn carry_out_odd(&mut self, guard: Guard<'_>, frame: Frame, verdict: Verdict<'_>, now_ns: u64) {
+        let entry = self.pool.region().meta(&frame).entry;
+        match verdict.origin {
+            Origin::Received => {}
+            Origin::Reply => {
+                self.stats.count(entry, PortCount::Delivered, 1);
+                self.stats.created(entry, Created::Reply);
+            }
+            Origin::Error(reason) => {
+                self.stats.dropped(entry, reason);
+                self.stats.created(entry, Created::Error);
+            }
+        }
+        match verdict.fate {
+            Fate::Transmit(port) => self.queue(port, frame),
+            Fate::Fragment(port) => self.cut(port, frame),
+            Fate::Deliver => {
+                self.stats.count(entry, PortCount::Delivered, 1);
+                self.pool.give_back(frame);
+            }
+            Fate::Hold(neighbour) => {
+                let key = self.forwarder.key(guard, neighbour);
+                if key.addr.is_unspecified() {
+                    // It was removed, after it had failed, while this packet was on its way to it.
+                    return self.drop_frame(frame, DropReason::NeighbourFailed);
+                }
+                self.hold(key, Some(neighbour.raw()), frame, now_ns);
+            }
+            Fate::Glean(port) => match self.forwarder.destination(&frame) {
+                Some(addr) => {
+                    let key = Key { port, addr };
+                    if !self.held_for.iter().any(|&(held, _)| held == key) {
+                        self.forwarder.report_missing_key(key);
+                    }
+                    self.hold(key, None, frame, now_ns);
+                }
+                None => self.drop_frame(frame, DropReason::Truncated),
+            },
+            Fate::Drop(reason) => self.drop_frame(frame, reason),
+        }
+    }
+
+    /// Puts a frame behind those that wait for the end of the turn.
+    #[inline(always)]
+    fn queue(&mut self, port: PortId, frame: Frame) {
+        if let Err(frame) = self.exits[port.index()].waiting.push(frame) {
+            self.transmit_port(port.index());
+            let again = self.exits[port.index()].waiting.push(frame);
+            again.expect("transmitting has emptied the batch");
+        }
+    }
+
+    /// Hands a port's waiting frames to its device. What finds no place is dropped.
+    #[inline]
+    pub(super) fn transmit_port(&mut self, port: usize) {
+        let (frames, bytes) = self.waiting(port);
+        let mut completed = self.hand_over(port);
+        if !self.exits[port].waiting.is_empty() {
+            // The ring is full. Let the device look, take back what it has finished, and try again.
+            self.exits[port].transmitter.flush();
+            self.reclaim();
+            completed += self.hand_over(port);
+        }
+        let (frames_left, bytes_left) = self.waiting(port);
+        let sent = frames - frames_left;
+        let id = PortId(port as u16);
+        self.stats.count(id, PortCount::Sent, sent as u64);
+        self.stats.count(id, PortCount::SentBytes, bytes - bytes_left);
+        self.stats.count(id, PortCount::Completed, completed as u64);
+        match &self.exits[port].reclaimer {
+            None => self.lent += (sent - completed) as i64,
+            Some(bell) if sent > 0 => {
+                bell.ring();
+            }
+            Some(_) => {}
+        }
+        if frames_left > 0 {
+            self.drop_waiting(port);
+        }
+    }
+
+    /// Gives the device as many of a port's waiting frames as it takes; returns how many it was
+    /// finished with at once.
+    #[inline]
+    fn hand_over(&mut self, port: usize) -> usize {
+        let Work { exits, stats, pool, .. } = self;
+        let Exit { transmitter, waiting, .. } = &mut exits[port];
+        let mut tally = Tally::default();
+        let mut completed = 0;
+        transmitter.transmit(pool, waiting, |entry| {
+            completed += 1;
+            tally.add(entry, stats);
+        });
+        tally.settle(stats);
+        completed
+    }
+
+    /// Frames and bytes that wait for a port.
+    #[inline]
+    fn waiting(&self, port: usize) -> (usize, u64) {
+        let region = self.pool.region();
+        let waiting = &self.exits[port].waiting;
+        let bytes = waiting.iter().map(|frame| region.meta(frame).len() as u64).sum();
+        (waiting.len(), bytes)
+    }
+
+    #[cold]
+    fn drop_waiting(&mut self, port: usize) {
+        let mut left = std::mem::take(&mut self.exits[port].waiting);
+        for frame in left.drain() {
+            self.drop_frame(frame, DropReason::TransmitRingFull);
+        }
+    }
+
+    pub(super) fn drop_frame(&mut self, frame: Frame, reason: DropReason) {
+        let entry = self.pool.region().meta(&frame).entry;
+        self.stats.dropped(entry, reason);
+        self.pool.give_back(frame);
+    }
+
+    /// Cuts a packet into fragments and queues them in order. The first piece is the received frame.
+    fn cut(&mut self, port: PortId, frame: Frame) {
+        let entry = self.pool.region().meta(&frame).entry;
+        let mtu = self.forwarder.tables().ports[port.index()].mtu;
+        let mut pieces = Vec::new();
+        match fragment(&mut self.pool, frame, mtu, &mut pieces) {
+            Ok(()) => {
+                for _ in 1..pieces.len() {
+                    self.stats.created(entry, Created::Fragment);
+                }
+                pieces.into_iter().for_each(|piece| self.queue(port, piece));
+            }
+            Err(FragmentError { frame, reason }) => self.drop_frame(frame, reason),
+        }
+    }
+
+    fn hold(&mut self, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
+        let entry = self.pool.region().meta(&frame).entry;
+        match self.holds.push(key, frame, now_ns) {
+            Pushed::Held => self.held_changed(entry, 1),
+            Pushed::HeldDroppingOldest(oldest) => {
+                self.held_changed(entry, 1);
+                self.no_longer_held(&oldest);
+                self.drop_frame(oldest, DropReason::HoldOverflow);
+            }
+            Pushed::Refused(frame) => return self.drop_frame(frame, DropReason::HoldFull),
+        }
+        match self.held_for.iter_mut().find(|(held, _)| *held == key) {
+            Some((_, known)) => *known = slot.or(*known),
+            None => self.held_for.push((key, slot)),
+        }
+    }
+
+    /// Sends on what is held for neighbours that are resolved, or lost, by now; before anything newer
+    /// goes to them, so that holding reorders nothing (I3). Returns how many frames moved.
+    #[inline]
+    pub(super) fn release_held(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
+        if self.held_for.is_empty() { 0 } else { self.release_ready(guard, now_ns) }
+    }
+
+    #[cold]
+    fn release_ready(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
+        self.generation = self.forwarder.tables().adjacencies.generation();
+        let mut moved = 0;
+        let mut at = 0;
+        while let Some(&(key, slot)) = self.held_for.get(at) {
+            let slot = slot.map(|slot| Index::new(guard, slot));
+            if self.forwarder.is_waiting(guard, key, slot) {
+                at += 1;
+                continue;
+            }
+            self.held_for.swap_remove(at);
+            let frames: Vec<Frame> = self.holds.take(key).collect();
+            moved += frames.len();
+            for mut frame in frames {
+                self.no_longer_held(&frame);
+                let verdict = self.forwarder.resume(guard, &mut frame, now_ns);
+                self.carry_out(guard, frame, verdict, now_ns);
+            }
+        }
+        while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
+            self.held_for.retain(|&(held, _)| held != key);
+            let frames: Vec<Frame> = self.holds.take(key).collect();
+            moved += frames.len();
+            for mut frame in frames {
+                self.no_longer_held(&frame);
+                let verdict = self.forwarder.give_up(guard, &mut frame, now_ns);
+                self.carry_out(guard, frame, verdict, now_ns);
+            }
+        }
+        moved
+    }
+
+    /// Gives back what is still held when the worker stops.
+    pub(super) fn drop_held(&mut self) {
+        self.held_for.clear();
+        let frames: Vec<Frame> = self.holds.drain_all().collect();
+        for frame in frames {
+            self.no_longer_held(&frame);
+            self.drop_frame(frame, DropReason::Shutdown);
+        }
+    }
+
+    /// Sends what the control thread asked for.
+    #[inline]
+    pub(super) fn carry_out_orders(&mut self, now_ns: u64) -> usize {
+        let mut moved = 0;
+        while let Some(Order::Solicit { key, unicast }) = self.orders.pop() {
+            moved += 1;
+            let Some(mut frame) = self.pool.take() else { continue };
+            let region = self.pool.region();
+            region.set_entry(&mut frame, key.port, QueueId(0), Checksum::Valid);
+            region.meta_mut(&mut frame).own = true;
+            region.meta_mut(&mut frame).received_ns = now_ns;
+            if self.forwarder.solicit(&mut frame, key, unicast) {
+                self.stats.created(key.port, Created::Solicitation);
+                self.queue(key.port, frame);
+            } else {
+                self.pool.give_back(frame); // A port without an address of that family asks nobody.
+            }
+        }
+        if moved > 0 {
+            self.orders.release();
+        }
+        moved
+    }
+
+    fn held_changed(&mut self, entry: PortId, by: i64) {
+        self.stats.change(entry, PortCount::Held, by);
+    }
+
+    fn no_longer_held(&mut self, frame: &Frame) {
+        let entry = self.pool.region().meta(frame).entry;
+        self.held_changed(entry, -1);
+    }
+}

@@ -1,0 +1,123 @@
+//! Sleeping: when nothing has come for a while.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use manylane_frame::vocabulary::PortId;
+use manylane_io::poll::{POLL_MAX, poll};
+use manylane_io::port::{Losses, Receiver, Wait};
+use manylane_net::neighbour::HOLD_MAX_NS;
+
+use super::{RUN, Work, Worker};
+use crate::stats::{PortCount, WorkerCount};
+
+/// How soon to look again for frames that a device has finished with: nothing tells us. Twice as long
+/// each time, and after the last not at all, unless we know of some.
+const RECLAIM_NS: std::ops::RangeInclusive<u64> = 1_000_000..=128_000_000;
+
+/// What [`RECLAIM_NS`] begins with.
+pub(super) const RECLAIM_FIRST_NS: u64 = *RECLAIM_NS.start();
+
+impl Worker {
+    /// Sleeps until there is something to do; returns the time.
+    ///
+    /// Offline meanwhile, so that no grace period waits for a sleeper.
+    pub(super) fn sleep(&mut self, now_ns: u64) -> u64 {
+        let Worker { reader, work } = self;
+        work.publish_levels();
+        reader.offline();
+        work.wait();
+        reader.online();
+        let end_ns = work.clock.now_ns();
+        work.stats.worker(WorkerCount::IdleNs, end_ns - now_ns);
+        end_ns
+    }
+}
+
+impl Work {
+    /// Polls the queues and the bell, unless there is work after all.
+    fn wait(&mut self) {
+        let timeout = self.timeout();
+        let Work {
+            queues,
+            orders,
+            bell,
+            phase,
+            reclaim_ns,
+            lent,
+            forwarder,
+            held_for,
+            generation,
+            stats,
+            ..
+        } = self;
+        let mut fds: Vec<BorrowedFd<'_>> = vec![bell.waker().as_fd()];
+        for queue in queues.iter() {
+            if let Wait::Readable(fd) = queue.wait() {
+                fds.push(fd);
+            }
+        }
+        fds.truncate(POLL_MAX);
+        let waited = bell.sleep(
+            || {
+                let neighbours = forwarder.tables().adjacencies.generation();
+                phase.load(0) != RUN
+                    || !orders.is_empty()
+                    || queues.iter().any(Receiver::has_frames)
+                    || (!held_for.is_empty() && neighbours != *generation)
+            },
+            // The one failure left is ENOMEM: then the worker turns instead of sleeping.
+            || poll(&fds, timeout).is_ok_and(|ready| ready.any()),
+        );
+        bell.waker().drain();
+        stats.worker(WorkerCount::Sleeps, u64::from(waited.is_some()));
+        stats.worker(WorkerCount::Wakeups, u64::from(waited == Some(true)));
+        *reclaim_ns = match waited {
+            Some(false) if *lent > 0 => (*reclaim_ns * 2).min(*RECLAIM_NS.end()),
+            Some(false) => *reclaim_ns * 2,
+            _ => *RECLAIM_NS.start(),
+        };
+    }
+
+    /// The longest sleep that misses nothing; `None` when a descriptor or the bell will end it.
+    fn timeout(&self) -> Option<Duration> {
+        let mut completes = false;
+        let mut shortest: Option<u64> = None;
+        for queue in &self.queues {
+            match queue.wait() {
+                Wait::After(wait_ns) => {
+                    shortest = Some(shortest.map_or(wait_ns, |other| other.min(wait_ns)));
+                }
+                Wait::Readable(_) => completes = true,
+                Wait::Doorbell | Wait::Done => {}
+            }
+        }
+        let reclaim = completes && RECLAIM_NS.contains(&self.reclaim_ns);
+        let reclaim = reclaim.then_some(self.reclaim_ns);
+        // What is held for too long must end even if nobody says anything.
+        let held = (!self.held_for.is_empty()).then_some(HOLD_MAX_NS / 8);
+        shortest.into_iter().chain(reclaim).chain(held).min().map(Duration::from_nanos)
+    }
+
+    /// Levels are published when there is time: before sleeping.
+    pub(super) fn publish_levels(&mut self) {
+        let Work { queues, stats, pool, forwarder, .. } = self;
+        for port in 0..self.exits.len() as u16 {
+            let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
+            if of_port().next().is_none() {
+                continue;
+            }
+            let mut losses = Losses::default();
+            of_port().for_each(|queue| losses += queue.losses());
+            let posted: usize = of_port().map(Receiver::posted).sum();
+            stats.level(PortId(port), PortCount::Posted, posted as u64);
+            stats.level(PortId(port), PortCount::LostRingFull, losses.ring_full);
+            stats.level(PortId(port), PortCount::LostNoBuffer, losses.no_buffer);
+            stats.level(PortId(port), PortCount::LostInvalid, losses.invalid + losses.too_large);
+        }
+        stats.worker_level(WorkerCount::PoolLevel, pool.level() as u64);
+        stats.worker_level(WorkerCount::ErrorsSuppressed, forwarder.errors_suppressed());
+        let unknown = forwarder.inner_checksum_unknown();
+        stats.worker_level(WorkerCount::InnerChecksumUnknown, unknown);
+    }
+}

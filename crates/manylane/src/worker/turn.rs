@@ -1,0 +1,129 @@
+//! One turn of a worker: receive, forward, transmit, reclaim, quiescent.
+
+use manylane_frame::Batch;
+use manylane_frame::vocabulary::PortId;
+use manylane_sync::rcu::Guard;
+
+use super::{Work, Worker};
+use crate::stats::{PortCount, Stats, WorkerCount};
+
+impl Worker {
+    /// One turn. Returns how many frames moved; 0 means that there was nothing to do.
+    #[inline]
+    pub fn turn(&mut self, now_ns: u64) -> usize {
+        let Worker { reader, work } = self;
+        let mut moved = work.release_held(reader.guard(), now_ns);
+        for queue in 0..work.queues.len() {
+            moved += work.receive(reader.guard(), queue, now_ns);
+        }
+        moved += work.carry_out_orders(now_ns);
+        work.transmit();
+        moved += work.reclaim();
+        work.report();
+        work.stats.worker(WorkerCount::Turns, 1);
+        reader.quiescent();
+        moved
+    }
+}
+
+impl Work {
+    /// Takes a batch from one queue, judges it, and carries the verdicts out in its order.
+    #[inline]
+    fn receive(&mut self, guard: Guard<'_>, queue: usize, now_ns: u64) -> usize {
+        let mut batch = Batch::new();
+        let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
+        if received == 0 {
+            return 0;
+        }
+        self.count_received(&batch);
+        let verdicts = self.forwarder.forward(guard, &mut batch, now_ns);
+        // A neighbour may have been resolved since the turn began. What is held for it goes first.
+        self.release_held(guard, now_ns);
+        for (frame, &verdict) in batch.drain().zip(verdicts.as_slice()) {
+            self.carry_out(guard, frame, verdict, now_ns);
+        }
+        received
+    }
+
+    /// All frames of a batch come from one queue, so from one port.
+    #[inline]
+    fn count_received(&mut self, batch: &Batch) {
+        let region = self.pool.region();
+        let Some(first) = batch.as_slice().first() else { return };
+        let entry = region.meta(first).entry;
+        let bytes = batch.iter().map(|frame| region.meta(frame).len() as u64).sum();
+        self.stats.count(entry, PortCount::Received, batch.len() as u64);
+        self.stats.count(entry, PortCount::ReceivedBytes, bytes);
+    }
+
+    /// Hands what waits to the devices.
+    #[inline]
+    fn transmit(&mut self) {
+        for port in 0..self.exits.len() {
+            if !self.exits[port].waiting.is_empty() {
+                self.transmit_port(port);
+            }
+        }
+        for exit in &mut self.exits {
+            exit.transmitter.flush();
+        }
+    }
+
+    /// Takes back what the devices have finished with.
+    #[inline]
+    pub(super) fn reclaim(&mut self) -> usize {
+        let Work { queues, stats, pool, lent, .. } = self;
+        let mut frames = 0;
+        for queue in queues {
+            let mut tally = Tally::default();
+            let reclaimed = queue.reclaim(pool, |entry| tally.add(entry, stats));
+            if reclaimed > 0 {
+                tally.settle(stats);
+                stats.count(queue.port(), PortCount::Completed, reclaimed as u64);
+                *lent -= reclaimed as i64;
+                frames += reclaimed;
+            }
+        }
+        frames
+    }
+
+    /// Passes on what the engine wants the control thread to know.
+    #[inline]
+    fn report(&mut self) {
+        if !self.forwarder.has_events() {
+            return;
+        }
+        let mut lost = 0;
+        for event in self.forwarder.events() {
+            lost += u64::from(self.reports.push(event).is_err());
+        }
+        self.reports.submit();
+        self.control.ring();
+        self.stats.worker(WorkerCount::EventsLost, lost);
+    }
+}
+
+/// Counts completions by port of entry, a run of equal ports at a time.
+#[derive(Default)]
+pub(super) struct Tally {
+    port: PortId,
+    frames: u64,
+}
+
+impl Tally {
+    #[inline(always)]
+    pub(super) fn add(&mut self, entry: PortId, stats: &mut Stats) {
+        if entry != self.port {
+            self.settle(stats);
+            self.port = entry;
+        }
+        self.frames += 1;
+    }
+
+    #[inline(always)]
+    pub(super) fn settle(&mut self, stats: &mut Stats) {
+        if self.frames > 0 {
+            stats.count(self.port, PortCount::Transmitted, std::mem::take(&mut self.frames));
+        }
+    }
+}
