@@ -1,2 +1,61 @@
-//! x
-fn main() {}
+//! What manylane costs, one file per question.
+//!
+//! `cargo run --release -p manylane-bench -- <question> [--json]`. Every figure is the median of
+//! several runs with the least and the largest beside it; what is compared is interleaved in one run.
+//! Figures of different runs, or machines, do not compare.
+
+mod figure;
+mod forward;
+mod prefixes;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::figure::Output;
+
+#[derive(Parser)]
+#[command(about = "Measures manylane; run it with nothing else on the machine")]
+struct Arguments {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Subcommand)]
+enum Question {
+    /// What does one worker forward between memory ports, with a full table?
+    Forward {
+        /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
+        #[arg(long, value_name = "FILE")]
+        prefixes: Option<PathBuf>,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+        /// A short run, to see that it works; its figures mean little
+        #[arg(long)]
+        quick: bool,
+        /// How often to measure each figure
+        #[arg(long, default_value_t = 9)]
+        runs: usize,
+        /// The core to run on; without it, the last one
+        #[arg(long)]
+        core: Option<usize>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().question {
+        Question::Forward { prefixes, json, quick, runs, core } => {
+            let output = Output { bench: "forward", json };
+            forward::run(forward::Plan { prefixes, quick, runs, core }, &output)
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("manylane-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -3,6 +3,7 @@
 
 pub mod fib;
 pub mod forward;
+pub mod generate;
 pub mod icmp;
 pub mod neighbour;
 pub mod nexthop;

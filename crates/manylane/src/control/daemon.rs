@@ -15,6 +15,7 @@ use manylane_io::port::af_xdp::Umem;
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_io::{affinity, poll};
 use manylane_net::forward::Forwarder;
+use manylane_net::generate::FarEndReader;
 use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{HoldLimits, HoldQueues, Report};
 use manylane_sync::doorbell::Doorbell;
@@ -22,7 +23,7 @@ use manylane_sync::rcu::Domain;
 use manylane_sync::ring::{Consumer, Producer, ring};
 use manylane_sync::words::WordsMut;
 
-use super::open::{self, Bell, Halves, OpenPort, PortError};
+use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::Status;
 use crate::api::{self, Ledger, Socket, Source};
@@ -189,6 +190,16 @@ impl Daemon {
     /// What the API shows.
     pub fn source(&self) -> Arc<dyn Source> {
         self.status.clone()
+    }
+
+    /// What the hosts at the far ends of memory ports send and receive, by port; to read now or after
+    /// the daemon has stopped.
+    pub fn far_ends(&self) -> Vec<(String, FarEndReader)> {
+        let of_port = |port: &OpenPort| match &port.device {
+            Device::Memory(Some(reader)) => Some((port.config.name.clone(), reader.clone())),
+            _ => None,
+        };
+        self.ports.iter().filter_map(of_port).collect()
     }
 
     /// Stops forwarding, closes the ports, and says where everything went. Called in the network

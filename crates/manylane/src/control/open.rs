@@ -5,14 +5,17 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
-use manylane_frame::{HEADROOM, Pool};
+use manylane_frame::{Batch, Pool};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::eventfd::EventFd;
 use manylane_io::interface::{Interface, InterfaceError};
 use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Fate, OpenError, Umem};
-use manylane_io::port::memory;
+use manylane_io::port::memory::{self, Next};
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::forward::{Ipv4Interface, PortFacts};
+use manylane_net::generate::{
+    Expected, FarEnd, FarEndConfig, FarEndError, FarEndReader, Link, Pace, Stream, StreamId,
+};
 use manylane_net::wire::ethernet::Mac;
 use manylane_net::wire::flow::flow_hash;
 use manylane_sync::doorbell::Doorbell;
@@ -43,6 +46,13 @@ pub enum PortError {
         /// Why.
         source: OpenError,
     },
+    /// The built-in generator cannot do what it is told.
+    FarEnd {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: FarEndError,
+    },
     /// The configuration names owners for another number of queues than the device has.
     Queues {
         /// The port's name.
@@ -59,6 +69,7 @@ impl fmt::Display for PortError {
         match self {
             PortError::Interface { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::AfXdp { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::FarEnd { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::Queues { port, owners, queues } => write!(
                 f,
                 "port `{port}`: `workers` names owners for {owners} receive queues, and the device \
@@ -74,6 +85,7 @@ impl std::error::Error for PortError {
         match self {
             PortError::Interface { source, .. } => Some(source),
             PortError::AfXdp { source, .. } => Some(source),
+            PortError::FarEnd { source, .. } => Some(source),
             PortError::Queues { .. } => None,
         }
     }
@@ -109,8 +121,8 @@ pub enum Device {
         /// Whether it reads and writes frames itself.
         zero_copy: bool,
     },
-    /// Memory.
-    Memory,
+    /// Memory; what the hosts at its far end count, unless the far end is another port.
+    Memory(Option<FarEndReader>),
 }
 
 /// The parts of a port that go to workers: receivers with their owners, a transmitter for each worker.
@@ -162,7 +174,9 @@ pub fn open(
         let id = PortId(number);
         open.push(match driver_of(port) {
             DriverOf::AfXdp(af_xdp) => open_af_xdp(id, port, af_xdp, owners, umem, bells.len())?,
-            DriverOf::Memory(memory) => open_memory(id, port, memory, owners, &mut wires, bells),
+            DriverOf::Memory(memory) => {
+                open_memory(id, port, memory, owners, config, &mut wires, bells)?
+            }
         });
     }
     Ok(open)
@@ -178,7 +192,7 @@ pub fn close(
     id: PortId,
 ) -> usize {
     match port.device {
-        Device::Memory => {
+        Device::Memory(_) => {
             for receiver in receivers {
                 if let Receiver::Memory(queue) = receiver {
                     queue.close(pool);
@@ -275,18 +289,17 @@ fn open_memory(
     port: &Port,
     memory: &MemoryPort,
     owners: Vec<WorkerId>,
+    config: &Config,
     wires: &mut Wires,
     bells: &[Bell],
-) -> (OpenPort, Halves) {
+) -> Result<(OpenPort, Halves), PortError> {
     let mac = memory.mac.map_or(memory_mac(id, ROUTER), Mac);
     let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), false);
-    let (receivers, transmitters) = match memory.peer {
-        Some(peer) => (wires.take_receivers(id), wires.take_transmitters(peer)),
+    let (receivers, transmitters, reader) = match memory.peer {
+        Some(peer) => (wires.take_receivers(id), wires.take_transmitters(peer), None),
         None => {
-            let silent =
-                (0..memory.queues).map(|queue| memory::Receiver::silent(id, QueueId(queue)));
-            let sinks = bells.iter().map(|_| memory::Transmitter::into_sink(Box::new(|_, _| {})));
-            (silent.collect(), sinks.collect())
+            let (receivers, transmitters, reader) = far_end(id, port, mac, config, &owners, bells)?;
+            (receivers, transmitters, Some(reader))
         }
     };
     let receivers = owners.iter().copied().zip(receivers.into_iter().map(Receiver::Memory));
@@ -294,7 +307,72 @@ fn open_memory(
         receivers: receivers.collect(),
         transmitters: transmitters.into_iter().map(Transmitter::Memory).collect(),
     };
-    (OpenPort { config: port.clone(), facts, owners, device: Device::Memory }, halves)
+    let device = Device::Memory(reader);
+    Ok((OpenPort { config: port.clone(), facts, owners, device }, halves))
+}
+
+/// The hosts at the far end of a memory port: they generate, check, and answer ARP and ND.
+fn far_end(
+    id: PortId,
+    port: &Port,
+    router: Mac,
+    config: &Config,
+    owners: &[WorkerId],
+    bells: &[Bell],
+) -> Result<(Vec<memory::Receiver>, Vec<memory::Transmitter>, FarEndReader), PortError> {
+    let FarEnd { feeds, sinks, reader } = FarEnd::new(&FarEndConfig {
+        link: Link { hosts: memory_mac(id, HOSTS), router },
+        stream: stream(id, port),
+        expected: expected(config),
+        queues: owners.len() as u16,
+        sinks: bells.len() as u16,
+        frame_size: config.frames.size,
+    })
+    .map_err(|source| PortError::FarEnd { port: port.name.clone(), source })?;
+    let receivers = (0..).map(QueueId).zip(feeds).map(|(queue, mut feed)| {
+        let source = move |pool: &mut Pool, batch: &mut Batch, now_ns| match feed
+            .fill(pool, batch, now_ns)
+        {
+            Pace::More => Next::More,
+            Pace::After(wait_ns) => Next::After(wait_ns),
+            Pace::Idle => Next::Doorbell,
+            Pace::Done => Next::Done,
+        };
+        memory::Receiver::from_source(id, queue, Box::new(source))
+    });
+    // Answers are fed by the first queue: its owner must hear of them.
+    let first = &bells[usize::from(owners[0].0)];
+    let transmitters = sinks.into_iter().map(|mut sink| {
+        let bell = first.clone();
+        memory::Transmitter::into_sink(Box::new(move |region, frames| {
+            if sink.take(region, frames) {
+                bell.ring();
+            }
+        }))
+    });
+    Ok((receivers.collect(), transmitters.collect(), reader))
+}
+
+/// What a port's generator sends.
+fn stream(id: PortId, port: &Port) -> Option<Stream> {
+    let Driver::Memory(memory) = &port.driver else { return None };
+    memory.generate.as_ref().map(|generate| Stream {
+        id: StreamId(id.0),
+        source: generate.source,
+        destination: generate.destination.network(),
+        destination_len: generate.destination.length(),
+        flows: generate.flows,
+        size: generate.size,
+        packets: generate.packets,
+        packets_per_second: generate.packets_per_second,
+        seed: generate.seed,
+    })
+}
+
+/// Every stream of the daemon may arrive at every far end.
+fn expected(config: &Config) -> Vec<Expected> {
+    let streams = (0..).map(PortId).zip(&config.ports).filter_map(|(id, port)| stream(id, port));
+    streams.map(|stream| stream.expected()).collect()
 }
 
 /// The wires between memory ports, each end taken once.
@@ -366,12 +444,10 @@ fn link_local(mac: Mac) -> Ipv6Addr {
 }
 
 const ROUTER: u8 = 0x01;
+const HOSTS: u8 = 0x02;
 
 /// A locally administered address for one end of a memory port.
 fn memory_mac(id: PortId, end: u8) -> Mac {
     let [high, low] = id.0.to_be_bytes();
     Mac([0x02, 0x6d, 0x6c, end, high, low])
 }
-
-/// Bytes of a frame that no packet can have: headroom, link header and a tag.
-pub const FRAME_OVERHEAD: u32 = HEADROOM as u32 + LINK_HEADER as u32 + 4;

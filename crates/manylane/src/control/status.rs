@@ -367,7 +367,7 @@ impl ShownPort {
     fn of(port: &OpenPort) -> ShownPort {
         let (mode, zero_copy) = match port.device {
             Device::AfXdp { mode, zero_copy, .. } => (Some(mode), zero_copy),
-            Device::Memory => (None, false),
+            Device::Memory(_) => (None, false),
         };
         let interface = match &port.config.driver {
             crate::config::Driver::AfXdp(af_xdp) => Some(af_xdp.interface.clone()),
