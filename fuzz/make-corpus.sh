@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes testdata/captures/*.pcap and, out of them, the seeds in fuzz/corpus/wire: real traffic between
-# two Linux hosts (network namespaces on one veth pair). Needs root; leaves nothing behind.
+# Makes testdata/captures/*.pcap and, out of them, the seeds in fuzz/corpus/wire (corpus/forward is a
+# link to it): real traffic between two Linux hosts, network namespaces on one veth pair. Needs root;
+# leaves nothing behind.
 #
 #     sudo fuzz/make-corpus.sh
 #
