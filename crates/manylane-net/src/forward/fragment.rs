@@ -75,14 +75,10 @@ impl Plan {
         let end = LINK_HEADER + usize::from(view.total_len());
         let offset = (view.fragment_offset() / 8) as u16;
         let plan = Plan { header_len, end, step, offset, more_follow: view.more_fragments() };
-        let may_cut = step > 0 && !view.dont_fragment();
-        (may_cut && plan.pieces() > 1 && plan.last_offset() <= OFFSET_MAX).then_some(plan)
-    }
-
-    /// Offset of the last piece. That of a fragment which reaches beyond any packet (as "ping of
-    /// death" did) does not fit its 13 bits: cut, its end would come out as another packet's middle.
-    fn last_offset(&self) -> usize {
-        usize::from(self.offset) + (self.pieces() - 1) * self.step / 8
+        // What a fragment holds must lie inside the longest packet there is. Beyond it, the last
+        // piece's offset would not fit its 13 bits.
+        let fits = view.fragment_offset() + view.payload().len() <= usize::from(u16::MAX);
+        (step > 0 && plan.pieces() > 1 && fits && !view.dont_fragment()).then_some(plan)
     }
 
     fn pieces(&self) -> usize {
@@ -137,4 +133,23 @@ const NO_OPERATION: u8 = 1;
 /// The flag of options that every fragment carries.
 const COPIED: u8 = 0x80;
 const MORE_FRAGMENTS: u16 = 0x2000;
-const OFFSET_MAX: usize = 0x1fff;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its last piece would begin at 65,536: the 13 bits would say 0, and the flag *more fragments*.
+    #[test]
+    fn a_fragment_that_ends_beyond_the_longest_packet_is_not_cut() {
+        let frame = |offset: u16| {
+            let mut frame = vec![0; LINK_HEADER + 20 + 1400];
+            frame[LINK_HEADER] = 0x45;
+            frame[LINK_HEADER + 2..][..2].copy_from_slice(&1420u16.to_be_bytes());
+            frame[LINK_HEADER + 6..][..2].copy_from_slice(&offset.to_be_bytes());
+            frame
+        };
+        assert!(Plan::of(&frame(0), 1300).is_some());
+        assert!(Plan::of(&frame(8016), 1300).is_some(), "it ends at 65,528");
+        assert!(Plan::of(&frame(8018), 1300).is_none(), "it ends at 65,544");
+    }
+}

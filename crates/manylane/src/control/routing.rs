@@ -45,10 +45,10 @@ const PROHIBIT: u16 = 5;
 const CONNECTED: u16 = 16;
 const NEIGHBOUR: u16 = 1024;
 
-/// Ports a daemon can have: ids between [`CONNECTED`] and [`NEIGHBOUR`].
+/// Ports a daemon can have: ids between `CONNECTED` and `NEIGHBOUR`.
 pub const PORTS_MAX: usize = (NEIGHBOUR - CONNECTED) as usize;
 
-/// Neighbours a daemon can have: ids from [`NEIGHBOUR`] on.
+/// Neighbours a daemon can have: ids from `NEIGHBOUR` on.
 pub const NEIGHBOURS_MAX: usize = (NextHopId::MAX.raw() - NEIGHBOUR) as usize;
 
 /// Edits tried again later, at most. Beyond it the oldest is given up and counted: its neighbour is
