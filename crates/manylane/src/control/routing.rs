@@ -10,10 +10,11 @@
 //! that a worker finds it by the same lookup as everything else. A neighbour that a static route goes
 //! through is pinned.
 //!
-//! An edit that meets a bound (a table full of what waits for its grace period) stays in a queue and is
-//! tried again after the workers' next turn; nothing blocks, and nothing is lost.
+//! An edit that meets a bound (a table full of what waits for its grace period) stays aside and is
+//! tried again after the workers' next turn; nothing blocks, and nothing is lost. A newer edit of the
+//! same neighbour takes its place: only the last word counts, and there is one for each slot at most.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
@@ -51,10 +52,6 @@ pub const PORTS_MAX: usize = (NEIGHBOUR - CONNECTED) as usize;
 /// Neighbours a daemon can have: ids from `NEIGHBOUR` on.
 pub const NEIGHBOURS_MAX: usize = (NextHopId::MAX.raw() - NEIGHBOUR) as usize;
 
-/// Edits tried again later, at most. Beyond it the oldest is given up and counted: its neighbour is
-/// asked for anew by the next packet.
-const WAITING_MAX: usize = 4096;
-
 /// All tables, to write.
 pub struct Routing {
     ipv4: Ipv4Writer,
@@ -65,8 +62,8 @@ pub struct Routing {
     ports: Vec<RoutedPort>,
     /// Host routes that neighbours brought, by slot.
     host_routes: HashMap<u32, IpPrefix>,
-    /// Edits that met a bound.
-    waiting: VecDeque<Action>,
+    /// Edits that met a bound, by slot.
+    waiting: BTreeMap<u32, Action>,
     given_up: u64,
     actions: Vec<Action>,
 }
@@ -178,7 +175,7 @@ impl Routing {
             neighbours,
             ports,
             host_routes: HashMap::new(),
-            waiting: VecDeque::new(),
+            waiting: BTreeMap::new(),
             given_up: 0,
             actions: Vec::new(),
         };
@@ -220,7 +217,7 @@ impl Routing {
         self.insert(prefix, id)
     }
 
-    /// Loads many routes through one next hop at once, into empty tables: the bench's way.
+    /// Enters a neighbour that routes lead through, and looks for it; it keeps its slot.
     pub fn pin(&mut self, key: Key, now: Duration, told: &mut Told) -> Result<u32, RoutingError> {
         let mut actions = std::mem::take(&mut self.actions);
         let slot = self.neighbours.pin(key, now, &mut actions).map_err(RoutingError::Neighbour);
@@ -245,7 +242,7 @@ impl Routing {
         while let Some(slot) = self.adjacencies.next_quiet_slot() {
             self.neighbours.free(slot);
         }
-        for action in std::mem::take(&mut self.waiting) {
+        for action in std::mem::take(&mut self.waiting).into_values() {
             self.act(action, told);
         }
         let mut actions = std::mem::take(&mut self.actions);
@@ -296,7 +293,7 @@ impl Routing {
         ipv4.chain(ipv6).map(|(prefix, id)| (prefix, self.meaning(id)))
     }
 
-    /// Edits that met a bound and were given up.
+    /// Neighbours that the FIB had no place for: workers do not find them.
     pub fn given_up(&self) -> u64 {
         self.given_up
     }
@@ -405,8 +402,8 @@ impl Routing {
         self.actions = actions; // Its memory serves the next time.
     }
 
-    /// Does what the neighbour table asks for. What meets a bound waits, behind what waits already for
-    /// the same neighbour.
+    /// Does what the neighbour table asks for. What meets a bound waits, and so does what comes after it
+    /// for the same slot.
     fn act(&mut self, action: Action, told: &mut Told) {
         let slot = match action {
             Action::Solicit { key, unicast } => {
@@ -415,18 +412,8 @@ impl Routing {
             }
             Action::Publish { slot, .. } | Action::Remove { slot, .. } => slot,
         };
-        let is_behind = self.waiting.iter().any(|waiting| match *waiting {
-            Action::Publish { slot: other, .. } | Action::Remove { slot: other, .. } => {
-                other == slot
-            }
-            Action::Solicit { .. } => false,
-        });
-        if is_behind || !self.edit(action, told) {
-            if self.waiting.len() == WAITING_MAX {
-                self.waiting.pop_front();
-                self.given_up += 1;
-            }
-            self.waiting.push_back(action);
+        if self.waiting.contains_key(&slot) || !self.edit(action, told) {
+            self.waiting.insert(slot, action);
         }
     }
 
@@ -449,7 +436,9 @@ impl Routing {
             }
             Action::Remove { slot, .. } => {
                 if let Some(&prefix) = self.host_routes.get(&slot) {
-                    if self.remove(prefix).is_err() {
+                    // A static route may have taken its place.
+                    let is_ours = self.route(prefix) == Some(neighbour_id(slot));
+                    if is_ours && self.remove(prefix).is_err() {
                         return false;
                     }
                     self.host_routes.remove(&slot);
@@ -461,21 +450,40 @@ impl Routing {
         }
     }
 
-    /// Lets workers find a neighbour by the FIB; false when the FIB met a bound.
+    /// Lets workers find a neighbour by the FIB; false when it must be tried again.
     fn add_host_route(&mut self, slot: u32, key: Key) -> bool {
         let prefix = host(key.addr);
-        // A link-local address is no route: it may exist on every port. A static host route stays.
+        // A link-local address is no route: it may exist on every port.
         if is_link_local(key.addr) || self.host_routes.contains_key(&slot) {
             return true;
         }
-        if self.route(prefix).is_some() || !self.is_on_link(key) {
-            return true;
+        let former = self.route(prefix).map(|id| self.former_slot(id, key));
+        match former {
+            None if !self.is_on_link(key) => return true,
+            Some(None) => return true, // Somebody else's, such as a static host route: it stays.
+            None | Some(Some(_)) => {}
         }
-        let added = self.insert(prefix, neighbour_id(slot)).is_ok();
-        if added {
-            self.host_routes.insert(slot, prefix);
+        match self.insert(prefix, neighbour_id(slot)) {
+            Ok(()) => {
+                former.flatten().map(|former| self.host_routes.remove(&former));
+                self.host_routes.insert(slot, prefix);
+                true
+            }
+            Err(RoutingError::Fib { source: EditError::Busy { .. }, .. }) => false,
+            Err(_) => {
+                self.given_up += 1; // Trying again would not help.
+                true
+            }
         }
-        added
+    }
+
+    /// The slot that `id` stands for, if it is one that `key` has left and that waits to be removed.
+    fn former_slot(&self, id: NextHopId, key: Key) -> Option<u32> {
+        let slot = u32::from(id.raw().checked_sub(NEIGHBOUR)?);
+        match self.waiting.get(&slot) {
+            Some(Action::Remove { key: former, .. }) if *former == key => Some(slot),
+            _ => None,
+        }
     }
 
     fn meaning(&self, id: NextHopId) -> NextHop<Key> {
@@ -540,3 +548,6 @@ fn ipv4_tables(sizes: Ipv4Sizes) -> io::Result<Ipv4Tables> {
 fn ipv6_tables(sizes: Ipv6Sizes) -> io::Result<Ipv6Tables> {
     Ok(Ipv6Tables { direct: Mapping::words(sizes.direct)?, nodes: Mapping::words(sizes.nodes)? })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! What the tables say after each event. The tables are this process's own; nobody forwards by them.
+
+use std::net::Ipv6Addr;
+
+use manylane_net::forward::Ipv4Interface;
+use manylane_net::neighbour::{Kind, State};
+use manylane_net::wire::ethernet::Mac;
+use manylane_sync::rcu::Reader;
+
+use super::*;
+use crate::config::Prefix;
+
+/// Routing with two ports, and a worker that reads.
+struct Bed {
+    routing: Routing,
+    told: Told,
+    worker: Reader,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        Bed::with(&[
+            &["10.0.0.1/24", "2001:db8::1/64", "fe80::1/64"],
+            &["10.0.1.1/31", "10.9.9.9/32"],
+        ])
+    }
+
+    fn with(ports: &[&[&str]]) -> Bed {
+        let domain = Domain::new(1);
+        let limits =
+            RoutingLimits { neighbours_max: 64, long_ipv4_routes: 8192, ipv6_routes: 8192 };
+        let ports = (0..).zip(ports).map(|(number, addresses)| port(number, addresses)).collect();
+        let routing = Routing::new(&domain, ports, limits).expect("the tables can be mapped");
+        let worker = domain.register().expect("the first fits");
+        Bed { routing, told: Told::default(), worker }
+    }
+
+    fn missing(&mut self, port: u16, addr: &str, now: u64) {
+        self.routing.handle(Report::Missing { key: key(port, addr) }, at(now), &mut self.told);
+    }
+
+    /// A host asks for one of our addresses.
+    fn asks(&mut self, port: u16, addr: &str, now: u64) {
+        let kind = if addr.contains(':') { Kind::Solicitation } else { Kind::ArpRequest };
+        self.hear(port, addr, kind, now);
+    }
+
+    fn hear(&mut self, port: u16, addr: &str, kind: Kind, now: u64) {
+        let report = Report::Answer { key: key(port, addr), mac: Some(MAC), kind };
+        self.routing.handle(report, at(now), &mut self.told);
+    }
+
+    fn tick(&mut self, now: u64) {
+        self.routing.tick(at(now), &mut self.told);
+    }
+
+    fn route(&self, prefix: &str) -> Option<NextHop<Key>> {
+        let all = self.routing.routes();
+        let found = all.filter(|(found, _)| found.to_string() == prefix).map(|(_, to)| to);
+        found.last()
+    }
+
+    fn static_route(&mut self, prefix: &str, target: RouteTarget) {
+        let (network, length) = prefix.split_once('/').unwrap();
+        let prefix = Prefix::containing(network.parse().unwrap(), length.parse().unwrap());
+        let route = Route { prefix, target };
+        self.routing.add_route(&route, at(0), &mut self.told).expect("there is room");
+    }
+
+    fn state(&self, port: u16, addr: &str) -> Option<State> {
+        let key = key(port, addr);
+        self.routing.neighbours().find(|entry| entry.key == key).map(|entry| entry.state)
+    }
+
+    fn orders(&mut self) -> Vec<Order> {
+        std::mem::take(&mut self.told.orders)
+    }
+
+    /// Fills the FIB's limbo with edits of other routes, until the worker is quiescent.
+    fn fill_limbo(&mut self) {
+        let id = fixed_id(BLACKHOLE);
+        let v4 = Ipv4Prefix::host([11, 0, 0, 1].into());
+        let v6 = Ipv6Prefix::host(Ipv6Addr::from_bits(0x2002 << 112));
+        let busy = |result| match result {
+            Ok(_) => false,
+            Err(EditError::Busy { .. }) => true,
+            Err(error) => panic!("{error}"),
+        };
+        let (ipv4, ipv6) = (&mut self.routing.ipv4, &mut self.routing.ipv6);
+        while !busy(ipv4.insert(v4, id)) && !busy(ipv4.remove(v4)) {}
+        while !busy(ipv6.insert(v6, id)) && !busy(ipv6.remove(v6)) {}
+    }
+}
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 1, 1];
+
+fn key(port: u16, addr: &str) -> Key {
+    Key { port: PortId(port), addr: addr.parse().unwrap() }
+}
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn port(number: u16, addresses: &[&str]) -> RoutedPort {
+    let addresses = addresses.iter().map(|text| {
+        let (address, length) = text.split_once('/').unwrap();
+        InterfaceAddress { address: address.parse().unwrap(), length: length.parse().unwrap() }
+    });
+    let facts = PortFacts {
+        mac: Mac([2, 0, 0, 0, 0, number as u8]),
+        mtu: 1500,
+        repair: false,
+        ipv4: Vec::<Ipv4Interface>::new(),
+        ipv6: Vec::new(),
+        link_local: "fe80::1".parse().unwrap(),
+    };
+    RoutedPort { facts, addresses: addresses.collect() }
+}
+
+#[test]
+fn what_our_addresses_mean_is_in_the_fib() {
+    let bed = Bed::new();
+    let connected = |port| NextHop::Connected(PortId(port));
+    let mut routes: Vec<_> =
+        bed.routing.routes().map(|(prefix, to)| (prefix.to_string(), to)).collect();
+    let mut expected = [
+        ("10.0.0.0/24", connected(0)),
+        ("10.0.0.0/32", NextHop::Broadcast),
+        ("10.0.0.1/32", NextHop::Local),
+        ("10.0.0.255/32", NextHop::Broadcast),
+        ("10.0.1.0/31", connected(1)), // RFC 3021: no broadcasts.
+        ("10.0.1.1/32", NextHop::Local),
+        ("10.9.9.9/32", NextHop::Local), // Alone in its network.
+        ("2001:db8::/64", connected(0)),
+        ("2001:db8::1/128", NextHop::Local),
+    ]
+    .map(|(prefix, to)| (prefix.to_owned(), to));
+    routes.sort_by(|a, b| a.0.cmp(&b.0));
+    expected.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(routes, expected);
+}
+
+#[test]
+fn a_neighbour_has_a_host_route_as_long_as_it_has_an_entry() {
+    let mut bed = Bed::new();
+    for (addr, prefix) in [("10.0.0.9", "10.0.0.9/32"), ("2001:db8::9", "2001:db8::9/128")] {
+        bed.missing(0, addr, 0);
+        assert_eq!(bed.route(prefix), Some(NextHop::Via(key(0, addr))), "before it has answered");
+        assert!(std::mem::take(&mut bed.told.published));
+        assert_eq!(bed.orders(), [Order::Solicit { key: key(0, addr), unicast: None }]);
+    }
+    for now in 1..=3 {
+        bed.tick(now);
+    }
+    assert_eq!(bed.state(0, "10.0.0.9"), Some(State::Failed));
+    assert_eq!(bed.orders().len(), 4, "three questions each");
+    assert!(bed.route("10.0.0.9/32").is_some() && bed.route("2001:db8::9/128").is_some());
+    for now in [5, 70] {
+        bed.tick(now);
+    }
+    assert_eq!((bed.state(0, "10.0.0.9"), bed.state(0, "2001:db8::9")), (None, None));
+    assert_eq!((bed.route("10.0.0.9/32"), bed.route("2001:db8::9/128")), (None, None));
+    assert_eq!(bed.routing.host_routes.len(), 0);
+
+    // After the worker's turn the slots are free: as many neighbours fit as before.
+    bed.worker.quiescent();
+    bed.tick(71);
+    assert_eq!(bed.routing.adjacencies.next_quiet_slot(), None, "all were given back");
+}
+
+#[test]
+fn a_host_that_asks_us_is_known() {
+    let mut bed = Bed::new();
+    bed.asks(0, "10.0.0.9", 0);
+    assert_eq!(bed.state(0, "10.0.0.9"), Some(State::Stale));
+    assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(key(0, "10.0.0.9"))));
+    bed.asks(0, "fe80::9", 0);
+    assert_eq!(bed.state(0, "fe80::9"), Some(State::Stale));
+    assert_eq!(bed.route("fe80::9/128"), None, "it may be on every port");
+    bed.hear(0, "10.0.0.10", Kind::Gratuitous, 0);
+    assert_eq!(bed.state(0, "10.0.0.10"), None, "it only speaks of itself");
+}
+
+/// Anybody on a link may claim any address. It gets no route by that.
+#[test]
+fn a_claim_of_an_address_from_elsewhere_is_refused() {
+    let mut bed = Bed::new();
+    bed.static_route("192.0.2.0/24", RouteTarget::OnLink { port: PortId(1) });
+    bed.static_route("0.0.0.0/0", RouteTarget::Blackhole);
+    let before: Vec<_> = bed.routing.routes().collect();
+    for (port, addr) in [
+        (0, "8.8.8.8"),
+        (0, "10.0.1.0"),  // Port 1's.
+        (0, "192.0.2.9"), // On port 1's link, by a static route.
+        (1, "10.0.0.9"),
+        (0, "2001:db8:1::9"),
+        (1, "2001:db8::9"),
+        (7, "10.0.0.9"), // No such port.
+    ] {
+        bed.asks(port, addr, 0);
+        bed.missing(port, addr, 0);
+        assert_eq!(bed.state(port, addr), None, "{addr} on {port}");
+    }
+    // These are on the link, and have a meaning already.
+    for addr in ["10.0.0.255", "10.0.0.0", "10.0.0.1"] {
+        bed.asks(0, addr, 0);
+    }
+    assert_eq!(bed.routing.routes().collect::<Vec<_>>(), before);
+
+    bed.asks(1, "192.0.2.9", 0);
+    assert_eq!(bed.route("192.0.2.9/32"), Some(NextHop::Via(key(1, "192.0.2.9"))));
+}
+
+#[test]
+fn a_next_hop_is_looked_for_at_once_and_never_forgotten() {
+    let mut bed = Bed::new();
+    for (prefix, via) in [("192.0.2.0/24", "10.0.0.9"), ("2001:db8:9::/48", "fe80::9")] {
+        let next_hop = via.parse().unwrap();
+        bed.static_route(prefix, RouteTarget::Via { next_hop, port: PortId(0) });
+        assert_eq!(bed.orders(), [Order::Solicit { key: key(0, via), unicast: None }]);
+    }
+    for now in 1..200 {
+        bed.tick(now);
+        bed.worker.quiescent();
+    }
+    assert!(bed.orders().len() > 100, "it is asked for on and on");
+    for (prefix, via) in [("192.0.2.0/24", "10.0.0.9"), ("2001:db8:9::/48", "fe80::9")] {
+        assert_eq!(bed.route(prefix), Some(NextHop::Via(key(0, via))));
+    }
+    bed.hear(0, "10.0.0.9", Kind::ArpReply, 200);
+    assert!(bed.state(0, "10.0.0.9").is_some_and(|state| state != State::Failed));
+}
+
+#[test]
+fn every_kind_of_static_route_means_what_it_says() {
+    let mut bed = Bed::new();
+    for (prefix, target, expected) in [
+        ("192.0.2.0/25", RouteTarget::Blackhole, NextHop::Blackhole),
+        ("192.0.2.128/25", RouteTarget::Unreachable, NextHop::Unreachable),
+        ("2001:db8:7::/48", RouteTarget::Prohibit, NextHop::Prohibit),
+        ("::/0", RouteTarget::OnLink { port: PortId(1) }, NextHop::Connected(PortId(1))),
+    ] {
+        bed.static_route(prefix, target);
+        assert_eq!(bed.route(prefix), Some(expected));
+    }
+    assert!(!bed.told.published, "no worker waits for these");
+}
+
+/// The FIB's limbo is full until the worker's turn ends: nothing is lost, and nothing is done twice.
+#[test]
+fn edits_that_meet_a_bound_are_done_after_the_workers_turn() {
+    let mut bed = Bed::new();
+    bed.asks(0, "10.0.0.8", 0);
+    bed.fill_limbo();
+    for addr in ["10.0.0.9", "2001:db8::9"] {
+        bed.missing(0, addr, 0);
+    }
+    assert_eq!((bed.route("10.0.0.9/32"), bed.route("2001:db8::9/128")), (None, None));
+    assert_eq!(bed.routing.deadline(at(0)), Some(RETRY));
+    bed.tick(0);
+    assert_eq!(bed.route("10.0.0.9/32"), None, "the worker is still at it");
+
+    // A newer word about the same neighbour takes the place of the one that waits.
+    bed.hear(0, "10.0.0.9", Kind::ArpReply, 0);
+    assert_eq!(bed.routing.waiting.len(), 2);
+    bed.worker.quiescent();
+    bed.told.published = false;
+    bed.tick(0);
+    assert!(bed.told.published && bed.routing.waiting.is_empty());
+    assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(key(0, "10.0.0.9"))));
+    assert_eq!(bed.route("2001:db8::9/128"), Some(NextHop::Via(key(0, "2001:db8::9"))));
+    assert_eq!(bed.routing.given_up(), 0);
+}
+
+/// A host fails and is removed, cannot be removed yet, and comes back: its route leads to its new slot.
+#[test]
+fn a_neighbour_that_comes_back_takes_its_route_over() {
+    let mut bed = Bed::new();
+    bed.missing(0, "10.0.0.9", 0);
+    for now in 1..=5 {
+        bed.tick(now);
+    }
+    bed.fill_limbo();
+    bed.tick(70);
+    assert_eq!(bed.state(0, "10.0.0.9"), None);
+    assert_eq!(bed.routing.waiting.len(), 1, "the route could not go");
+    bed.missing(0, "10.0.0.9", 71);
+    assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(key(0, "10.0.0.9"))));
+    bed.worker.quiescent();
+    bed.tick(71);
+    assert!(bed.routing.waiting.is_empty());
+    assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(key(0, "10.0.0.9"))));
+    assert_eq!(bed.routing.host_routes.len(), 1);
+}
+
+#[test]
+fn a_static_host_route_outlives_the_neighbour() {
+    let mut bed = Bed::new();
+    bed.static_route("10.0.0.8/32", RouteTarget::Blackhole);
+    bed.missing(0, "10.0.0.8", 0);
+    assert_eq!(bed.route("10.0.0.8/32"), Some(NextHop::Blackhole), "it came first");
+    bed.missing(0, "10.0.0.9", 0);
+    bed.static_route("10.0.0.9/32", RouteTarget::Prohibit);
+    for now in [1, 2, 3, 5, 70] {
+        bed.tick(now);
+    }
+    assert_eq!(bed.routing.neighbours().count(), 0);
+    assert_eq!(bed.route("10.0.0.8/32"), Some(NextHop::Blackhole));
+    assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Prohibit));
+}
+
+#[test]
+fn the_operators_word_stands() {
+    let mut bed = Bed::new();
+    let set = key(0, "10.0.0.9");
+    bed.routing.set_neighbour(set, MAC, at(0), &mut bed.told).expect("there is room");
+    assert_eq!(bed.state(0, "10.0.0.9"), Some(State::Permanent));
+    assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(set)));
+    assert!(bed.told.published && bed.told.orders.is_empty());
+}
