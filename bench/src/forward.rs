@@ -363,7 +363,7 @@ impl Generator {
         pool.take_into(batch, BATCH_MAX);
         let first = self.next;
         self.next = (first + BATCH_MAX) & (TARGETS - 1);
-        let region = pool.region();
+        let region = pool.region().view();
         let row = self.row.load(0);
         let targets = &*self.targets;
         if row < Row::Ipv6Random as u32 {

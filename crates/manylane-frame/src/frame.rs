@@ -29,8 +29,8 @@ impl Frame {
     #[inline(always)]
     pub(crate) fn from_parts(tag: u8, index: u32) -> Frame {
         debug_assert!(index < FRAMES_MAX);
-        let word = u32::from(tag) << 24 | index;
-        Frame(NonZeroU32::new(word).expect("a region's tag is not zero"))
+        let tag = NonZeroU32::new(u32::from(tag) << 24).expect("a region's tag is not zero");
+        Frame(tag | index)
     }
 
     /// The frame's index in its region.

@@ -204,11 +204,7 @@ impl Pool {
     /// Gives all frames of `batch` back.
     #[inline]
     pub fn give_back_all(&mut self, batch: &mut Batch) {
-        let tag = self.tag;
-        self.list.extend(batch.drain().map(|frame| {
-            assert_eq!(frame.tag(), tag, "the frame is from another region");
-            frame.into_index()
-        }));
+        batch.drain_into(self.tag, &mut self.list);
         if self.list.len() > self.len {
             self.spill();
         }

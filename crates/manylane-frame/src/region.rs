@@ -11,6 +11,7 @@
 
 use std::fmt;
 use std::io;
+use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::{Arc, Mutex};
@@ -129,23 +130,37 @@ impl Meta {
 }
 
 /// The frames of a daemon.
+#[derive(Clone)]
+pub struct Region {
+    layout: Layout,
+    owner: Arc<Mappings>,
+}
+
+/// Where a region's frames are.
 ///
 /// # Invariants
 ///
-/// 1. `base` points at `frames << shift` bytes that the owner keeps mapped, initialised, and reached
-///    only by this type and, for lent frames, by the kernel.
-/// 2. `meta` points at `frames` initialised `Meta`s that the owner keeps mapped and only this type
+/// 1. `base` points at `frames << shift` bytes that the region's owner keeps mapped, initialised, and
+///    reached only by a [`View`] and, for lent frames, by the kernel.
+/// 2. `meta` points at `frames` initialised `Meta`s that the owner keeps mapped and only a `View`
 ///    reaches.
 /// 3. Every `Frame` with the tag `tag` belongs to this region: a tag is given to one region at a time,
 ///    and given back only when all its frames are at home.
-#[derive(Clone)]
-pub struct Region {
+#[derive(Clone, Copy)]
+struct Layout {
     base: NonNull<u8>,
     meta: NonNull<Meta>,
     shift: u32,
     frames: u32,
     tag: u8,
-    owner: Arc<Mappings>,
+}
+
+/// A region, borrowed: the same reach in a few registers. Loops over frames take one, because through a
+/// `&Region` each write to a frame's bytes makes the compiler load the region's fields anew.
+#[derive(Clone, Copy)]
+pub struct View<'r> {
+    layout: Layout,
+    region: PhantomData<&'r Region>,
 }
 
 struct Mappings {
@@ -155,7 +170,7 @@ struct Mappings {
     frames_taken: Mutex<bool>,
 }
 
-// SAFETY: the pointers are to memory that the `Arc`ed owner keeps (invariants 1 and 2). A thread
+// SAFETY: the pointers are to memory that the `Arc`ed owner keeps (`Layout` invariants 1 and 2). A thread
 // reaches the part of a frame only through that `Frame`, which it owns or borrows.
 unsafe impl Send for Region {}
 // SAFETY: as for `Send`; `&Region` alone reaches no frame.
@@ -179,76 +194,65 @@ impl Region {
         let meta = map(frames as usize * size_of::<Meta>())?;
         let tag = tags().iter().position(|taken| !taken).ok_or(RegionError::TooManyRegions)?;
         tags()[tag] = true;
-        Ok(Region {
+        let layout = Layout {
             base: bytes.base(),
             meta: meta.base().cast(),
             shift: frame_size.trailing_zeros(),
             frames,
             tag: tag as u8 + 1,
+        };
+        Ok(Region {
+            layout,
             owner: Arc::new(Mappings { bytes, _meta: meta, frames_taken: Mutex::new(false) }),
         })
     }
 
-    /// The packet bytes of `frame`.
+    /// The same reach in registers, for a loop over frames.
+    #[inline(always)]
+    pub fn view(&self) -> View<'_> {
+        View { layout: self.layout, region: PhantomData }
+    }
+
+    /// See [`View::bytes`].
     #[inline(always)]
     pub fn bytes<'a>(&'a self, frame: &'a Frame) -> &'a [u8] {
-        let meta = self.meta(frame);
-        // SAFETY: the conditions of `slice::from_raw_parts`:
-        // - Valid for `len` bytes: `meta` has checked that the frame is ours, so by `Frame` invariant 1
-        //   its slot is inside the mapping, and by `Meta` invariants 1 and 2 the window in its slot.
-        // - Initialised: the kernel hands out zeroed pages, and every writer writes whole bytes.
-        // - Not written during 'a: by `Frame` invariant 2 this handle is the slot's only one. We borrow
-        //   it, so nobody can call `bytes_mut`, and it is not lent, so neither can the kernel.
-        unsafe {
-            slice::from_raw_parts(self.slot(frame).add(meta.head.into()).as_ptr(), meta.len())
-        }
+        self.view().bytes(frame)
     }
 
-    /// The packet bytes of `frame`, to change.
+    /// See [`View::bytes_mut`].
     #[inline(always)]
     pub fn bytes_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut [u8] {
-        let (head, len) = (self.meta(frame).head, self.meta(frame).len());
-        // SAFETY: as in `bytes`, and nobody else reads or writes the slot during 'a, since the only
-        // handle is borrowed mutably.
-        unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
+        self.view().bytes_mut(frame)
     }
 
-    /// What is known of `frame`.
+    /// See [`View::meta`].
     #[inline(always)]
     pub fn meta<'a>(&'a self, frame: &'a Frame) -> &'a Meta {
-        assert_eq!(frame.tag(), self.tag, "the frame is from another region");
-        // SAFETY: the frame is ours (just asserted, invariant 3), so by `Frame` invariant 1 its index is
-        // below `frames`, and by invariant 2 there is an initialised `Meta` that nobody changes while
-        // the handle is borrowed.
-        unsafe { self.meta.add(frame.index() as usize).as_ref() }
+        self.view().meta(frame)
     }
 
-    /// What is known of `frame`, to change.
+    /// See [`View::meta_mut`].
     #[inline(always)]
     pub fn meta_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut Meta {
-        assert_eq!(frame.tag(), self.tag, "the frame is from another region");
-        // SAFETY: as in `meta`, and the only handle is borrowed mutably.
-        unsafe { self.meta.add(frame.index() as usize).as_mut() }
+        self.view().meta_mut(frame)
     }
 
-    /// Makes the bytes from `head` to `tail` of the slot the packet.
-    ///
-    /// # Panics
-    ///
-    /// When `head > tail` or `tail` is beyond the slot.
+    /// See [`View::set_window`].
     #[inline(always)]
     pub fn set_window(&self, frame: &mut Frame, head: u16, tail: u16) {
-        assert!(head <= tail && u32::from(tail) <= self.frame_size(), "window outside its slot");
-        let meta = self.meta_mut(frame);
-        (meta.head, meta.tail) = (head, tail); // Just asserted: invariants 1 and 2 of `Meta`.
+        self.view().set_window(frame, head, tail);
     }
 
-    /// Says how a frame came to be: by `queue` of port `entry`, or on its behalf.
+    /// See [`View::set_entry`].
     #[inline(always)]
     pub fn set_entry(&self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
-        let meta = self.meta_mut(frame);
-        (meta.entry, meta.queue, meta.checksum) = (entry, queue, checksum);
-        (meta.own, meta.layer3, meta.flow_hash, meta.received_ns) = (false, 0, 0, 0);
+        self.view().set_entry(frame, entry, queue, checksum);
+    }
+
+    /// See [`View::truncate`].
+    #[inline]
+    pub fn truncate(&self, frame: &mut Frame, len: usize) {
+        self.view().truncate(frame, len);
     }
 
     /// Opens `len` bytes in front of the packet, for a header about to be written.
@@ -271,14 +275,6 @@ impl Region {
         meta.head = meta.head.saturating_add(len).min(meta.tail); // At most `tail`: invariant 1.
     }
 
-    /// Cuts the packet to at most `len` bytes.
-    #[inline]
-    pub fn truncate(&self, frame: &mut Frame, len: usize) {
-        let meta = self.meta_mut(frame);
-        let len = len.min(meta.len()) as u16; // At most a u16's difference.
-        meta.tail = meta.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
-    }
-
     /// Asks for the first cache line of the packet.
     #[inline(always)]
     pub fn prefetch(&self, frame: &Frame) {
@@ -292,7 +288,7 @@ impl Region {
     #[inline]
     pub fn lend(&self, frame: Frame) -> u64 {
         let head = self.meta(&frame).head;
-        (u64::from(frame.into_index()) << self.shift) + u64::from(head)
+        (u64::from(frame.into_index()) << self.layout.shift) + u64::from(head)
     }
 
     /// Takes back a frame that was lent, by any address inside its slot.
@@ -306,31 +302,31 @@ impl Region {
     /// When the address is outside the region.
     #[inline]
     pub unsafe fn reclaim(&self, address: u64) -> Frame {
-        let index = address >> self.shift;
-        assert!(index < u64::from(self.frames), "address outside the region");
+        let index = address >> self.layout.shift;
+        assert!(index < u64::from(self.layout.frames), "address outside the region");
         // `Frame` invariant 1: just asserted. Invariant 2: the caller's debt.
-        Frame::from_parts(self.tag, index as u32)
+        Frame::from_parts(self.layout.tag, index as u32)
     }
 
     /// Bytes of a frame.
     #[inline(always)]
     pub fn frame_size(&self) -> u32 {
-        1 << self.shift
+        1 << self.layout.shift
     }
 
     /// Number of frames.
     pub fn frames(&self) -> u32 {
-        self.frames
+        self.layout.frames
     }
 
     /// The first byte, for the kernel to map (`XDP_UMEM_REG`).
     pub fn base(&self) -> NonNull<u8> {
-        self.base
+        self.layout.base
     }
 
     /// Length of all frames in bytes.
     pub fn len_bytes(&self) -> usize {
-        (self.frames as usize) << self.shift
+        (self.layout.frames as usize) << self.layout.shift
     }
 
     /// Whether huge pages back the frames, or may.
@@ -340,7 +336,7 @@ impl Region {
 
     #[inline(always)]
     pub(crate) fn tag(&self) -> u8 {
-        self.tag
+        self.layout.tag
     }
 
     /// Marks the frames as taken; false when they were already.
@@ -352,14 +348,100 @@ impl Region {
     /// Lets another region have this one's tag. Every frame is at home, so none carries it any more,
     /// and none will: the frames are never taken again.
     pub(crate) fn free_tag(&self) {
-        tags()[usize::from(self.tag) - 1] = false;
+        tags()[usize::from(self.layout.tag) - 1] = false;
+    }
+}
+
+impl<'r> View<'r> {
+    /// The packet bytes of `frame`.
+    #[inline(always)]
+    pub fn bytes<'a>(self, frame: &'a Frame) -> &'a [u8]
+    where
+        'r: 'a,
+    {
+        let meta = self.meta(frame);
+        // SAFETY: the conditions of `slice::from_raw_parts`:
+        // - Valid for `len` bytes: `meta` has checked that the frame is ours, so by `Frame` invariant 1
+        //   its slot is inside the mapping, and by `Meta` invariants 1 and 2 the window in its slot. The
+        //   region is borrowed for 'r, which is longer than 'a.
+        // - Initialised: the kernel hands out zeroed pages, and every writer writes whole bytes.
+        // - Not written during 'a: by `Frame` invariant 2 this handle is the slot's only one. We borrow
+        //   it, so nobody can call `bytes_mut`, and it is not lent, so neither can the kernel.
+        unsafe {
+            slice::from_raw_parts(self.slot(frame).add(meta.head.into()).as_ptr(), meta.len())
+        }
+    }
+
+    /// The packet bytes of `frame`, to change.
+    #[inline(always)]
+    pub fn bytes_mut<'a>(self, frame: &'a mut Frame) -> &'a mut [u8]
+    where
+        'r: 'a,
+    {
+        let (head, len) = (self.meta(frame).head, self.meta(frame).len());
+        // SAFETY: as in `bytes`, and nobody else reads or writes the slot during 'a, since the only
+        // handle is borrowed mutably.
+        unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
+    }
+
+    /// What is known of `frame`.
+    #[inline(always)]
+    pub fn meta<'a>(self, frame: &'a Frame) -> &'a Meta
+    where
+        'r: 'a,
+    {
+        assert_eq!(frame.tag(), self.layout.tag, "the frame is from another region");
+        // SAFETY: the frame is ours (just asserted, `Layout` invariant 3), so by `Frame` invariant 1 its
+        // index is below `frames`, and by `Layout` invariant 2 there is an initialised `Meta` that
+        // nobody changes while the handle is borrowed; the region is borrowed for longer.
+        unsafe { self.layout.meta.add(frame.index() as usize).as_ref() }
+    }
+
+    /// What is known of `frame`, to change.
+    #[inline(always)]
+    pub fn meta_mut<'a>(self, frame: &'a mut Frame) -> &'a mut Meta
+    where
+        'r: 'a,
+    {
+        assert_eq!(frame.tag(), self.layout.tag, "the frame is from another region");
+        // SAFETY: as in `meta`, and the only handle is borrowed mutably.
+        unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
+    }
+
+    /// Makes the bytes from `head` to `tail` of the slot the packet.
+    ///
+    /// # Panics
+    ///
+    /// When `head > tail` or `tail` is beyond the slot.
+    #[inline(always)]
+    pub fn set_window(self, frame: &mut Frame, head: u16, tail: u16) {
+        let frame_size = 1 << self.layout.shift;
+        assert!(head <= tail && u32::from(tail) <= frame_size, "window outside its slot");
+        let meta = self.meta_mut(frame);
+        (meta.head, meta.tail) = (head, tail); // Just asserted: invariants 1 and 2 of `Meta`.
+    }
+
+    /// Says how a frame came to be: by `queue` of port `entry`, or on its behalf.
+    #[inline(always)]
+    pub fn set_entry(self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
+        let meta = self.meta_mut(frame);
+        (meta.entry, meta.queue, meta.checksum) = (entry, queue, checksum);
+        (meta.own, meta.layer3, meta.flow_hash, meta.received_ns) = (false, 0, 0, 0);
+    }
+
+    /// Cuts the packet to at most `len` bytes.
+    #[inline(always)]
+    pub fn truncate(self, frame: &mut Frame, len: usize) {
+        let meta = self.meta_mut(frame);
+        let len = len.min(meta.len()) as u16; // At most a u16's difference.
+        meta.tail = meta.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
     }
 
     #[inline(always)]
-    fn slot(&self, frame: &Frame) -> NonNull<u8> {
+    fn slot(self, frame: &Frame) -> NonNull<u8> {
         // SAFETY: the callers have checked the tag, so by `Frame` invariant 1 the slot is inside the
-        // mapping of invariant 1.
-        unsafe { self.base.add((frame.index() as usize) << self.shift) }
+        // mapping of `Layout` invariant 1.
+        unsafe { self.layout.base.add((frame.index() as usize) << self.layout.shift) }
     }
 }
 

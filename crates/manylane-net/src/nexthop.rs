@@ -43,6 +43,7 @@ pub struct NextHops(Words<u64>);
 /// A next hop's word: the kind in the lowest byte, its number from bit 32 on.
 const KIND: u64 = 0xff;
 const NUMBER_SHIFT: u32 = 32;
+const VIA: u64 = 1;
 
 impl NextHopsMut {
     /// A table in `words`; all next hops are `None`.
@@ -70,7 +71,7 @@ impl NextHopsMut {
     pub fn set(&mut self, id: NextHopId, next_hop: NextHop<u32>) {
         let (kind, number) = match next_hop {
             NextHop::None => (0, 0),
-            NextHop::Via(slot) => (1, slot),
+            NextHop::Via(slot) => (VIA, slot),
             NextHop::Connected(port) => (2, u32::from(port.0)),
             NextHop::Local => (3, 0),
             NextHop::Broadcast => (4, 0),
@@ -83,13 +84,20 @@ impl NextHopsMut {
 }
 
 impl NextHops {
+    /// The neighbour at `id`, if it leads to one: the ordinary case, without the others' branches.
+    #[inline(always)]
+    pub fn via<'g, T>(&self, guard: Guard<'g>, id: Index<'g, T>) -> Option<Index<'g, Neighbour>> {
+        let word = self.0.load(id.raw() as usize);
+        (word & KIND == VIA).then(|| Index::new(guard, (word >> NUMBER_SHIFT) as u32))
+    }
+
     /// What the next hop at `id` is.
     #[inline(always)]
     pub fn load<'g, T>(&self, guard: Guard<'g>, id: Index<'g, T>) -> NextHop<Index<'g, Neighbour>> {
         let word = self.0.load(id.raw() as usize);
         let number = (word >> NUMBER_SHIFT) as u32;
         match word & KIND {
-            1 => NextHop::Via(Index::new(guard, number)),
+            VIA => NextHop::Via(Index::new(guard, number)),
             2 => NextHop::Connected(PortId(number as u16)),
             3 => NextHop::Local,
             4 => NextHop::Broadcast,

@@ -110,6 +110,23 @@ impl<W: Word> Words<W> {
         W::load(self.word(index), Ordering::Acquire)
     }
 
+    /// The `N` words from `first` on, each loaded by itself: a record that is not changed while it can
+    /// be found.
+    ///
+    /// # Panics
+    ///
+    /// When the last is out of bounds.
+    #[inline(always)]
+    pub fn load_array<const N: usize>(&self, first: usize) -> [W; N] {
+        let last = first.checked_add(N).filter(|&end| end <= self.len);
+        assert!(last.is_some(), "word out of bounds");
+        std::array::from_fn(|place| {
+            // SAFETY: `first + place < first + N <= len` (just asserted); the rest as in `word`.
+            let word = unsafe { self.base.add(first + place).as_ref() };
+            W::load(word, Ordering::Acquire) // Acquire: as in `load`.
+        })
+    }
+
     /// Asks for the cache line of the word at `index`; out of bounds it asks for nothing.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
@@ -232,6 +249,16 @@ mod tests {
     #[should_panic(expected = "word out of bounds")]
     fn a_word_out_of_bounds_is_refused() {
         WordsMut::<u64>::zeroed(2).load(2);
+    }
+
+    #[test]
+    fn a_record_is_loaded_whole_or_not_at_all() {
+        let mut table = WordsMut::<u64>::zeroed(5);
+        (0..5).for_each(|index| table.store(index, index as u64));
+        let reader = table.reader();
+        assert_eq!(reader.load_array::<3>(2), [2, 3, 4]);
+        assert!(std::panic::catch_unwind(|| reader.load_array::<3>(3)).is_err());
+        assert!(std::panic::catch_unwind(|| reader.load_array::<3>(usize::MAX)).is_err());
     }
 
     #[test]

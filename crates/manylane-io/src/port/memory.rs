@@ -11,7 +11,7 @@ use manylane_frame::{Batch, Frame, Pool, Region};
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::ring::{Consumer, Producer, ring};
 
-use super::Wait;
+use super::{Sent, Wait};
 use crate::eventfd::EventFd;
 
 /// Makes frames: takes them from the pool, fills in window and bytes, and pushes up to `batch.room()`
@@ -100,7 +100,7 @@ impl Receiver {
             }
             Feed::Nothing => return 0,
         }
-        let region = pool.region();
+        let region = pool.region().view();
         for frame in &mut batch.as_mut_slice()[before..] {
             region.set_entry(frame, self.port, self.queue, self.checksum);
         }
@@ -183,36 +183,40 @@ impl Transmitter {
         pool: &mut Pool,
         batch: &mut Batch,
         mut completed: impl FnMut(PortId),
-    ) -> usize {
+    ) -> Sent {
+        let mut sent = Sent::default();
         match &mut self.0 {
             Exit::Sink(sink) => {
-                let region = pool.region();
-                sink(region, batch.as_slice());
-                batch.iter().for_each(|frame| completed(region.meta(frame).entry));
-                let sent = batch.len();
+                sink(pool.region(), batch.as_slice());
+                let region = pool.region().view();
+                for frame in batch.iter() {
+                    let meta = region.meta(frame);
+                    completed(meta.entry);
+                    sent.bytes += meta.len() as u64;
+                }
+                sent.frames = batch.len();
                 pool.give_back_all(batch);
-                sent
             }
             Exit::Wires { ends, hash } => {
-                let region = pool.region().clone();
-                let mut sent = 0;
+                let region = pool.region().view();
                 let mut left = Batch::new();
                 for frame in batch.drain() {
-                    let entry = region.meta(&frame).entry;
+                    let (entry, len) = (region.meta(&frame).entry, region.meta(&frame).len());
                     let end = hash(region.bytes(&frame)) as usize % ends.len();
                     match ends[end].push(frame) {
                         Ok(()) => {
                             completed(entry);
-                            sent += 1;
+                            sent.frames += 1;
+                            sent.bytes += len as u64;
                         }
                         Err(frame) => left.push(frame).expect("as many as came out fit in"),
                     }
                 }
                 ends.iter_mut().for_each(|end| end.full = false);
                 *batch = left;
-                sent
             }
         }
+        sent
     }
 
     pub(super) fn flush(&mut self) {

@@ -116,6 +116,15 @@ impl Receiver {
     }
 }
 
+/// What a transmitter took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// Frames.
+    pub frames: usize,
+    /// Their bytes, without frame check sequence.
+    pub bytes: u64,
+}
+
 /// One worker's way out through a port.
 pub enum Transmitter {
     /// Through a network device.
@@ -134,7 +143,7 @@ impl Transmitter {
         pool: &mut Pool,
         batch: &mut Batch,
         completed: impl FnMut(PortId),
-    ) -> usize {
+    ) -> Sent {
         match self {
             Transmitter::AfXdp(queue) => queue.transmit(batch),
             Transmitter::Memory(queue) => queue.transmit(pool, batch, completed),

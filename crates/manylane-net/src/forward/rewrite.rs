@@ -3,11 +3,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use manylane_frame::Frame;
-use manylane_frame::vocabulary::{Checksum, DropReason};
+use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
+use manylane_frame::{Frame, View};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Verdict};
+use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict};
 use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, HEADER_MAX, Neighbour, Report};
 use crate::nexthop::NextHop;
@@ -18,8 +18,65 @@ use crate::wire::repair::{Repair, repair};
 const DONT_FRAGMENT: u8 = 0x40;
 
 impl Forwarder {
-    /// Decides for an IPv4 packet that has passed every check but its route's.
+    /// Passes an IPv4 packet on that nothing can stop any more: its next hop is a resolved neighbour, it
+    /// fits the MTU, and its checksum is complete. `None`, and nothing done, when anything else is the
+    /// case: then `rewrite_ipv4` decides.
     #[inline(always)]
+    pub(super) fn pass_on_ipv4<'g, T>(
+        tables: &Tables,
+        region: View<'_>,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        next_hop: Index<'g, T>,
+    ) -> Option<PortId> {
+        let adjacency = resolved(tables, guard, next_hop)?;
+        if region.meta(frame).checksum != Checksum::Valid {
+            return None;
+        }
+        let bytes = region.bytes_mut(frame);
+        let head = bytes.first_chunk_mut::<34>()?;
+        let total_len = u16::from_be_bytes([head[16], head[17]]);
+        if u32::from(total_len) > adjacency.mtu() {
+            return None;
+        }
+        age_ipv4(head);
+        write_header(&mut head[..LINK_HEADER], adjacency);
+        let len = LINK_HEADER + usize::from(total_len);
+        if bytes.len() > len {
+            region.truncate(frame, len); // Ethernet's padding of short packets ends here.
+        }
+        Some(adjacency.port())
+    }
+
+    /// As `pass_on_ipv4`, for IPv6.
+    #[inline(always)]
+    pub(super) fn pass_on_ipv6<'g, T>(
+        tables: &Tables,
+        region: View<'_>,
+        guard: Guard<'g>,
+        frame: &mut Frame,
+        next_hop: Index<'g, T>,
+    ) -> Option<PortId> {
+        let adjacency = resolved(tables, guard, next_hop)?;
+        if region.meta(frame).checksum != Checksum::Valid {
+            return None;
+        }
+        let bytes = region.bytes_mut(frame);
+        let head = bytes.first_chunk_mut::<54>()?;
+        let packet_len = 40 + u32::from(u16::from_be_bytes([head[18], head[19]]));
+        if packet_len > adjacency.mtu() {
+            return None;
+        }
+        head[21] -= 1; // Checked to be above 1.
+        write_header(&mut head[..LINK_HEADER], adjacency);
+        let len = LINK_HEADER + packet_len as usize;
+        if bytes.len() > len {
+            region.truncate(frame, len);
+        }
+        Some(adjacency.port())
+    }
+
+    /// Decides for an IPv4 packet that has passed every check but its route's.
     pub(super) fn rewrite_ipv4<'g, T>(
         &mut self,
         guard: Guard<'g>,
@@ -39,7 +96,6 @@ impl Forwarder {
     }
 
     /// Decides for an IPv6 packet that has passed every check but its route's.
-    #[inline(always)]
     pub(super) fn rewrite_ipv6<'g, T>(
         &mut self,
         guard: Guard<'g>,
@@ -59,7 +115,7 @@ impl Forwarder {
     }
 
     /// The last steps of an IPv4 packet: MTU, TTL, checksum, header.
-    #[inline(always)]
+
     fn leave_ipv4<'g>(
         &mut self,
         guard: Guard<'g>,
@@ -95,7 +151,7 @@ impl Forwarder {
     }
 
     /// The last steps of an IPv6 packet: MTU, hop limit, header.
-    #[inline(always)]
+
     fn leave_ipv6<'g>(
         &mut self,
         guard: Guard<'g>,
@@ -298,6 +354,18 @@ impl Forwarder {
         }
         due
     }
+}
+
+/// The adjacency behind a next hop, if packets may simply be sent there.
+#[inline(always)]
+fn resolved<'g, T>(
+    tables: &Tables,
+    guard: Guard<'g>,
+    next_hop: Index<'g, T>,
+) -> Option<Adjacency<'g>> {
+    let neighbour = tables.next_hops.via(guard, next_hop)?;
+    let adjacency = tables.adjacencies.load(guard, neighbour);
+    (adjacency.state() == AdjacencyState::Resolved).then_some(adjacency)
 }
 
 /// How a packet came: the stations of its link-layer header.

@@ -367,16 +367,8 @@ impl Adjacencies {
     #[inline]
     pub fn load<'g>(&self, guard: Guard<'g>, index: Index<'g, Neighbour>) -> Adjacency<'g> {
         let record = self.current.load(index.raw() as usize);
-        let base = record as usize * RECORD_WORDS;
-        Adjacency {
-            header: [
-                self.records.load(base),
-                self.records.load(base + 1),
-                self.records.load(base + 2),
-            ],
-            facts: self.records.load(base + 3),
-            record: Index::new(guard, record),
-        }
+        let [a, b, c, facts] = self.records.load_array(record as usize * RECORD_WORDS);
+        Adjacency { header: [a, b, c], facts, record: Index::new(guard, record) }
     }
 
     /// Asks for the cache line that [`Adjacencies::load`] is going to read of the record.

@@ -57,13 +57,14 @@ fn table(
     format!("\n{header}\n\n{ports}\nBusy: {}\n", busy.join(", "))
 }
 
-/// One line for each reason.
+/// One line for each reason. What the device lost was never ours, and has its own line.
 fn drops(port: &PortStatus) -> String {
-    let reasons: Vec<_> = port
-        .dropped
-        .iter()
-        .filter(|(_, frames)| **frames > 0)
-        .map(|(reason, frames)| format!("{reason} {}", count(*frames)))
+    let lost = port.lost_ring_full + port.lost_no_buffer + port.lost_invalid;
+    let ours = port.dropped.iter().map(|(reason, frames)| (reason.as_str(), *frames));
+    let reasons: Vec<_> = ours
+        .chain([("lost by the device", lost)])
+        .filter(|(_, frames)| *frames > 0)
+        .map(|(reason, frames)| format!("{reason} {}", count(frames)))
         .collect();
     if reasons.is_empty() { "0".into() } else { reasons.join("\n") }
 }
@@ -88,6 +89,7 @@ mod tests {
         assert!(lan.contains(" 1,000  8.00 Mbit/s "), "{shown}");
         assert!(lan.contains("hop_limit_exceeded 12"), "{shown}");
         assert!(shown.contains("no_route 1,234,567"), "{shown}");
+        assert!(shown.contains("lost by the device 1,2"), "{shown}");
         assert!(shown.ends_with("\nBusy: worker 0 97 %, worker 1 0 %\n"), "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
     }

@@ -2,6 +2,7 @@
 
 use manylane_frame::Frame;
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
+use manylane_io::port::Sent;
 use manylane_net::forward::{Fate, FragmentError, Origin, Verdict, fragment};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key, Pushed};
 use manylane_sync::rcu::{Guard, Index};
@@ -84,55 +85,46 @@ impl Work {
     /// Hands a port's waiting frames to its device. What finds no place is dropped.
     #[inline]
     pub(super) fn transmit_port(&mut self, port: usize) {
-        let (frames, bytes) = self.waiting(port);
-        let mut completed = self.hand_over(port);
+        let mut done = self.hand_over(port);
         if !self.exits[port].waiting.is_empty() {
             // The ring is full. Let the device look, take back what it has finished, and try again.
             self.exits[port].transmitter.flush();
             self.reclaim();
-            completed += self.hand_over(port);
+            let again = self.hand_over(port);
+            done.sent.frames += again.sent.frames;
+            done.sent.bytes += again.sent.bytes;
+            done.completed += again.completed;
         }
-        let (frames_left, bytes_left) = self.waiting(port);
-        let sent = frames - frames_left;
+        let HandedOver { sent, completed } = done;
         let id = PortId(port as u16);
-        self.stats.count(id, PortCount::Sent, sent as u64);
-        self.stats.count(id, PortCount::SentBytes, bytes - bytes_left);
-        self.stats.count(id, PortCount::Completed, completed as u64);
+        self.stats.count(id, PortCount::Sent, sent.frames as u64);
+        self.stats.count(id, PortCount::SentBytes, sent.bytes);
+        self.stats.count(id, PortCount::Completed, completed);
         match &self.exits[port].reclaimer {
-            None => self.lent += (sent - completed) as i64,
-            Some(bell) if sent > 0 => {
+            None => self.lent += sent.frames as i64 - completed as i64,
+            Some(bell) if sent.frames > 0 => {
                 bell.ring();
             }
             Some(_) => {}
         }
-        if frames_left > 0 {
+        if !self.exits[port].waiting.is_empty() {
             self.drop_waiting(port);
         }
     }
 
-    /// Gives the device as many of a port's waiting frames as it takes; returns how many it was
-    /// finished with at once.
+    /// Gives the device as many of a port's waiting frames as it takes.
     #[inline]
-    fn hand_over(&mut self, port: usize) -> usize {
+    fn hand_over(&mut self, port: usize) -> HandedOver {
         let Work { exits, stats, pool, .. } = self;
         let Exit { transmitter, waiting, .. } = &mut exits[port];
         let mut tally = Tally::default();
         let mut completed = 0;
-        transmitter.transmit(pool, waiting, |entry| {
+        let sent = transmitter.transmit(pool, waiting, |entry| {
             completed += 1;
             tally.add(entry, stats);
         });
         tally.settle(stats);
-        completed
-    }
-
-    /// Frames and bytes that wait for a port.
-    #[inline]
-    fn waiting(&self, port: usize) -> (usize, u64) {
-        let region = self.pool.region();
-        let waiting = &self.exits[port].waiting;
-        let bytes = waiting.iter().map(|frame| region.meta(frame).len() as u64).sum();
-        (waiting.len(), bytes)
+        HandedOver { sent, completed }
     }
 
     #[cold]
@@ -264,4 +256,10 @@ impl Work {
         let entry = self.pool.region().meta(frame).entry;
         self.held_changed(entry, -1);
     }
+}
+
+/// What a device took, and how much of it was finished at once.
+struct HandedOver {
+    sent: Sent,
+    completed: u64,
 }

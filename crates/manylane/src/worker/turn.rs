@@ -35,25 +35,15 @@ impl Work {
         if received == 0 {
             return 0;
         }
-        self.count_received(&batch);
         let verdicts = self.forwarder.forward(guard, &mut batch, now_ns);
+        self.stats.count(verdicts.entry(), PortCount::Received, received as u64);
+        self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, verdicts.bytes());
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
         for (frame, &verdict) in batch.drain().zip(verdicts.as_slice()) {
             self.carry_out(guard, frame, verdict, now_ns);
         }
         received
-    }
-
-    /// All frames of a batch come from one queue, so from one port.
-    #[inline]
-    fn count_received(&mut self, batch: &Batch) {
-        let region = self.pool.region();
-        let Some(first) = batch.as_slice().first() else { return };
-        let entry = region.meta(first).entry;
-        let bytes = batch.iter().map(|frame| region.meta(frame).len() as u64).sum();
-        self.stats.count(entry, PortCount::Received, batch.len() as u64);
-        self.stats.count(entry, PortCount::ReceivedBytes, bytes);
     }
 
     /// Hands what waits to the devices.

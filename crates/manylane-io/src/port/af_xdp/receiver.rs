@@ -92,11 +92,7 @@ impl Receiver {
         let head = (addr as u32) & (frame_size - 1);
         let tail = (head + len).min(frame_size); // The kernel keeps a packet inside of a frame.
         self.region.set_window(&mut frame, head as u16, tail as u16);
-        let meta = self.region.meta_mut(&mut frame);
-        meta.entry = self.port;
-        meta.queue = self.queue;
-        meta.checksum = self.checksum;
-        meta.flow_hash = 0; // Nobody has computed it.
+        self.region.set_entry(&mut frame, self.port, self.queue, self.checksum);
         batch.push(frame).expect("`receive` takes no more than there is room for");
     }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_frame::{Batch, Region};
 
+use super::super::Sent;
 use super::lent::Lent;
 use super::ring::ProducerRing;
 use super::socket::{Socket, Transfer};
@@ -41,20 +42,22 @@ impl Transmitter {
     /// Every frame has at least an Ethernet header: the kernel would keep an empty one until the port
     /// closes.
     #[inline]
-    pub fn transmit(&mut self, batch: &mut Batch) -> usize {
+    pub fn transmit(&mut self, batch: &mut Batch) -> Sent {
         let count = self.ring.free(batch.len() as u32).min(batch.len() as u32) as usize;
+        let mut sent = Sent { frames: count, bytes: 0 };
         if count == 0 {
-            return 0;
+            return sent;
         }
         for frame in batch.drain().take(count) {
             let len = self.region.meta(&frame).len() as u32;
             debug_assert!(len >= 14, "a frame of {len} bytes");
+            sent.bytes += u64::from(len);
             let addr = self.region.lend(frame);
             self.sent.turn(addr);
             self.ring.push(libc::xdp_desc { addr, len, options: 0 });
         }
         self.ring.submit();
-        count
+        sent
     }
 
     /// Makes the kernel send what is on the ring, as far as the device takes it. Cheap when there is
