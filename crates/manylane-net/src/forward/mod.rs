@@ -7,7 +7,7 @@
 //! 2. *look up*: the FIB's answer for each destination
 //! 3. *rewrite*: next hop, neighbour, MTU; TTL, checksum, link-layer header
 //!
-//! What the first pass does not find perfectly ordinary, the third hands to [`slow`], which judges one
+//! What the first pass does not find perfectly ordinary, the third hands to `slow`, which judges one
 //! frame at a time by the same rules written out in full: our own addresses, ARP and ND, options,
 //! errors, and everything malformed. It does so in the frame's own place, so that a flow whose packets
 //! are now ordinary, now odd, keeps its order (I3).

@@ -37,6 +37,9 @@ fn assert_in_order(seen: &[Vec<u8>]) -> HashMap<u16, u32> {
     next
 }
 
+/// What happens in the middle of a turn, for a test to set.
+type Meddler = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
+
 /// The neighbour answers between two turns, between two queues, or while a batch is received: its
 /// packets leave in order. Each round has a new neighbour.
 #[test]
@@ -46,8 +49,8 @@ fn a_flow_keeps_its_order_when_its_neighbour_answers_at_any_step() {
     let (seen, exits) = sinks();
     let mut random = Random(1);
     // What the second queue does while it "receives", and what the first does before it does.
-    let middle: Arc<Mutex<Option<Box<dyn FnMut() + Send>>>> = Arc::default();
-    let meddle = |middle: &Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>| {
+    let middle = Meddler::default();
+    let meddle = |middle: &Meddler| {
         let middle = middle.clone();
         move || {
             if let Some(action) = &mut *middle.lock().unwrap() {
