@@ -64,7 +64,7 @@ fn what_we_send_arrives_at_the_peer() {
     for (from, to) in [(OUR_V4, PEER_V4), (OUR_V6, PEER_V6)] {
         let socket = lab.peer_socket(to);
         let mut batch = lab.datagrams(from, to, 64);
-        assert_eq!(transmitters[0].transmit(&mut batch), 64);
+        assert_eq!(transmitters[0].transmit(&mut batch).frames, 64);
         transmitters[0].flush();
         assert_eq!(transmitters[0].in_flight(), 0, "two kicks of 32 each");
         for number in 0..64u8 {
@@ -106,7 +106,7 @@ fn one_region_serves_two_devices() {
     lab.peer_route("10.0.1.0", 24, "10.0.0.77");
     lab.peer_sends(PEER_V4, "10.0.1.2:9000", b"through", 1);
     receive(&mut lab, &mut in_receivers, &mut batch, 1);
-    assert_eq!(out_transmitters[0].transmit(&mut batch), 1);
+    assert_eq!(out_transmitters[0].transmit(&mut batch).frames, 1);
     out_transmitters[0].flush();
     assert_eq!(payload(&socket), b"through");
     let mut entries = Vec::new();
@@ -133,7 +133,7 @@ fn workers_without_a_queue_send_by_sockets_of_their_own() {
     for transmitter in &mut transmitters {
         assert_eq!(transmitter.completion_queue(), QueueId(0));
         let mut batch = lab.datagrams(OUR_V6, PEER_V6, 50);
-        assert_eq!(transmitter.transmit(&mut batch), 50);
+        assert_eq!(transmitter.transmit(&mut batch).frames, 50);
         transmitter.flush();
         for number in 0..50u8 {
             assert_eq!(payload(&socket), [number]);
@@ -228,7 +228,7 @@ fn rings_go_round_and_round() {
         assert_eq!(receivers[0].posted(), 128);
 
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 60);
-        assert_eq!(transmitters[0].transmit(&mut batch), 60);
+        assert_eq!(transmitters[0].transmit(&mut batch).frames, 60);
         transmitters[0].flush();
         (0..60).for_each(|number| assert_eq!(payload(&socket), [number]));
         reclaim(&mut receivers[0], &mut lab.pool, 60, |_| ());
@@ -247,7 +247,7 @@ fn a_full_ring_leaves_the_rest_in_the_batch() {
     let (port, receivers, mut transmitters) = parts(opened);
     for expected in [50, 50, 28] {
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 50);
-        assert_eq!(transmitters[0].transmit(&mut batch), expected);
+        assert_eq!(transmitters[0].transmit(&mut batch).frames, expected);
         let left: Vec<u8> =
             batch.iter().filter_map(|frame| lab.region.bytes(frame).last().copied()).collect();
         assert_eq!(left, Vec::from_iter(expected as u8..50));

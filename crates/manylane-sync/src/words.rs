@@ -257,8 +257,10 @@ mod tests {
         (0..5).for_each(|index| table.store(index, index as u64));
         let reader = table.reader();
         assert_eq!(reader.load_array::<3>(2), [2, 3, 4]);
-        assert!(std::panic::catch_unwind(|| reader.load_array::<3>(3)).is_err());
-        assert!(std::panic::catch_unwind(|| reader.load_array::<3>(usize::MAX)).is_err());
+        for first in [3, usize::MAX] {
+            let beyond = std::panic::AssertUnwindSafe(|| reader.load_array::<3>(first));
+            assert!(std::panic::catch_unwind(beyond).is_err(), "from {first}");
+        }
     }
 
     #[test]

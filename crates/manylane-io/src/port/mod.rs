@@ -49,6 +49,13 @@ impl Receiver {
         }
     }
 
+    /// Gives the device frames to receive into, before the first [`receive`](Receiver::receive) does.
+    pub fn prime(&mut self, pool: &mut Pool) {
+        if let Receiver::AfXdp(queue) = self {
+            queue.prime(pool);
+        }
+    }
+
     /// Takes back what was sent by this queue's device, for whichever worker. Calls `completed` with the
     /// port of entry of each frame.
     #[inline]

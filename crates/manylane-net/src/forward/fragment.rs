@@ -133,3 +133,23 @@ const NO_OPERATION: u8 = 1;
 /// The flag of options that every fragment carries.
 const COPIED: u8 = 0x80;
 const MORE_FRAGMENTS: u16 = 0x2000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its last piece would begin at 65,536: the 13 bits would say 0, and the flag *more fragments*.
+    #[test]
+    fn a_fragment_that_ends_beyond_the_longest_packet_is_not_cut() {
+        let frame = |offset: u16| {
+            let mut frame = vec![0; LINK_HEADER + 20 + 1400];
+            frame[LINK_HEADER] = 0x45;
+            frame[LINK_HEADER + 2..][..2].copy_from_slice(&1420u16.to_be_bytes());
+            frame[LINK_HEADER + 6..][..2].copy_from_slice(&offset.to_be_bytes());
+            frame
+        };
+        assert!(Plan::of(&frame(0), 1300).is_some());
+        assert!(Plan::of(&frame(8016), 1300).is_some(), "it ends at 65,528");
+        assert!(Plan::of(&frame(8018), 1300).is_none(), "it ends at 65,544");
+    }
+}

@@ -5,12 +5,13 @@
 //! | 0           | done                                               |
 //! | 1           | failed at run time                                 |
 //! | 2           | wrong usage, or a configuration that is not valid  |
+//! | 130, 143    | `demo` ended early by SIGINT, SIGTERM              |
 //!
 //! Results go to standard output, complaints to standard error. A reader that closes the pipe early
 //! (`manylane show routes | head`) has had enough: that is status 0.
 
-mod show;
-mod table;
+pub(crate) mod show;
+pub(crate) mod table;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::api::Client;
 use crate::config::{Config, DEFAULT_SOCKET, Driver, Environment};
-use crate::{control, demo};
+use crate::control;
+use crate::demo::{self, Ending};
 
 /// A multi-core packet forwarder for Linux.
 #[derive(Debug, Parser)]
@@ -107,7 +109,11 @@ pub fn run() -> ExitCode {
         }
     };
     match cli.command {
-        Command::Demo(options) => done(demo::run(options)),
+        Command::Demo(options) => match demo::run(options) {
+            // As a shell says it of a command that a signal has ended: `demo && next` stops.
+            Ok(Ending::Interrupted { signal }) => (128 + signal).into(),
+            result => done(result),
+        },
         Command::Run(options) => run_file(&options),
         Command::Show(options) => show(&options),
     }

@@ -149,7 +149,7 @@ pub(super) fn drops(drops: &[DropStatus]) -> String {
     lay_out(&["Reason", ">Frames", "Entered by", "Why"], rows)
 }
 
-pub(super) fn ledger(ledger: &Ledger) -> String {
+pub(crate) fn ledger(ledger: &Ledger) -> String {
     let entered = ledger.received.saturating_add(total(&ledger.created));
     let mut rows = vec![line("received", ledger.received)];
     rows.extend(parts("created", &ledger.created));

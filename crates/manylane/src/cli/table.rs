@@ -3,7 +3,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 /// Lays out rows. A title that starts with `>` is of a column of numbers.
-pub(super) fn lay_out(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub(crate) fn lay_out(titles: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     let line = LineStyle::none().fill('─').junction('─');
     table
@@ -22,7 +22,7 @@ pub(super) fn lay_out(titles: &[&str], rows: impl IntoIterator<Item = Vec<String
 }
 
 /// `12,345,678`
-pub(super) fn count(number: u64) -> String {
+pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (index, digit) in digits.chars().enumerate() {
@@ -35,22 +35,31 @@ pub(super) fn count(number: u64) -> String {
 }
 
 /// `-1,234`
-pub(super) fn signed(number: i64) -> String {
+pub(crate) fn signed(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };
     format!("{sign}{}", count(number.unsigned_abs()))
 }
 
 /// `1.23 GB`: three digits are enough to compare by eye; JSON has them all.
-pub(super) fn bytes(number: u64) -> String {
+pub(crate) fn bytes(number: u64) -> String {
+    scaled(number, "B")
+}
+
+/// `1.23 Gbit/s`
+pub(crate) fn bits_per_second(number: u64) -> String {
+    scaled(number, "bit/s")
+}
+
+fn scaled(number: u64, unit: &str) -> String {
     if number < 1000 {
-        return format!("{number} B");
+        return format!("{number} {unit}");
     }
     let mut value = number as f64;
-    let mut unit = 0;
+    let mut thousands = 0;
     // 999.5 would be shown as 1000.
-    while value >= 999.5 && unit + 1 < UNITS.len() {
+    while value >= 999.5 && thousands + 1 < PREFIXES.len() {
         value /= 1000.0;
-        unit += 1;
+        thousands += 1;
     }
     let decimals = if value < 9.995 {
         2
@@ -59,11 +68,11 @@ pub(super) fn bytes(number: u64) -> String {
     } else {
         0
     };
-    format!("{value:.decimals$} {}", UNITS[unit])
+    format!("{value:.decimals$} {}{unit}", PREFIXES[thousands])
 }
 
 /// `3 d 4 h`, `5 min 6 s`: the two largest units.
-pub(super) fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     match (days, hours, minutes) {
         (0, 0, 0) => format!("{seconds} s"),
@@ -74,10 +83,10 @@ pub(super) fn duration(seconds: u64) -> String {
 }
 
 /// `1 port`, `2 ports`
-pub(super) fn plural(number: usize, noun: &str) -> String {
+pub(crate) fn plural(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// What fits a terminal beside something else, and a line of a bug report.
 const WIDTH: u16 = 100;
-const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+const PREFIXES: [&str; 7] = ["", "k", "M", "G", "T", "P", "E"];

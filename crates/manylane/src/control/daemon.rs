@@ -111,7 +111,12 @@ impl Daemon {
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells).map_err(StartError::Port)?;
-        let (ports, halves): (Vec<OpenPort>, Vec<Halves>) = opened.into_iter().unzip();
+        let (ports, mut halves): (Vec<OpenPort>, Vec<Halves>) = opened.into_iter().unzip();
+        // What arrives before a worker's first turn waits in the device.
+        let mut pool = depot.pool();
+        let receivers = halves.iter_mut().flat_map(|halves| &mut halves.receivers);
+        receivers.for_each(|(_, receiver)| receiver.prime(&mut pool));
+        drop(pool);
 
         let domain = Domain::new(workers);
         let mut told = Told::default();

@@ -1,1 +1,92 @@
-//! Not yet.
+//! A small network on this machine: three hosts with kernels' stacks of their own, and traffic between them.
+//!
+//! ```text
+//!       client                    router                     server
+//!        eth0 ─────────────── lan        wan ─────────────── eth0
+//!  10.1.0.1/24        10.1.0.254/24    10.2.0.254/24         10.2.0.1/24
+//!  2001:db8:1::1/64   2001:db8:1::fe   2001:db8:2::fe        2001:db8:2::1/64
+//! ```
+//!
+//! Each host is a thread in an anonymous network namespace ([`Host`]): when the process ends, by
+//! SIGKILL too, hosts, links and addresses are gone. The links are veth pairs. Client and server have
+//! a default route through the router, so whatever arrives at either was forwarded.
+//!
+//! | Router            | Its kernel                                              | For                 |
+//! |-------------------|---------------------------------------------------------|---------------------|
+//! | manylane          | no address, no IPv6, no forwarding: it stays silent     | demo, scenarios     |
+//! | the kernel itself | the same addresses, forwarding on                       | baseline: what the kernel fails is not ours |
+//!
+//! | File          | Holds                                                            |
+//! |---------------|------------------------------------------------------------------|
+//! | `network.rs`  | [`Lab`]: making the hosts and what connects them                  |
+//! | `config.rs`   | manylane's configuration as the router of a lab                   |
+//! | `ping.rs`     | [`Pinger`]: echo requests, and whatever ICMP answers              |
+//! | `udp.rs`      | [`UdpStream`]: numbered datagrams                                |
+//! | `tcp.rs`      | [`TcpTransfer`]: both directions of a connection at once          |
+//! | `content.rs`  | [`Content`]: bytes that the receiver knows without being told     |
+//! | `scenario.rs` | what the tests in `tests/netns_*.rs` share                        |
+//!
+//! All traffic is the hosts' kernels' own (ping by raw ICMP sockets, UDP, TCP), offloads at their
+//! defaults. Every wait has a bound, so that nothing hangs when the router loses everything.
+
+pub mod config;
+pub mod content;
+pub mod network;
+pub mod ping;
+pub mod scenario;
+pub mod tcp;
+pub mod udp;
+
+use std::fmt;
+use std::io;
+
+pub use manylane_io::namespace::Host;
+
+pub use config::RouterOptions;
+pub use content::Content;
+pub use network::{
+    CLIENT_V4, CLIENT_V6, LAN_V4, LAN_V6, Lab, LabError, LabOptions, SERVER_V4, SERVER_V6, WAN_V4,
+    WAN_V6,
+};
+pub use ping::{IcmpError, Outcome, PingReport, Pinger, ping};
+pub use tcp::{TcpHalf, TcpReport, TcpTransfer, tcp_transfer};
+pub use udp::{UdpReport, UdpStream, udp_stream};
+
+/// Traffic that could not be sent at all. What is lost on the way is in the reports.
+#[derive(Debug)]
+pub struct TrafficError {
+    /// What was to be done, to be read after "cannot".
+    step: String,
+    source: io::Error,
+}
+
+impl TrafficError {
+    fn new(step: impl Into<String>, source: io::Error) -> TrafficError {
+        TrafficError { step: step.into(), source }
+    }
+}
+
+impl fmt::Display for TrafficError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TrafficError { step, source } = self;
+        write!(f, "cannot {step}: {source}")?;
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => f.write_str("; needs root (CAP_NET_RAW)"),
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
+                f.write_str("; nothing came back in time: look at the router's drops")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for TrafficError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Whether a socket's timeout passed: Linux says EAGAIN where POSIX says ETIMEDOUT.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}

@@ -1,7 +1,7 @@
 //! A worker: one thread on one core, turning.
 //!
 //! Each turn takes what its receive queues have, forwards it, transmits, reclaims, and says that it
-//! holds nothing any more (`turn` is the loop's body, on one screen). It never waits for anybody
+//! holds nothing any more (`turn.rs` is the loop's body, on one screen). It never waits for anybody
 //! (I4): what it reads is published, what it tells goes by rings that may be full, and what it counts
 //! is its own.
 //!

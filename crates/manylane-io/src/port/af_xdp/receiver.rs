@@ -70,6 +70,12 @@ impl Receiver {
         available as usize
     }
 
+    /// Posts all the frames that the fill ring has room for, so that nothing is lost before the first
+    /// [`receive`](Receiver::receive).
+    pub fn prime(&mut self, pool: &mut Pool) {
+        self.refill(pool);
+    }
+
     #[inline(always)]
     fn take(&mut self, descriptor: libc::xdp_desc, batch: &mut Batch) {
         let libc::xdp_desc { addr, len, .. } = descriptor;

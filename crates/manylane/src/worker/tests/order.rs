@@ -25,9 +25,6 @@ fn host(number: u16) -> IpAddr {
     }
 }
 
-/// What happens each time that a source is asked for a frame.
-type Meddling = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
-
 /// What comes out of each flow goes up by one.
 fn assert_in_order(seen: &[Vec<u8>]) -> HashMap<u16, u32> {
     let mut next: HashMap<u16, u32> = HashMap::new();
@@ -40,6 +37,9 @@ fn assert_in_order(seen: &[Vec<u8>]) -> HashMap<u16, u32> {
     next
 }
 
+/// What happens in the middle of a turn, for a test to set.
+type Meddler = Arc<Mutex<Option<Box<dyn FnMut() + Send>>>>;
+
 /// The neighbour answers between two turns, between two queues, or while a batch is received: its
 /// packets leave in order. Each round has a new neighbour.
 #[test]
@@ -49,8 +49,8 @@ fn a_flow_keeps_its_order_when_its_neighbour_answers_at_any_step() {
     let (seen, exits) = sinks();
     let mut random = Random(1);
     // What the second queue does while it "receives", and what the first does before it does.
-    let middle: Meddling = Arc::default();
-    let meddle = |middle: &Meddling| {
+    let middle = Meddler::default();
+    let meddle = |middle: &Meddler| {
         let middle = middle.clone();
         move || {
             if let Some(action) = &mut *middle.lock().unwrap() {

@@ -1,0 +1,245 @@
+#!/usr/bin/env bash
+# Everything a change has to pass: `./ci.sh` runs all steps, `./ci.sh STEP...` some of them.
+#
+# The last line of the output is "N passed, M failed": the tests of all steps, and one failure for
+# each step that failed otherwise. The exit status is 0 only if nothing failed. With CI=true a line
+# that begins with SKIPPED is a failure too: there the machine has what it takes.
+#
+# Needs Rust with clippy and rustfmt. As root on Debian, running all steps first installs the other
+# tools. What root may do only (network namespaces, BPF) is skipped for others, saying so.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+exec </dev/null
+
+# Slow mirrors: cargo's default of 3 gave up in practice.
+export CARGO_NET_RETRY="${CARGO_NET_RETRY:-10}"
+export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+
+target=${CARGO_TARGET_DIR:-$PWD/target}
+steps=(fmt clippy build test doc loom bpf fuzz-smoke netns bench-smoke)
+packages=(iperf3 curl iputils-ping iproute2 tcpdump ethtool jq clang llvm libbpf-dev gcc g++)
+
+# --- The steps, one function each. -----------------------------------------------------------------
+
+# rustfmt has nothing to change, in both workspaces.
+step_fmt() {
+    cargo fmt --all --check
+    cargo fmt --manifest-path fuzz/Cargo.toml --check
+}
+
+# clippy has nothing to say; also about what only a loom build compiles.
+step_clippy() {
+    cargo clippy --workspace --all-targets -- -D warnings
+    under_loom cargo clippy -p manylane-sync --tests -- -D warnings
+}
+
+# The release build.
+step_build() {
+    cargo build --workspace --release
+}
+
+# All tests but those of the other steps: unit tests, documentation, and what needs no root.
+step_test() {
+    local name tests=()
+    for name in $(test_targets '.name != "manylane-io"' 'startswith("netns_") | not'); do
+        tests+=(--test "$name")
+    done
+    local status=0
+    cargo test --workspace --no-fail-fast --lib --bins --examples "${tests[@]}" -- \
+        --show-output || status=1
+    cargo test --workspace --no-fail-fast --doc || status=1
+    return "$status"
+}
+
+# The documentation builds, and its links lead somewhere.
+step_doc() {
+    RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings" cargo doc --workspace --no-deps
+}
+
+# The protocols of manylane-sync in every interleaving (crates/manylane-sync/tests/loom.rs).
+step_loom() {
+    under_loom cargo test -p manylane-sync --release --test loom
+}
+
+# The BPF sources compile, to the instructions in the repository; another clang may find others, and
+# then their verdicts must be the same.
+step_bpf() {
+    local source committed folder object
+    folder=$(mktemp -d -p "$work")
+    for source in crates/manylane-io/src/bpf/*.bpf.c; do
+        committed=${source%.c}.o
+        object=$folder/$(basename "$committed")
+        clang -O2 -g -target bpf -I"/usr/include/$(uname -m)-linux-gnu" -c "$source" -o "$object"
+        llvm-strip -g "$object"
+        if diff <(instructions "$object") <(instructions "$committed"); then
+            echo "$source: the same instructions"
+        elif ! grep -q MANYLANE_BPF_OBJECT crates/manylane-io/tests/bpf.rs; then
+            echo "$source: other instructions, and tests/bpf.rs cannot try another object yet;" \
+                "commit the object that this clang makes, or build with the one of Debian 12"
+            return 1
+        elif root "the verdicts of $source"; then
+            MANYLANE_BPF_OBJECT=$object cargo test -p manylane-io --test bpf -- --show-output
+        fi
+    done
+}
+
+# Each fuzz target builds, and survives FUZZ_SECONDS (30) from its corpus.
+step_fuzz_smoke() {
+    local host name program found
+    if ! PATH="$target/tools/bin:$PATH" cargo fuzz --version >/dev/null 2>&1; then
+        # With its own target folder, a second installation after a failed one continues.
+        CARGO_TARGET_DIR=$target/tools/target \
+            cargo install cargo-fuzz --version 0.13.2 --locked --root "$target/tools"
+    fi
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    # No sanitizer: those need a nightly compiler. Coverage feedback works without.
+    PATH="$target/tools/bin:$PATH" cargo fuzz build --sanitizer none --target-dir "$target/fuzz"
+    for name in $(PATH="$target/tools/bin:$PATH" cargo fuzz list); do
+        program=$target/fuzz/$host/release/$name
+        # What libFuzzer finds goes into its first folder, the seeds stay as they are. Started
+        # directly: `cargo fuzz run` would wait for any other cargo's lock.
+        found=$(mktemp -d -p "$work")
+        mkdir -p "fuzz/artifacts/$name"
+        "$program" "$found" "fuzz/corpus/$name" -max_total_time="${FUZZ_SECONDS:-30}" \
+            -artifact_prefix="fuzz/artifacts/$name/" -print_final_stats=1 -verbosity=0 2>&1 |
+            grep -v '# Uses: ' # The dictionary it would recommend.
+    done
+}
+
+# Whole systems in network namespaces, the kernel on both ends; and the tests of manylane-io, alike.
+step_netns() {
+    local status=0
+    root "scenarios in network namespaces" || return 0
+    if [ -n "$(test_targets '.name == "manylane"' 'startswith("netns_")')" ]; then
+        cargo test -p manylane --release --no-fail-fast --test 'netns_*' -- --show-output \
+            --test-threads=1 || status=1
+    fi
+    if [ -n "$(test_targets '.name == "manylane-io"' 'true')" ]; then
+        cargo test -p manylane-io --release --no-fail-fast --test '*' -- --show-output \
+            --test-threads=1 || status=1
+    fi
+    return "$status"
+}
+
+# The benches run, tiny, and what they print can be read by a machine.
+step_bench_smoke() {
+    cargo run --release -p manylane-bench -- forward --quick --json >"$work/bench.json"
+    cat "$work/bench.json"
+    jq -es 'length > 0 and all(.[]; type == "object" and . as $line
+        | all("bench", "figure", "value", "min", "max", "runs", "unit"; in($line)))' \
+        "$work/bench.json" >/dev/null || {
+        echo "these are not lines of JSON with bench, figure, value, min, max, runs and unit"
+        return 1
+    }
+}
+
+# --- What they share. ------------------------------------------------------------------------------
+
+# Runs a command with the loom model instead of the standard library's atomics, in its own target
+# folder: the flag would rebuild everything else.
+under_loom() {
+    RUSTFLAGS="${RUSTFLAGS:-} --cfg manylane_loom" CARGO_TARGET_DIR="$target/loom" "$@"
+}
+
+# The names of the test targets of the packages, and of the names, that two filters let pass.
+test_targets() {
+    cargo metadata --no-deps --format-version 1 | jq -r ".packages[] | select($1) | .targets[]
+        | select(.kind == [\"test\"]) | .name | select($2)" | sort -u
+}
+
+# The instructions in BPF object $1. (Not its bytes: debug information names folders.)
+instructions() {
+    llvm-objdump -d --no-show-raw-insn "$1" | grep -v 'file format'
+}
+
+# Whether we are root; if not, says what is left out.
+root() {
+    [ "$(id -u)" -eq 0 ] || { echo "SKIPPED $1: needs root"; return 1; }
+}
+
+# Installs the Debian packages that are missing. Others than root see what fails without them.
+install_packages() {
+    local package missing=()
+    [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return 0
+    for package in "${packages[@]}"; do
+        dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
+    done
+    [ "${#missing[@]}" -gt 0 ] || return 0
+    apt-get update
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+# Runs function $2 as step $1. Its failure is counted, and the next step runs all the same.
+run() {
+    local before=$SECONDS status
+    current=$1
+    echo
+    echo "=== $1"
+    set +e
+    (set -e; "$2") 2>&1 | tee "$work/step"
+    status=${PIPESTATUS[0]}
+    set -e
+    cat "$work/step" >>"$work/log"
+    if [ "$status" -ne 0 ]; then
+        echo "=== $1 FAILED (status $status) after $((SECONDS - before)) s"
+        # Failed tests count themselves.
+        [ "$(count 6 "$work/step")" -gt 0 ] || others_failed=$((others_failed + 1))
+        failed=1
+    else
+        echo "=== $1: $((SECONDS - before)) s"
+    fi
+    current=
+}
+
+# The sum of column $1 of cargo's "test result: ok. N passed; M failed; ..." in file $2.
+count() {
+    awk -v column="$1" '/^test result: / { sum += $column } END { print sum + 0 }' "$2"
+}
+
+# The last words, whatever happened.
+finish() {
+    local status=$? skipped passed broken
+    trap - EXIT
+    set +e
+    if [ -n "$current" ]; then # Interrupted within a step.
+        others_failed=$((others_failed + 1))
+        [ ! -e "$work/step" ] || cat "$work/step" >>"$work/log"
+    fi
+    if [ "${CI:-}" = true ] && skipped=$(grep -E '^[[:space:]]*SKIPPED\b' "$work/log"); then
+        echo "=== skipped, which is a failure with CI=true:"
+        echo "$skipped"
+        others_failed=$((others_failed + $(wc -l <<<"$skipped")))
+    fi
+    passed=$(count 4 "$work/log")
+    broken=$(($(count 6 "$work/log") + others_failed))
+    rm -rf "$work"
+    [ "$failed" -eq 0 ] && [ "$broken" -eq 0 ] || [ "$status" -ne 0 ] || status=1
+    echo "$passed passed, $broken failed"
+    exit "$status"
+}
+
+usage() {
+    echo "usage: ./ci.sh [STEP...]      (no STEP: all of them)"
+    echo "steps: ${steps[*]}"
+    exit 2
+} >&2
+
+for step in "$@"; do
+    [[ " ${steps[*]} " == *" $step "* ]] || usage
+done
+
+work=$(mktemp -d)
+: >"$work/log"
+current= failed=0 others_failed=0
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+if [ "$#" -eq 0 ]; then
+    run packages install_packages
+    set -- "${steps[@]}"
+fi
+for step in "$@"; do
+    run "$step" "step_${step//-/_}"
+done

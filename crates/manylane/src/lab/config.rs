@@ -1,0 +1,74 @@
+//! manylane's configuration as the router of a lab.
+
+use std::fmt::Write;
+
+use super::network::{LAN_V4, LAN_V6, Lab, WAN_V4, WAN_V6};
+use crate::config::{Config, ConfigError, Environment};
+
+/// What may differ between the routers of two labs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouterOptions {
+    /// How many workers.
+    pub workers: u16,
+    /// Largest IP packet on the link to the server; without it, the device's.
+    pub wan_mtu: Option<u16>,
+    /// More of the file, after the ports: routes, or sections.
+    pub more: String,
+}
+
+impl Default for RouterOptions {
+    fn default() -> Self {
+        RouterOptions { workers: 1, wan_mtu: None, more: String::new() }
+    }
+}
+
+impl RouterOptions {
+    /// The configuration file.
+    pub fn text(&self) -> String {
+        let mut text = format!("[workers]\ncount = {}\n", self.workers);
+        text += &port("lan", &[format!("{LAN_V4}/24"), format!("{LAN_V6}/64")], None);
+        text += &port("wan", &[format!("{WAN_V4}/24"), format!("{WAN_V6}/64")], self.wan_mtu);
+        text + "\n" + &self.more
+    }
+}
+
+fn port(name: &str, addresses: &[String], mtu: Option<u16>) -> String {
+    let mut text = format!(
+        "\n[[port]]\nname = \"{name}\"\ndriver = \"af_xdp\"\ninterface = \"{name}\"\naddresses = \
+         {addresses:?}\n"
+    );
+    if let Some(mtu) = mtu {
+        writeln!(text, "mtu = {mtu}").expect("a string takes everything");
+    }
+    text
+}
+
+impl Lab {
+    /// The configuration of manylane as this lab's router, checked against its router's interfaces.
+    pub fn config(&self, options: &RouterOptions) -> Result<Config, ConfigError> {
+        let text = options.text();
+        self.router.run(move || Config::parse(&text, "lab.toml", &Environment::of_this_thread()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_makes_a_file_that_parses() {
+        let more = "[[route]]\nprefix = \"10.3.0.0/16\"\ntype = \"blackhole\"\n".into();
+        let all = RouterOptions { workers: 1, wan_mtu: Some(1400), more };
+        for options in [RouterOptions::default(), all] {
+            let environment = Environment {
+                cores: vec![0, 1],
+                socket: "/run/x.sock".into(),
+                interfaces: &|_| Ok(()),
+            };
+            let config = Config::parse(&options.text(), "lab.toml", &environment)
+                .unwrap_or_else(|error| panic!("{error}\n{}", options.text()));
+            assert_eq!(config.ports.len(), 2);
+            assert_eq!(config.ports[1].mtu, options.wan_mtu);
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! [`Lab`]: making the hosts and what connects them, by netlink and `/proc/sys` alone.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+
+use manylane_io::namespace::{Host, NamespaceError};
+use manylane_io::netlink::{LinkEnd, Netlink, NetlinkError, Route};
+use manylane_io::sysctl::{self, SysctlError};
+
+/// The client's IPv4 address.
+pub const CLIENT_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 1));
+/// The client's IPv6 address.
+pub const CLIENT_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1));
+/// The router's IPv4 address towards the client.
+pub const LAN_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 254));
+/// The router's IPv6 address towards the client.
+pub const LAN_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0xfe));
+/// The server's IPv4 address.
+pub const SERVER_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 1));
+/// The server's IPv6 address.
+pub const SERVER_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 1));
+/// The router's IPv4 address towards the server.
+pub const WAN_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 2, 0, 254));
+/// The router's IPv6 address towards the server.
+pub const WAN_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 0xfe));
+
+/// What kind of lab to make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LabOptions {
+    /// Queues of every link, each way.
+    pub queues: u32,
+    /// Whether the router's kernel forwards: the baseline, without manylane.
+    pub kernel_router: bool,
+}
+
+impl Default for LabOptions {
+    fn default() -> Self {
+        LabOptions { queues: 1, kernel_router: false }
+    }
+}
+
+/// Three hosts in a row.
+pub struct Lab {
+    /// Sends.
+    pub client: Host,
+    /// Between the two, with the links `lan` and `wan`.
+    pub router: Host,
+    /// Answers.
+    pub server: Host,
+}
+
+impl Lab {
+    /// Makes the hosts and connects them. When this returns, all links are up and all addresses usable.
+    pub fn three_hosts(options: LabOptions) -> Result<Lab, LabError> {
+        let lab = Lab {
+            client: Host::start("client")?,
+            router: Host::start("router")?,
+            server: Host::start("server")?,
+        };
+        for host in [&lab.client, &lab.server] {
+            set(host, END_HOST)?;
+        }
+        set(&lab.router, if options.kernel_router { KERNEL_ROUTER } else { SILENT_KERNEL })?;
+
+        let to_client =
+            Side { link: "lan", ours: [LAN_V4, LAN_V6], theirs: [CLIENT_V4, CLIENT_V6] };
+        let to_server =
+            Side { link: "wan", ours: [WAN_V4, WAN_V6], theirs: [SERVER_V4, SERVER_V6] };
+        connect(&lab.router, &lab.client, to_client, options)?;
+        connect(&lab.router, &lab.server, to_server, options)?;
+        Ok(lab)
+    }
+}
+
+/// The router's side of a link.
+#[derive(Clone, Copy)]
+struct Side {
+    link: &'static str,
+    ours: [IpAddr; 2],
+    theirs: [IpAddr; 2],
+}
+
+fn connect(router: &Host, host: &Host, side: Side, options: LabOptions) -> Result<(), LabError> {
+    let other =
+        host.namespace().as_fd().try_clone_to_owned().map_err(|source| {
+            LabError::Setting(SysctlError { name: "fs/file-max".into(), source })
+        })?;
+    router.run(move || {
+        let mut netlink = Netlink::open()?;
+        let end = LinkEnd::new(side.link).queues(options.queues);
+        let far_end = LinkEnd::new("eth0").queues(options.queues);
+        netlink.create_veth(&end, &far_end, Some(other.as_fd()))?;
+        if options.kernel_router {
+            add_addresses(&mut netlink, side.link, side.ours)?;
+        }
+        netlink.set_up(side.link)
+    })?;
+    host.run(move || {
+        let mut netlink = Netlink::open()?;
+        netlink.set_up("lo")?;
+        add_addresses(&mut netlink, "eth0", side.theirs)?;
+        netlink.set_up("eth0")?;
+        // After "up": the kernel refuses a gateway whose link is down.
+        let [v4, v6] = side.ours;
+        netlink.add_route(&Route::via(Ipv4Addr::UNSPECIFIED.into(), 0, v4))?;
+        netlink.add_route(&Route::via(Ipv6Addr::UNSPECIFIED.into(), 0, v6))
+    })?;
+    Ok(())
+}
+
+fn add_addresses(
+    netlink: &mut Netlink,
+    link: &str,
+    [v4, v6]: [IpAddr; 2],
+) -> Result<(), NetlinkError> {
+    netlink.add_address(link, v4, 24)?;
+    netlink.add_address(link, v6, 64)
+}
+
+/// Changes settings before the host's links are made: links copy `default` when they come.
+fn set(host: &Host, settings: &'static [(&'static str, &'static str)]) -> Result<(), LabError> {
+    host.run(|| settings.iter().try_for_each(|(name, value)| sysctl::set(name, value)))?;
+    Ok(())
+}
+
+/// IPv6 addresses usable at once (no duplicate address detection), and no chatter that a router would
+/// have to answer. A host needs its link-local address to ask for neighbours.
+const END_HOST: &[(&str, &str)] = &[
+    ("net/ipv6/conf/default/accept_dad", "0"),
+    ("net/ipv6/conf/default/accept_ra", "0"),
+    ("net/ipv6/conf/default/router_solicitations", "0"),
+];
+
+const KERNEL_ROUTER: &[(&str, &str)] = &[
+    ("net/ipv6/conf/default/accept_dad", "0"),
+    ("net/ipv4/ip_forward", "1"),
+    ("net/ipv6/conf/all/forwarding", "1"),
+    ("net/ipv4/conf/all/rp_filter", "0"),
+];
+
+/// The router's kernel neither forwards nor answers nor speaks: only manylane does.
+const SILENT_KERNEL: &[(&str, &str)] = &[
+    ("net/ipv6/conf/all/disable_ipv6", "1"),
+    ("net/ipv6/conf/default/disable_ipv6", "1"),
+    ("net/ipv6/conf/all/forwarding", "0"),
+    // A namespace takes IPv4's settings from the first one, where they may be anything
+    // (`net.core.devconf_inherit_init_net`).
+    ("net/ipv4/ip_forward", "0"),
+];
+
+/// Why a lab could not be made.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum LabError {
+    /// There is no network namespace to be had.
+    Namespace(NamespaceError),
+    /// A link, an address or a route was refused.
+    Netlink(NetlinkError),
+    /// A setting of a host's kernel was refused.
+    Setting(SysctlError),
+}
+
+impl fmt::Display for LabError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LabError::Namespace(error) => error.fmt(f),
+            LabError::Netlink(error) => error.fmt(f),
+            LabError::Setting(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LabError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            LabError::Namespace(error) => Some(error),
+            LabError::Netlink(error) => Some(error),
+            LabError::Setting(error) => Some(error),
+        }
+    }
+}
+
+impl From<NamespaceError> for LabError {
+    fn from(error: NamespaceError) -> Self {
+        LabError::Namespace(error)
+    }
+}
+
+impl From<NetlinkError> for LabError {
+    fn from(error: NetlinkError) -> Self {
+        LabError::Netlink(error)
+    }
+}
+
+impl From<SysctlError> for LabError {
+    fn from(error: SysctlError) -> Self {
+        LabError::Setting(error)
+    }
+}

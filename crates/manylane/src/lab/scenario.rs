@@ -1,0 +1,232 @@
+//! What the scenarios in `tests/netns_*.rs` share.
+//!
+//! A scenario makes a lab and a router ([`Scenario::start`]), lets two kernels talk through it, and
+//! ends with [`Scenario::finish`], where the ledger has to add up. Whatever goes wrong panics: this is
+//! for tests, and what a test sees is the message.
+
+use std::env;
+use std::fmt::Display;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::ping::PATIENCE;
+use super::{Host, IcmpError, Lab, LabOptions, Outcome, Pinger, RouterOptions, ping};
+use crate::api::{Client, Ledger, Source};
+use crate::control::Daemon;
+
+/// Says that a scenario was skipped, and why. In CI (`CI` set) that is a failure: there the machine has
+/// what it takes.
+pub fn skip(why: impl Display) {
+    assert!(env::var_os("CI").is_none(), "SKIPPED in CI: {why}");
+    eprintln!("SKIPPED {why}");
+}
+
+/// A lab, or nothing and a line that says why.
+pub fn lab(options: LabOptions) -> Option<Lab> {
+    match Lab::three_hosts(options) {
+        Ok(lab) => Some(lab),
+        Err(error) => {
+            skip(error);
+            None
+        }
+    }
+}
+
+/// Whether a program is installed; if not, a line that says so.
+pub fn has(program: &str) -> bool {
+    let found = Command::new(program)
+        .arg("--version")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !found {
+        skip(format_args!("{program} is not installed"));
+    }
+    found
+}
+
+/// A lab whose router is manylane, in this process.
+pub struct Scenario {
+    /// Hosts and links.
+    pub lab: Lab,
+    daemon: Daemon,
+}
+
+impl Scenario {
+    /// Starts the usual lab and router, or says why not.
+    pub fn start() -> Option<Scenario> {
+        Scenario::start_with(LabOptions::default(), &RouterOptions::default())
+    }
+
+    /// Starts a lab and its router, or says why not.
+    pub fn start_with(options: LabOptions, router: &RouterOptions) -> Option<Scenario> {
+        let lab = lab(options)?;
+        let config = match lab.config(router) {
+            Ok(config) => config,
+            Err(error) => panic!("{error}\n{}", router.text()),
+        };
+        match lab.router.run(move || Daemon::start(config)) {
+            Ok(daemon) => Some(Scenario { lab, daemon }),
+            Err(error) if error.is_unavailable() => {
+                skip(error);
+                None
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// What the router says of itself.
+    pub fn source(&self) -> Arc<dyn Source> {
+        self.daemon.source()
+    }
+
+    /// Packets the router has dropped for a reason, by its name.
+    pub fn dropped(&self, reason: &str) -> u64 {
+        self.source().ledger().dropped.get(reason).copied().unwrap_or(0)
+    }
+
+    /// Packets the router has made for a reason, by its name.
+    pub fn created(&self, reason: &str) -> u64 {
+        self.source().ledger().created.get(reason).copied().unwrap_or(0)
+    }
+
+    /// Pings from the client until one is answered, so that neighbours are known.
+    pub fn warm_up(&self, destinations: &[IpAddr]) {
+        for &destination in destinations {
+            all_answered(&self.lab.client, destination, 56);
+        }
+    }
+
+    /// Stops the router. Every packet and every frame is accounted for.
+    pub fn finish(self) -> Ledger {
+        let Scenario { lab, daemon } = self;
+        let ledger = lab.router.run(move || daemon.stop());
+        assert_balanced(&ledger);
+        ledger
+    }
+}
+
+/// Every packet and every frame is accounted for, in all and by port of entry.
+pub fn assert_balanced(ledger: &Ledger) {
+    assert_eq!(ledger.missing, 0, "packets are missing: {ledger:#?}");
+    assert_eq!(ledger.frames.missing, 0, "frames are missing: {ledger:#?}");
+    for port in &ledger.per_port {
+        assert_eq!(port.missing, 0, "packets of {} are missing: {ledger:#?}", port.port);
+    }
+}
+
+/// Three pings of `size` bytes, all answered, undamaged.
+pub fn all_answered(host: &Host, destination: IpAddr, size: usize) {
+    let report = ping(host, destination, size, 3)
+        .unwrap_or_else(|error| panic!("{size} bytes to {destination}: {error}"));
+    assert_eq!(report.received, 3, "{size} bytes to {destination}: {report:?}");
+}
+
+/// One ping with the given hop limit, which somebody must answer with an error.
+pub fn error_of(host: &Host, destination: IpAddr, size: usize, hops: u8) -> (IpAddr, IcmpError) {
+    let mut pinger = Pinger::open(host, destination).expect("raw sockets are to be had");
+    pinger.set_hops(hops).expect("it is a hop limit");
+    // A neighbour that does not exist is asked three times, a second apart.
+    match pinger.ask(size, 3 * PATIENCE) {
+        Ok(Outcome::Error { from, error }) => (from, error),
+        other => panic!("{size} bytes to {destination}: an error was to come, not {other:?}"),
+    }
+}
+
+/// `manylane run` as a process of its own, in the router's namespace. Killed when dropped.
+pub struct Running {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    folder: PathBuf,
+}
+
+impl Running {
+    /// Starts `program` (the tests' `CARGO_BIN_EXE_manylane`) and waits until it forwards.
+    pub fn start(lab: &Lab, program: &str, options: &RouterOptions) -> Running {
+        let folder = folder_of_its_own();
+        fs::create_dir_all(&folder).expect("the temporary folder can be written");
+        let file = folder.join("lab.toml");
+        fs::write(&file, options.text()).expect("the folder is ours");
+        let mut command = Command::new(program);
+        command.args(["run", &file.display().to_string()]);
+        command.args(["--socket", &folder.join("api.sock").display().to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = spawn_in(&lab.router, command);
+        let stderr = BufReader::new(child.stderr.take().expect("it is a pipe"));
+        let mut running = Running { child, stderr, folder };
+        running.wait_until_it_forwards();
+        running
+    }
+
+    fn wait_until_it_forwards(&mut self) {
+        let mut said = String::new();
+        while self.stderr.read_line(&mut said).expect("what it says is text") > 0 {
+            if said.contains("forwarding") {
+                return;
+            }
+        }
+        panic!("`manylane run` ended: {said}");
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its API listens.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join("api.sock")
+    }
+
+    /// Asks it.
+    pub fn client(&self) -> Client {
+        Client::new(&self.socket())
+    }
+
+    /// Ends it with SIGTERM: its status, and what else it said on standard error.
+    pub fn terminate(mut self) -> (ExitStatus, String) {
+        signal(&self.child, Signal::SIGTERM);
+        let mut said = String::new();
+        self.stderr.read_to_string(&mut said).expect("what it says is text");
+        (self.child.wait().expect("it is our child"), said)
+    }
+}
+
+fn folder_of_its_own() -> PathBuf {
+    static LAST: Mutex<u32> = Mutex::new(0);
+    let mut last = LAST.lock().expect("nobody panics with the lock");
+    *last += 1;
+    env::temp_dir().join(format!("manylane-{}-{last}", process::id()))
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Neither can fail in a way that matters: it may have ended, and been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Starts a program in the namespace of `host`: a child inherits that of the thread that makes it.
+pub fn spawn_in(host: &Host, mut command: Command) -> Child {
+    let program = Path::new(command.get_program()).display().to_string();
+    match host.run(move || command.spawn()) {
+        Ok(child) => child,
+        Err(error) => panic!("cannot start {program}: {error}"),
+    }
+}
+
+/// Sends a signal to a child that was not waited for yet.
+pub fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_raw(child.id().try_into().expect("a pid is an i32"));
+    kill(pid, signal).expect("the child is ours, and not waited for");
+}

@@ -1,0 +1,361 @@
+//! Any frame, into a router that has every kind of route and neighbour: the batch's fast path and the
+//! rules written out in full decide alike, and what goes out is what may go out.
+//!
+//! ```sh
+//! cargo fuzz run --sanitizer none forward -- -max_total_time=60
+//! ```
+//!
+//! The input is an Ethernet frame, as in `corpus/forward`, which is `corpus/wire`: port 0 is in the
+//! place of the host that was asked in these captures, port 1 in that of the host that asked.
+//! Not looked for: order in a batch, routes that change, rate limits.
+#![no_main]
+
+use std::cell::RefCell;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use libfuzzer_sys::fuzz_target;
+use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
+use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
+use manylane_net::fib::{Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
+use manylane_net::fib::{Ipv6Prefix, Ipv6Sizes, Ipv6Tables, Ipv6Writer};
+use manylane_net::fib::{Limits, NextHopId};
+use manylane_net::forward::fragment;
+use manylane_net::forward::{Fate, Forwarder, Ipv4Interface, Origin, PortFacts, Tables, Verdict};
+use manylane_net::icmp::{ErrorKind, RateLimit, may_answer_v4, may_answer_v6};
+use manylane_net::neighbour::{
+    AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, Rewrite,
+};
+use manylane_net::nexthop::{NextHop, NextHopsMut};
+use manylane_net::wire::checksum::Sum;
+use manylane_net::wire::ethernet::{self, Mac, ether_type};
+use manylane_net::wire::{ip, ipv4, ipv6};
+use manylane_sync::rcu::{Domain, Reader};
+use manylane_sync::words::WordsMut;
+
+const FRAMES: u32 = 256;
+const FRAME_LEN_MAX: usize = ethernet::HEADER_LEN + 1500;
+const SECOND_NS: u64 = 1_000_000_000;
+
+thread_local! {
+    static ROUTER: RefCell<Router> = RefCell::new(Router::new());
+}
+
+fuzz_target!(|frame: &[u8]| {
+    let frame = &frame[..frame.len().min(FRAME_LEN_MAX)];
+    // Few inputs have a right header checksum by themselves; it would be the end of most mutations.
+    let corrected = corrected(frame);
+    ROUTER.with_borrow_mut(|router| {
+        for frame in [Some(frame), corrected.as_deref()].into_iter().flatten() {
+            for entry in [PortId(0), PortId(1)] {
+                for checksum in [Checksum::Valid, Checksum::Unknown] {
+                    router.turn(frame, entry, checksum);
+                }
+            }
+        }
+    });
+});
+
+/// The frame with the checksum that its IPv4 header should have; `None` if it has it, or no header.
+fn corrected(frame: &[u8]) -> Option<Vec<u8>> {
+    let view = ipv4::View::checked(frame.get(ethernet::HEADER_LEN..)?)?;
+    let header_len = view.header_len();
+    if view.has_valid_checksum() {
+        return None;
+    }
+    let mut corrected = frame.to_vec();
+    let header = &mut corrected[ethernet::HEADER_LEN..][..header_len];
+    header[10..12].fill(0);
+    let checksum = Sum::of(header).finish();
+    header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    Some(corrected)
+}
+
+/// Two engines over the same tables: one takes batches, the other judges frame by frame.
+struct Router {
+    reader: Reader,
+    region: Region,
+    depot: Depot,
+    pool: Pool,
+    fast: Forwarder,
+    full: Forwarder,
+    now_ns: u64,
+}
+
+impl Router {
+    /// One frame through both engines.
+    fn turn(&mut self, bytes: &[u8], entry: PortId, checksum: Checksum) {
+        self.now_ns += SECOND_NS;
+        let mut batch = Batch::default();
+        let received = self.receive(bytes, entry, checksum);
+        batch.push(received).expect("the batch is empty");
+        let mut judged = self.receive(bytes, entry, checksum);
+
+        let guard = self.reader.guard();
+        let verdict = self.fast.forward(guard, &mut batch, self.now_ns).as_slice()[0];
+        let by_rules = self.full.resume(guard, &mut judged, self.now_ns);
+        let mut frame = batch.pop().expect("it is still there");
+        assert_eq!(verdict, by_rules, "the fast path decides otherwise");
+        if !matches!(verdict.fate, Fate::Drop(_)) {
+            assert_eq!(self.region.bytes(&frame), self.region.bytes(&judged));
+            assert_eq!(self.region.meta(&frame).own, self.region.meta(&judged).own);
+        }
+        self.examine(bytes, &frame, verdict, checksum);
+        if let Fate::Hold(neighbour) = verdict.fate {
+            let key = self.fast.key(guard, neighbour);
+            assert!(self.fast.is_waiting(guard, key, Some(neighbour)));
+        }
+        if let Fate::Hold(_) | Fate::Glean(_) = verdict.fate {
+            assert!(self.fast.destination(&frame).is_some());
+            let given_up = self.fast.give_up(guard, &mut frame, self.now_ns);
+            assert_eq!(given_up, self.full.give_up(guard, &mut judged, self.now_ns));
+            self.examine(bytes, &frame, given_up, checksum);
+        }
+        let (ours, theirs) = (self.fast.events(), self.full.events());
+        assert!(ours.eq(theirs), "the fast path reports otherwise");
+        match verdict.fate {
+            Fate::Fragment(port) => self.cut(frame, port),
+            _ => self.pool.give_back(frame),
+        }
+        self.pool.give_back(judged);
+        let frames = self.depot.frames() + self.pool.level() as u64;
+        assert_eq!(frames, u64::from(FRAMES), "a frame was lost");
+        self.reader.quiescent();
+    }
+
+    fn receive(&mut self, bytes: &[u8], entry: PortId, checksum: Checksum) -> Frame {
+        let mut frame = self.pool.take().expect("all frames come back");
+        self.region.set_entry(&mut frame, entry, QueueId(0), checksum);
+        self.region.set_window(&mut frame, HEADROOM, HEADROOM + bytes.len() as u16);
+        self.region.bytes_mut(&mut frame).copy_from_slice(bytes);
+        frame
+    }
+
+    /// What goes out is well-formed, and is the packet that came in or a proper answer to it.
+    fn examine(&self, before: &[u8], frame: &Frame, verdict: Verdict<'_>, checksum: Checksum) {
+        let (Fate::Transmit(port) | Fate::Fragment(port)) = verdict.fate else { return };
+        let facts = &self.fast.tables().ports[port.index()];
+        let bytes = self.region.bytes(frame);
+        let link = ethernet::View::checked(bytes).expect("an Ethernet frame");
+        assert_eq!(link.source(), facts.mac);
+        if link.ether_type() == ether_type::ARP {
+            assert_eq!(verdict.origin, Origin::Reply);
+            return;
+        }
+        let packet = ip::View::checked(link.payload()).expect("an IP packet");
+        let fits = link.payload().len() <= facts.mtu as usize;
+        assert_eq!(fits, matches!(verdict.fate, Fate::Transmit(_)));
+        match packet {
+            ip::View::V4(view) => assert!(view.has_valid_checksum()),
+            ip::View::V6(_) => assert_eq!(link.ether_type(), ether_type::IPV6),
+        }
+        let was = ip::View::checked(&before[ethernet::HEADER_LEN..]).expect("an IP packet");
+        match verdict.origin {
+            Origin::Received => {
+                if let Fate::Transmit(_) = verdict.fate {
+                    assert_eq!(packet.packet().len(), link.payload().len(), "padding goes on");
+                }
+                assert_eq!(aged(was, checksum), bare(packet, checksum));
+            }
+            Origin::Error(_) => {
+                assert_eq!(addresses(was).0, addresses(packet).1);
+                assert!(!may_answer_v4(packet.packet(), false), "an error about an error");
+                let kind = ErrorKind::HostUnreachable;
+                assert!(!may_answer_v6(packet.packet(), false, kind), "an error about an error");
+            }
+            Origin::Reply => {}
+        }
+    }
+
+    /// The pieces fit, follow each other, and are together what they were cut from.
+    fn cut(&mut self, frame: Frame, port: PortId) {
+        let mtu = self.fast.tables().ports[port.index()].mtu;
+        let whole = self.region.bytes(&frame).to_vec();
+        let whole = ipv4::View::checked(&whole[ethernet::HEADER_LEN..]).expect("it was judged");
+        let mut pieces = Vec::new();
+        if let Err(refused) = fragment(&mut self.pool, frame, mtu, &mut pieces) {
+            self.pool.give_back(refused.frame);
+            return;
+        }
+        let mut payload: Vec<u8> = Vec::new();
+        let last = pieces.len() - 1;
+        for (number, piece) in pieces.iter().enumerate() {
+            let bytes = &self.region.bytes(piece)[ethernet::HEADER_LEN..];
+            let view = ipv4::View::checked(bytes).expect("a piece is a packet");
+            assert!(bytes.len() <= mtu as usize && view.has_valid_checksum());
+            assert_eq!(view.fragment_offset(), whole.fragment_offset() + payload.len());
+            assert_eq!(view.more_fragments(), number < last || whole.more_fragments());
+            assert_eq!(view.identification(), whole.identification());
+            payload.extend(view.payload());
+        }
+        assert_eq!(payload, whole.payload());
+        for piece in pieces {
+            self.pool.give_back(piece);
+        }
+    }
+}
+
+/// The packet as a router passes it on: one hop older.
+fn aged(was: ip::View<'_>, checksum: Checksum) -> Vec<u8> {
+    let mut packet = bare(was, checksum);
+    match was {
+        ip::View::V4(_) => packet[8] -= 1,
+        ip::View::V6(_) => packet[7] -= 1,
+    }
+    packet
+}
+
+/// The packet without what is allowed to change besides its age: the header checksum, and of
+/// checksums that are not known to be complete, everything behind the header.
+fn bare(packet: ip::View<'_>, checksum: Checksum) -> Vec<u8> {
+    let mut bytes = packet.packet().to_vec();
+    let header_len = match packet {
+        ip::View::V4(view) => {
+            bytes[10..12].fill(0);
+            view.header_len()
+        }
+        ip::View::V6(_) => ipv6::HEADER_LEN,
+    };
+    if checksum == Checksum::Unknown {
+        bytes.truncate(header_len);
+    }
+    bytes
+}
+
+/// Source and destination.
+fn addresses(packet: ip::View<'_>) -> (IpAddr, IpAddr) {
+    match packet {
+        ip::View::V4(view) => (view.source().into(), view.destination().into()),
+        ip::View::V6(view) => (view.source().into(), view.destination().into()),
+    }
+}
+
+// --- The router. -----------------------------------------------------------------------------------
+
+/// Host `n` of the network that the captures were made in.
+fn host_v4(n: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, n)
+}
+
+fn host_v6(n: u16) -> Ipv6Addr {
+    Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, n)
+}
+
+/// The slot of a neighbour, and with `IPV6` added, that of the same one by IPv6.
+const RESOLVED: u32 = 0;
+const UNRESOLVED: u32 = 1;
+const STALE: u32 = 2;
+const FAILED: u32 = 3;
+const NARROW: u32 = 4;
+const IPV6: u32 = 8;
+
+/// The last byte of the address of a host, and what leads there. Everything else is behind `NARROW`.
+fn next_hops(slots: u32) -> [(u8, NextHop<u32>); 10] {
+    [
+        (1, NextHop::Via(slots + RESOLVED)),
+        (2, NextHop::Local),
+        (3, NextHop::Via(slots + UNRESOLVED)),
+        (4, NextHop::Via(slots + STALE)),
+        (5, NextHop::Via(slots + FAILED)),
+        (6, NextHop::Blackhole),
+        (7, NextHop::Unreachable),
+        (8, NextHop::Prohibit),
+        (9, NextHop::None),
+        (255, NextHop::Broadcast),
+    ]
+}
+
+impl Router {
+    fn new() -> Router {
+        let domain = Domain::new(1);
+        let limits = Limits { routes_max: 64, waiting_max: 64 };
+        let ipv4_tables = Ipv4Tables::zeroed(Ipv4Sizes::for_long_routes(64));
+        let mut ipv4 = Ipv4Writer::new(ipv4_tables, &domain, limits);
+        let ipv6_tables = Ipv6Tables::zeroed(Ipv6Sizes::for_routes(64));
+        let mut ipv6 = Ipv6Writer::new(ipv6_tables, &domain, limits);
+        let mut next_hops_mut = NextHopsMut::new(WordsMut::zeroed(64));
+        let mut ids = (1..).map_while(NextHopId::new);
+        let mut lead = |next_hop| {
+            let id = ids.next().expect("there are few");
+            next_hops_mut.set(id, next_hop);
+            id
+        };
+
+        let fits = "the tables are larger";
+        for (n, next_hop) in next_hops(0) {
+            ipv4.insert(Ipv4Prefix::host(host_v4(n)), lead(next_hop)).expect(fits);
+        }
+        for (n, next_hop) in next_hops(IPV6) {
+            ipv6.insert(Ipv6Prefix::host(host_v6(n.into())), lead(next_hop)).expect(fits);
+        }
+        let network = Ipv4Prefix::containing(host_v4(0), 24).expect("24 is a length");
+        ipv4.insert(network, lead(NextHop::Connected(PortId(0)))).expect(fits);
+        let network = Ipv6Prefix::containing(host_v6(0), 64).expect("64 is a length");
+        ipv6.insert(network, lead(NextHop::Connected(PortId(0)))).expect(fits);
+        let everything = Ipv4Prefix::containing(Ipv4Addr::UNSPECIFIED, 0).expect("0 is a length");
+        ipv4.insert(everything, lead(NextHop::Via(NARROW))).expect(fits);
+        let everything = Ipv6Prefix::containing(Ipv6Addr::UNSPECIFIED, 0).expect("0 is a length");
+        ipv6.insert(everything, lead(NextHop::Via(IPV6 + NARROW))).expect(fits);
+
+        let tables = Tables {
+            ipv4: ipv4.reader(),
+            ipv6: ipv6.reader(),
+            next_hops: next_hops_mut.reader(),
+            adjacencies: neighbours(&domain).reader(),
+            ports: [port(0xb, 2, 1500), port(0xa, 100, 1500), port(0xc, 200, 1280)].into(),
+        };
+        let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
+        let region = region.expect("half a megabyte is to be had");
+        let depot = Depot::new(region.clone(), 1).expect("the region is new");
+        let engine = || {
+            let errors = RateLimit::new(u32::MAX, u32::MAX);
+            Forwarder::new(region.clone(), tables.clone(), errors)
+        };
+        Router {
+            reader: domain.register().expect("the first fits"),
+            pool: depot.pool(),
+            fast: engine(),
+            full: engine(),
+            region,
+            depot,
+            now_ns: 0,
+        }
+    }
+}
+
+fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
+    PortFacts {
+        mac: Mac([2, 0, 0, 0, 0, mac]),
+        mtu,
+        repair: true,
+        ipv4: vec![Ipv4Interface { addr: host_v4(host), len: 24 }],
+        ipv6: vec![host_v6(host.into())],
+        link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),
+    }
+}
+
+fn neighbours(domain: &Domain) -> AdjacencyTable {
+    let mut table = AdjacencyTable::new(domain.clone(), AdjacencyWords::boxed(16));
+    for (slots, ether_type) in [(0, ether_type::IPV4), (IPV6, ether_type::IPV6)] {
+        for (slot, state, port, mtu) in [
+            (RESOLVED, AdjacencyState::Resolved, 0, 1500),
+            (UNRESOLVED, AdjacencyState::Unresolved, 0, 1500),
+            (STALE, AdjacencyState::ResolvedReport, 1, 1500),
+            (FAILED, AdjacencyState::Failed, 0, 1500),
+            (NARROW, AdjacencyState::Resolved, 2, 1280),
+        ] {
+            let addr = match slots {
+                IPV6 => host_v6(slot as u16 + 1).into(),
+                _ => host_v4(slot as u8 + 1).into(),
+            };
+            let key = Key { port: PortId(port), addr };
+            let station = [2, 0, 0, 0, 0, [0xb, 0xa, 0xc][usize::from(port)]];
+            let header = match state.is_resolved() {
+                true => Header::ethernet([2, 0, 0, 0, 1, slot as u8], station, ether_type),
+                false => Header::default(),
+            };
+            let rewrite = Rewrite { key, state, header, mtu };
+            table.publish(slots + slot, &rewrite).expect("there are records for all");
+        }
+    }
+    table
+}

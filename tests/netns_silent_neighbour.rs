@@ -1,0 +1,39 @@
+//! A neighbour that does not exist: packets are held, then their sender is told.
+
+use std::net::IpAddr;
+
+use manylane::lab::scenario::{Scenario, all_answered, error_of};
+use manylane::lab::{IcmpError, LAN_V4, LAN_V6, SERVER_V4, SERVER_V6};
+
+#[test]
+fn the_sender_is_told_when_a_neighbour_does_not_answer() {
+    let Some(scenario) = Scenario::start() else { return };
+    let client = &scenario.lab.client;
+    // Host unreachable (RFC 1812 §5.2.7.1); address unreachable (RFC 4443 §3.1).
+    for (destination, router, code) in [("10.2.0.77", LAN_V4, 1), ("2001:db8:2::77", LAN_V6, 3)] {
+        let destination: IpAddr = destination.parse().expect("an address");
+        let answer = error_of(client, destination, 56, 64);
+        assert_eq!(answer, (router, IcmpError::Unreachable { code }), "{destination}");
+    }
+    assert!(scenario.dropped("neighbour_failed") >= 2);
+    assert_eq!(scenario.source().ledger().held, 0, "nothing is held for ever");
+    // It does not keep others from being reached.
+    all_answered(client, SERVER_V4, 56);
+    all_answered(client, SERVER_V6, 56);
+    scenario.finish();
+}
+
+/// What is held when the router stops is accounted for too.
+#[test]
+fn a_router_may_stop_while_it_holds_packets() {
+    let Some(scenario) = Scenario::start() else { return };
+    let held = ["10.2.0.77", "2001:db8:2::77"].map(|destination| {
+        let destination: IpAddr = destination.parse().expect("an address");
+        let mut pinger = manylane::lab::Pinger::open(&scenario.lab.client, destination)
+            .expect("raw sockets are to be had");
+        let patience = std::time::Duration::from_millis(100);
+        pinger.ask(56, patience).expect("it can be sent")
+    });
+    assert_eq!(held, [manylane::lab::Outcome::Silence; 2]);
+    scenario.finish();
+}
