@@ -229,7 +229,6 @@ fn routing(domain: &Domain) -> io::Result<Routing> {
         facts: PortFacts {
             mac: Mac([2, 0, 0, 0, 0, last]),
             mtu: 1500,
-            repair: false,
             ipv4: Vec::new(),
             ipv6: Vec::new(),
             link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last.into()),

@@ -326,7 +326,6 @@ fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
     PortFacts {
         mac: Mac([2, 0, 0, 0, 0, mac]),
         mtu,
-        repair: true,
         ipv4: vec![Ipv4Interface { addr: host_v4(host), len: 24 }],
         ipv6: vec![host_v6(host.into())],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),

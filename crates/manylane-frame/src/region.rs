@@ -104,16 +104,10 @@ pub struct Meta {
     pub entry: PortId,
     /// The receive queue it came in by.
     pub queue: QueueId,
-    /// Where the IP header begins, from the window's start.
-    pub layer3: u16,
     /// What the port knows of the transport checksum.
     pub checksum: Checksum,
     /// Whether we made the packet ourselves: then no rule for received packets applies to it.
     pub own: bool,
-    /// Hash over the flow's 5-tuple; 0 when nobody has computed it.
-    pub flow_hash: u32,
-    /// When it was received, on the daemon's clock.
-    pub received_ns: u64,
 }
 
 impl Meta {
@@ -425,8 +419,7 @@ impl<'r> View<'r> {
     #[inline(always)]
     pub fn set_entry(self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
         let meta = self.meta_mut(frame);
-        (meta.entry, meta.queue, meta.checksum) = (entry, queue, checksum);
-        (meta.own, meta.layer3, meta.flow_hash, meta.received_ns) = (false, 0, 0, 0);
+        (meta.entry, meta.queue, meta.checksum, meta.own) = (entry, queue, checksum, false);
     }
 
     /// Cuts the packet to at most `len` bytes.

@@ -69,8 +69,6 @@ pub struct PortFacts {
     pub mac: Mac,
     /// Largest IP packet, in bytes.
     pub mtu: u32,
-    /// Whether to complete transport checksums that a sender left to its device.
-    pub repair: bool,
     /// Our IPv4 addresses there; the first is the source of our own packets.
     pub ipv4: Vec<Ipv4Interface>,
     /// Our IPv6 addresses there, global ones first.

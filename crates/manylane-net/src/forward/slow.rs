@@ -75,8 +75,10 @@ impl Forwarder {
         match view.options() {
             ipv4::Options::Harmless => {}
             ipv4::Options::SourceRoute => return Verdict::drop(DropReason::Ipv4SourceRoute),
-            ipv4::Options::Malformed { .. } => {
-                return Verdict::drop(DropReason::Ipv4HeaderInvalid);
+            ipv4::Options::Malformed { pointer } => {
+                // RFC 1812 §4.3.3.5.
+                let kind = ErrorKind::ParameterProblem { pointer: u32::from(pointer) };
+                return self.error(guard, frame, kind, DropReason::Ipv4HeaderInvalid, now_ns);
             }
         }
         let id = self.tables.ipv4.lookup(guard, destination.into());

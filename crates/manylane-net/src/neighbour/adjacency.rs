@@ -292,10 +292,16 @@ impl AdjacencyTable {
         self.generation.load(GENERATION)
     }
 
+    /// Lets workers look again at what they hold: a neighbour is to be found where it was not before,
+    /// such as by a new route.
+    pub fn announce(&mut self) {
+        self.generation.publish(GENERATION, self.generation().wrapping_add(1));
+    }
+
     fn replace(&mut self, slot: u32, record: u32) {
         let old = self.words.current.load(slot as usize);
         self.words.current.publish(slot as usize, record);
-        self.generation.publish(GENERATION, self.generation().wrapping_add(1));
+        self.announce();
         if old != NOTHING {
             self.records_in_limbo += 1;
             self.retire(Retired::Record(old));

@@ -104,6 +104,8 @@ pub struct OpenPort {
     pub config: Port,
     /// What the rules must know of it.
     pub facts: PortFacts,
+    /// Whether its frames may carry transport checksums that are not complete.
+    pub repair: bool,
     /// Which worker owns each receive queue.
     pub owners: Vec<WorkerId>,
     /// What is peculiar to its driver.
@@ -266,7 +268,7 @@ fn open_af_xdp(
         .map_err(|source| PortError::AfXdp { port: port.name.clone(), source })?;
     let mtu = port.mtu.map_or(opened.facts.mtu, u32::from);
     let repair = opened.facts.checksum == Checksum::Unknown;
-    let facts = facts(port, Mac(opened.facts.mac), mtu, repair);
+    let facts = facts(port, Mac(opened.facts.mac), mtu);
     let device = Device::AfXdp {
         port: Box::new(opened.port),
         mode: opened.facts.mode,
@@ -281,7 +283,7 @@ fn open_af_xdp(
             .map(|queue| Transmitter::AfXdp(Box::new(queue)))
             .collect(),
     };
-    Ok((OpenPort { config: port.clone(), facts, owners, device }, halves))
+    Ok((OpenPort { config: port.clone(), facts, repair, owners, device }, halves))
 }
 
 fn open_memory(
@@ -294,7 +296,9 @@ fn open_memory(
     bells: &[Bell],
 ) -> Result<(OpenPort, Halves), PortError> {
     let mac = memory.mac.map_or(memory_mac(id, ROUTER), Mac);
-    let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), false);
+    let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into());
+    let repair = port.checksum == Some(ChecksumPolicy::Repair);
+    let checksum = if repair { Checksum::Unknown } else { Checksum::Valid };
     let (receivers, transmitters, reader) = match memory.peer {
         Some(peer) => (wires.take_receivers(id), wires.take_transmitters(peer), None),
         None => {
@@ -302,13 +306,14 @@ fn open_memory(
             (receivers, transmitters, Some(reader))
         }
     };
-    let receivers = owners.iter().copied().zip(receivers.into_iter().map(Receiver::Memory));
+    let receivers = receivers.into_iter().map(|queue| queue.with_checksum(checksum));
+    let receivers = owners.iter().copied().zip(receivers.map(Receiver::Memory));
     let halves = Halves {
         receivers: receivers.collect(),
         transmitters: transmitters.into_iter().map(Transmitter::Memory).collect(),
     };
     let device = Device::Memory(reader);
-    Ok((OpenPort { config: port.clone(), facts, owners, device }, halves))
+    Ok((OpenPort { config: port.clone(), facts, repair, owners, device }, halves))
 }
 
 /// The hosts at the far end of a memory port: they generate, check, and answer ARP and ND.
@@ -417,15 +422,9 @@ fn wire_hash(frame: &[u8]) -> u32 {
 
 const LINK_HEADER: usize = manylane_net::wire::ethernet::HEADER_LEN;
 
-fn facts(port: &Port, mac: Mac, mtu: u32, repair: bool) -> PortFacts {
-    let mut facts = PortFacts {
-        mac,
-        mtu,
-        repair,
-        ipv4: Vec::new(),
-        ipv6: Vec::new(),
-        link_local: link_local(mac),
-    };
+fn facts(port: &Port, mac: Mac, mtu: u32) -> PortFacts {
+    let mut facts =
+        PortFacts { mac, mtu, ipv4: Vec::new(), ipv6: Vec::new(), link_local: link_local(mac) };
     for own in &port.addresses {
         match own.address {
             IpAddr::V4(addr) => facts.ipv4.push(Ipv4Interface { addr, len: own.length }),

@@ -467,6 +467,7 @@ impl Routing {
             Ok(()) => {
                 former.flatten().map(|former| self.host_routes.remove(&former));
                 self.host_routes.insert(slot, prefix);
+                self.adjacencies.announce(); // What was held before there was a slot finds it now.
                 true
             }
             Err(RoutingError::Fib { source: EditError::Busy { .. }, .. }) => false,

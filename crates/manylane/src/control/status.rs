@@ -394,7 +394,7 @@ impl ShownPort {
             zero_copy,
             owners: port.owners.clone(),
             addresses,
-            repair: port.facts.repair,
+            repair: port.repair,
         }
     }
 }

@@ -98,13 +98,8 @@ impl Work {
         self.stats.count(id, PortCount::Sent, sent.frames as u64);
         self.stats.count(id, PortCount::SentBytes, sent.bytes);
         self.stats.count(id, PortCount::Completed, completed);
-        match &self.exits[port].reclaimer {
-            None => self.lent += sent.frames as i64 - completed as i64,
-            Some(bell) if sent.frames > 0 => {
-                bell.ring();
-            }
-            Some(_) => {}
-        }
+        let exit = &mut self.exits[port];
+        exit.owing |= sent.frames > 0;
         if !self.exits[port].waiting.is_empty() {
             self.drop_waiting(port);
         }
@@ -255,7 +250,7 @@ impl Work {
 
     /// Sends what the control thread asked for.
     #[inline]
-    pub(super) fn carry_out_orders(&mut self, now_ns: u64) -> usize {
+    pub(super) fn carry_out_orders(&mut self) -> usize {
         let mut moved = 0;
         while let Some(Order::Solicit { key, unicast }) = self.orders.pop() {
             moved += 1;
@@ -263,7 +258,6 @@ impl Work {
             let region = self.pool.region();
             region.set_entry(&mut frame, key.port, QueueId(0), Checksum::Valid);
             region.meta_mut(&mut frame).own = true;
-            region.meta_mut(&mut frame).received_ns = now_ns;
             if self.forwarder.solicit(&mut frame, key, unicast) {
                 self.stats.created(key.port, Created::Solicitation);
                 self.queue(key.port, frame);

@@ -84,6 +84,8 @@ struct Exit {
     waiting: Batch,
     /// The worker that takes back what is sent here, if it is another.
     reclaimer: Option<Arc<Doorbell<EventFd>>>,
+    /// Frames were handed over that the reclaimer has not heard of.
+    owing: bool,
 }
 
 /// What a worker is made of.
@@ -145,10 +147,7 @@ struct Work {
     phase: Words<u32>,
     clock: Clock,
     idle_spin_ns: u64,
-    /// Frames that this worker has sent and will take back itself. Those that it takes back for
-    /// others make it smaller.
-    lent: i64,
-    /// How long to sleep while a device may have frames to finish; beyond the last step, not at all.
+    /// How long to sleep before looking for frames that a device has finished.
     reclaim_ns: u64,
     /// Generation of the neighbours when what is held was last looked at.
     generation: u32,
@@ -167,8 +166,12 @@ struct HeldFor {
 impl Worker {
     /// Puts a worker together; it does nothing before [`Worker::run`] or [`Worker::turn`].
     pub fn new(parts: WorkerParts) -> Worker {
-        let exit =
-            |(transmitter, reclaimer)| Exit { transmitter, waiting: Batch::new(), reclaimer };
+        let exit = |(transmitter, reclaimer)| Exit {
+            transmitter,
+            waiting: Batch::new(),
+            reclaimer,
+            owing: false,
+        };
         let work = Work {
             id: parts.id,
             pool: parts.pool,
@@ -185,7 +188,6 @@ impl Worker {
             phase: parts.phase,
             clock: parts.clock,
             idle_spin_ns: parts.idle_spin.as_nanos() as u64,
-            lent: 0,
             reclaim_ns: sleep::RECLAIM_FIRST_NS,
             generation: 0,
         };

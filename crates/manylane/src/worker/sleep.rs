@@ -12,8 +12,8 @@ use super::{RUN, Work, Worker};
 use crate::stats::{PortCount, WorkerCount};
 
 /// How soon to look again for frames that a device has finished with: nothing tells us. Twice as long
-/// each time, and after the last not at all, unless we know of some.
-const RECLAIM_NS: std::ops::RangeInclusive<u64> = 1_000_000..=128_000_000;
+/// each time, up to about a second: an idle worker costs next to nothing, and no frame stays away.
+const RECLAIM_NS: std::ops::RangeInclusive<u64> = 1_000_000..=1_024_000_000;
 
 /// How soon to look again for frames whose queue cannot end the sleep.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -47,7 +47,6 @@ impl Work {
             bell,
             phase,
             reclaim_ns,
-            lent,
             forwarder,
             held_for,
             generation,
@@ -82,8 +81,7 @@ impl Work {
         stats.worker(WorkerCount::Sleeps, u64::from(waited.is_some()));
         stats.worker(WorkerCount::Wakeups, u64::from(waited == Some(true)));
         *reclaim_ns = match waited {
-            Some(false) if *lent > 0 => (*reclaim_ns * 2).min(*RECLAIM_NS.end()),
-            Some(false) => reclaim_ns.saturating_mul(2),
+            Some(false) => (*reclaim_ns * 2).min(*RECLAIM_NS.end()),
             _ => *RECLAIM_NS.start(),
         };
     }
@@ -101,8 +99,7 @@ impl Work {
                 Wait::Doorbell | Wait::Done => {}
             }
         }
-        let reclaim = completes && RECLAIM_NS.contains(&self.reclaim_ns);
-        let reclaim = reclaim.then_some(self.reclaim_ns);
+        let reclaim = completes.then_some(self.reclaim_ns);
         // What is held for too long must end even if nobody says anything.
         let held = (!self.held_for.is_empty()).then_some(HOLD_MAX_NS / 8);
         shortest.into_iter().chain(reclaim).chain(held).min().map(Duration::from_nanos)

@@ -16,7 +16,7 @@ impl Worker {
         for queue in 0..work.queues.len() {
             moved += work.receive(reader.guard(), queue, now_ns);
         }
-        moved += work.carry_out_orders(now_ns);
+        moved += work.carry_out_orders();
         work.transmit();
         moved += work.reclaim();
         work.report();
@@ -56,13 +56,17 @@ impl Work {
         }
         for exit in &mut self.exits {
             exit.transmitter.flush();
+            if let (true, Some(bell)) = (exit.owing, &exit.reclaimer) {
+                bell.ring(); // It may sleep, and must look for what this device finishes.
+                exit.owing = false;
+            }
         }
     }
 
     /// Takes back what the devices have finished with.
     #[inline]
     pub(super) fn reclaim(&mut self) -> usize {
-        let Work { queues, stats, pool, lent, .. } = self;
+        let Work { queues, stats, pool, .. } = self;
         let mut frames = 0;
         for queue in queues {
             let mut tally = Tally::default();
@@ -70,7 +74,6 @@ impl Work {
             if reclaimed > 0 {
                 tally.settle(stats);
                 stats.count(queue.port(), PortCount::Completed, reclaimed as u64);
-                *lent -= reclaimed as i64;
                 frames += reclaimed;
             }
         }

@@ -248,7 +248,6 @@ fn facts(port: u8) -> PortFacts {
     PortFacts {
         mac: ours(port),
         mtu: 1500,
-        repair: false,
         ipv4: vec![Ipv4Interface { addr: Ipv4Addr::new(10, 0, port, 1), len: 24 }],
         ipv6: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 1)],
         link_local: link_local(port),

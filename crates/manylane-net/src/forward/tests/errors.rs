@@ -67,7 +67,12 @@ fn the_sender_is_told_what_happened_to_its_packet() {
     bed.publish(5, AdjacencyState::Resolved, 1280);
     let short4 = |to: &str| V4 { ttl: 1, ..V4::udp(to, 10) };
     let short6 = |to: &str| V6 { hop_limit: 1, ..V6::udp(to, 10) };
+    let options = |options: &[u8]| V4 { options: options.to_vec(), ..V4::udp("8.8.8.8", 10) };
+    // RFC 1812 §4.3.3.5: the pointer is the upper byte of the word.
+    let at = |pointer: u32| (12, 0, pointer << 24);
     for (what, frame, reason, (kind, code, word)) in [
+        ("an option of length 1", options(&[7, 1, 0, 0]).frame(), Ipv4HeaderInvalid, at(20)),
+        ("a long option", options(&[1, 7, 9, 0]).frame(), Ipv4HeaderInvalid, at(21)),
         ("TTL 1", short4("198.51.100.9").frame(), HopLimitExceeded, (11, 0, 0)),
         ("TTL 0", V4 { ttl: 0, ..short4("8.8.8.8") }.frame(), HopLimitExceeded, (11, 0, 0)),
         ("no route", V4::udp("8.8.8.8", 10).frame(), NoRoute, (3, 0, 0)),

@@ -110,7 +110,6 @@ fn port(number: u16, addresses: &[&str]) -> RoutedPort {
     let facts = PortFacts {
         mac: Mac([2, 0, 0, 0, 0, number as u8]),
         mtu: 1500,
-        repair: false,
         ipv4: Vec::<Ipv4Interface>::new(),
         ipv6: Vec::new(),
         link_local: "fe80::1".parse().unwrap(),

@@ -209,7 +209,6 @@ fn routed_port(port: u16) -> RoutedPort {
     let facts = PortFacts {
         mac: ours(port),
         mtu: if port == 2 { SMALL_MTU } else { 1500 },
-        repair: false,
         ipv4: vec![Ipv4Interface { addr: [10, port as u8, 0, 1].into(), len: 16 }],
         ipv6: vec![v6],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
