@@ -94,7 +94,7 @@ pub struct NoHeadroom {
 /// 1. `head <= tail`: the window is never inside out.
 /// 2. `tail <= frame_size`: the window never leaves its slot.
 ///
-/// `Region::bytes` relies on both. The window is private, and only methods of `Region` change it.
+/// `View::bytes` relies on both. The window is private, and only this file changes it.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Meta {
@@ -120,6 +120,13 @@ impl Meta {
     /// Whether the window is empty.
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
+    }
+
+    /// Cuts the packet to at most `len` bytes.
+    #[inline(always)]
+    pub fn truncate(&mut self, len: usize) {
+        let len = len.min(self.len()) as u16; // At most a u16's difference.
+        self.tail = self.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
     }
 }
 
@@ -378,14 +385,29 @@ impl<'r> View<'r> {
         unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
     }
 
+    /// What is known of `frame`, and its packet, both to change: one look at the handle for both.
+    #[inline(always)]
+    pub fn parts_mut<'a>(self, frame: &'a mut Frame) -> (&'a mut Meta, &'a mut [u8])
+    where
+        'r: 'a,
+    {
+        let slot = self.slot(frame);
+        let meta = self.meta_mut(frame);
+        // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
+        // 2), so that the two borrows do not meet.
+        let bytes =
+            unsafe { slice::from_raw_parts_mut(slot.add(meta.head.into()).as_ptr(), meta.len()) };
+        (meta, bytes)
+    }
+
     /// What is known of `frame`.
     #[inline(always)]
     pub fn meta<'a>(self, frame: &'a Frame) -> &'a Meta
     where
         'r: 'a,
     {
-        assert_eq!(frame.tag(), self.layout.tag, "the frame is from another region");
-        // SAFETY: the frame is ours (just asserted, `Layout` invariant 3), so by `Frame` invariant 1 its
+        self.check_ours(frame);
+        // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its
         // index is below `frames`, and by `Layout` invariant 2 there is an initialised `Meta` that
         // nobody changes while the handle is borrowed; the region is borrowed for longer.
         unsafe { self.layout.meta.add(frame.index() as usize).as_ref() }
@@ -397,7 +419,7 @@ impl<'r> View<'r> {
     where
         'r: 'a,
     {
-        assert_eq!(frame.tag(), self.layout.tag, "the frame is from another region");
+        self.check_ours(frame);
         // SAFETY: as in `meta`, and the only handle is borrowed mutably.
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
@@ -425,9 +447,15 @@ impl<'r> View<'r> {
     /// Cuts the packet to at most `len` bytes.
     #[inline(always)]
     pub fn truncate(self, frame: &mut Frame, len: usize) {
-        let meta = self.meta_mut(frame);
-        let len = len.min(meta.len()) as u16; // At most a u16's difference.
-        meta.tail = meta.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
+        self.meta_mut(frame).truncate(len);
+    }
+
+    /// Not `assert_eq`, which takes references and so keeps the whole view in memory.
+    #[inline(always)]
+    fn check_ours(self, frame: &Frame) {
+        if frame.tag() != self.layout.tag {
+            foreign();
+        }
     }
 
     #[inline(always)]
@@ -436,6 +464,12 @@ impl<'r> View<'r> {
         // mapping of `Layout` invariant 1.
         unsafe { self.layout.base.add((frame.index() as usize) << self.layout.shift) }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn foreign() -> ! {
+    panic!("the frame is from another region");
 }
 
 /// Which of the tags 1 to 255 are in use.
