@@ -49,7 +49,7 @@ const NEIGHBOUR: u16 = 1024;
 /// Ports a daemon can have: ids between `CONNECTED` and `NEIGHBOUR`.
 pub const PORTS_MAX: usize = (NEIGHBOUR - CONNECTED) as usize;
 
-/// Neighbours a daemon can have: ids from `NEIGHBOUR` on.
+/// Slots for neighbours that a daemon can have: ids from `NEIGHBOUR` on.
 pub const NEIGHBOURS_MAX: usize = (NextHopId::MAX.raw() - NEIGHBOUR) as usize;
 
 /// All tables, to write.
@@ -148,11 +148,12 @@ impl Routing {
     ) -> Result<Routing, RoutingError> {
         assert!(ports.len() <= PORTS_MAX, "the configuration bounds the ports");
         let neighbours = Table::new(TableConfig {
-            entries_max: limits.neighbours_max.min(NEIGHBOURS_MAX / 2),
-            unproven_max: limits.neighbours_max.min(NEIGHBOURS_MAX / 2) / 2,
+            entries_max: limits.neighbours_max,
+            unproven_max: limits.neighbours_max / 2,
             ..TableConfig::default()
         });
         let slots = neighbours.slots_max();
+        assert!(slots <= NEIGHBOURS_MAX, "the configuration bounds the neighbours");
         let memory = RoutingError::Memory;
         let adjacencies = AdjacencyWords {
             current: Mapping::words(slots).map_err(memory)?,
