@@ -58,6 +58,7 @@ impl Receiver {
     /// `pool` in their place. Returns how many came.
     #[inline]
     pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let before = batch.len();
         let available = self.receive.available().min(batch.room() as u32);
         for _ in 0..available {
             let Some(descriptor) = self.receive.pop() else { break };
@@ -67,7 +68,7 @@ impl Receiver {
             self.receive.release();
         }
         self.refill(pool);
-        available as usize
+        batch.len() - before // Without descriptors that were not ours to take.
     }
 
     /// Posts all the frames that the fill ring has room for, so that nothing is lost before the first
