@@ -1,7 +1,7 @@
 //! A forwarder, put together and taken apart.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -323,7 +323,7 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
         // The receiver is gone only if the API has failed: then there is nothing to stop.
         let _ = stop.send(());
     })?;
-    eprintln!("manylane: forwarding; SIGINT or SIGTERM ends it");
+    say("forwarding; SIGINT or SIGTERM ends it");
     let threads = daemon.threads.clone();
     // A queue whose worker is gone is a black hole. Without us, the kernel has the ports: `stop` goes on
     // with the panic.
@@ -337,11 +337,16 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
     let ledger = daemon.stop();
     // It has returned, or returns now that the handle is closed.
     let _ = waiter.join();
-    eprintln!(
-        "manylane: received {}, transmitted {}, missing {}",
+    say(&format!(
+        "received {}, transmitted {}, missing {}",
         ledger.received, ledger.transmitted, ledger.missing
-    );
+    ));
     served.map_err(system("the API's listener"))
+}
+
+/// Says something on standard error. `eprintln!` would panic where nobody reads it any more.
+fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "manylane: {what}");
 }
 
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];

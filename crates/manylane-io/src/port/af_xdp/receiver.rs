@@ -102,9 +102,18 @@ impl Receiver {
     fn refill(&mut self, pool: &mut Pool) {
         // Looking at the kernel's index costs a cache line, so wait until it is worth it.
         let free = self.fill.free(REFILL_MIN);
-        if free < REFILL_MIN {
-            return;
+        if free >= REFILL_MIN {
+            self.post(pool, free);
         }
+        // Also when the ring is full: the driver may have fallen asleep right after the last look.
+        if self.fill.needs_wakeup() {
+            self.socket.kick_fill();
+        }
+    }
+
+    /// Posts up to `free` frames.
+    #[inline]
+    fn post(&mut self, pool: &mut Pool, free: u32) {
         let mut posted = 0;
         while posted < free {
             let Some(frame) = pool.take() else { break };
@@ -116,9 +125,6 @@ impl Receiver {
         if posted > 0 {
             self.posted_count += posted;
             self.fill.submit();
-        }
-        if self.fill.needs_wakeup() {
-            self.socket.kick_fill();
         }
     }
 
