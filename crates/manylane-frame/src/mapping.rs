@@ -31,12 +31,14 @@ impl Mapping {
     /// Maps `len` zeroed bytes, rounded up to whole huge pages: reserved huge pages if the machine has
     /// enough (`vm.nr_hugepages`), else normal pages that the kernel may join (`MADV_HUGEPAGE`).
     pub fn new(len: usize) -> io::Result<Mapping> {
-        let len = len.max(1).next_multiple_of(HUGE_PAGE);
-        if let Ok(base) = map(len, libc::MAP_HUGETLB) {
+        let too_long = || io::Error::from(io::ErrorKind::OutOfMemory);
+        let len = len.max(1).checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_long)?;
+        // Of this size, whatever the machine's default is: of 1 GiB, `len` would not be a multiple.
+        if let Ok(base) = map(len, libc::MAP_HUGETLB | libc::MAP_HUGE_2MB) {
             return Ok(Mapping { base, len, huge: true });
         }
         // Over-allocate by one huge page and give back what lies before and after the aligned part.
-        let start = map(len + HUGE_PAGE, 0)?;
+        let start = map(len.checked_add(HUGE_PAGE).ok_or_else(too_long)?, 0)?;
         let before = start.as_ptr().align_offset(HUGE_PAGE);
         // SAFETY: `before < HUGE_PAGE`, so the result is inside the mapping just made.
         let base = unsafe { start.add(before) };
@@ -72,7 +74,9 @@ impl Mapping {
 
     /// A zeroed table of `len` words in a mapping of its own.
     pub fn words<W: Word>(len: usize) -> io::Result<WordsMut<W>> {
-        let mapping = Mapping::new(len * size_of::<W>())?;
+        // What does not fit a `usize` fits no memory; wrapped around, it would.
+        let bytes = len.checked_mul(size_of::<W>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mapping = Mapping::new(bytes)?;
         let base = mapping.base.cast::<W>();
         let owner: Owner = Arc::new(mapping);
         // SAFETY: the three debts of `from_mapping`:
@@ -129,5 +133,14 @@ mod tests {
         let mapping = Mapping::new(1).expect("2 MiB can be mapped");
         assert_eq!(mapping.base().as_ptr().align_offset(HUGE_PAGE), 0);
         assert_eq!((mapping.len(), mapping.is_empty()), (HUGE_PAGE, false));
+    }
+
+    /// A length that wraps around would map a little and promise a lot.
+    #[test]
+    fn a_length_beyond_all_memory_is_refused() {
+        for len in [usize::MAX, usize::MAX / 8 + 2, usize::MAX / 16] {
+            assert!(Mapping::words::<u64>(len).is_err(), "{len} words");
+        }
+        assert!(Mapping::new(usize::MAX - HUGE_PAGE).is_err());
     }
 }

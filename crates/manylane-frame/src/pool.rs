@@ -57,7 +57,7 @@ unsafe impl Sync for Shared {}
 // SAFETY: as for `Sync`; nothing in it belongs to a thread.
 unsafe impl Send for Shared {}
 
-/// The frames of a region can be taken once.
+/// Another depot has the frames of the region, or had them and they have not all come home.
 #[derive(Debug)]
 pub struct FramesTaken;
 
@@ -152,7 +152,7 @@ impl Drop for Shared {
             frames += self.slots[slot as usize].get_mut().len;
         }
         if frames == self.region.frames() as usize {
-            self.region.free_tag();
+            self.region.frames_are_home();
         }
     }
 }

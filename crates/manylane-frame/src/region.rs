@@ -12,6 +12,7 @@
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::{Arc, Mutex};
@@ -94,12 +95,20 @@ pub struct NoHeadroom {
 /// 1. `head <= tail`: the window is never inside out.
 /// 2. `tail <= frame_size`: the window never leaves its slot.
 ///
-/// `View::bytes` relies on both. The window is private, and only this file changes it.
-#[derive(Debug, Default)]
+/// `View::bytes` relies on both. The window is private, and only this file changes it. Nothing gives out
+/// a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be of smaller frames.
+#[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Meta {
     head: u16,
     tail: u16,
+    marks: Marks,
+}
+
+/// What is known of a frame besides its window, for ports and rules to read and write.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Marks {
     /// The port the frame came in by, or that caused it: the ledger's first key.
     pub entry: PortId,
     /// The receive queue it came in by.
@@ -124,9 +133,18 @@ impl Meta {
 
     /// Cuts the packet to at most `len` bytes.
     #[inline(always)]
-    pub fn truncate(&mut self, len: usize) {
+    fn truncate(&mut self, len: usize) {
         let len = len.min(self.len()) as u16; // At most a u16's difference.
         self.tail = self.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
+    }
+}
+
+impl Deref for Meta {
+    type Target = Marks;
+
+    #[inline(always)]
+    fn deref(&self) -> &Marks {
+        &self.marks
     }
 }
 
@@ -146,7 +164,7 @@ pub struct Region {
 /// 2. `meta` points at `frames` initialised `Meta`s that the owner keeps mapped and only a `View`
 ///    reaches.
 /// 3. Every `Frame` with the tag `tag` belongs to this region: a tag is given to one region at a time,
-///    and given back only when all its frames are at home.
+///    and given back only when all its frames are at home and no clone of it is left.
 #[derive(Clone, Copy)]
 struct Layout {
     base: NonNull<u8>,
@@ -164,11 +182,43 @@ pub struct View<'r> {
     region: PhantomData<&'r Region>,
 }
 
+/// The packet of a frame, to change, with what is known of it.
+pub struct PacketMut<'a> {
+    meta: &'a mut Meta,
+    /// The bytes, as long as they were when it was borrowed.
+    pub bytes: &'a mut [u8],
+}
+
+impl PacketMut<'_> {
+    /// What is known of the frame.
+    #[inline(always)]
+    pub fn meta(&self) -> &Meta {
+        self.meta
+    }
+
+    /// Cuts the packet to at most `len` bytes.
+    #[inline(always)]
+    pub fn truncate(self, len: usize) {
+        self.meta.truncate(len);
+    }
+}
+
 struct Mappings {
     bytes: Mapping,
     _meta: Mapping,
-    /// Whether `Depot` has taken the frames.
-    frames_taken: Mutex<bool>,
+    tag: u8,
+    /// Whether a depot has taken the frames, and not all have come home.
+    frames_out: Mutex<bool>,
+}
+
+impl Drop for Mappings {
+    fn drop(&mut self) {
+        // No clone of the region is left to take a frame of the tag's next region for its own. Frames
+        // that are still out keep the tag for ever: they would pass for the next region's.
+        if !*self.frames_out.get_mut().expect("no holder of this lock panics") {
+            tags()[usize::from(self.tag) - 1] = false;
+        }
+    }
 }
 
 // SAFETY: the pointers are to memory that the `Arc`ed owner keeps (`Layout` invariants 1 and 2). A thread
@@ -178,7 +228,7 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Maps a region. Its frames are taken once, by [`Depot::new`](crate::Depot::new).
+    /// Maps a region. Its frames are taken by one depot at a time ([`Depot::new`](crate::Depot::new)).
     pub fn new(config: RegionConfig) -> Result<Region, RegionError> {
         let RegionConfig { frames, frame_size } = config;
         if frame_size != 2048 && frame_size != 4096 {
@@ -193,18 +243,22 @@ impl Region {
         let bytes = map(frames as usize * frame_size as usize)?;
         // Zeroed memory is a valid `Meta`: an empty window, port 0, `Checksum::Valid`.
         let meta = map(frames as usize * size_of::<Meta>())?;
-        let tag = tags().iter().position(|taken| !taken).ok_or(RegionError::TooManyRegions)?;
-        tags()[tag] = true;
+        let tag = take_tag().ok_or(RegionError::TooManyRegions)?;
         let layout = Layout {
             base: bytes.base(),
             meta: meta.base().cast(),
             shift: frame_size.trailing_zeros(),
             frames,
-            tag: tag as u8 + 1,
+            tag,
         };
         Ok(Region {
             layout,
-            owner: Arc::new(Mappings { bytes, _meta: meta, frames_taken: Mutex::new(false) }),
+            owner: Arc::new(Mappings {
+                bytes,
+                _meta: meta,
+                tag: layout.tag,
+                frames_out: Mutex::new(false),
+            }),
         })
     }
 
@@ -234,7 +288,7 @@ impl Region {
 
     /// See [`View::meta_mut`].
     #[inline(always)]
-    pub fn meta_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut Meta {
+    pub fn meta_mut<'a>(&'a self, frame: &'a mut Frame) -> &'a mut Marks {
         self.view().meta_mut(frame)
     }
 
@@ -259,7 +313,7 @@ impl Region {
     /// Opens `len` bytes in front of the packet, for a header about to be written.
     #[inline]
     pub fn push_front(&self, frame: &mut Frame, len: u16) -> Result<(), NoHeadroom> {
-        let meta = self.meta_mut(frame);
+        let meta = self.view().whole_meta_mut(frame);
         match meta.head.checked_sub(len) {
             Some(head) => {
                 meta.head = head; // It only shrank: invariants 1 and 2 hold.
@@ -272,7 +326,7 @@ impl Region {
     /// Closes the first `len` bytes of the packet, or all there are.
     #[inline]
     pub fn pull_front(&self, frame: &mut Frame, len: u16) {
-        let meta = self.meta_mut(frame);
+        let meta = self.view().whole_meta_mut(frame);
         meta.head = meta.head.saturating_add(len).min(meta.tail); // At most `tail`: invariant 1.
     }
 
@@ -296,7 +350,8 @@ impl Region {
     ///
     /// # Safety
     ///
-    /// The frame was lent and has not been reclaimed since, and the kernel is done with it.
+    /// The frame was lent by this region and has not been reclaimed since, and the kernel is done with
+    /// it.
     ///
     /// # Panics
     ///
@@ -342,14 +397,13 @@ impl Region {
 
     /// Marks the frames as taken; false when they were already.
     pub(crate) fn take_frames(&self) -> bool {
-        let mut taken = self.owner.frames_taken.lock().expect("no holder of this lock panics");
-        !std::mem::replace(&mut taken, true)
+        let mut out = self.owner.frames_out.lock().expect("no holder of this lock panics");
+        !std::mem::replace(&mut out, true)
     }
 
-    /// Lets another region have this one's tag. Every frame is at home, so none carries it any more,
-    /// and none will: the frames are never taken again.
-    pub(crate) fn free_tag(&self) {
-        tags()[usize::from(self.layout.tag) - 1] = false;
+    /// Notes that every frame is at home: none carries the tag any more until they are taken again.
+    pub(crate) fn frames_are_home(&self) {
+        *self.owner.frames_out.lock().expect("no holder of this lock panics") = false;
     }
 }
 
@@ -385,19 +439,19 @@ impl<'r> View<'r> {
         unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
     }
 
-    /// What is known of `frame`, and its packet, both to change: one look at the handle for both.
+    /// The packet of `frame` with what is known of it: one look at the handle for both.
     #[inline(always)]
-    pub fn parts_mut<'a>(self, frame: &'a mut Frame) -> (&'a mut Meta, &'a mut [u8])
+    pub fn packet_mut<'a>(self, frame: &'a mut Frame) -> PacketMut<'a>
     where
         'r: 'a,
     {
         let slot = self.slot(frame);
-        let meta = self.meta_mut(frame);
+        let meta = self.whole_meta_mut(frame);
         // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
         // 2), so that the two borrows do not meet.
         let bytes =
             unsafe { slice::from_raw_parts_mut(slot.add(meta.head.into()).as_ptr(), meta.len()) };
-        (meta, bytes)
+        PacketMut { meta, bytes }
     }
 
     /// What is known of `frame`.
@@ -413,9 +467,18 @@ impl<'r> View<'r> {
         unsafe { self.layout.meta.add(frame.index() as usize).as_ref() }
     }
 
-    /// What is known of `frame`, to change.
+    /// What is known of `frame` besides its window, to change.
     #[inline(always)]
-    pub fn meta_mut<'a>(self, frame: &'a mut Frame) -> &'a mut Meta
+    pub fn meta_mut<'a>(self, frame: &'a mut Frame) -> &'a mut Marks
+    where
+        'r: 'a,
+    {
+        &mut self.whole_meta_mut(frame).marks
+    }
+
+    /// With the window: who changes that keeps the invariants of `Meta`.
+    #[inline(always)]
+    fn whole_meta_mut<'a>(self, frame: &'a mut Frame) -> &'a mut Meta
     where
         'r: 'a,
     {
@@ -433,7 +496,7 @@ impl<'r> View<'r> {
     pub fn set_window(self, frame: &mut Frame, head: u16, tail: u16) {
         let frame_size = 1 << self.layout.shift;
         assert!(head <= tail && u32::from(tail) <= frame_size, "window outside its slot");
-        let meta = self.meta_mut(frame);
+        let meta = self.whole_meta_mut(frame);
         (meta.head, meta.tail) = (head, tail); // Just asserted: invariants 1 and 2 of `Meta`.
     }
 
@@ -447,7 +510,7 @@ impl<'r> View<'r> {
     /// Cuts the packet to at most `len` bytes.
     #[inline(always)]
     pub fn truncate(self, frame: &mut Frame, len: usize) {
-        self.meta_mut(frame).truncate(len);
+        self.whole_meta_mut(frame).truncate(len);
     }
 
     /// Not `assert_eq`, which takes references and so keeps the whole view in memory.
@@ -464,6 +527,14 @@ impl<'r> View<'r> {
         // mapping of `Layout` invariant 1.
         unsafe { self.layout.base.add((frame.index() as usize) << self.layout.shift) }
     }
+}
+
+/// A tag that no region has.
+fn take_tag() -> Option<u8> {
+    let mut tags = tags();
+    let free = tags.iter().position(|taken| !taken)?;
+    tags[free] = true;
+    Some(free as u8 + 1) // 1 to 255.
 }
 
 #[cold]
@@ -525,7 +596,18 @@ mod tests {
     fn tags_come_back_when_all_frames_are_at_home() {
         for _ in 0..300 {
             drop(Depot::new(region(), 1).expect("the frames are there"));
+            drop(region()); // Its frames were never taken.
         }
+    }
+
+    /// A frame of the next region would pass for the first one's, with an index beyond its end.
+    #[test]
+    fn a_region_that_somebody_still_has_keeps_its_tag() {
+        let first = region();
+        drop(Depot::new(first.clone(), 1).expect("the frames are there"));
+        let second = region();
+        assert_ne!(first.tag(), second.tag());
+        drop(Depot::new(first, 1).expect("the frames are home and can be taken again"));
     }
 
     #[test]

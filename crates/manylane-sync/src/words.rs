@@ -155,9 +155,10 @@ impl<W: Word> WordsMut<W> {
         W::Atomic: Default + Send + 'static,
     {
         let words: Box<[W::Atomic]> = (0..len).map(|_| W::Atomic::default()).collect();
-        let base = NonNull::from(&*words).cast::<W::Atomic>();
-        // The box moves into the owner; its words do not.
-        WordsMut(Words { base, len, owner: Arc::new(words), width: PhantomData })
+        let owner = Arc::new(words);
+        // From where the box stays: a pointer into a box may not be used after the box has moved.
+        let base = NonNull::from(&**owner).cast::<W::Atomic>();
+        WordsMut(Words { base, len, owner, width: PhantomData })
     }
 
     /// A table over memory that `owner` keeps mapped.

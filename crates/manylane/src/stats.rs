@@ -54,9 +54,12 @@ pub enum PortCount {
     LostNoBuffer,
     /// Packets lost at this port because they did not fit a frame, or were refused (a level).
     LostInvalid,
+    /// Frames that this port's device took to transmit and dropped (a level of what it says). They are
+    /// transmitted, as far as we can account for them.
+    LostTransmit,
 }
 
-const PORT_COUNTS: usize = PortCount::LostInvalid as usize + 1;
+const PORT_COUNTS: usize = PortCount::LostTransmit as usize + 1;
 const CREATED: usize = PORT_COUNTS;
 const DROPPED: usize = CREATED + Created::COUNT;
 /// Counters of one port.

@@ -159,6 +159,15 @@ impl Transmitter {
         }
     }
 
+    /// Frames that the device took and did not send, since the port was opened: they come back like the
+    /// others, so that nobody else knows.
+    pub fn dropped(&self) -> u64 {
+        match self {
+            Transmitter::AfXdp(queue) => queue.losses().dropped,
+            Transmitter::Memory(_) => 0,
+        }
+    }
+
     /// The receive queue of the port whose owner takes back what is sent here; `None` when frames are
     /// finished at once.
     pub fn completion_queue(&self) -> Option<QueueId> {

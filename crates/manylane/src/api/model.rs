@@ -46,6 +46,8 @@ pub struct PortStatus {
     pub lost_no_buffer: u64,
     /// Frames the device lost because they did not fit ours, or refused: never ours, not in the ledger.
     pub lost_invalid: u64,
+    /// Frames the device took to transmit and dropped: in the ledger they are transmitted.
+    pub lost_transmit: u64,
     /// Frames that entered here and were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
 }

@@ -29,6 +29,7 @@ impl Source for Sample {
             lost_ring_full: 1234,
             lost_no_buffer: 5,
             lost_invalid: 0,
+            lost_transmit: 0,
             dropped: reasons(&[("no_route", 1_234_567), ("hop_limit_exceeded", 12)]),
         };
         let wire = PortStatus {
@@ -50,6 +51,7 @@ impl Source for Sample {
             lost_ring_full: 0,
             lost_no_buffer: 0,
             lost_invalid: 0,
+            lost_transmit: 0,
             dropped: BTreeMap::new(),
             ..lan.clone()
         };

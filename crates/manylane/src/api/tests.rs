@@ -37,7 +37,8 @@ fn the_json_has_stable_names() {
     assert_eq!(
         keys(&Sample.ports()[0]),
         "port name driver interface mac mtu link_up mode zero_copy queues addresses checksum \
-         received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer lost_invalid dropped"
+         received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer lost_invalid \
+         lost_transmit dropped"
     );
     assert_eq!(
         keys(&Sample.workers()[0]),

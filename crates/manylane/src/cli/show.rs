@@ -42,17 +42,19 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
             bytes(port.received_bytes),
             count(port.transmitted),
             bytes(port.transmitted_bytes),
-            count(
-                port.lost_ring_full
-                    .saturating_add(port.lost_no_buffer)
-                    .saturating_add(port.lost_invalid),
-            ),
+            count(lost(port)),
             count(total(&port.dropped)),
         ]
     });
     let set_up = lay_out(&["Port", "Device", "State", ">Queues", ">MTU", "Addresses"], set_up);
     let titles = ["Port", ">Received", ">Bytes", ">Transmitted", ">Bytes", ">Lost", ">Dropped"];
     format!("{set_up}\n{}", lay_out(&titles, counters))
+}
+
+/// What the device lost, either way: none of it is among the drops.
+pub(crate) fn lost(port: &PortStatus) -> u64 {
+    let lost = [port.lost_ring_full, port.lost_no_buffer, port.lost_invalid, port.lost_transmit];
+    lost.into_iter().fold(0, u64::saturating_add)
 }
 
 /// `up, native, copy, repair`: what a packet meets on this port.

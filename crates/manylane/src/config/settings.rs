@@ -147,7 +147,7 @@ pub(super) fn icmp(file: &Section<'_>) -> Result<Icmp, Problem> {
 pub(super) fn neighbour(file: &Section<'_>) -> Result<Neighbour, Problem> {
     let known = ["entries_max", "hold_per_entry", "hold_per_worker"];
     let section = file.table("neighbour", "[neighbour]", &known)?;
-    let entries_max = section.number("entries_max", 16..=1_048_576)?;
+    let entries_max = section.number("entries_max", 16..=ENTRIES_MAX)?;
     let per_entry = section.number::<u32>("hold_per_entry", 1..=65_536)?;
     let per_worker = section.number::<u32>("hold_per_worker", 1..=65_536)?;
 
@@ -189,6 +189,10 @@ pub(super) fn socket(
         format!("write a short path from the root, as {}", environment.socket.display()),
     ))
 }
+
+/// Each neighbour has a next-hop id, of which the FIB has 2^15; ports, and slots that wait for their
+/// grace period, need some, too.
+const ENTRIES_MAX: u64 = 30_000;
 
 /// A bound on rings between workers, of which there is one for each pair.
 const WORKERS_MAX: u64 = 128;

@@ -1,10 +1,10 @@
 //! A forwarder, put together and taken apart.
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::Status;
 use crate::api::{self, Ledger, Socket, Source};
-use crate::config::Config;
+use crate::config::{Config, Driver};
 use crate::stats::Stats;
 use crate::worker::{Clock, Order, RUN, STOP, Worker, WorkerParts};
 
@@ -94,7 +94,27 @@ pub struct Daemon {
     ports: Vec<OpenPort>,
     depot: Depot,
     status: Arc<Status>,
+    threads: Threads,
 }
+
+/// Whether the control thread and all workers still run.
+#[derive(Clone)]
+struct Threads {
+    alive: Weak<()>,
+    begun: usize,
+}
+
+impl Threads {
+    /// Ready when one has ended before it was told to: it has panicked.
+    async fn one_ended(self) {
+        while self.alive.strong_count() == self.begun {
+            tokio::time::sleep(LOOK_AFTER_THREADS).await;
+        }
+    }
+}
+
+/// How often: the only sign of a panic in another thread is that the thread is gone.
+const LOOK_AFTER_THREADS: Duration = Duration::from_secs(1);
 
 impl Daemon {
     /// Opens the ports of `config` in the calling thread's network namespace and begins to forward.
@@ -168,6 +188,8 @@ impl Daemon {
             phase: control_phase.reader(),
             clock,
         };
+        // Each thread has a clone, and drops it when it ends, in whatever way.
+        let alive = Arc::new(());
         let mut daemon = Daemon {
             workers: Vec::new(),
             control: None,
@@ -178,12 +200,19 @@ impl Daemon {
             ports,
             depot,
             status: Arc::new(status),
+            threads: Threads { alive: Arc::downgrade(&alive), begun: workers + 1 },
         };
-        daemon.control = Some(spawn("control", move || control.run(told))?);
+        let life = alive.clone();
+        daemon.control = Some(spawn("control", move || {
+            let _life = life;
+            control.run(told);
+        })?);
         for (part, &core) in parts.into_iter().zip(&config.workers.cores) {
             let worker = Worker::new(part);
             let name = format!("worker-{}", worker.id().0);
+            let life = alive.clone();
             daemon.workers.push(spawn(&name, move || {
+                let _life = life;
                 // A core that has gone since the configuration was checked: run unpinned.
                 let _ = affinity::pin(core.into());
                 worker.run()
@@ -294,19 +323,30 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
         // The receiver is gone only if the API has failed: then there is nothing to stop.
         let _ = stop.send(());
     })?;
-    eprintln!("manylane: forwarding; SIGINT or SIGTERM ends it");
+    say("forwarding; SIGINT or SIGTERM ends it");
+    let threads = daemon.threads.clone();
+    // A queue whose worker is gone is a black hole. Without us, the kernel has the ports: `stop` goes on
+    // with the panic.
     let served = runtime.block_on(api::serve(socket, source, async {
-        let _ = stopped.await;
+        tokio::select! {
+            _ = stopped => {}
+            () = threads.one_ended() => {}
+        }
     }));
     handle.close();
     let ledger = daemon.stop();
     // It has returned, or returns now that the handle is closed.
     let _ = waiter.join();
-    eprintln!(
-        "manylane: received {}, transmitted {}, missing {}",
+    say(&format!(
+        "received {}, transmitted {}, missing {}",
         ledger.received, ledger.transmitted, ledger.missing
-    );
+    ));
     served.map_err(system("the API's listener"))
+}
+
+/// Says something on standard error. `eprintln!` would panic where nobody reads it any more.
+fn say(what: &str) {
+    let _ = writeln!(io::stderr(), "manylane: {what}");
 }
 
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
@@ -433,22 +473,30 @@ fn routing(
 }
 
 /// Frames that can be away from the pool at once, one line per place they can be, and what workers
-/// keep in their lists. A region of this size does not run dry.
+/// keep in their lists. A region of this size does not run dry. (More than a region can have is refused
+/// by it.)
 fn frames_needed(config: &Config, owners: &[Vec<WorkerId>]) -> u32 {
-    let workers = config.workers.count() as u32;
+    let workers = config.workers.count() as u64;
     let mut frames = 0;
     for (port, owners) in config.ports.iter().zip(owners) {
-        let queues = owners.len() as u32;
-        frames += queues * port.rx_ring; // Posted by us, not yet taken by the device.
-        frames += queues * port.rx_ring; // Received, not yet read by us.
-        frames += workers * port.tx_ring; // Queued by us, not yet taken by the kernel.
-        frames += queues * port.tx_ring; // Taken to be sent, not yet reclaimed by us.
-        frames += workers * BATCH_MAX as u32; // Waiting for the end of a turn.
+        let queues = owners.len() as u64;
+        let (rx_ring, tx_ring) = (u64::from(port.rx_ring), u64::from(port.tx_ring));
+        match port.driver {
+            Driver::AfXdp(_) => {
+                frames += queues * rx_ring; // Posted by us, not yet taken by the device.
+                frames += queues * rx_ring; // Received, not yet read by us.
+                frames += workers * tx_ring; // Queued by us, not yet taken by the kernel.
+                frames += queues * tx_ring; // Taken to be sent, not yet reclaimed by us.
+            }
+            // On a wire from each worker to each queue; a generator keeps none.
+            Driver::Memory(_) => frames += workers * queues * rx_ring,
+        }
+        frames += workers * BATCH_MAX as u64; // Waiting for the end of a turn.
     }
-    frames += workers * BATCH_MAX as u32; // In a worker's hands.
-    frames += workers * config.neighbour.hold_per_worker; // Waiting for neighbours.
-    frames += workers * config.frames.hot_list_len; // In the workers' lists.
-    frames
+    frames += workers * BATCH_MAX as u64; // In a worker's hands.
+    frames += workers * u64::from(config.neighbour.hold_per_worker); // Waiting for neighbours.
+    frames += workers * u64::from(config.frames.hot_list_len); // In the workers' lists.
+    frames.try_into().unwrap_or(u32::MAX)
 }
 
 /// Reports that wait for the control thread, per worker.
@@ -472,4 +520,22 @@ fn spawn<R: Send + 'static>(
 
 fn lock(routing: &Mutex<Routing>) -> MutexGuard<'_, Routing> {
     routing.lock().expect("a thread that edits the tables does not panic")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_is_missed() {
+        let alive = Arc::new(());
+        let threads = Threads { alive: Arc::downgrade(&alive), begun: 1 };
+        let panics = thread::spawn(move || {
+            let _life = alive;
+            panic!("on purpose");
+        });
+        panics.join().expect_err("it panics");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        runtime.expect("time is to be had").block_on(threads.one_ended());
+    }
 }

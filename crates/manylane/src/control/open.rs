@@ -53,6 +53,15 @@ pub enum PortError {
         /// Why.
         source: FarEndError,
     },
+    /// The configuration wants larger packets than the device takes.
+    Mtu {
+        /// The port's name.
+        port: String,
+        /// In the configuration.
+        mtu: u32,
+        /// The device's.
+        device_mtu: u32,
+    },
     /// The configuration names owners for another number of queues than the device has.
     Queues {
         /// The port's name.
@@ -70,6 +79,11 @@ impl fmt::Display for PortError {
             PortError::Interface { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::AfXdp { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::FarEnd { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Mtu { port, mtu, device_mtu } => write!(
+                f,
+                "port `{port}`: `mtu` is {mtu}, and the device takes {device_mtu}: raise the \
+                 device's (`ip link set dev ... mtu {mtu}`), or choose at most {device_mtu}"
+            ),
             PortError::Queues { port, owners, queues } => write!(
                 f,
                 "port `{port}`: `workers` names owners for {owners} receive queues, and the device \
@@ -86,7 +100,7 @@ impl std::error::Error for PortError {
             PortError::Interface { source, .. } => Some(source),
             PortError::AfXdp { source, .. } => Some(source),
             PortError::FarEnd { source, .. } => Some(source),
-            PortError::Queues { .. } => None,
+            PortError::Mtu { .. } | PortError::Queues { .. } => None,
         }
     }
 }
@@ -266,7 +280,11 @@ fn open_af_xdp(
     };
     let opened = AfXdp::open(umem, id, &af_xdp.interface, workers, &owners, config)
         .map_err(|source| PortError::AfXdp { port: port.name.clone(), source })?;
-    let mtu = port.mtu.map_or(opened.facts.mtu, u32::from);
+    let device_mtu = opened.facts.mtu;
+    let mtu = port.mtu.map_or(device_mtu, u32::from);
+    if mtu > device_mtu {
+        return Err(PortError::Mtu { port: port.name.clone(), mtu, device_mtu });
+    }
     let repair = opened.facts.checksum == Checksum::Unknown;
     let facts = facts(port, Mac(opened.facts.mac), mtu);
     let device = Device::AfXdp {

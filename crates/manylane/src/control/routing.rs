@@ -49,7 +49,7 @@ const NEIGHBOUR: u16 = 1024;
 /// Ports a daemon can have: ids between `CONNECTED` and `NEIGHBOUR`.
 pub const PORTS_MAX: usize = (NEIGHBOUR - CONNECTED) as usize;
 
-/// Neighbours a daemon can have: ids from `NEIGHBOUR` on.
+/// Slots for neighbours that a daemon can have: ids from `NEIGHBOUR` on.
 pub const NEIGHBOURS_MAX: usize = (NextHopId::MAX.raw() - NEIGHBOUR) as usize;
 
 /// All tables, to write.
@@ -148,11 +148,12 @@ impl Routing {
     ) -> Result<Routing, RoutingError> {
         assert!(ports.len() <= PORTS_MAX, "the configuration bounds the ports");
         let neighbours = Table::new(TableConfig {
-            entries_max: limits.neighbours_max.min(NEIGHBOURS_MAX / 2),
-            unproven_max: limits.neighbours_max.min(NEIGHBOURS_MAX / 2) / 2,
+            entries_max: limits.neighbours_max,
+            unproven_max: limits.neighbours_max / 2,
             ..TableConfig::default()
         });
         let slots = neighbours.slots_max();
+        assert!(slots <= NEIGHBOURS_MAX, "the configuration bounds the neighbours");
         let memory = RoutingError::Memory;
         let adjacencies = AdjacencyWords {
             current: Mapping::words(slots).map_err(memory)?,
@@ -242,8 +243,14 @@ impl Routing {
         while let Some(slot) = self.adjacencies.next_quiet_slot() {
             self.neighbours.free(slot);
         }
-        for action in std::mem::take(&mut self.waiting).into_values() {
-            self.act(action, told);
+        // Each stays aside until it is done: a neighbour's new slot asks whether its old one waits.
+        let waiting: Vec<Action> = self.waiting.values().copied().collect();
+        for action in waiting {
+            if self.edit(action, told)
+                && let Some(slot) = slot_of(action)
+            {
+                self.waiting.remove(&slot);
+            }
         }
         let mut actions = std::mem::take(&mut self.actions);
         self.neighbours.tick(now, &mut actions);
@@ -405,19 +412,16 @@ impl Routing {
     /// Does what the neighbour table asks for. What meets a bound waits, and so does what comes after it
     /// for the same slot.
     fn act(&mut self, action: Action, told: &mut Told) {
-        let slot = match action {
-            Action::Solicit { key, unicast } => {
-                told.orders.push(Order::Solicit { key, unicast });
-                return;
-            }
-            Action::Publish { slot, .. } | Action::Remove { slot, .. } => slot,
+        let Some(slot) = slot_of(action) else {
+            self.edit(action, told);
+            return;
         };
         if self.waiting.contains_key(&slot) || !self.edit(action, told) {
             self.waiting.insert(slot, action);
         }
     }
 
-    /// One edit; false when it met a bound and changed nothing that matters.
+    /// One action, done; false when it met a bound and changed nothing that matters.
     fn edit(&mut self, action: Action, told: &mut Told) -> bool {
         match action {
             Action::Publish { slot, key, state, mac } => {
@@ -446,7 +450,10 @@ impl Routing {
                 self.adjacencies.withdraw(slot);
                 true
             }
-            Action::Solicit { .. } => true,
+            Action::Solicit { key, unicast } => {
+                told.orders.push(Order::Solicit { key, unicast });
+                true
+            }
         }
     }
 
@@ -501,6 +508,14 @@ impl Routing {
             raw if raw >= CONNECTED => NextHop::Connected(PortId(raw - CONNECTED)),
             _ => NextHop::None,
         }
+    }
+}
+
+/// The slot that an action edits; a question edits none.
+fn slot_of(action: Action) -> Option<u32> {
+    match action {
+        Action::Publish { slot, .. } | Action::Remove { slot, .. } => Some(slot),
+        Action::Solicit { .. } => None,
     }
 }
 

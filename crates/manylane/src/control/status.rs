@@ -200,6 +200,7 @@ impl Source for Status {
             lost_ring_full: self.port_sum(id, PortCount::LostRingFull),
             lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
             lost_invalid: self.port_sum(id, PortCount::LostInvalid),
+            lost_transmit: self.port_sum(id, PortCount::LostTransmit),
             dropped: self.drops_of(id),
         };
         self.ids().zip(&self.ports).map(of_port).collect()

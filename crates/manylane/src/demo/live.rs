@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use super::screen::Screen;
 use super::stop::Stop;
 use crate::api::{PortStatus, Source, WorkerStatus};
+use crate::cli::show;
 use crate::cli::table::{bits_per_second, count, lay_out};
 
 /// Shows a table about once a second until it is time to stop.
@@ -57,9 +58,9 @@ fn table(
     format!("\n{header}\n\n{ports}\nBusy: {}\n", busy.join(", "))
 }
 
-/// One line for each reason. What the device lost was never ours, and has its own line.
+/// One line for each reason. What the device lost is not among them, and has its own line.
 fn drops(port: &PortStatus) -> String {
-    let lost = port.lost_ring_full + port.lost_no_buffer + port.lost_invalid;
+    let lost = show::lost(port);
     let ours = port.dropped.iter().map(|(reason, frames)| (reason.as_str(), *frames));
     let reasons: Vec<_> = ours
         .chain([("lost by the device", lost)])

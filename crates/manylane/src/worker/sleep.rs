@@ -107,8 +107,9 @@ impl Work {
 
     /// Levels are published when there is time: before sleeping.
     pub(super) fn publish_levels(&mut self) {
-        let Work { queues, stats, pool, forwarder, .. } = self;
-        for port in 0..self.exits.len() as u16 {
+        let Work { queues, exits, stats, pool, forwarder, .. } = self;
+        for (port, exit) in (0..).zip(exits) {
+            stats.level(PortId(port), PortCount::LostTransmit, exit.transmitter.dropped());
             let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
             if of_port().next().is_none() {
                 continue;

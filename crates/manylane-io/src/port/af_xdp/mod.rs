@@ -78,16 +78,3 @@ impl Default for AfXdpConfig {
         }
     }
 }
-
-impl AfXdpConfig {
-    /// Frames that a port can hold at once, one line per place they can be.
-    pub const fn frames_needed(&self, queues: u32, workers: u32) -> u32 {
-        let mut frames = 0;
-        frames += queues * self.fill_ring; // Posted by us, not yet taken by the kernel.
-        frames += queues * self.rx_ring; // Received, not yet read by us.
-        frames += queues * self.tx_ring; // Queued by the owner, not yet taken by the kernel.
-        frames += workers * self.tx_ring; // Queued by a worker without a queue.
-        frames += queues * self.completion_ring; // Being sent, or sent and not yet reclaimed.
-        frames
-    }
-}

@@ -58,6 +58,7 @@ impl Receiver {
     /// `pool` in their place. Returns how many came.
     #[inline]
     pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let before = batch.len();
         let available = self.receive.available().min(batch.room() as u32);
         for _ in 0..available {
             let Some(descriptor) = self.receive.pop() else { break };
@@ -67,7 +68,7 @@ impl Receiver {
             self.receive.release();
         }
         self.refill(pool);
-        available as usize
+        batch.len() - before // Without descriptors that were not ours to take.
     }
 
     /// Posts all the frames that the fill ring has room for, so that nothing is lost before the first
@@ -101,9 +102,18 @@ impl Receiver {
     fn refill(&mut self, pool: &mut Pool) {
         // Looking at the kernel's index costs a cache line, so wait until it is worth it.
         let free = self.fill.free(REFILL_MIN);
-        if free < REFILL_MIN {
-            return;
+        if free >= REFILL_MIN {
+            self.post(pool, free);
         }
+        // Also when the ring is full: the driver may have fallen asleep right after the last look.
+        if self.fill.needs_wakeup() {
+            self.socket.kick_fill();
+        }
+    }
+
+    /// Posts up to `free` frames.
+    #[inline]
+    fn post(&mut self, pool: &mut Pool, free: u32) {
         let mut posted = 0;
         while posted < free {
             let Some(frame) = pool.take() else { break };
@@ -115,9 +125,6 @@ impl Receiver {
         if posted > 0 {
             self.posted_count += posted;
             self.fill.submit();
-        }
-        if self.fill.needs_wakeup() {
-            self.socket.kick_fill();
         }
     }
 

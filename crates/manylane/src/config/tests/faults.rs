@@ -273,9 +273,9 @@ help: choose a number from 1 to 10000"#),
  --> router.toml:2:15
   |
 2 | entries_max = 1
-  |               ^ not in 16 to 1048576
+  |               ^ not in 16 to 30000
   |
-help: choose a number from 16 to 1048576"#),
+help: choose a number from 16 to 30000"#),
     (&["[neighbour]\nhold_per_entry = 2000\n"], r#"error: `hold_per_entry` in [neighbour] is more than `hold_per_worker`
  --> router.toml:2:18
   |

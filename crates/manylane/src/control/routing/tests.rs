@@ -3,7 +3,7 @@
 use std::net::Ipv6Addr;
 
 use manylane_net::forward::Ipv4Interface;
-use manylane_net::neighbour::{Kind, State};
+use manylane_net::neighbour::{AdjacencyState, Kind, State};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Reader;
 
@@ -89,6 +89,13 @@ impl Bed {
         let (ipv4, ipv6) = (&mut self.routing.ipv4, &mut self.routing.ipv6);
         while !busy(ipv4.insert(v4, id)) && !busy(ipv4.remove(v4)) {}
         while !busy(ipv6.insert(v6, id)) && !busy(ipv6.remove(v6)) {}
+    }
+
+    /// Publishes for a slot that nobody has, until no record is free before the worker is quiescent.
+    fn use_all_records(&mut self) {
+        let (key, state) = (key(0, "10.0.0.200"), AdjacencyState::Unresolved);
+        let rewrite = Rewrite { key, state, header: Header::default(), mtu: 1500 };
+        while self.routing.adjacencies.publish(9, &rewrite).is_ok() {}
     }
 }
 
@@ -291,6 +298,29 @@ fn a_neighbour_that_comes_back_takes_its_route_over() {
     assert!(bed.routing.waiting.is_empty());
     assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(key(0, "10.0.0.9"))));
     assert_eq!(bed.routing.host_routes.len(), 1);
+}
+
+/// The same, and the new slot has the smaller number, so that its edit is tried again first.
+#[test]
+fn a_neighbour_that_comes_back_in_a_slot_before_its_own_takes_its_route_over() {
+    let mut bed = Bed::new();
+    bed.missing(0, "10.0.0.8", 0);
+    bed.missing(0, "10.0.0.9", 10);
+    for now in 1..=70 {
+        bed.worker.quiescent();
+        bed.tick(now); // The first has failed and is removed; its slot is free again.
+    }
+    bed.fill_limbo();
+    bed.tick(75);
+    bed.use_all_records();
+    assert_eq!((bed.state(0, "10.0.0.8"), bed.state(0, "10.0.0.9")), (None, None));
+    assert_eq!(bed.routing.waiting.len(), 1, "the second's route could not go");
+    bed.missing(0, "10.0.0.9", 76);
+    assert_eq!(bed.routing.waiting.len(), 2, "nor could it be led to its new slot");
+    bed.worker.quiescent();
+    bed.tick(76);
+    assert!(bed.routing.waiting.is_empty());
+    assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(key(0, "10.0.0.9"))));
 }
 
 #[test]
