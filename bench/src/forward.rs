@@ -53,6 +53,8 @@ pub struct Plan {
     pub runs: usize,
     /// The core to run on.
     pub core: Option<usize>,
+    /// Only rows whose names begin so.
+    pub row: String,
 }
 
 const TARGETS: usize = 1 << 20;
@@ -99,10 +101,12 @@ pub fn run(plan: Plan, output: &Output) -> io::Result<()> {
     let runs = if plan.quick { 3 } else { plan.runs.max(7) };
 
     let mut lab = Lab::new(&prefixes)?;
-    let mut figures: Vec<Vec<f64>> = ROWS.iter().map(|_| Vec::new()).collect();
+    let rows: Vec<_> =
+        ROWS.into_iter().filter(|(_, name)| name.starts_with(plan.row.as_str())).collect();
+    let mut figures: Vec<Vec<f64>> = rows.iter().map(|_| Vec::new()).collect();
     let mut generator = Vec::new();
     for run in 0..=runs {
-        for ((row, name), figure) in ROWS.iter().zip(&mut figures) {
+        for ((row, name), figure) in rows.iter().zip(&mut figures) {
             let ns = lab.measure(*row, slice, name)?;
             if run > 0 {
                 figure.push(ns); // The first round warms up.
@@ -113,7 +117,7 @@ pub fn run(plan: Plan, output: &Output) -> io::Result<()> {
             generator.push(ns);
         }
     }
-    for ((_, name), ns) in ROWS.iter().zip(&figures) {
+    for ((_, name), ns) in rows.iter().zip(&figures) {
         let mpps: Vec<f64> = ns.iter().map(|ns| 1e3 / ns).collect();
         output.figure(&format!("{name}_mpps"), "Mpps", &mpps);
         output.figure(&format!("{name}_ns"), "ns", ns);

@@ -41,14 +41,17 @@ enum Question {
         /// The core to run on; without it, the last one
         #[arg(long)]
         core: Option<usize>,
+        /// Only rows whose names begin so, such as `ipv4_same`: for a profiler
+        #[arg(long, value_name = "NAME", default_value = "")]
+        row: String,
     },
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().question {
-        Question::Forward { prefixes, json, quick, runs, core } => {
+        Question::Forward { prefixes, json, quick, runs, core, row } => {
             let output = Output { bench: "forward", json };
-            forward::run(forward::Plan { prefixes, quick, runs, core }, &output)
+            forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
         }
     };
     match done {

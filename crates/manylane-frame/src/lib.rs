@@ -24,4 +24,6 @@ pub use batch::{BATCH_MAX, Batch};
 pub use frame::{Frame, frames_leaked};
 pub use mapping::Mapping;
 pub use pool::{Depot, HOT_LIST_DEFAULT, MAGAZINE, Pool};
-pub use region::{HEADROOM, Marks, Meta, NoHeadroom, Region, RegionConfig, RegionError, View};
+pub use region::{
+    HEADROOM, Marks, Meta, MetaMut, NoHeadroom, Region, RegionConfig, RegionError, View,
+};

@@ -95,9 +95,8 @@ pub struct NoHeadroom {
 /// 1. `head <= tail`: the window is never inside out.
 /// 2. `tail <= frame_size`: the window never leaves its slot.
 ///
-/// `Region::bytes` relies on both. The window is private, and only methods of `Region` change it. None
-/// of them gives out a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be
-/// of smaller frames.
+/// `View::bytes` relies on both. The window is private, and only this file changes it. Nobody else gets
+/// a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be of smaller frames.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Meta {
@@ -131,6 +130,12 @@ impl Meta {
     pub fn is_empty(&self) -> bool {
         self.head == self.tail
     }
+
+    #[inline(always)]
+    fn truncate(&mut self, len: usize) {
+        let len = len.min(self.len()) as u16; // At most a u16's difference.
+        self.tail = self.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
+    }
 }
 
 impl Deref for Meta {
@@ -139,6 +144,26 @@ impl Deref for Meta {
     #[inline(always)]
     fn deref(&self) -> &Marks {
         &self.marks
+    }
+}
+
+/// What is known of one frame, to read, and its window, to shrink.
+pub struct MetaMut<'a>(&'a mut Meta);
+
+impl MetaMut<'_> {
+    /// Cuts the packet to at most `len` bytes.
+    #[inline(always)]
+    pub fn truncate(&mut self, len: usize) {
+        self.0.truncate(len);
+    }
+}
+
+impl Deref for MetaMut<'_> {
+    type Target = Meta;
+
+    #[inline(always)]
+    fn deref(&self) -> &Meta {
+        self.0
     }
 }
 
@@ -412,14 +437,30 @@ impl<'r> View<'r> {
         unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
     }
 
+    /// What is known of `frame`, and its packet, both to change: one look at the handle for both.
+    #[inline(always)]
+    pub fn parts_mut<'a>(self, frame: &'a mut Frame) -> (MetaMut<'a>, &'a mut [u8])
+    where
+        'r: 'a,
+    {
+        self.check_ours(frame);
+        let slot = self.slot(frame);
+        let meta = self.whole_meta_mut(frame);
+        // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
+        // 2), so that the two borrows do not meet.
+        let bytes =
+            unsafe { slice::from_raw_parts_mut(slot.add(meta.head.into()).as_ptr(), meta.len()) };
+        (MetaMut(meta), bytes)
+    }
+
     /// What is known of `frame`.
     #[inline(always)]
     pub fn meta<'a>(self, frame: &'a Frame) -> &'a Meta
     where
         'r: 'a,
     {
-        assert_eq!(frame.tag(), self.layout.tag, "the frame is from another region");
-        // SAFETY: the frame is ours (just asserted, `Layout` invariant 3), so by `Frame` invariant 1 its
+        self.check_ours(frame);
+        // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its
         // index is below `frames`, and by `Layout` invariant 2 there is an initialised `Meta` that
         // nobody changes while the handle is borrowed; the region is borrowed for longer.
         unsafe { self.layout.meta.add(frame.index() as usize).as_ref() }
@@ -440,7 +481,7 @@ impl<'r> View<'r> {
     where
         'r: 'a,
     {
-        assert_eq!(frame.tag(), self.layout.tag, "the frame is from another region");
+        self.check_ours(frame);
         // SAFETY: as in `meta`, and the only handle is borrowed mutably.
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
@@ -468,9 +509,15 @@ impl<'r> View<'r> {
     /// Cuts the packet to at most `len` bytes.
     #[inline(always)]
     pub fn truncate(self, frame: &mut Frame, len: usize) {
-        let meta = self.whole_meta_mut(frame);
-        let len = len.min(meta.len()) as u16; // At most a u16's difference.
-        meta.tail = meta.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
+        self.whole_meta_mut(frame).truncate(len);
+    }
+
+    /// Not `assert_eq`, which takes references and so keeps the whole view in memory.
+    #[inline(always)]
+    fn check_ours(self, frame: &Frame) {
+        if frame.tag() != self.layout.tag {
+            foreign();
+        }
     }
 
     #[inline(always)]
@@ -487,6 +534,12 @@ fn take_tag() -> Option<u8> {
     let free = tags.iter().position(|taken| !taken)?;
     tags[free] = true;
     Some(free as u8 + 1) // 1 to 255.
+}
+
+#[cold]
+#[inline(never)]
+fn foreign() -> ! {
+    panic!("the frame is from another region");
 }
 
 /// Which of the tags 1 to 255 are in use.

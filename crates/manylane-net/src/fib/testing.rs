@@ -19,12 +19,12 @@ impl Random {
     }
 }
 
-/// The prefixes of one family in the file that `MANYLANE_PREFIXES` names: one a line, `.gz` or plain.
-pub(super) fn real_prefixes<P: FromStr>() -> Option<Vec<P>> {
-    let Some(path) = std::env::var_os("MANYLANE_PREFIXES") else {
-        eprintln!("skipped: MANYLANE_PREFIXES names no file of prefixes");
-        return None;
-    };
+/// The prefixes of one family in a real table: that of `testdata`, or the file that `MANYLANE_PREFIXES`
+/// names; one a line, `.gz` or plain.
+pub(super) fn real_prefixes<P: FromStr>() -> Vec<P> {
+    let own = concat!(env!("CARGO_MANIFEST_DIR"), "/../../testdata/prefixes.txt.gz");
+    let path = std::env::var_os("MANYLANE_PREFIXES").unwrap_or_else(|| own.into());
+    let path = std::path::PathBuf::from(path);
     let text = if path.to_string_lossy().ends_with(".gz") {
         let unpacked = std::process::Command::new("gzip").arg("-dc").arg(&path).output();
         String::from_utf8(unpacked.expect("gzip runs").stdout).expect("prefixes are ASCII")
@@ -33,5 +33,5 @@ pub(super) fn real_prefixes<P: FromStr>() -> Option<Vec<P>> {
     };
     let prefixes: Vec<P> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
     assert!(prefixes.len() > 1000, "few prefixes in {}", path.display());
-    Some(prefixes)
+    prefixes
 }

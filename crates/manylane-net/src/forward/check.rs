@@ -53,19 +53,20 @@ pub(super) fn check(region: View<'_>, tables: &Tables, frames: &[Frame], checked
     checked.entry = entry;
     let mut batch_bytes = 0;
     let ours = station(tables.ports[entry.index()].mac.0);
-    for (index, frame) in frames.iter().enumerate().take(BATCH_MAX) {
+    let places = checked.class.iter_mut().zip(&mut checked.ipv4);
+    for (frame, (class, ipv4)) in frames.iter().zip(places) {
         let bytes = region.bytes(frame);
         debug_assert_eq!(region.meta(frame).entry, entry, "a batch comes from one port");
         batch_bytes += bytes.len() as u64;
         if let Some(destination) = ordinary_ipv4(bytes, ours) {
             tables.ipv4.prefetch(destination);
-            checked.ipv4[index] = destination;
-            checked.class[index] = Class::Ipv4;
+            *ipv4 = destination;
+            *class = Class::Ipv4;
         } else if let Some(destination) = ordinary_ipv6(bytes, ours) {
             tables.ipv6.prefetch(destination);
             checked.ipv6[checked.ipv6_len] = destination;
             checked.ipv6_len += 1;
-            checked.class[index] = Class::Ipv6;
+            *class = Class::Ipv6;
         }
     }
     checked.bytes = batch_bytes;
@@ -125,16 +126,15 @@ fn ordinary_ipv4(bytes: &[u8], ours: u64) -> Option<u32> {
     let total_len = usize::from(u16::from_be_bytes([head[16], head[17]]));
     let fits = (20..=bytes.len() - 14).contains(&total_len);
     let lives = head[22] > 1;
-    let (source, destination) = (word(head, 26), word(head, 30));
-    let unicast = is_unicast(source) & is_unicast(destination);
+    let unicast = is_unicast(head[26]) & is_unicast(head[30]);
     let sum = header_sum(head) == 0xffff;
-    (to_us & is_ipv4 & fits & lives & unicast & sum).then_some(destination)
+    let ordinary = to_us & is_ipv4 & fits & lives & unicast & sum;
+    ordinary.then(|| u32::from_be(word(head, 30)))
 }
 
-/// Whether an IPv4 address can be one station's: not 0/8, 127/8, nor 224/3 and above.
+/// Whether an IPv4 address with this first octet can be one station's: not 0/8, 127/8, nor 224/3.
 #[inline(always)]
-fn is_unicast(address: u32) -> bool {
-    let octet = address >> 24;
+fn is_unicast(octet: u8) -> bool {
     (octet.wrapping_sub(1) < 223) & (octet != 127)
 }
 
@@ -178,7 +178,8 @@ fn is_routable(first: u16) -> bool {
     (first >> 8 != 0) & (first >> 6 != 0xfe80 >> 6) & (first < 0xff00)
 }
 
+/// Four bytes as they lie in memory.
 #[inline(always)]
 fn word(head: &[u8; 34], at: usize) -> u32 {
-    u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
+    u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
 }

@@ -39,7 +39,7 @@ use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Region};
 use manylane_sync::rcu::{Guard, Index};
 
-use crate::fib::{Ipv4Fib, Ipv6Fib};
+use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
 use crate::icmp::RateLimit;
 use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, Report};
 use crate::nexthop::{NextHop, NextHops};
@@ -238,25 +238,18 @@ impl Forwarder {
             bytes: checked.bytes,
             list: [undecided; BATCH_MAX],
         };
-        for (index, frame) in frames.iter_mut().enumerate() {
-            let next_hop: Index<'g, crate::fib::NextHop> =
-                Index::new(guard, next_hops[index].into());
-            let class = checked.class[index];
+        let classified = frames.iter_mut().zip(&checked.class).zip(&next_hops);
+        for (((frame, &class), &id), verdict) in classified.zip(&mut verdicts.list) {
+            let next_hop: Index<'g, NextHopMark> = Index::new(guard, id.into());
+            let (tables, region) = (&self.tables, self.region.view());
             let sent = match class {
-                check::Class::Ipv4 => {
-                    Self::pass_on_ipv4(&self.tables, self.region.view(), guard, frame, next_hop)
-                }
-                check::Class::Ipv6 => {
-                    Self::pass_on_ipv6(&self.tables, self.region.view(), guard, frame, next_hop)
-                }
+                check::Class::Ipv4 => Self::pass_on_ipv4(tables, region, guard, frame, next_hop),
+                check::Class::Ipv6 => Self::pass_on_ipv6(tables, region, guard, frame, next_hop),
                 check::Class::Odd => None,
             };
             match sent {
-                Some(port) => verdicts.list[index] = Verdict::received(Fate::Transmit(port)),
-                None => {
-                    let verdict = &mut verdicts.list[index];
-                    self.decide(guard, frame, (class, next_hop), now_ns, verdict);
-                }
+                Some(port) => *verdict = Verdict::received(Fate::Transmit(port)),
+                None => self.decide(guard, frame, (class, next_hop), now_ns, verdict),
             }
         }
         verdicts

@@ -9,7 +9,7 @@ use manylane_sync::rcu::{Guard, Index};
 
 use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict};
 use crate::icmp::ErrorKind;
-use crate::neighbour::{Adjacency, AdjacencyState, HEADER_MAX, Neighbour, Report};
+use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
 use crate::wire::ip;
@@ -31,20 +31,20 @@ impl Forwarder {
         next_hop: Index<'g, T>,
     ) -> Option<PortId> {
         let adjacency = resolved(tables, guard, next_hop)?;
-        if region.meta(frame).checksum != Checksum::Valid {
+        let (mut meta, bytes) = region.parts_mut(frame);
+        if meta.checksum != Checksum::Valid {
             return None;
         }
-        let bytes = region.bytes_mut(frame);
         let head = bytes.first_chunk_mut::<34>()?;
         let total_len = u16::from_be_bytes([head[16], head[17]]);
         if u32::from(total_len) > adjacency.mtu() {
             return None;
         }
         age_ipv4(head);
-        write_header(&mut head[..LINK_HEADER], adjacency);
+        write_header(head, adjacency);
         let len = LINK_HEADER + usize::from(total_len);
-        if bytes.len() > len {
-            region.truncate(frame, len); // Ethernet's padding of short packets ends here.
+        if meta.len() > len {
+            meta.truncate(len); // Ethernet's padding of short packets ends here.
         }
         Some(adjacency.port())
     }
@@ -59,20 +59,20 @@ impl Forwarder {
         next_hop: Index<'g, T>,
     ) -> Option<PortId> {
         let adjacency = resolved(tables, guard, next_hop)?;
-        if region.meta(frame).checksum != Checksum::Valid {
+        let (mut meta, bytes) = region.parts_mut(frame);
+        if meta.checksum != Checksum::Valid {
             return None;
         }
-        let bytes = region.bytes_mut(frame);
         let head = bytes.first_chunk_mut::<54>()?;
         let packet_len = 40 + u32::from(u16::from_be_bytes([head[18], head[19]]));
         if packet_len > adjacency.mtu() {
             return None;
         }
         head[21] -= 1; // Checked to be above 1.
-        write_header(&mut head[..LINK_HEADER], adjacency);
+        write_header(head, adjacency);
         let len = LINK_HEADER + packet_len as usize;
-        if bytes.len() > len {
-            region.truncate(frame, len);
+        if meta.len() > len {
+            meta.truncate(len);
         }
         Some(adjacency.port())
     }
@@ -134,7 +134,7 @@ impl Forwarder {
         if total_len > adjacency.mtu() {
             if head[20] & DONT_FRAGMENT == 0 {
                 age_ipv4(head);
-                write_header(&mut head[..LINK_HEADER], adjacency);
+                write_header(head, adjacency);
                 return Verdict::received(Fate::Fragment(adjacency.port()));
             }
             // RFC 1191 §4: tell the sender the MTU it must keep to.
@@ -142,7 +142,7 @@ impl Forwarder {
             return self.error(guard, frame, kind, DropReason::TooBig, now_ns);
         }
         age_ipv4(head);
-        write_header(&mut head[..LINK_HEADER], adjacency);
+        write_header(head, adjacency);
         let len = LINK_HEADER + total_len as usize;
         if bytes.len() > len {
             self.region.truncate(frame, len); // Ethernet's padding of short packets ends here.
@@ -172,7 +172,7 @@ impl Forwarder {
             return self.error(guard, frame, kind, DropReason::TooBig, now_ns);
         }
         head[21] -= 1; // Checked to be above 1.
-        write_header(&mut head[..LINK_HEADER], adjacency);
+        write_header(head, adjacency);
         let len = LINK_HEADER + len as usize;
         if bytes.len() > len {
             self.region.truncate(frame, len);
@@ -403,8 +403,10 @@ impl Link {
 
 /// Writes the neighbour's ready-made header in front of a packet.
 #[inline(always)]
-fn write_header(to: &mut [u8], adjacency: Adjacency<'_>) {
-    to.copy_from_slice(&adjacency.header()[HEADER_MAX - LINK_HEADER..]);
+fn write_header(frame: &mut [u8], adjacency: Adjacency<'_>) {
+    if let Some(header) = frame.first_chunk_mut::<LINK_HEADER>() {
+        adjacency.write_ethernet(header);
+    }
 }
 
 /// Whether an Ethernet frame says that it carries IPv6.

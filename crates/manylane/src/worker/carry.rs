@@ -14,23 +14,29 @@ use crate::stats::PortCount;
 impl Work {
     /// Carries out one verdict. The ordinary one first.
     #[inline(always)]
-    pub(super) fn carry_out(
+    pub(super) fn carry_out<'g>(
         &mut self,
-        guard: Guard<'_>,
+        guard: Guard<'g>,
         frame: Frame,
-        verdict: Verdict<'_>,
+        verdict: &Verdict<'g>,
         now_ns: u64,
     ) {
         match verdict {
             Verdict { fate: Fate::Transmit(port), origin: Origin::Received } => {
-                self.queue(port, frame);
+                self.queue(*port, frame);
             }
             _ => self.carry_out_odd(guard, frame, verdict, now_ns),
         }
     }
 
     #[cold]
-    fn carry_out_odd(&mut self, guard: Guard<'_>, frame: Frame, verdict: Verdict<'_>, now_ns: u64) {
+    fn carry_out_odd<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        frame: Frame,
+        verdict: &Verdict<'g>,
+        now_ns: u64,
+    ) {
         let entry = self.pool.region().meta(&frame).entry;
         match verdict.origin {
             Origin::Received => {}
@@ -213,7 +219,7 @@ impl Work {
             moved += frames.len();
             for mut frame in frames {
                 let verdict = self.forwarder.give_up(guard, &mut frame, now_ns);
-                self.carry_out(guard, frame, verdict, now_ns);
+                self.carry_out(guard, frame, &verdict, now_ns);
             }
         }
         moved
@@ -225,7 +231,7 @@ impl Work {
         let moved = frames.len();
         for mut frame in frames {
             let verdict = self.forwarder.resume(guard, &mut frame, now_ns);
-            self.carry_out(guard, frame, verdict, now_ns);
+            self.carry_out(guard, frame, &verdict, now_ns);
         }
         moved
     }

@@ -308,29 +308,17 @@ fn a_reader_sees_the_old_or_the_new_route_and_nothing_else() {
     });
 }
 
-/// The whole address space: ends of the table, `load` of the real one if there is a file.
+/// The whole address space: the Internet's 901,899 prefixes, and both ends of the table.
 #[test]
 fn the_whole_table_agrees_with_the_oracle() {
     let mut fixture =
         Fixture::new(Ipv4Tables::zeroed(Ipv4Sizes::for_long_routes(5000)), 4096, 2_000_000, true);
     let mut random = Random(9);
-    let routes: Vec<_> = match real_prefixes::<Ipv4Prefix>() {
-        Some(prefixes) => prefixes.into_iter().zip((0..).map(|n| id(n % 500 + 1))).collect(),
-        None => (0..5000)
-            .map(|number| {
-                let len = 8 + random.below(25) as u8;
-                (containing(random.next() as u32, len), id(number % 500 + 1))
-            })
-            .chain([(containing(u32::MAX, 32), id(501)), (containing(0, 32), id(502))])
-            .collect(),
-    };
-    let begun = std::time::Instant::now();
+    let prefixes = real_prefixes::<Ipv4Prefix>();
+    let ends = [(containing(u32::MAX, 32), id(501)), (containing(0, 32), id(502))];
+    let routes = prefixes.into_iter().zip((0..).map(|n| id(n % 500 + 1)));
+    let routes: Vec<_> = routes.chain(ends).collect();
     fixture.load(&routes);
-    eprintln!(
-        "{} IPv4 routes, with the oracle: {:?}",
-        fixture.writer.routes_len(),
-        begun.elapsed()
-    );
     fixture.check_all(&mut random);
     for _ in 0..1000 {
         let (prefix, _) = routes[random.below(routes.len() as u64) as usize];
@@ -450,8 +438,10 @@ impl Fixture {
         }
     }
 
+    /// Of a large table, a sample; all of it in release builds.
     fn check_all(&self, random: &mut Random) {
-        for (prefix, _) in self.writer.routes() {
+        let is_sampled = cfg!(debug_assertions) && self.writer.routes_len() > 100_000;
+        for (prefix, _) in self.writer.routes().step_by(if is_sampled { 37 } else { 1 }) {
             self.check_around(prefix);
         }
         for _ in 0..2000 {

@@ -311,29 +311,14 @@ fn a_reader_sees_the_old_or_the_new_route_and_nothing_else() {
     });
 }
 
-/// The real table, if there is a file; else one of its shape.
+/// 160,147 prefixes.
 #[test]
-fn an_internet_like_table_agrees_with_the_oracle() {
+fn the_internets_table_agrees_with_the_oracle() {
     let mut random = Random(9);
-    let routes: Vec<_> = match real_prefixes::<Ipv6Prefix>() {
-        Some(prefixes) => prefixes.into_iter().zip((0..).map(|n| id(n % 500 + 1))).collect(),
-        None => (0..5000)
-            .map(|number| {
-                let upper = 0x2000 << 48 | random.below(1 << 61);
-                let len = [20, 32, 32, 36, 40, 44, 48, 48, 48, 48, 64][random.below(11) as usize];
-                (containing(u128::from(upper) << 64, len), id(number % 500 + 1))
-            })
-            .collect(),
-    };
+    let prefixes = real_prefixes::<Ipv6Prefix>();
+    let routes: Vec<_> = prefixes.into_iter().zip((0..).map(|n| id(n % 500 + 1))).collect();
     let mut fixture = Fixture::new(routes.len());
-    let begun = std::time::Instant::now();
     fixture.load(&routes);
-    eprintln!(
-        "{} IPv6 routes, {} words, with the oracle: {:?}",
-        fixture.writer.routes_len(),
-        fixture.writer.words_used(),
-        begun.elapsed()
-    );
     fixture.check_all(&mut random);
     for _ in 0..1000 {
         let (prefix, _) = routes[random.below(routes.len() as u64) as usize];
@@ -435,8 +420,10 @@ impl Fixture {
         around(prefix).into_iter().for_each(|addr| self.check_at(addr));
     }
 
+    /// Of a large table, a sample; all of it in release builds.
     fn check_all(&self, random: &mut Random) {
-        for (prefix, _) in self.writer.routes() {
+        let is_sampled = cfg!(debug_assertions) && self.writer.routes_len() > 100_000;
+        for (prefix, _) in self.writer.routes().step_by(if is_sampled { 37 } else { 1 }) {
             self.check_around(prefix);
         }
         for _ in 0..2000 {
