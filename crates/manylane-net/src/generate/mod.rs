@@ -66,7 +66,7 @@ use template::Templates;
 pub const TTL: u8 = 64;
 
 /// Most streams that a far end keeps books of: a port each, as many as a configuration may have.
-pub const STREAMS_MAX: usize = 64;
+pub const STREAMS_MAX: usize = 256;
 
 /// Most answers that wait from one sink: a full batch of questions, four times.
 const ANSWERS_MAX: usize = 256;

@@ -18,7 +18,7 @@ use manylane_net::generate::{
 };
 use manylane_net::wire::ethernet::Mac;
 use manylane_net::wire::flow::flow_hash;
-use manylane_sync::doorbell::Doorbell;
+use manylane_sync::doorbell::{Doorbell, Wake};
 
 use crate::config::{
     AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, MEMORY_MTU, MemoryPort, Port,
@@ -369,7 +369,9 @@ fn far_end(
         let bell = first.clone();
         memory::Transmitter::into_sink(Box::new(move |region, frames| {
             if sink.take(region, frames) {
-                bell.ring();
+                // Not `ring`: the owner's last look before it sleeps does not see what a feed has. A
+                // wake also ends a sleep that has not begun. Answers are few.
+                bell.waker().wake();
             }
         }))
     });
