@@ -179,7 +179,8 @@ fn require_family(span: Span, port: &Port, address: IpAddr) -> Result<(), Proble
     ))
 }
 
-/// Refuses destinations that are never routed, and those that a port is in already.
+/// Refuses destinations that are never routed, our own addresses, and networks that a port is in
+/// already.
 fn check_destination(
     text: &Spanned<&str>,
     prefix: Prefix,
@@ -196,6 +197,16 @@ fn check_destination(
         ));
     }
     let first = prefix.network();
+    let is_host = prefix.length() == if first.is_ipv4() { 32 } else { 128 };
+    let ours = |port: &&Port| port.addresses.iter().any(|ours| ours.address == first);
+    if let Some(port) = ports.iter().find(ours).filter(|_| is_host) {
+        return Err(Problem::new(
+            text.span(),
+            format!("`prefix` {prefix} in [[route]] is our own address"),
+            format!("on `{}`", port.name),
+            "remove the route: packets to our own addresses stay here",
+        ));
+    }
     let scope = match first {
         _ if first.is_multicast() => "multicast",
         // The lengths at which the whole prefix is inside, not only its first address.

@@ -1393,6 +1393,16 @@ type = "blackhole"
   |
 help: remove the route: a port's networks are routed without one"#),
     (&[LAN, r#"[[route]]
+prefix = "10.1.0.254/32"
+type = "blackhole"
+"#], r#"error: `prefix` 10.1.0.254/32 in [[route]] is our own address
+ --> router.toml:6:10
+  |
+6 | prefix = "10.1.0.254/32"
+  |          ^^^^^^^^^^^^^^^ on `lan`
+  |
+help: remove the route: packets to our own addresses stay here"#),
+    (&[LAN, r#"[[route]]
 prefix = "224.0.0.0/4"
 via = "10.1.0.1"
 "#], r#"error: `prefix` 224.0.0.0/4 in [[route]] is never forwarded
