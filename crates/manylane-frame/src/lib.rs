@@ -25,5 +25,5 @@ pub use frame::{Frame, frames_leaked};
 pub use mapping::Mapping;
 pub use pool::{Depot, HOT_LIST_DEFAULT, MAGAZINE, Pool};
 pub use region::{
-    HEADROOM, Marks, Meta, MetaMut, NoHeadroom, Region, RegionConfig, RegionError, View,
+    HEADROOM, Marks, Meta, NoHeadroom, PacketMut, Region, RegionConfig, RegionError, View,
 };

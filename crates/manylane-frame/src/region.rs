@@ -95,7 +95,7 @@ pub struct NoHeadroom {
 /// 1. `head <= tail`: the window is never inside out.
 /// 2. `tail <= frame_size`: the window never leaves its slot.
 ///
-/// `View::bytes` relies on both. The window is private, and only this file changes it. Nobody else gets
+/// `View::bytes` relies on both. The window is private, and only this file changes it. Nothing gives out
 /// a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be of smaller frames.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -131,6 +131,7 @@ impl Meta {
         self.head == self.tail
     }
 
+    /// Cuts the packet to at most `len` bytes.
     #[inline(always)]
     fn truncate(&mut self, len: usize) {
         let len = len.min(self.len()) as u16; // At most a u16's difference.
@@ -144,26 +145,6 @@ impl Deref for Meta {
     #[inline(always)]
     fn deref(&self) -> &Marks {
         &self.marks
-    }
-}
-
-/// What is known of one frame, to read, and its window, to shrink.
-pub struct MetaMut<'a>(&'a mut Meta);
-
-impl MetaMut<'_> {
-    /// Cuts the packet to at most `len` bytes.
-    #[inline(always)]
-    pub fn truncate(&mut self, len: usize) {
-        self.0.truncate(len);
-    }
-}
-
-impl Deref for MetaMut<'_> {
-    type Target = Meta;
-
-    #[inline(always)]
-    fn deref(&self) -> &Meta {
-        self.0
     }
 }
 
@@ -199,6 +180,27 @@ struct Layout {
 pub struct View<'r> {
     layout: Layout,
     region: PhantomData<&'r Region>,
+}
+
+/// The packet of a frame, to change, with what is known of it.
+pub struct PacketMut<'a> {
+    meta: &'a mut Meta,
+    /// The bytes, as long as they were when it was borrowed.
+    pub bytes: &'a mut [u8],
+}
+
+impl PacketMut<'_> {
+    /// What is known of the frame.
+    #[inline(always)]
+    pub fn meta(&self) -> &Meta {
+        self.meta
+    }
+
+    /// Cuts the packet to at most `len` bytes.
+    #[inline(always)]
+    pub fn truncate(self, len: usize) {
+        self.meta.truncate(len);
+    }
 }
 
 struct Mappings {
@@ -437,20 +439,19 @@ impl<'r> View<'r> {
         unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
     }
 
-    /// What is known of `frame`, and its packet, both to change: one look at the handle for both.
+    /// The packet of `frame` with what is known of it: one look at the handle for both.
     #[inline(always)]
-    pub fn parts_mut<'a>(self, frame: &'a mut Frame) -> (MetaMut<'a>, &'a mut [u8])
+    pub fn packet_mut<'a>(self, frame: &'a mut Frame) -> PacketMut<'a>
     where
         'r: 'a,
     {
-        self.check_ours(frame);
         let slot = self.slot(frame);
         let meta = self.whole_meta_mut(frame);
         // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
         // 2), so that the two borrows do not meet.
         let bytes =
             unsafe { slice::from_raw_parts_mut(slot.add(meta.head.into()).as_ptr(), meta.len()) };
-        (MetaMut(meta), bytes)
+        PacketMut { meta, bytes }
     }
 
     /// What is known of `frame`.

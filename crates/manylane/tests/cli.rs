@@ -18,7 +18,7 @@ fn a_good_file_is_checked_with_status_0() {
     let output = manylane(&["run", &example("memory.toml"), "--check"]);
     assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
     let said = text(&output.stdout);
-    assert!(said.contains("memory.toml: good; 3 ports, 2 routes, 1 worker on core "), "{said}");
+    assert!(said.contains("memory.toml: good; 4 ports, 2 routes, 1 worker on core "), "{said}");
     assert!(said.contains("\n  source (memory): 10.1.0.254/24, 2001:db8:1::fe/64\n"), "{said}");
 }
 
@@ -35,7 +35,7 @@ fn a_bad_file_is_told_on_standard_error_with_status_2() {
         assert_eq!((status(&output), text(&output.stdout)), (2, String::new()));
         let said = text(&output.stderr);
         assert!(said.starts_with("error: `mtu` in [[port]] has to be a whole number\n"), "{said}");
-        assert!(said.contains("bad.toml:15:7\n"), "{said}");
+        assert!(said.contains("bad.toml:16:7\n"), "{said}");
         assert!(
             said.ends_with("help: write digits, without quotes or a decimal point\n"),
             "{said}"

@@ -31,11 +31,11 @@ impl Forwarder {
         next_hop: Index<'g, T>,
     ) -> Option<PortId> {
         let adjacency = resolved(tables, guard, next_hop)?;
-        let (mut meta, bytes) = region.parts_mut(frame);
-        if meta.checksum != Checksum::Valid {
+        let packet = region.packet_mut(frame);
+        if packet.meta().checksum != Checksum::Valid {
             return None;
         }
-        let head = bytes.first_chunk_mut::<34>()?;
+        let head = packet.bytes.first_chunk_mut::<34>()?;
         let total_len = u16::from_be_bytes([head[16], head[17]]);
         if u32::from(total_len) > adjacency.mtu() {
             return None;
@@ -43,8 +43,8 @@ impl Forwarder {
         age_ipv4(head);
         write_header(head, adjacency);
         let len = LINK_HEADER + usize::from(total_len);
-        if meta.len() > len {
-            meta.truncate(len); // Ethernet's padding of short packets ends here.
+        if packet.meta().len() > len {
+            packet.truncate(len); // Ethernet's padding of short packets ends here.
         }
         Some(adjacency.port())
     }
@@ -59,11 +59,11 @@ impl Forwarder {
         next_hop: Index<'g, T>,
     ) -> Option<PortId> {
         let adjacency = resolved(tables, guard, next_hop)?;
-        let (mut meta, bytes) = region.parts_mut(frame);
-        if meta.checksum != Checksum::Valid {
+        let packet = region.packet_mut(frame);
+        if packet.meta().checksum != Checksum::Valid {
             return None;
         }
-        let head = bytes.first_chunk_mut::<54>()?;
+        let head = packet.bytes.first_chunk_mut::<54>()?;
         let packet_len = 40 + u32::from(u16::from_be_bytes([head[18], head[19]]));
         if packet_len > adjacency.mtu() {
             return None;
@@ -71,8 +71,8 @@ impl Forwarder {
         head[21] -= 1; // Checked to be above 1.
         write_header(head, adjacency);
         let len = LINK_HEADER + packet_len as usize;
-        if meta.len() > len {
-            meta.truncate(len);
+        if packet.meta().len() > len {
+            packet.truncate(len);
         }
         Some(adjacency.port())
     }

@@ -95,12 +95,12 @@ impl fmt::Display for OpenError {
                     true if *mtu <= most => {
                         write!(
                             f,
-                            "; set frame_size = 4096, or ip link set dev {interface} mtu {here}"
+                            "; set `size = 4096` in [frames], or ip link set dev {interface} mtu {here}"
                         )
                     }
                     true => write!(
                         f,
-                        "; ip link set dev {interface} mtu {most} and frame_size = 4096, or mtu {here}"
+                        "; ip link set dev {interface} mtu {most} with `size = 4096` in [frames], or mtu {here}"
                     ),
                     false => write!(f, "; ip link set dev {interface} mtu {most}"),
                 }
@@ -172,10 +172,10 @@ mod tests {
             OpenError::MtuTooLarge { interface: "eth0".into(), mtu, frame_size }.to_string()
         };
         let small = text(3000, 2048);
-        assert!(small.contains("frame_size = 4096"), "{small}");
+        assert!(small.contains("`size = 4096` in [frames]"), "{small}");
         assert!(small.contains("mtu 1774"), "{small}");
         let jumbo = text(9000, 2048);
-        assert!(jumbo.contains("mtu 3822 and frame_size = 4096"), "{jumbo}");
+        assert!(jumbo.contains("mtu 3822 with `size = 4096`"), "{jumbo}");
         let jumbo = text(9000, 4096);
         assert!(jumbo.ends_with("mtu 3822"), "{jumbo}");
     }
