@@ -198,7 +198,7 @@ impl Source for Routes {
     }
 
     fn daemon(&self) -> Daemon {
-        Daemon { version: "0".into(), pid: 0, uptime_s: 0 }
+        Daemon::default()
     }
 }
 

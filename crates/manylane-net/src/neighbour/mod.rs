@@ -93,7 +93,7 @@ pub use adjacency::{
 };
 pub use entry::{Entry, Kind, State, Timing};
 pub use hold::{HOLD_MAX_NS, HoldLimits, HoldQueues, Pushed};
-pub use table::{Action, Report, Table, TableConfig, TableFull};
+pub use table::{Action, Report, Table, TableConfig, TableCounts, TableFull};
 
 use std::fmt;
 use std::net::IpAddr;

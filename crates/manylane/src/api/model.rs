@@ -247,7 +247,7 @@ pub struct PortLedger {
 }
 
 /// The daemon itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Default, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Daemon {
     /// Its version.
     pub version: String,
@@ -255,6 +255,12 @@ pub struct Daemon {
     pub pid: u32,
     /// Seconds since it started.
     pub uptime_s: u64,
+    /// Neighbours that found no place in the table.
+    pub neighbours_refused: u64,
+    /// Neighbours that were forgotten to make room for others.
+    pub neighbours_reclaimed: u64,
+    /// Neighbours that workers do not find, because the FIB had no room for a route to them.
+    pub neighbours_without_route: u64,
 }
 
 /// Why a request was not answered.

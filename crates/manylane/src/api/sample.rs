@@ -191,7 +191,14 @@ impl Source for Sample {
     }
 
     fn daemon(&self) -> Daemon {
-        Daemon { version: "0.1.0".into(), pid: 4321, uptime_s: 99 }
+        Daemon {
+            version: "0.1.0".into(),
+            pid: 4321,
+            uptime_s: 99,
+            neighbours_refused: 1,
+            neighbours_reclaimed: 2,
+            neighbours_without_route: 0,
+        }
     }
 }
 

@@ -59,7 +59,10 @@ fn the_json_has_stable_names() {
         keys(&ledger.per_port[0]),
         "port received created transmitted delivered dropped held in_flight missing"
     );
-    assert_eq!(keys(&Sample.daemon()), "version pid uptime_s");
+    assert_eq!(
+        keys(&Sample.daemon()),
+        "version pid uptime_s neighbours_refused neighbours_reclaimed neighbours_without_route"
+    );
 
     for route in Sample.routes() {
         assert_eq!(serde_json::to_value(route.kind).unwrap(), route.kind.name());

@@ -29,7 +29,7 @@ use manylane_net::fib::{
 use manylane_net::forward::{PortFacts, Tables};
 use manylane_net::neighbour::{
     Action, AdjacencyTable, AdjacencyWords, Entry, Header, Key, Report, Rewrite, Table,
-    TableConfig, TableFull,
+    TableConfig, TableCounts, TableFull,
 };
 use manylane_net::nexthop::{NextHop, NextHopsMut};
 use manylane_net::wire::ethernet::ether_type;
@@ -298,6 +298,11 @@ impl Routing {
         let ipv4 = self.ipv4.routes().map(|(prefix, id)| (IpPrefix::V4(prefix), id));
         let ipv6 = self.ipv6.routes().map(|(prefix, id)| (IpPrefix::V6(prefix), id));
         ipv4.chain(ipv6).map(|(prefix, id)| (prefix, self.meaning(id)))
+    }
+
+    /// What reached the neighbour table's bounds.
+    pub fn neighbour_counts(&self) -> TableCounts {
+        self.neighbours.counts()
     }
 
     /// Neighbours that the FIB had no place for: workers do not find them.

@@ -321,10 +321,15 @@ impl Source for Status {
     }
 
     fn daemon(&self) -> Daemon {
+        let routing = unpoisoned(&self.routing);
+        let (counts, without_route) = (routing.neighbour_counts(), routing.given_up());
         Daemon {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             uptime_s: self.clock.now().as_secs(),
+            neighbours_refused: counts.refused,
+            neighbours_reclaimed: counts.reclaimed,
+            neighbours_without_route: without_route,
         }
     }
 }
