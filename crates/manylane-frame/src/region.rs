@@ -445,6 +445,7 @@ impl<'r> View<'r> {
     where
         'r: 'a,
     {
+        self.check_ours(frame); // Before `slot`, which relies on it.
         let slot = self.slot(frame);
         let meta = self.whole_meta_mut(frame);
         // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and

@@ -127,6 +127,11 @@ fn run_file(options: &RunOptions) -> ExitCode {
             return USAGE.into();
         }
     };
+    // A configuration that the devices do not fit is as wrong as one that contradicts itself.
+    if let Err(error) = control::check(&config) {
+        complain(&format_args!("error: {error}"));
+        return USAGE.into();
+    }
     if options.check {
         return print(&summary(&options.file, &config));
     }

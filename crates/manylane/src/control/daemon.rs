@@ -2,34 +2,34 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{BATCH_MAX, Depot, Region, RegionConfig, RegionError};
+use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::af_xdp::Umem;
 use manylane_io::port::{Receiver, Transmitter};
-use manylane_io::{affinity, poll};
 use manylane_net::forward::Forwarder;
 use manylane_net::generate::FarEndReader;
 use manylane_net::icmp::RateLimit;
-use manylane_net::neighbour::{HoldLimits, HoldQueues, Report};
+use manylane_net::neighbour::{HoldLimits, HoldQueues};
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::rcu::Domain;
-use manylane_sync::ring::{Consumer, Producer, ring};
+use manylane_sync::ring::ring;
 use manylane_sync::words::WordsMut;
 
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::Status;
+use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, Driver};
 use crate::stats::Stats;
-use crate::worker::{Clock, Order, RUN, STOP, Worker, WorkerParts};
+use crate::worker::{Clock, STOP, Worker, WorkerParts};
 
 /// Why a daemon did not start.
 #[non_exhaustive]
@@ -351,73 +351,6 @@ fn say(what: &str) {
 
 const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM];
 
-/// The control thread.
-struct Control {
-    routing: Arc<Mutex<Routing>>,
-    links: Vec<Link>,
-    bell: Bell,
-    phase: manylane_sync::words::Words<u32>,
-    clock: Clock,
-}
-
-/// The control thread's end of what it shares with one worker.
-struct Link {
-    reported: Consumer<Report>,
-    orders: Producer<Order>,
-    bell: Bell,
-}
-
-impl Control {
-    fn run(mut self, mut told: Told) {
-        while self.phase.load(0) == RUN {
-            let now = self.clock.now();
-            {
-                let mut routing = lock(&self.routing);
-                for link in &mut self.links {
-                    while let Some(report) = link.reported.pop() {
-                        routing.handle(report, now, &mut told);
-                    }
-                    link.reported.release();
-                }
-                routing.tick(now, &mut told);
-            }
-            self.tell(&mut told);
-            self.sleep();
-        }
-    }
-
-    /// Hands orders to the first worker, and wakes those who may wait for what was published.
-    fn tell(&mut self, told: &mut Told) {
-        let ordered = !told.orders.is_empty();
-        if let Some(first) = self.links.first_mut() {
-            for order in told.orders.drain(..) {
-                // A question that finds no place is asked again by its timer.
-                let _ = first.orders.push(order);
-            }
-            first.orders.submit();
-        }
-        for (number, link) in self.links.iter().enumerate() {
-            if told.published || (ordered && number == 0) {
-                link.bell.ring();
-            }
-        }
-        told.published = false;
-    }
-
-    fn sleep(&mut self) {
-        let now = self.clock.now();
-        let deadline = lock(&self.routing).deadline(now);
-        let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
-        let Control { links, phase, bell, .. } = self;
-        bell.sleep(
-            || phase.load(0) != RUN || links.iter_mut().any(|link| !link.reported.is_empty()),
-            // The one failure is ENOMEM: then it turns instead of sleeping.
-            || poll::poll(&[bell.waker().as_fd()], timeout).is_ok(),
-        );
-        bell.waker().drain();
-    }
-}
-
 /// What each worker gets of the ports.
 struct Share {
     queues: Vec<Vec<Receiver>>,
@@ -516,10 +449,6 @@ fn spawn<R: Send + 'static>(
 ) -> Result<JoinHandle<R>, StartError> {
     let spawned = thread::Builder::new().name(name.into()).spawn(body);
     spawned.map_err(|source| StartError::System { what: "a thread", source })
-}
-
-fn lock(routing: &Mutex<Routing>) -> MutexGuard<'_, Routing> {
-    routing.lock().expect("a thread that edits the tables does not panic")
 }
 
 #[cfg(test)]

@@ -1,0 +1,85 @@
+//! The control thread: the one writer of all tables, and its ends of the rings to the workers.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use manylane_io::poll;
+use manylane_net::neighbour::Report;
+use manylane_sync::ring::{Consumer, Producer};
+use manylane_sync::words::Words;
+
+use super::open::Bell;
+use super::routing::{Routing, Told};
+use crate::worker::{Clock, Order, RUN};
+
+/// The control thread.
+pub(super) struct Control {
+    pub routing: Arc<Mutex<Routing>>,
+    pub links: Vec<Link>,
+    pub bell: Bell,
+    pub phase: Words<u32>,
+    pub clock: Clock,
+}
+
+/// The control thread's end of what it shares with one worker.
+pub(super) struct Link {
+    pub reported: Consumer<Report>,
+    pub orders: Producer<Order>,
+    pub bell: Bell,
+}
+
+impl Control {
+    /// Applies what workers report and lets timers pass, until the phase says stop.
+    pub fn run(mut self, mut told: Told) {
+        while self.phase.load(0) == RUN {
+            let now = self.clock.now();
+            {
+                let mut routing = lock(&self.routing);
+                for link in &mut self.links {
+                    while let Some(report) = link.reported.pop() {
+                        routing.handle(report, now, &mut told);
+                    }
+                    link.reported.release();
+                }
+                routing.tick(now, &mut told);
+            }
+            self.tell(&mut told);
+            self.sleep();
+        }
+    }
+
+    /// Hands orders to the first worker, and wakes those who may wait for what was published.
+    fn tell(&mut self, told: &mut Told) {
+        let ordered = !told.orders.is_empty();
+        if let Some(first) = self.links.first_mut() {
+            for order in told.orders.drain(..) {
+                // A question that finds no place is asked again by its timer.
+                let _ = first.orders.push(order);
+            }
+            first.orders.submit();
+        }
+        for (number, link) in self.links.iter().enumerate() {
+            if told.published || (ordered && number == 0) {
+                link.bell.ring();
+            }
+        }
+        told.published = false;
+    }
+
+    fn sleep(&mut self) {
+        let now = self.clock.now();
+        let deadline = lock(&self.routing).deadline(now);
+        let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
+        let Control { links, phase, bell, .. } = self;
+        bell.sleep(
+            || phase.load(0) != RUN || links.iter_mut().any(|link| !link.reported.is_empty()),
+            // The one failure is ENOMEM: then it turns instead of sleeping.
+            || poll::poll(&[bell.waker().as_fd()], timeout).is_ok(),
+        );
+        bell.waker().drain();
+    }
+}
+
+fn lock(routing: &Mutex<Routing>) -> MutexGuard<'_, Routing> {
+    routing.lock().expect("a thread that edits the tables does not panic")
+}
