@@ -12,7 +12,8 @@ use manylane_frame::Depot;
 use manylane_frame::vocabulary::{Created, DropReason, PortId, WorkerId};
 use manylane_io::bpf::Mode;
 use manylane_io::netlink::Netlink;
-use manylane_net::neighbour::{Key, State};
+use manylane_net::fib::IpPrefix;
+use manylane_net::neighbour::{Entry, Key, State};
 use manylane_net::nexthop::NextHop;
 use manylane_net::wire::ethernet::Mac;
 
@@ -235,8 +236,9 @@ impl Source for Status {
     }
 
     fn routes(&self) -> Vec<RouteStatus> {
-        let routing = unpoisoned(&self.routing);
-        let of_route = |(prefix, next_hop): (manylane_net::fib::IpPrefix, NextHop<Key>)| {
+        // Copied under the lock, put into words after: the control thread waits for the lock.
+        let routes: Vec<_> = unpoisoned(&self.routing).routes().collect();
+        let of_route = |(prefix, next_hop): (IpPrefix, NextHop<Key>)| {
             let prefix: String = prefix.to_string();
             let (kind, via, port) = match next_hop {
                 NextHop::Via(Key { port, addr }) => {
@@ -254,23 +256,21 @@ impl Source for Status {
             };
             RouteStatus { prefix, kind, via, port: port.map(|port| self.name(port)) }
         };
-        routing.routes().map(of_route).collect()
+        routes.into_iter().map(of_route).collect()
     }
 
     fn neighbours(&self) -> Vec<NeighbourStatus> {
         let now = self.clock.now();
-        let routing = unpoisoned(&self.routing);
-        let of_entry = |entry: &manylane_net::neighbour::Entry| NeighbourStatus {
+        let mut entries: Vec<Entry> = unpoisoned(&self.routing).neighbours().copied().collect();
+        entries.sort_by_key(|entry| entry.key);
+        let of_entry = |entry: Entry| NeighbourStatus {
             port: self.name(entry.key.port),
             address: entry.key.addr.to_string(),
             mac: entry.mac.map(|mac| Mac(mac).to_string()),
             state: shown(entry.state),
             age_s: entry.age(now).as_secs(),
         };
-        let mut all: Vec<_> =
-            routing.neighbours().map(|entry| (entry.key, of_entry(entry))).collect();
-        all.sort_by_key(|&(Key { port, addr }, _)| (port, addr));
-        all.into_iter().map(|(_, shown)| shown).collect()
+        entries.into_iter().map(of_entry).collect()
     }
 
     fn drops(&self) -> Vec<DropStatus> {
