@@ -70,7 +70,8 @@ step_bpf() {
     for source in crates/manylane-io/src/bpf/*.bpf.c; do
         committed=${source%.c}.o
         object=$folder/$(basename "$committed")
-        clang -O2 -g -target bpf -I"/usr/include/$(uname -m)-linux-gnu" -c "$source" -o "$object"
+        clang -O2 -g -fdebug-compilation-dir=. -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
+            -c "$source" -o "$object"
         llvm-strip -g "$object"
         if diff <(instructions "$object") <(instructions "$committed"); then
             echo "$source: the same instructions"

@@ -10,7 +10,8 @@
 //
 // Built by `ci.sh bpf`, from this folder (clang 14 or newer, libbpf-dev):
 //
-//     clang -O2 -g -target bpf -I/usr/include/$(uname -m)-linux-gnu -c xsk.bpf.c -o xsk.bpf.o
+//     clang -O2 -g -fdebug-compilation-dir=. -target bpf -I/usr/include/$(uname -m)-linux-gnu \
+//         -c xsk.bpf.c -o xsk.bpf.o
 //     llvm-strip -g xsk.bpf.o        # DWARF goes, BTF stays: the map's definition is BTF
 //
 // The object is committed, so that building manylane needs no clang.
