@@ -75,10 +75,6 @@ step_bpf() {
         llvm-strip -g "$object"
         if diff <(instructions "$object") <(instructions "$committed"); then
             echo "$source: the same instructions"
-        elif ! grep -q MANYLANE_BPF_OBJECT crates/manylane-io/tests/bpf.rs; then
-            echo "$source: other instructions, and tests/bpf.rs cannot try another object yet;" \
-                "commit the object that this clang makes, or build with the one of Debian 12"
-            return 1
         elif root "the verdicts of $source"; then
             MANYLANE_BPF_OBJECT=$object cargo test -p manylane-io --test bpf -- --show-output
         fi

@@ -50,10 +50,20 @@ pub enum Attach {
 impl XskProgram {
     /// Loads the program with room for the sockets of `queues` queues.
     pub fn load(queues: u32) -> Result<XskProgram, BpfError> {
+        XskProgram::load_object(OBJECT, queues)
+    }
+
+    /// Loads the program from another object made of the same source, to hold the two against each
+    /// other.
+    ///
+    /// # Panics
+    ///
+    /// When the object loads and has no map or program of these names.
+    pub fn load_object(object: &[u8], queues: u32) -> Result<XskProgram, BpfError> {
         let mut ebpf = EbpfLoader::new()
             .btf(None) // No relocation against kernel types, so the kernel's BTF need not be read.
             .map_max_entries(MAP, queues.max(1))
-            .load(OBJECT)
+            .load(object)
             .map_err(|source| BpfError::Load(source.into()))?;
         let map = ebpf.take_map(MAP).expect("the object has this map");
         let sockets = XskMap::try_from(map).map_err(|source| BpfError::Load(source.into()))?;
