@@ -268,8 +268,7 @@ impl Forwarder {
         verdict: &mut Verdict<'g>,
     ) {
         *verdict = match class {
-            check::Class::Ipv4 => self.rewrite_ipv4(guard, frame, next_hop, now_ns),
-            check::Class::Ipv6 => self.rewrite_ipv6(guard, frame, next_hop, now_ns),
+            check::Class::Ipv4 | check::Class::Ipv6 => self.rewrite(guard, frame, next_hop, now_ns),
             check::Class::Odd => self.judge(guard, frame, now_ns),
         };
     }

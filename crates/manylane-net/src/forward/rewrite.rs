@@ -21,7 +21,7 @@ const DONT_FRAGMENT: u8 = 0x40;
 impl Forwarder {
     /// Passes an IPv4 packet on that nothing can stop any more: its next hop is a resolved neighbour, it
     /// fits the MTU, and its checksum is complete. `None`, and nothing done, when anything else is the
-    /// case: then `rewrite_ipv4` decides.
+    /// case: then `rewrite` decides.
     #[inline(always)]
     pub(super) fn pass_on_ipv4<'g, T>(
         tables: &Tables,
@@ -77,42 +77,64 @@ impl Forwarder {
         Some(adjacency.port())
     }
 
-    /// Decides for an IPv4 packet that has passed every check but its route's.
-    pub(super) fn rewrite_ipv4<'g, T>(
+    /// Decides for a packet that has passed every check but its route's.
+    pub(super) fn rewrite<'g, T>(
         &mut self,
         guard: Guard<'g>,
         frame: &mut Frame,
         next_hop: Index<'g, T>,
         now_ns: u64,
     ) -> Verdict<'g> {
-        let next_hop = self.tables.next_hops.load(guard, next_hop);
-        let NextHop::Via(neighbour) = next_hop else {
-            return self.end_ipv4(guard, frame, next_hop, now_ns);
-        };
-        let adjacency = self.tables.adjacencies.load(guard, neighbour);
-        if adjacency.state() != AdjacencyState::Resolved {
-            return self.unready(guard, frame, neighbour, adjacency, now_ns);
+        match self.tables.next_hops.load(guard, next_hop) {
+            NextHop::Via(neighbour) => self.pass_to(guard, frame, neighbour, now_ns),
+            NextHop::Local if is_ipv6(self.region.bytes(frame)) => {
+                self.local_ipv6(guard, frame, now_ns)
+            }
+            NextHop::Local => self.local_ipv4(guard, frame, now_ns),
+            // The MTU and the TTL are dealt with by `resume`, when the neighbour is known.
+            NextHop::Connected(port) => Verdict::received(Fate::Glean(port)),
+            NextHop::Blackhole => Verdict::drop(DropReason::Blackhole),
+            // RFC 2644: not forwarded, and without an answer (RFC 1812 §4.3.2.7).
+            NextHop::Broadcast => Verdict::drop(DropReason::DirectedBroadcast),
+            NextHop::Prohibit => {
+                let reason = DropReason::RouteProhibited;
+                self.error(guard, frame, ErrorKind::Prohibited, reason, now_ns)
+            }
+            NextHop::Unreachable => {
+                self.unreachable(guard, frame, DropReason::RouteUnreachable, now_ns)
+            }
+            NextHop::None => {
+                let reason = DropReason::NoRoute;
+                self.error(guard, frame, ErrorKind::NetworkUnreachable, reason, now_ns)
+            }
         }
-        self.leave_ipv4(guard, frame, adjacency, now_ns)
     }
 
-    /// Decides for an IPv6 packet that has passed every check but its route's.
-    pub(super) fn rewrite_ipv6<'g, T>(
+    /// Decides for a packet to a neighbour, whatever is known of it.
+    fn pass_to<'g>(
         &mut self,
         guard: Guard<'g>,
         frame: &mut Frame,
-        next_hop: Index<'g, T>,
+        neighbour: Index<'g, Neighbour>,
         now_ns: u64,
     ) -> Verdict<'g> {
-        let next_hop = self.tables.next_hops.load(guard, next_hop);
-        let NextHop::Via(neighbour) = next_hop else {
-            return self.end_ipv6(guard, frame, next_hop, now_ns);
-        };
         let adjacency = self.tables.adjacencies.load(guard, neighbour);
-        if adjacency.state() != AdjacencyState::Resolved {
-            return self.unready(guard, frame, neighbour, adjacency, now_ns);
+        match adjacency.state() {
+            AdjacencyState::Resolved => {}
+            AdjacencyState::ResolvedReport => self.report_use(neighbour, now_ns),
+            AdjacencyState::Unresolved => {
+                self.report_missing(neighbour, adjacency, now_ns);
+                return Verdict::received(Fate::Hold(neighbour));
+            }
+            AdjacencyState::Failed => {
+                return self.unreachable(guard, frame, DropReason::NeighbourFailed, now_ns);
+            }
         }
-        self.leave_ipv6(guard, frame, adjacency, now_ns)
+        if is_ipv6(self.region.bytes(frame)) {
+            self.leave_ipv6(guard, frame, adjacency, now_ns)
+        } else {
+            self.leave_ipv4(guard, frame, adjacency, now_ns)
+        }
     }
 
     /// The last steps of an IPv4 packet: MTU, TTL, checksum, header.
@@ -178,93 +200,6 @@ impl Forwarder {
             self.region.truncate(frame, len);
         }
         Verdict::received(Fate::Transmit(adjacency.port()))
-    }
-
-    /// A packet whose next hop is no neighbour.
-    #[cold]
-    fn end_ipv4<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        frame: &mut Frame,
-        next_hop: NextHop<Index<'g, Neighbour>>,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        if next_hop == NextHop::Local {
-            return self.local_ipv4(guard, frame, now_ns);
-        }
-        self.end(guard, frame, next_hop, now_ns)
-    }
-
-    /// A packet whose next hop is no neighbour.
-    #[cold]
-    fn end_ipv6<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        frame: &mut Frame,
-        next_hop: NextHop<Index<'g, Neighbour>>,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        if next_hop == NextHop::Local {
-            return self.local_ipv6(guard, frame, now_ns);
-        }
-        self.end(guard, frame, next_hop, now_ns)
-    }
-
-    /// Where a packet goes that no neighbour stands for yet, or ever.
-    fn end<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        frame: &mut Frame,
-        next_hop: NextHop<Index<'g, Neighbour>>,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        match next_hop {
-            // The MTU and the TTL are dealt with by `resume`, when the neighbour is known.
-            NextHop::Connected(port) => Verdict::received(Fate::Glean(port)),
-            NextHop::Blackhole => Verdict::drop(DropReason::Blackhole),
-            // RFC 2644: not forwarded, and without an answer (RFC 1812 §4.3.2.7).
-            NextHop::Broadcast => Verdict::drop(DropReason::DirectedBroadcast),
-            NextHop::Prohibit => {
-                let reason = DropReason::RouteProhibited;
-                self.error(guard, frame, ErrorKind::Prohibited, reason, now_ns)
-            }
-            NextHop::Unreachable => {
-                self.unreachable(guard, frame, DropReason::RouteUnreachable, now_ns)
-            }
-            NextHop::None => {
-                let reason = DropReason::NoRoute;
-                self.error(guard, frame, ErrorKind::NetworkUnreachable, reason, now_ns)
-            }
-            NextHop::Via(_) | NextHop::Local => unreachable!("the callers have dealt with these"),
-        }
-    }
-
-    /// A neighbour that is not simply resolved.
-    #[cold]
-    fn unready<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        frame: &mut Frame,
-        neighbour: Index<'g, Neighbour>,
-        adjacency: Adjacency<'g>,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        match adjacency.state() {
-            AdjacencyState::Resolved => {}
-            AdjacencyState::ResolvedReport => self.report_use(neighbour, now_ns),
-            AdjacencyState::Unresolved => {
-                self.report_missing(neighbour, adjacency, now_ns);
-                return Verdict::received(Fate::Hold(neighbour));
-            }
-            AdjacencyState::Failed => {
-                return self.unreachable(guard, frame, DropReason::NeighbourFailed, now_ns);
-            }
-        }
-        if is_ipv6(self.region.bytes(frame)) {
-            self.leave_ipv6(guard, frame, adjacency, now_ns)
-        } else {
-            self.leave_ipv4(guard, frame, adjacency, now_ns)
-        }
     }
 
     /// Finds the way out for a packet of our own, and writes its link-layer header. `link` is how the

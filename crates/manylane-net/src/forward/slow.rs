@@ -92,7 +92,7 @@ impl Forwarder {
             // RFC 1812 §5.3.1.
             return self.expired(guard, frame, now_ns);
         }
-        self.rewrite_ipv4(guard, frame, id, now_ns)
+        self.rewrite(guard, frame, id, now_ns)
     }
 
     /// As `judge_ipv4`, by RFC 8200 §3 and the scopes of RFC 4291 §2.5 and §2.7.
@@ -142,7 +142,7 @@ impl Forwarder {
         if view.hop_limit() <= 1 {
             return self.expired(guard, frame, now_ns);
         }
-        self.rewrite_ipv6(guard, frame, id, now_ns)
+        self.rewrite(guard, frame, id, now_ns)
     }
 
     fn expired<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
