@@ -22,6 +22,7 @@
 //! | rcu_c, 1 reader x 2                      | none  |      8,785 |
 //! | rcu_c, 2 readers x 1                     | 3     |     21,111 |
 //! | rcu_d                                    | none  |      1,684 |
+//! | rcu_e, 3 objects, 1 reader x 2           | 4     |     24,299 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
 //! | stack, handed out once                   | none  |     21,528 |
 //! | stack, seen by who takes it              | 3     |    262,429 |

@@ -124,7 +124,7 @@ const EDIT_RETIRES: usize = 2;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditError {
-    /// What it needs waits for a grace period. Repeat it after workers had a turn and `reclaim`.
+    /// What it needs waits for a grace period. Repeat it after the workers have had two turns.
     Busy {
         /// Retired lists and trees that wait.
         waiting: usize,

@@ -17,8 +17,9 @@
 //! - **C** A reader that comes online during a grace period does not find what was unpublished before
 //!   it began, or holds the grace period up.
 //! - **D** An offline reader holds nothing up.
+//! - **E** What [`Limbo`] hands back has had a grace period that began after it was retired.
 //!
-//! Each has a loom test of its letter in `tests/loom.rs` (`rcu_a_...` to `rcu_d_...`).
+//! Each has a loom test of its letter in `tests/loom.rs` (`rcu_a_...` to `rcu_e_...`).
 //!
 //! | word              | who writes               | who reads          |
 //! |-------------------|--------------------------|--------------------|
@@ -118,6 +119,18 @@ impl Domain {
             let seen = slot.seen.load(Ordering::Acquire);
             seen == OFFLINE || seen >= ticket.0
         })
+    }
+
+    /// The newest ticket whose grace period is over: one look at the readers for all that were taken
+    /// before the call.
+    pub fn passed(&self) -> Ticket {
+        let online = self.0.slots.iter().filter_map(|slot| {
+            // Acquire: as in `is_over`.
+            let seen = slot.seen.load(Ordering::Acquire);
+            (seen != OFFLINE).then_some(seen)
+        });
+        // With nobody online every ticket taken before is over.
+        Ticket(online.min().unwrap_or(u64::MAX))
     }
 
     /// Waits until a whole grace period has passed. For shutdown and tests: a writer on a live system

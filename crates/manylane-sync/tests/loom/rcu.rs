@@ -5,7 +5,7 @@
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::sync::{Arc, Notify};
 use loom::thread;
-use manylane_sync::rcu::{Domain, Reader, Ticket};
+use manylane_sync::rcu::{Domain, Limbo, Reader, Ticket};
 
 use super::{Seen, Watched, explore};
 
@@ -107,12 +107,71 @@ fn rcu_d_an_offline_reader_holds_nothing_up() {
                 table.find_and_read();
             })
         };
-        table.replace();
+        table.replace(1);
         domain.synchronize();
-        table.free();
+        table.free(0);
         over.notify();
         thread.join().expect("the reader does not panic");
     });
+}
+
+/// What the limbo hands back has had a grace period that began after it was retired, whether it has a
+/// ticket of its own or shares that of a batch.
+#[test]
+fn rcu_e_the_limbo_hands_back_what_had_its_grace_period() {
+    static FIRST: Seen = Seen::new("the first object came back while the reader was online");
+    static BATCH: Seen = Seen::new("a batch that began late came back while the reader was online");
+    explore("rcu_e", Some(4), || {
+        let domain = Domain::new(1);
+        let (table, mut writer) = (table_with_reader(&domain, 2), Limbo::new(domain, 3));
+        // The first begins a grace period. The others wait for the next.
+        for index in 0..3 {
+            table.replace(index + 1);
+            writer.retire(index).expect("there is room for three");
+        }
+        for _ in 0..2 {
+            while let Some(index) = writer.reclaim() {
+                if index == 0 {
+                    FIRST.note()
+                } else {
+                    BATCH.note()
+                }
+                table.free(index);
+            }
+        }
+    });
+    FIRST.assert();
+    BATCH.assert();
+}
+
+/// What `Limbo` would do if a batch took part in the grace period under way.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_a_batch_that_joins_the_grace_period_under_way_is_freed_early() {
+    explore("rcu_e mutant", None, || {
+        let domain = Domain::new(1);
+        let table = table_with_reader(&domain, 2);
+        table.replace(1);
+        let ticket = domain.start();
+        table.replace(2);
+        if domain.is_over(ticket) {
+            table.free(1);
+        }
+    });
+}
+
+/// A table that a thread looks things up in, `sections` times.
+fn table_with_reader(domain: &Domain, sections: usize) -> Arc<Table> {
+    let table = Arc::new(Table::new());
+    let mut reader = domain.register().expect("the first fits");
+    let looked_up = table.clone();
+    thread::spawn(move || {
+        for _ in 0..sections {
+            looked_up.find_and_read();
+            reader.quiescent();
+        }
+    });
+    table
 }
 
 /// A: the writer replaces and frees while `readers` look things up, `sections` times each.
@@ -210,27 +269,27 @@ pub fn comes_online(
 }
 
 fn replace_and_free(domain: &impl Grace, table: &Table) -> bool {
-    table.replace();
+    table.replace(1);
     let ticket = domain.start();
     // One look, as `Limbo::reclaim` does it: waiting would add executions, not cases.
     let over = domain.is_over(ticket);
     if over {
-        table.free();
+        table.free(0);
     }
     over
 }
 
-/// Two slots and the index of the published one.
+/// Slots and the index of the published one.
 struct Table {
     published: AtomicUsize,
-    slots: [Watched; 2],
+    slots: [Watched; 4],
 }
 
 const FREE: u32 = 0;
 
 impl Table {
     fn new() -> Table {
-        Table { published: AtomicUsize::new(0), slots: [Watched::new(1), Watched::new(2)] }
+        Table { published: AtomicUsize::new(0), slots: [1, 2, 3, 4].map(Watched::new) }
     }
 
     fn find_and_read(&self) {
@@ -239,12 +298,12 @@ impl Table {
         assert_ne!(value, FREE, "used after it was freed");
     }
 
-    fn replace(&self) {
-        self.published.store(1, Ordering::Release);
+    fn replace(&self, index: usize) {
+        self.published.store(index, Ordering::Release);
     }
 
-    fn free(&self) {
-        self.slots[0].write(FREE);
+    fn free(&self, index: usize) {
+        self.slots[index].write(FREE);
     }
 }
 

@@ -183,8 +183,7 @@ fn a_busy_or_full_table_refuses_and_stays_as_it_was() {
     assert_eq!((fixture.raw(0x100), fixture.raw(0x105)), (1, 8));
     assert_eq!(fixture.writer.remove(one), Ok(Some(id(1))));
     assert_eq!(fixture.raw(0x100), 8);
-    fixture.reader.quiescent();
-    fixture.writer.reclaim();
+    fixture.settle();
     assert_eq!(fixture.writer.words_used(), (4, 8), "the lists of 0.0.2.0/24 and 0.0.3.0/24");
 }
 
@@ -247,8 +246,7 @@ fn a_reader_that_stopped_after_its_first_word_finds_the_old_route() {
 
     // After a turn of the reader all of it is used again.
     let used = fixture.writer.words_used();
-    fixture.reader.quiescent();
-    fixture.writer.reclaim();
+    fixture.settle();
     let (groups, ranges) = fixture.writer.words_used();
     assert!(groups < used.0 && ranges < used.1);
 }
@@ -406,11 +404,11 @@ impl Fixture {
         assert_eq!(self.writer.load(routes.iter().copied()), Ok(self.oracle.iter().count()));
     }
 
-    /// Repeats a busy edit after a turn of the reader, as the control thread does.
+    /// Repeats a busy edit after two turns of the reader, as the control thread does.
     fn patiently<T>(&mut self, edit: impl Fn(&mut Ipv4Writer) -> Result<T, EditError>) -> T {
         match edit(&mut self.writer) {
             Err(EditError::Busy { .. }) => {
-                self.reader.quiescent();
+                self.settle();
                 edit(&mut self.writer).expect("the grace period is over")
             }
             answer => answer.expect("the tables are large enough"),
@@ -450,13 +448,20 @@ impl Fixture {
         assert_eq!(self.writer.routes_len(), self.oracle.iter().count());
     }
 
+    /// Two turns: what was retired during a grace period waits for the next.
+    fn settle(&mut self) {
+        for _ in 0..2 {
+            self.reader.quiescent();
+            self.writer.reclaim();
+        }
+    }
+
     fn remove_all_and_check_that_nothing_is_left(&mut self) {
         let prefixes: Vec<Ipv4Prefix> = self.writer.routes().map(|(prefix, _)| prefix).collect();
         for prefix in prefixes {
             self.remove(prefix);
         }
-        self.reader.quiescent();
-        self.writer.reclaim();
+        self.settle();
         assert_eq!(self.writer.words_used(), (0, 0));
         for slot in 0..self.fib.direct.len() {
             assert_eq!(self.fib.direct.load(slot), 0, "{slot}");

@@ -181,8 +181,7 @@ fn a_busy_or_full_table_refuses_and_stays_as_it_was() {
     assert_eq!((raw(&fixture, 1), raw(&fixture, 5)), (8, 4));
     assert_eq!(fixture.writer.remove(host(5)), Ok(Some(id(4))));
     assert_eq!(raw(&fixture, 5), 8);
-    fixture.reader.quiescent();
-    fixture.writer.reclaim();
+    fixture.settle();
     assert_eq!(fixture.writer.words_used(), 2 * LINE_WORDS, "the two other buckets");
 }
 
@@ -197,8 +196,7 @@ fn a_64_without_host_routes_becomes_plain_in_a_full_table() {
     assert_eq!(fixture.writer.words_used(), 2 * LINE_WORDS);
     fixture.remove(host);
     fixture.check_around(host);
-    fixture.reader.quiescent();
-    fixture.writer.reclaim();
+    fixture.settle();
     assert_eq!(fixture.writer.words_used(), LINE_WORDS);
     // The boundaries that stayed do no harm to what comes next.
     fixture.insert(containing(0, 0), id(3));
@@ -246,8 +244,7 @@ fn a_reader_that_stopped_on_its_way_finds_the_old_route() {
 
     // After a turn of the reader all of it is used again.
     let used = fixture.writer.words_used();
-    fixture.reader.quiescent();
-    fixture.writer.reclaim();
+    fixture.settle();
     assert!(fixture.writer.words_used() < used / 4);
 }
 
@@ -396,11 +393,11 @@ impl Fixture {
         assert_eq!(self.writer.load(routes.iter().copied()), Ok(self.oracle.iter().count()));
     }
 
-    /// Repeats a busy edit after a turn of the reader, as the control thread does.
+    /// Repeats a busy edit after two turns of the reader, as the control thread does.
     fn patiently<T>(&mut self, edit: impl Fn(&mut Ipv6Writer) -> Result<T, EditError>) -> T {
         match edit(&mut self.writer) {
             Err(EditError::Busy { .. }) => {
-                self.reader.quiescent();
+                self.settle();
                 edit(&mut self.writer).expect("the grace period is over")
             }
             answer => answer.expect("the tables are large enough"),
@@ -435,13 +432,20 @@ impl Fixture {
         assert_eq!(self.writer.routes_len(), self.oracle.iter().count());
     }
 
+    /// Two turns: what was retired during a grace period waits for the next.
+    fn settle(&mut self) {
+        for _ in 0..2 {
+            self.reader.quiescent();
+            self.writer.reclaim();
+        }
+    }
+
     fn remove_all_and_check_that_nothing_is_left(&mut self) {
         let prefixes: Vec<Ipv6Prefix> = self.writer.routes().map(|(prefix, _)| prefix).collect();
         for prefix in prefixes {
             self.remove(prefix);
         }
-        self.reader.quiescent();
-        self.writer.reclaim();
+        self.settle();
         assert_eq!(self.writer.words_used(), 0);
         for bucket in 0..DIRECT {
             assert_eq!(self.fib.direct.load(bucket), 0, "{bucket}");

@@ -57,6 +57,8 @@ fn a_slot_without_a_neighbour_is_unresolved() {
 
     assert_eq!(table.next_quiet_slot(), None, "a worker may still hold the slot");
     reader.quiescent();
+    assert_eq!(table.next_quiet_slot(), None, "the record was first, the slot waits for the next");
+    reader.quiescent();
     assert_eq!(table.next_quiet_slot(), Some(1));
     assert_eq!(table.next_quiet_slot(), None);
 }
