@@ -119,18 +119,17 @@ impl Batch {
         taken
     }
 
-    /// Takes all frames out, to the end of `indices`.
-    ///
-    /// # Panics
-    ///
-    /// When one is of another region than that of `tag`. Then the batch is as it was.
+    /// Takes all frames out, to the end of `indices`; false, and the batch as it was, when one heads a
+    /// chain or is of another region than that of `tag`.
     #[inline(always)]
-    pub(crate) fn drain_into(&mut self, tag: u8, indices: &mut Vec<u32>) {
+    pub(crate) fn drain_into(&mut self, tag: u8, indices: &mut Vec<u32>) -> bool {
         // In two passes without a branch in either: both are vectorised.
-        let foreign = self.iter().fold(0, |foreign, frame| foreign | (frame.tag() ^ tag));
-        assert_eq!(foreign, 0, "the frame is from another region");
+        if self.iter().fold(0, |differs, frame| differs | frame.differs(tag)) != 0 {
+            return false;
+        }
         indices.extend(self.iter().map(Frame::index));
         self.len = 0; // The indices own the frames now; the places are forgotten, not dropped.
+        true
     }
 }
 

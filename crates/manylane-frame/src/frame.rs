@@ -11,9 +11,11 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// # Invariants
 ///
-/// 1. The lower 24 bits are an index below the frame count of the region whose tag the upper 8 hold.
+/// 1. The lower 24 bits are an index below the frame count of the region whose tag bits 24 to 30 hold.
 /// 2. No two `Frame`s of a region have the same index, and none has the index of a frame that lies in
-///    a pool or is lent.
+///    a pool, is lent, or follows another in a chain.
+/// 3. Bit 31 is set if, and only if, other frames of the packet follow this one (`Meta` invariant 3). So
+///    whoever handles single frames only, and that is the ordinary way, need not look at the metadata.
 #[derive(Debug, PartialEq, Eq)]
 #[repr(transparent)]
 #[must_use = "a frame that nobody keeps is a leak"]
@@ -22,8 +24,13 @@ pub struct Frame(NonZeroU32);
 /// Most frames a region can have: 24 bits of index.
 pub const FRAMES_MAX: u32 = 1 << 24;
 
+/// Most regions that have frames out at a time: tags are 1 to this.
+pub(crate) const TAG_MAX: u8 = 127;
+
+const CHAINED: u32 = 1 << 31;
+
 impl Frame {
-    /// Makes the handle of a frame whose index nobody holds. `tag` is not 0.
+    /// Makes the handle of a single frame whose index nobody holds. `tag` is 1 to [`TAG_MAX`].
     ///
     /// Callers uphold invariants 1 and 2; the function is private to the crate.
     #[inline(always)]
@@ -39,15 +46,36 @@ impl Frame {
         self.0.get() & (FRAMES_MAX - 1)
     }
 
+    /// Whether other frames of the packet follow this one.
+    #[inline(always)]
+    pub fn is_chained(&self) -> bool {
+        self.0.get() & CHAINED != 0
+    }
+
     /// The tag of the frame's region.
     #[inline(always)]
     pub(crate) fn tag(&self) -> u8 {
-        (self.0.get() >> 24) as u8
+        (self.0.get() >> 24) as u8 & TAG_MAX
     }
 
-    /// Ends the handle; the index is the caller's to keep.
+    /// 0 for a single frame of the region with `tag`; anything else for others.
+    #[inline(always)]
+    pub(crate) fn differs(&self, tag: u8) -> u8 {
+        (self.0.get() >> 24) as u8 ^ tag
+    }
+
+    /// Notes whether others follow. Callers uphold invariant 3.
+    #[inline(always)]
+    pub(crate) fn set_chained(&mut self, chained: bool) {
+        let bare = self.0.get() & !CHAINED;
+        let bits = if chained { bare | CHAINED } else { bare };
+        self.0 = NonZeroU32::new(bits).expect("a region's tag is not zero");
+    }
+
+    /// Ends the handle of a single frame; the index is the caller's to keep.
     #[inline(always)]
     pub(crate) fn into_index(self) -> u32 {
+        debug_assert!(!self.is_chained(), "the frames that follow would be lost");
         let index = self.index();
         std::mem::forget(self);
         index

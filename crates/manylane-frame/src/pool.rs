@@ -191,22 +191,46 @@ impl Pool {
         taken
     }
 
-    /// Gives a frame back.
+    /// Gives a packet's frames back.
     #[inline]
     pub fn give_back(&mut self, frame: Frame) {
-        assert_eq!(frame.tag(), self.tag, "the frame is from another region");
+        if frame.differs(self.tag) != 0 {
+            return self.give_back_chain(frame);
+        }
         self.list.push(frame.into_index());
         if self.list.len() > self.len {
             self.spill();
         }
     }
 
-    /// Gives all frames of `batch` back.
+    /// Gives the frames of all packets of `batch` back.
     #[inline]
     pub fn give_back_all(&mut self, batch: &mut Batch) {
-        batch.drain_into(self.tag, &mut self.list);
+        if !batch.drain_into(self.tag, &mut self.list) {
+            while let Some(frame) = batch.pop() {
+                self.give_back(frame);
+            }
+        }
         if self.list.len() > self.len {
             self.spill();
+        }
+    }
+
+    /// Cuts the packet of `frame` to at most `len` bytes, and takes back the frames that fall empty.
+    pub fn truncate(&mut self, frame: &mut Frame, len: usize) {
+        let surplus = self.region().view().cut(frame, len);
+        if let Some(surplus) = surplus {
+            self.give_back(surplus);
+        }
+    }
+
+    #[cold]
+    fn give_back_chain(&mut self, frame: Frame) {
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            let (first, rest) = self.region().view().split(frame); // Asserts that it is ours.
+            self.give_back(first);
+            next = rest;
         }
     }
 

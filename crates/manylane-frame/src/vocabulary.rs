@@ -40,6 +40,71 @@ pub enum Checksum {
     /// It may be only the pseudo-header's sum, left by a sender that expected its device to complete
     /// it (Linux `CHECKSUM_PARTIAL`), and the port was not told.
     Unknown = 1,
+    /// It is only the pseudo-header's sum, and whoever sends it on completes it: the sum of the bytes
+    /// from `start` to the packet's end, folded and inverted, goes where the pseudo-header's sum is.
+    Partial {
+        /// Where the transport header begins, in bytes from the start of the first frame's slot: it
+        /// stays true when headers in front come and go.
+        start: u16,
+        /// Where the checksum is, in bytes from `start`.
+        offset: u16,
+    } = 2,
+}
+
+/// A packet that stands for several: what a sender left to its device to cut (TSO, USO), or what a
+/// receiver has put together (GRO). Each segment gets the headers and up to `size` bytes of payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct Segments {
+    /// What is to be cut.
+    pub kind: SegmentKind,
+    /// The TCP segment carries CWR, which only the first piece may (RFC 3168 §6.1.2).
+    pub ecn: bool,
+    /// Payload bytes of each piece but the last.
+    pub size: u16,
+}
+
+/// What a packet of [`Segments`] is, and so how it is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum SegmentKind {
+    /// An ordinary packet: nothing to cut.
+    #[default]
+    None = 0,
+    /// TCP over IPv4: sequence number, flags and IPv4 identification go on.
+    Tcp4 = 1,
+    /// TCP over IPv6.
+    Tcp6 = 2,
+    /// UDP datagrams of one flow, over either.
+    Udp = 3,
+}
+
+/// What a way out takes besides ordinary packets of one frame. What it does not take is completed, cut or
+/// joined before it gets there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// Most frames of a packet: 1 for no chains.
+    pub frames_max: u8,
+    /// Packets with [`Checksum::Partial`].
+    pub checksum: bool,
+    /// Packets of [`Segments`]; only where `checksum` is taken too.
+    pub segments: bool,
+}
+
+impl Offload {
+    /// Ordinary packets of one frame only.
+    pub const NONE: Offload = Offload { frames_max: 1, checksum: false, segments: false };
+}
+
+impl Segments {
+    /// An ordinary packet.
+    pub const NONE: Segments = Segments { kind: SegmentKind::None, ecn: false, size: 0 };
+
+    /// Whether the packet is to be cut before it can be on a wire.
+    #[inline(always)]
+    pub fn any(self) -> bool {
+        self.kind != SegmentKind::None
+    }
 }
 
 macro_rules! reasons {

@@ -6,8 +6,14 @@
 //!
 //! ```text
 //! frame slot:  [ headroom | head .. window: the packet .. tail | tailroom ]     frame_size bytes
-//! metadata:    [ head tail entry queue ... ]                                    64 bytes, elsewhere
+//! metadata:    [ head tail next ... entry queue ... ]                           64 bytes, elsewhere
 //! ```
+//!
+//! A packet larger than a frame is a chain of them (`chain.rs`).
+
+mod chain;
+
+pub use chain::{CHAIN_MAX, Parts, PartsMut};
 
 use std::fmt;
 use std::io;
@@ -19,9 +25,9 @@ use std::sync::{Arc, Mutex};
 
 use manylane_sync::words::prefetch;
 
-use crate::frame::{FRAMES_MAX, Frame};
+use crate::frame::{FRAMES_MAX, Frame, TAG_MAX};
 use crate::mapping::Mapping;
-use crate::vocabulary::{Checksum, PortId, QueueId};
+use crate::vocabulary::{Checksum, PortId, QueueId, Segments};
 
 /// Bytes in front of a received packet: what the kernel leaves before an XDP frame
 /// (`XDP_PACKET_HEADROOM`), and what the other ports leave so that all frames look alike.
@@ -44,7 +50,7 @@ pub enum RegionError {
     FrameSize(u32),
     /// The number of frames is 0 or above 2^24.
     Frames(u32),
-    /// 255 regions of this process still have frames out.
+    /// 127 regions of this process still have frames out.
     TooManyRegions,
     /// The kernel refused the memory.
     Memory {
@@ -62,7 +68,7 @@ impl fmt::Display for RegionError {
             RegionError::Frames(frames) => {
                 write!(f, "{frames} frames: a region has 1 to {FRAMES_MAX}")
             }
-            RegionError::TooManyRegions => write!(f, "255 frame regions are in use already"),
+            RegionError::TooManyRegions => write!(f, "{TAG_MAX} frame regions are in use already"),
             RegionError::Memory { bytes, source } => {
                 write!(f, "no memory for {} MiB of frames: {source}", bytes >> 20)
             }
@@ -94,19 +100,28 @@ pub struct NoHeadroom {
 ///
 /// 1. `head <= tail`: the window is never inside out.
 /// 2. `tail <= frame_size`: the window never leaves its slot.
+/// 3. `next` is 0, or 1 + the index of the frame that holds the packet's next bytes. That one belongs to
+///    this frame: it has no `Frame`, and is in no pool, not lent, and no other's `next`.
+/// 4. Of a frame that has a `Frame`: `following` frames come after it, the last of them `last`, with
+///    `following_len` bytes together. With none, all three are 0, and so is `next`.
 ///
-/// `View::bytes` relies on both. The window is private, and only this file changes it. Nothing gives out
-/// a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be of smaller frames.
+/// `View::bytes` relies on the first two, `chain.rs` on all. The fields are private to this room.
+/// Nothing gives out a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be
+/// of smaller frames.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Meta {
     head: u16,
     tail: u16,
+    next: u32,
+    last: u32,
+    following_len: u32,
+    following: u8,
     marks: Marks,
 }
 
-/// What is known of a frame besides its window, for ports and rules to read and write.
-#[derive(Debug)]
+/// What is known of a packet besides its bytes, for ports and rules to read and write: in the first frame.
+#[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Marks {
     /// The port the frame came in by, or that caused it: the ledger's first key.
@@ -117,13 +132,35 @@ pub struct Marks {
     pub checksum: Checksum,
     /// Whether we made the packet ourselves: then no rule for received packets applies to it.
     pub own: bool,
+    /// Whether the frame is a later part of a packet, on its own only because a device has the parts.
+    pub later: bool,
+    /// Whether the packet stands for several.
+    pub segments: Segments,
 }
 
 impl Meta {
-    /// Length of the packet in bytes.
+    /// Bytes of the packet in this frame.
     #[inline(always)]
     pub fn len(&self) -> usize {
         usize::from(self.tail - self.head) // Invariant 1.
+    }
+
+    /// Length of the packet in bytes, with what lies in the frames that follow.
+    #[inline(always)]
+    pub fn packet_len(&self) -> usize {
+        self.len() + self.following_len as usize
+    }
+
+    /// Number of frames that the packet lies in.
+    #[inline(always)]
+    pub fn frames(&self) -> usize {
+        1 + usize::from(self.following)
+    }
+
+    /// Where the window begins, in bytes from the start of the slot.
+    #[inline(always)]
+    pub fn head(&self) -> u16 {
+        self.head
     }
 
     /// Whether the window is empty.
@@ -131,7 +168,7 @@ impl Meta {
         self.head == self.tail
     }
 
-    /// Cuts the packet to at most `len` bytes.
+    /// Cuts the bytes in this frame to at most `len`.
     #[inline(always)]
     fn truncate(&mut self, len: usize) {
         let len = len.min(self.len()) as u16; // At most a u16's difference.
@@ -185,7 +222,7 @@ pub struct View<'r> {
 /// The packet of a frame, to change, with what is known of it.
 pub struct PacketMut<'a> {
     meta: &'a mut Meta,
-    /// The bytes, as long as they were when it was borrowed.
+    /// The bytes in its first frame, as long as they were when it was borrowed.
     pub bytes: &'a mut [u8],
 }
 
@@ -338,10 +375,15 @@ impl Region {
         }
     }
 
-    /// Gives `frame` to the kernel. Returns where its packet begins, in bytes from the region's start:
-    /// an AF_XDP descriptor's address. The way back is [`Region::reclaim`].
+    /// Gives a single frame to the kernel. Returns where its bytes begin, counted from the region's
+    /// start: an AF_XDP descriptor's address. The way back is [`Region::reclaim`].
+    ///
+    /// # Panics
+    ///
+    /// When others follow it: [`View::split`] them off first.
     #[inline]
     pub fn lend(&self, frame: Frame) -> u64 {
+        assert!(!frame.is_chained(), "a chain is lent frame by frame");
         let head = self.meta(&frame).head;
         (u64::from(frame.into_index()) << self.layout.shift) + u64::from(head)
     }
@@ -408,7 +450,7 @@ impl Region {
 }
 
 impl<'r> View<'r> {
-    /// The packet bytes of `frame`.
+    /// The packet bytes in `frame`; without those in frames that follow ([`View::parts`]).
     #[inline(always)]
     pub fn bytes<'a>(self, frame: &'a Frame) -> &'a [u8]
     where
@@ -427,7 +469,7 @@ impl<'r> View<'r> {
         }
     }
 
-    /// The packet bytes of `frame`, to change.
+    /// The packet bytes in `frame`, to change.
     #[inline(always)]
     pub fn bytes_mut<'a>(self, frame: &'a mut Frame) -> &'a mut [u8]
     where
@@ -488,7 +530,7 @@ impl<'r> View<'r> {
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
 
-    /// Makes the bytes from `head` to `tail` of the slot the packet.
+    /// Makes the bytes from `head` to `tail` of the slot the packet's bytes in this frame.
     ///
     /// # Panics
     ///
@@ -504,11 +546,12 @@ impl<'r> View<'r> {
     /// Says how a frame came to be: by `queue` of port `entry`, or on its behalf.
     #[inline(always)]
     pub fn set_entry(self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
-        let meta = self.meta_mut(frame);
-        (meta.entry, meta.queue, meta.checksum, meta.own) = (entry, queue, checksum, false);
+        let segments = Segments::NONE;
+        *self.meta_mut(frame) =
+            Marks { entry, queue, checksum, own: false, later: false, segments };
     }
 
-    /// Cuts the packet to at most `len` bytes.
+    /// Cuts the bytes in this frame to at most `len`; a whole packet: [`Pool::truncate`](crate::Pool::truncate).
     #[inline(always)]
     pub fn truncate(self, frame: &mut Frame, len: usize) {
         self.whole_meta_mut(frame).truncate(len);
@@ -524,9 +567,20 @@ impl<'r> View<'r> {
 
     #[inline(always)]
     fn slot(self, frame: &Frame) -> NonNull<u8> {
-        // SAFETY: the callers have checked the tag, so by `Frame` invariant 1 the slot is inside the
-        // mapping of `Layout` invariant 1.
-        unsafe { self.layout.base.add((frame.index() as usize) << self.layout.shift) }
+        // SAFETY: the callers have checked the tag, so the frame is ours (`Layout` invariant 3).
+        unsafe { self.slot_of(frame.index()) }
+    }
+
+    /// Where the slot of a frame begins.
+    ///
+    /// # Safety
+    ///
+    /// `index` is of a `Frame` of this region, or of a `next` or `last` in its `Meta`.
+    #[inline(always)]
+    unsafe fn slot_of(self, index: u32) -> NonNull<u8> {
+        // SAFETY: by `Frame` invariant 1, or `Meta` invariant 3, `index` is below `frames`, so the slot is
+        // inside the mapping of `Layout` invariant 1.
+        unsafe { self.layout.base.add((index as usize) << self.layout.shift) }
     }
 }
 
@@ -535,7 +589,7 @@ fn take_tag() -> Option<u8> {
     let mut tags = tags();
     let free = tags.iter().position(|taken| !taken)?;
     tags[free] = true;
-    Some(free as u8 + 1) // 1 to 255.
+    Some(free as u8 + 1) // 1 to `TAG_MAX`.
 }
 
 #[cold]
@@ -544,9 +598,9 @@ fn foreign() -> ! {
     panic!("the frame is from another region");
 }
 
-/// Which of the tags 1 to 255 are in use.
-fn tags() -> std::sync::MutexGuard<'static, [bool; 255]> {
-    static TAGS: Mutex<[bool; 255]> = Mutex::new([false; 255]);
+/// Which of the tags are in use.
+fn tags() -> std::sync::MutexGuard<'static, [bool; TAG_MAX as usize]> {
+    static TAGS: Mutex<[bool; TAG_MAX as usize]> = Mutex::new([false; TAG_MAX as usize]);
     TAGS.lock().expect("no holder of this lock panics")
 }
 
