@@ -90,9 +90,9 @@ impl Desk {
     }
 }
 
-/// `eprintln!` would panic where nobody reads standard error any more.
+/// `eprintln!` would panic where nobody reads standard error any more. One write, so that the line is one.
 fn say(fault: Fault) {
-    let _ = writeln!(std::io::stderr(), "manylane: {fault}");
+    let _ = std::io::stderr().write_all(format!("manylane: {fault}\n").as_bytes());
 }
 
 #[cfg(all(test, not(manylane_loom)))]

@@ -77,7 +77,7 @@ impl RcuRef {
         let _ = guard;
         // Release: pairs with the Acquire of the exchange in `put_slow`, by the release sequence of the
         // puts and gets between. What each holder did happens before what the last one does. Explored
-        // by `rcuref_...`; `mutant_a_relaxed_put_...`.
+        // by `rcuref_...`; `mutant_rcuref_relaxed_put_...`.
         let now = self.word().fetch_sub(1, Ordering::Release).wrapping_sub(1);
         now > LIVE_LAST && self.put_slow(now)
     }
@@ -117,7 +117,7 @@ impl RcuRef {
     fn put_slow(&self, now: u32) -> bool {
         if now == NONE {
             // Acquire: pairs with the Release of every put. Relaxed on failure: we leave. The guard
-            // keeps the word where it is since our subtraction.
+            // keeps the word where it is since our subtraction. `mutant_rcuref_relaxed_death_...`.
             return self
                 .word()
                 .compare_exchange(NONE, DEAD, Ordering::Acquire, Ordering::Relaxed)
@@ -139,5 +139,127 @@ impl RcuRef {
     fn word(&self) -> &AtomicU32 {
         self.memory.touch();
         &self.word
+    }
+}
+
+#[cfg(all(test, not(manylane_loom)))]
+mod tests {
+    use super::*;
+    use crate::rcu::{Domain, Reader};
+    use crate::refcount::faults;
+
+    #[test]
+    fn the_last_put_is_the_only_one_that_says_so() {
+        let reader = reader();
+        let count = RcuRef::new(1);
+        assert!(count.get());
+        assert_eq!(count.read(), 2);
+        assert!(!count.put(reader.guard()));
+        assert!(!count.is_dead());
+        assert!(count.put(reader.guard()));
+        assert!(count.is_dead());
+        assert_eq!(count.read(), 0);
+        assert!(!count.get());
+        assert_eq!(word(&count), DEAD, "a failed get leaves the middle of the zone");
+    }
+
+    #[test]
+    fn an_object_without_references_lives_until_its_last_put_has_decided() {
+        let count = RcuRef::with_word(NONE);
+        assert_eq!((count.read(), count.is_dead()), (0, false));
+        assert!(count.get(), "revived");
+        assert!(!count.put_slow(NONE), "the put that was beaten leaves");
+        assert!(count.put(reader().guard()));
+    }
+
+    #[test]
+    fn a_count_that_overflows_is_never_dead() {
+        let (reader, before) = (reader(), faults().overflows);
+        let count = RcuRef::new(RcuRef::REFERENCES_MAX);
+        assert!(count.get());
+        assert!(faults().overflows > before);
+        assert_eq!(word(&count), SATURATED);
+        for _ in 0..3 {
+            assert!(!count.put(reader.guard()));
+            assert_eq!(word(&count), SATURATED);
+            assert!(count.get());
+        }
+        assert!(!count.is_dead());
+    }
+
+    #[test]
+    fn a_put_too_many_is_counted_and_does_not_revive() {
+        let (reader, before) = (reader(), faults().underflows);
+        let count = RcuRef::new(1);
+        assert!(count.put(reader.guard()));
+        assert!(!count.put(reader.guard()));
+        assert!(faults().underflows > before);
+        assert_eq!(word(&count), DEAD);
+        assert!(!count.get());
+    }
+
+    /// It meets a last put between its two steps: the object is leaked, not freed.
+    #[test]
+    fn a_put_too_many_beside_the_last_one_leaks() {
+        let count = RcuRef::with_word(NONE);
+        assert!(!count.put(reader().guard()));
+        assert!(!count.put_slow(NONE), "the last put's second step");
+        assert!(!count.get());
+    }
+
+    #[test]
+    fn every_zone_has_room_for_threads_that_race_at_its_edges() {
+        let reader = reader();
+        const RACE: u32 = 1 << 28;
+        for word in [SATURATED - RACE, SATURATED + RACE, DEAD_FIRST - 1] {
+            let count = RcuRef::with_word(word);
+            assert!(count.get() || word == DEAD_FIRST - 1, "{word:#x}: saturated");
+            assert!(!count.put(reader.guard()), "{word:#x}: never the last");
+        }
+        for word in [DEAD - RACE, DEAD + RACE] {
+            assert!(!RcuRef::with_word(word).get(), "{word:#x}: dead");
+            assert!(!RcuRef::with_word(word).put(reader.guard()), "{word:#x}: dead");
+        }
+    }
+
+    /// Threads take and put as fast as they can until nobody holds anything.
+    #[test]
+    fn four_threads_make_one_last_put() {
+        let domain = Domain::new(4);
+        for _ in 0..200 {
+            let count = RcuRef::new(4);
+            let last: usize = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4)
+                    .map(|_| {
+                        scope.spawn(|| {
+                            let reader = domain.register().expect("there is a slot for each");
+                            let mut last = usize::from(count.put(reader.guard()));
+                            for _ in 0..200 {
+                                if count.get() {
+                                    last += usize::from(count.put(reader.guard()));
+                                }
+                            }
+                            last
+                        })
+                    })
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+            });
+            assert_eq!(last, 1);
+            assert!(count.is_dead());
+        }
+    }
+
+    #[test]
+    fn the_count_is_one_word() {
+        assert_eq!(size_of::<RcuRef>(), 4);
+    }
+
+    fn reader() -> Reader {
+        Domain::new(1).register().expect("the first fits")
+    }
+
+    fn word(count: &RcuRef) -> u32 {
+        count.word.load(Ordering::Relaxed)
     }
 }

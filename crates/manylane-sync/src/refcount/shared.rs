@@ -181,7 +181,7 @@ impl<T> Drop for WeakShared<T> {
         // atomic is borrowed, so it may go while the call returns (see `DebtRef::put`).
         let weak = unsafe { &(*self.block.as_ptr()).weak };
         // Release: pairs with the fence below in whoever is last: what we did with the block happens
-        // before it is freed. Explored by `shared_...` in `tests/loom.rs`; `mutant_a_relaxed_weak_...`.
+        // before it is freed. Explored by `shared_...` in `tests/loom.rs`; `mutant_a_relaxed_weak_drop_...`.
         if weak.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }
@@ -204,3 +204,6 @@ impl<T> fmt::Debug for WeakShared<T> {
         f.write_str("(WeakShared)")
     }
 }
+
+#[cfg(all(test, not(manylane_loom)))]
+mod tests;
