@@ -69,6 +69,8 @@ enum Question {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Mechanism {
+    /// Reference counts
+    Refcount,
     /// Grace periods
     Rcu,
 }
@@ -83,6 +85,9 @@ fn main() -> ExitCode {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
             let plan = seed::Plan { quick, runs, cores };
             match mechanism {
+                Mechanism::Refcount => {
+                    seed::refcount::run(&plan, &Output { bench: "seed/refcount", json })
+                }
                 Mechanism::Rcu => seed::rcu::run(&plan, &Output { bench: "seed/rcu", json }),
             }
         }

@@ -237,6 +237,13 @@ impl Slice {
         &self.0[thread]
     }
 
+    /// The slower thread's operations for each of the faster one's: 1 is fair, 0 starves.
+    pub fn fairness(&self) -> f64 {
+        let operations = || self.0.iter().map(|share| share.operations);
+        let most = operations().max().unwrap_or(0).max(1);
+        operations().min().unwrap_or(0) as f64 / most as f64
+    }
+
     /// From the first start to the last end.
     fn length(&self) -> Duration {
         let start = self.0.iter().map(|share| share.start).min();
@@ -285,11 +292,11 @@ mod tests {
     fn the_cost_is_what_a_thread_sees() {
         let epoch = Instant::now();
         let even = slice([share(epoch, 0, 1000, 5), share(epoch, 0, 1000, 5)]);
-        assert_eq!(even.ns(), 1000.0);
+        assert_eq!((even.ns(), even.fairness()), (1000.0, 1.0));
         let mut less = share(epoch, 0, 1000, 5);
         less.operations = 250;
         let uneven = slice([less, share(epoch, 0, 1000, 5)]);
-        assert_eq!(uneven.ns(), 1600.0);
+        assert_eq!((uneven.ns(), uneven.fairness()), (1600.0, 0.25));
         assert_eq!((uneven.of(0).ns(), uneven.of(1).ns()), (4000.0, 1000.0));
     }
 
