@@ -8,7 +8,7 @@
 //! - none was away for more than 4 %: a thread looks at its clock every 100 us at the latest, so that
 //!   more than 250 us between two looks mean that somebody else had the core; such pauses add up.
 //!
-//! Otherwise it is refused and measured again, ten times at most. Without the first two, a slice in
+//! Otherwise it is refused and measured again, five times in all. Without the first two, a slice in
 //! which the threads hardly met passes for contention that costs nothing; without the third, one with
 //! a thread that lost its core in the middle. The thread that drives all this sleeps meanwhile.
 
@@ -26,7 +26,7 @@ use manylane_sync::primitive::{AtomicUsize, Ordering};
 pub const BATCH: u64 = 64;
 
 const TOLERANCE: f64 = 0.04;
-const ATTEMPTS: usize = 10;
+const ATTEMPTS: usize = 5;
 /// A look at the clock takes about 25 ns: 0.05 % of what is between two of them.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 const PAUSE: Duration = Duration::from_micros(250);
@@ -109,7 +109,12 @@ impl Team {
             move || {
                 let pinned = affinity::pin(core);
                 let share = work(number, lap); // Also when not pinned: the others wait for us.
-                pinned.map(|()| share)
+                match pinned {
+                    Ok(()) => Ok(share),
+                    Err(error) => {
+                        Err(io::Error::new(error.kind(), format!("core {core}: {error}")))
+                    }
+                }
             }
         };
         thread::scope(|scope| {
