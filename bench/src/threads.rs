@@ -30,6 +30,8 @@ const ATTEMPTS: usize = 5;
 /// A look at the clock takes about 25 ns: 0.05 % of what is between two of them.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 const PAUSE: Duration = Duration::from_micros(250);
+/// 4 % of half a second: no slice is meant to be that long.
+const HOPELESS: Duration = Duration::from_millis(20);
 
 /// The cores to measure on.
 pub struct Team {
@@ -194,6 +196,17 @@ impl Watch {
         now - self.start
     }
 
+    /// Whether the thread was away so long that no slice could count. Who does a number of operations,
+    /// not what fits into a time, asks this and gives up: they may take minutes on a loaded machine.
+    pub fn is_hopeless(&self) -> bool {
+        self.away > HOPELESS
+    }
+
+    /// The share of a thread that gave up: it does not count.
+    pub fn give_up(self, operations: u64) -> Share {
+        Share { away: Duration::MAX, ..self.share(operations) }
+    }
+
     /// The thread's share, which ends at the last look.
     pub fn share(self, operations: u64) -> Share {
         let Watch { start, last, away } = self;
@@ -347,6 +360,21 @@ mod tests {
         let mut short = Watch::new(Instant::now() + Duration::from_secs(60));
         short.look();
         assert_eq!(short.away, Duration::ZERO);
+    }
+
+    #[test]
+    fn who_gives_up_does_not_count_however_long_it_took() {
+        let now = Instant::now();
+        let start = now - Duration::from_secs(1);
+        let mut watch = Watch { start, last: now - HOPELESS, away: Duration::ZERO };
+        watch.last -= Duration::from_micros(1);
+        assert!(!watch.is_hopeless());
+        watch.look();
+        assert!(watch.is_hopeless());
+        let gave_up = watch.give_up(7);
+        assert_eq!(gave_up.operations(), 7);
+        assert!(!Slice(vec![gave_up]).counts(TOLERANCE));
+        assert!(Slice(vec![gave_up]).counts(f64::INFINITY), "a quick one always counts");
     }
 
     #[test]
