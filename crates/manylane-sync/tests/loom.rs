@@ -23,6 +23,7 @@
 //! | rcu_c, 2 readers x 1                     | 3     |     21,111 |
 //! | rcu_d                                    | none  |      1,684 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
+//! | ring, a batch of 3 through 2 slots       | none  |        607 |
 //! | stack, handed out once                   | none  |     21,528 |
 //! | stack, seen by who takes it              | 3     |    262,429 |
 //! | words                                    | none  |        675 |
