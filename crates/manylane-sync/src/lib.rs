@@ -7,6 +7,7 @@
 //! | [`ring`]    | a bounded queue from one thread to one other                              |
 //! | [`stack`]   | a lock-free stack of indices, for what any thread may take and give back  |
 //! | [`doorbell`]| wake a sleeper, and only a sleeper                                        |
+//! | [`handoff`] | which worker forwards a flow, and when that may change                    |
 //! | [`counters`]| counters one thread writes and any thread reads                           |
 //!
 //! Everything here stands on [`primitive`], which exchanges the standard library's atomics for
@@ -19,6 +20,7 @@
 
 pub mod counters;
 pub mod doorbell;
+pub mod handoff;
 pub mod primitive;
 pub mod rcu;
 pub mod ring;

@@ -14,6 +14,10 @@
 //! | doorbell, 1 giver x 1 item               | none  |      4,950 |
 //! | doorbell, 1 giver x 2                    | 4     |     12,478 |
 //! | doorbell, 2 givers x 1                   | 3     |    195,546 |
+//! | handoff_a, 1 receiver x 3 frames         | none  |      8,962 |
+//! | handoff_a, receivers x 2 and 1           | none  |     72,946 |
+//! | handoff_a, receivers x 1 and 2           | none  |    129,649 |
+//! | handoff_b                                | none  |      6,468 |
 //! | rcu_a, 1 reader x 2 sections             | none  |      2,628 |
 //! | rcu_a, 2 readers x 1                     | 4     |     68,040 |
 //! | rcu_a, 2 readers x 2                     | 3     |     61,758 |
@@ -52,6 +56,8 @@
 mod counters;
 #[path = "loom/doorbell.rs"]
 mod doorbell;
+#[path = "loom/handoff.rs"]
+mod handoff;
 #[path = "loom/rcu.rs"]
 mod rcu;
 #[path = "loom/rcu_twin.rs"]
