@@ -18,6 +18,9 @@
 //! | handoff_a, receivers x 2 and 1           | none  |     72,946 |
 //! | handoff_a, receivers x 1 and 2           | none  |    129,649 |
 //! | handoff_b                                | none  |      6,468 |
+//! | hook_a                                   | none  |     17,332 |
+//! | hook_b, three threads                    | 3     |     35,293 |
+//! | hook_c, a slot used again                | 3     |    137,852 |
 //! | rcu_a, 1 reader x 2 sections             | none  |      2,628 |
 //! | rcu_a, 2 readers x 1                     | 4     |     68,040 |
 //! | rcu_a, 2 readers x 2                     | 3     |     61,758 |
@@ -58,6 +61,8 @@ mod counters;
 mod doorbell;
 #[path = "loom/handoff.rs"]
 mod handoff;
+#[path = "loom/hook.rs"]
+mod hook;
 #[path = "loom/rcu.rs"]
 mod rcu;
 #[path = "loom/rcu_twin.rs"]
