@@ -31,6 +31,8 @@
 //! | rcu_d                                    | none  |      1,684 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
 //! | ring, a batch of 3 through 2 slots       | none  |        607 |
+//! | rounds, a program x 2                    | none  |     82,971 |
+//! | slots_e, a worker and a program          | 3     |    195,571 |
 //! | stack, handed out once                   | none  |     21,528 |
 //! | stack, seen by who takes it              | 3     |    262,429 |
 //! | words                                    | none  |        675 |
@@ -69,6 +71,8 @@ mod rcu;
 mod rcu_twin;
 #[path = "loom/ring.rs"]
 mod ring;
+#[path = "loom/slots.rs"]
+mod slots;
 #[path = "loom/stack.rs"]
 mod stack;
 #[path = "loom/words.rs"]
