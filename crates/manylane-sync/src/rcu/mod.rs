@@ -29,9 +29,13 @@
 
 mod index;
 mod limbo;
+mod rounds;
+mod slots;
 
 pub use index::Index;
 pub use limbo::Limbo;
+pub use rounds::{Round, Rounds, RoundsWaiter, rounds};
+pub use slots::{Levels, Slots};
 
 use std::marker::PhantomData;
 
