@@ -6,7 +6,7 @@
 //! | figure                    | pair                                                               |
 //! |---------------------------|--------------------------------------------------------------------|
 //! | `cas_ns`                  | increment unless zero by compare-and-swap, as `atomic_inc_not_zero` |
-//! | `rcuref_ns`               | `RcuRef`; one `quiescent` after each 64, as a worker does per turn |
+//! | `rcuref_ns`               | `RcuRef`; a guard and a `quiescent` for each 64, as in a turn        |
 //! | `fetch_add_pair_ns`       | an addition and a subtraction: the floor                           |
 //! | `inc_dec_pair_ns`         | the same, answers not looked at                                    |
 //! | `debt_ns`                 | `DebtRef`                                                          |
@@ -25,9 +25,8 @@
 //! `std`'s own failures cannot be seen: `arc_failed_per_op` is of a twin. The counts without a loop have
 //! none to fail.
 //!
-//! Not asked here: the last `put`, more than two threads, work between `get` and `put`. On two cores a
-//! line does several operations per stay, so few exchanges fail; how it goes on with more cores cannot
-//! be seen here.
+//! Not asked here: the last `put`, more than two threads, work between `get` and `put`. Few exchanges
+//! fail on two cores (a line probably stays for several operations); more cores cannot be seen here.
 //!
 //! Needs two cores with nothing else on them.
 
@@ -40,7 +39,7 @@ use std::sync::{Arc, Weak};
 
 use manylane_sync::CacheAligned;
 use manylane_sync::primitive::{AtomicU64, Ordering};
-use manylane_sync::rcu::{Domain, Reader};
+use manylane_sync::rcu::{Domain, Guard, Reader};
 use manylane_sync::refcount::{DebtRef, RcuRef, Shared, WeakShared};
 
 use super::{Plan, interleave};
@@ -51,7 +50,7 @@ use crate::threads::{BATCH, Lap, Share, Slice, Team};
 /// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     output.note(&format!(
-        "ns a pair of get and put; each count on 128 bytes of its own; rcuref: with one quiescent per \
+        "ns a pair of get and put; each count on 128 bytes of its own; rcuref: with one guard and quiescent per \
          {BATCH} pairs"
     ));
     let lab = Lab::new();
@@ -174,12 +173,8 @@ trait Count: Sync {
 
     fn join(&self) -> Self::Own;
 
-    fn pair(&self, own: &mut Self::Own);
-
-    /// After each batch.
-    fn turn(&self, own: &mut Self::Own) {
-        let _ = own;
-    }
+    /// [`BATCH`] pairs.
+    fn batch(&self, own: &mut Self::Own);
 }
 
 /// A count's hot loop, compiled for it alone; what is dynamic is which loop runs.
@@ -196,19 +191,21 @@ impl<C: Count> Row for C {
 #[inline(always)]
 fn repeat<C: Count>(count: &C, lap: &Lap<'_>) -> Share {
     let mut own = count.join();
-    lap.run(|| {
-        for _ in 0..BATCH / 8 {
-            count.pair(&mut own);
-            count.pair(&mut own);
-            count.pair(&mut own);
-            count.pair(&mut own);
-            count.pair(&mut own);
-            count.pair(&mut own);
-            count.pair(&mut own);
-            count.pair(&mut own);
-        }
-        count.turn(&mut own);
-    })
+    lap.run(|| count.batch(&mut own))
+}
+
+#[inline(always)]
+fn unrolled(mut pair: impl FnMut()) {
+    for _ in 0..BATCH / 8 {
+        pair();
+        pair();
+        pair();
+        pair();
+        pair();
+        pair();
+        pair();
+        pair();
+    }
 }
 
 /// Users branch on the answer, so the loops do.
@@ -239,9 +236,11 @@ macro_rules! plain_count {
             fn join(&self) {}
 
             #[inline(always)]
-            fn pair(&self, _: &mut ()) {
-                alive(self.get());
-                not_last(self.put());
+            fn batch(&self, _: &mut ()) {
+                unrolled(|| {
+                    alive(self.get());
+                    not_last(self.put());
+                });
             }
         }
     )*};
@@ -258,9 +257,11 @@ impl Count for CacheAligned<PairRef> {
     }
 
     #[inline(always)]
-    fn pair(&self, limit: &mut u64) {
-        alive(self.get() < *limit);
-        not_last(self.put() >= *limit);
+    fn batch(&self, limit: &mut u64) {
+        unrolled(|| {
+            alive(self.get() < *limit);
+            not_last(self.put() >= *limit);
+        });
     }
 }
 
@@ -273,9 +274,11 @@ impl Count for Blind<'_> {
     fn join(&self) {}
 
     #[inline(always)]
-    fn pair(&self, _: &mut ()) {
-        let _ = self.0.get();
-        let _ = self.0.put();
+    fn batch(&self, _: &mut ()) {
+        unrolled(|| {
+            let _ = self.0.get();
+            let _ = self.0.put();
+        });
     }
 }
 
@@ -285,9 +288,11 @@ impl Count for CacheAligned<DebtRef> {
     fn join(&self) {}
 
     #[inline(always)]
-    fn pair(&self, _: &mut ()) {
-        alive(self.get());
-        not_last(self.put(|| broken("it is destroyed")));
+    fn batch(&self, _: &mut ()) {
+        unrolled(|| {
+            alive(self.get());
+            not_last(self.put(|| broken("it is destroyed")));
+        });
     }
 }
 
@@ -298,14 +303,14 @@ impl Count for Guarded {
         self.domain.register().expect("there is a place for each thread")
     }
 
+    /// One guard and one `quiescent` for all, as in a worker's turn.
     #[inline(always)]
-    fn pair(&self, reader: &mut Reader) {
-        alive(self.count.get());
-        not_last(self.count.put(reader.guard()));
-    }
-
-    #[inline(always)]
-    fn turn(&self, reader: &mut Reader) {
+    fn batch(&self, reader: &mut Reader) {
+        let guard = reader.guard();
+        unrolled(|| {
+            alive(self.count.get());
+            not_last(self.count.put(guard));
+        });
         reader.quiescent();
     }
 }
@@ -318,11 +323,11 @@ macro_rules! upgraded {
             fn join(&self) {}
 
             #[inline(always)]
-            fn pair(&self, _: &mut ()) {
-                match self.1.upgrade() {
+            fn batch(&self, _: &mut ()) {
+                unrolled(|| match self.1.upgrade() {
                     Some(owner) => drop(owner),
                     None => broken("the object died"),
-                }
+                });
             }
         }
     };
@@ -383,8 +388,9 @@ fn layout(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
             _ => {
                 let mut reader = register();
                 lap.run(|| {
+                    let guard = reader.guard();
                     for _ in 0..BATCH {
-                        get_and_put(count, &reader);
+                        get_and_put(count, guard);
                     }
                     reader.quiescent();
                 })
@@ -397,9 +403,10 @@ fn layout(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
         let slice = team.slice(2, |_, lap| {
             let mut reader = register();
             lap.run(|| {
+                let guard = reader.guard();
                 for _ in 0..BATCH {
                     read(fields);
-                    get_and_put(count, &reader);
+                    get_and_put(count, guard);
                 }
                 reader.quiescent();
             })
@@ -416,7 +423,7 @@ fn read(fields: &Fields) {
 }
 
 #[inline(always)]
-fn get_and_put(count: &RcuRef, reader: &Reader) {
+fn get_and_put(count: &RcuRef, guard: Guard<'_>) {
     alive(count.get());
-    not_last(count.put(reader.guard()));
+    not_last(count.put(guard));
 }
