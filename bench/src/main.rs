@@ -4,6 +4,7 @@
 //! several runs with the least and the largest beside it; what is compared is interleaved in one run.
 //! Figures of different runs, or machines, do not compare.
 
+mod baseline;
 mod figure;
 mod forward;
 mod prefixes;
