@@ -4,9 +4,11 @@
 //! several runs with the least and the largest beside it; what is compared is interleaved in one run.
 //! Figures of different runs, or machines, do not compare.
 
+mod baseline;
 mod figure;
 mod forward;
 mod prefixes;
+mod scale;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -45,6 +47,15 @@ enum Question {
         #[arg(long, value_name = "NAME", default_value = "")]
         row: String,
     },
+    /// Which cache lines do workers take from each other, and what would 128 cores do?
+    Scale {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+        /// Few workers and operations, to see that it works
+        #[arg(long)]
+        quick: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -53,6 +64,7 @@ fn main() -> ExitCode {
             let output = Output { bench: "forward", json };
             forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
         }
+        Question::Scale { json, quick } => scale::run(quick, &Output { bench: "scale", json }),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
