@@ -8,6 +8,7 @@ mod baseline;
 mod figure;
 mod forward;
 mod prefixes;
+mod scale;
 mod seed;
 mod threads;
 
@@ -48,6 +49,15 @@ enum Question {
         #[arg(long, value_name = "NAME", default_value = "")]
         row: String,
     },
+    /// Which cache lines do workers take from each other, and what would 128 cores do?
+    Scale {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+        /// Few workers and operations, to see that it works
+        #[arg(long)]
+        quick: bool,
+    },
     /// What does a mechanism cost beside what it replaces?
     Seed {
         /// Which one
@@ -81,6 +91,7 @@ fn main() -> ExitCode {
             let output = Output { bench: "forward", json };
             forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
         }
+        Question::Scale { json, quick } => scale::run(quick, &Output { bench: "scale", json }),
         Question::Seed { mechanism, json, quick, runs, cores } => {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
             let plan = seed::Plan { quick, runs, cores };

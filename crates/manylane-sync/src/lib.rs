@@ -14,7 +14,8 @@
 //!
 //! Everything here stands on [`primitive`], which exchanges the standard library's atomics for
 //! loom's when it is built with `--cfg manylane_loom`. `tests/loom.rs` explores each room at small
-//! sizes; the argument for an ordering stands beside the operation and names the test.
+//! sizes; the argument for an ordering stands beside the operation and names the test. With `--cfg
+//! manylane_counted` they count which accesses cost another core its cache line.
 
 // Clippy's `disallowed-types` knows a type by its definition, not by the path it came in by. In this
 // crate, `tests/tidy.rs` holds everybody to `primitive`.
