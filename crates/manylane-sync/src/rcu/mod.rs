@@ -141,8 +141,13 @@ impl Domain {
     /// uses [`Limbo`]. A thread that is a reader itself must be offline, or it waits for itself.
     pub fn synchronize(&self) {
         let ticket = self.start();
+        let mut looks = 0;
         while !self.is_over(ticket) {
-            spin_loop();
+            looks += 1;
+            if looks < LOOKS_BEFORE_YIELD && !cfg!(manylane_loom) {
+                spin_loop();
+                continue;
+            }
             #[cfg(manylane_loom)]
             loom::thread::yield_now();
             #[cfg(not(manylane_loom))]
@@ -150,6 +155,9 @@ impl Domain {
         }
     }
 }
+
+/// A turn is over in microseconds. A reader that takes longer may be waiting for this very core.
+const LOOKS_BEFORE_YIELD: u32 = 10_000;
 
 /// One worker's membership of a domain.
 pub struct Reader {
