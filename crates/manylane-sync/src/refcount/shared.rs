@@ -17,6 +17,16 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 /// small, it lies on the line that each clone and drop writes, and readers pay for other threads'
 /// counting: use `Shared<CacheAligned<T>>`, whose value has lines of its own.
 ///
+/// ```
+/// use manylane_sync::refcount::Shared;
+///
+/// let route = Shared::new("via 192.0.2.1");
+/// let weak = Shared::downgrade(&route);
+/// assert_eq!(weak.upgrade().as_deref(), Some(&"via 192.0.2.1")); // no loop, no grace period
+/// drop(route);
+/// assert!(weak.upgrade().is_none());
+/// ```
+///
 /// # Invariants
 ///
 /// 1. `block` is a leaked `Box` that is freed only when `weak` comes to 0.
