@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 use manylane_sync::CacheAligned;
 use manylane_sync::counters::SharedCount;
+#[cfg(manylane_counted)]
+use manylane_sync::primitive::counted::{Access, touch};
 use manylane_sync::stack::IndexStack;
 
 use crate::batch::Batch;
@@ -119,6 +121,8 @@ impl Depot {
     /// Takes a magazine's frames out, onto the end of `list`. False when the depot is empty.
     fn get(&self, list: &mut Vec<u32>) -> bool {
         let Some(slot) = self.0.full.pop() else { return false };
+        #[cfg(manylane_counted)]
+        self.touch_magazine(slot);
         {
             // SAFETY: we popped the slot and push it only below, so nobody else reaches the cell
             // (comment at `Sync`).
@@ -134,6 +138,8 @@ impl Depot {
     /// Puts at most a magazine's frames in.
     fn put(&self, indices: &[u32]) {
         let slot = self.0.empty.pop().expect("there is a slot for every magazine there can be");
+        #[cfg(manylane_counted)]
+        self.touch_magazine(slot);
         {
             // SAFETY: as in `get`.
             let magazine = unsafe { &mut *self.0.slots[slot as usize].get() };
@@ -142,6 +148,12 @@ impl Depot {
         }
         self.0.frames.add(indices.len() as u64);
         self.0.full.push(slot);
+    }
+
+    #[cfg(manylane_counted)]
+    fn touch_magazine(&self, slot: u32) {
+        let magazine = self.0.slots[slot as usize].get();
+        touch(magazine.cast(), size_of::<Magazine>(), Access::Write);
     }
 }
 

@@ -40,6 +40,7 @@ impl Counters {
 
     /// Adds `n` to the counter at `index`.
     #[inline]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn add(&mut self, index: usize, n: u64) {
         let cell = self.0.cell(index);
         // Relaxed, load and store instead of an add: we are the only writer (`&mut self`, no Clone).
@@ -48,12 +49,14 @@ impl Counters {
 
     /// Sets the counter at `index`, for a level rather than a count.
     #[inline]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn set(&mut self, index: usize, value: u64) {
         // Relaxed: as for `add`.
         self.0.cell(index).store(value, Ordering::Relaxed);
     }
 
     /// The counter at `index`.
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self, index: usize) -> u64 {
         self.0.load(index)
     }
@@ -61,6 +64,7 @@ impl Counters {
 
 impl CounterReader {
     /// The counter at `index`.
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self, index: usize) -> u64 {
         // Relaxed: a counter orders nothing. Whoever needs the final sum has synchronised otherwise.
         self.cell(index).load(Ordering::Relaxed)
@@ -89,18 +93,21 @@ pub struct SharedCount(AtomicU64);
 
 impl SharedCount {
     /// Adds `n`.
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn add(&self, n: u64) {
         // Relaxed: a counter orders nothing.
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
     /// Takes `n` away.
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn sub(&self, n: u64) {
         // Relaxed: as above.
         self.0.fetch_sub(n, Ordering::Relaxed);
     }
 
     /// The count; exact when nobody changes it.
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self) -> u64 {
         // Relaxed: as above.
         self.0.load(Ordering::Relaxed)

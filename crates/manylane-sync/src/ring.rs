@@ -7,6 +7,8 @@
 //! | [`Consumer`] | `pop`     | takes an item out of its slot; the slot stays taken  |
 //! |              | `release` | gives the emptied slots back to the producer         |
 //!
+//! `push_all` and `pop_up_to` do for a batch what `push` and `pop` do for an item.
+//!
 //! Each side keeps a copy of the other's index and looks again only when the copy says full or empty
 //! (Rigtorp's optimisation): a batch costs one shared store and at most one shared load on each side.
 //!
@@ -97,11 +99,31 @@ impl<T: Send> Producer<T> {
         self.shared.tail.store(self.tail, Ordering::Release);
     }
 
-    /// How many items can be pushed now.
+    /// Pushes items until there are no more or the ring is full, and says how many. What did not fit
+    /// is still in `items`, the next one first.
+    #[inline]
+    pub fn push_all(&mut self, items: &mut impl ExactSizeIterator<Item = T>) -> usize {
+        let before = self.tail;
+        let room = self.room(items.len());
+        for item in items.take(room) {
+            let pushed = self.push(item);
+            assert!(pushed.is_ok(), "room is only taken by this side");
+        }
+        self.tail.wrapping_sub(before)
+    }
+
+    /// How many items can be pushed at least: 0 only when the ring is full.
     #[inline]
     pub fn free(&mut self) -> usize {
+        self.room(1)
+    }
+
+    /// How many items can be pushed. Looks at the consumer's index only when its copy shows less room
+    /// than `wanted`, so an answer of `wanted` or more may be too low, a lower one was true just now.
+    #[inline]
+    pub fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.shared.mask + 1;
-        if self.tail.wrapping_sub(self.head) == capacity {
+        if capacity - self.tail.wrapping_sub(self.head) < wanted {
             // Acquire: pairs with the Release in `Consumer::release`: the consumer has moved the items
             // out of the slots below before we write there again.
             self.head = self.shared.head.load(Ordering::Acquire);
@@ -132,6 +154,17 @@ impl<T: Send> Consumer<T> {
         });
         self.head = self.head.wrapping_add(1);
         Some(item)
+    }
+
+    /// Pops the oldest items, `items_max` at most, after at most one look at the producer's index.
+    /// What the iterator is not asked for stays in the ring.
+    #[inline]
+    pub fn pop_up_to(&mut self, items_max: usize) -> impl ExactSizeIterator<Item = T> {
+        if self.tail.wrapping_sub(self.head) < items_max {
+            self.look();
+        }
+        let items = self.tail.wrapping_sub(self.head).min(items_max);
+        (0..items).map(|_| self.pop().expect("it was counted, and only this side pops"))
     }
 
     /// Gives the slots of all popped items back.
@@ -220,6 +253,45 @@ mod tests {
         consumer.release();
         assert_eq!(producer.push('b'), Ok(()));
         assert!(!producer.is_drained());
+    }
+
+    #[test]
+    fn a_batch_goes_in_as_far_as_there_is_room() {
+        let (mut producer, mut consumer) = ring(4);
+        let mut items = 0..6;
+        assert_eq!(producer.push_all(&mut items), 4);
+        assert_eq!((items.len(), producer.push_all(&mut items)), (2, 0), "two did not fit");
+        producer.submit();
+        assert_eq!(consumer.pop_up_to(3).collect::<Vec<_>>(), [0, 1, 2]);
+        consumer.release();
+        assert_eq!(producer.push_all(&mut items), 2);
+        producer.submit();
+        assert_eq!(consumer.pop_up_to(8).collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(consumer.pop_up_to(8).len(), 0);
+    }
+
+    /// A port's admission counts on it: a copy that shows some room does not hide that there is more.
+    #[test]
+    fn all_the_room_there_is_can_be_asked_for() {
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!(producer.push_all(&mut (0..4)), 4);
+        producer.submit();
+        assert_eq!(consumer.pop_up_to(1).len(), 1);
+        assert_eq!(consumer.pop(), Some(0));
+        consumer.release();
+        assert_eq!(producer.room(4), 1);
+        assert_eq!(consumer.pop_up_to(8).count(), 3);
+        consumer.release();
+        assert_eq!((producer.free(), producer.room(4)), (1, 4));
+    }
+
+    #[test]
+    fn what_a_batch_is_not_asked_for_stays_in_the_ring() {
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!(producer.push_all(&mut (0..3)), 3);
+        producer.submit();
+        assert_eq!(consumer.pop_up_to(3).next(), Some(0));
+        assert_eq!(consumer.pop_up_to(3).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

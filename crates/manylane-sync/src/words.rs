@@ -26,8 +26,10 @@ pub trait Word: Copy + Default + Send + Sync + sealed::Sealed + 'static {
     /// The atomic of that width.
     type Atomic: Sync;
     #[doc(hidden)]
+    #[cfg_attr(manylane_counted, track_caller)]
     fn load(atomic: &Self::Atomic, ordering: Ordering) -> Self;
     #[doc(hidden)]
+    #[cfg_attr(manylane_counted, track_caller)]
     fn store(atomic: &Self::Atomic, value: Self, ordering: Ordering);
 }
 
@@ -43,11 +45,13 @@ macro_rules! word {
             type Atomic = $atomic;
 
             #[inline(always)]
+            #[cfg_attr(manylane_counted, track_caller)]
             fn load(atomic: &$atomic, ordering: Ordering) -> $word {
                 atomic.load(ordering)
             }
 
             #[inline(always)]
+            #[cfg_attr(manylane_counted, track_caller)]
             fn store(atomic: &$atomic, value: $word, ordering: Ordering) {
                 atomic.store(value, ordering)
             }
@@ -103,6 +107,7 @@ impl<W: Word> Words<W> {
     ///
     /// When `index` is out of bounds.
     #[inline(always)]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self, index: usize) -> W {
         // Acquire: pairs with the Release store in `WordsMut::publish`. Who reads an index published
         // there also sees the record that was stored before it. On x86 this is a plain load.
@@ -117,6 +122,7 @@ impl<W: Word> Words<W> {
     ///
     /// When the last is out of bounds.
     #[inline(always)]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn load_array<const N: usize>(&self, first: usize) -> [W; N] {
         let last = first.checked_add(N).filter(|&end| end <= self.len);
         assert!(last.is_some(), "word out of bounds");
@@ -190,6 +196,7 @@ impl<W: Word> WordsMut<W> {
 
     /// The word at `index`, as the writer left it.
     #[inline]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self, index: usize) -> W {
         // Relaxed: the only writer is this thread.
         W::load(self.0.word(index), Ordering::Relaxed)
@@ -197,6 +204,7 @@ impl<W: Word> WordsMut<W> {
 
     /// Writes a word that no reader looks at yet, or that stands for itself.
     #[inline]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn store(&mut self, index: usize, value: W) {
         // Relaxed: readers that follow a published index are ordered by that index's Release.
         W::store(self.0.word(index), value, Ordering::Relaxed)
@@ -204,6 +212,7 @@ impl<W: Word> WordsMut<W> {
 
     /// Writes a word and lets readers who see it see everything stored before it.
     #[inline]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn publish(&mut self, index: usize, value: W) {
         // Release: pairs with the Acquire load in `Words::load`, see there.
         W::store(self.0.word(index), value, Ordering::Release)

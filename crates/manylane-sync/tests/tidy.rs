@@ -13,6 +13,9 @@ fn primitive_is_the_only_importer_of_atomics() {
             assert!(text.contains("std::sync::atomic"), "this test looks for the wrong words");
             continue;
         }
+        if path.ends_with("primitive/counted/atomics.rs") {
+            continue; // The same ones, each access entered.
+        }
         for (number, line) in text.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             assert!(

@@ -23,6 +23,8 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::{Arc, Mutex};
 
+#[cfg(manylane_counted)]
+use manylane_sync::primitive::counted::{Access, touch};
 use manylane_sync::words::prefetch;
 
 use crate::frame::{FRAMES_MAX, Frame, TAG_MAX};
@@ -504,6 +506,8 @@ impl<'r> View<'r> {
         'r: 'a,
     {
         self.check_ours(frame);
+        #[cfg(manylane_counted)]
+        self.touch_meta(frame, Access::Read);
         // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its
         // index is below `frames`, and by `Layout` invariant 2 there is an initialised `Meta` that
         // nobody changes while the handle is borrowed; the region is borrowed for longer.
@@ -526,6 +530,8 @@ impl<'r> View<'r> {
         'r: 'a,
     {
         self.check_ours(frame);
+        #[cfg(manylane_counted)]
+        self.touch_meta(frame, Access::Write);
         // SAFETY: as in `meta`, and the only handle is borrowed mutably.
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
@@ -555,6 +561,13 @@ impl<'r> View<'r> {
     #[inline(always)]
     pub fn truncate(self, frame: &mut Frame, len: usize) {
         self.whole_meta_mut(frame).truncate(len);
+    }
+
+    /// The metadata changes hands with the frame.
+    #[cfg(manylane_counted)]
+    fn touch_meta(self, frame: &Frame, access: Access) {
+        let meta = self.layout.meta.as_ptr().wrapping_add(frame.index() as usize);
+        touch(meta.cast(), size_of::<Meta>(), access);
     }
 
     /// Not `assert_eq`, which takes references and so keeps the whole view in memory.

@@ -36,6 +36,39 @@ fn ring_items_arrive_whole_and_in_order() {
     REUSED.assert();
 }
 
+/// The same by batches: three items into two slots, what does not fit in a second attempt.
+#[test]
+fn ring_batches_arrive_whole_and_in_order() {
+    static SPLIT: Seen = Seen::new("a batch went in by two parts while both sides ran");
+    explore("ring_batches_arrive_whole_and_in_order", None, || {
+        let (mut producer, mut consumer) = ring(2);
+        let thread = thread::spawn(move || {
+            let mut items = (0..3).map(|item| Arc::new(Watched::new(item)));
+            for attempt in 0..2 {
+                if producer.push_all(&mut items) > 0 && attempt == 1 {
+                    SPLIT.note();
+                }
+                producer.submit();
+            }
+            (items.len() as u32, producer)
+        });
+        let mut next = 0;
+        let mut take = |consumer: &mut Consumer<Arc<Watched>>| {
+            for item in consumer.pop_up_to(3) {
+                assert_eq!(item.read(), next, "out of order");
+                next += 1;
+            }
+            consumer.release();
+        };
+        take(&mut consumer);
+        take(&mut consumer);
+        let (left, _producer) = thread.join().expect("the producer does not panic");
+        take(&mut consumer);
+        assert_eq!(next + left, 3, "items were lost");
+    });
+    SPLIT.assert();
+}
+
 /// The items themselves are counted by loom's `Arc`, which also reports a leak.
 #[test]
 fn what_nobody_popped_is_dropped_once() {

@@ -1,0 +1,404 @@
+//! I5: which lines do two workers take from each other while they forward?
+//!
+//! Two workers in turns, a batch each, IPv4 and IPv6 by halves, all frames to one destination (`same`)
+//! or to random ones (`random`):
+//!
+//! - `apart`: each forwards what its own queue brings to a sink. Nothing may be shared.
+//! - `crossing`: what the first forwards comes in at the second by a wire, and ends there. The frames,
+//!   their places in the wire's ring and their metadata change hands, and go home through the depot;
+//!   nothing else may. For each frame that crosses.
+//!
+//! `shared_writes_per_frame` is the most, of all rows, that is neither ring, depot nor metadata.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
+use manylane::stats::{PortCount, Stats, StatsReader};
+use manylane::worker::{Clock, Worker, WorkerParts};
+use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
+use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
+use manylane_io::eventfd::EventFd;
+use manylane_io::port::memory::{self, Next, Sink};
+use manylane_io::port::{Receiver, Transmitter};
+use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix};
+use manylane_net::forward::{Forwarder, PortFacts};
+use manylane_net::icmp::RateLimit;
+use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
+use manylane_net::wire::ethernet::{self, Mac, ether_type};
+use manylane_net::wire::{ipv4, ipv6, protocol};
+use manylane_sync::doorbell::Doorbell;
+use manylane_sync::primitive::counted::{Books, Site};
+use manylane_sync::rcu::Domain;
+use manylane_sync::ring::ring;
+use manylane_sync::words::WordsMut;
+
+use crate::figure::Output;
+
+/// Turns of each worker, to warm up and to count: many times the 8 turns after which a list of free
+/// frames goes to the depot.
+const ROUNDS: u64 = 512;
+const FRAME_LEN: u16 = 64;
+const ROUTES: u32 = 4096;
+const NEXT_HOPS: u32 = 256;
+
+/// Frames come in by the first, and leave by the second; a wire leads from there to the third.
+const ENTRY: PortId = PortId(0);
+const EXIT: PortId = PortId(1);
+const FAR: PortId = PortId(2);
+const PORTS: u16 = 3;
+
+/// Counts and prints, and is an error when I5 does not hold.
+pub fn run(output: &Output) -> io::Result<()> {
+    let rows = [
+        ("apart_same", Way::Apart, 1),
+        ("apart_random", Way::Apart, ROUTES),
+        ("crossing_same", Way::Crossing, 1),
+        ("crossing_random", Way::Crossing, ROUTES),
+    ];
+    let mut shared_max: f64 = 0.0;
+    let mut broken = String::new();
+    for (row, way, destinations) in rows {
+        let tally = Lab::new(way, destinations, || Box::new(|_, _| {}))?.count()?;
+        for (part, name) in PARTS {
+            let figure = format!("{row}_{name}_per_frame");
+            output.figure(&figure, "lines", &[tally.per_frame(part)]);
+        }
+        shared_max = shared_max.max(tally.per_frame(Part::Shared));
+        if let Err(why) = tally.check(way) {
+            broken += &format!("\n{row}: {why}");
+        }
+    }
+    output.figure("shared_writes_per_frame", "lines", &[shared_max]);
+    if broken.is_empty() { Ok(()) } else { Err(io::Error::other(format!("I5 is broken{broken}"))) }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Apart,
+    Crossing,
+}
+
+/// What a line that moved belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Ring,
+    Depot,
+    Metadata,
+    Shared,
+}
+
+const PARTS: [(Part, &str); 4] = [
+    (Part::Ring, "ring_lines"),
+    (Part::Depot, "depot_lines"),
+    (Part::Metadata, "metadata_lines"),
+    (Part::Shared, "shared_writes"),
+];
+
+impl Part {
+    fn of(site: Site) -> Part {
+        match site.file() {
+            "manylane-sync/src/ring.rs" => Part::Ring,
+            "manylane-sync/src/stack.rs" | "manylane-frame/src/pool.rs" => Part::Depot,
+            "manylane-frame/src/region.rs" => Part::Metadata,
+            _ => Part::Shared,
+        }
+    }
+
+    /// The most lines for each frame that crosses, and why.
+    fn crossing_max(self) -> f64 {
+        let batch = BATCH_MAX as f64;
+        match self {
+            // Each index is stored and looked at once. 256 bytes of slots, which lie on 4 or 5 lines, as
+            // the heap has put them, are written and read.
+            Part::Ring => (4.0 + 2.0 * 5.0) / batch,
+            // For each magazine brought and each fetched: a slot's 6 lines, and of two stacks the head,
+            // the link and the level, with the count of frames.
+            Part::Depot => 2.0 * (6.0 + 2.0 * 4.0 + 1.0) / batch,
+            // Written on each side, and perhaps read first.
+            Part::Metadata => 4.0,
+            Part::Shared => 0.0,
+        }
+    }
+}
+
+/// What was counted, for so many frames.
+struct Tally {
+    /// Where lines moved, and how many.
+    sites: Vec<(Site, u64)>,
+    frames: u64,
+}
+
+impl Tally {
+    fn per_frame(&self, part: Part) -> f64 {
+        let lines = self.sites.iter().filter(|(site, _)| Part::of(*site) == part);
+        lines.map(|(_, lines)| lines).sum::<u64>() as f64 / self.frames as f64
+    }
+
+    /// I5, or the sites that break it.
+    fn check(&self, way: Way) -> Result<(), String> {
+        for (part, name) in PARTS {
+            let max = if way == Way::Apart { 0.0 } else { part.crossing_max() };
+            let lines = self.per_frame(part);
+            if lines > max {
+                let sites = self.sites.iter().filter(|(site, _)| Part::of(*site) == part);
+                let sites: Vec<_> =
+                    sites.map(|(site, lines)| format!("{lines} at {site}")).collect();
+                return Err(format!(
+                    "{lines:.3} {name} per frame, at most {max:.3} are due; of {} frames: {}",
+                    self.frames,
+                    sites.join(", ")
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Two workers and what they stand on.
+struct Lab {
+    workers: Vec<Worker>,
+    stats: Vec<StatsReader>,
+    frames_per_round: u64,
+    /// Times that a frame is forwarded.
+    hops: u64,
+    _routing: Routing,
+}
+
+impl Lab {
+    fn new(way: Way, destinations: u32, sink: impl Fn() -> Sink) -> io::Result<Lab> {
+        let domain = Domain::new(2);
+        let mut routing = routing(&domain)?;
+        load(&mut routing)?;
+        let region = RegionConfig { frames: 8192, frame_size: 2048 };
+        let region = Region::new(region).map_err(io::Error::other)?;
+        let depot = Depot::new(region, 2).expect("the region is new");
+        let bells = [bell()?, bell()?];
+        let source = |worker: u16| {
+            let source = source(destinations, u64::from(worker) + 1);
+            Receiver::Memory(memory::Receiver::from_source(ENTRY, QueueId(worker), source))
+        };
+        let exit = || Transmitter::Memory(memory::Transmitter::into_sink(sink()));
+        let exits = || (0..PORTS).map(|_| exit()).collect::<Vec<_>>();
+
+        let (mut first, second) = (exits(), exits());
+        let mut queues = [source(0), source(1)];
+        if way == Way::Crossing {
+            let (receivers, transmitters) = memory::wires(FAR, 1, &bells[1..], 256, |_| 0);
+            first[EXIT.index()] = Transmitter::Memory(only(transmitters));
+            queues[1] = Receiver::Memory(only(receivers));
+        }
+        let mut stats = Vec::new();
+        let mut workers = Vec::new();
+        for (((id, queue), exits), bell) in (0..).zip(queues).zip([first, second]).zip(&bells) {
+            let counters = Stats::new(PORTS.into());
+            stats.push(counters.reader());
+            // The other ends of the rings: nothing is reported or ordered here.
+            let ((reports, _), (_, orders)) = (ring(16), ring(16));
+            let forwarder =
+                Forwarder::new(depot.region().clone(), routing.tables(), RateLimit::new(1000, 50));
+            workers.push(Worker::new(WorkerParts {
+                id: WorkerId(id),
+                reader: domain.register().map_err(io::Error::other)?,
+                pool: depot.pool(),
+                forwarder,
+                holds: HoldQueues::new(HoldLimits::default()),
+                queues: vec![queue],
+                transmitters: exits.into_iter().map(|exit| (exit, None)).collect(),
+                stats: counters,
+                reports,
+                control: self::bell()?,
+                orders,
+                bell: bell.clone(),
+                phase: WordsMut::zeroed(1).reader(),
+                clock: Clock::start(),
+                idle_spin: Duration::ZERO,
+            }));
+        }
+        let batch = BATCH_MAX as u64;
+        let (frames_per_round, hops) = if way == Way::Apart { (2 * batch, 1) } else { (batch, 2) };
+        Ok(Lab { workers, stats, frames_per_round, hops, _routing: routing })
+    }
+
+    fn count(&mut self) -> io::Result<Tally> {
+        let books = Books::new();
+        let mut now_ns = 0;
+        let mut turn = |worker: &mut Worker| {
+            now_ns += 1000;
+            worker.turn(now_ns);
+        };
+        books.turns(&mut self.workers, ROUNDS, &mut turn);
+        books.clear();
+        books.turns(&mut self.workers, ROUNDS, &mut turn);
+        let moved = books.sites().into_iter().filter(|(_, row)| row.transactions() > 0);
+        let sites = moved.map(|(site, row)| (site, row.transactions())).collect();
+        let frames = ROUNDS * self.frames_per_round;
+        let forwarded: u64 = self.stats.iter().map(transmitted).sum();
+        if forwarded != 2 * frames * self.hops {
+            let why = format!("{forwarded} frames were forwarded, not {}", 2 * frames * self.hops);
+            return Err(io::Error::other(why));
+        }
+        Ok(Tally { sites, frames })
+    }
+}
+
+fn transmitted(stats: &StatsReader) -> u64 {
+    (0..PORTS).map(|port| stats.port(PortId(port), PortCount::Transmitted)).sum()
+}
+
+fn bell() -> io::Result<Arc<Doorbell<EventFd>>> {
+    Ok(Arc::new(Doorbell::new(EventFd::open()?)))
+}
+
+fn only<T>(mut one: Vec<T>) -> T {
+    one.pop().expect("there is one")
+}
+
+fn mac(port: PortId) -> Mac {
+    Mac([2, 0, 0, 0, 0, 0x11 + port.0 as u8])
+}
+
+fn routing(domain: &Domain) -> io::Result<Routing> {
+    let port = |port| RoutedPort {
+        facts: PortFacts {
+            mac: mac(PortId(port)),
+            mtu: 1500,
+            ipv4: Vec::new(),
+            ipv6: Vec::new(),
+            link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
+        },
+        addresses: Vec::new(),
+    };
+    let limits =
+        RoutingLimits { neighbours_max: 2048, long_ipv4_routes: 16_384, ipv6_routes: 16_384 };
+    Routing::new(domain, (0..PORTS).map(port).collect(), limits).map_err(io::Error::other)
+}
+
+/// [`ROUTES`] of each family by [`NEXT_HOPS`] neighbours at [`EXIT`], which all have the address of
+/// [`FAR`], so that what arrives there by a wire is forwarded again.
+fn load(routing: &mut Routing) -> io::Result<()> {
+    let mut add = |addr: IpAddr| {
+        let key = Key { port: EXIT, addr };
+        let slot = routing.set_neighbour(key, mac(FAR).0, Duration::ZERO, &mut Told::default());
+        slot.map(neighbour_id).map_err(io::Error::other)
+    };
+    let (mut by_ipv4, mut by_ipv6) = (Vec::new(), Vec::new());
+    for number in 1..=NEXT_HOPS {
+        by_ipv4.push(add(Ipv4Addr::from(0x0a02_0000 + number).into())?);
+        by_ipv6.push(add(Ipv6Addr::from((0x2001_0db8 << 96) + u128::from(number)).into())?);
+    }
+    let hop = |number: u32| (number % NEXT_HOPS) as usize;
+    let ipv4 = (0..ROUTES).map(|number| {
+        let len = if number % 2 == 0 { 24 } else { 28 };
+        let prefix = Ipv4Prefix::containing(ipv4_destination(number), len);
+        (prefix.expect("a length up to 32"), by_ipv4[hop(number)])
+    });
+    routing.ipv4_mut().load(ipv4).map_err(io::Error::other)?;
+    let ipv6 = (0..ROUTES).map(|number| {
+        let prefix = Ipv6Prefix::containing(ipv6_destination(number), 48);
+        (prefix.expect("a length up to 128"), by_ipv6[hop(number)])
+    });
+    routing.ipv6_mut().load(ipv6).map_err(io::Error::other)?;
+    Ok(())
+}
+
+fn ipv4_destination(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(0x1400_0001 + (number << 8))
+}
+
+fn ipv6_destination(number: u32) -> Ipv6Addr {
+    Ipv6Addr::from((0x2400 << 112) | (u128::from(number) << 80) | 1)
+}
+
+/// What stands for the device: a whole batch each time.
+fn source(destinations: u32, seed: u64) -> memory::Source {
+    let mut random = seed;
+    Box::new(move |pool: &mut Pool, batch: &mut Batch, _| {
+        pool.take_into(batch, BATCH_MAX);
+        let region = pool.region().view();
+        for (place, frame) in batch.iter_mut().enumerate() {
+            // xorshift64 (Marsaglia 2003).
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            region.set_window(frame, HEADROOM, HEADROOM + FRAME_LEN);
+            let number = (random >> 32) as u32 % destinations;
+            emit(region.bytes_mut(frame), number, place % 2 == 0);
+        }
+        Next::More
+    })
+}
+
+fn emit(frame: &mut [u8], number: u32, is_ipv4: bool) {
+    let fits = "the frame is longer than its headers";
+    let sender = Mac([2, 0, 0, 0, 0, 1]);
+    let ether_type = if is_ipv4 { ether_type::IPV4 } else { ether_type::IPV6 };
+    ethernet::emit(frame, mac(ENTRY), sender, ether_type).expect(fits);
+    let frame = &mut frame[14..];
+    if is_ipv4 {
+        let header = ipv4::Header {
+            tos: 0,
+            identification: 0,
+            dont_fragment: false,
+            ttl: 64,
+            protocol: protocol::UDP,
+            source: Ipv4Addr::new(10, 1, 0, 1),
+            destination: ipv4_destination(number),
+        };
+        let payload = frame.len() - 20;
+        header.emit(frame, payload).expect(fits);
+    } else {
+        let header = ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            next_header: protocol::UDP,
+            hop_limit: 64,
+            source: Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1),
+            destination: ipv6_destination(number),
+        };
+        let payload = frame.len() - 40;
+        header.emit(frame, payload).expect(fits);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use manylane_sync::counters::SharedCount;
+
+    use super::*;
+
+    fn tally(way: Way, sink: impl Fn() -> Sink) -> Tally {
+        let lab = Lab::new(way, ROUTES, sink);
+        lab.and_then(|mut lab| lab.count()).expect("all frames are forwarded")
+    }
+
+    #[test]
+    fn workers_apart_take_no_line_from_each_other() {
+        let tally = tally(Way::Apart, || Box::new(|_, _| {}));
+        assert_eq!(tally.check(Way::Apart), Ok(()));
+        assert!(tally.sites.is_empty(), "{:?}", tally.sites);
+    }
+
+    #[test]
+    fn frames_that_cross_take_their_lines_along_and_no_others() {
+        let tally = tally(Way::Crossing, || Box::new(|_, _| {}));
+        assert_eq!(tally.check(Way::Crossing), Ok(()));
+        for part in [Part::Ring, Part::Depot, Part::Metadata] {
+            assert!(tally.per_frame(part) > 0.0, "{part:?} is not seen");
+        }
+    }
+
+    /// What this room is for: one count that both workers add to, once a frame.
+    #[test]
+    fn a_shared_write_for_each_frame_is_found_and_named() {
+        let count = Arc::new(SharedCount::default());
+        let tally = tally(Way::Apart, || {
+            let count = count.clone();
+            Box::new(move |_, frames| frames.iter().for_each(|_| count.add(1)))
+        });
+        let why = tally.check(Way::Apart).expect_err("each turn takes the line once");
+        assert!(why.contains("shared_writes") && why.contains("forward.rs:"), "{why}");
+    }
+}

@@ -1,0 +1,3 @@
+//! What others do, written as well as we can: what our own is measured against.
+
+pub mod refcount;
