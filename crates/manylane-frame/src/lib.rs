@@ -25,6 +25,6 @@ pub use frame::{Frame, frames_leaked};
 pub use mapping::Mapping;
 pub use pool::{Depot, HOT_LIST_DEFAULT, MAGAZINE, Pool};
 pub use region::{
-    CHAIN_MAX, HEADROOM, Marks, Meta, NoHeadroom, PacketMut, Parts, PartsMut, Region, RegionConfig,
-    RegionError, View,
+    CHAIN_MAX, HEADROOM, Holder, Marks, Meta, Missing, NoHeadroom, PacketMut, Parts, PartsMut,
+    Region, RegionConfig, RegionError, View,
 };

@@ -21,7 +21,7 @@ use manylane_sync::stack::IndexStack;
 
 use crate::batch::Batch;
 use crate::frame::Frame;
-use crate::region::Region;
+use crate::region::{Missing, Region};
 
 /// Frames that change hands at a time.
 pub const MAGAZINE: usize = 64;
@@ -42,6 +42,8 @@ struct Shared {
     slots: Box<[UnsafeCell<Magazine>]>,
     /// Frames in the full slots.
     frames: CacheAligned<SharedCount>,
+    /// How many lists there have been.
+    pools: SharedCount,
 }
 
 /// At most [`MAGAZINE`] frame indices.
@@ -76,6 +78,7 @@ impl Depot {
             empty: IndexStack::new(slots as u32),
             slots: (0..slots).map(|_| empty()).collect(),
             frames: CacheAligned::default(),
+            pools: SharedCount::default(),
             region,
         };
         (0..slots as u32).for_each(|slot| shared.empty.push(slot));
@@ -98,6 +101,7 @@ impl Depot {
         let len = (len as usize).max(2 * MAGAZINE);
         Pool {
             tag: self.0.region.tag(),
+            number: self.0.pools.add(1) as u16,
             list: Vec::with_capacity(len + MAGAZINE),
             len,
             refills: 0,
@@ -114,6 +118,12 @@ impl Depot {
     /// How many frames lie here; exact when no list fetches or brings any.
     pub fn frames(&self) -> u64 {
         self.0.frames.load()
+    }
+
+    /// The frames that are in no list and not here, and who had each last: when all lists have ended, the
+    /// leaks. Only debug builds know them, one by one; for the others see [`Depot::frames`].
+    pub fn missing(&self) -> Vec<Missing> {
+        self.0.region.missing()
     }
 
     /// Takes a magazine's frames out, onto the end of `list`. False when the depot is empty.
@@ -163,6 +173,8 @@ pub struct Pool {
     /// The most that stay here.
     len: usize,
     tag: u8,
+    /// Which list it is, for who looks for a frame.
+    number: u16,
     refills: u64,
     spills: u64,
     depot: Depot,
@@ -175,7 +187,7 @@ impl Pool {
         if self.list.is_empty() {
             self.refill();
         }
-        self.list.pop().map(|index| Frame::from_parts(self.tag, index))
+        self.list.pop().map(|index| self.depot.region().view().take(index, self.number))
     }
 
     /// Takes up to `wanted` free frames, as many as there are and fit; returns how many.
@@ -186,7 +198,9 @@ impl Pool {
             self.refill();
         }
         let first = self.list.len() - wanted.min(self.list.len());
-        let taken = batch.extend_from_indices(self.tag, &self.list[first..]);
+        let (view, number) = (self.depot.region().view(), self.number);
+        let frame = |index| view.take(index, number);
+        let taken = batch.extend_from_indices(&self.list[first..], frame);
         self.list.truncate(first);
         taken
     }
@@ -197,6 +211,7 @@ impl Pool {
         if frame.differs(self.tag) != 0 {
             return self.give_back_chain(frame);
         }
+        self.depot.region().view().given_back(&frame, self.number);
         self.list.push(frame.into_index());
         if self.list.len() > self.len {
             self.spill();
@@ -206,7 +221,9 @@ impl Pool {
     /// Gives the frames of all packets of `batch` back.
     #[inline]
     pub fn give_back_all(&mut self, batch: &mut Batch) {
-        if !batch.drain_into(self.tag, &mut self.list) {
+        let (view, number) = (self.depot.region().view(), self.number);
+        let leaves = |frame: &Frame| view.given_back(frame, number);
+        if !batch.drain_into(self.tag, &mut self.list, leaves) {
             while let Some(frame) = batch.pop() {
                 self.give_back(frame);
             }
