@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{Batch, Frame, Pool, Region};
+use manylane_frame::{Batch, Frame, Holder, Pool, Region};
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::{Sent, Wait};
 use crate::eventfd::EventFd;
 
-/// Makes frames: takes them from the pool, fills in window and bytes, and pushes up to `batch.room()`
-/// of them. Gets the time in nanoseconds.
+/// Makes frames: takes them from the pool, as many as [`Pool::may_receive`] says, fills in window and
+/// bytes, and pushes up to `batch.room()` of them. Gets the time in nanoseconds.
 pub type Source = Box<dyn FnMut(&mut Pool, &mut Batch, u64) -> Next + Send>;
 
 /// Sees the frames that a port transmits.
@@ -163,6 +163,7 @@ enum Exit {
 }
 
 struct WireEnd {
+    to: PortId,
     wire: Producer<Frame>,
     bell: Arc<Doorbell<EventFd>>,
     /// Frames were pushed and not submitted.
@@ -203,6 +204,7 @@ impl Transmitter {
                 for frame in batch.drain() {
                     let (entry, len) = (region.meta(&frame).entry, region.meta(&frame).len());
                     let end = hash(region.bytes(&frame)) as usize % ends.len();
+                    region.note(&frame, Holder::Wire(ends[end].to));
                     match ends[end].push(frame) {
                         Ok(()) => {
                             completed(entry);
@@ -257,7 +259,8 @@ pub fn wires(
     let receivers = (0..).zip(bells).map(|(queue, bell)| {
         let wires = ends.iter_mut().map(|ends| {
             let (producer, consumer) = ring(capacity);
-            ends.push(WireEnd { wire: producer, bell: bell.clone(), dirty: false, full: false });
+            let bell = bell.clone();
+            ends.push(WireEnd { to, wire: producer, bell, dirty: false, full: false });
             consumer
         });
         let feed = Feed::Wires(wires.collect());
