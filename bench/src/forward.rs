@@ -180,6 +180,7 @@ impl Lab {
             orders,
             bell,
             phase: WordsMut::zeroed(1).reader(),
+            hot_list_len: WordsMut::zeroed(1).reader(),
             clock,
             idle_spin: Duration::ZERO,
         });

@@ -171,8 +171,8 @@ impl Source for Sample {
                 total: 16_384,
                 holders: vec![
                     FrameHolder { holder: "depot".into(), frames: 12_288 },
-                    FrameHolder { holder: "worker 0 pool".into(), frames: 1024 },
-                    FrameHolder { holder: "lan fill ring".into(), frames: 3072 },
+                    FrameHolder { holder: "worker 0 list".into(), frames: 1024 },
+                    FrameHolder { holder: "lan to receive".into(), frames: 3072 },
                 ],
                 missing: 0,
             },
@@ -188,6 +188,44 @@ impl Source for Sample {
                 missing: -1,
             }],
         }
+    }
+
+    fn frames(&self) -> FramesStatus {
+        let line = |holder: &str, reckoning: &str, frames| FrameLine {
+            holder: holder.into(),
+            reckoning: reckoning.into(),
+            frames,
+        };
+        FramesStatus {
+            frame_size: 2048,
+            huge_pages: true,
+            hot_list_len: 2048,
+            hot_list_len_max: 8192,
+            lists: vec![ListStatus {
+                worker: 0,
+                level: 1024,
+                len: 2048,
+                taken: 12_345_678_901,
+                hits: 12_345_600_000,
+                refills: 1234,
+                spills: 1230,
+                starved: 0,
+            }],
+            ledger: self.ledger().frames,
+            sum: vec![
+                line("lan to receive", "16 x (256 posted + 256 received)", 8192),
+                line("spare queues", "8 x 1024", 8192),
+            ],
+        }
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
+        let error = |error: String| ApiError { error, help: "try another".into() };
+        if key != "frames.hot_list_len" {
+            return Err(SetError::UnknownKey(error(format!("there is no setting {key}"))));
+        }
+        let value = value.parse().map_err(|_| SetError::BadValue(error(format!("not {value}"))))?;
+        Ok(Setting { key: key.into(), value })
     }
 
     fn daemon(&self) -> Daemon {

@@ -33,7 +33,8 @@ fn a_mistake_is_told_by_line_key_cause_and_help() {
 fn the_router_example_sets_every_key_of_a_router() {
     let config = parse(&example("router.toml")).unwrap();
     assert_eq!(config.workers, Workers { cores: vec![3], idle_spin_us: 50 });
-    assert_eq!(config.frames, Frames { size: 2048, count: Some(16384), hot_list_len: 1024 });
+    let frames = Frames { size: 2048, count: Some(16384), hot_list_len: 1024, spare_queues: 8 };
+    assert_eq!(config.frames, frames);
     assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50 });
     let neighbour = Neighbour { entries_max: 8192, hold_per_entry: 101, hold_per_worker: 1024 };
     assert_eq!(config.neighbour, neighbour);

@@ -1,7 +1,7 @@
 //! What becomes of each frame, done: the worker's half of a verdict.
 
-use manylane_frame::Frame;
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
+use manylane_frame::{Frame, Holder};
 use manylane_io::port::Sent;
 use manylane_net::forward::{Fate, FragmentError, Origin, Verdict, fragment};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key, Pushed};
@@ -144,16 +144,17 @@ impl Work {
     fn cut(&mut self, port: PortId, frame: Frame) {
         let entry = self.pool.region().meta(&frame).entry;
         let mtu = self.forwarder.tables().ports[port.index()].mtu;
-        let mut pieces = Vec::new();
+        let mut pieces = std::mem::take(&mut self.pieces);
         match fragment(&mut self.pool, frame, mtu, &mut pieces) {
             Ok(()) => {
                 for _ in 1..pieces.len() {
                     self.stats.created(entry, Created::Fragment);
                 }
-                pieces.into_iter().for_each(|piece| self.queue(port, piece));
+                pieces.drain(..).for_each(|piece| self.queue(port, piece));
             }
             Err(FragmentError { frame, reason }) => self.drop_frame(frame, reason),
         }
+        self.pieces = pieces;
     }
 
     /// Asks the control thread for a neighbour that nobody has heard of: with the first frame that is
@@ -168,7 +169,9 @@ impl Work {
     }
 
     fn hold(&mut self, guard: Guard<'_>, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
-        let entry = self.pool.region().meta(&frame).entry;
+        let region = self.pool.region();
+        let entry = region.meta(&frame).entry;
+        region.note(&frame, Holder::Hold);
         match self.holds.push(key, frame, now_ns) {
             Pushed::Held => self.held_changed(entry, 1),
             Pushed::HeldDroppingOldest(oldest) => {
@@ -215,33 +218,38 @@ impl Work {
             }
         }
         while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
-            let frames = self.take_held(key);
-            moved += frames.len();
-            for mut frame in frames {
-                let verdict = self.forwarder.give_up(guard, &mut frame, now_ns);
-                self.carry_out(guard, frame, &verdict, now_ns);
-            }
+            moved += self.empty_hold(key, |work, mut frame| {
+                let verdict = work.forwarder.give_up(guard, &mut frame, now_ns);
+                work.carry_out(guard, frame, &verdict, now_ns);
+            });
         }
         moved
     }
 
     /// Sends on what is held for one neighbour, oldest first.
     fn release(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> usize {
-        let frames = self.take_held(key);
-        let moved = frames.len();
-        for mut frame in frames {
-            let verdict = self.forwarder.resume(guard, &mut frame, now_ns);
-            self.carry_out(guard, frame, &verdict, now_ns);
-        }
-        moved
+        self.empty_hold(key, |work, mut frame| {
+            let verdict = work.forwarder.resume(guard, &mut frame, now_ns);
+            work.carry_out(guard, frame, &verdict, now_ns);
+        })
     }
 
-    /// In a list of its own: a frame may come to be held again while the others are carried out.
-    fn take_held(&mut self, key: Key) -> Vec<Frame> {
+    /// Does something with each frame that is held for `key`, oldest first. Returns how many there were.
+    ///
+    /// All are out of the hold before the first is dealt with: a frame may come to be held again, and
+    /// even to be released again, meanwhile. Then its places in the list are behind ours.
+    fn empty_hold(&mut self, key: Key, mut deal: impl FnMut(&mut Work, Frame)) -> usize {
         self.held_for.retain(|held| held.key != key);
-        let frames: Vec<Frame> = self.holds.take(key).collect();
-        frames.iter().for_each(|frame| self.no_longer_held(frame));
-        frames
+        let first = self.released.len();
+        self.released.extend(self.holds.take(key).map(Some));
+        let end = self.released.len();
+        for at in first..end {
+            let frame = self.released[at].take().expect("each place is emptied once, here");
+            self.no_longer_held(&frame);
+            deal(self, frame);
+        }
+        self.released.truncate(first);
+        end - first
     }
 
     /// Gives back what is still held when the worker stops.

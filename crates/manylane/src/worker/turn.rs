@@ -72,10 +72,14 @@ impl Work {
         let mut frames = 0;
         for queue in queues {
             let mut tally = Tally::default();
-            let reclaimed = queue.reclaim(pool, |entry| tally.add(entry, stats));
+            let mut packets = 0;
+            let reclaimed = queue.reclaim(pool, |entry| {
+                packets += 1;
+                tally.add(entry, stats);
+            });
             if reclaimed > 0 {
                 tally.settle(stats);
-                stats.count(queue.port(), PortCount::Completed, reclaimed as u64);
+                stats.count(queue.port(), PortCount::Completed, packets);
                 frames += reclaimed;
             }
         }
