@@ -131,6 +131,12 @@ impl Stats {
         self.counters.add(at(port, CREATED + reason.index()), 1);
     }
 
+    /// Counts `n` frames that began here, on behalf of `port`.
+    #[inline]
+    pub fn created_many(&mut self, port: PortId, reason: Created, n: u64) {
+        self.counters.add(at(port, CREATED + reason.index()), n);
+    }
+
     /// Adds to one of the worker's counts.
     #[inline]
     pub fn worker(&mut self, what: WorkerCount, n: u64) {

@@ -3,7 +3,7 @@
 use manylane_frame::Frame;
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
 use manylane_io::port::Sent;
-use manylane_net::forward::{Fate, FragmentError, Origin, Verdict, fragment};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, prepare};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key, Pushed};
 use manylane_sync::rcu::{Guard, Index};
 
@@ -51,7 +51,7 @@ impl Work {
         }
         match verdict.fate {
             Fate::Transmit(port) => self.queue(port, frame),
-            Fate::Fragment(port) => self.cut(port, frame),
+            Fate::Fragment(port) | Fate::Prepare(port) => self.prepare(port, frame),
             Fate::Deliver => {
                 self.stats.count(entry, PortCount::Delivered, 1);
                 self.pool.give_back(frame);
@@ -140,20 +140,21 @@ impl Work {
         self.pool.give_back(frame);
     }
 
-    /// Cuts a packet into fragments and queues them in order. The first piece is the received frame.
-    fn cut(&mut self, port: PortId, frame: Frame) {
+    /// Makes of a packet what its exit takes, and queues that in order.
+    fn prepare(&mut self, port: PortId, frame: Frame) {
         let entry = self.pool.region().meta(&frame).entry;
-        let mtu = self.forwarder.tables().ports[port.index()].mtu;
-        let mut pieces = Vec::new();
-        match fragment(&mut self.pool, frame, mtu, &mut pieces) {
-            Ok(()) => {
-                for _ in 1..pieces.len() {
-                    self.stats.created(entry, Created::Fragment);
-                }
-                pieces.into_iter().for_each(|piece| self.queue(port, piece));
+        let exit = &self.forwarder.tables().ports[port.index()];
+        let (offload, mtu) = (exit.offload, exit.mtu);
+        let mut pieces = std::mem::take(&mut self.pieces);
+        match prepare(&mut self.pool, frame, offload, mtu, &mut pieces) {
+            Ok(Prepared { cut, fragments, .. }) => {
+                self.stats.created_many(entry, Created::Segment, cut.into());
+                self.stats.created_many(entry, Created::Fragment, fragments.into());
             }
-            Err(FragmentError { frame, reason }) => self.drop_frame(frame, reason),
+            Err(PrepareError { frame, reason }) => self.drop_frame(frame, reason),
         }
+        pieces.drain(..).for_each(|piece| self.queue(port, piece));
+        self.pieces = pieces;
     }
 
     /// Asks the control thread for a neighbour that nobody has heard of: with the first frame that is
@@ -218,7 +219,7 @@ impl Work {
             let frames = self.take_held(key);
             moved += frames.len();
             for mut frame in frames {
-                let verdict = self.forwarder.give_up(guard, &mut frame, now_ns);
+                let verdict = self.forwarder.give_up(guard, &mut self.pool, &mut frame, now_ns);
                 self.carry_out(guard, frame, &verdict, now_ns);
             }
         }
@@ -230,7 +231,7 @@ impl Work {
         let frames = self.take_held(key);
         let moved = frames.len();
         for mut frame in frames {
-            let verdict = self.forwarder.resume(guard, &mut frame, now_ns);
+            let verdict = self.forwarder.resume(guard, &mut self.pool, &mut frame, now_ns);
             self.carry_out(guard, frame, &verdict, now_ns);
         }
         moved

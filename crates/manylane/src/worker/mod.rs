@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use manylane_frame::vocabulary::WorkerId;
-use manylane_frame::{Batch, Pool};
+use manylane_frame::{Batch, Frame, Pool};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::forward::Forwarder;
@@ -139,6 +139,8 @@ struct Work {
     held_for: Vec<HeldFor>,
     queues: Vec<Receiver>,
     exits: Vec<Exit>,
+    /// What a packet was made into for its exit; empty between packets, and kept for its memory.
+    pieces: Vec<Frame>,
     stats: Stats,
     reports: Producer<Report>,
     control: Arc<Doorbell<EventFd>>,
@@ -180,6 +182,7 @@ impl Worker {
             holds: parts.holds,
             queues: parts.queues,
             exits: parts.transmitters.into_iter().map(exit).collect(),
+            pieces: Vec::with_capacity(PIECES),
             stats: parts.stats,
             reports: parts.reports,
             control: parts.control,
@@ -235,6 +238,10 @@ impl Worker {
 
 /// How often a busy worker publishes its levels, which takes a system call for each queue.
 const LEVELS_INTERVAL_NS: u64 = 100_000_000;
+
+/// Places for what a packet is cut into: 64 KiB in segments of 64 bytes of payload. For more, the list
+/// grows once.
+const PIECES: usize = 1024;
 
 /// Places for neighbours that are waited for; `HoldLimits::queues_max` is the bound.
 const HELD_FOR_MAX: usize = 256;
