@@ -4,7 +4,7 @@ use manylane_frame::Frame;
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
 use manylane_io::port::Sent;
 use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, prepare};
-use manylane_net::neighbour::{HOLD_MAX_NS, Key, Pushed};
+use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
@@ -170,14 +170,17 @@ impl Work {
 
     fn hold(&mut self, guard: Guard<'_>, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
         let entry = self.pool.region().meta(&frame).entry;
-        match self.holds.push(key, frame, now_ns) {
-            Pushed::Held => self.held_changed(entry, 1),
-            Pushed::HeldDroppingOldest(oldest) => {
-                self.held_changed(entry, 1);
-                self.no_longer_held(&oldest);
-                self.drop_frame(oldest, DropReason::HoldOverflow);
-            }
-            Pushed::Refused(frame) => return self.drop_frame(frame, DropReason::HoldFull),
+        let frames = self.pool.region().meta(&frame).frames();
+        let Work { holds, stats, pool, .. } = self;
+        let held = holds.push(key, frame, frames, now_ns, |oldest| {
+            let entry = pool.region().meta(&oldest).entry;
+            stats.change(entry, PortCount::Held, -1);
+            stats.dropped(entry, DropReason::HoldOverflow);
+            pool.give_back(oldest);
+        });
+        match held {
+            Ok(()) => self.held_changed(entry, 1),
+            Err(frame) => return self.drop_frame(frame, DropReason::HoldFull),
         }
         match self.held_for.iter_mut().find(|held| held.key == key) {
             Some(held) => held.slot = slot.or(held.slot),

@@ -98,7 +98,7 @@ pub struct WorkerParts {
     pub pool: Pool,
     /// Its forwarding engine.
     pub forwarder: Forwarder,
-    /// Frames that wait for neighbours.
+    /// Packets that wait for neighbours.
     pub holds: HoldQueues,
     /// The receive queues it owns.
     pub queues: Vec<Receiver>,
