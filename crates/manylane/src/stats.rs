@@ -61,9 +61,15 @@ pub enum PortCount {
     /// Frames that this port's device took to transmit and dropped (a level of what it says). They are
     /// transmitted, as far as we can account for them.
     LostTransmit,
+    /// Segments that packets were cut into here, because this port does not.
+    SegmentsCut,
+    /// Packets whose transport checksum was computed here, because this port does not.
+    ChecksumsCompleted,
+    /// Packets that were copied into fewer frames, because this port takes no more.
+    ChainsJoined,
 }
 
-const PORT_COUNTS: usize = PortCount::LostTransmit as usize + 1;
+const PORT_COUNTS: usize = PortCount::ChainsJoined as usize + 1;
 const CREATED: usize = PORT_COUNTS;
 const DROPPED: usize = CREATED + Created::COUNT;
 /// Counters of one port.
@@ -149,6 +155,12 @@ impl Stats {
     #[inline]
     pub fn created(&mut self, port: PortId, reason: Created) {
         self.counters.add(at(port, CREATED + reason.index()), 1);
+    }
+
+    /// Counts `n` frames that began here, on behalf of `port`.
+    #[inline]
+    pub fn created_many(&mut self, port: PortId, reason: Created, n: u64) {
+        self.counters.add(at(port, CREATED + reason.index()), n);
     }
 
     /// Adds to one of the worker's counts.

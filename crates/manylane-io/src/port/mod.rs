@@ -136,7 +136,7 @@ impl Receiver {
     pub fn returned(&self) -> u64 {
         match self {
             Receiver::AfXdp(queue) => queue.returned(),
-            Receiver::Memory(_) => 0,
+            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Memory(_) => 0,
         }
     }
 
@@ -215,7 +215,7 @@ impl Transmitter {
     pub fn lent(&self) -> u64 {
         match self {
             Transmitter::AfXdp(queue) => queue.lent(),
-            Transmitter::Memory(_) => 0,
+            Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Memory(_) => 0,
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
+use manylane_frame::vocabulary::{Checksum, Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{Batch, Pool};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::eventfd::EventFd;
@@ -443,8 +443,14 @@ fn wire_hash(frame: &[u8]) -> u32 {
 const LINK_HEADER: usize = manylane_net::wire::ethernet::HEADER_LEN;
 
 fn facts(port: &Port, mac: Mac, mtu: u32) -> PortFacts {
-    let mut facts =
-        PortFacts { mac, mtu, ipv4: Vec::new(), ipv6: Vec::new(), link_local: link_local(mac) };
+    let mut facts = PortFacts {
+        mac,
+        mtu,
+        offload: Offload::NONE,
+        ipv4: Vec::new(),
+        ipv6: Vec::new(),
+        link_local: link_local(mac),
+    };
     for own in &port.addresses {
         match own.address {
             IpAddr::V4(addr) => facts.ipv4.push(Ipv4Interface { addr, len: own.length }),

@@ -3,8 +3,8 @@
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
 use manylane_frame::{Frame, Holder};
 use manylane_io::port::Sent;
-use manylane_net::forward::{Fate, FragmentError, Origin, Verdict, fragment};
-use manylane_net::neighbour::{HOLD_MAX_NS, Key, Pushed};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, prepare};
+use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
@@ -51,7 +51,7 @@ impl Work {
         }
         match verdict.fate {
             Fate::Transmit(port) => self.queue(port, frame),
-            Fate::Fragment(port) => self.cut(port, frame),
+            Fate::Fragment(port) | Fate::Prepare(port) => self.prepare(port, frame),
             Fate::Deliver => {
                 self.stats.count(entry, PortCount::Delivered, 1);
                 self.pool.give_back(frame);
@@ -140,20 +140,25 @@ impl Work {
         self.pool.give_back(frame);
     }
 
-    /// Cuts a packet into fragments and queues them in order. The first piece is the received frame.
-    fn cut(&mut self, port: PortId, frame: Frame) {
+    /// Makes of a packet what its exit takes, and queues that in order.
+    fn prepare(&mut self, port: PortId, frame: Frame) {
         let entry = self.pool.region().meta(&frame).entry;
-        let mtu = self.forwarder.tables().ports[port.index()].mtu;
+        let exit = &self.forwarder.tables().ports[port.index()];
+        let (offload, mtu) = (exit.offload, exit.mtu);
         let mut pieces = std::mem::take(&mut self.pieces);
-        match fragment(&mut self.pool, frame, mtu, &mut pieces) {
-            Ok(()) => {
-                for _ in 1..pieces.len() {
-                    self.stats.created(entry, Created::Fragment);
-                }
-                pieces.drain(..).for_each(|piece| self.queue(port, piece));
+        match prepare(&mut self.pool, frame, offload, mtu, &mut pieces) {
+            Ok(Prepared { completed, joined, cut, fragments }) => {
+                let stats = &mut self.stats;
+                stats.created_many(entry, Created::Segment, cut.into());
+                stats.created_many(entry, Created::Fragment, fragments.into());
+                let segments = if cut > 0 { cut + 1 } else { 0 };
+                stats.count(port, PortCount::SegmentsCut, segments.into());
+                stats.count(port, PortCount::ChecksumsCompleted, completed.into());
+                stats.count(port, PortCount::ChainsJoined, joined.into());
             }
-            Err(FragmentError { frame, reason }) => self.drop_frame(frame, reason),
+            Err(PrepareError { frame, reason }) => self.drop_frame(frame, reason),
         }
+        pieces.drain(..).for_each(|piece| self.queue(port, piece));
         self.pieces = pieces;
     }
 
@@ -170,16 +175,18 @@ impl Work {
 
     fn hold(&mut self, guard: Guard<'_>, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
         let region = self.pool.region();
-        let entry = region.meta(&frame).entry;
+        let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
-        match self.holds.push(key, frame, now_ns) {
-            Pushed::Held => self.held_changed(entry, 1),
-            Pushed::HeldDroppingOldest(oldest) => {
-                self.held_changed(entry, 1);
-                self.no_longer_held(&oldest);
-                self.drop_frame(oldest, DropReason::HoldOverflow);
-            }
-            Pushed::Refused(frame) => return self.drop_frame(frame, DropReason::HoldFull),
+        let Work { holds, stats, pool, .. } = self;
+        let held = holds.push(key, frame, frames, now_ns, |oldest| {
+            let entry = pool.region().meta(&oldest).entry;
+            stats.change(entry, PortCount::Held, -1);
+            stats.dropped(entry, DropReason::HoldOverflow);
+            pool.give_back(oldest);
+        });
+        match held {
+            Ok(()) => self.held_changed(entry, 1),
+            Err(frame) => return self.drop_frame(frame, DropReason::HoldFull),
         }
         match self.held_for.iter_mut().find(|held| held.key == key) {
             Some(held) => held.slot = slot.or(held.slot),
@@ -219,7 +226,7 @@ impl Work {
         }
         while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
             moved += self.empty_hold(key, |work, mut frame| {
-                let verdict = work.forwarder.give_up(guard, &mut frame, now_ns);
+                let verdict = work.forwarder.give_up(guard, &mut work.pool, &mut frame, now_ns);
                 work.carry_out(guard, frame, &verdict, now_ns);
             });
         }
@@ -229,7 +236,7 @@ impl Work {
     /// Sends on what is held for one neighbour, oldest first.
     fn release(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> usize {
         self.empty_hold(key, |work, mut frame| {
-            let verdict = work.forwarder.resume(guard, &mut frame, now_ns);
+            let verdict = work.forwarder.resume(guard, &mut work.pool, &mut frame, now_ns);
             work.carry_out(guard, frame, &verdict, now_ns);
         })
     }

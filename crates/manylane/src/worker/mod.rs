@@ -99,7 +99,7 @@ pub struct WorkerParts {
     pub pool: Pool,
     /// Its forwarding engine.
     pub forwarder: Forwarder,
-    /// Frames that wait for neighbours.
+    /// Packets that wait for neighbours.
     pub holds: HoldQueues,
     /// The receive queues it owns.
     pub queues: Vec<Receiver>,
@@ -142,10 +142,10 @@ struct Work {
     held_for: Vec<HeldFor>,
     /// Frames that were held, on their way out; see `release`.
     released: Vec<Option<Frame>>,
-    /// The pieces of a packet that was cut, on their way out.
-    pieces: Vec<Frame>,
     queues: Vec<Receiver>,
     exits: Vec<Exit>,
+    /// What a packet was made into for its exit; empty between packets, and kept for its memory.
+    pieces: Vec<Frame>,
     stats: Stats,
     reports: Producer<Report>,
     control: Arc<Doorbell<EventFd>>,
@@ -188,10 +188,10 @@ impl Worker {
             forwarder: parts.forwarder,
             held_for: Vec::with_capacity(HELD_FOR_MAX),
             released: Vec::with_capacity(RELEASED),
-            pieces: Vec::with_capacity(PIECES),
             holds: parts.holds,
             queues: parts.queues,
             exits: parts.transmitters.into_iter().map(exit).collect(),
+            pieces: Vec::with_capacity(PIECES),
             stats: parts.stats,
             reports: parts.reports,
             control: parts.control,
@@ -267,11 +267,12 @@ impl Work {
 /// How often a busy worker publishes its levels, which takes a system call for each queue.
 const LEVELS_INTERVAL_NS: u64 = 100_000_000;
 
+/// Places for what a packet is cut into: 64 KiB in segments of 64 bytes of payload. For more, the list
+/// grows once.
+const PIECES: usize = 1024;
+
 /// Places for neighbours that are waited for; `HoldLimits::queues_max` is the bound.
 const HELD_FOR_MAX: usize = 256;
 
 /// Places for frames that were held: more come rarely, and then there are more places for good.
 const RELEASED: usize = 1024;
-
-/// Places for the pieces of a packet: 64 KiB to an MTU of 1280 are fewer. As above.
-const PIECES: usize = 64;

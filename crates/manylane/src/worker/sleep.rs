@@ -144,7 +144,7 @@ impl Work {
         stats.worker_level(WorkerCount::PoolRefills, counts.refills);
         stats.worker_level(WorkerCount::PoolSpills, counts.spills);
         stats.worker_level(WorkerCount::PoolStarved, counts.starved);
-        stats.worker_level(WorkerCount::FramesHeld, holds.len() as u64);
+        stats.worker_level(WorkerCount::FramesHeld, holds.frames() as u64);
         stats.worker_level(WorkerCount::FramesInHand, in_hand as u64);
         stats.worker_level(WorkerCount::ErrorsSuppressed, forwarder.errors_suppressed());
         let unknown = forwarder.inner_checksum_unknown();

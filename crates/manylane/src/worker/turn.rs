@@ -37,7 +37,7 @@ impl Work {
         if received == 0 {
             return 0;
         }
-        let verdicts = self.forwarder.forward(guard, &mut batch, now_ns);
+        let verdicts = self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns);
         self.stats.count(verdicts.entry(), PortCount::Received, received as u64);
         self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, verdicts.bytes());
         // A neighbour may have been resolved since the turn began. What is held for it goes first.

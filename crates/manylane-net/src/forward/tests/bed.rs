@@ -12,7 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::LazyLock;
 
-use manylane_frame::vocabulary::{Checksum, DropReason, PortId, QueueId};
+use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId};
 use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 use manylane_sync::rcu::{Domain, Reader};
 use manylane_sync::words::WordsMut;
@@ -93,6 +93,7 @@ fn fib() -> (Ipv4Fib, Ipv6Fib) {
 pub enum Said {
     Transmit(u16),
     Fragment(u16),
+    Prepare(u16),
     Deliver,
     Hold(u32),
     Glean(u16),
@@ -207,7 +208,8 @@ impl Bed {
             let frame = self.receive(*port, bytes);
             batch.push(frame).expect("at most a batch");
         }
-        let verdicts = self.forwarder.forward(self.reader.guard(), &mut batch, now_ns);
+        let verdicts =
+            self.forwarder.forward(self.reader.guard(), &mut self.pool, &mut batch, now_ns);
         let verdicts = verdicts.as_slice();
         assert_eq!(verdicts.len(), batch.len());
         let of = |(frame, verdict)| outcome(&self.region, frame, verdict);
@@ -219,7 +221,8 @@ impl Bed {
     /// By the rules written out in full, whatever the frame.
     pub fn judge_slowly(&mut self, port: u8, bytes: &[u8]) -> Outcome {
         let mut frame = self.receive(port, bytes);
-        let verdict = self.forwarder.judge(self.reader.guard(), &mut frame, 10 * SECOND);
+        let verdict =
+            self.forwarder.judge(self.reader.guard(), &mut self.pool, &mut frame, 10 * SECOND);
         let outcome = outcome(&self.region, &frame, &verdict);
         self.pool.give_back(frame);
         outcome
@@ -235,6 +238,7 @@ pub fn outcome(region: &Region, frame: &Frame, verdict: &Verdict<'_>) -> Outcome
     let said = match verdict.fate {
         Fate::Transmit(port) => Said::Transmit(port.0),
         Fate::Fragment(port) => Said::Fragment(port.0),
+        Fate::Prepare(port) => Said::Prepare(port.0),
         Fate::Deliver => Said::Deliver,
         Fate::Hold(slot) => Said::Hold(slot.raw()),
         Fate::Glean(port) => Said::Glean(port.0),
@@ -248,6 +252,7 @@ fn facts(port: u8) -> PortFacts {
     PortFacts {
         mac: ours(port),
         mtu: 1500,
+        offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: Ipv4Addr::new(10, 0, port, 1), len: 24 }],
         ipv6: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 1)],
         link_local: link_local(port),

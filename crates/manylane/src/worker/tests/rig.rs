@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use manylane_frame::vocabulary::{Created, DropReason, PortId, QueueId, WorkerId};
+use manylane_frame::vocabulary::{Created, DropReason, Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{Depot, Frame, HEADROOM, Region, RegionConfig};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::memory::{self, Next};
@@ -218,6 +218,7 @@ fn routed_port(port: u16) -> RoutedPort {
     let facts = PortFacts {
         mac: ours(port),
         mtu: if port == 2 { SMALL_MTU } else { 1500 },
+        offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: [10, port as u8, 0, 1].into(), len: 16 }],
         ipv6: vec![v6],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
