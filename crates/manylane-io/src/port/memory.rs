@@ -102,7 +102,17 @@ impl Receiver {
         }
         let region = pool.region().view();
         for frame in &mut batch.as_mut_slice()[before..] {
-            region.set_entry(frame, self.port, self.queue, self.checksum);
+            match self.feed {
+                // What a wire brings keeps what is known of its checksum and segments.
+                Feed::Wires(_) => {
+                    let marks = region.meta_mut(frame);
+                    (marks.entry, marks.queue, marks.own) = (self.port, self.queue, false);
+                    if marks.checksum == Checksum::Valid {
+                        marks.checksum = self.checksum;
+                    }
+                }
+                _ => region.set_entry(frame, self.port, self.queue, self.checksum),
+            }
         }
         batch.len() - before
     }
@@ -193,7 +203,7 @@ impl Transmitter {
                 for frame in batch.iter() {
                     let meta = region.meta(frame);
                     completed(meta.entry);
-                    sent.bytes += meta.len() as u64;
+                    sent.bytes += meta.packet_len() as u64;
                 }
                 sent.frames = batch.len();
                 pool.give_back_all(batch);
@@ -202,7 +212,8 @@ impl Transmitter {
                 let region = pool.region().view();
                 let mut left = Batch::new();
                 for frame in batch.drain() {
-                    let (entry, len) = (region.meta(&frame).entry, region.meta(&frame).len());
+                    let (entry, len) =
+                        (region.meta(&frame).entry, region.meta(&frame).packet_len());
                     let end = hash(region.bytes(&frame)) as usize % ends.len();
                     region.note(&frame, Holder::Wire(ends[end].to));
                     match ends[end].push(frame) {

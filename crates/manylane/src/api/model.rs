@@ -12,8 +12,10 @@ pub struct PortStatus {
     pub port: u16,
     /// Its name.
     pub name: String,
-    /// `af_xdp` or `memory`.
+    /// `af_xdp`, `af_packet`, `tap` or `memory`.
     pub driver: String,
+    /// Why it has this driver, where the configuration says `auto`.
+    pub chosen: Option<String>,
     /// The kernel's interface, if it has one.
     pub interface: Option<String>,
     /// Its link-layer address.
@@ -48,6 +50,12 @@ pub struct PortStatus {
     pub lost_invalid: u64,
     /// Frames the device took to transmit and dropped: in the ledger they are transmitted.
     pub lost_transmit: u64,
+    /// Segments that packets were cut into here, because this port does not.
+    pub segments_cut: u64,
+    /// Packets whose transport checksum was computed here, because this port does not.
+    pub checksums_completed: u64,
+    /// Packets that were copied into fewer frames, because this port takes no more.
+    pub chains_joined: u64,
     /// Frames that entered here and were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
 }

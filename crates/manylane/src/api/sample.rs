@@ -13,6 +13,7 @@ impl Source for Sample {
             port: 0,
             name: "lan".into(),
             driver: "af_xdp".into(),
+            chosen: Some("neither a veth nor a TAP".into()),
             interface: Some("enp65s0f0np0".into()),
             mac: "52:54:00:12:34:56".into(),
             mtu: 1500,
@@ -30,12 +31,16 @@ impl Source for Sample {
             lost_no_buffer: 5,
             lost_invalid: 0,
             lost_transmit: 0,
+            segments_cut: 45,
+            checksums_completed: 12,
+            chains_joined: 0,
             dropped: reasons(&[("no_route", 1_234_567), ("hop_limit_exceeded", 12)]),
         };
         let wire = PortStatus {
             port: 1,
             name: "wire".into(),
             driver: "memory".into(),
+            chosen: None,
             interface: None,
             mac: "02:00:00:00:00:01".into(),
             link_up: false,
@@ -52,6 +57,9 @@ impl Source for Sample {
             lost_no_buffer: 0,
             lost_invalid: 0,
             lost_transmit: 0,
+            segments_cut: 0,
+            checksums_completed: 0,
+            chains_joined: 0,
             dropped: BTreeMap::new(),
             ..lan.clone()
         };

@@ -37,9 +37,9 @@ fn what_the_daemon_says_is_what_the_client_reads() {
 fn the_json_has_stable_names() {
     assert_eq!(
         keys(&Sample.ports()[0]),
-        "port name driver interface mac mtu link_up mode zero_copy queues addresses checksum \
+        "port name driver chosen interface mac mtu link_up mode zero_copy queues addresses checksum \
          received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer lost_invalid \
-         lost_transmit dropped"
+         lost_transmit segments_cut checksums_completed chains_joined dropped"
     );
     assert_eq!(
         keys(&Sample.workers()[0]),

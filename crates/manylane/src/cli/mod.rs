@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::api::{Client, FrameLine, Setting};
-use crate::config::{Config, DEFAULT_SOCKET, Driver, Environment};
+use crate::config::{Config, DEFAULT_SOCKET, Environment};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
 
@@ -164,7 +164,8 @@ fn run_file(options: &RunOptions) -> ExitCode {
         }
     };
     if options.check {
-        return print(&(summary(&options.file, &config) + &sum(&config, &budget)));
+        let shown = summary(&options.file, &budget.config) + &sum(&config, &budget);
+        return print(&shown);
     }
     let socket = options.socket.clone().unwrap_or_else(|| config.socket.clone());
     done(control::run(config, &socket))
@@ -218,10 +219,13 @@ fn summary(file: &Path, config: &Config) -> String {
         cores.join(", "),
     );
     for port in &config.ports {
-        let on = match &port.driver {
-            Driver::AfXdp(port) => format!("af_xdp on {}", port.interface),
-            Driver::Memory(_) => "memory".into(),
-        };
+        let mut on = port.driver.name().to_owned();
+        if let Some(interface) = port.driver.interface() {
+            on += &format!(" on {interface}");
+        }
+        if let Some(why) = port.chosen {
+            on += &format!(": {why}");
+        }
         let addresses: Vec<_> = port.addresses.iter().map(ToString::to_string).collect();
         text += &format!("  {} ({on}): {}\n", port.name, addresses.join(", "));
     }

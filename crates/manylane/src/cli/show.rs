@@ -50,7 +50,37 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
     });
     let set_up = lay_out(&["Port", "Device", "State", ">Queues", ">MTU", "Addresses"], set_up);
     let titles = ["Port", ">Received", ">Bytes", ">Transmitted", ">Bytes", ">Lost", ">Dropped"];
-    format!("{set_up}\n{}", lay_out(&titles, counters))
+    format!("{set_up}{}\n{}{}", chosen(ports), lay_out(&titles, counters), prepared(ports))
+}
+
+/// Why `auto` came to be what it is, a line for each port.
+fn chosen(ports: &[PortStatus]) -> String {
+    let of_port = |port: &PortStatus| {
+        let why = port.chosen.as_ref()?;
+        Some(format!("{}: auto is {}: {why}.\n", port.name, port.driver))
+    };
+    ports.iter().filter_map(of_port).collect()
+}
+
+/// What was done to packets because their exit does not do it, if anything was.
+fn prepared(ports: &[PortStatus]) -> String {
+    let done = |port: &&PortStatus| {
+        port.segments_cut > 0 || port.checksums_completed > 0 || port.chains_joined > 0
+    };
+    let rows: Vec<_> = ports
+        .iter()
+        .filter(done)
+        .map(|port| {
+            vec![
+                port.name.clone(),
+                count(port.segments_cut),
+                count(port.checksums_completed),
+                count(port.chains_joined),
+            ]
+        })
+        .collect();
+    let titles = ["Port", ">Segments cut here", ">Checksums completed", ">Packets joined"];
+    if rows.is_empty() { String::new() } else { format!("\n{}", lay_out(&titles, rows)) }
 }
 
 /// What the device lost, either way: none of it is among the drops.
@@ -65,6 +95,9 @@ fn state(port: &PortStatus) -> String {
     if let Some(mode) = &port.mode {
         words.push(mode);
         words.push(if port.zero_copy { "zero copy" } else { "copy" });
+    }
+    if port.interface.is_some() && port.mode.is_none() {
+        words.push(&port.driver);
     }
     words.push(&port.checksum);
     words.join(", ")

@@ -135,11 +135,16 @@ lan   enp65s0f0np0       up, native, zero copy, trust      16  1500  10.1.0.254/
       52:54:00:12:34:56                                              2001:db8:1::fe/64
 wire  memory             down, repair                       1  1500  10.2.0.254/24
       02:00:00:00:00:01
+lan: auto is af_xdp: neither a veth nor a TAP.
 
 Port        Received   Bytes    Transmitted    Bytes   Lost    Dropped
 ───────────────────────────────────────────────────────────────────────
 lan   12,345,678,901  988 GB  9,876,543,210   790 GB  1,239  1,234,579
 wire               0     0 B            999  63.9 kB      0          0
+
+Port  Segments cut here  Checksums completed  Packets joined
+─────────────────────────────────────────────────────────────
+lan                  45                   12               0
 ";
 
 const WORKERS: &str = "\

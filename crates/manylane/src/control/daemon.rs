@@ -22,6 +22,7 @@ use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
 use manylane_sync::words::WordsMut;
 
+use super::choose::choose;
 use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
@@ -122,6 +123,7 @@ impl Daemon {
     pub fn start(config: Config) -> Result<Daemon, StartError> {
         let clock = Clock::start();
         let workers = config.workers.count();
+        let config = choose(&config).map_err(StartError::Port)?;
         let owners = open::owners(&config).map_err(StartError::Port)?;
         let bells = (0..workers).map(|_| bell()).collect::<Result<Vec<Bell>, _>>()?;
         let control_bell = bell()?;

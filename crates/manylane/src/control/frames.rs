@@ -10,6 +10,9 @@
 use manylane_frame::vocabulary::WorkerId;
 use manylane_frame::{BATCH_MAX, HEADROOM, HOT_LIST_LENGTHS, MAGAZINE};
 
+use manylane_io::port::af_packet::AfPacketConfig;
+use manylane_io::port::tap::TapConfig;
+
 use crate::config::{Config, Driver, Port};
 
 /// The frames of a daemon.
@@ -34,7 +37,7 @@ pub struct Line {
 }
 
 impl Budget {
-    /// The sum for `config`, whose ports' queues are owned by `owners`.
+    /// The sum for `config`, whose ports have their drivers and whose queues are owned by `owners`.
     pub fn new(config: &Config, owners: &[Vec<WorkerId>]) -> Budget {
         let Some(frames) = config.frames.count else {
             let lines = lines(config, owners);
@@ -76,7 +79,7 @@ fn lines(config: &Config, owners: &[Vec<WorkerId>]) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut spare_queue = 0;
     for (port, owners) in config.ports.iter().zip(owners) {
-        let of_port = lines_of_port(port, owners.len() as u64, workers);
+        let of_port = lines_of_port(port, owners.len() as u64, workers, config.frames.size);
         spare_queue = spare_queue.max(total(&of_port).div_ceil(owners.len().max(1) as u64));
         lines.extend(of_port);
     }
@@ -122,10 +125,19 @@ fn lines(config: &Config, owners: &[Vec<WorkerId>]) -> Vec<Line> {
 }
 
 /// What lies at a port: its receive queues and its ways out.
-fn lines_of_port(port: &Port, queues: u64, workers: u64) -> Vec<Line> {
+fn lines_of_port(port: &Port, queues: u64, workers: u64, frame_size: u32) -> Vec<Line> {
     let (rx_ring, tx_ring) = (u64::from(port.rx_ring), u64::from(port.tx_ring));
     let name = &port.name;
+    // A packet socket or a TAP has taken what it sends when the call returns.
+    let landing = |frames: u32| Line {
+        holder: format!("{name} to receive"),
+        reckoning: format!("{queues} x {frames} posted"),
+        frames: queues * u64::from(frames),
+    };
     match port.driver {
+        Driver::AfPacket(_) => vec![landing(AfPacketConfig::default().frames_posted(frame_size))],
+        Driver::Tap(_) => vec![landing(TapConfig::default().frames_posted(frame_size))],
+        Driver::Auto(_) => unreachable!("`choose` has left none"),
         Driver::AfXdp(_) => vec![
             Line {
                 holder: format!("{name} to receive"),
@@ -153,6 +165,9 @@ fn lines_of_port(port: &Port, queues: u64, workers: u64) -> Vec<Line> {
 
 /// Most frames of a packet that a port receives.
 fn chain_frames(port: &Port, frame_size: u32) -> u64 {
+    if let Driver::AfPacket(_) | Driver::Tap(_) = port.driver {
+        return TapConfig::default().frames_posted(frame_size).into(); // One packet's.
+    }
     let bytes = u64::from(port.mtu.unwrap_or(1500)) + LINK_BYTES;
     bytes.div_ceil(u64::from(frame_size - u32::from(HEADROOM)))
 }

@@ -2,9 +2,10 @@
 //!
 //! The control thread owns the writer's side of every table ([`routing`]): it applies what the workers
 //! report, lets timers pass, publishes, and retires what was replaced. It waits for nobody and nobody
-//! waits for it (`thread.rs`). [`daemon`] puts the whole together and takes it apart again; [`frames`]
-//! says how many frames that takes, and [`status`] is what the API shows.
+//! waits for it (`thread.rs`). [`daemon`] puts the whole together and takes it apart again; [`choose`] and
+//! [`frames`] decide about drivers and memory before, and [`status`] is what the API shows.
 
+pub mod choose;
 pub mod daemon;
 pub mod frames;
 pub mod open;
@@ -18,7 +19,8 @@ pub use frames::{Budget, Line};
 use crate::config::Config;
 
 /// Holds a configuration against the devices it names, without opening them: whether they have the
-/// queues it gives owners to. Returns how many frames it needs.
+/// queues it gives owners to. Returns it with a driver for each port, and how many frames it needs.
 pub fn check(config: &Config) -> Result<Budget, open::PortError> {
-    open::owners(config).map(|owners| Budget::new(config, &owners))
+    let config = choose::choose(config)?;
+    open::owners(&config).map(|owners| Budget::new(&config, &owners))
 }

@@ -115,8 +115,8 @@ const HOT_LIST_LEN: &str = "frames.hot_list_len";
 struct ShownPort {
     name: String,
     driver: &'static str,
+    chosen: Option<&'static str>,
     interface: Option<String>,
-    is_memory: bool,
     mac: Mac,
     mtu: u16,
     mode: Option<&'static str>,
@@ -240,10 +240,12 @@ impl Status {
                     let posted = self.port_sum(id, PortCount::Posted);
                     let (lent, returned) = (PortCount::Lent, PortCount::Returned);
                     let lent = self.port_sum(id, lent).wrapping_sub(self.port_sum(id, returned));
-                    if port.is_memory {
+                    if port.interface.is_none() {
                         holders.push(holder(format!("{name} on its wires"), posted));
                     } else {
                         holders.push(holder(format!("{name} to receive"), posted));
+                    }
+                    if port.mode.is_some() {
                         holders.push(holder(format!("{name} to transmit"), lent));
                     }
                 }
@@ -265,6 +267,7 @@ impl Source for Status {
             port: id.0,
             name: port.name.clone(),
             driver: port.driver.into(),
+            chosen: port.chosen.map(Into::into),
             interface: port.interface.clone(),
             mac: port.mac.to_string(),
             mtu: port.mtu,
@@ -282,6 +285,9 @@ impl Source for Status {
             lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
             lost_invalid: self.port_sum(id, PortCount::LostInvalid),
             lost_transmit: self.port_sum(id, PortCount::LostTransmit),
+            segments_cut: self.port_sum(id, PortCount::SegmentsCut),
+            checksums_completed: self.port_sum(id, PortCount::ChecksumsCompleted),
+            chains_joined: self.port_sum(id, PortCount::ChainsJoined),
             dropped: self.drops_of(id),
         };
         self.ids().zip(&self.ports).map(of_port).collect()
@@ -487,12 +493,9 @@ impl ShownPort {
     fn of(port: &OpenPort) -> ShownPort {
         let (mode, zero_copy) = match port.device {
             Device::AfXdp { mode, zero_copy, .. } => (Some(mode), zero_copy),
-            Device::Memory(_) => (None, false),
+            Device::AfPacket(_) | Device::Tap(_) | Device::Memory(_) => (None, false),
         };
-        let interface = match &port.config.driver {
-            crate::config::Driver::AfXdp(af_xdp) => Some(af_xdp.interface.clone()),
-            crate::config::Driver::Memory(_) => None,
-        };
+        let interface = port.config.driver.interface().map(str::to_owned);
         let addresses = port.config.addresses.iter();
         let mut addresses: Vec<String> =
             addresses.map(|own| format!("{}/{}", own.address, own.length)).collect();
@@ -504,8 +507,8 @@ impl ShownPort {
         ShownPort {
             name: port.config.name.clone(),
             driver: port.config.driver.name(),
+            chosen: port.config.chosen,
             interface,
-            is_memory: matches!(port.device, Device::Memory(_)),
             mac: port.facts.mac,
             mtu: port.facts.mtu as u16,
             mode: mode.map(|mode| match mode {
