@@ -29,6 +29,10 @@ impl Forwarder {
         if self.region.meta(frame).own {
             return Verdict::drop(reason); // Nobody is told about our own packets.
         }
+        // What is quoted, and looked at before, lies in one frame.
+        if !parts::gather(pool, frame, LINK_HEADER + icmp::quote_len_v6(usize::MAX)) {
+            return Verdict::drop(reason);
+        }
         let made = if is_ipv6(self.region.bytes(frame)) {
             self.make_ipv6_error(pool, frame, kind, now_ns)
         } else {
@@ -101,7 +105,7 @@ impl Forwarder {
         Some(link)
     }
 
-    /// Cuts the packet to `quote_len` bytes, all in one frame, and opens `room` in front of it, behind a
+    /// Cuts the packet to `quote_len` bytes, which its first frame has, and opens `room` in front of it, behind a
     /// link header. A partial checksum is quoted as it is: its sender knows what it left out.
     fn quote(
         &self,
@@ -110,9 +114,6 @@ impl Forwarder {
         quote_len: usize,
         room: usize,
     ) -> Option<()> {
-        if !parts::gather(pool, frame, LINK_HEADER + quote_len) {
-            return None;
-        }
         // The headroom of a received frame is `HEADROOM` or more: this does not fail.
         self.region.push_front(frame, room as u16).ok()?;
         let bytes = self.region.bytes_mut(frame);

@@ -210,6 +210,8 @@ impl Forwarder {
             pool.truncate(frame, LINK_HEADER + len);
         }
         if self.region.meta(frame).checksum == Checksum::Unknown {
+            // Without a frame to bring them together, what the first one has of the headers must do.
+            let _ = parts::gather(pool, frame, parts::HEADERS_MAX);
             self.complete_checksum(frame);
         }
         if !self.region.meta(frame).segments.any() {

@@ -12,7 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::LazyLock;
 
-use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId};
+use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId, Segments};
 use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 use manylane_sync::rcu::{Domain, Reader};
 use manylane_sync::words::WordsMut;
@@ -118,6 +118,9 @@ pub struct Bed {
     pub reader: Reader,
     /// What a port says of the frames it receives.
     pub checksum: Checksum,
+    pub segments: Segments,
+    /// Where packets begin in their frames.
+    pub head: u16,
 }
 
 impl Bed {
@@ -127,8 +130,16 @@ impl Bed {
     }
 
     pub fn with_errors(errors: RateLimit) -> Bed {
-        let region = Region::new(RegionConfig { frames: 256, frame_size: 2048 });
-        let region = region.expect("512 KiB can be mapped");
+        Bed::with(errors, RegionConfig { frames: 256, frame_size: 2048 }, Offload::NONE)
+    }
+
+    /// Over other frames, with ports that take more.
+    pub fn with_frames(frames: u32, frame_size: u32, offload: Offload) -> Bed {
+        Bed::with(RateLimit::new(0, 1_000_000), RegionConfig { frames, frame_size }, offload)
+    }
+
+    fn with(errors: RateLimit, region: RegionConfig, offload: Offload) -> Bed {
+        let region = Region::new(region).expect("some MiB can be mapped");
         let depot = Depot::new(region.clone(), 1).expect("the first taker");
         let domain = Domain::new(1);
         let (ipv4, ipv6) = FIB.clone();
@@ -139,7 +150,7 @@ impl Bed {
             ipv6,
             next_hops: next_hops.reader(),
             adjacencies: adjacencies.reader(),
-            ports: (0..3).map(facts).collect(),
+            ports: (0..3).map(|port| PortFacts { offload, ..facts(port) }).collect(),
         };
         let forwarder = Forwarder::new(region.clone(), tables, errors);
         let mut bed = Bed {
@@ -150,6 +161,8 @@ impl Bed {
             adjacencies,
             reader: domain.register().expect("the first fits"),
             checksum: Checksum::Valid,
+            segments: Segments::NONE,
+            head: HEADROOM,
         };
         bed.set(LOCAL, NextHop::Local);
         bed.set(BROADCAST, NextHop::Broadcast);
@@ -185,11 +198,37 @@ impl Bed {
     }
 
     pub fn receive(&mut self, port: u8, bytes: &[u8]) -> Frame {
-        let mut frame = self.pool.take().expect("there are frames");
-        self.region.set_entry(&mut frame, PortId(port.into()), QueueId(0), self.checksum);
-        self.region.set_window(&mut frame, HEADROOM, HEADROOM + bytes.len() as u16);
-        self.region.bytes_mut(&mut frame).copy_from_slice(bytes);
-        frame
+        self.receive_parts(port, &[bytes])
+    }
+
+    /// A packet in as many frames as there are parts.
+    pub fn receive_parts(&mut self, port: u8, parts: &[&[u8]]) -> Frame {
+        let mut packet: Option<Frame> = None;
+        for part in parts {
+            let mut frame = self.pool.take().expect("there are frames");
+            self.region.set_entry(&mut frame, PortId(port.into()), QueueId(0), self.checksum);
+            self.region.meta_mut(&mut frame).segments = self.segments;
+            self.region.set_window(&mut frame, self.head, self.head + part.len() as u16);
+            self.region.bytes_mut(&mut frame).copy_from_slice(part);
+            match &mut packet {
+                Some(first) => self.region.view().append(first, frame).expect("it is not so long"),
+                None => packet = Some(frame),
+            }
+        }
+        packet.expect("there is a part")
+    }
+
+    /// The bytes of a packet, wherever they lie.
+    pub fn bytes(&self, frame: &Frame) -> Vec<u8> {
+        whole(&self.region, frame)
+    }
+
+    /// How many frames are free.
+    pub fn free(&mut self) -> usize {
+        let frames = Vec::from_iter(std::iter::from_fn(|| self.pool.take()));
+        let count = frames.len();
+        frames.into_iter().for_each(|frame| self.pool.give_back(frame));
+        count
     }
 
     /// What becomes of one frame that came in by `port` at second 10.
@@ -244,8 +283,12 @@ pub fn outcome(region: &Region, frame: &Frame, verdict: &Verdict<'_>) -> Outcome
         Fate::Glean(port) => Said::Glean(port.0),
         Fate::Drop(reason) => Said::Drop(reason),
     };
-    let (bytes, own) = (region.bytes(frame).to_vec(), region.meta(frame).own);
+    let (bytes, own) = (whole(region, frame), region.meta(frame).own);
     Outcome { said, origin: verdict.origin, bytes, own }
+}
+
+fn whole(region: &Region, frame: &Frame) -> Vec<u8> {
+    region.view().parts(frame).flatten().copied().collect()
 }
 
 fn facts(port: u8) -> PortFacts {
