@@ -1,5 +1,6 @@
 //! What a port is made of: its driver, and the keys that only some drivers have.
 
+use manylane_frame::BATCH_MAX;
 use serde_spanned::Spanned;
 
 use super::Environment;
@@ -84,6 +85,15 @@ pub struct AfPacketPort {
     pub interface: String,
     /// Sockets that share what comes in, by flow. Without it, one for each worker.
     pub queues: u16,
+    /// Packets that each has frames ready for: fewer only where there are few frames.
+    pub packets: u32,
+}
+
+impl AfPacketPort {
+    /// For as many packets as a batch has.
+    pub fn new(interface: String, queues: u16) -> AfPacketPort {
+        AfPacketPort { interface, queues, packets: BATCH_MAX as u32 }
+    }
 }
 
 /// The part of a `tap` port that no other driver has.
@@ -196,7 +206,7 @@ pub(super) fn of_interface(
             Driver::AfXdp(AfXdpPort { interface, mode })
         }
         Kind::AfPacket => {
-            Driver::AfPacket(AfPacketPort { interface, queues: queues.unwrap_or(for_each_worker) })
+            Driver::AfPacket(AfPacketPort::new(interface, queues.unwrap_or(for_each_worker)))
         }
         Kind::Tap => {
             let mac = section.text("mac")?.map(|text| mac(&text)).transpose()?;

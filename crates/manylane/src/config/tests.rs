@@ -100,7 +100,7 @@ fn an_interface_has_one_of_four_drivers() {
         parse(&text).unwrap_or_else(|error| panic!("{error}")).ports.remove(0)
     };
     let interface = || "eth0".to_owned();
-    let queues = |queues| AfPacketPort { interface: interface(), queues };
+    let queues = |queues| AfPacketPort { interface: interface(), queues, packets: 64 };
     assert_eq!(port("af_packet", "").driver, Driver::AfPacket(queues(2)), "one for each worker");
     let four = port("af_packet", "queues = 4\nmtu = 9000\nworkers = [0, 1, 0, 1]\n");
     assert_eq!((four.driver, four.mtu), (Driver::AfPacket(queues(4)), Some(9000)));

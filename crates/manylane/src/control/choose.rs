@@ -33,12 +33,12 @@ fn best(interface: &Interface, auto: &AutoPort) -> (Driver, &'static str) {
     let AutoPort { interface: name, queues } = auto.clone();
     match interface.driver.as_str() {
         "veth" => (
-            Driver::AfPacket(AfPacketPort { interface: name, queues }),
+            Driver::AfPacket(AfPacketPort::new(name, queues)),
             "a veth, whose segments and checksums stay as they are",
         ),
         // A TAP has a carrier exactly while a program has one of its queues (`tun_attach`).
         "tun" if interface.is_running => (
-            Driver::AfPacket(AfPacketPort { interface: name, queues }),
+            Driver::AfPacket(AfPacketPort::new(name, queues)),
             "a TAP that a program is on, whose segments and checksums stay as they are",
         ),
         "tun" => (

@@ -10,7 +10,6 @@
 use manylane_frame::vocabulary::WorkerId;
 use manylane_frame::{BATCH_MAX, HEADROOM, HOT_LIST_LENGTHS, MAGAZINE};
 
-use manylane_io::port::af_packet::AfPacketConfig;
 use manylane_io::port::tap::TapConfig;
 
 use crate::config::{Config, Driver, Port};
@@ -129,14 +128,17 @@ fn lines_of_port(port: &Port, queues: u64, workers: u64, frame_size: u32) -> Vec
     let (rx_ring, tx_ring) = (u64::from(port.rx_ring), u64::from(port.tx_ring));
     let name = &port.name;
     // A packet socket or a TAP has taken what it sends when the call returns.
-    let landing = |frames: u32| Line {
-        holder: format!("{name} to receive"),
-        reckoning: format!("{queues} x {frames} posted"),
-        frames: queues * u64::from(frames),
+    let landing = |packets: u32| {
+        let packet = u64::from(TapConfig::default().frames_posted(frame_size)); // For one.
+        Line {
+            holder: format!("{name} to receive"),
+            reckoning: format!("{queues} x {packets} packets of {packet}"),
+            frames: queues * u64::from(packets) * packet,
+        }
     };
     match port.driver {
-        Driver::AfPacket(_) => vec![landing(AfPacketConfig::default().frames_posted(frame_size))],
-        Driver::Tap(_) => vec![landing(TapConfig::default().frames_posted(frame_size))],
+        Driver::AfPacket(ref af_packet) => vec![landing(af_packet.packets)],
+        Driver::Tap(_) => vec![landing(1)],
         Driver::Auto(_) => unreachable!("`choose` has left none"),
         Driver::AfXdp(_) => vec![
             Line {
@@ -185,7 +187,12 @@ fn shorten(config: &mut Config, step: u32) {
         let list = &mut config.frames.hot_list_len;
         *list = (*list / 2).max(*HOT_LIST_LENGTHS.start());
     } else {
-        config.ports.iter_mut().for_each(|port| ring(&mut port.rx_ring));
+        for port in &mut config.ports {
+            ring(&mut port.rx_ring);
+            if let Driver::AfPacket(af_packet) = &mut port.driver {
+                af_packet.packets = (af_packet.packets / 2).max(1);
+            }
+        }
     }
 }
 
@@ -194,8 +201,8 @@ const SPARE: &str = "spare queues";
 /// Ethernet header and one VLAN tag.
 const LINK_BYTES: u64 = 18;
 
-/// Rings that a batch fills are not made shorter.
-const RING_MIN: u32 = BATCH_MAX as u32;
+/// Two batches: AF_XDP takes no shorter receive ring.
+const RING_MIN: u32 = 2 * BATCH_MAX as u32;
 
 /// After these even the longest hold of the configuration is as short as it gets: 65,536 >> 10.
 const STEPS: u32 = 1 + 2 * 10;
@@ -243,7 +250,7 @@ mod tests {
         assert_eq!(of(30_000), (0, (2048, 1024, 1024), 2048));
         assert_eq!(of(25_000), (0, (1024, 512, 512), 2048));
         assert_eq!(of(20_000), (0, (1024, 512, 512), 1024));
-        assert_eq!(of(1024), (0, (64, 64, 128), 64));
+        assert_eq!(of(1024), (0, (128, 128, 128), 128));
     }
 
     /// Whatever the count, if it can be kept at all: the lines are within it.

@@ -18,8 +18,8 @@ pub(super) fn open_af_packet(
     region: &Region,
     workers: usize,
 ) -> Result<(OpenPort, Halves), PortError> {
-    let AfPacketPort { interface, queues } = af_packet;
-    let config = AfPacketConfig::default();
+    let AfPacketPort { interface, queues, packets } = af_packet;
+    let config = AfPacketConfig { packets: *packets, ..AfPacketConfig::default() };
     let opened = AfPacket::open(region, id, interface, workers, *queues, config)
         .map_err(|source| PortError::AfPacket { port: port.name.clone(), source })?;
     let mtu = mtu(port, opened.facts.mtu)?;
