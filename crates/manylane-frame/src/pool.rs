@@ -68,7 +68,8 @@ struct Magazine {
 
 // SAFETY: the cells are the only part that is not `Sync`. A slot is reached only by who has popped its
 // index from one of the stacks and not pushed it yet; a stack hands an index out once, and orders the
-// last owner's writes before the next owner's reads (`IndexStack`, explored by its loom tests).
+// last owner's writes before the next owner's reads (`IndexStack`; this use of it is explored by its loom
+// test `a_magazine_goes_round_whole`).
 unsafe impl Sync for Shared {}
 // SAFETY: as for `Sync`; nothing in it belongs to a thread.
 unsafe impl Send for Shared {}

@@ -24,6 +24,7 @@
 //! | rcu_d                                    | none  |      1,684 |
 //! | rcu_e, 3 objects, 1 reader x 2           | 4     |     24,299 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
+//! | stack, a magazine goes round             | none  |      1,629 |
 //! | stack, handed out once                   | none  |     21,528 |
 //! | stack, seen by who takes it              | 3     |    262,429 |
 //! | words                                    | none  |        675 |

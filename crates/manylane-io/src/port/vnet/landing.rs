@@ -163,9 +163,9 @@ pub fn frames_for(packet_max: u32, frame_size: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use manylane_frame::{Depot, RegionConfig};
+    use manylane_frame::{Depot, RESERVE, RegionConfig};
 
-    const FRAMES: u32 = 80;
+    const FRAMES: u32 = 80 + RESERVE as u32;
 
     #[test]
     fn a_packet_takes_as_many_frames_as_it_needs() {
@@ -196,7 +196,7 @@ mod tests {
             // The same when the pool has one too few at first.
             let packet = land(&mut landing, pool.region(), bytes);
             let mut held = Vec::from_iter(std::iter::from_fn(|| pool.take()));
-            held.drain(..frames - 1).for_each(|frame| pool.give_back(frame));
+            held.drain(..RESERVE + frames - 1).for_each(|frame| pool.give_back(frame));
             assert!(!landing.fill(&mut pool));
             held.drain(..).for_each(|frame| pool.give_back(frame));
             assert!(landing.fill(&mut pool));
@@ -214,7 +214,7 @@ mod tests {
         let (mut pool, mut landing) = rig();
         assert!(landing.fill(&mut pool));
         let header = landing.iov()[0].iov_base.cast::<u8>();
-        // SAFETY: the landing owns the frame, whose headroom this is.
+        // SAFETY: as in `land`.
         unsafe { header.add(1).write(3) };
         let landed = landing.land(pool.region(), HEADER + 60, PortId(0), QueueId(0));
         assert!(matches!(landed, Landed::Strange));
@@ -231,6 +231,9 @@ mod tests {
     }
 
     fn land(landing: &mut Landing, region: &Region, bytes: usize) -> Frame {
+        let header = landing.iov()[0].iov_base.cast::<u8>();
+        // SAFETY: the landing owns the frame, whose headroom this is: the kernel would write there.
+        unsafe { header.write_bytes(0, HEADER) };
         match landing.land(region, HEADER + bytes, PortId(0), QueueId(0)) {
             Landed::Packet(frame) => frame,
             Landed::Strange => panic!("the header is all zeroes"),
