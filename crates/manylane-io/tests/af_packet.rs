@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::packet;
 use common::wire::{self, End};
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, SegmentKind, Segments};
-use manylane_frame::{Batch, Depot, Frame, Pool, Region, RegionConfig};
+use manylane_frame::{Batch, Depot, Frame, Pool, RESERVE, Region, RegionConfig};
 use manylane_io::namespace::{Host, Namespace};
 use manylane_io::netlink::{LinkEnd, Netlink};
 use manylane_io::poll::poll;
@@ -353,7 +353,7 @@ fn several_queues_share_by_flow() {
 /// What a worker is too slow for, and what there was no frame for, have different names.
 #[test]
 fn losses_have_the_right_name() {
-    let Some(mut lab) = Lab::with_frames(2048, 8) else { return };
+    let Some(mut lab) = Lab::with_frames(2048, 8 + RESERVE as u32) else { return };
     let config =
         AfPacketConfig { packet_max: 1518, receive_buffer: 40_000, ..AfPacketConfig::default() };
     let Some(opened) = lab.open(1, 1, config) else { return };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::packet;
 use common::wire::{self, End};
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, SegmentKind, Segments};
-use manylane_frame::{Batch, Depot, Frame, Pool, Region, RegionConfig};
+use manylane_frame::{Batch, Depot, Frame, Pool, RESERVE, Region, RegionConfig};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Namespace;
 use manylane_io::netlink::{LinkEnd, Netlink};
@@ -189,7 +189,7 @@ fn a_flow_stays_in_its_queue_whoever_answers() {
 
 #[test]
 fn losses_have_the_right_name() {
-    let Some(mut lab) = Lab::with_frames(2048, 33) else { return };
+    let Some(mut lab) = Lab::with_frames(2048, 33 + RESERVE as u32) else { return };
     let Some(opened) = lab.open(1, 1) else { return };
     let Opened { port, mut receivers, transmitters, .. } = opened;
     let socket = host_socket();
