@@ -215,7 +215,8 @@ reasons! {
         NoFrame = "no_frame",
         /// It lies in more frames than its exit takes, and would not fit in as few.
         TooManyFragments = "too_many_fragments",
-        /// What its port said of its checksum or segments does not fit its headers.
+        /// What its port said of its checksum or segments does not fit its headers, or it is of segments
+        /// inside a tunnel and its exit does not cut them.
         OffloadInvalid = "offload_invalid",
         /// The daemon was stopping.
         Shutdown = "shutdown",

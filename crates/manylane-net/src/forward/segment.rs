@@ -12,6 +12,9 @@
 //! | TCP CWR                   | in the first only (RFC 3168 §6.1.2)             | `tcp_gso_segment`      |
 //! | UDP length                | header and its payload                          | `__udp_gso_segment`    |
 //! | checksum                  | of its own; or partial, if the way out takes it |                        |
+//!
+//! Segments inside a tunnel pass where the way out takes segments, and are not cut here: the headers of
+//! tunnel and inner packet would differ as well.
 
 use manylane_frame::vocabulary::{Checksum, DropReason, SegmentKind, Segments};
 use manylane_frame::{CHAIN_MAX, Frame, HEADROOM, Pool, Region};
@@ -40,6 +43,8 @@ pub(super) struct Plan {
     /// Of these, how many in each segment but the last.
     size: usize,
     is_tcp: bool,
+    /// They are the segments of a packet in a tunnel: other headers than ours would have to be cut too.
+    is_inner: bool,
 }
 
 impl Plan {
@@ -61,21 +66,29 @@ impl Plan {
         let (bytes, meta) = (region.bytes(frame), region.meta(frame));
         let view = View::front(bytes.get(link..)?, meta.packet_len().checked_sub(link)?)?;
         let at = view.transport().filter(|at| at.fragment.is_whole())?;
-        let transport = link + at.offset;
-        let claimed = match (meta.segments.kind, view) {
-            (SegmentKind::Tcp4, View::V4(_)) | (SegmentKind::Tcp6, View::V6(_)) => protocol::TCP,
-            (SegmentKind::Udp, _) => protocol::UDP,
-            _ => return None,
+        let claimed = match meta.segments.kind {
+            SegmentKind::Tcp4 | SegmentKind::Tcp6 => protocol::TCP,
+            SegmentKind::Udp => protocol::UDP,
+            SegmentKind::None => return None,
         };
         let is_tcp = claimed == protocol::TCP;
         let field = if is_tcp { tcp::CHECKSUM_OFFSET } else { udp::CHECKSUM_OFFSET };
-        // A tunnel's segments are the inner packet's: another place for the checksum, other headers.
-        if let Checksum::Partial { start, offset } = meta.checksum {
-            let start = usize::from(start).checked_sub(meta.head().into())?;
-            if (start, usize::from(offset)) != (transport, field) {
-                return None;
+        let outer = link + at.offset;
+        let transport = match meta.checksum {
+            Checksum::Partial { start, offset } if usize::from(offset) == field => {
+                usize::from(start).checked_sub(meta.head().into())?
             }
-        }
+            Checksum::Partial { .. } => return None,
+            _ => outer,
+        };
+        // A tunnel's segments are the inner packet's: its headers are further behind.
+        let is_inner = transport > outer;
+        let fits = match (meta.segments.kind, view) {
+            _ if transport < outer => false,
+            _ if is_inner => true,
+            (SegmentKind::Tcp4, View::V6(_)) | (SegmentKind::Tcp6, View::V4(_)) => false,
+            _ => at.protocol == claimed,
+        };
         let len = match is_tcp {
             true => usize::from(bytes.get(transport + 12)? >> 4) * 4,
             false => udp::HEADER_LEN,
@@ -85,8 +98,8 @@ impl Plan {
         let size = usize::from(meta.segments.size);
         let is_whole = len >= if is_tcp { tcp::HEADER_LEN } else { udp::HEADER_LEN };
         let is_here = headers <= bytes.len().min(HEADERS_MAX);
-        let can_be = is_whole && is_here && at.protocol == claimed && size > 0;
-        let plan = Plan { link, transport, headers, payload, size, is_tcp };
+        let can_be = is_whole && is_here && fits && size > 0;
+        let plan = Plan { link, transport, headers, payload, size, is_tcp, is_inner };
         (can_be && plan.count() <= SEGMENTS_MAX).then_some(plan)
     }
 
@@ -121,6 +134,9 @@ pub(super) fn cut(
     (frames_max, leaves_partial): (usize, bool),
     pieces: &mut Vec<Frame>,
 ) -> Result<Made, DropReason> {
+    if plan.is_inner {
+        return Err(DropReason::OffloadInvalid);
+    }
     let largest = plan.headers + plan.len(0);
     if parts::frames_for(pool.region(), largest) > frames_max.min(CHAIN_MAX) {
         return Err(DropReason::TooManyFragments);

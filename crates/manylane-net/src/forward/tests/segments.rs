@@ -374,7 +374,7 @@ fn claims_that_do_not_fit_the_headers_end_the_packet() {
         ("a header of 16 bytes", with(&|large| large.bytes[large.transport + 12] = 0x40)),
         (
             "a checksum elsewhere",
-            with(&|large| large.checksum = Checksum::Partial { start: HEADROOM + 35, offset: 16 }),
+            with(&|large| large.checksum = Checksum::Partial { start: HEADROOM + 34, offset: 6 }),
         ),
         (
             "a checksum in front",
@@ -398,6 +398,39 @@ fn claims_that_do_not_fit_the_headers_end_the_packet() {
         assert_eq!(reason, DropReason::OffloadInvalid, "{what}");
         bed.pool.give_back(frame);
         assert_eq!(bed.free(), 64, "{what}");
+    }
+}
+
+/// TCP inside VXLAN, from a stack that leaves cutting to its device: the place of the checksum tells.
+#[test]
+fn segments_in_a_tunnel_pass_and_are_not_cut() {
+    let inner = Wish::tcp(20_000, 1398).make();
+    let vxlan = [8, 0, 0, 0, 0, 0, 7, 0];
+    let ports = [0x12, 0xb5, 0x12, 0xb5];
+    let len = (16 + inner.bytes.len() as u16).to_be_bytes();
+    let payload = [&ports[..], &len, &[0, 0], &vxlan, &inner.bytes].concat();
+    let bytes = V4 { payload, fragment: 0x4000, ..V4::udp("198.51.100.9", 0) }.frame();
+    let transport = 14 + 20 + 16 + inner.transport;
+    let start = HEADROOM + transport as u16;
+    let large = Large { bytes, checksum: Checksum::Partial { start, offset: 16 }, ..inner };
+    for (mtu, offload, expected) in [
+        (1500, EVERYTHING, Said::Transmit(1)),
+        (1499, EVERYTHING, Said::Transmit(0)), // The error.
+        (1500, PARTIAL, Said::Prepare(1)),
+    ] {
+        let mut bed = Bed::with_frames(64, 2048, offload);
+        bed.publish(1, AdjacencyState::Resolved, mtu);
+        let mut frame = receive(&mut bed, &large, 200, 1792);
+        let verdict = bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+        assert_eq!(outcome(&bed.region, &frame, &verdict).said, expected);
+        if let Said::Prepare(_) = expected {
+            let error = prepare(&mut bed.pool, frame, offload, mtu, &mut Vec::new());
+            let error = error.expect_err("the tunnel's headers would be wrong");
+            assert_eq!(error.reason, DropReason::OffloadInvalid);
+            frame = error.frame;
+        }
+        bed.pool.give_back(frame);
+        assert_eq!(bed.free(), 64);
     }
 }
 

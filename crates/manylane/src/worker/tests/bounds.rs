@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use manylane_frame::vocabulary::{Created, DropReason, PortId};
+use manylane_frame::vocabulary::{
+    Checksum, Created, DropReason, PortId, QueueId, SegmentKind, Segments,
+};
+use manylane_frame::{Batch, Frame, HEADROOM};
 use manylane_io::port::Transmitter;
 use manylane_io::port::memory;
 use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
@@ -146,6 +149,43 @@ fn a_turn_sends_more_than_one_batch_through_a_port() {
     }
     assert_eq!(worker.turn(0), 128);
     assert_eq!(seen[1].lock().unwrap().len(), 128);
+    hall.close(vec![worker]);
+}
+
+/// A port hands over what its sender left to be cut; the exit does not cut. One packet came in.
+#[test]
+fn every_segment_is_accounted_for() {
+    let (mut hall, mut worker, _, seen) = one();
+    hall.control.set("10.1.0.2", 1);
+    let bytes = packet(addr("10.1.0.2"), 1, 0, 4004);
+    let Worker { reader, work } = &mut worker;
+    let region = work.pool.region().clone();
+    let mut batch = Batch::new();
+    let mut large: Option<Frame> = None;
+    for part in bytes.chunks(1500) {
+        let mut frame = work.pool.take().unwrap();
+        let checksum = Checksum::Partial { start: HEADROOM + 34, offset: 6 };
+        region.set_entry(&mut frame, PortId(0), QueueId(0), checksum);
+        region.meta_mut(&mut frame).segments =
+            Segments { kind: SegmentKind::Udp, ecn: false, size: 1000 };
+        region.set_window(&mut frame, HEADROOM, HEADROOM + part.len() as u16);
+        region.bytes_mut(&mut frame).copy_from_slice(part);
+        match &mut large {
+            Some(large) => region.view().append(large, frame).unwrap(),
+            None => large = Some(frame),
+        }
+    }
+    batch.push(large.unwrap()).unwrap();
+    let verdicts = work.forwarder.forward(reader.guard(), &mut work.pool, &mut batch, 0);
+    work.stats.count(PortId(0), PortCount::Received, 1);
+    assert_eq!(verdicts.bytes(), bytes.len() as u64);
+    work.carry_out(reader.guard(), batch.pop().unwrap(), &verdicts.as_slice()[0], 0);
+    worker.turn(0);
+    let lens: Vec<usize> = seen[1].lock().unwrap().iter().map(Vec::len).collect();
+    let data = bytes.len() - 42;
+    assert_eq!(lens, [1042, 1042, 1042, 1042, 42 + data - 4000]);
+    assert_eq!(hall.created(0, Created::Segment), 4);
+    assert_eq!(hall.sum(0, PortCount::Transmitted), 5);
     hall.close(vec![worker]);
 }
 
