@@ -2,10 +2,11 @@
 //! as segments of 64 KiB where the driver takes them, and are cut where the way out does not.
 
 use manylane::api::PortStatus;
-use manylane::lab::scenario::Scenario;
+use manylane::lab::scenario::{Scenario, all_answered};
 use manylane::lab::{
     CLIENT_V4, CLIENT_V6, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
 };
+use manylane_io::netlink::Netlink;
 
 #[test]
 fn packet_sockets_pass_segments_on_whole() {
@@ -60,4 +61,26 @@ fn transfer(drivers: [&'static str; 2]) -> Option<[PortStatus; 2]> {
     let ports = scenario.source().ports();
     scenario.finish();
     Some(ports.try_into().expect("there are two"))
+}
+
+/// The host that manylane runs on, as one more host: through an interface that is made for it.
+#[test]
+fn the_host_itself_is_reached_by_a_tap() {
+    let more = "[[port]]\nname = \"host\"\ndriver = \"tap\"\ninterface = \"host0\"\n\
+                addresses = [\"10.9.0.254/24\"]\n";
+    let options = RouterOptions { more: more.into(), ..RouterOptions::default() };
+    let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
+    let added = scenario.lab.router.run(|| {
+        let mut netlink = Netlink::open()?;
+        netlink.add_address("host0", "10.9.0.1".parse().expect("an address"), 24)
+    });
+    added.expect("the interface was made");
+    for size in [56, 1400] {
+        all_answered(&scenario.lab.router, "10.9.0.254".parse().expect("an address"), size);
+    }
+    let ports = scenario.source().ports();
+    let host = ports.iter().find(|port| port.name == "host").expect("it is there");
+    assert_eq!((host.driver.as_str(), host.interface.as_deref()), ("tap", Some("host0")));
+    assert!(host.received >= 6 && host.transmitted >= 6, "{host:?}");
+    scenario.finish();
 }
