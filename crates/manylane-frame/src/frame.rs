@@ -23,6 +23,10 @@ use crate::region::Generation;
 #[must_use = "a frame that nobody keeps is a leak"]
 pub struct Frame(NonZeroU32, Generation);
 
+// Batches and rings of handles are as dense as the indices themselves; only debug builds add to them.
+#[cfg(not(debug_assertions))]
+const _: () = assert!(size_of::<Frame>() == 4 && size_of::<Option<Frame>>() == 4);
+
 /// Most frames a region can have: 24 bits of index.
 pub const FRAMES_MAX: u32 = 1 << 24;
 
