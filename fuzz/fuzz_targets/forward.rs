@@ -6,7 +6,9 @@
 //! ```
 //!
 //! The input is an Ethernet frame, as in `corpus/forward`, which is `corpus/wire`: port 0 is in the
-//! place of the host that was asked in these captures, port 1 in that of the host that asked.
+//! place of the host that was asked in these captures, port 1 in that of the host that asked. Each comes
+//! in one frame and in chains of them, longer by some KiB too, and with what a port may say of checksum
+//! and segments.
 //! Not looked for: order in a batch, routes that change, rate limits.
 #![no_main]
 
@@ -14,13 +16,13 @@ use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libfuzzer_sys::fuzz_target;
-use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
+use manylane_frame::vocabulary::{Checksum, Offload, PortId, QueueId, SegmentKind, Segments};
 use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 use manylane_net::fib::{Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
 use manylane_net::fib::{Ipv6Prefix, Ipv6Sizes, Ipv6Tables, Ipv6Writer};
 use manylane_net::fib::{Limits, NextHopId};
-use manylane_net::forward::fragment;
 use manylane_net::forward::{Fate, Forwarder, Ipv4Interface, Origin, PortFacts, Tables, Verdict};
+use manylane_net::forward::{PrepareError, Prepared, prepare};
 use manylane_net::icmp::{ErrorKind, RateLimit, may_answer_v4, may_answer_v6};
 use manylane_net::neighbour::{
     AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, Rewrite,
@@ -28,12 +30,14 @@ use manylane_net::neighbour::{
 use manylane_net::nexthop::{NextHop, NextHopsMut};
 use manylane_net::wire::checksum::Sum;
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
-use manylane_net::wire::{ip, ipv4, ipv6};
+use manylane_net::wire::{ip, ipv4, ipv6, protocol, tcp, udp};
 use manylane_sync::rcu::{Domain, Reader};
 use manylane_sync::words::WordsMut;
 
 const FRAMES: u32 = 256;
 const FRAME_LEN_MAX: usize = ethernet::HEADER_LEN + 1500;
+/// Of the wider ports: a large packet still leaves by one, in a chain.
+const MTU: u32 = 6000;
 const SECOND_NS: u64 = 1_000_000_000;
 
 thread_local! {
@@ -48,12 +52,70 @@ fuzz_target!(|frame: &[u8]| {
         for frame in [Some(frame), corrected.as_deref()].into_iter().flatten() {
             for entry in [PortId(0), PortId(1)] {
                 for checksum in [Checksum::Valid, Checksum::Unknown] {
-                    router.turn(frame, entry, checksum);
+                    router.turn(frame, entry, Form { checksum, ..Form::PLAIN });
+                }
+                let (first, step) = (usize::from(frame.last().copied().unwrap_or(0)), 700);
+                router.turn(frame, entry, Form { parts: Some((first, step)), ..Form::PLAIN });
+                let longer = longer(frame);
+                let longer = longer.as_deref().unwrap_or(frame);
+                let parts = Some((first + 128, 1024));
+                for checksum in [Checksum::Valid, Checksum::Unknown] {
+                    router.turn(longer, entry, Form { parts, checksum, ..Form::PLAIN });
+                }
+                if let Some((checksum, segments)) = claims(longer) {
+                    router.turn(longer, entry, Form { parts, checksum, ..Form::PLAIN });
+                    router.turn(longer, entry, Form { parts, checksum, segments });
                 }
             }
         }
     });
 });
+
+/// How a packet comes in.
+#[derive(Clone, Copy)]
+struct Form {
+    /// In parts: of so many bytes the first, and the others.
+    parts: Option<(usize, usize)>,
+    checksum: Checksum,
+    segments: Segments,
+}
+
+impl Form {
+    const PLAIN: Form = Form { parts: None, checksum: Checksum::Valid, segments: Segments::NONE };
+}
+
+/// The packet with more bytes than fit in a frame behind its own, counted by its header; `None` when
+/// there is no header to count them, or they do not fit a packet.
+fn longer(frame: &[u8]) -> Option<Vec<u8>> {
+    const MORE: usize = 3001;
+
+    let view = ip::View::checked(frame.get(ethernet::HEADER_LEN..)?)?;
+    let mut longer = frame[..ethernet::HEADER_LEN + view.packet_len()].to_vec();
+    longer.resize(longer.len() + MORE, 0x5a);
+    let (field, counted) = match view {
+        ip::View::V4(_) => (16, view.packet_len()),
+        ip::View::V6(_) => (18, view.packet_len() - ipv6::HEADER_LEN),
+    };
+    let counted = u16::try_from(counted + MORE).ok()?;
+    longer[field..field + 2].copy_from_slice(&counted.to_be_bytes());
+    Some(corrected(&longer).unwrap_or(longer))
+}
+
+/// What a port may say of a TCP or UDP packet that a local stack left to its device.
+fn claims(frame: &[u8]) -> Option<(Checksum, Segments)> {
+    let view = ip::View::checked(frame.get(ethernet::HEADER_LEN..)?)?;
+    let transport = view.transport()?;
+    let (kind, offset) = match (transport.protocol, view) {
+        (protocol::TCP, ip::View::V4(_)) => (SegmentKind::Tcp4, tcp::CHECKSUM_OFFSET),
+        (protocol::TCP, ip::View::V6(_)) => (SegmentKind::Tcp6, tcp::CHECKSUM_OFFSET),
+        (protocol::UDP, _) => (SegmentKind::Udp, udp::CHECKSUM_OFFSET),
+        _ => return None,
+    };
+    let start = HEADROOM + (ethernet::HEADER_LEN + transport.offset) as u16;
+    let size = 400 + u16::from(frame[frame.len() / 2]);
+    let checksum = Checksum::Partial { start, offset: offset as u16 };
+    Some((checksum, Segments { kind, ecn: false, size }))
+}
 
 /// The frame with the checksum that its IPv4 header should have; `None` if it has it, or no header.
 fn corrected(frame: &[u8]) -> Option<Vec<u8>> {
@@ -82,38 +144,43 @@ struct Router {
 }
 
 impl Router {
-    /// One frame through both engines.
-    fn turn(&mut self, bytes: &[u8], entry: PortId, checksum: Checksum) {
+    /// One packet through both engines.
+    fn turn(&mut self, bytes: &[u8], entry: PortId, form: Form) {
         self.now_ns += SECOND_NS;
         let mut batch = Batch::default();
-        let received = self.receive(bytes, entry, checksum);
+        let received = self.receive(bytes, entry, form);
         batch.push(received).expect("the batch is empty");
-        let mut judged = self.receive(bytes, entry, checksum);
+        let mut judged = self.receive(bytes, entry, form);
 
         let guard = self.reader.guard();
-        let verdict = self.fast.forward(guard, &mut batch, self.now_ns).as_slice()[0];
-        let by_rules = self.full.resume(guard, &mut judged, self.now_ns);
+        let verdict = self.fast.forward(guard, &mut self.pool, &mut batch, self.now_ns);
+        assert_eq!(verdict.bytes(), bytes.len() as u64);
+        let verdict = verdict.as_slice()[0];
+        let by_rules = self.full.resume(guard, &mut self.pool, &mut judged, self.now_ns);
         let mut frame = batch.pop().expect("it is still there");
         assert_eq!(verdict, by_rules, "the fast path decides otherwise");
         if !matches!(verdict.fate, Fate::Drop(_)) {
-            assert_eq!(self.region.bytes(&frame), self.region.bytes(&judged));
+            assert_eq!(self.bytes(&frame), self.bytes(&judged));
             assert_eq!(self.region.meta(&frame).own, self.region.meta(&judged).own);
         }
-        self.examine(bytes, &frame, verdict, checksum);
+        self.examine(bytes, &frame, verdict, form);
         if let Fate::Hold(neighbour) = verdict.fate {
             let key = self.fast.key(guard, neighbour);
             assert!(self.fast.is_waiting(guard, key, Some(neighbour)));
         }
         if let Fate::Hold(_) | Fate::Glean(_) = verdict.fate {
             assert!(self.fast.destination(&frame).is_some());
-            let given_up = self.fast.give_up(guard, &mut frame, self.now_ns);
-            assert_eq!(given_up, self.full.give_up(guard, &mut judged, self.now_ns));
-            self.examine(bytes, &frame, given_up, checksum);
+            let given_up = self.fast.give_up(guard, &mut self.pool, &mut frame, self.now_ns);
+            assert_eq!(
+                given_up,
+                self.full.give_up(guard, &mut self.pool, &mut judged, self.now_ns)
+            );
+            self.examine(bytes, &frame, given_up, form);
         }
         let (ours, theirs) = (self.fast.events(), self.full.events());
         assert!(ours.eq(theirs), "the fast path reports otherwise");
         match verdict.fate {
-            Fate::Fragment(port) => self.cut(frame, port),
+            Fate::Fragment(port) | Fate::Prepare(port) => self.prepare(frame, port),
             _ => self.pool.give_back(frame),
         }
         self.pool.give_back(judged);
@@ -122,20 +189,45 @@ impl Router {
         self.reader.quiescent();
     }
 
-    fn receive(&mut self, bytes: &[u8], entry: PortId, checksum: Checksum) -> Frame {
+    fn receive(&mut self, bytes: &[u8], entry: PortId, form: Form) -> Frame {
+        let (first, step) = form.parts.unwrap_or((bytes.len(), 1));
+        let (front, rest) = bytes.split_at(first.min(bytes.len()));
+        let mut packet = self.part(front, entry, form);
+        for part in rest.chunks(step) {
+            let part = self.part(part, entry, form);
+            self.region.view().append(&mut packet, part).expect("it is not so long");
+        }
+        packet
+    }
+
+    fn part(&mut self, bytes: &[u8], entry: PortId, form: Form) -> Frame {
         let mut frame = self.pool.take().expect("all frames come back");
-        self.region.set_entry(&mut frame, entry, QueueId(0), checksum);
+        self.region.set_entry(&mut frame, entry, QueueId(0), form.checksum);
+        self.region.meta_mut(&mut frame).segments = form.segments;
         self.region.set_window(&mut frame, HEADROOM, HEADROOM + bytes.len() as u16);
         self.region.bytes_mut(&mut frame).copy_from_slice(bytes);
         frame
     }
 
+    /// The bytes of a packet, wherever they lie.
+    fn bytes(&self, frame: &Frame) -> Vec<u8> {
+        self.region.view().parts(frame).flatten().copied().collect()
+    }
+
     /// What goes out is well-formed, and is the packet that came in or a proper answer to it.
-    fn examine(&self, before: &[u8], frame: &Frame, verdict: Verdict<'_>, checksum: Checksum) {
-        let (Fate::Transmit(port) | Fate::Fragment(port)) = verdict.fate else { return };
+    fn examine(&self, before: &[u8], frame: &Frame, verdict: Verdict<'_>, form: Form) {
+        let (Fate::Transmit(port) | Fate::Fragment(port) | Fate::Prepare(port)) = verdict.fate
+        else {
+            return;
+        };
         let facts = &self.fast.tables().ports[port.index()];
-        let bytes = self.region.bytes(frame);
-        let link = ethernet::View::checked(bytes).expect("an Ethernet frame");
+        let (bytes, meta) = (self.bytes(frame), self.region.meta(frame));
+        let is_partial = matches!(meta.checksum, Checksum::Partial { .. });
+        if let Fate::Transmit(_) = verdict.fate {
+            assert!(meta.frames() <= usize::from(facts.offload.frames_max));
+            assert!(!is_partial && !meta.segments.any(), "no port takes these here");
+        }
+        let link = ethernet::View::checked(&bytes).expect("an Ethernet frame");
         assert_eq!(link.source(), facts.mac);
         if link.ether_type() == ether_type::ARP {
             assert_eq!(verdict.origin, Origin::Reply);
@@ -143,7 +235,9 @@ impl Router {
         }
         let packet = ip::View::checked(link.payload()).expect("an IP packet");
         let fits = link.payload().len() <= facts.mtu as usize;
-        assert_eq!(fits, matches!(verdict.fate, Fate::Transmit(_)));
+        if !meta.segments.any() {
+            assert_eq!(fits, !matches!(verdict.fate, Fate::Fragment(_)));
+        }
         match packet {
             ip::View::V4(view) => assert!(view.has_valid_checksum()),
             ip::View::V6(_) => assert_eq!(link.ether_type(), ether_type::IPV6),
@@ -151,10 +245,8 @@ impl Router {
         let was = ip::View::checked(&before[ethernet::HEADER_LEN..]).expect("an IP packet");
         match verdict.origin {
             Origin::Received => {
-                if let Fate::Transmit(_) = verdict.fate {
-                    assert_eq!(packet.packet().len(), link.payload().len(), "padding goes on");
-                }
-                assert_eq!(aged(was, checksum), bare(packet, checksum));
+                assert_eq!(packet.packet().len(), link.payload().len(), "padding goes on");
+                assert_eq!(aged(was, form.checksum), bare(packet, form.checksum));
             }
             Origin::Error(_) => {
                 assert_eq!(addresses(was).0, addresses(packet).1);
@@ -166,32 +258,59 @@ impl Router {
         }
     }
 
-    /// The pieces fit, follow each other, and are together what they were cut from.
-    fn cut(&mut self, frame: Frame, port: PortId) {
-        let mtu = self.fast.tables().ports[port.index()].mtu;
-        let whole = self.region.bytes(&frame).to_vec();
-        let whole = ipv4::View::checked(&whole[ethernet::HEADER_LEN..]).expect("it was judged");
+    /// The pieces fit, follow each other, and are together what they were made of.
+    fn prepare(&mut self, frame: Frame, port: PortId) {
+        let facts = &self.fast.tables().ports[port.index()];
+        let (mtu, offload) = (facts.mtu as usize, facts.offload);
+        let (whole, segments) = (self.bytes(&frame), self.region.meta(&frame).segments);
         let mut pieces = Vec::new();
-        if let Err(refused) = fragment(&mut self.pool, frame, mtu, &mut pieces) {
-            self.pool.give_back(refused.frame);
-            return;
+        let made = prepare(&mut self.pool, frame, offload, facts.mtu, &mut pieces);
+        match made {
+            Err(PrepareError { frame, .. }) => {
+                assert!(pieces.is_empty());
+                self.pool.give_back(frame);
+            }
+            Ok(Prepared { cut, fragments, .. }) => {
+                assert_eq!(pieces.len() as u32, 1 + cut + fragments);
+                let bytes: Vec<Vec<u8>> = pieces.iter().map(|piece| self.bytes(piece)).collect();
+                for (piece, bytes) in pieces.iter().zip(&bytes) {
+                    let meta = self.region.meta(piece);
+                    assert!(meta.frames() <= offload.frames_max.into() && !meta.segments.any());
+                    assert_eq!(meta.checksum, Checksum::Valid);
+                    let packet = &bytes[ethernet::HEADER_LEN..];
+                    let view = ip::View::checked(packet).expect("a piece is a packet");
+                    assert_eq!((view.packet_len(), packet.len() <= mtu), (packet.len(), true));
+                    if let ip::View::V4(view) = view {
+                        assert!(view.has_valid_checksum());
+                    }
+                }
+                if !segments.any() && fragments > 0 {
+                    follow_each_other(&whole[ethernet::HEADER_LEN..], &bytes);
+                } else if !segments.any() {
+                    assert_eq!(bytes[0].len(), whole.len());
+                }
+            }
         }
-        let mut payload: Vec<u8> = Vec::new();
-        let last = pieces.len() - 1;
-        for (number, piece) in pieces.iter().enumerate() {
-            let bytes = &self.region.bytes(piece)[ethernet::HEADER_LEN..];
-            let view = ipv4::View::checked(bytes).expect("a piece is a packet");
-            assert!(bytes.len() <= mtu as usize && view.has_valid_checksum());
-            assert_eq!(view.fragment_offset(), whole.fragment_offset() + payload.len());
-            assert_eq!(view.more_fragments(), number < last || whole.more_fragments());
-            assert_eq!(view.identification(), whole.identification());
-            payload.extend(view.payload());
-        }
-        assert_eq!(payload, whole.payload());
-        for piece in pieces {
-            self.pool.give_back(piece);
-        }
+        pieces.into_iter().for_each(|piece| self.pool.give_back(piece));
     }
+}
+
+/// What is said of the fragments of a packet. The checksum in it may have been completed before.
+fn follow_each_other(whole: &[u8], pieces: &[Vec<u8>]) {
+    let whole = ipv4::View::checked(whole).expect("it was judged");
+    let mut payload_len = 0;
+    let mut differ = 0;
+    for (number, piece) in pieces.iter().enumerate() {
+        let view = ipv4::View::checked(&piece[ethernet::HEADER_LEN..]).expect("a packet");
+        assert_eq!(view.fragment_offset(), whole.fragment_offset() + payload_len);
+        assert_eq!(view.more_fragments(), number + 1 < pieces.len() || whole.more_fragments());
+        assert_eq!(view.identification(), whole.identification());
+        let was = &whole.payload()[payload_len..][..view.payload().len()];
+        differ += was.iter().zip(view.payload()).filter(|(was, is)| was != is).count();
+        payload_len += view.payload().len();
+    }
+    assert_eq!(payload_len, whole.payload().len());
+    assert!(differ <= 2, "{differ} bytes differ: more than a checksum");
 }
 
 /// The packet as a router passes it on: one hop older.
@@ -301,7 +420,7 @@ impl Router {
             ipv6: ipv6.reader(),
             next_hops: next_hops_mut.reader(),
             adjacencies: neighbours(&domain).reader(),
-            ports: [port(0xb, 2, 1500), port(0xa, 100, 1500), port(0xc, 200, 1280)].into(),
+            ports: [port(0xb, 2, MTU), port(0xa, 100, MTU), port(0xc, 200, 1280)].into(),
         };
         let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
         let region = region.expect("half a megabyte is to be had");
@@ -326,6 +445,7 @@ fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
     PortFacts {
         mac: Mac([2, 0, 0, 0, 0, mac]),
         mtu,
+        offload: Offload { frames_max: 8, ..Offload::NONE },
         ipv4: vec![Ipv4Interface { addr: host_v4(host), len: 24 }],
         ipv6: vec![host_v6(host.into())],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),
@@ -336,10 +456,10 @@ fn neighbours(domain: &Domain) -> AdjacencyTable {
     let mut table = AdjacencyTable::new(domain.clone(), AdjacencyWords::boxed(16));
     for (slots, ether_type) in [(0, ether_type::IPV4), (IPV6, ether_type::IPV6)] {
         for (slot, state, port, mtu) in [
-            (RESOLVED, AdjacencyState::Resolved, 0, 1500),
-            (UNRESOLVED, AdjacencyState::Unresolved, 0, 1500),
-            (STALE, AdjacencyState::ResolvedReport, 1, 1500),
-            (FAILED, AdjacencyState::Failed, 0, 1500),
+            (RESOLVED, AdjacencyState::Resolved, 0, MTU),
+            (UNRESOLVED, AdjacencyState::Unresolved, 0, MTU),
+            (STALE, AdjacencyState::ResolvedReport, 1, MTU),
+            (FAILED, AdjacencyState::Failed, 0, MTU),
             (NARROW, AdjacencyState::Resolved, 2, 1280),
         ] {
             let addr = match slots {

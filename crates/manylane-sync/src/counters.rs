@@ -92,11 +92,11 @@ impl CounterReader {
 pub struct SharedCount(AtomicU64);
 
 impl SharedCount {
-    /// Adds `n`.
+    /// Adds `n`; returns what it was.
     #[cfg_attr(manylane_counted, track_caller)]
-    pub fn add(&self, n: u64) {
+    pub fn add(&self, n: u64) -> u64 {
         // Relaxed: a counter orders nothing.
-        self.0.fetch_add(n, Ordering::Relaxed);
+        self.0.fetch_add(n, Ordering::Relaxed)
     }
 
     /// Takes `n` away.

@@ -48,6 +48,7 @@
 //! | shared, 1 owner, 2 weak                  | 4     |      3,822 |
 //! | shared, clones and downgrades            | none  |      7,463 |
 //! | slots_f, a worker and a program          | 3     |    195,571 |
+//! | stack, a magazine goes round             | none  |      1,629 |
 //! | stack, handed out once                   | none  |     21,528 |
 //! | stack, seen by who takes it              | 3     |    262,429 |
 //! | words                                    | none  |        675 |

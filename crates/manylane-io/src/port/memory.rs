@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{Batch, Frame, Pool, Region};
+use manylane_frame::{Batch, Frame, Holder, Pool, Region};
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::{Sent, Wait};
 use crate::eventfd::EventFd;
 
-/// Makes frames: takes them from the pool, fills in window and bytes, and pushes up to `batch.room()`
-/// of them. Gets the time in nanoseconds.
+/// Makes frames: takes them from the pool, as many as [`Pool::may_receive`] says, fills in window and
+/// bytes, and pushes up to `batch.room()` of them. Gets the time in nanoseconds.
 pub type Source = Box<dyn FnMut(&mut Pool, &mut Batch, u64) -> Next + Send>;
 
 /// Sees the frames that a port transmits.
@@ -102,7 +102,17 @@ impl Receiver {
         }
         let region = pool.region().view();
         for frame in &mut batch.as_mut_slice()[before..] {
-            region.set_entry(frame, self.port, self.queue, self.checksum);
+            match self.feed {
+                // What a wire brings keeps what is known of its checksum and segments.
+                Feed::Wires(_) => {
+                    let marks = region.meta_mut(frame);
+                    (marks.entry, marks.queue, marks.own) = (self.port, self.queue, false);
+                    if marks.checksum == Checksum::Valid {
+                        marks.checksum = self.checksum;
+                    }
+                }
+                _ => region.set_entry(frame, self.port, self.queue, self.checksum),
+            }
         }
         batch.len() - before
     }
@@ -163,6 +173,7 @@ enum Exit {
 }
 
 struct WireEnd {
+    to: PortId,
     wire: Producer<Frame>,
     bell: Arc<Doorbell<EventFd>>,
     /// Frames were pushed and not submitted.
@@ -192,7 +203,7 @@ impl Transmitter {
                 for frame in batch.iter() {
                     let meta = region.meta(frame);
                     completed(meta.entry);
-                    sent.bytes += meta.len() as u64;
+                    sent.bytes += meta.packet_len() as u64;
                 }
                 sent.frames = batch.len();
                 pool.give_back_all(batch);
@@ -201,8 +212,10 @@ impl Transmitter {
                 let region = pool.region().view();
                 let mut left = Batch::new();
                 for frame in batch.drain() {
-                    let (entry, len) = (region.meta(&frame).entry, region.meta(&frame).len());
+                    let (entry, len) =
+                        (region.meta(&frame).entry, region.meta(&frame).packet_len());
                     let end = hash(region.bytes(&frame)) as usize % ends.len();
+                    region.note(&frame, Holder::Wire(ends[end].to));
                     match ends[end].push(frame) {
                         Ok(()) => {
                             completed(entry);
@@ -257,7 +270,8 @@ pub fn wires(
     let receivers = (0..).zip(bells).map(|(queue, bell)| {
         let wires = ends.iter_mut().map(|ends| {
             let (producer, consumer) = ring(capacity);
-            ends.push(WireEnd { wire: producer, bell: bell.clone(), dirty: false, full: false });
+            let bell = bell.clone();
+            ends.push(WireEnd { to, wire: producer, bell, dirty: false, full: false });
             consumer
         });
         let feed = Feed::Wires(wires.collect());

@@ -41,6 +41,17 @@ fn what_a_slot_held_is_seen_by_who_takes_it() {
     BOTH.assert();
 }
 
+/// The frame depot's protocol: magazines in slots, a stack of the full ones and one of the empty. Two
+/// threads take a magazine out and bring it back; it changes slots, and is never in two hands.
+#[test]
+fn a_magazine_goes_round_whole() {
+    static BOTH: Seen = Seen::new("both threads had the magazine, one after the other");
+    explore("a_magazine_goes_round_whole", None, || {
+        go_round(IndexStack::new(2), IndexStack::new(2), &BOTH);
+    });
+    BOTH.assert();
+}
+
 #[test]
 fn the_twin_of_the_stack_passes() {
     static UNUSED: Seen = Seen::new("");
@@ -63,6 +74,15 @@ fn mutant_a_stack_without_its_tag_hands_a_slot_out_twice() {
 fn mutant_a_relaxed_push_does_not_bring_the_slot() {
     static UNUSED: Seen = Seen::new("");
     explore("mutant: relaxed push", None, || pass_on(Twin::new(1, Ordering::Relaxed), &UNUSED));
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_a_relaxed_push_lets_a_magazine_be_in_two_hands() {
+    static UNUSED: Seen = Seen::new("");
+    explore("mutant: relaxed push in the depot", Some(3), || {
+        go_round(Twin::new(1, Ordering::Relaxed), Twin::new(1, Ordering::Relaxed), &UNUSED);
+    });
 }
 
 fn hand_out(stack: impl Stack, back: &'static Seen) {
@@ -126,6 +146,39 @@ fn pass_on(stack: impl Stack, both: &'static Seen) {
     for thread in writers.into_iter().chain([taker]) {
         thread.join().expect("no thread panics");
     }
+}
+
+fn go_round<S: Stack>(full: S, empty: S, both: &'static Seen) {
+    const MAGAZINE: u32 = 7;
+    let depot = Arc::new((full, empty, [Watched::new(MAGAZINE), Watched::new(0)]));
+    depot.0.push(0);
+    depot.1.push(1);
+    let worker = || {
+        let depot = depot.clone();
+        thread::spawn(move || {
+            let (full, empty, slots) = &*depot;
+            let Some(slot) = full.pop() else { return false };
+            let magazine = slots[slot as usize].read();
+            slots[slot as usize].write(0);
+            empty.push(slot);
+            assert_eq!(magazine, MAGAZINE, "a full slot was empty");
+            let slot = empty.pop().expect("a slot for every magazine");
+            assert_eq!(slots[slot as usize].read(), 0, "an empty slot was full");
+            slots[slot as usize].write(magazine);
+            full.push(slot);
+            true
+        })
+    };
+    let threads = [worker(), worker()];
+    let had = threads.map(|thread| thread.join().expect("no thread panics"));
+    if had == [true, true] {
+        both.note();
+    }
+    let (full, empty, slots) = &*depot;
+    let (slot, other) =
+        (full.pop().expect("it is back"), empty.pop().expect("and a slot is empty"));
+    assert_eq!((slots[slot as usize].read(), slots[other as usize].read()), (MAGAZINE, 0));
+    assert_eq!((full.pop(), empty.pop()), (None, None));
 }
 
 /// `IndexStack` with what keeps it right as parameters. Without its level, which only informs.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use manylane_frame::vocabulary::{PortId, QueueId};
-use manylane_frame::{Batch, Region};
+use manylane_frame::{Batch, Holder, Region};
 
 use super::super::Sent;
 use super::lent::Lent;
@@ -18,6 +18,8 @@ pub struct Transmitter {
     pub(super) region: Region,
     /// The giver's bits of frames lent for transmitting; the taker is the queue's receiver.
     pub(super) sent: Lent,
+    /// Frames put on the ring.
+    pub(super) lent: u64,
     pub(super) transfer: Transfer,
     pub(super) port: PortId,
     pub(super) queue: QueueId,
@@ -52,11 +54,13 @@ impl Transmitter {
             let len = self.region.meta(&frame).len() as u32;
             debug_assert!(len >= 14, "a frame of {len} bytes");
             sent.bytes += u64::from(len);
+            self.region.note(&frame, Holder::Transmit(self.port));
             let addr = self.region.lend(frame);
             self.sent.turn(addr);
             self.ring.push(libc::xdp_desc { addr, len, options: 0 });
         }
         self.ring.submit();
+        self.lent += count as u64;
         sent
     }
 
@@ -127,6 +131,11 @@ impl Transmitter {
     /// [completion queue](Transmitter::completion_queue).
     pub fn in_flight(&mut self) -> usize {
         self.ring.waiting() as usize
+    }
+
+    /// Frames put on the ring since the port was opened.
+    pub fn lent(&self) -> u64 {
+        self.lent
     }
 
     /// The queue whose receiver reclaims what is sent here.

@@ -2,7 +2,10 @@
 
 use std::net::IpAddr;
 
-use manylane_frame::vocabulary::{Created, DropReason, PortId};
+use manylane_frame::vocabulary::{
+    Checksum, Created, DropReason, PortId, QueueId, SegmentKind, Segments,
+};
+use manylane_frame::{Batch, Frame, HEADROOM};
 use manylane_io::port::Transmitter;
 use manylane_io::port::memory;
 use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
@@ -149,6 +152,43 @@ fn a_turn_sends_more_than_one_batch_through_a_port() {
     hall.close(vec![worker]);
 }
 
+/// A port hands over what its sender left to be cut; the exit does not cut. One packet came in.
+#[test]
+fn every_segment_is_accounted_for() {
+    let (mut hall, mut worker, _, seen) = one();
+    hall.control.set("10.1.0.2", 1);
+    let bytes = packet(addr("10.1.0.2"), 1, 0, 4004);
+    let Worker { reader, work } = &mut worker;
+    let region = work.pool.region().clone();
+    let mut batch = Batch::new();
+    let mut large: Option<Frame> = None;
+    for part in bytes.chunks(1500) {
+        let mut frame = work.pool.take().unwrap();
+        let checksum = Checksum::Partial { start: HEADROOM + 34, offset: 6 };
+        region.set_entry(&mut frame, PortId(0), QueueId(0), checksum);
+        region.meta_mut(&mut frame).segments =
+            Segments { kind: SegmentKind::Udp, ecn: false, size: 1000 };
+        region.set_window(&mut frame, HEADROOM, HEADROOM + part.len() as u16);
+        region.bytes_mut(&mut frame).copy_from_slice(part);
+        match &mut large {
+            Some(large) => region.view().append(large, frame).unwrap(),
+            None => large = Some(frame),
+        }
+    }
+    batch.push(large.unwrap()).unwrap();
+    let verdicts = work.forwarder.forward(reader.guard(), &mut work.pool, &mut batch, 0);
+    work.stats.count(PortId(0), PortCount::Received, 1);
+    assert_eq!(verdicts.bytes(), bytes.len() as u64);
+    work.carry_out(reader.guard(), batch.pop().unwrap(), &verdicts.as_slice()[0], 0);
+    worker.turn(0);
+    let lens: Vec<usize> = seen[1].lock().unwrap().iter().map(Vec::len).collect();
+    let data = bytes.len() - 42;
+    assert_eq!(lens, [1042, 1042, 1042, 1042, 42 + data - 4000]);
+    assert_eq!(hall.created(0, Created::Segment), 4);
+    assert_eq!(hall.sum(0, PortCount::Transmitted), 5);
+    hall.close(vec![worker]);
+}
+
 #[test]
 fn an_order_becomes_a_question() {
     let (mut hall, mut worker, _, seen) = one();
@@ -179,5 +219,83 @@ fn sleeping_for_long_looks_again_every_second() {
     worker.work.generation = hall.control.routing.tables().adjacencies.generation();
     worker.sleep(0);
     assert_eq!(worker.work.reclaim_ns, 1_024_000_000);
+    hall.close(vec![worker]);
+}
+
+#[test]
+fn a_list_follows_the_length_that_is_wanted_of_it() {
+    let (mut hall, mut worker, feed, _) = one();
+    hall.control.set("10.1.0.2", 1);
+    (0..64).for_each(|number| feed.lock().unwrap().push(packet(addr("10.1.0.2"), 1, number, 4)));
+    worker.turn(0);
+    assert_eq!(worker.work.pool.hot_list_len(), 256);
+    let level = worker.work.pool.level();
+    for (len, spills) in [(128, 1), (8192, 1), (8192, 1), (129, 1)] {
+        hall.hot_list_len.publish(0, len);
+        worker.work.follow_settings();
+        assert_eq!(worker.work.pool.hot_list_len(), len);
+        assert_eq!(worker.work.pool.counts().spills, if level > 128 { spills } else { 0 });
+        assert!(worker.work.pool.level() <= len as usize);
+        worker.turn(0);
+    }
+    hall.close(vec![worker]);
+}
+
+/// Nearly all frames are elsewhere: fewer packets are received, and those that are, are cut.
+#[test]
+fn frames_that_run_out_are_missing_where_packets_come_in_and_nowhere_else() {
+    const PACKETS: u32 = 500;
+    let (mut hall, mut worker, feed, seen) = one();
+    hall.control.set("10.2.0.2", 2);
+    let mut elsewhere = hall.depot.pool_of(8192);
+    let left = manylane_frame::RESERVE as u32 + 20;
+    let taken: Vec<_> = (left..FRAMES).map(|_| elsewhere.take().expect("all are free")).collect();
+    drop(elsewhere); // What its list had over goes back.
+    for number in 0..PACKETS {
+        feed.lock().unwrap().push(packet(addr("10.2.0.2"), 1, number, 1400)); // Two fragments each.
+    }
+    let mut turns = 0;
+    while worker.turn(turns) > 0 {
+        turns += 1;
+        hall.assert_nothing_is_missing();
+    }
+    assert_eq!(turns, u64::from(PACKETS / 20), "20 of a batch of 64 each");
+    assert!(worker.work.pool.counts().starved > 0);
+    assert_eq!(hall.dropped(0, DropReason::NoFrame), 0);
+    assert_eq!(seen[2].lock().unwrap().len(), 2 * PACKETS as usize);
+    let mut pool = hall.depot.pool_of(8192);
+    taken.into_iter().for_each(|frame| pool.give_back(frame));
+    drop(pool);
+    hall.close(vec![worker]);
+}
+
+/// Somebody scans a network whose hosts do not exist, all the while others talk to one that does: no
+/// more frames wait for the scanned than may, and nothing of the others is lost.
+#[test]
+fn a_scan_of_silent_neighbours_does_not_stop_resolved_flows() {
+    let mut hall = Hall::new(1);
+    hall.control.set("10.1.0.2", 1);
+    let (feed, (seen, exits)) = (Feed::default(), sinks());
+    let limits = HoldLimits { frames_max: 1024, ..HoldLimits::default() };
+    let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, limits);
+    let (mut sent, mut scanned) = (0, 0);
+    for turn in 0..600 {
+        for _ in 0..4 {
+            let host = [10, 1, 1 + (scanned / 250) as u8, (scanned % 250) as u8];
+            feed.lock().unwrap().push(packet(IpAddr::from(host), 2, scanned, 4));
+            scanned += 1;
+        }
+        (0..60).for_each(|_| {
+            feed.lock().unwrap().push(packet(addr("10.1.0.2"), 1, sent, 4));
+            sent += 1;
+        });
+        worker.turn(turn);
+    }
+    while worker.turn(600) > 0 {} // What was received in smaller batches.
+    let left = seen[1].lock().unwrap().iter().filter(|frame| stamp(frame).unwrap().0 == 1).count();
+    assert_eq!(left, sent as usize);
+    assert!(hall.dropped(0, DropReason::HoldFull) > 1000);
+    assert!(hall.sum(0, PortCount::Held) <= 1024);
+    assert_eq!(hall.dropped(0, DropReason::NoFrame), 0);
     hall.close(vec![worker]);
 }
