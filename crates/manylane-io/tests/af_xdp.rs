@@ -57,7 +57,7 @@ fn what_we_send_arrives_at_the_peer() {
     for (from, to) in [(OUR_V4, PEER_V4), (OUR_V6, PEER_V6)] {
         let socket = lab.peer_socket(to);
         let mut batch = lab.datagrams(from, to, 64);
-        assert_eq!(transmitters[0].transmit(&mut batch).frames, 64);
+        assert_eq!(transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ()).frames, 64);
         transmitters[0].flush();
         assert_eq!(transmitters[0].in_flight(), 0, "two kicks of 32 each");
         for number in 0..64u8 {
@@ -99,7 +99,7 @@ fn one_region_serves_two_devices() {
     lab.peer_route("10.0.1.0", 24, "10.0.0.77");
     lab.peer_sends(PEER_V4, "10.0.1.2:9000", b"through", 1);
     receive(&mut lab, &mut in_receivers, &mut batch, 1);
-    assert_eq!(out_transmitters[0].transmit(&mut batch).frames, 1);
+    assert_eq!(out_transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ()).frames, 1);
     out_transmitters[0].flush();
     assert_eq!(payload(&socket), b"through");
     let mut entries = Vec::new();
@@ -109,7 +109,7 @@ fn one_region_serves_two_devices() {
     // The first to register may go first: the second lives on.
     lab.close(in_port, in_receivers, in_transmitters);
     let mut batch = lab.datagrams_to(far_mac, "10.0.1.1:7000", "10.0.1.2:9000", 1);
-    out_transmitters[0].transmit(&mut batch);
+    out_transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ());
     out_transmitters[0].flush();
     assert_eq!(payload(&socket), [0]);
     lab.close(out_port, out_receivers, out_transmitters);
@@ -126,7 +126,7 @@ fn workers_without_a_queue_send_by_sockets_of_their_own() {
     for transmitter in &mut transmitters {
         assert_eq!(transmitter.completion_queue(), QueueId(0));
         let mut batch = lab.datagrams(OUR_V6, PEER_V6, 50);
-        assert_eq!(transmitter.transmit(&mut batch).frames, 50);
+        assert_eq!(transmitter.transmit(&mut lab.pool, &mut batch, |_| ()).frames, 50);
         transmitter.flush();
         for number in 0..50u8 {
             assert_eq!(payload(&socket), [number]);
@@ -162,7 +162,7 @@ fn every_queue_has_a_socket() {
     let socket = lab.peer_socket(PEER_V4);
     for transmitter in &mut transmitters {
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 3);
-        transmitter.transmit(&mut batch);
+        transmitter.transmit(&mut lab.pool, &mut batch, |_| ());
         transmitter.flush();
         (0..3).for_each(|number| assert_eq!(payload(&socket), [number]));
     }
@@ -188,7 +188,7 @@ fn generic_mode_does_the_same() {
     lab.pool.give_back_all(&mut batch);
     let socket = lab.peer_socket(PEER_V6);
     let mut batch = lab.datagrams(OUR_V6, PEER_V6, 1);
-    transmitters[0].transmit(&mut batch);
+    transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ());
     transmitters[0].flush();
     assert_eq!(payload(&socket), [0]);
     lab.close(port, receivers, transmitters);
@@ -221,7 +221,7 @@ fn rings_go_round_and_round() {
         assert_eq!(receivers[0].posted(), 128);
 
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 60);
-        assert_eq!(transmitters[0].transmit(&mut batch).frames, 60);
+        assert_eq!(transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ()).frames, 60);
         transmitters[0].flush();
         (0..60).for_each(|number| assert_eq!(payload(&socket), [number]));
         reclaim(&mut receivers[0], &mut lab.pool, 60, |_| ());
@@ -240,7 +240,7 @@ fn a_full_ring_leaves_the_rest_in_the_batch() {
     let (port, receivers, mut transmitters) = parts(opened);
     for expected in [50, 50, 28] {
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 50);
-        assert_eq!(transmitters[0].transmit(&mut batch).frames, expected);
+        assert_eq!(transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ()).frames, expected);
         let left: Vec<u8> =
             batch.iter().filter_map(|frame| lab.region.bytes(frame).last().copied()).collect();
         assert_eq!(left, Vec::from_iter(expected as u8..50));
@@ -267,13 +267,13 @@ fn a_closed_port_gives_every_frame_back() {
 
         let socket = lab.peer_socket(PEER_V4);
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 5);
-        transmitters[1].transmit(&mut batch);
+        transmitters[1].transmit(&mut lab.pool, &mut batch, |_| ());
         transmitters[1].flush();
         (0..5).for_each(|number| assert_eq!(payload(&socket), [number]));
 
         set_up(false);
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 3);
-        transmitters[0].transmit(&mut batch);
+        transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ());
         transmitters[0].flush();
         assert_eq!(transmitters[0].in_flight(), 3, "the device is down");
         assert!(transmitters[0].losses().refused > 0);
@@ -295,7 +295,8 @@ fn a_closed_port_gives_every_frame_back() {
 #[test]
 fn the_kernel_says_what_it_lost_and_why() {
     let Some(mut lab) = Lab::without_ipv6() else { return };
-    let config = AfXdpConfig { rx_ring: 128, fill_ring: 256, ..AfXdpConfig::default() };
+    let config =
+        AfXdpConfig { rx_ring: 128, fill_ring: 256, multi_buffer: false, ..AfXdpConfig::default() };
     let Some(opened) = lab.open(&[WorkerId(0)], 1, config) else { return };
     let (port, mut receivers, transmitters) = parts(opened);
     let losses = |receiver: &Receiver| receiver.losses().expect("the socket is open");
@@ -341,8 +342,12 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     let Some(mut lab) = Lab::new(1, 2048) else { return };
     let owners = [WorkerId(0)];
     lab.set_mtu(1775);
-    let too_large = lab.try_open(&owners, AfXdpConfig::default()).err().expect("1774 is the most");
-    assert!(matches!(too_large, OpenError::MtuTooLarge { mtu: 1775, .. }), "{too_large}");
+    let single = AfXdpConfig { multi_buffer: false, ..AfXdpConfig::default() };
+    let too_large = lab.try_open(&owners, single).err().expect("1774 is the most");
+    assert!(matches!(too_large, OpenError::MtuTooLarge { mtu: 1775, frames_max: 1, .. }));
+    lab.set_mtu(32_239);
+    let too_large = lab.try_open(&owners, AfXdpConfig::default()).err().expect("18 frames are");
+    assert!(matches!(too_large, OpenError::MtuTooLarge { mtu: 32_239, frames_max: 18, .. }));
     lab.set_mtu(1774);
     let two = [WorkerId(0), WorkerId(0)];
     let owners_error = lab.try_open(&two, AfXdpConfig::default()).err().expect("one queue");
