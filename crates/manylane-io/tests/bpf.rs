@@ -1,17 +1,22 @@
-//! The XDP program: what it says, and that it comes and goes with its owner. Needs root.
+//! The BPF programs: what they say, and that they come and go with their owner. Needs root.
 
 mod common;
 
+use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use manylane_io::bpf::{Attach, Mode, XskProgram};
+use common::packet;
+use manylane_io::bpf::{Attach, Mode, MuteProgram, SteerProgram, XskProgram};
 use manylane_io::interface::Interface;
 use manylane_io::netlink::{LinkEnd, Netlink};
 
 /// linux/bpf.h.
 const XDP_PASS: u32 = 2;
+const TCX_DROP: u32 = 2;
 
 /// The verdict with a socket is in `af_xdp.rs`, where sockets are.
 #[test]
@@ -106,15 +111,72 @@ fn a_device_without_native_mode_gets_generic() {
     });
 }
 
-/// The committed program, or the object that `MANYLANE_BPF_OBJECT` names: `ci.sh bpf` has another
-/// compiler's tried this way.
+/// Whatever it is: a frame that passed would be answered or forwarded twice.
+#[test]
+fn a_muted_stack_gets_no_frame() {
+    let program = match other_object("mute.bpf.o") {
+        Some(object) => MuteProgram::load_object(&object),
+        None => MuteProgram::load(),
+    };
+    let Some(mut program) = program.map_err(common::skip).ok() else { return };
+    let [v4, v6] = ["10.0.0.1:7", "[fd00::1]:7"].map(|text| text.parse().expect("an address"));
+    for frame in [
+        vec![0xff; 60],
+        packet::udp(([2; 6], v4), ([4; 6], v4), b"four"),
+        packet::udp(([2; 6], v6), ([4; 6], v6), b"six"),
+        packet::tcp(([2; 6], [4; 6]), false, 3000),
+    ] {
+        assert_eq!(program.verdict(&frame).expect("the kernel tries it"), TCX_DROP);
+    }
+}
+
+/// The same both ways; fragments, which have no ports but the first, by their addresses alone.
+#[test]
+fn flows_are_steered_by_what_all_their_packets_have() {
+    let program = match other_object("steer.bpf.o") {
+        Some(object) => SteerProgram::load_object(&object),
+        None => SteerProgram::load(),
+    };
+    let Some(mut program) = program.map_err(common::skip).ok() else { return };
+    let mut hash = |frame: &[u8]| program.hash(frame).expect("the kernel tries it");
+    for addresses in [["10.0.0.1", "10.9.8.7"], ["fd00::1", "fd00::2:3"]] {
+        let [one, other] = addresses.map(|text| text.parse().expect("an address"));
+        let frame = |from, to| {
+            let [from, to] = [from, to].map(|(address, port)| SocketAddr::new(address, port));
+            packet::udp(([2; 6], from), ([4; 6], to), b"payload")
+        };
+        let there = frame((one, 1000), (other, 53));
+        assert_eq!(hash(&there), hash(&frame((other, 53), (one, 1000))));
+        let mut queues = |count| {
+            let queues = (0..64).map(|flow| hash(&frame((one, 1000 + flow), (other, 53))) % count);
+            queues.collect::<HashSet<_>>().len()
+        };
+        assert_eq!((queues(2), queues(3), queues(8)), (2, 3, 8));
+    }
+    let [one, other] = ["10.0.0.1", "10.9.8.7"].map(|text| text.parse().expect("an address"));
+    let datagram = |port| {
+        let [from, to] = [(one, port), (other, 53)].map(|(ip, port)| SocketAddr::new(ip, port));
+        packet::udp(([2; 6], from), ([4; 6], to), b"payload")
+    };
+    // More fragments follow; the last, at an offset.
+    let [mut first, mut last] = [datagram(1000), datagram(2000)];
+    (first[20], last[21]) = (0x20, 100);
+    assert_eq!(hash(&first), hash(&last));
+    assert_eq!(hash(&[0xff; 60]), 0, "neither IPv4 nor IPv6");
+}
+
+/// The committed program, or another compiler's.
 fn loaded() -> Option<XskProgram> {
-    let program = match std::env::var_os("MANYLANE_BPF_OBJECT") {
-        Some(path) => {
-            let object = std::fs::read(&path).expect("MANYLANE_BPF_OBJECT can be read");
-            XskProgram::load_object(&object, 4)
-        }
+    let program = match other_object("xsk.bpf.o") {
+        Some(object) => XskProgram::load_object(&object, 4),
         None => XskProgram::load(4),
     };
     program.map_err(common::skip).ok()
+}
+
+/// The object that `MANYLANE_BPF_OBJECT` names, if it is of that name: `ci.sh bpf` has another
+/// compiler's tried this way.
+fn other_object(name: &str) -> Option<Vec<u8>> {
+    let path = PathBuf::from(std::env::var_os("MANYLANE_BPF_OBJECT")?);
+    path.ends_with(name).then(|| std::fs::read(&path).expect("MANYLANE_BPF_OBJECT can be read"))
 }

@@ -1,8 +1,17 @@
-//! The XDP program of a stand-alone AF_XDP port: every frame goes to the socket of its queue.
+//! BPF programs: what the kernel does with frames of our ports.
 //!
-//! `xsk.bpf.c` is the source, `xsk.bpf.o` the object that is compiled into the crate; how one comes
-//! from the other is said in the source. Attached by a BPF link, which the kernel takes away when
-//! its descriptor closes: on drop, and when the process dies, by SIGKILL too. Nothing is pinned.
+//! | program          | where it runs            | what it does                                |
+//! |------------------|--------------------------|---------------------------------------------|
+//! | [`XskProgram`]   | XDP of an AF_XDP port    | every frame goes to the socket of its queue |
+//! | [`MuteProgram`]  | tcx of an AF_PACKET port | nothing goes to the host's own stack        |
+//! | [`SteerProgram`] | queues of a TAP port     | a flow stays in its queue                   |
+//!
+//! `x.bpf.c` is the source, `x.bpf.o` the object that is compiled into the crate; how one comes from the
+//! other is said in `xsk.bpf.c`. Attached by a BPF link, which the kernel takes away when its descriptor
+//! closes: on drop, and when the process dies, by SIGKILL too. Nothing is pinned.
+
+mod mute;
+mod steer;
 
 use std::error::Error;
 use std::fmt;
@@ -14,6 +23,9 @@ use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::interface::Interface;
+
+pub use mute::{MuteLink, MuteProgram};
+pub use steer::SteerProgram;
 
 /// The program, loaded and not attached, with a map of its own.
 pub struct XskProgram {
@@ -125,7 +137,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Why the XDP program is not where it should be.
+/// Why a program is not where it should be.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum BpfError {
@@ -144,6 +156,17 @@ pub enum BpfError {
         queue: u32,
         /// Why.
         source: Box<MapError>,
+    },
+    /// Another program than the XDP program did not load or attach.
+    Program {
+        /// Which, to be read after "cannot load".
+        program: &'static str,
+        /// `load` or `attach`.
+        step: &'static str,
+        /// The kernel that can.
+        needs: &'static str,
+        /// Why.
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The program could not be tried on a frame.
     TestRun(Box<ProgramError>),
@@ -170,8 +193,13 @@ impl fmt::Display for BpfError {
             BpfError::Map { queue, source } => {
                 write!(f, "no AF_XDP socket for queue {queue}: {}", Chain(source.as_ref()))
             }
+            BpfError::Program { program, step, needs, source } => write!(
+                f,
+                "cannot {step} {program}: {}; needs root (CAP_BPF, CAP_NET_ADMIN) and {needs}",
+                Chain(source.as_ref())
+            ),
             BpfError::TestRun(source) => {
-                write!(f, "cannot try the XDP program: {}", Chain(source.as_ref()))
+                write!(f, "cannot try the program: {}", Chain(source.as_ref()))
             }
         }
     }

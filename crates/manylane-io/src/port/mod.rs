@@ -3,21 +3,27 @@
 //! An open port is halves: a [`Receiver`] for each receive queue, owned by one worker, and a
 //! [`Transmitter`] for each worker, so that no queue has two owners and no worker locks.
 //!
-//! | driver      | what it is                                              |
-//! |-------------|---------------------------------------------------------|
-//! | [`af_xdp`]  | a queue of a network device, through an AF_XDP socket   |
-//! | [`memory`]  | functions that make and take frames, or a wire in memory|
+//! | driver        | what it is                                               |
+//! |---------------|----------------------------------------------------------|
+//! | [`af_xdp`]    | a queue of a network device, through an AF_XDP socket    |
+//! | [`af_packet`] | a network device, through packet sockets                 |
+//! | [`tap`]       | a wire to the host's own stack                           |
+//! | [`memory`]    | functions that make and take frames, or a wire in memory |
 //!
 //! A port knows no protocol above Ethernet. It says what it knows of a frame in its metadata.
 
+pub mod af_packet;
 pub mod af_xdp;
 pub mod memory;
+pub mod tap;
+mod vnet;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use af_xdp::Losses;
 use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, CHAIN_MAX, Pool};
+pub use vnet::PACKET_MAX;
 
 /// What wakes a worker for a receiver that has nothing now.
 pub enum Wait<'r> {
@@ -35,6 +41,10 @@ pub enum Wait<'r> {
 pub enum Receiver {
     /// Of a network device.
     AfXdp(Box<af_xdp::Receiver>),
+    /// Of a network device, through a packet socket.
+    AfPacket(Box<af_packet::Receiver>),
+    /// Of a TAP interface.
+    Tap(Box<tap::Receiver>),
     /// In memory.
     Memory(memory::Receiver),
 }
@@ -45,14 +55,19 @@ impl Receiver {
     pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch, now_ns: u64) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.receive(pool, batch),
+            Receiver::AfPacket(queue) => queue.receive(pool, batch),
+            Receiver::Tap(queue) => queue.receive(pool, batch),
             Receiver::Memory(queue) => queue.receive(pool, batch, now_ns),
         }
     }
 
     /// Gives the device frames to receive into, before the first [`receive`](Receiver::receive) does.
     pub fn prime(&mut self, pool: &mut Pool) {
-        if let Receiver::AfXdp(queue) = self {
-            queue.prime(pool);
+        match self {
+            Receiver::AfXdp(queue) => queue.prime(pool),
+            Receiver::AfPacket(queue) => queue.prime(pool),
+            Receiver::Tap(queue) => drop(queue.prime(pool)),
+            Receiver::Memory(_) => {}
         }
     }
 
@@ -62,7 +77,7 @@ impl Receiver {
     pub fn reclaim(&mut self, pool: &mut Pool, mut completed: impl FnMut(PortId)) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.reclaim(pool, |meta| completed(meta.entry)),
-            Receiver::Memory(_) => 0,
+            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Memory(_) => 0,
         }
     }
 
@@ -70,6 +85,8 @@ impl Receiver {
     pub fn port(&self) -> PortId {
         match self {
             Receiver::AfXdp(queue) => queue.port(),
+            Receiver::AfPacket(queue) => queue.port(),
+            Receiver::Tap(queue) => queue.port(),
             Receiver::Memory(queue) => queue.port(),
         }
     }
@@ -78,6 +95,8 @@ impl Receiver {
     pub fn queue(&self) -> QueueId {
         match self {
             Receiver::AfXdp(queue) => queue.queue(),
+            Receiver::AfPacket(queue) => queue.queue(),
+            Receiver::Tap(queue) => queue.queue(),
             Receiver::Memory(queue) => queue.queue(),
         }
     }
@@ -86,6 +105,8 @@ impl Receiver {
     pub fn wait(&self) -> Wait<'_> {
         match self {
             Receiver::AfXdp(queue) => Wait::Readable(queue.as_fd()),
+            Receiver::AfPacket(queue) => Wait::Readable(queue.as_fd()),
+            Receiver::Tap(queue) => Wait::Readable(queue.as_fd()),
             Receiver::Memory(queue) => queue.wait(),
         }
     }
@@ -95,6 +116,8 @@ impl Receiver {
         match self {
             // The one failure would be a closed socket.
             Receiver::AfXdp(queue) => queue.losses().unwrap_or_default(),
+            Receiver::AfPacket(queue) => queue.losses(),
+            Receiver::Tap(queue) => queue.losses(),
             Receiver::Memory(_) => Losses::default(),
         }
     }
@@ -103,6 +126,8 @@ impl Receiver {
     pub fn posted(&self) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.posted(),
+            Receiver::AfPacket(queue) => queue.posted(),
+            Receiver::Tap(queue) => queue.posted(),
             Receiver::Memory(queue) => queue.waiting(),
         }
     }
@@ -110,7 +135,7 @@ impl Receiver {
     /// Whether frames wait that no descriptor tells of.
     pub fn has_frames(&self) -> bool {
         match self {
-            Receiver::AfXdp(_) => false,
+            Receiver::AfXdp(_) | Receiver::AfPacket(_) | Receiver::Tap(_) => false,
             Receiver::Memory(queue) => queue.waiting() > 0,
         }
     }
@@ -129,6 +154,10 @@ pub struct Sent {
 pub enum Transmitter {
     /// Through a network device.
     AfXdp(Box<af_xdp::Transmitter>),
+    /// Through a network device, by a packet socket.
+    AfPacket(Box<af_packet::Transmitter>),
+    /// To the host's own stack.
+    Tap(Box<tap::Transmitter>),
     /// Into memory.
     Memory(memory::Transmitter),
 }
@@ -146,6 +175,8 @@ impl Transmitter {
     ) -> Sent {
         match self {
             Transmitter::AfXdp(queue) => queue.transmit(pool, batch, |meta| completed(meta.entry)),
+            Transmitter::AfPacket(queue) => queue.transmit(pool, batch, completed),
+            Transmitter::Tap(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Memory(queue) => queue.transmit(pool, batch, completed),
         }
     }
@@ -155,6 +186,7 @@ impl Transmitter {
     pub fn flush(&mut self) {
         match self {
             Transmitter::AfXdp(queue) => queue.flush(),
+            Transmitter::AfPacket(_) | Transmitter::Tap(_) => {}
             Transmitter::Memory(queue) => queue.flush(),
         }
     }
@@ -164,6 +196,8 @@ impl Transmitter {
     pub fn dropped(&self) -> u64 {
         match self {
             Transmitter::AfXdp(queue) => queue.losses().dropped + queue.losses().unfit,
+            Transmitter::AfPacket(queue) => queue.losses().dropped,
+            Transmitter::Tap(queue) => queue.losses().dropped,
             Transmitter::Memory(_) => 0,
         }
     }
@@ -173,7 +207,7 @@ impl Transmitter {
     pub fn completion_queue(&self) -> Option<QueueId> {
         match self {
             Transmitter::AfXdp(queue) => Some(queue.completion_queue()),
-            Transmitter::Memory(_) => None,
+            Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Memory(_) => None,
         }
     }
 
@@ -181,6 +215,8 @@ impl Transmitter {
     pub fn offload(&self) -> Offload {
         match self {
             Transmitter::AfXdp(queue) => queue.offload(),
+            Transmitter::AfPacket(queue) => queue.offload(),
+            Transmitter::Tap(queue) => queue.offload(),
             // Who is at the far end sees the metadata too.
             Transmitter::Memory(_) => {
                 Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }

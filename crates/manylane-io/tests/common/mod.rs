@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test file uses a part of it.
 
 pub mod packet;
+pub mod wire;
 pub mod xdp;
 
 use std::net::IpAddr;

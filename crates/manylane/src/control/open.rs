@@ -219,11 +219,11 @@ pub fn close(
         Device::AfXdp { port, .. } => {
             let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
                 Receiver::AfXdp(queue) => Some(*queue),
-                Receiver::Memory(_) => None,
+                _ => None,
             });
             let transmitters = transmitters.into_iter().filter_map(|exit| match exit {
                 Transmitter::AfXdp(queue) => Some(*queue),
-                Transmitter::Memory(_) => None,
+                _ => None,
             });
             let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
             let closed = port.close(receivers, transmitters, pool, |fate, meta| {

@@ -1,0 +1,74 @@
+//! The program that keeps what an AF_PACKET port receives from the host's own stack.
+
+use aya::programs::links::FdLink;
+use aya::programs::tc::TcAttachOptions;
+use aya::programs::{LinkOrder, SchedClassifier, TcAttachType, TestRun, TestRunOptions};
+use aya::{Ebpf, EbpfLoader};
+
+use super::BpfError;
+use crate::interface::Interface;
+
+/// The program, loaded and not attached. `mute.bpf.c` is the source.
+pub struct MuteProgram(Ebpf);
+
+/// The program on an interface, until this is dropped or the process dies.
+pub struct MuteLink {
+    _link: FdLink,
+}
+
+impl MuteProgram {
+    /// Loads the program.
+    pub fn load() -> Result<MuteProgram, BpfError> {
+        MuteProgram::load_object(OBJECT)
+    }
+
+    /// Loads the program from another object made of the same source, to hold the two against each
+    /// other.
+    ///
+    /// # Panics
+    ///
+    /// When the object loads and has no program of this name.
+    pub fn load_object(object: &[u8]) -> Result<MuteProgram, BpfError> {
+        let mut ebpf =
+            EbpfLoader::new().btf(None).load(object).map_err(|source| failed("load", source))?;
+        program(&mut ebpf).load().map_err(|source| failed("load", source))?;
+        Ok(MuteProgram(ebpf))
+    }
+
+    /// Attaches the program to an interface of the calling thread's network namespace, before all other
+    /// tcx programs: one that lets a frame pass would keep it from ours.
+    pub fn attach(mut self, interface: &Interface) -> Result<MuteLink, BpfError> {
+        let program = program(&mut self.0);
+        let first = TcAttachOptions::TcxOrder(LinkOrder::first());
+        let id = program
+            .attach_with_options(&interface.name, TcAttachType::Ingress, first)
+            .map_err(|source| failed("attach", source))?;
+        let link = program.take_link(id).map_err(|source| failed("attach", source))?;
+        let link = FdLink::try_from(link).map_err(|source| failed("attach", source))?;
+        Ok(MuteLink { _link: link })
+    }
+
+    /// What the program says about `frame` (`BPF_PROG_TEST_RUN`): a `TCX_*` number of linux/bpf.h.
+    pub fn verdict(&mut self, frame: &[u8]) -> Result<u32, BpfError> {
+        let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
+        program(&mut self.0)
+            .test_run(options)
+            .map(|result| result.return_value)
+            .map_err(|source| BpfError::TestRun(source.into()))
+    }
+}
+
+fn failed(
+    step: &'static str,
+    source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> BpfError {
+    let program = "the program that mutes the host's own stack";
+    BpfError::Program { program, step, needs: "Linux 6.6 (tcx)", source: source.into() }
+}
+
+fn program(ebpf: &mut Ebpf) -> &mut SchedClassifier {
+    let program = ebpf.program_mut("mute").expect("the object has this program");
+    program.try_into().expect("it is a classifier")
+}
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("mute.bpf.o");

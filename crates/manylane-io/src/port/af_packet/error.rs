@@ -1,0 +1,96 @@
+//! Why a port did not open, and what the operator can do about it.
+
+use std::fmt;
+use std::io;
+
+use super::super::vnet::PACKET_MAX;
+use crate::bpf::BpfError;
+use crate::interface::InterfaceError;
+
+/// Why a port did not open.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum OpenError {
+    /// The interface does not exist here, or does not tell about itself.
+    Interface(InterfaceError),
+    /// Packets of the interface's MTU, or of 64 KiB in too many frames, are not provided for.
+    PacketMax {
+        /// The interface.
+        interface: String,
+        /// The setting.
+        packet_max: u32,
+        /// What the interface's MTU asks for.
+        least: u32,
+    },
+    /// The program that mutes the host's own stack did not load or attach.
+    Program(BpfError),
+    /// The kernel refused a step.
+    Refused {
+        /// The interface.
+        interface: String,
+        /// What was to be done, to be read after "cannot".
+        step: &'static str,
+        /// What the kernel said.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Whether this machine or user cannot have packet sockets at all, so that another interface would
+    /// fare no better.
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            OpenError::Refused { source, .. } => matches!(
+                source.raw_os_error(),
+                Some(libc::EPERM | libc::EACCES | libc::EAFNOSUPPORT | libc::ENOSYS)
+            ),
+            OpenError::Program(BpfError::Program { step: "load", .. }) => true,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::Interface(error) => error.fmt(f),
+            OpenError::PacketMax { interface, packet_max, least } => write!(
+                f,
+                "{interface}: packet_max = {packet_max}: take {least} (its MTU and headers) to \
+                 {PACKET_MAX}"
+            ),
+            OpenError::Program(error) => {
+                write!(f, "{error}; without it the host would answer and forward beside us")
+            }
+            OpenError::Refused { interface, step, source } => {
+                write!(f, "{interface}: cannot {step}: {source}")?;
+                match next_step(source) {
+                    Some(next) => write!(f, "; {next}"),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Interface(error) => Some(error),
+            OpenError::Program(error) => Some(error),
+            OpenError::Refused { source, .. } => Some(source),
+            OpenError::PacketMax { .. } => None,
+        }
+    }
+}
+
+/// What the operator can do about it.
+fn next_step(source: &io::Error) -> Option<&'static str> {
+    Some(match source.raw_os_error()? {
+        libc::EPERM | libc::EACCES => "needs root (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF)",
+        libc::EAFNOSUPPORT => "this kernel is built without CONFIG_PACKET",
+        libc::ENODEV | libc::ENXIO => "the interface is gone",
+        libc::ENOSPC => "the group of queues is full: fewer workers",
+        _ => return None,
+    })
+}

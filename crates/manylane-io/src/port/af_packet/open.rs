@@ -1,0 +1,222 @@
+//! Opening and closing a port, in the calling thread's network namespace.
+
+use std::io;
+
+use manylane_frame::vocabulary::{PortId, QueueId};
+use manylane_frame::{BATCH_MAX, CHAIN_MAX, Pool, Region};
+
+use super::super::vnet::{PACKET_MAX, frames_for};
+use super::error::OpenError;
+use super::receiver::Receiver;
+use super::socket::Socket;
+use super::transmitter::Transmitter;
+use crate::bpf::{MuteLink, MuteProgram};
+use crate::interface::{AllMulticast, Interface};
+
+/// How a port is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AfPacketConfig {
+    /// Bytes of the largest packet, with its Ethernet header: larger ones are lost. Segments that the
+    /// kernel has put together, or was to cut, have up to 64 KiB, whatever the MTU.
+    pub packet_max: u32,
+    /// Bytes that may wait in a queue, as the kernel counts them: about 700 for a small packet, and
+    /// little more than its length for a large one.
+    pub receive_buffer: u32,
+    /// Bytes that may be under way through a device, for each worker.
+    pub transmit_buffer: u32,
+    /// Whether packets go straight to the device, past its queueing discipline and past whoever
+    /// captures. Segments are cut by us then.
+    pub bypass: bool,
+}
+
+impl Default for AfPacketConfig {
+    fn default() -> AfPacketConfig {
+        AfPacketConfig {
+            packet_max: PACKET_MAX,
+            receive_buffer: 8 << 20,
+            transmit_buffer: 8 << 20,
+            bypass: false,
+        }
+    }
+}
+
+impl AfPacketConfig {
+    /// Frames of `frame_size` bytes that a queue has ready for packets: a line of the pool's sum.
+    pub fn frames_posted(&self, frame_size: u32) -> u32 {
+        (BATCH_MAX * frames_for(self.packet_max, frame_size)) as u32
+    }
+}
+
+/// An open port, for the control thread: as long as it exists, the host's own stack hears nothing of the
+/// device.
+pub struct AfPacket {
+    port: PortId,
+    interface: Interface,
+    link: MuteLink,
+    _multicast: AllMulticast,
+}
+
+/// A port and its parts.
+pub struct Opened {
+    /// For the control thread, to close it.
+    pub port: AfPacket,
+    /// What was found.
+    pub facts: Facts,
+    /// One for each queue, in order: for its owner.
+    pub receivers: Vec<Receiver>,
+    /// One for each worker, in order.
+    pub transmitters: Vec<Transmitter>,
+}
+
+/// What a port turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The device's number in its network namespace.
+    pub index: u32,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Largest packet without the Ethernet header.
+    pub mtu: u32,
+    /// The driver's name.
+    pub driver: String,
+}
+
+/// Where the frames of a closed port were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Closed {
+    /// Frames that waited for packets.
+    pub posted: usize,
+    /// Packets that waited in the sockets: these are lost, and no counter has seen them.
+    pub unread: usize,
+}
+
+impl AfPacket {
+    /// Opens `interface` of the calling thread's network namespace, with so many queues, among which the
+    /// kernel shares packets by their flow's hash, the same both ways.
+    ///
+    /// # Panics
+    ///
+    /// Without a queue.
+    pub fn open(
+        region: &Region,
+        port: PortId,
+        interface: &str,
+        workers: usize,
+        queues: u16,
+        config: AfPacketConfig,
+    ) -> Result<Opened, OpenError> {
+        assert!(queues > 0, "a port has a queue");
+        let interface = Interface::read(interface).map_err(OpenError::Interface)?;
+        config.check(&interface, region)?;
+        let program = MuteProgram::load().map_err(OpenError::Program)?;
+        let refused = |step| {
+            let interface = interface.name.clone();
+            move |source| OpenError::Refused { interface, step, source }
+        };
+        let mut sockets = Vec::new();
+        for _ in 0..queues {
+            let socket = receiving(&interface, &config).map_err(refused("open a packet socket"))?;
+            sockets.push(socket);
+        }
+        if let [first, others @ ..] = sockets.as_slice()
+            && !others.is_empty()
+        {
+            let join = |socket: &Socket, group| {
+                socket.join_fanout(group).map_err(refused("share packets among queues"))
+            };
+            let group = join(first, None)?;
+            others.iter().try_for_each(|socket| join(socket, Some(group)).map(|_| ()))?;
+        }
+        let transmitters = (0..workers)
+            .map(|_| sending(&interface, &config))
+            .map(|socket| Ok(Transmitter::new(socket?, region, config.bypass, port)))
+            .collect::<io::Result<_>>()
+            .map_err(refused("open a packet socket"))?;
+        let multicast = AllMulticast::join(&interface).map_err(OpenError::Interface)?;
+        // From here on nobody hears of the device until the sockets are let hear.
+        let link = program.attach(&interface).map_err(OpenError::Program)?;
+        for socket in &sockets {
+            socket.unshut().map_err(refused("open a packet socket"))?;
+        }
+        let receivers = (0..)
+            .zip(sockets)
+            .map(|(queue, socket)| {
+                Receiver::new(socket, region, config.packet_max, port, QueueId(queue))
+            })
+            .collect();
+        let Interface { index, mac, mtu, driver, .. } = interface.clone();
+        let facts = Facts { index, mac, mtu, driver };
+        let port = AfPacket { port, interface, link, _multicast: multicast };
+        Ok(Opened { port, facts, receivers, transmitters })
+    }
+
+    /// Closes the port and gives every frame back to `pool`. The host's own stack hears the device again.
+    ///
+    /// # Panics
+    ///
+    /// When a part is not of this port.
+    pub fn close(
+        self,
+        receivers: Vec<Receiver>,
+        transmitters: Vec<Transmitter>,
+        pool: &mut Pool,
+    ) -> Closed {
+        let ours = |port: PortId| assert_eq!(port, self.port, "a part of another port");
+        transmitters.iter().for_each(|transmitter| ours(transmitter.port));
+        let mut closed = Closed::default();
+        for receiver in receivers {
+            ours(receiver.port);
+            let (posted, unread) = receiver.close(pool);
+            closed.posted += posted;
+            closed.unread += unread;
+        }
+        drop(self.link); // The last: what we do not hear any more nobody has answered meanwhile.
+        closed
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.interface.name
+    }
+}
+
+impl AfPacketConfig {
+    fn check(&self, interface: &Interface, region: &Region) -> Result<(), OpenError> {
+        let AfPacketConfig { packet_max, .. } = *self;
+        let least = interface.mtu.saturating_add(ETHERNET_AND_TAG);
+        let frames = frames_for(packet_max, region.frame_size());
+        if packet_max < least.min(PACKET_MAX) || frames > CHAIN_MAX {
+            let interface = interface.name.clone();
+            return Err(OpenError::PacketMax { interface, packet_max, least });
+        }
+        Ok(())
+    }
+}
+
+/// A socket that is bound for receiving, and shut: before all of a group have joined, each would get
+/// packets that are another's.
+fn receiving(interface: &Interface, config: &AfPacketConfig) -> io::Result<Socket> {
+    let socket = Socket::open()?;
+    socket.set(libc::PACKET_VNET_HDR, 1)?;
+    socket.set(libc::PACKET_AUXDATA, 1)?;
+    socket.set(libc::PACKET_IGNORE_OUTGOING, 1)?;
+    socket.set_buffer(libc::SO_RCVBUFFORCE, config.receive_buffer)?;
+    socket.shut()?;
+    socket.bind(interface.index, libc::ETH_P_ALL as u16)?;
+    Ok(socket)
+}
+
+/// A socket that receives nothing.
+fn sending(interface: &Interface, config: &AfPacketConfig) -> io::Result<Socket> {
+    let socket = Socket::open()?;
+    socket.set(libc::PACKET_VNET_HDR, 1)?;
+    socket.set_buffer(libc::SO_SNDBUFFORCE, config.transmit_buffer)?;
+    if config.bypass {
+        socket.set(libc::PACKET_QDISC_BYPASS, 1)?;
+    }
+    socket.bind(interface.index, 0)?;
+    Ok(socket)
+}
+
+/// An Ethernet header and one 802.1Q tag.
+const ETHERNET_AND_TAG: u32 = 14 + 4;

@@ -1,0 +1,278 @@
+//! One queue's way in.
+
+use std::cell::RefCell;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr;
+
+use manylane_frame::vocabulary::{PortId, QueueId};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Pool, Region};
+
+use super::super::Losses;
+use super::super::vnet::{HEADER, Landed, Landing, Lost};
+use super::socket::Socket;
+
+/// A socket and frames for a batch of packets.
+pub struct Receiver {
+    pub(super) socket: Socket,
+    region: Region,
+    /// One for each message of a call, in the order in which the kernel fills them.
+    landings: Box<[Landing]>,
+    /// How many landings, from the first, are full.
+    ready: usize,
+    /// How many landings, from the first, may not be.
+    used: usize,
+    messages: Messages,
+    pub(super) port: PortId,
+    queue: QueueId,
+    counts: RefCell<Counts>,
+    /// Packets received.
+    received: u64,
+    too_large: u64,
+    invalid: u64,
+}
+
+/// What the kernel has counted; it forgets when asked.
+#[derive(Default)]
+struct Counts {
+    lost: Lost,
+    /// Packets that were put in the socket's queue.
+    taken: u64,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        socket: Socket,
+        region: &Region,
+        packet_max: u32,
+        port: PortId,
+        queue: QueueId,
+    ) -> Receiver {
+        Receiver {
+            socket,
+            region: region.clone(),
+            landings: (0..BATCH_MAX).map(|_| Landing::new(region, packet_max)).collect(),
+            ready: 0,
+            used: BATCH_MAX,
+            messages: Messages::new(),
+            port,
+            queue,
+            counts: RefCell::default(),
+            received: 0,
+            too_large: 0,
+            invalid: 0,
+        }
+    }
+
+    /// Receives as many packets as there are, and `batch` has room for, by one system call; returns how
+    /// many.
+    #[inline]
+    pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        self.prime(pool);
+        let count = self.ready.min(batch.room());
+        if count == 0 {
+            return 0; // The kernel keeps the packets, and drops what is too many.
+        }
+        let messages = self.messages.prepare(&mut self.landings[..count]);
+        // SAFETY: the debt of `Socket::receive`: `prepare` has put in the addresses of frames that the
+        // landings own, by `Landing` invariant 1, and of `self.messages`' own control buffers.
+        let came = match unsafe { self.socket.receive(messages) } {
+            Ok(came) => came,
+            Err(error) => return self.failed(&error),
+        };
+        self.used = self.used.max(came);
+        self.received += came as u64;
+        let before = batch.len();
+        for place in 0..came {
+            if let Some(frame) = self.take(place) {
+                batch.push(frame).expect("no more came than there is room for");
+            }
+        }
+        batch.len() - before
+    }
+
+    /// Has frames ready for a whole batch of packets, as far as `pool` has them.
+    #[inline]
+    pub fn prime(&mut self, pool: &mut Pool) {
+        let full = self.landings[..self.used].iter_mut().position(|landing| !landing.fill(pool));
+        match full {
+            None => (self.ready, self.used) = (self.landings.len(), 0),
+            Some(full) => self.ready = full,
+        }
+        let Receiver { socket, counts, .. } = self;
+        let Counts { lost, taken } = counts.get_mut();
+        lost.set_dry(self.ready == 0, || look(socket, taken));
+    }
+
+    /// The packet that the kernel has put in a landing.
+    #[inline(always)]
+    fn take(&mut self, place: usize) -> Option<Frame> {
+        let message = &self.messages.headers[place];
+        if message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0 {
+            self.too_large += 1;
+            return None;
+        }
+        let len = message.msg_len as usize;
+        if len < HEADER {
+            self.invalid += 1;
+            return None;
+        }
+        let landed = self.landings[place].land(&self.region, len, self.port, self.queue);
+        let Landed::Packet(mut frame) = landed else {
+            self.invalid += 1;
+            return None;
+        };
+        if let Some(tag) = self.messages.tag(place) {
+            put_tag_back(&self.region, &mut frame, tag);
+        }
+        Some(frame)
+    }
+
+    /// What the errors of `packet_recvmsg` mean: each but the first two has cost a packet.
+    #[cold]
+    fn failed(&mut self, error: &io::Error) -> usize {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN) => {}                                // There is nothing.
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {} // Said once when the device goes.
+            // EINVAL: segments of a kind that the header has no word for.
+            _ => self.invalid += 1,
+        }
+        0
+    }
+
+    /// Gives the frames back; returns how many, and how many packets nobody has read.
+    pub(super) fn close(mut self, pool: &mut Pool) -> (usize, usize) {
+        let lost = look(&self.socket, &mut self.counts.get_mut().taken);
+        self.counts.get_mut().lost.add(lost);
+        let read = self.received + self.invalid;
+        let unread = self.counts.get_mut().taken.saturating_sub(read) as usize;
+        drop(self.socket);
+        (self.landings.iter_mut().map(|landing| landing.give_back(pool)).sum(), unread)
+    }
+
+    /// Frames that wait for packets.
+    pub fn posted(&self) -> usize {
+        self.landings.iter().map(Landing::frames).sum()
+    }
+
+    /// What was lost at this queue. A system call: for the statistics, not for every turn.
+    pub fn losses(&self) -> Losses {
+        let counts = &mut *self.counts.borrow_mut();
+        let lost = look(&self.socket, &mut counts.taken);
+        counts.lost.add(lost);
+        Losses {
+            ring_full: counts.lost.slow,
+            no_buffer: counts.lost.no_buffer,
+            too_large: self.too_large,
+            invalid: self.invalid,
+        }
+    }
+
+    /// The port.
+    pub fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Adds to `taken` what the kernel has counted since the last look; returns the packets lost since.
+fn look(socket: &Socket, taken: &mut u64) -> u64 {
+    // The one failure would be a closed socket.
+    let counts = socket.counts().unwrap_or_default();
+    *taken += counts.taken;
+    counts.dropped
+}
+
+/// The messages of a call, with a buffer each for auxiliary data.
+struct Messages {
+    headers: Box<[libc::mmsghdr]>,
+    auxiliary: Box<[Auxiliary]>,
+}
+
+// SAFETY: the pointers in `headers` are what makes the type not `Send`. They are set by `prepare`, right
+// before the system call that uses them, and never followed by us.
+unsafe impl Send for Messages {}
+
+/// Room for the one control message of an ordinary packet socket, `PACKET_AUXDATA`, as cmsg(3) lays it
+/// out.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Auxiliary {
+    header: libc::cmsghdr,
+    data: libc::tpacket_auxdata,
+    _padding: u32,
+}
+
+/// A tag of 802.1Q, in the order of its bytes: TPID, TCI.
+type Tag = [u8; 4];
+
+impl Messages {
+    fn new() -> Messages {
+        // SAFETY: all zeroes is a valid `mmsghdr`: null pointers and lengths of 0.
+        let header: libc::mmsghdr = unsafe { mem::zeroed() };
+        // SAFETY: all zeroes is a valid `Auxiliary`: integers.
+        let auxiliary: Auxiliary = unsafe { mem::zeroed() };
+        Messages {
+            headers: vec![header; BATCH_MAX].into(),
+            auxiliary: vec![auxiliary; BATCH_MAX].into(),
+        }
+    }
+
+    /// Messages that lead into `landings`, which are full.
+    #[inline(always)]
+    fn prepare(&mut self, landings: &mut [Landing]) -> &mut [libc::mmsghdr] {
+        let parts = self.headers.iter_mut().zip(self.auxiliary.iter_mut());
+        for ((header, auxiliary), landing) in parts.zip(landings.iter_mut()) {
+            let header = &mut header.msg_hdr;
+            let iov = landing.iov();
+            (header.msg_iov, header.msg_iovlen) = (iov.as_mut_ptr(), iov.len());
+            header.msg_control = ptr::from_mut(auxiliary).cast();
+            header.msg_controllen = size_of::<Auxiliary>(); // The kernel has put in what it wrote.
+        }
+        &mut self.headers[..landings.len()]
+    }
+
+    /// The tag that was taken off the packet of a message.
+    #[inline(always)]
+    fn tag(&self, place: usize) -> Option<Tag> {
+        let written = self.headers[place].msg_hdr.msg_controllen;
+        let Auxiliary { header, data, .. } = &self.auxiliary[place];
+        if written < size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>()
+            || (header.cmsg_level, header.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA)
+            || data.tp_status & libc::TP_STATUS_VLAN_VALID == 0
+        {
+            return None;
+        }
+        let tpid = match data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID {
+            0 => libc::ETH_P_8021Q as u16,
+            _ => data.tp_vlan_tpid,
+        };
+        let ([a, b], [c, d]) = (tpid.to_be_bytes(), data.tp_vlan_tci.to_be_bytes());
+        Some([a, b, c, d])
+    }
+}
+
+/// Puts a tag between the addresses and the type. What the marks count from the slot's start stays true.
+#[cold]
+fn put_tag_back(region: &Region, frame: &mut Frame, tag: Tag) {
+    if region.meta(frame).len() < ADDRESSES || region.push_front(frame, tag.len() as u16).is_err() {
+        return; // Not a frame: the rules drop it.
+    }
+    let bytes = region.bytes_mut(frame);
+    bytes.copy_within(tag.len()..tag.len() + ADDRESSES, 0);
+    bytes[ADDRESSES..ADDRESSES + tag.len()].copy_from_slice(&tag);
+}
+
+/// Bytes of the two addresses of an Ethernet header.
+const ADDRESSES: usize = 12;

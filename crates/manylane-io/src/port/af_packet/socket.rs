@@ -1,0 +1,176 @@
+//! A packet socket: what the system calls say. See packet(7), linux/if_packet.h.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::syscall::{check, retry};
+
+/// A socket that does not block.
+pub(super) struct Socket(OwnedFd);
+
+/// What a socket has counted since it was asked last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Packets that found a place.
+    pub taken: u64,
+    /// Packets that found none.
+    pub dropped: u64,
+}
+
+impl Socket {
+    /// A socket that receives nothing: its protocol is 0.
+    pub fn open() -> io::Result<Socket> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: socket(2) takes no pointer.
+        let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+        // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+        Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Sets an option of packet sockets.
+    pub fn set(&self, option: libc::c_int, value: u32) -> io::Result<()> {
+        self.set_option(libc::SOL_PACKET, option, &value)
+    }
+
+    /// Sets how many bytes may wait in the socket, beyond the system's limit for users.
+    pub fn set_buffer(&self, option: libc::c_int, bytes: u32) -> io::Result<()> {
+        // The kernel doubles it, to make up for what it needs itself (socket(7)).
+        self.set_option(libc::SOL_SOCKET, option, &(bytes / 2))
+    }
+
+    /// Lets nothing in, whatever the socket is bound to.
+    pub fn shut(&self) -> io::Result<()> {
+        let mut refuse =
+            libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+        let program = libc::sock_fprog { len: 1, filter: &mut refuse };
+        self.set_option(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Lets in what it is bound to.
+    pub fn unshut(&self) -> io::Result<()> {
+        self.set_option(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0u32)
+    }
+
+    /// Binds to a device: for receiving everything, or with protocol 0 for nothing.
+    pub fn bind(&self, index: u32, protocol: u16) -> io::Result<()> {
+        // SAFETY: all zeroes is a valid `sockaddr_ll`.
+        let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = protocol.to_be();
+        address.sll_ifindex = index as i32;
+        // SAFETY: bind(2) reads the address, of the given length.
+        check(unsafe {
+            libc::bind(
+                self.0.as_raw_fd(),
+                (&raw const address).cast(),
+                size_of_val(&address) as libc::socklen_t,
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Joins the group of sockets among which packets are shared by their flow's hash; the first gets
+    /// `None` and makes it. Returns its number.
+    pub fn join_fanout(&self, group: Option<u16>) -> io::Result<u16> {
+        let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        let (number, flags) = match group {
+            Some(number) => (number, kind),
+            None => (0, kind | libc::PACKET_FANOUT_FLAG_UNIQUEID),
+        };
+        self.set(libc::PACKET_FANOUT, u32::from(number) | flags << 16)?;
+        // SAFETY: PACKET_FANOUT fills an `int`.
+        unsafe { self.ask::<u32>(libc::PACKET_FANOUT) }.map(|group| group as u16)
+    }
+
+    /// What was counted since the last call.
+    pub fn counts(&self) -> io::Result<Counts> {
+        // SAFETY: PACKET_STATISTICS fills a `struct tpacket_stats`, for sockets without a ring.
+        let counts: libc::tpacket_stats = unsafe { self.ask(libc::PACKET_STATISTICS) }?;
+        // `tp_packets` has those dropped, too.
+        Ok(Counts {
+            taken: u64::from(counts.tp_packets.wrapping_sub(counts.tp_drops)),
+            dropped: u64::from(counts.tp_drops),
+        })
+    }
+
+    /// Receives up to as many packets as there are `messages`; returns how many.
+    ///
+    /// # Safety
+    ///
+    /// The addresses in `messages` are of memory that nobody else reads or writes during the call.
+    pub unsafe fn receive(&self, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
+        let (first, count) = (messages.as_mut_ptr(), messages.len() as libc::c_uint);
+        retry(|| {
+            // SAFETY: recvmmsg(2) writes the `count` messages, ours, and what they name: the caller's
+            // debt. No timeout.
+            let received = unsafe {
+                libc::recvmmsg(
+                    self.0.as_raw_fd(),
+                    first,
+                    count,
+                    libc::MSG_DONTWAIT,
+                    std::ptr::null_mut(),
+                )
+            };
+            check(received).map(|count| count as usize)
+        })
+    }
+
+    /// Sends `messages` in order, as far as the kernel takes them; returns how many. An error is about
+    /// the first.
+    ///
+    /// # Safety
+    ///
+    /// The addresses in `messages` are of memory that nobody writes during the call.
+    pub unsafe fn send(&self, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
+        let (first, count) = (messages.as_mut_ptr(), messages.len() as libc::c_uint);
+        retry(|| {
+            // SAFETY: sendmmsg(2) writes the lengths in the `count` messages, ours, and reads what they
+            // name: the caller's debt.
+            let sent =
+                unsafe { libc::sendmmsg(self.0.as_raw_fd(), first, count, libc::MSG_DONTWAIT) };
+            check(sent).map(|count| count as usize)
+        })
+    }
+
+    fn set_option<T>(&self, level: i32, option: libc::c_int, value: &T) -> io::Result<()> {
+        // SAFETY: setsockopt(2) reads as many bytes of `value` as it is told to; for a filter also the
+        // instructions that it points at, which outlive the call.
+        check(unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                level,
+                option,
+                std::ptr::from_ref(value).cast(),
+                size_of::<T>() as libc::socklen_t,
+            )
+        })?;
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// `T` is the plain structure that belongs to the option.
+    unsafe fn ask<T>(&self, option: libc::c_int) -> io::Result<T> {
+        // SAFETY: all zeroes is a valid `T`: a structure of integers, the caller's debt.
+        let mut answer: T = unsafe { std::mem::zeroed() };
+        let mut length = size_of::<T>() as libc::socklen_t;
+        // SAFETY: getsockopt(2) writes at most `length` bytes of `answer`.
+        check(unsafe {
+            libc::getsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_PACKET,
+                option,
+                (&raw mut answer).cast(),
+                &mut length,
+            )
+        })?;
+        Ok(answer)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

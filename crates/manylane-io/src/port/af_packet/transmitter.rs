@@ -1,0 +1,165 @@
+//! One worker's way out.
+
+use std::io;
+use std::mem;
+
+use libc::iovec;
+use manylane_frame::vocabulary::{Offload, PortId};
+use manylane_frame::{BATCH_MAX, Batch, CHAIN_MAX, Pool, Region};
+
+use super::super::Sent;
+use super::super::vnet::{HEADER, Header, IOV_MAX, push_packet};
+use super::socket::Socket;
+
+/// A socket that receives nothing.
+pub struct Transmitter {
+    socket: Socket,
+    region: Region,
+    outgoing: Outgoing,
+    /// Whether the device gets packets straight from us.
+    bypass: bool,
+    pub(super) port: PortId,
+    losses: TransmitLosses,
+}
+
+/// A batch as sendmmsg(2) wants it. Room for the largest is there from the start, so nothing moves.
+struct Outgoing {
+    messages: Box<[libc::mmsghdr]>,
+    headers: Box<[Header]>,
+    iov: Vec<iovec>,
+}
+
+// SAFETY: the pointers in `messages` and `iov` are what makes the type not `Send`. They are set by
+// `describe`, right before the system call that uses them, and never followed by us.
+unsafe impl Send for Outgoing {}
+
+/// What went wrong while sending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransmitLosses {
+    /// Packets that the kernel refused for what they are: larger than the device's MTU, or with marks
+    /// that do not fit their bytes. Their frames came back like all others.
+    pub dropped: u64,
+    /// Calls that ended because the socket or the device's queue was full. The packets stay.
+    pub stalls: u64,
+    /// Calls that the kernel refused: the device is down or gone. The packets stay.
+    pub refused: u64,
+}
+
+impl Transmitter {
+    pub(super) fn new(socket: Socket, region: &Region, bypass: bool, port: PortId) -> Transmitter {
+        // SAFETY: all zeroes is a valid `mmsghdr`: null pointers and lengths of 0.
+        let message: libc::mmsghdr = unsafe { mem::zeroed() };
+        let outgoing = Outgoing {
+            messages: vec![message; BATCH_MAX].into(),
+            headers: vec![Header::default(); BATCH_MAX].into(),
+            iov: Vec::with_capacity(BATCH_MAX * IOV_MAX),
+        };
+        let losses = TransmitLosses::default();
+        Transmitter { socket, region: region.clone(), outgoing, bypass, port, losses }
+    }
+
+    /// Sends the packets of `batch` in order, as far as the kernel takes them; the rest stays in `batch`.
+    /// Those that are done go back to `pool`, and `completed` is called with the port of entry of each.
+    #[inline]
+    pub fn transmit(
+        &mut self,
+        pool: &mut Pool,
+        batch: &mut Batch,
+        mut completed: impl FnMut(PortId),
+    ) -> Sent {
+        if batch.is_empty() {
+            return Sent::default();
+        }
+        self.outgoing.describe(&self.region, batch);
+        let done = self.send(batch.len());
+        let mut sent = Sent { frames: done, bytes: 0 };
+        let view = self.region.view();
+        for frame in &batch.as_slice()[..done] {
+            let meta = view.meta(frame);
+            completed(meta.entry);
+            sent.bytes += meta.packet_len() as u64;
+        }
+        match done == batch.len() {
+            true => pool.give_back_all(batch),
+            false => batch.drain().take(done).for_each(|frame| pool.give_back(frame)),
+        }
+        sent
+    }
+
+    /// Sends the first `count` messages; returns how many are done with, sent or not.
+    #[inline]
+    fn send(&mut self, count: usize) -> usize {
+        let mut done = 0;
+        while done < count {
+            let messages = &mut self.outgoing.messages[done..count];
+            // SAFETY: the debt of `Socket::send`: `describe` has put in the addresses of headers of ours
+            // and of the bytes of frames that the caller's batch owns, whom we borrow.
+            let outcome = unsafe { self.socket.send(messages) };
+            match outcome {
+                Ok(sent) => done += sent,
+                Err(error) => match self.failed(&error) {
+                    true => break,
+                    false => done += 1,
+                },
+            }
+        }
+        done
+    }
+
+    /// What the errors of `packet_snd` mean: whether the packet, and all after it, have to wait.
+    #[cold]
+    fn failed(&mut self, error: &io::Error) -> bool {
+        match error.raw_os_error() {
+            // The socket's buffer is full; the device's queue is; there is no memory now.
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                self.losses.stalls += 1;
+                true
+            }
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {
+                self.losses.refused += 1;
+                true
+            }
+            // EMSGSIZE, EINVAL: this packet will never go, and must not keep the others.
+            _ => {
+                self.losses.dropped += 1;
+                false
+            }
+        }
+    }
+
+    /// What it takes.
+    pub fn offload(&self) -> Offload {
+        // Bypassing the queues, nobody cuts what the device does not.
+        Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: !self.bypass }
+    }
+
+    /// The port.
+    pub fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// What went wrong so far.
+    pub fn losses(&self) -> TransmitLosses {
+        self.losses
+    }
+}
+
+impl Outgoing {
+    /// Describes the packets of `batch`, a message each.
+    #[inline]
+    fn describe(&mut self, region: &Region, batch: &Batch) {
+        let view = region.view();
+        self.iov.clear();
+        let places = self.messages.iter_mut().zip(self.headers.iter_mut());
+        for (frame, (message, header)) in batch.iter().zip(places) {
+            *header = Header::of(view.meta(frame));
+            let first = self.iov.len();
+            debug_assert!(first + IOV_MAX <= self.iov.capacity(), "it would move");
+            let base = std::ptr::from_mut(header).cast();
+            self.iov.push(iovec { iov_base: base, iov_len: HEADER });
+            push_packet(&mut self.iov, view, frame);
+            message.msg_hdr.msg_iov = self.iov.as_mut_ptr().wrapping_add(first);
+            message.msg_hdr.msg_iovlen = self.iov.len() - first;
+        }
+    }
+}

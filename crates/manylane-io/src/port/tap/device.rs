@@ -1,0 +1,112 @@
+//! A queue of a TAP interface: what the system calls say. See linux/if_tun.h.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::sync::Arc;
+
+use libc::iovec;
+
+use crate::syscall::{check, check_length, retry};
+
+/// A queue that does not block. Its receiver and transmitters share it: the kernel takes frames from
+/// several threads.
+#[derive(Clone)]
+pub(super) struct Queue(Arc<File>);
+
+/// Why a queue is not there: what was tried, and what the kernel said.
+pub(super) type StepError = (&'static str, io::Error);
+
+impl Queue {
+    /// Opens a queue of the interface called `name`, of the calling thread's network namespace; makes it
+    /// when there is none of that name.
+    pub fn open(name: &str, multi_queue: bool) -> Result<Queue, StepError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(DEVICE)
+            .map_err(|source| ("open /dev/net/tun", source))?;
+        let queue = Queue(Arc::new(file));
+        queue.attach(name, multi_queue).map_err(|source| ("open the interface", source))?;
+        queue.accept_offloads().map_err(|source| ("ask the host for whole segments", source))?;
+        Ok(queue)
+    }
+
+    fn attach(&self, name: &str, multi_queue: bool) -> io::Result<()> {
+        // SAFETY: all zeroes is a valid `ifreq`.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
+            *to = from as libc::c_char; // The 16th byte stays the zero.
+        }
+        let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
+        let several = if multi_queue { libc::IFF_MULTI_QUEUE } else { 0 };
+        request.ifr_ifru.ifru_flags = (flags | several) as libc::c_short;
+        // SAFETY: TUNSETIFF reads and writes a `struct ifreq`.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), libc::TUNSETIFF, &mut request) })?;
+        Ok(())
+    }
+
+    /// Tells the host to leave checksums and cutting to us. UDP's came with Linux 6.2.
+    fn accept_offloads(&self) -> io::Result<()> {
+        let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+        let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
+        let set = |offloads: libc::c_uint| {
+            let (fd, offloads) = (self.0.as_raw_fd(), libc::c_ulong::from(offloads));
+            // SAFETY: TUNSETOFFLOAD takes a number, no pointer.
+            check(unsafe { libc::ioctl(fd, libc::TUNSETOFFLOAD, offloads) }).map(|_| ())
+        };
+        match set(tcp | udp) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => set(tcp),
+            outcome => outcome,
+        }
+    }
+
+    /// Lets `program` choose the queue of each frame that the host sends.
+    pub fn steer_by(&self, program: BorrowedFd<'_>) -> io::Result<()> {
+        let program: libc::c_int = program.as_raw_fd();
+        // SAFETY: TUNSETSTEERINGEBPF reads an `int`.
+        check(unsafe {
+            libc::ioctl(self.0.as_raw_fd(), libc::TUNSETSTEERINGEBPF, &raw const program)
+        })?;
+        Ok(())
+    }
+
+    /// Reads a packet with its header; returns their length, or `iov`'s if that is less.
+    ///
+    /// # Safety
+    ///
+    /// The addresses in `iov` are of memory that nobody else reads or writes during the call.
+    pub unsafe fn read(&self, iov: &[iovec]) -> io::Result<usize> {
+        retry(|| {
+            // SAFETY: readv(2) writes what `iov` names: the caller's debt.
+            let read =
+                unsafe { libc::readv(self.0.as_raw_fd(), iov.as_ptr(), iov.len() as libc::c_int) };
+            check_length(read)
+        })
+    }
+
+    /// Writes a packet with its header.
+    ///
+    /// # Safety
+    ///
+    /// The addresses in `iov` are of memory that nobody writes during the call.
+    pub unsafe fn write(&self, iov: &[iovec]) -> io::Result<()> {
+        retry(|| {
+            // SAFETY: writev(2) reads what `iov` names: the caller's debt.
+            let written =
+                unsafe { libc::writev(self.0.as_raw_fd(), iov.as_ptr(), iov.len() as libc::c_int) };
+            check_length(written)
+        })?;
+        Ok(()) // All of it, or an error.
+    }
+}
+
+impl AsFd for Queue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+const DEVICE: &str = "/dev/net/tun";

@@ -1,0 +1,237 @@
+//! Opening and closing a port, in the calling thread's network namespace.
+
+use manylane_frame::vocabulary::{PortId, QueueId};
+use manylane_frame::{CHAIN_MAX, Pool, Region};
+
+use super::super::vnet::{PACKET_MAX, frames_for};
+use super::device::Queue;
+use super::error::OpenError;
+use super::receiver::{Counter, Receiver};
+use super::transmitter::Transmitter;
+use crate::bpf::SteerProgram;
+use crate::interface::{Interface, InterfaceError};
+use crate::netlink::Netlink;
+
+/// How a port is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TapConfig {
+    /// Our address on the wire; made of the host's when `None`, and as unique and as lasting as that.
+    pub mac: Option<[u8; 6]>,
+    /// Bytes of the largest packet, with its Ethernet header: larger ones are lost. The host's segments
+    /// have up to 64 KiB, whatever the MTU.
+    pub packet_max: u32,
+}
+
+impl Default for TapConfig {
+    fn default() -> TapConfig {
+        TapConfig { mac: None, packet_max: PACKET_MAX }
+    }
+}
+
+impl TapConfig {
+    /// Frames of `frame_size` bytes that a queue has ready for packets: a line of the pool's sum.
+    pub fn frames_posted(&self, frame_size: u32) -> u32 {
+        frames_for(self.packet_max, frame_size) as u32
+    }
+}
+
+/// An open port, for the control thread.
+pub struct Tap {
+    port: PortId,
+    interface: String,
+}
+
+/// A port and its parts. An interface that did not exist before lasts as long as one of them.
+pub struct Opened {
+    /// For the control thread, to close it.
+    pub port: Tap,
+    /// What was found and decided.
+    pub facts: Facts,
+    /// One for each queue, in order: for its owner.
+    pub receivers: Vec<Receiver>,
+    /// One for each worker, in order.
+    pub transmitters: Vec<Transmitter>,
+}
+
+/// What a port turned out to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The interface's number in its network namespace.
+    pub index: u32,
+    /// Our Ethernet address.
+    pub mac: [u8; 6],
+    /// The host's: the interface's own.
+    pub host_mac: [u8; 6],
+    /// Largest packet without the Ethernet header.
+    pub mtu: u32,
+    /// Whether the interface was made, and set up, now.
+    pub created: bool,
+}
+
+impl Tap {
+    /// Opens the TAP interface called `interface` of the calling thread's network namespace, with so
+    /// many queues. When there is none of that name it is made, and set up; it goes with the port.
+    ///
+    /// # Panics
+    ///
+    /// Without a queue.
+    pub fn open(
+        region: &Region,
+        port: PortId,
+        interface: &str,
+        workers: usize,
+        queues: u16,
+        config: TapConfig,
+    ) -> Result<Opened, OpenError> {
+        assert!(queues > 0, "a port has a queue");
+        let name = || interface.to_owned();
+        let refused = |(step, source)| OpenError::Refused { interface: name(), step, source };
+        if interface.is_empty() || interface.len() > NAME_MAX {
+            return Err(OpenError::Name { interface: name() });
+        }
+        let present = match Interface::read(interface) {
+            Ok(facts) if facts.driver != "tun" => {
+                return Err(OpenError::NotTap { interface: name(), driver: facts.driver });
+            }
+            Ok(facts) => Some(facts),
+            Err(InterfaceError::NoSuchInterface { .. }) => None,
+            Err(error) => return Err(OpenError::Interface(error)),
+        };
+        config.check(interface, present.as_ref(), region)?;
+
+        let opened = open_queues(interface, queues).map_err(|error| {
+            match (error.1.raw_os_error(), &present) {
+                (Some(libc::EBUSY), _) => OpenError::Busy { interface: name() },
+                (Some(libc::EINVAL | libc::E2BIG), Some(_)) => {
+                    OpenError::OtherQueues { interface: name(), queues }
+                }
+                _ => refused(error),
+            }
+        })?;
+        if let [first, _, ..] = opened.as_slice() {
+            // It goes with the interface.
+            let mut program = SteerProgram::load().map_err(OpenError::Program)?;
+            let steer = first.steer_by(program.fd());
+            steer.map_err(|source| refused(("steer flows to queues", source)))?;
+        }
+
+        let mut netlink = Netlink::open().map_err(|error| OpenError::Interface(error.into()))?;
+        if present.is_none() {
+            netlink.set_up(interface).map_err(|error| OpenError::Interface(error.into()))?;
+        }
+        let facts = Interface::read(interface).map_err(OpenError::Interface)?;
+        let facts = Facts {
+            index: facts.index,
+            mac: config.mac.unwrap_or_else(|| opposite(facts.mac)),
+            host_mac: facts.mac,
+            mtu: facts.mtu,
+            created: present.is_none(),
+        };
+        if facts.mac == facts.host_mac {
+            return Err(OpenError::SameMac { interface: name() });
+        }
+        let transmitters = (0..workers)
+            .map(|worker| Transmitter::new(opened[worker % opened.len()].clone(), region, port))
+            .collect();
+        let mut counter = Some(Counter::new(netlink, interface));
+        let receivers = (0..).zip(opened).map(|(number, queue)| {
+            let number = QueueId(number);
+            Receiver::new(queue, region, config.packet_max, port, number, counter.take())
+        });
+        let receivers = receivers.collect();
+        let port = Tap { port, interface: name() };
+        Ok(Opened { port, facts, receivers, transmitters })
+    }
+
+    /// Closes the port and gives every frame back to `pool`; returns how many those were.
+    ///
+    /// # Panics
+    ///
+    /// When a part is not of this port.
+    pub fn close(
+        self,
+        receivers: Vec<Receiver>,
+        transmitters: Vec<Transmitter>,
+        pool: &mut Pool,
+    ) -> usize {
+        let ours = |port: PortId| assert_eq!(port, self.port, "a part of another port");
+        transmitters.iter().for_each(|transmitter| ours(transmitter.port));
+        receivers.iter().for_each(|receiver| ours(receiver.port));
+        receivers.into_iter().map(|receiver| receiver.close(pool)).sum()
+    }
+
+    /// The interface's name.
+    pub fn name(&self) -> &str {
+        &self.interface
+    }
+}
+
+impl TapConfig {
+    fn check(
+        &self,
+        interface: &str,
+        present: Option<&Interface>,
+        region: &Region,
+    ) -> Result<(), OpenError> {
+        let TapConfig { packet_max, mac } = *self;
+        let mtu = present.map_or(MTU_OF_A_NEW_ONE, |facts| facts.mtu);
+        let least = mtu.saturating_add(ETHERNET_AND_TAG);
+        let frames = frames_for(packet_max, region.frame_size());
+        if packet_max < least.min(PACKET_MAX) || frames > CHAIN_MAX {
+            return Err(OpenError::PacketMax { interface: interface.into(), packet_max, least });
+        }
+        match mac {
+            Some(mac) if mac[0] & GROUP != 0 || mac == [0; 6] => {
+                Err(OpenError::NoStation { interface: interface.into(), mac })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Opens the queues. A single one may be of an interface that was made for several.
+fn open_queues(interface: &str, queues: u16) -> Result<Vec<Queue>, super::device::StepError> {
+    if queues > 1 {
+        return (0..queues).map(|_| Queue::open(interface, true)).collect();
+    }
+    let queue = match Queue::open(interface, false) {
+        Err((_, error)) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Queue::open(interface, true)
+        }
+        outcome => outcome,
+    };
+    queue.map(|queue| vec![queue])
+}
+
+/// Our end's address, of the host's: locally administered, and another.
+fn opposite(mut mac: [u8; 6]) -> [u8; 6] {
+    mac[0] = (mac[0] | LOCAL) ^ ANOTHER;
+    mac
+}
+
+/// IEEE 802-2014, 8.2.2: a group's address; one that its owner chose.
+const GROUP: u8 = 1;
+const LOCAL: u8 = 2;
+/// A bit without a meaning in an address that its owner chose.
+const ANOTHER: u8 = 4;
+/// Longest name: IFNAMSIZ, less its zero.
+const NAME_MAX: usize = 15;
+/// `ether_setup`.
+const MTU_OF_A_NEW_ONE: u32 = 1500;
+/// An Ethernet header and one 802.1Q tag.
+const ETHERNET_AND_TAG: u32 = 14 + 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_end_has_an_address_of_its_own() {
+        for host in [[0x52, 0x54, 0, 1, 2, 3], [0; 6], [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff]] {
+            let ours = opposite(host);
+            assert_ne!(ours, host);
+            assert_eq!((ours[0] & GROUP, ours[0] & LOCAL), (0, LOCAL));
+            assert_eq!(ours[1..], host[1..]);
+        }
+    }
+}

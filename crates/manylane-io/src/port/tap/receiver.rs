@@ -1,0 +1,164 @@
+//! One queue's way in.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use manylane_frame::vocabulary::{PortId, QueueId};
+use manylane_frame::{Batch, Pool, Region};
+
+use super::super::Losses;
+use super::super::vnet::{HEADER, Landed, Landing, Lost};
+use super::device::Queue;
+use crate::netlink::Netlink;
+
+/// A queue and frames for one packet.
+pub struct Receiver {
+    queue: Queue,
+    region: Region,
+    landing: Landing,
+    pub(super) port: PortId,
+    number: QueueId,
+    lost: RefCell<Lost>,
+    /// Only the first queue has it: the kernel counts for all of them together.
+    counter: Option<RefCell<Counter>>,
+    too_large: u64,
+    invalid: u64,
+}
+
+/// What the kernel counts for an interface, from a moment on.
+pub(super) struct Counter {
+    netlink: Netlink,
+    interface: String,
+    seen: u64,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        queue: Queue,
+        region: &Region,
+        packet_max: u32,
+        port: PortId,
+        number: QueueId,
+        counter: Option<Counter>,
+    ) -> Receiver {
+        Receiver {
+            queue,
+            region: region.clone(),
+            landing: Landing::new(region, packet_max),
+            port,
+            number,
+            lost: RefCell::default(),
+            counter: counter.map(RefCell::new),
+            too_large: 0,
+            invalid: 0,
+        }
+    }
+
+    /// Receives as many packets as there are, and `batch` has room for; returns how many.
+    #[inline]
+    pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
+        let before = batch.len();
+        // Bounded by the room at the start, whatever comes: a worker never waits.
+        for _ in 0..batch.room() {
+            if !self.prime(pool) {
+                break; // The kernel keeps the packets, and drops what is too many.
+            }
+            // SAFETY: the debt of `Queue::read`: by `Landing` invariant 1 the addresses are of frames
+            // that the landing owns.
+            match unsafe { self.queue.read(self.landing.iov()) } {
+                Ok(len) => self.land(len, batch),
+                Err(error) => match error.raw_os_error() {
+                    // A packet that the header has no word for; it is gone.
+                    Some(libc::EINVAL) => self.invalid += 1,
+                    // There is nothing, or the interface is gone (EBADFD).
+                    _ => break,
+                },
+            }
+        }
+        batch.len() - before
+    }
+
+    /// Has frames ready for a packet; false when `pool` has not enough.
+    #[inline]
+    pub fn prime(&mut self, pool: &mut Pool) -> bool {
+        let full = self.landing.fill(pool);
+        let counter = &self.counter;
+        self.lost.get_mut().set_dry(!full, || look(counter));
+        full
+    }
+
+    #[inline]
+    fn land(&mut self, len: usize, batch: &mut Batch) {
+        if len < HEADER {
+            self.invalid += 1;
+        } else if len == self.landing.capacity() {
+            self.too_large += 1; // Or just as large as there is room for; there is more than 64 KiB.
+        } else {
+            match self.landing.land(&self.region, len, self.port, self.number) {
+                Landed::Packet(frame) => {
+                    batch.push(frame).expect("one for each place that there was");
+                }
+                Landed::Strange => self.invalid += 1,
+            }
+        }
+    }
+
+    /// Gives the frames back; returns how many.
+    pub(super) fn close(mut self, pool: &mut Pool) -> usize {
+        self.landing.give_back(pool)
+    }
+
+    /// Frames that wait for a packet.
+    pub fn posted(&self) -> usize {
+        self.landing.frames()
+    }
+
+    /// What was lost at this queue; what the interface's queues had no place for, all of them together,
+    /// is told by the first. System calls: for the statistics, not for every turn.
+    pub fn losses(&self) -> Losses {
+        let mut lost = self.lost.borrow_mut();
+        lost.add(look(&self.counter));
+        Losses {
+            ring_full: lost.slow,
+            no_buffer: lost.no_buffer,
+            too_large: self.too_large,
+            invalid: self.invalid,
+        }
+    }
+
+    /// The port.
+    pub fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> QueueId {
+        self.number
+    }
+}
+
+impl AsFd for Receiver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.queue.as_fd()
+    }
+}
+
+impl Counter {
+    /// Counts from now on.
+    pub(super) fn new(netlink: Netlink, interface: &str) -> Counter {
+        let mut counter = Counter { netlink, interface: interface.into(), seen: 0 };
+        counter.look();
+        counter
+    }
+
+    /// Packets that the host sent since the last look and found no place.
+    fn look(&mut self) -> u64 {
+        let Ok(link) = self.netlink.link(&self.interface) else { return 0 }; // It is gone.
+        let before = std::mem::replace(&mut self.seen, link.transmit_dropped);
+        link.transmit_dropped.saturating_sub(before)
+    }
+}
+
+fn look(counter: &Option<RefCell<Counter>>) -> u64 {
+    counter.as_ref().map_or(0, |counter| counter.borrow_mut().look())
+}

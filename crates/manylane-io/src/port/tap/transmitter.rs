@@ -1,0 +1,126 @@
+//! One worker's way out.
+
+use std::io;
+
+use libc::iovec;
+use manylane_frame::vocabulary::{Offload, PortId};
+use manylane_frame::{Batch, CHAIN_MAX, Frame, Pool, Region};
+
+use super::super::Sent;
+use super::super::vnet::{HEADER, Header, IOV_MAX, push_packet};
+use super::device::Queue;
+
+/// A way into a queue.
+pub struct Transmitter {
+    queue: Queue,
+    region: Region,
+    iov: Iov,
+    pub(super) port: PortId,
+    losses: TransmitLosses,
+}
+
+/// Room for the entries of the largest packet.
+struct Iov(Vec<iovec>);
+
+// SAFETY: its pointers are what makes the type not `Send`. They are set right before the system call that
+// uses them, and never followed by us.
+unsafe impl Send for Iov {}
+
+/// What went wrong while sending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TransmitLosses {
+    /// Packets that the kernel refused for what they are: with marks that do not fit their bytes. Their
+    /// frames came back like all others.
+    pub dropped: u64,
+    /// Calls that ended for want of memory. The packets stay.
+    pub stalls: u64,
+    /// Calls that the kernel refused: the interface is down or gone. The packets stay.
+    pub refused: u64,
+}
+
+impl Transmitter {
+    pub(super) fn new(queue: Queue, region: &Region, port: PortId) -> Transmitter {
+        let iov = Iov(Vec::with_capacity(IOV_MAX));
+        Transmitter { queue, region: region.clone(), iov, port, losses: TransmitLosses::default() }
+    }
+
+    /// Sends the packets of `batch` in order, as far as the host takes them; the rest stays in `batch`.
+    /// Those that are done go back to `pool`, and `completed` is called with the port of entry of each.
+    #[inline]
+    pub fn transmit(
+        &mut self,
+        pool: &mut Pool,
+        batch: &mut Batch,
+        mut completed: impl FnMut(PortId),
+    ) -> Sent {
+        let done = batch.iter().position(|frame| self.send(frame).is_err()).unwrap_or(batch.len());
+        let mut sent = Sent { frames: done, bytes: 0 };
+        let view = self.region.view();
+        for frame in &batch.as_slice()[..done] {
+            let meta = view.meta(frame);
+            completed(meta.entry);
+            sent.bytes += meta.packet_len() as u64;
+        }
+        match done == batch.len() {
+            true => pool.give_back_all(batch),
+            false => batch.drain().take(done).for_each(|frame| pool.give_back(frame)),
+        }
+        sent
+    }
+
+    /// Sends a packet; an error says that it has to wait.
+    #[inline]
+    fn send(&mut self, frame: &Frame) -> Result<(), Wait> {
+        let view = self.region.view();
+        let mut header = Header::of(view.meta(frame));
+        let Iov(iov) = &mut self.iov;
+        iov.clear();
+        iov.push(iovec { iov_base: (&raw mut header).cast(), iov_len: HEADER });
+        push_packet(iov, view, frame);
+        // SAFETY: the debt of `Queue::write`: the addresses are of `header` and of the bytes of `frame`,
+        // which we borrow.
+        match unsafe { self.queue.write(iov) } {
+            Ok(()) => Ok(()),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// What the errors of `tun_get_user` mean.
+    #[cold]
+    fn failed(&mut self, error: &io::Error) -> Result<(), Wait> {
+        match error.raw_os_error() {
+            Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
+                self.losses.stalls += 1;
+                Err(Wait)
+            }
+            // The interface is down (EIO), or gone.
+            Some(libc::EIO | libc::EBADFD) => {
+                self.losses.refused += 1;
+                Err(Wait)
+            }
+            // EINVAL: this packet will never go, and must not keep the others.
+            _ => {
+                self.losses.dropped += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// What it takes.
+    pub fn offload(&self) -> Offload {
+        Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }
+    }
+
+    /// The port.
+    pub fn port(&self) -> PortId {
+        self.port
+    }
+
+    /// What went wrong so far.
+    pub fn losses(&self) -> TransmitLosses {
+        self.losses
+    }
+}
+
+/// The packet, and all after it, have to wait.
+struct Wait;

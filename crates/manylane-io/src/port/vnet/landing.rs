@@ -1,0 +1,256 @@
+//! Frames that a packet is received into.
+
+use libc::iovec;
+use manylane_frame::vocabulary::{PortId, QueueId};
+use manylane_frame::{Frame, HEADROOM, Pool, Region};
+
+use super::header::{HEADER, Header};
+use super::iov;
+
+/// Frames for one packet and its header, until one has come: the first with the usual headroom, the
+/// others whole. What a packet leaves empty waits for the next.
+///
+/// # Invariants
+///
+/// 1. When there are `wanted` frames, `iov` covers the bytes from `HEADROOM - HEADER` of the first one's
+///    slot by its first entry, and those of all others, in order, by the rest; and nothing else.
+/// 2. When all but the first are there, the rest of `iov` covers them, or `iov` is empty: frames come
+///    back all at once, or it is cleared.
+pub struct Landing {
+    /// The first of a packet last, so that a packet takes from the end what it needs.
+    frames: Vec<Frame>,
+    wanted: usize,
+    iov: Vec<iovec>,
+}
+
+/// A packet that came, or why it is none.
+pub enum Landed {
+    /// It is in the frames that `Frame` heads, with its marks.
+    Packet(Frame),
+    /// Its header says what nobody knows. Its frames take the next.
+    Strange,
+}
+
+// SAFETY: `iov` is what makes the type not `Send`. Its pointers are to slots of frames that the landing
+// owns, and only ever given to system calls by who has the landing.
+unsafe impl Send for Landing {}
+
+impl Landing {
+    /// For packets of up to `packet_max` bytes, in frames of `region`.
+    pub fn new(region: &Region, packet_max: u32) -> Landing {
+        let wanted = frames_for(packet_max, region.frame_size());
+        Landing { frames: Vec::with_capacity(wanted), wanted, iov: Vec::with_capacity(wanted) }
+    }
+
+    /// Takes the frames that are missing from `pool`; false when it has not enough.
+    #[inline]
+    pub fn fill(&mut self, pool: &mut Pool) -> bool {
+        let kept = self.frames.len();
+        while self.frames.len() < self.wanted {
+            match pool.take() {
+                Some(frame) => self.frames.push(frame),
+                None => {
+                    self.iov.clear();
+                    return false;
+                }
+            }
+        }
+        match self.wanted - kept {
+            0 => {}
+            1 if !self.iov.is_empty() => {
+                // The ordinary case, by invariant 2: a packet took the first frame only.
+                self.iov[0].iov_base = first_base(pool.region(), &self.frames[kept]);
+            }
+            _ => {
+                // As they came from the pool: often one behind the other in memory.
+                self.frames[kept..].reverse();
+                self.describe(pool.region());
+            }
+        }
+        true
+    }
+
+    /// Where the kernel may write, when the landing is full.
+    #[inline]
+    pub fn iov(&mut self) -> &mut [iovec] {
+        debug_assert_eq!(self.frames.len(), self.wanted, "frames are missing");
+        &mut self.iov
+    }
+
+    /// Bytes it takes, with the header.
+    pub fn capacity(&self) -> usize {
+        self.iov.iter().map(|part| part.iov_len).sum()
+    }
+
+    /// The packet of `len` bytes, header included, that the kernel has written.
+    ///
+    /// # Panics
+    ///
+    /// When the landing has no room for so many bytes.
+    #[inline]
+    pub fn land(&mut self, region: &Region, len: usize, port: PortId, queue: QueueId) -> Landed {
+        let view = region.view();
+        let frame_size = region.frame_size() as u16; // 4096 at most.
+        let mut left = len.saturating_sub(HEADER);
+        let first = left.min(usize::from(frame_size - HEADROOM));
+        let tail = HEADROOM + first as u16;
+        let frame = self.frames.last_mut().expect("a landing has a frame");
+        view.set_window(frame, HEADROOM - HEADER as u16, tail);
+        let header = view.bytes(frame).first_chunk().copied().map(Header::read);
+        let Ok((checksum, segments)) = header.expect("as long").marks(HEADROOM, tail) else {
+            return Landed::Strange;
+        };
+        let mut frame = self.frames.pop().expect("a landing has a frame");
+        view.set_window(&mut frame, HEADROOM, tail);
+        view.set_entry(&mut frame, port, queue, checksum);
+        view.meta_mut(&mut frame).segments = segments;
+        left -= first;
+        while left > 0 {
+            let mut part =
+                self.frames.pop().expect("the kernel writes no more than there is room for");
+            let bytes = left.min(frame_size.into());
+            view.set_window(&mut part, 0, bytes as u16);
+            view.append(&mut frame, part).expect("a landing has fewer frames than a chain");
+            left -= bytes;
+        }
+        Landed::Packet(frame)
+    }
+
+    /// Frames that lie here.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Gives all frames back; returns how many.
+    pub fn give_back(&mut self, pool: &mut Pool) -> usize {
+        self.iov.clear();
+        self.frames.drain(..).map(|frame| pool.give_back(frame)).count()
+    }
+
+    /// Writes `iov` anew.
+    fn describe(&mut self, region: &Region) {
+        let frame_size = region.frame_size() as usize;
+        self.iov.clear();
+        let mut frames = self.frames.iter().rev();
+        let first = frames.next().expect("a landing has a frame");
+        self.iov.push(iovec {
+            iov_base: first_base(region, first),
+            iov_len: frame_size - usize::from(HEADROOM) + HEADER,
+        });
+        for frame in frames {
+            iov::push(&mut self.iov, 1, slot(region, frame), frame_size);
+        }
+    }
+}
+
+fn first_base(region: &Region, frame: &Frame) -> *mut libc::c_void {
+    slot(region, frame).wrapping_add(usize::from(HEADROOM) - HEADER).cast()
+}
+
+/// Where the frame's slot begins. An address only: the kernel has it for the time of a system call, while
+/// the landing owns the frame; by `Frame` invariant 1 the slot is inside of the region.
+fn slot(region: &Region, frame: &Frame) -> *mut u8 {
+    let offset = frame.index() as usize * region.frame_size() as usize;
+    region.base().as_ptr().wrapping_add(offset)
+}
+
+/// Frames that a packet of up to `packet_max` bytes is received into.
+pub fn frames_for(packet_max: u32, frame_size: u32) -> usize {
+    let beyond = packet_max.saturating_sub(frame_size - u32::from(HEADROOM));
+    1 + beyond.div_ceil(frame_size) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manylane_frame::{Depot, RegionConfig};
+
+    const FRAMES: u32 = 80;
+
+    #[test]
+    fn a_packet_takes_as_many_frames_as_it_needs() {
+        assert_eq!(frames_for(1518, 2048), 1);
+        assert_eq!(frames_for(1792, 2048), 1);
+        assert_eq!(frames_for(1793, 2048), 2);
+        assert_eq!(frames_for(super::super::PACKET_MAX, 2048), 33);
+        assert_eq!(frames_for(super::super::PACKET_MAX, 4096), 17);
+    }
+
+    /// Whatever was taken, and whether the pool had all that was missing or not.
+    #[test]
+    fn the_kernel_is_led_to_the_frames_that_are_there() {
+        let (mut pool, mut landing) = rig();
+        assert!(landing.fill(&mut pool));
+        check(&mut landing, pool.region());
+        // The pool is fresh, so the frames lie one behind the other.
+        assert_eq!(landing.iov().len(), 2);
+        for (bytes, frames) in [(60, 1), (1792, 1), (1793, 2), (9000, 5), (60, 1), (60_000, 30)] {
+            let packet = land(&mut landing, pool.region(), bytes);
+            let meta = pool.region().meta(&packet);
+            assert_eq!((meta.packet_len(), meta.frames()), (bytes, frames));
+            assert_eq!(landing.frames(), 33 - frames);
+            assert!(landing.fill(&mut pool));
+            check(&mut landing, pool.region());
+            pool.give_back(packet);
+
+            // The same when the pool has one too few at first.
+            let packet = land(&mut landing, pool.region(), bytes);
+            let mut held = Vec::from_iter(std::iter::from_fn(|| pool.take()));
+            held.drain(..frames - 1).for_each(|frame| pool.give_back(frame));
+            assert!(!landing.fill(&mut pool));
+            held.drain(..).for_each(|frame| pool.give_back(frame));
+            assert!(landing.fill(&mut pool));
+            check(&mut landing, pool.region());
+            pool.give_back(packet);
+        }
+        landing.give_back(&mut pool);
+        let free = Vec::from_iter(std::iter::from_fn(|| pool.take()));
+        assert_eq!(free.len(), FRAMES as usize);
+        free.into_iter().for_each(|frame| pool.give_back(frame));
+    }
+
+    #[test]
+    fn a_packet_that_nobody_knows_costs_no_frame() {
+        let (mut pool, mut landing) = rig();
+        assert!(landing.fill(&mut pool));
+        let header = landing.iov()[0].iov_base.cast::<u8>();
+        // SAFETY: the landing owns the frame, whose headroom this is.
+        unsafe { header.add(1).write(3) };
+        let landed = landing.land(pool.region(), HEADER + 60, PortId(0), QueueId(0));
+        assert!(matches!(landed, Landed::Strange));
+        assert_eq!(landing.frames(), 33);
+        landing.give_back(&mut pool);
+    }
+
+    fn rig() -> (Pool, Landing) {
+        let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
+        let depot = Depot::new(region.expect("some KiB can be mapped"), 1);
+        let pool = depot.expect("the frames are there").pool();
+        let landing = Landing::new(pool.region(), super::super::PACKET_MAX);
+        (pool, landing)
+    }
+
+    fn land(landing: &mut Landing, region: &Region, bytes: usize) -> Frame {
+        match landing.land(region, HEADER + bytes, PortId(0), QueueId(0)) {
+            Landed::Packet(frame) => frame,
+            Landed::Strange => panic!("the header is all zeroes"),
+        }
+    }
+
+    /// `Landing` invariant 1.
+    fn check(landing: &mut Landing, region: &Region) {
+        let frames: Vec<_> = landing.frames.iter().rev().map(|frame| slot(region, frame)).collect();
+        let mut expected = vec![(frames[0].wrapping_add(246), 2048 - 246)];
+        expected.extend(frames[1..].iter().map(|&slot| (slot, 2048)));
+        let mut found = Vec::new();
+        for part in landing.iov() {
+            let (mut base, mut left) = (part.iov_base.cast::<u8>(), part.iov_len);
+            while left > 0 {
+                let len = if found.is_empty() { left } else { left.min(2048) };
+                found.push((base, len));
+                (base, left) = (base.wrapping_add(len), left - len);
+            }
+        }
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,50 @@
+//! Whose fault it is when the kernel drops what we have not read.
+
+/// Packets that the kernel dropped because its queue was full, by the reason why it was.
+///
+/// While a receiver finds no frames it does not read, and the queue fills: those packets are lost to the
+/// pool, all others to the worker's slowness.
+#[derive(Debug, Default)]
+pub struct Lost {
+    dry: bool,
+    /// Lost while there were frames.
+    pub slow: u64,
+    /// Lost while there were none.
+    pub no_buffer: u64,
+}
+
+impl Lost {
+    /// Notes `lost` packets since the last call.
+    pub fn add(&mut self, lost: u64) {
+        match self.dry {
+            true => self.no_buffer += lost,
+            false => self.slow += lost,
+        }
+    }
+
+    /// Notes whether there are frames now; `lost` tells how many packets were lost since the last look,
+    /// and is asked only when that changes.
+    #[inline]
+    pub fn set_dry(&mut self, dry: bool, lost: impl FnOnce() -> u64) {
+        if dry != self.dry {
+            self.add(lost());
+            self.dry = dry;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_belong_to_the_time_before_they_were_seen() {
+        let mut lost = Lost::default();
+        lost.set_dry(true, || 3);
+        lost.set_dry(true, || unreachable!("nothing has changed"));
+        lost.add(5);
+        lost.set_dry(false, || 1);
+        lost.add(2);
+        assert_eq!((lost.slow, lost.no_buffer), (5, 6));
+    }
+}
