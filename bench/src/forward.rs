@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
 use manylane::worker::{Clock, Worker, WorkerParts};
-use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
+use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
 use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
@@ -180,6 +180,7 @@ impl Lab {
             orders,
             bell,
             phase: WordsMut::zeroed(1).reader(),
+            hot_list_len: WordsMut::zeroed(1).reader(),
             clock,
             idle_spin: Duration::ZERO,
         });
@@ -233,6 +234,7 @@ fn routing(domain: &Domain) -> io::Result<Routing> {
         facts: PortFacts {
             mac: Mac([2, 0, 0, 0, 0, last]),
             mtu: 1500,
+            offload: Offload::NONE,
             ipv4: Vec::new(),
             ipv6: Vec::new(),
             link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last.into()),

@@ -14,7 +14,7 @@ use std::cell::RefCell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use libfuzzer_sys::fuzz_target;
-use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
+use manylane_frame::vocabulary::{Checksum, Offload, PortId, QueueId};
 use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 use manylane_net::fib::{Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
 use manylane_net::fib::{Ipv6Prefix, Ipv6Sizes, Ipv6Tables, Ipv6Writer};
@@ -326,6 +326,7 @@ fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
     PortFacts {
         mac: Mac([2, 0, 0, 0, 0, mac]),
         mtu,
+        offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: host_v4(host), len: 24 }],
         ipv6: vec![host_v6(host.into())],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),

@@ -213,6 +213,10 @@ reasons! {
         PortDown = "port_down",
         /// There was no free frame for a copy or fragment.
         NoFrame = "no_frame",
+        /// It lies in more frames than its exit takes, and would not fit in as few.
+        TooManyFragments = "too_many_fragments",
+        /// What its port said of its checksum or segments does not fit its headers.
+        OffloadInvalid = "offload_invalid",
         /// The daemon was stopping.
         Shutdown = "shutdown",
     }
@@ -229,6 +233,8 @@ reasons! {
         Solicitation = "solicitation",
         /// A second or later fragment of a packet that was too big for its exit.
         Fragment = "fragment",
+        /// A second or later piece of a packet of segments, cut here because its exit does not.
+        Segment = "segment",
     }
 }
 

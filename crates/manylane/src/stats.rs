@@ -40,14 +40,18 @@ pub enum PortCount {
     Delivered,
     /// Frames waiting for a neighbour now (a level).
     Held,
-    /// Frames given to this port's device to transmit, whatever they came in by.
+    /// Packets given to this port's device to transmit, whatever they came in by.
     Sent,
     /// Bytes given to this port's device to transmit.
     SentBytes,
-    /// Frames this port's device has finished with. `Sent` less this is in flight.
+    /// Packets this port's device has finished with. `Sent` less this is in flight.
     Completed,
     /// Frames that lie at this port's device to be received into (a level).
     Posted,
+    /// Frames given to this port's device to transmit (a level of what its driver counts).
+    Lent,
+    /// Of these, frames that have come back (a level, alike).
+    Returned,
     /// Packets lost at this port because its receive ring was full (a level of the device's count).
     LostRingFull,
     /// Packets lost at this port because there was no frame for them (a level of the device's count).
@@ -57,9 +61,15 @@ pub enum PortCount {
     /// Frames that this port's device took to transmit and dropped (a level of what it says). They are
     /// transmitted, as far as we can account for them.
     LostTransmit,
+    /// Segments that packets were cut into here, because this port does not.
+    SegmentsCut,
+    /// Packets whose transport checksum was computed here, because this port does not.
+    ChecksumsCompleted,
+    /// Packets that were copied into fewer frames, because this port takes no more.
+    ChainsJoined,
 }
 
-const PORT_COUNTS: usize = PortCount::LostTransmit as usize + 1;
+const PORT_COUNTS: usize = PortCount::ChainsJoined as usize + 1;
 const CREATED: usize = PORT_COUNTS;
 const DROPPED: usize = CREATED + Created::COUNT;
 /// Counters of one port.
@@ -85,6 +95,22 @@ pub enum WorkerCount {
     ErrorsSuppressed,
     /// Frames in its own list now (a level).
     PoolLevel,
+    /// Most frames in its own list (a level).
+    HotListLen,
+    /// Frames taken from its own list (this and what follows are levels of what the list counts).
+    PoolTaken,
+    /// Of these, frames that lay there when they were wanted.
+    PoolHits,
+    /// Times the list fetched magazines.
+    PoolRefills,
+    /// Times the list brought magazines.
+    PoolSpills,
+    /// Times there was too little to receive into.
+    PoolStarved,
+    /// Frames of packets that wait for neighbours now (a level).
+    FramesHeld,
+    /// Frames in its hands between two turns (a level).
+    FramesInHand,
     /// Packets with an encapsulated transport checksum that could not be looked at, nor completed.
     InnerChecksumUnknown,
 }
@@ -129,6 +155,12 @@ impl Stats {
     #[inline]
     pub fn created(&mut self, port: PortId, reason: Created) {
         self.counters.add(at(port, CREATED + reason.index()), 1);
+    }
+
+    /// Counts `n` frames that began here, on behalf of `port`.
+    #[inline]
+    pub fn created_many(&mut self, port: PortId, reason: Created, n: u64) {
+        self.counters.add(at(port, CREATED + reason.index()), n);
     }
 
     /// Adds to one of the worker's counts.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use manylane::api::{
-    Daemon, DropStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus, Socket, Source,
-    WorkerStatus, serve,
+    ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus,
+    SetError, Setting, Socket, Source, WorkerStatus, serve,
 };
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -19,6 +19,8 @@ fn a_good_file_is_checked_with_status_0() {
     assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
     let said = text(&output.stdout);
     assert!(said.contains("memory.toml: good; 4 ports, 2 routes, 1 worker on core "), "{said}");
+    assert!(said.contains("\nframes of 2048 bytes"), "{said}");
+    assert!(said.contains("\nheld for neighbours  1 x 1024  "), "{said}");
     assert!(said.contains("\n  source (memory): 10.1.0.254/24, 2001:db8:1::fe/64\n"), "{said}");
 }
 
@@ -99,6 +101,28 @@ fn a_running_daemon_is_shown_as_table_and_as_json() {
     assert!(show(&["routes"]).ends_with("10.255.255.0/24  blackhole  -    -\n"));
     assert!(show(&["ledger", "--json"]).starts_with("{\"received\":0,"));
     assert!(show(&["ledger"]).ends_with("Everything is accounted for.\n"));
+    assert!(show(&["frames"]).contains("= total"));
+    assert!(show(&["frames", "--json"]).starts_with("{\"frame_size\":0,"));
+    daemon.stop();
+}
+
+#[test]
+fn a_setting_of_a_running_daemon_is_changed_or_refused() {
+    let place = Place::new("set");
+    let daemon = FakeDaemon::start(&place.socket());
+    let set = |value| {
+        let socket = place.socket();
+        manylane(&["config", "set", "frames.hot_list_len", value, "--socket", &socket])
+    };
+    let output = set("512");
+    assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
+    assert_eq!(text(&output.stdout), "frames.hot_list_len = 512, until the daemon ends\n");
+    let output = set("many");
+    assert_eq!((status(&output), text(&output.stdout)), (1, String::new()));
+    assert_eq!(
+        text(&output.stderr),
+        "error: the daemon refused: frames.hot_list_len is a number; write digits\n"
+    );
     daemon.stop();
 }
 
@@ -197,8 +221,22 @@ impl Source for Routes {
         Ledger::default()
     }
 
+    fn frames(&self) -> FramesStatus {
+        FramesStatus::default()
+    }
+
     fn daemon(&self) -> Daemon {
         Daemon::default()
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
+        match value.parse() {
+            Ok(value) => Ok(Setting { key: key.into(), value }),
+            Err(_) => Err(SetError::BadValue(ApiError {
+                error: format!("{key} is a number"),
+                help: "write digits".into(),
+            })),
+        }
     }
 }
 

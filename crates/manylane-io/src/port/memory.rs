@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{Batch, Frame, Marks, Pool, Region, View};
+use manylane_frame::{Batch, Frame, Holder, Marks, Pool, Region, View};
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::ring::{Consumer, Producer, ring};
@@ -18,8 +18,8 @@ use manylane_sync::ring::{Consumer, Producer, ring};
 use super::{Sent, Wait};
 use crate::eventfd::EventFd;
 
-/// Makes packets: takes frames from the pool, fills in window and bytes, and pushes up to `batch.room()`
-/// of them. Gets the time in nanoseconds.
+/// Makes packets: takes frames from the pool, as many as [`Pool::may_receive`] says, fills in window and
+/// bytes, and pushes up to `batch.room()` of them. Gets the time in nanoseconds.
 pub type Source = Box<dyn FnMut(&mut Pool, &mut Batch, u64) -> Next + Send>;
 
 /// Sees the packets that a port transmits, each by the handle of its first frame.
@@ -220,6 +220,7 @@ enum Exit {
 }
 
 struct WireEnd {
+    to: PortId,
     wire: Producer<Frame>,
     /// The frames behind the first of each packet in the wire. Chains write this line, shared by two
     /// workers; single frames pay nothing for being counted.
@@ -264,6 +265,7 @@ impl Transmitter {
                     let meta = region.meta(&frame);
                     let (entry, bytes) = (meta.entry, meta.packet_len() as u64);
                     let end = hash(region.bytes(&frame)) as usize % ends.len();
+                    region.note(&frame, Holder::Wire(ends[end].to));
                     match ends[end].push(frame, region) {
                         Ok(()) => {
                             completed(entry);
@@ -328,6 +330,7 @@ pub fn wires(
             let (producer, consumer) = ring(capacity);
             let surplus = Arc::new(SharedCount::default());
             ends.push(WireEnd {
+                to,
                 wire: producer,
                 surplus: surplus.clone(),
                 bell: bell.clone(),

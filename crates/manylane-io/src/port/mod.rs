@@ -132,6 +132,14 @@ impl Receiver {
         }
     }
 
+    /// Frames taken back after they were sent, in all, by whichever transmitter.
+    pub fn returned(&self) -> u64 {
+        match self {
+            Receiver::AfXdp(queue) => queue.returned(),
+            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Memory(_) => 0,
+        }
+    }
+
     /// Whether frames wait that no descriptor tells of.
     pub fn has_frames(&self) -> bool {
         match self {
@@ -199,6 +207,15 @@ impl Transmitter {
             Transmitter::AfPacket(queue) => queue.losses().dropped,
             Transmitter::Tap(queue) => queue.losses().dropped,
             Transmitter::Memory(_) => 0,
+        }
+    }
+
+    /// Frames handed to the device in all, of which [`Receiver::returned`] have come back. 0 when frames are
+    /// finished at once.
+    pub fn lent(&self) -> u64 {
+        match self {
+            Transmitter::AfXdp(queue) => queue.lent(),
+            Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Memory(_) => 0,
         }
     }
 

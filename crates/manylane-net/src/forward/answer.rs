@@ -5,12 +5,12 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use manylane_frame::Frame;
-use manylane_frame::vocabulary::{Checksum, DropReason};
+use manylane_frame::vocabulary::{Checksum, DropReason, Segments};
+use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::Guard;
 
 use super::rewrite::{Link, is_ipv6};
-use super::{Forwarder, LINK_HEADER, Origin, Verdict};
+use super::{Forwarder, LINK_HEADER, Origin, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
 use crate::wire::ethernet;
 
@@ -20,6 +20,7 @@ impl Forwarder {
     pub(super) fn error<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         kind: ErrorKind,
         reason: DropReason,
@@ -28,14 +29,18 @@ impl Forwarder {
         if self.region.meta(frame).own {
             return Verdict::drop(reason); // Nobody is told about our own packets.
         }
+        // What is quoted, and looked at before, lies in one frame.
+        if !parts::gather(pool, frame, LINK_HEADER + icmp::quote_len_v6(usize::MAX)) {
+            return Verdict::drop(reason);
+        }
         let made = if is_ipv6(self.region.bytes(frame)) {
-            self.make_ipv6_error(frame, kind, now_ns)
+            self.make_ipv6_error(pool, frame, kind, now_ns)
         } else {
-            self.make_ipv4_error(frame, kind, now_ns)
+            self.make_ipv4_error(pool, frame, kind, now_ns)
         };
         let Some(link) = made else { return Verdict::drop(reason) };
         self.mark_own(frame);
-        let fate = self.send(guard, frame, Some(link), now_ns);
+        let fate = self.send(guard, pool, frame, Some(link), now_ns);
         Verdict { fate, origin: Origin::Error(reason) }
     }
 
@@ -43,26 +48,33 @@ impl Forwarder {
     pub(super) fn unreachable<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         reason: DropReason,
         now_ns: u64,
     ) -> Verdict<'g> {
-        self.error(guard, frame, ErrorKind::HostUnreachable, reason, now_ns)
+        self.error(guard, pool, frame, ErrorKind::HostUnreachable, reason, now_ns)
     }
 
     /// Makes the frame the error about the packet in it. The link it came by, or `None` if no error is
     /// to be sent; then the frame is as it was.
-    fn make_ipv4_error(&mut self, frame: &mut Frame, kind: ErrorKind, now_ns: u64) -> Option<Link> {
+    fn make_ipv4_error(
+        &mut self,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        kind: ErrorKind,
+        now_ns: u64,
+    ) -> Option<Link> {
         let bytes = self.region.bytes(frame);
         let link = Link::of(bytes)?;
-        let packet = &bytes[LINK_HEADER..];
+        let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
         let source = self.error_source_ipv4(frame)?;
         if !icmp::may_answer_v4(packet, group) || !self.errors.allow(now_ns) {
             return None;
         }
-        let packet_len = usize::from(u16::from_be_bytes([packet[2], packet[3]])).min(packet.len());
-        self.quote(frame, icmp::quote_len_v4(packet_len), icmp::ERROR_HEADROOM_V4)?;
+        let packet_len = usize::from(u16::from_be_bytes([packet[2], packet[3]])).min(len);
+        self.quote(pool, frame, icmp::quote_len_v4(packet_len), icmp::ERROR_HEADROOM_V4)?;
         self.identification = self.identification.wrapping_add(1);
         let buf = self.region.bytes_mut(frame);
         icmp::emit_v4_error(&mut buf[LINK_HEADER..], kind, source, self.identification)?;
@@ -70,30 +82,43 @@ impl Forwarder {
     }
 
     /// As `make_ipv4_error`, for IPv6.
-    fn make_ipv6_error(&mut self, frame: &mut Frame, kind: ErrorKind, now_ns: u64) -> Option<Link> {
+    fn make_ipv6_error(
+        &mut self,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        kind: ErrorKind,
+        now_ns: u64,
+    ) -> Option<Link> {
         let bytes = self.region.bytes(frame);
         let link = Link::of(bytes)?;
-        let packet = &bytes[LINK_HEADER..];
+        let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
         let source = self.error_source_ipv6(frame)?;
         if !icmp::may_answer_v6(packet, group, kind) || !self.errors.allow(now_ns) {
             return None;
         }
         let packet_len = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
-        let packet_len = packet_len.min(packet.len());
-        self.quote(frame, icmp::quote_len_v6(packet_len), icmp::ERROR_HEADROOM_V6)?;
+        let packet_len = packet_len.min(len);
+        self.quote(pool, frame, icmp::quote_len_v6(packet_len), icmp::ERROR_HEADROOM_V6)?;
         let buf = self.region.bytes_mut(frame);
         icmp::emit_v6_error(&mut buf[LINK_HEADER..], kind, source)?;
         Some(link)
     }
 
-    /// Cuts the packet to `quote_len` bytes and opens `room` in front of it, behind a link header.
-    fn quote(&self, frame: &mut Frame, quote_len: usize, room: usize) -> Option<()> {
+    /// Cuts the packet to `quote_len` bytes, which its first frame has, and opens `room` in front of it, behind a
+    /// link header. A partial checksum is quoted as it is: its sender knows what it left out.
+    fn quote(
+        &self,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        quote_len: usize,
+        room: usize,
+    ) -> Option<()> {
         // The headroom of a received frame is `HEADROOM` or more: this does not fail.
         self.region.push_front(frame, room as u16).ok()?;
         let bytes = self.region.bytes_mut(frame);
         bytes.copy_within(room..room + LINK_HEADER, 0);
-        self.region.truncate(frame, LINK_HEADER + room + quote_len);
+        pool.truncate(frame, LINK_HEADER + room + quote_len);
         Some(())
     }
 
@@ -121,6 +146,6 @@ impl Forwarder {
     /// From here on, the packet in the frame is ours.
     pub(super) fn mark_own(&self, frame: &mut Frame) {
         let meta = self.region.meta_mut(frame);
-        (meta.own, meta.checksum) = (true, Checksum::Valid);
+        (meta.own, meta.checksum, meta.segments) = (true, Checksum::Valid, Segments::NONE);
     }
 }

@@ -4,55 +4,57 @@ use manylane_frame::vocabulary::DropReason;
 use manylane_frame::{Frame, HEADROOM, Pool};
 
 use super::LINK_HEADER;
+use super::parts::{self, Cursor, Writer};
+use super::prepare::{Made, Source};
 use crate::wire::checksum::Sum;
 use crate::wire::ipv4;
 
-/// Why a packet was not cut. The frame is as it was.
-#[derive(Debug)]
-#[must_use = "it carries a frame"]
-pub struct FragmentError {
-    /// The packet.
-    pub frame: Frame,
-    /// The reason to drop it under.
-    pub reason: DropReason,
-}
-
-/// Cuts the packet in `frame`, link-layer header in front, into pieces of at most `mtu` bytes of IP.
-/// They come out in order: the first in the received frame, the others in frames from `pool`.
-pub fn fragment(
+/// Cuts the packet in `frame`, link-layer header in front, into pieces of at most `mtu` bytes of IP and
+/// `frames_max` frames, at the end of `pieces`, in order. The first stays in the packet's own frame, if
+/// it has but one, and is not in the list then.
+pub(super) fn fragment(
     pool: &mut Pool,
-    mut frame: Frame,
-    mtu: u32,
+    frame: &mut Frame,
+    mtu: usize,
+    frames_max: usize,
     pieces: &mut Vec<Frame>,
-) -> Result<(), FragmentError> {
-    let Some(plan) = Plan::of(pool.region().bytes(&frame), mtu as usize) else {
-        return Err(FragmentError { frame, reason: DropReason::TooBig });
-    };
-    let first = pieces.len();
-    pieces.extend((1..plan.pieces()).map_while(|_| pool.take()));
-    if pieces.len() - first + 1 < plan.pieces() {
-        pieces.drain(first..).for_each(|piece| pool.give_back(piece));
-        return Err(FragmentError { frame, reason: DropReason::NoFrame });
+) -> Result<(Made, Source), DropReason> {
+    let meta = pool.region().meta(frame);
+    let plan = Plan::of(pool.region().bytes(frame), meta.packet_len(), mtu);
+    let plan = plan.ok_or(DropReason::TooBig)?;
+    let largest = LINK_HEADER + plan.header_len + plan.payload(0).len();
+    if parts::frames_for(pool.region(), largest) > frames_max {
+        return Err(DropReason::TooManyFragments);
     }
+    let in_place = !frame.is_chained();
+    let copied = usize::from(in_place)..plan.pieces();
+    let mut first_header = [0; HEADER_MAX];
+    let first_header = plan.first_header(pool.region().bytes(frame), &mut first_header);
+    let mut later_header = [0; HEADER_MAX];
+    let later_header = plan.later_header(first_header, &mut later_header);
+    let header = |number| if number == 0 { &*first_header } else { &*later_header };
+    let frames = copied.clone().map(|number| {
+        parts::frames_for(pool.region(), header(number).len() + plan.payload(number).len())
+    });
+    let frames = frames.sum();
+    let at = pieces.len();
+    parts::reserve(pool, pieces, frames).ok_or(DropReason::NoFrame)?;
     let region = pool.region();
-    for (number, piece) in (1..).zip(&mut pieces[first..]) {
-        let (bytes, meta) = (region.bytes(&frame), region.meta(&frame));
-        region.set_entry(piece, meta.entry, meta.queue, meta.checksum);
-        region.meta_mut(piece).own = meta.own;
-        let header = plan.later_header(bytes);
-        let payload = &bytes[plan.payload(number)];
-        let len = LINK_HEADER + header.len() + payload.len();
-        region.set_window(piece, HEADROOM, HEADROOM + len as u16);
-        let to = region.bytes_mut(piece);
-        to[..LINK_HEADER].copy_from_slice(&bytes[..LINK_HEADER]);
-        to[LINK_HEADER..][..header.len()].copy_from_slice(&header);
-        to[LINK_HEADER + header.len()..].copy_from_slice(payload);
-        plan.finish(&mut to[LINK_HEADER..], header.len(), number);
+    let marks = parts::marks_at(region, frame, HEADROOM);
+    let from = Cursor::new(region.view(), frame, plan.payload(copied.start).start);
+    let mut writer = Writer::new(region, marks, from);
+    for (at, number) in (at..).zip(copied) {
+        let (header, len) = (header(number), plan.payload(number).len());
+        writer.write(pieces, at, header, len);
+        let packet = &mut region.bytes_mut(&mut pieces[at])[LINK_HEADER..];
+        plan.finish(packet, header.len() - LINK_HEADER, number);
     }
-    region.truncate(&mut frame, plan.payload(0).end);
-    plan.finish(&mut region.bytes_mut(&mut frame)[LINK_HEADER..], plan.header_len, 0);
-    pieces.insert(first, frame);
-    Ok(())
+    let source = if in_place { Source::First } else { Source::Used };
+    if in_place {
+        region.truncate(frame, plan.payload(0).end);
+        plan.finish(&mut region.bytes_mut(frame)[LINK_HEADER..], plan.header_len, 0);
+    }
+    Ok((Made { pieces: plan.pieces() }, source))
 }
 
 /// Where a packet is cut.
@@ -68,8 +70,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(bytes: &[u8], mtu: usize) -> Option<Plan> {
-        let view = ipv4::View::checked(bytes.get(LINK_HEADER..)?)?;
+    fn of(bytes: &[u8], packet_len: usize, mtu: usize) -> Option<Plan> {
+        let len = packet_len.checked_sub(LINK_HEADER)?;
+        let view = ipv4::View::front(bytes.get(LINK_HEADER..)?, len)?;
         let header_len = view.header_len();
         let step = mtu.checked_sub(header_len)? & !7;
         let end = LINK_HEADER + usize::from(view.total_len());
@@ -77,7 +80,8 @@ impl Plan {
         let plan = Plan { header_len, end, step, offset, more_follow: view.more_fragments() };
         // What a fragment holds must lie inside the longest packet there is. Beyond it, the last
         // piece's offset would not fit its 13 bits.
-        let fits = view.fragment_offset() + view.payload().len() <= usize::from(u16::MAX);
+        let payload = usize::from(view.total_len()) - header_len; // `View` has compared them.
+        let fits = view.fragment_offset() + payload <= usize::from(u16::MAX);
         (step > 0 && plan.pieces() > 1 && fits && !view.dont_fragment()).then_some(plan)
     }
 
@@ -91,12 +95,19 @@ impl Plan {
         start..(start + self.step).min(self.end)
     }
 
-    /// The header of the second and later pieces: of the options, only those with the copy flag
+    /// The headers of the first piece, with the link layer's, in `to`.
+    fn first_header<'a>(&self, bytes: &[u8], to: &'a mut [u8; HEADER_MAX]) -> &'a [u8] {
+        let len = LINK_HEADER + self.header_len;
+        to[..len].copy_from_slice(&bytes[..len]);
+        &to[..len]
+    }
+
+    /// The headers of the second and later pieces in `to`: of the options, only those with the copy flag
     /// (RFC 791 §3.1).
-    fn later_header(&self, bytes: &[u8]) -> Vec<u8> {
-        let (fixed, mut options) =
-            bytes[LINK_HEADER..LINK_HEADER + self.header_len].split_at(ipv4::HEADER_LEN);
-        let mut header = fixed.to_vec();
+    fn later_header<'a>(&self, first: &[u8], to: &'a mut [u8; HEADER_MAX]) -> &'a [u8] {
+        let (fixed, mut options) = first.split_at(LINK_HEADER + ipv4::HEADER_LEN);
+        let mut end = fixed.len();
+        to[..end].copy_from_slice(fixed);
         while let Some(&kind) = options.first() {
             let len = match (kind, options.get(1)) {
                 (END_OF_OPTIONS, _) => break,
@@ -105,17 +116,19 @@ impl Plan {
                 _ => break,
             };
             if kind & COPIED != 0 {
-                header.extend_from_slice(&options[..len]);
+                to[end..end + len].copy_from_slice(&options[..len]);
+                end += len;
             }
             options = &options[len..];
         }
-        header.resize(header.len().next_multiple_of(4), END_OF_OPTIONS);
-        header
+        let len = LINK_HEADER + (end - LINK_HEADER).next_multiple_of(4);
+        to[end..len].fill(END_OF_OPTIONS);
+        &to[..len]
     }
 
-    /// Writes what differs from piece to piece, and the checksum.
+    /// Writes what differs from piece to piece, and the checksum, into a packet's front.
     fn finish(&self, packet: &mut [u8], header_len: usize, number: usize) {
-        let total_len = packet.len() as u16;
+        let total_len = (header_len + self.payload(number).len()) as u16; // At most the MTU.
         let more = self.more_follow || number + 1 < self.pieces();
         let offset = self.offset + (number * self.step / 8) as u16;
         packet[0] = 0x40 | (header_len / 4) as u8;
@@ -128,6 +141,7 @@ impl Plan {
     }
 }
 
+const HEADER_MAX: usize = LINK_HEADER + ipv4::HEADER_LEN_MAX;
 const END_OF_OPTIONS: u8 = 0;
 const NO_OPERATION: u8 = 1;
 /// The flag of options that every fragment carries.
@@ -148,8 +162,9 @@ mod tests {
             frame[LINK_HEADER + 6..][..2].copy_from_slice(&offset.to_be_bytes());
             frame
         };
-        assert!(Plan::of(&frame(0), 1300).is_some());
-        assert!(Plan::of(&frame(8016), 1300).is_some(), "it ends at 65,528");
-        assert!(Plan::of(&frame(8018), 1300).is_none(), "it ends at 65,544");
+        let of = |offset| Plan::of(&frame(offset), LINK_HEADER + 1420, 1300);
+        assert!(of(0).is_some());
+        assert!(of(8016).is_some(), "it ends at 65,528");
+        assert!(of(8018).is_none(), "it ends at 65,544");
     }
 }

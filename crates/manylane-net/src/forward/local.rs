@@ -6,22 +6,23 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use manylane_frame::vocabulary::DropReason;
-use manylane_frame::{Frame, HEADROOM};
+use manylane_frame::{Frame, HEADROOM, Pool};
 use manylane_sync::rcu::Guard;
 
 use super::rewrite::Link;
-use super::{Fate, Forwarder, LINK_HEADER, Origin, Verdict};
+use super::{Fate, Forwarder, LINK_HEADER, Origin, Verdict, parts, prepare};
 use crate::icmp::{self, ErrorKind};
 use crate::neighbour::{Key, Kind, Report};
+use crate::wire::checksum::Sum;
 use crate::wire::ethernet::Mac;
 use crate::wire::nd::{self, Advertisement, Message, Solicitation};
-use crate::wire::{arp, icmp as wire_icmp, icmpv6, ipv4, ipv6, protocol};
+use crate::wire::{arp, icmp as wire_icmp, ip, ipv4, ipv6, protocol};
 
 const DELIVER: Verdict<'static> = Verdict { fate: Fate::Deliver, origin: Origin::Received };
 
 impl Forwarder {
     /// ARP (RFC 826): who asks for us gets an answer, and who speaks of itself is reported.
-    pub(super) fn local_arp<'g>(&mut self, frame: &mut Frame) -> Verdict<'g> {
+    pub(super) fn local_arp<'g>(&mut self, pool: &mut Pool, frame: &mut Frame) -> Verdict<'g> {
         let Some(packet) = arp::Packet::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
             return Verdict::drop(DropReason::ArpInvalid);
         };
@@ -43,7 +44,7 @@ impl Forwarder {
         }
         let reply = packet.answer(self.port(entry).mac);
         self.mark_own(frame);
-        self.region.truncate(frame, arp::FRAME_LEN);
+        pool.truncate(frame, arp::FRAME_LEN);
         match reply.emit_frame(self.region.bytes_mut(frame), packet.sender_mac) {
             Some(_) => Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply },
             None => DELIVER,
@@ -54,19 +55,20 @@ impl Forwarder {
     pub(super) fn local_ipv4<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         now_ns: u64,
     ) -> Verdict<'g> {
-        let Some(view) = ipv4::View::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
+        let (front, len) = parts::front(&self.region, frame);
+        let Some(view) = ipv4::View::front(front, len) else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
         // Nobody here puts fragments together.
         match view.protocol() {
             _ if !view.fragment().is_whole() => Verdict::drop(DropReason::LocalNoService),
-            protocol::ICMP if !is_icmp(view) => Verdict::drop(DropReason::LocalInvalid),
-            protocol::ICMP => self.local_icmp(guard, frame, icmp::echo_reply_v4, now_ns),
+            protocol::ICMP => self.local_icmp(guard, pool, frame, now_ns),
             // RFC 1812 §5.2.7.1: nobody listens on any port.
-            protocol::UDP | protocol::TCP => self.no_service(guard, frame, now_ns),
+            protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
             _ => Verdict::drop(DropReason::LocalNoService),
         }
     }
@@ -75,60 +77,91 @@ impl Forwarder {
     pub(super) fn local_ipv6<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         now_ns: u64,
     ) -> Verdict<'g> {
-        let packet = &self.region.bytes(frame)[LINK_HEADER..];
-        let Some(view) = ipv6::View::checked(packet) else {
+        // Extension headers may lie behind what every rule looks at.
+        if !parts::gather(pool, frame, parts::HEADERS_MAX) {
+            return Verdict::drop(DropReason::NoFrame);
+        }
+        let (packet, len) = parts::front(&self.region, frame);
+        let Some(view) = ipv6::View::front(packet, len) else {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
         let Some(transport) = view.chain().transport() else {
             return Verdict::drop(DropReason::LocalInvalid);
         };
         if let Some(message) = Message::checked(packet) {
-            return self.local_nd(frame, message);
+            return self.local_nd(pool, frame, message);
         }
         if ipv6::is_martian_source(view.source()) {
             return Verdict::drop(DropReason::MartianSource);
         }
         match transport.protocol {
             _ if !transport.fragment.is_whole() => Verdict::drop(DropReason::LocalNoService),
-            protocol::ICMPV6 if !is_icmpv6(view, transport.offset) => {
-                Verdict::drop(DropReason::LocalInvalid)
-            }
-            // An echo to a group is answered by hosts; a router spares the link the burst.
-            protocol::ICMPV6 if view.destination().is_multicast() => DELIVER,
-            protocol::ICMPV6 => self.local_icmp(guard, frame, icmp::echo_reply_v6, now_ns),
-            protocol::UDP | protocol::TCP => self.no_service(guard, frame, now_ns),
+            protocol::ICMPV6 => self.local_icmp(guard, pool, frame, now_ns),
+            protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
             _ => Verdict::drop(DropReason::LocalNoService),
         }
     }
 
-    /// An echo request becomes its reply; every other ICMP message ends here.
+    /// An echo request becomes its reply, wherever its bytes lie; every other ICMP message ends here, and
+    /// so does what is none.
     fn local_icmp<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
-        reply: fn(&mut [u8]) -> Option<()>,
         now_ns: u64,
     ) -> Verdict<'g> {
+        if prepare::complete(&self.region, frame).is_none() || !self.is_icmp(frame) {
+            return Verdict::drop(DropReason::LocalInvalid);
+        }
         let bytes = self.region.bytes_mut(frame);
-        let link = Link::of(bytes);
-        if reply(&mut bytes[LINK_HEADER..]).is_none() {
+        let (link, front) = (Link::of(bytes), &mut bytes[LINK_HEADER..]);
+        // An echo to a group is answered by hosts; a router spares the link the burst.
+        if icmp::turn_echo_v4(front).or_else(|| icmp::turn_echo_v6(front)).is_none() {
             return DELIVER;
         }
         self.mark_own(frame);
-        let fate = self.send(guard, frame, link, now_ns);
+        let fate = self.send(guard, pool, frame, link, now_ns);
         Verdict { fate, origin: Origin::Reply }
     }
 
-    fn no_service<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
+    /// Whether the packet holds an ICMP message as it was sent (RFC 1122 §3.2.2, RFC 4443 §2.3).
+    fn is_icmp(&self, frame: &Frame) -> bool {
+        let (front, len) = parts::front(&self.region, frame);
+        let Some(packet) = ip::View::front(front, len) else { return false };
+        let Some(transport) = packet.transport() else { return false };
+        let message = transport.offset..packet.packet_len();
+        let pseudo = match packet {
+            ip::View::V4(_) => Some(Sum::default()),
+            ip::View::V6(_) => packet.pseudo_header(protocol::ICMPV6, message.len()),
+        };
+        let Some(pseudo) = pseudo else { return false };
+        message.len() >= wire_icmp::HEADER_LEN
+            && parts::sum(self.region.view(), frame, LINK_HEADER, message, pseudo).is_valid()
+    }
+
+    fn no_service<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
         let reason = DropReason::LocalNoService;
-        self.error(guard, frame, ErrorKind::PortUnreachable, reason, now_ns)
+        self.error(guard, pool, frame, ErrorKind::PortUnreachable, reason, now_ns)
     }
 
     /// Neighbour discovery (RFC 4861 §7.2.3 to §7.2.5).
-    fn local_nd<'g>(&mut self, frame: &mut Frame, message: Message) -> Verdict<'g> {
+    fn local_nd<'g>(
+        &mut self,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        message: Message,
+    ) -> Verdict<'g> {
         let entry = self.region.meta(frame).entry;
         match message {
             Message::Solicitation(question) => {
@@ -142,7 +175,7 @@ impl Forwarder {
                     let kind = Kind::Solicitation;
                     self.report(Report::Answer { key, mac: Some(mac), kind });
                 }
-                self.advertise(frame, &question)
+                self.advertise(pool, frame, &question)
             }
             Message::Advertisement(answer) => {
                 if !self.port(entry).owns(answer.target.into()) {
@@ -158,7 +191,12 @@ impl Forwarder {
     }
 
     /// Turns a solicitation into our advertisement.
-    fn advertise<'g>(&mut self, frame: &mut Frame, question: &Solicitation) -> Verdict<'g> {
+    fn advertise<'g>(
+        &mut self,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        question: &Solicitation,
+    ) -> Verdict<'g> {
         let entry = self.region.meta(frame).entry;
         let station = self.port(entry).mac;
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
@@ -167,7 +205,7 @@ impl Forwarder {
         let reply = Advertisement::answer(question, station);
         match reply.emit(self.region.bytes_mut(frame), station, link.source()) {
             Some(len) => {
-                self.region.truncate(frame, len);
+                pool.truncate(frame, len);
                 Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply }
             }
             None => DELIVER,
@@ -203,17 +241,6 @@ impl Forwarder {
         };
         len.inspect(|&len| self.region.truncate(frame, len)).is_some()
     }
-}
-
-/// Whether the packet holds an ICMP message as it was sent (RFC 1122 §3.2.2).
-fn is_icmp(packet: ipv4::View<'_>) -> bool {
-    wire_icmp::View::checked(packet.payload()).is_some_and(|message| message.has_valid_checksum())
-}
-
-/// Whether the packet holds, behind `offset` bytes, an ICMPv6 message as it was sent (RFC 4443 §2.3).
-fn is_icmpv6(packet: ipv6::View<'_>, offset: usize) -> bool {
-    let message = packet.packet().get(offset..).and_then(icmpv6::View::checked);
-    message.is_some_and(|message| message.has_valid_checksum(packet.source(), packet.destination()))
 }
 
 impl super::PortFacts {

@@ -19,7 +19,16 @@
 //! | `slow`        | layer 2 rules, RFC 1812 §5.2 and §5.3, RFC 8200 §3, RFC 4291 §2.5          |
 //! | `local`       | packets for ourselves: ARP, ND, echo                                       |
 //! | `answer`      | ICMP errors, made of the packet that caused them                           |
+//! | `prepare`     | what a way out does not take as it is, made into what it takes             |
+//! | `segment`     | packets that stand for several (TSO, USO, GRO): their size, and cut        |
 //! | `fragment`    | IPv4 fragmentation, RFC 791 §3.2                                           |
+//! | `parts`       | bytes of packets that lie in several frames                                |
+//!
+//! A packet larger than a frame is a chain of frames. The passes leave it to `slow`, which looks at its
+//! first frame: headers lie there, or are brought there (`parts`).
+//!
+//! What a packet's port says of its transport checksum stays true on the way through: a router changes
+//! neither addresses nor ports, so that neither a checksum nor a pseudo-header's sum has to follow.
 //!
 //! Nothing here knows a socket, a thread or a clock: time is an argument.
 
@@ -27,7 +36,10 @@ mod answer;
 mod check;
 mod fragment;
 mod local;
+mod parts;
+mod prepare;
 mod rewrite;
+mod segment;
 mod slow;
 #[cfg(test)]
 mod tests;
@@ -35,8 +47,8 @@ mod tests;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use manylane_frame::vocabulary::{DropReason, PortId};
-use manylane_frame::{BATCH_MAX, Batch, Frame, Region};
+use manylane_frame::vocabulary::{DropReason, Offload, PortId};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Pool, Region};
 use manylane_sync::rcu::{Guard, Index};
 
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
@@ -45,7 +57,7 @@ use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, Report};
 use crate::nexthop::{NextHop, NextHops};
 use crate::wire::ethernet::Mac;
 
-pub use fragment::{FragmentError, fragment};
+pub use prepare::{PrepareError, Prepared, prepare};
 
 /// What a worker reads: the readers' sides of all tables.
 #[derive(Clone)]
@@ -69,6 +81,8 @@ pub struct PortFacts {
     pub mac: Mac,
     /// Largest IP packet, in bytes.
     pub mtu: u32,
+    /// What it transmits besides ordinary packets of one frame.
+    pub offload: Offload,
     /// Our IPv4 addresses there; the first is the source of our own packets.
     pub ipv4: Vec<Ipv4Interface>,
     /// Our IPv6 addresses there, global ones first.
@@ -119,8 +133,11 @@ pub struct Verdict<'g> {
 pub enum Fate<'g> {
     /// Transmit it through this port; its link-layer header is written.
     Transmit(PortId),
-    /// Too large for this port and free to be cut: [`fragment`] it, then transmit the pieces.
+    /// Too large for this port and free to be cut: [`prepare`] it, then transmit the pieces.
     Fragment(PortId),
+    /// It is what this port does not take as it is (its checksum partial, of segments, or in too many
+    /// frames): [`prepare`] it, then transmit what that makes of it.
+    Prepare(PortId),
     /// It was for us, and has been dealt with.
     Deliver,
     /// This neighbour has no address yet: hold it.
@@ -219,11 +236,13 @@ impl Forwarder {
         }
     }
 
-    /// Judges a batch of frames received from one port, and rewrites those that go on.
+    /// Judges a batch of packets received from one port, and rewrites those that go on. The pool is for
+    /// frames that fall empty, and for the odd packet that must be brought together.
     #[inline]
     pub fn forward<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         batch: &mut Batch,
         now_ns: u64,
     ) -> Verdicts<'g> {
@@ -249,7 +268,7 @@ impl Forwarder {
             };
             match sent {
                 Some(port) => *verdict = Verdict::received(Fate::Transmit(port)),
-                None => self.decide(guard, frame, (class, next_hop), now_ns, verdict),
+                None => self.decide(guard, pool, frame, (class, next_hop), now_ns, verdict),
             }
         }
         verdicts
@@ -262,23 +281,32 @@ impl Forwarder {
     fn decide<'g, T>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         (class, next_hop): (check::Class, Index<'g, T>),
         now_ns: u64,
         verdict: &mut Verdict<'g>,
     ) {
         *verdict = match class {
-            check::Class::Ipv4 | check::Class::Ipv6 => self.rewrite(guard, frame, next_hop, now_ns),
-            check::Class::Odd => self.judge(guard, frame, now_ns),
+            check::Class::Ipv4 | check::Class::Ipv6 => {
+                self.rewrite(guard, pool, frame, next_hop, now_ns)
+            }
+            check::Class::Odd => self.judge(guard, pool, frame, now_ns),
         };
     }
 
-    /// Judges a frame that was held. It is as it was received, unless we made it ourselves.
-    pub fn resume<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
+    /// Judges a packet that was held. It is as it was received, unless we made it ourselves.
+    pub fn resume<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
         if self.region.meta(frame).own {
-            return Verdict::received(self.send(guard, frame, None, now_ns));
+            return Verdict::received(self.send(guard, pool, frame, None, now_ns));
         }
-        self.judge(guard, frame, now_ns)
+        self.judge(guard, pool, frame, now_ns)
     }
 
     /// Whether a frame held for `key` must go on waiting. `slot` is the neighbour's, if it had one.
@@ -319,9 +347,15 @@ impl Forwarder {
         self.report(Report::Missing { key });
     }
 
-    /// Says that the neighbour a frame was held for did not answer: the sender is told, if it may be.
-    pub fn give_up<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
-        self.unreachable(guard, frame, DropReason::NeighbourFailed, now_ns)
+    /// Says that the neighbour a packet was held for did not answer: the sender is told, if it may be.
+    pub fn give_up<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        self.unreachable(guard, pool, frame, DropReason::NeighbourFailed, now_ns)
     }
 
     /// The address a packet goes to, if it is an IP packet: the neighbour to ask for when its fate is

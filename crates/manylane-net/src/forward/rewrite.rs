@@ -4,24 +4,26 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
-use manylane_frame::{Frame, View};
+use manylane_frame::{CHAIN_MAX, Frame, Meta, Pool, View};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict};
+use super::{
+    Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, prepare, segment,
+};
 use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
 use crate::wire::ip;
-use crate::wire::repair::{Repair, repair};
+use crate::wire::repair::{Repair, repair, repair_parted};
 
 /// Where an IPv4 packet may be cut: the flag that forbids it (RFC 791 §3.1).
 const DONT_FRAGMENT: u8 = 0x40;
 
 impl Forwarder {
     /// Passes an IPv4 packet on that nothing can stop any more: its next hop is a resolved neighbour, it
-    /// fits the MTU, and its checksum is complete. `None`, and nothing done, when anything else is the
-    /// case: then `rewrite` decides.
+    /// fits the MTU, lies in one frame (`check` has looked), and its checksum is complete. `None`, and
+    /// nothing done, when anything else is the case: then `rewrite` decides.
     #[inline(always)]
     pub(super) fn pass_on_ipv4<'g, T>(
         tables: &Tables,
@@ -32,7 +34,7 @@ impl Forwarder {
     ) -> Option<PortId> {
         let adjacency = resolved(tables, guard, next_hop)?;
         let packet = region.packet_mut(frame);
-        if packet.meta().checksum != Checksum::Valid {
+        if !is_plain(packet.meta()) {
             return None;
         }
         let head = packet.bytes.first_chunk_mut::<34>()?;
@@ -60,7 +62,7 @@ impl Forwarder {
     ) -> Option<PortId> {
         let adjacency = resolved(tables, guard, next_hop)?;
         let packet = region.packet_mut(frame);
-        if packet.meta().checksum != Checksum::Valid {
+        if !is_plain(packet.meta()) {
             return None;
         }
         let head = packet.bytes.first_chunk_mut::<54>()?;
@@ -81,16 +83,17 @@ impl Forwarder {
     pub(super) fn rewrite<'g, T>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         next_hop: Index<'g, T>,
         now_ns: u64,
     ) -> Verdict<'g> {
         match self.tables.next_hops.load(guard, next_hop) {
-            NextHop::Via(neighbour) => self.pass_to(guard, frame, neighbour, now_ns),
+            NextHop::Via(neighbour) => self.pass_to(guard, pool, frame, neighbour, now_ns),
             NextHop::Local if is_ipv6(self.region.bytes(frame)) => {
-                self.local_ipv6(guard, frame, now_ns)
+                self.local_ipv6(guard, pool, frame, now_ns)
             }
-            NextHop::Local => self.local_ipv4(guard, frame, now_ns),
+            NextHop::Local => self.local_ipv4(guard, pool, frame, now_ns),
             // The MTU and the TTL are dealt with by `resume`, when the neighbour is known.
             NextHop::Connected(port) => Verdict::received(Fate::Glean(port)),
             NextHop::Blackhole => Verdict::drop(DropReason::Blackhole),
@@ -98,14 +101,14 @@ impl Forwarder {
             NextHop::Broadcast => Verdict::drop(DropReason::DirectedBroadcast),
             NextHop::Prohibit => {
                 let reason = DropReason::RouteProhibited;
-                self.error(guard, frame, ErrorKind::Prohibited, reason, now_ns)
+                self.error(guard, pool, frame, ErrorKind::Prohibited, reason, now_ns)
             }
             NextHop::Unreachable => {
-                self.unreachable(guard, frame, DropReason::RouteUnreachable, now_ns)
+                self.unreachable(guard, pool, frame, DropReason::RouteUnreachable, now_ns)
             }
             NextHop::None => {
                 let reason = DropReason::NoRoute;
-                self.error(guard, frame, ErrorKind::NetworkUnreachable, reason, now_ns)
+                self.error(guard, pool, frame, ErrorKind::NetworkUnreachable, reason, now_ns)
             }
         }
     }
@@ -114,6 +117,7 @@ impl Forwarder {
     fn pass_to<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         neighbour: Index<'g, Neighbour>,
         now_ns: u64,
@@ -127,13 +131,13 @@ impl Forwarder {
                 return Verdict::received(Fate::Hold(neighbour));
             }
             AdjacencyState::Failed => {
-                return self.unreachable(guard, frame, DropReason::NeighbourFailed, now_ns);
+                return self.unreachable(guard, pool, frame, DropReason::NeighbourFailed, now_ns);
             }
         }
         if is_ipv6(self.region.bytes(frame)) {
-            self.leave_ipv6(guard, frame, adjacency, now_ns)
+            self.leave_ipv6(guard, pool, frame, adjacency, now_ns)
         } else {
-            self.leave_ipv4(guard, frame, adjacency, now_ns)
+            self.leave_ipv4(guard, pool, frame, adjacency, now_ns)
         }
     }
 
@@ -141,65 +145,87 @@ impl Forwarder {
     fn leave_ipv4<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         adjacency: Adjacency<'g>,
         now_ns: u64,
     ) -> Verdict<'g> {
-        if self.region.meta(frame).checksum == Checksum::Unknown {
-            self.complete_checksum(frame);
-        }
-        let bytes = self.region.bytes_mut(frame);
-        let Some(head) = bytes.first_chunk_mut::<34>() else {
+        let Some(head) = self.region.bytes(frame).first_chunk::<34>() else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
-        let total_len = u32::from(u16::from_be_bytes([head[16], head[17]]));
-        if total_len > adjacency.mtu() {
-            if head[20] & DONT_FRAGMENT == 0 {
-                age_ipv4(head);
-                write_header(head, adjacency);
-                return Verdict::received(Fate::Fragment(adjacency.port()));
-            }
+        let total_len = u16::from_be_bytes([head[16], head[17]]);
+        let may_be_cut = head[20] & DONT_FRAGMENT == 0;
+        let Some(len) = self.settle(pool, frame, total_len.into()) else {
+            return Verdict::drop(DropReason::OffloadInvalid);
+        };
+        let is_too_big = len > adjacency.mtu();
+        if is_too_big && !may_be_cut {
             // RFC 1191 §4: tell the sender the MTU it must keep to.
             let kind = ErrorKind::TooBig { mtu: adjacency.mtu() };
-            return self.error(guard, frame, kind, DropReason::TooBig, now_ns);
+            return self.error(guard, pool, frame, kind, DropReason::TooBig, now_ns);
         }
+        let Some(head) = self.region.bytes_mut(frame).first_chunk_mut::<34>() else {
+            return Verdict::drop(DropReason::Ipv4HeaderInvalid);
+        };
         age_ipv4(head);
         write_header(head, adjacency);
-        let len = LINK_HEADER + total_len as usize;
-        if bytes.len() > len {
-            self.region.truncate(frame, len); // Ethernet's padding of short packets ends here.
-        }
-        Verdict::received(Fate::Transmit(adjacency.port()))
+        let port = adjacency.port();
+        Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.exit(frame, port) })
     }
 
     /// The last steps of an IPv6 packet: MTU, hop limit, header.
     fn leave_ipv6<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         adjacency: Adjacency<'g>,
         now_ns: u64,
     ) -> Verdict<'g> {
-        if self.region.meta(frame).checksum == Checksum::Unknown {
-            self.complete_checksum(frame);
-        }
-        let bytes = self.region.bytes_mut(frame);
-        let Some(head) = bytes.first_chunk_mut::<54>() else {
+        let Some(head) = self.region.bytes(frame).first_chunk::<54>() else {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
-        let len = 40 + u32::from(u16::from_be_bytes([head[18], head[19]]));
+        let packet_len = 40 + usize::from(u16::from_be_bytes([head[18], head[19]]));
+        let Some(len) = self.settle(pool, frame, packet_len) else {
+            return Verdict::drop(DropReason::OffloadInvalid);
+        };
         if len > adjacency.mtu() {
             // RFC 8200 §5: routers do not fragment. RFC 4443 §3.2.
             let kind = ErrorKind::TooBig { mtu: adjacency.mtu() };
-            return self.error(guard, frame, kind, DropReason::TooBig, now_ns);
+            return self.error(guard, pool, frame, kind, DropReason::TooBig, now_ns);
         }
+        let Some(head) = self.region.bytes_mut(frame).first_chunk_mut::<54>() else {
+            return Verdict::drop(DropReason::Ipv6HeaderInvalid);
+        };
         head[21] -= 1; // Checked to be above 1.
         write_header(head, adjacency);
-        let len = LINK_HEADER + len as usize;
-        if bytes.len() > len {
-            self.region.truncate(frame, len);
+        Verdict::received(self.exit(frame, adjacency.port()))
+    }
+
+    /// Makes a packet of `len` bytes of IP ready to be weighed: without Ethernet's padding, its checksum
+    /// no longer unknown. Returns what the next link must carry at a time: the packet, or the largest of
+    /// its segments. `None` when it is none of the segments its port claims.
+    fn settle(&mut self, pool: &mut Pool, frame: &mut Frame, len: usize) -> Option<u32> {
+        if self.region.meta(frame).packet_len() > LINK_HEADER + len {
+            pool.truncate(frame, LINK_HEADER + len);
         }
-        Verdict::received(Fate::Transmit(adjacency.port()))
+        if self.region.meta(frame).checksum == Checksum::Unknown {
+            // Without a frame to bring them together, what the first one has of the headers must do.
+            let _ = parts::gather(pool, frame, parts::HEADERS_MAX);
+            self.complete_checksum(frame);
+        }
+        if !self.region.meta(frame).segments.any() {
+            return Some(len as u32); // At most 40 bytes above a u16.
+        }
+        segment::Plan::find(pool, frame).map(|plan| plan.largest() as u32) // Not above `len`.
+    }
+
+    /// Transmit as it is, or prepared for a port that does not take all there is.
+    fn exit<'g>(&self, frame: &Frame, port: PortId) -> Fate<'g> {
+        match prepare::takes(self.port(port).offload, self.region.meta(frame)) {
+            true => Fate::Transmit(port),
+            false => Fate::Prepare(port),
+        }
     }
 
     /// Finds the way out for a packet of our own, and writes its link-layer header. `link` is how the
@@ -208,6 +234,7 @@ impl Forwarder {
     pub(super) fn send<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         link: Option<Link>,
         now_ns: u64,
@@ -238,18 +265,19 @@ impl Forwarder {
         }
         let bytes = self.region.bytes_mut(frame);
         write_header(&mut bytes[..LINK_HEADER], adjacency);
-        let Some(packet) = ip::View::checked(&bytes[LINK_HEADER..]) else {
+        let (front, len) = parts::front(&self.region, frame);
+        let Some(packet) = ip::View::front(front, len) else {
             return Fate::Drop(DropReason::Truncated);
         };
-        let len = packet.packet().len();
+        let len = packet.packet_len();
+        let may_be_cut = matches!(packet, ip::View::V4(view) if !view.dont_fragment());
+        pool.truncate(frame, LINK_HEADER + len); // Without the request's padding.
         // An echo reply is as long as its request, and may leave by another port.
-        let fate = match packet {
-            _ if len <= adjacency.mtu() as usize => Fate::Transmit(adjacency.port()),
-            ip::View::V4(view) if !view.dont_fragment() => Fate::Fragment(adjacency.port()),
+        match adjacency.port() {
+            port if len <= adjacency.mtu() as usize => self.exit(frame, port),
+            port if may_be_cut => Fate::Fragment(port),
             _ => Fate::Drop(DropReason::TooBig),
-        };
-        self.region.truncate(frame, LINK_HEADER + len); // Without the request's padding.
-        fate
+        }
     }
 
     /// Sends a packet back to the station that sent the one before it in this frame.
@@ -258,7 +286,7 @@ impl Forwarder {
         let source = self.port(entry).mac;
         let bytes = self.region.bytes_mut(frame);
         match ethernet::emit(bytes, link.source, source, link.ether_type) {
-            Some(_) => Fate::Transmit(entry),
+            Some(_) => self.exit(frame, entry),
             None => Fate::Drop(DropReason::Truncated),
         }
     }
@@ -266,7 +294,16 @@ impl Forwarder {
     /// Completes a transport checksum that the sender may have left to its device.
     #[cold]
     fn complete_checksum(&mut self, frame: &mut Frame) {
-        if repair(&mut self.region.bytes_mut(frame)[LINK_HEADER..]) == Repair::InnerUnknown {
+        let repaired = if frame.is_chained() {
+            let mut parts = self.region.view().parts_mut(frame);
+            let first = parts.next().and_then(|first| first.get_mut(LINK_HEADER..));
+            let mut rest = [&[][..]; CHAIN_MAX];
+            rest.iter_mut().zip(parts).for_each(|(place, part)| *place = part);
+            repair_parted(first.unwrap_or_default(), &rest)
+        } else {
+            repair(&mut self.region.bytes_mut(frame)[LINK_HEADER..])
+        };
+        if repaired == Repair::InnerUnknown {
             self.inner_checksum_unknown += 1;
         }
         self.region.meta_mut(frame).checksum = Checksum::Valid;
@@ -302,6 +339,12 @@ impl Forwarder {
         }
         due
     }
+}
+
+/// Whether every port takes a packet in one frame of which this is known.
+#[inline(always)]
+fn is_plain(meta: &Meta) -> bool {
+    (meta.checksum == Checksum::Valid) & !meta.segments.any()
 }
 
 /// The adjacency behind a next hop, if packets may simply be sent there.

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use manylane_frame::Frame;
 use manylane_frame::vocabulary::DropReason;
+use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::Guard;
 
-use super::{Forwarder, LINK_HEADER, PortFacts, Verdict};
+use super::{Forwarder, PortFacts, Verdict, parts};
 use crate::icmp::ErrorKind;
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
@@ -21,14 +21,18 @@ enum Addressed {
 }
 
 impl Forwarder {
-    /// Judges one frame.
+    /// Judges one packet.
     #[cold]
     pub(super) fn judge<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         now_ns: u64,
     ) -> Verdict<'g> {
+        if frame.is_chained() && !parts::have_headers(pool, frame) {
+            return Verdict::drop(DropReason::NoFrame);
+        }
         let facts = self.port(self.region.meta(frame).entry);
         let Some(view) = ethernet::View::checked(self.region.bytes(frame)) else {
             return Verdict::drop(DropReason::Truncated);
@@ -37,9 +41,9 @@ impl Forwarder {
             return Verdict::drop(DropReason::NotForUs);
         };
         match view.ether_type() {
-            ether_type::IPV4 => self.judge_ipv4(guard, frame, addressed, now_ns),
-            ether_type::IPV6 => self.judge_ipv6(guard, frame, addressed, now_ns),
-            ether_type::ARP => self.local_arp(frame),
+            ether_type::IPV4 => self.judge_ipv4(guard, pool, frame, addressed, now_ns),
+            ether_type::IPV6 => self.judge_ipv6(guard, pool, frame, addressed, now_ns),
+            ether_type::ARP => self.local_arp(pool, frame),
             tag if ethernet::is_vlan(tag) => Verdict::drop(DropReason::UnknownVlan),
             _ => Verdict::drop(DropReason::UnknownEtherType),
         }
@@ -49,11 +53,13 @@ impl Forwarder {
     fn judge_ipv4<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         addressed: Addressed,
         now_ns: u64,
     ) -> Verdict<'g> {
-        let Some(view) = ipv4::View::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
+        let (front, len) = parts::front(&self.region, frame);
+        let Some(view) = ipv4::View::front(front, len) else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
         if !view.has_valid_checksum() {
@@ -78,40 +84,42 @@ impl Forwarder {
             ipv4::Options::Malformed { pointer } => {
                 // RFC 1812 §4.3.3.5.
                 let kind = ErrorKind::ParameterProblem { pointer: u32::from(pointer) };
-                return self.error(guard, frame, kind, DropReason::Ipv4HeaderInvalid, now_ns);
+                return self.error(guard, pool, frame, kind, DropReason::Ipv4HeaderInvalid, now_ns);
             }
         }
         let id = self.tables.ipv4.lookup(guard, destination.into());
         match self.tables.next_hops.load(guard, id) {
-            NextHop::Local => return self.local_ipv4(guard, frame, now_ns),
+            NextHop::Local => return self.local_ipv4(guard, pool, frame, now_ns),
             // Before the TTL: nobody is told about a broadcast (RFC 1812 §4.3.2.7).
             NextHop::Broadcast => return Verdict::drop(DropReason::DirectedBroadcast),
             _ => {}
         }
         if ttl <= 1 {
             // RFC 1812 §5.3.1.
-            return self.expired(guard, frame, now_ns);
+            return self.expired(guard, pool, frame, now_ns);
         }
-        self.rewrite(guard, frame, id, now_ns)
+        self.rewrite(guard, pool, frame, id, now_ns)
     }
 
     /// As `judge_ipv4`, by RFC 8200 §3 and the scopes of RFC 4291 §2.5 and §2.7.
     fn judge_ipv6<'g>(
         &mut self,
         guard: Guard<'g>,
+        pool: &mut Pool,
         frame: &mut Frame,
         addressed: Addressed,
         now_ns: u64,
     ) -> Verdict<'g> {
         let entry = self.region.meta(frame).entry;
-        let Some(view) = ipv6::View::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
+        let (front, len) = parts::front(&self.region, frame);
+        let Some(view) = ipv6::View::front(front, len) else {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
         let (source, destination) = (view.source(), view.destination());
         if destination.is_multicast() {
             // What we listen to is for us; the rest would have to be routed.
             return if self.port(entry).listens_to(destination) {
-                self.local_ipv6(guard, frame, now_ns)
+                self.local_ipv6(guard, pool, frame, now_ns)
             } else {
                 Verdict::drop(DropReason::MulticastNotRouted)
             };
@@ -121,7 +129,7 @@ impl Forwarder {
         }
         if destination.is_unicast_link_local() {
             return if self.port(entry).owns(IpAddr::V6(destination)) {
-                self.local_ipv6(guard, frame, now_ns)
+                self.local_ipv6(guard, pool, frame, now_ns)
             } else {
                 Verdict::drop(DropReason::LinkLocalScope)
             };
@@ -131,7 +139,7 @@ impl Forwarder {
         }
         let id = self.tables.ipv6.lookup(guard, destination.into());
         if self.tables.next_hops.load(guard, id) == NextHop::Local {
-            return self.local_ipv6(guard, frame, now_ns);
+            return self.local_ipv6(guard, pool, frame, now_ns);
         }
         if ipv6::is_martian_source(source) {
             return Verdict::drop(DropReason::MartianSource);
@@ -140,14 +148,20 @@ impl Forwarder {
             return Verdict::drop(DropReason::LinkLocalScope);
         }
         if view.hop_limit() <= 1 {
-            return self.expired(guard, frame, now_ns);
+            return self.expired(guard, pool, frame, now_ns);
         }
-        self.rewrite(guard, frame, id, now_ns)
+        self.rewrite(guard, pool, frame, id, now_ns)
     }
 
-    fn expired<'g>(&mut self, guard: Guard<'g>, frame: &mut Frame, now_ns: u64) -> Verdict<'g> {
+    fn expired<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
         let reason = DropReason::HopLimitExceeded;
-        self.error(guard, frame, ErrorKind::TimeExceeded, reason, now_ns)
+        self.error(guard, pool, frame, ErrorKind::TimeExceeded, reason, now_ns)
     }
 }
 

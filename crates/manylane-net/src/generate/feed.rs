@@ -101,6 +101,7 @@ impl Flows {
     #[inline]
     fn fill(&mut self, pool: &mut Pool, batch: &mut Batch, now_ns: u64) -> (usize, Pace) {
         let due = self.schedule.due(batch.room(), now_ns);
+        let due = pool.may_receive(due); // What is too little now is sent later.
         let before = batch.len();
         let sent = pool.take_into(batch, due);
         let region = pool.region();

@@ -26,6 +26,16 @@ use crate::wire::{icmp, icmpv6, ipv4, ipv6, protocol};
 /// checksum right, the caller has found out before.
 pub fn echo_reply_v4(packet: &mut [u8]) -> Option<()> {
     let view = ipv4::View::checked(packet)?;
+    if !icmp::View::checked(view.payload())?.has_valid_checksum() {
+        return None;
+    }
+    turn_echo_v4(packet)
+}
+
+/// As [`echo_reply_v4`], for who has found out that length and checksum of the message are right: then
+/// the front of the packet will do, with its headers.
+pub fn turn_echo_v4(packet: &mut [u8]) -> Option<()> {
+    let view = ipv4::View::quoted(packet)?;
     let message = icmp::View::checked(view.payload())?;
     let (source, destination) = (view.source(), view.destination());
     let is_ours = view.protocol() == protocol::ICMP
@@ -34,8 +44,7 @@ pub fn echo_reply_v4(packet: &mut [u8]) -> Option<()> {
         && !ipv4::is_martian_source(source)
         && !destination.is_multicast()
         && !destination.is_broadcast()
-        && (message.kind(), message.code()) == (icmp::kind::ECHO_REQUEST, 0)
-        && message.has_valid_checksum();
+        && (message.kind(), message.code()) == (icmp::kind::ECHO_REQUEST, 0);
     if !is_ours {
         return None;
     }
@@ -62,12 +71,22 @@ pub fn echo_reply_v4(packet: &mut [u8]) -> Option<()> {
 pub fn echo_reply_v6(packet: &mut [u8]) -> Option<()> {
     let view = ipv6::View::checked(packet)?;
     let message = icmpv6::View::checked(view.payload())?;
+    if !message.has_valid_checksum(view.source(), view.destination()) {
+        return None;
+    }
+    turn_echo_v6(packet)
+}
+
+/// As [`echo_reply_v6`], for who has found out that length and checksum of the message are right: then
+/// the front of the packet will do, with its headers.
+pub fn turn_echo_v6(packet: &mut [u8]) -> Option<()> {
+    let view = ipv6::View::quoted(packet)?;
+    let message = icmpv6::View::checked(view.payload())?;
     let (source, destination) = (view.source(), view.destination());
     let is_ours = view.next_header() == protocol::ICMPV6
         && !ipv6::is_martian_source(source)
         && !destination.is_multicast()
-        && (message.kind(), message.code()) == (icmpv6::kind::ECHO_REQUEST, 0)
-        && message.has_valid_checksum(source, destination);
+        && (message.kind(), message.code()) == (icmpv6::kind::ECHO_REQUEST, 0);
     if !is_ours {
         return None;
     }

@@ -17,7 +17,8 @@
 //! The packet may have been changed by then as forwarding changes it (TTL, header checksum): RFC 1812
 //! §4.3.2.3 allows that, and traceroute shows what others do.
 //!
-//! An echo request for us becomes its reply in place: [`echo_reply_v4`], [`echo_reply_v6`].
+//! An echo request for us becomes its reply in place: [`echo_reply_v4`], [`echo_reply_v6`]; or, when it
+//! does not lie in one piece, [`turn_echo_v4`], [`turn_echo_v6`] of its front.
 //!
 //! Nothing here panics, whatever the bytes.
 
@@ -26,7 +27,7 @@ mod error;
 mod limit;
 mod rules;
 
-pub use echo::{echo_reply_v4, echo_reply_v6};
+pub use echo::{echo_reply_v4, echo_reply_v6, turn_echo_v4, turn_echo_v6};
 pub use error::{
     ERROR_HEADROOM_V4, ERROR_HEADROOM_V6, ErrorKind, emit_v4_error, emit_v6_error, quote_len_v4,
     quote_len_v6,

@@ -20,11 +20,12 @@ use super::ErrorKind;
 use crate::wire::ip::Fragment;
 use crate::wire::{icmp, icmpv6, ipv4, ipv6, protocol};
 
-/// Whether this IPv4 packet may be answered with an ICMP error (RFC 1812 §4.3.2.7).
+/// Whether this IPv4 packet may be answered with an ICMP error (RFC 1812 §4.3.2.7). Its front will do:
+/// whether it is whole, the caller has found out before.
 ///
 /// `was_link_broadcast`: it came in a link-layer broadcast or multicast.
 pub fn may_answer_v4(packet: &[u8], was_link_broadcast: bool) -> bool {
-    let Some(view) = ipv4::View::checked(packet) else { return false };
+    let Some(view) = ipv4::View::quoted(packet) else { return false };
     let (source, destination) = (view.source(), view.destination());
     let may_be_error = view.protocol() == protocol::ICMP && may_be_v4_error(view.payload());
     !was_link_broadcast
@@ -35,11 +36,12 @@ pub fn may_answer_v4(packet: &[u8], was_link_broadcast: bool) -> bool {
         && !may_be_error
 }
 
-/// Whether this IPv6 packet may be answered with this ICMPv6 error (RFC 4443 §2.4 e).
+/// Whether this IPv6 packet may be answered with this ICMPv6 error (RFC 4443 §2.4 e). Its front will do,
+/// as in [`may_answer_v4`].
 ///
 /// `was_link_broadcast`: it came in a link-layer broadcast or multicast.
 pub fn may_answer_v6(packet: &[u8], was_link_broadcast: bool, kind: ErrorKind) -> bool {
-    let Some(view) = ipv6::View::checked(packet) else { return false };
+    let Some(view) = ipv6::View::quoted(packet) else { return false };
     let Some(transport) = view.chain().transport() else { return false };
     let was_group = was_link_broadcast || view.destination().is_multicast();
     let message = view.packet().get(transport.offset..).unwrap_or_default();
@@ -95,7 +97,8 @@ mod tests {
             let packet = v4("192.0.2.1", "198.51.100.1", protocol::ICMP, kind);
             assert_eq!(may_answer_v4(&packet, false), icmp::is_query(kind), "ICMP type {kind}");
         }
-        assert!(!may_answer_v4(&udp[..27], false), "a truncated packet");
+        assert!(may_answer_v4(&udp[..27], false), "the front of a packet");
+        assert!(!may_answer_v4(&udp[..19], false), "a truncated header");
         let mut empty = v4("192.0.2.1", "198.51.100.1", protocol::ICMP, 8);
         empty.truncate(20);
         empty[3] = 20;
@@ -118,7 +121,8 @@ mod tests {
         }
         let packet = v6("2001:db8::1", "2001:db8:1::1", protocol::ICMPV6, &[]);
         assert!(!may_answer_v6(&packet, false, TOO_BIG), "ICMPv6 without a type");
-        assert!(!may_answer_v6(&udp[..47], false, TOO_BIG), "a truncated packet");
+        assert!(may_answer_v6(&udp[..47], false, TOO_BIG), "the front of a packet");
+        assert!(!may_answer_v6(&udp[..39], false, TOO_BIG), "a truncated header");
     }
 
     /// RFC 4443 §2.4 e.3: else path MTU discovery would not work for multicast.

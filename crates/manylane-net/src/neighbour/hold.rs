@@ -1,4 +1,4 @@
-//! Frames that wait in a worker for a neighbour to answer.
+//! Packets that wait in a worker for a neighbour to answer.
 //!
 //! Each worker has its own queues and touches no other's, so holding moves no packet between cores
 //! and cannot overtake: a turn that sees a new generation of adjacencies releases what is held for a
@@ -6,12 +6,14 @@
 //!
 //! | bound            | reaching it                                                               |
 //! |------------------|---------------------------------------------------------------------------|
-//! | frames a queue   | the oldest frame of the queue is handed back, to drop as `hold_overflow`  |
-//! | frames in all    | the new frame is handed back, to drop as `hold_full`                      |
+//! | frames a queue   | its oldest packets are handed out, to drop as `hold_overflow`             |
+//! | frames in all    | the new packet is handed back, to drop as `hold_full`                     |
 //! | queues           | the same                                                                  |
 //! | age of a queue   | [`HoldQueues::expired`] names it, to drop as `neighbour_failed`           |
 //!
-//! Nothing is allocated after `new`: frames and queues are nodes of two arrays, linked by index.
+//! What counts is frames, not packets: 64 KiB that wait are 37 frames that nobody can receive into.
+//!
+//! Nothing is allocated after `new`: packets and queues are nodes of two arrays, linked by index.
 //!
 //! Whoever drops the queues empties them first ([`HoldQueues::drain_all`]). A frame left inside counts
 //! as leaked like any other that is dropped, and panics in debug builds.
@@ -44,41 +46,33 @@ impl Default for HoldLimits {
 /// is slow, a control thread that is busy and a token that is awaited.
 pub const HOLD_MAX_NS: u64 = 6_000_000_000;
 
-/// What became of a frame that was to be held.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "it may carry a frame"]
-pub enum Pushed {
-    /// It is held.
-    Held,
-    /// It is held, and this frame, the oldest of the same queue, is not any more.
-    HeldDroppingOldest(Frame),
-    /// It is not held: the worker's bound is reached.
-    Refused(Frame),
-}
-
-/// One worker's held frames.
+/// One worker's held packets.
 ///
 /// # Invariants
 ///
-/// 1. Each node of `frames` is in exactly one chain: the free one, or one queue's. It holds a frame
-///    exactly when it is in a queue's.
+/// 1. Each node of `packets` is in exactly one chain: the free one, or one queue's. It holds a packet
+///    exactly when it is in a queue's. There are `frames_max` nodes, and every packet has a frame: where
+///    the bound lets one in, a node is free.
 /// 2. Each node of `queues` is in exactly one chain: the free one, or the one by age, oldest first.
 ///    `by_key` has exactly those in the second, and none of these is empty.
-/// 3. `held` is the number of frames in all queues.
+/// 3. `held` is the number of packets in all queues, and `frames` that of their frames.
 pub struct HoldQueues {
     limits: HoldLimits,
-    frames: Vec<FrameNode>,
-    free_frames: u32,
+    packets: Vec<Packet>,
+    free_packets: u32,
     queues: Vec<Queue>,
     free_queues: u32,
     oldest: u32,
     newest: u32,
     by_key: HashMap<Key, u32>,
     held: u32,
+    frames: u32,
 }
 
-struct FrameNode {
+struct Packet {
     frame: Option<Frame>,
+    /// In how many frames it lies.
+    frames: u32,
     next: u32,
 }
 
@@ -86,7 +80,7 @@ struct Queue {
     /// `None` in the free chain.
     key: Option<Key>,
     since_ns: u64,
-    len: u32,
+    frames: u32,
     head: u32,
     tail: u32,
     older: u32,
@@ -106,12 +100,12 @@ impl HoldQueues {
         let HoldLimits { queue_frames_max, frames_max, queues_max } = limits;
         assert!(queue_frames_max > 0 && frames_max > 0 && queues_max > 0, "a limit is 0");
         let next = |index: u32, len: u32| if index + 1 < len { index + 1 } else { NIL };
-        let frame = |index| FrameNode { frame: None, next: next(index, frames_max) };
+        let packet = |index| Packet { frame: None, frames: 0, next: next(index, frames_max) };
         let queue = |index| Queue { newer: next(index, queues_max), ..Queue::blank() };
         HoldQueues {
             limits,
-            frames: (0..frames_max).map(frame).collect(),
-            free_frames: 0,
+            packets: (0..frames_max).map(packet).collect(),
+            free_packets: 0,
             queues: (0..queues_max).map(queue).collect(),
             free_queues: 0,
             oldest: NIL,
@@ -119,37 +113,56 @@ impl HoldQueues {
             // Twice what it will hold: then the map tidies up after removals in place, and never grows.
             by_key: HashMap::with_capacity(2 * queues_max as usize),
             held: 0,
+            frames: 0,
         }
     }
 
-    /// Holds a frame for a neighbour, behind those already held for it.
-    pub fn push(&mut self, key: Key, frame: Frame, now_ns: u64) -> Pushed {
-        let queue = match self.by_key.get(&key) {
-            Some(&queue) => queue,
-            // A queue is opened only for a frame that will be in it (invariant 2).
-            None if self.free_frames == NIL => return Pushed::Refused(frame),
-            None => match self.open(key, now_ns) {
-                Some(queue) => queue,
-                None => return Pushed::Refused(frame),
-            },
-        };
-        let full = self.queues[queue as usize].len >= self.limits.queue_frames_max;
-        let oldest = if full { self.pop(queue) } else { None };
-        match (self.append(queue, frame), oldest) {
-            (Ok(()), None) => Pushed::Held,
-            (Ok(()), Some(oldest)) => Pushed::HeldDroppingOldest(oldest),
-            // Here `oldest` is `None`: the node of a popped frame is free.
-            (Err(frame), _) => Pushed::Refused(frame),
+    /// Holds a packet that lies in so many `frames` for a neighbour, behind those already held for it.
+    /// Where the queue's bound asks for it, its oldest packets make room; they go to `make_room`. An error
+    /// hands the packet back, and nobody made room for it: a bound of the worker is reached.
+    pub fn push(
+        &mut self,
+        key: Key,
+        frame: Frame,
+        frames: usize,
+        now_ns: u64,
+        mut make_room: impl FnMut(Frame),
+    ) -> Result<(), Frame> {
+        let frames = frames as u32; // At most `CHAIN_MAX`.
+        let queue = self.by_key.get(&key).copied();
+        let Some(surplus) = self.surplus(queue, frames) else { return Err(frame) };
+        // A queue is opened only for a packet that will be in it (invariant 2).
+        let Some(queue) = queue.or_else(|| self.open(key, now_ns)) else { return Err(frame) };
+        for _ in 0..surplus {
+            self.pop(queue).into_iter().for_each(&mut make_room);
         }
+        self.append(queue, frame, frames);
+        Ok(())
     }
 
-    /// Takes the frames held for a neighbour, oldest first. Those the iterator does not give stay.
+    /// How many packets of the queue make room for one of so many frames; `None` when it must not come in.
+    fn surplus(&self, queue: Option<u32>, frames: u32) -> Option<usize> {
+        let HoldLimits { queue_frames_max, frames_max, .. } = self.limits;
+        let (mut left, mut at) = queue.map_or((0, NIL), |queue| {
+            let queue = &self.queues[queue as usize];
+            (queue.frames, queue.head)
+        });
+        let (mut surplus, mut freed) = (0, 0);
+        while left + frames > queue_frames_max {
+            let packet = self.packets.get(at as usize)?; // At the end, it is too large by itself.
+            (left, freed) = (left - packet.frames, freed + packet.frames);
+            (surplus, at) = (surplus + 1, packet.next);
+        }
+        (self.frames - freed + frames <= frames_max).then_some(surplus)
+    }
+
+    /// Takes the packets held for a neighbour, oldest first. Those the iterator does not give stay.
     pub fn take(&mut self, key: Key) -> Take<'_> {
         let queue = self.by_key.get(&key).copied();
         Take { holds: self, queue }
     }
 
-    /// Takes every frame, for shutdown.
+    /// Takes every packet, for shutdown.
     pub fn drain_all(&mut self) -> impl Iterator<Item = Frame> {
         std::iter::from_fn(|| {
             let queue = self.oldest;
@@ -157,7 +170,7 @@ impl HoldQueues {
         })
     }
 
-    /// The neighbour that is waited for longest, if frames have been held for it for `max_age_ns` or
+    /// The neighbour that is waited for longest, if packets have been held for it for `max_age_ns` or
     /// more. [`HoldQueues::take`] it and call again.
     pub fn expired(&self, now_ns: u64, max_age_ns: u64) -> Option<Key> {
         let queue = self.queues.get(self.oldest as usize)?;
@@ -175,10 +188,15 @@ impl HoldQueues {
         })
     }
 
-    /// How many frames are held.
+    /// How many packets are held.
     #[inline]
     pub fn len(&self) -> usize {
         self.held as usize
+    }
+
+    /// In how many frames these lie.
+    pub fn frames(&self) -> usize {
+        self.frames as usize
     }
 
     /// Whether none is.
@@ -192,42 +210,43 @@ impl HoldQueues {
         self.by_key.len()
     }
 
-    /// Puts a frame at the end of a queue, or hands it back when no node is free.
-    fn append(&mut self, queue: u32, frame: Frame) -> Result<(), Frame> {
-        let at = self.free_frames;
-        let Some(node) = self.frames.get_mut(at as usize) else { return Err(frame) };
-        self.free_frames = node.next;
-        *node = FrameNode { frame: Some(frame), next: NIL };
+    /// Puts a packet at the end of a queue.
+    fn append(&mut self, queue: u32, frame: Frame, frames: u32) {
+        let at = self.free_packets;
+        let node = &mut self.packets[at as usize]; // Invariant 1: `surplus` has looked at the bound.
+        self.free_packets = node.next;
+        *node = Packet { frame: Some(frame), frames, next: NIL };
         let queue = &mut self.queues[queue as usize];
         let tail = std::mem::replace(&mut queue.tail, at);
-        match self.frames.get_mut(tail as usize) {
+        match self.packets.get_mut(tail as usize) {
             Some(last) => last.next = at,
             None => queue.head = at,
         }
-        queue.len += 1;
+        queue.frames += frames;
+        self.frames += frames;
         self.held += 1;
-        Ok(())
     }
 
-    /// Takes the first frame of a queue, and leaves the queue open even if that was its last.
+    /// Takes the first packet of a queue, and leaves the queue open even if that was its last.
     fn pop(&mut self, queue: u32) -> Option<Frame> {
         let queue = &mut self.queues[queue as usize];
         let at = queue.head;
-        let node = self.frames.get_mut(at as usize)?;
-        queue.head = std::mem::replace(&mut node.next, self.free_frames);
+        let node = self.packets.get_mut(at as usize)?;
+        queue.head = std::mem::replace(&mut node.next, self.free_packets);
         if queue.head == NIL {
             queue.tail = NIL;
         }
-        queue.len -= 1;
-        self.free_frames = at;
+        self.free_packets = at;
+        queue.frames -= node.frames;
+        self.frames -= node.frames;
         self.held -= 1;
         node.frame.take()
     }
 
-    /// Takes the first frame of a queue, and closes the queue after its last.
+    /// Takes the first packet of a queue, and closes the queue after its last.
     fn take_one(&mut self, queue: u32) -> Option<Frame> {
         let frame = self.pop(queue);
-        if self.queues[queue as usize].len == 0 {
+        if self.queues[queue as usize].head == NIL {
             self.close(queue);
         }
         frame
@@ -267,12 +286,12 @@ impl HoldQueues {
 
 impl Queue {
     fn blank() -> Queue {
-        Queue { key: None, since_ns: 0, len: 0, head: NIL, tail: NIL, older: NIL, newer: NIL }
+        Queue { key: None, since_ns: 0, frames: 0, head: NIL, tail: NIL, older: NIL, newer: NIL }
     }
 }
 
-/// The frames held for one neighbour, on their way out.
-#[must_use = "the frames stay held until they are taken from the iterator"]
+/// The packets held for one neighbour, on their way out.
+#[must_use = "the packets stay held until they are taken from the iterator"]
 pub struct Take<'a> {
     holds: &'a mut HoldQueues,
     /// `None` when nothing is held, or nothing any more.

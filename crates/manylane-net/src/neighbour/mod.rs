@@ -92,7 +92,7 @@ pub use adjacency::{
     Rewrite,
 };
 pub use entry::{Entry, Kind, State, Timing};
-pub use hold::{HOLD_MAX_NS, HoldLimits, HoldQueues, Pushed};
+pub use hold::{HOLD_MAX_NS, HoldLimits, HoldQueues};
 pub use table::{Action, Report, Table, TableConfig, TableCounts, TableFull};
 
 use std::fmt;

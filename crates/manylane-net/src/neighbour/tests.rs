@@ -34,7 +34,7 @@ fn held_packets_leave_in_order_once_the_neighbour_answers() {
         assert_eq!(key, HOST);
         let frame = pool.take().expect("the pool is large enough");
         held.push(frame.index());
-        assert_eq!(holds.push(key, frame, 0), Pushed::Held);
+        holds.push(key, frame, 1, 0, |_| panic!("there is room")).expect("there is room");
     }
     worker.quiescent();
     assert_eq!(adjacencies.generation(), seen, "no news: nothing to look through");

@@ -73,6 +73,25 @@ impl Sum {
         Sum(sum)
     }
 
+    /// Adds `bytes` that stand `at` bytes behind the beginning of what is summed: for what lies in parts
+    /// of any length. At an odd place each byte is in the other half of its word, and a sum of swapped
+    /// words is the swapped sum (RFC 1071 §2 B).
+    #[inline]
+    #[must_use]
+    pub fn plus_at(self, at: usize, bytes: &[u8]) -> Sum {
+        if at.is_multiple_of(2) {
+            return self.plus(bytes);
+        }
+        self.and(Sum(Sum::of(bytes).fold().swap_bytes().to_be().into()))
+    }
+
+    /// Adds another sum.
+    #[inline]
+    #[must_use]
+    pub fn and(self, other: Sum) -> Sum {
+        Sum(reduce(self.0 + other.0))
+    }
+
     /// Adds one 16-bit word.
     #[inline]
     #[must_use]
@@ -184,6 +203,19 @@ mod tests {
             let cut = (2 * cut).min(bytes.len());
             let (front, back) = bytes.split_at(cut);
             prop_assert_eq!(Sum::of(front).plus(back).fold(), Sum::of(&bytes).fold());
+        }
+
+        /// Parts of any length, odd ones too, as a packet's frames are.
+        #[test]
+        fn a_sum_can_be_made_of_parts(
+            parts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..8),
+        ) {
+            let (mut sum, mut at) = (Sum::default(), 0);
+            for part in &parts {
+                sum = sum.plus_at(at, part);
+                at += part.len();
+            }
+            prop_assert_eq!(sum.fold(), reference(&parts.concat()));
         }
 
         #[test]

@@ -21,10 +21,11 @@ use std::net::Ipv6Addr;
 use super::ip::{Fragment, Transport, View};
 use super::{icmp, icmpv6, protocol};
 
-/// The hash of the flow to which this IP packet belongs.
+/// The hash of the flow to which this IP packet belongs. Its headers will do: the others of the flow may
+/// lie in one frame, and this one's end in another.
 #[inline]
 pub fn flow_hash(packet: &[u8]) -> u32 {
-    View::checked(packet).map_or(0, |view| hash(&view, Depth::Outside))
+    View::quoted(packet).map_or(0, |view| hash(&view, Depth::Outside))
 }
 
 #[derive(Clone, Copy, PartialEq)]

@@ -59,6 +59,16 @@ impl<'a> View<'a> {
         }
     }
 
+    /// As [`View::checked`], for a packet of up to `len` bytes whose front is in `bytes`.
+    #[inline]
+    pub fn front(bytes: &'a [u8], len: usize) -> Option<View<'a>> {
+        match bytes.first()? >> 4 {
+            4 => ipv4::View::front(bytes, len).map(View::V4),
+            6 => ipv6::View::front(bytes, len).map(View::V6),
+            _ => None,
+        }
+    }
+
     /// As [`View::checked`], for a packet quoted in an ICMP error: its end may be missing.
     #[inline]
     pub fn quoted(bytes: &'a [u8]) -> Option<View<'a>> {
@@ -75,6 +85,15 @@ impl<'a> View<'a> {
         match self {
             View::V4(view) => view.packet(),
             View::V6(view) => view.packet(),
+        }
+    }
+
+    /// The length of the whole packet, as its header says.
+    #[inline]
+    pub fn packet_len(&self) -> usize {
+        match self {
+            View::V4(view) => view.total_len().into(),
+            View::V6(view) => ipv6::HEADER_LEN + usize::from(view.payload_len()),
         }
     }
 

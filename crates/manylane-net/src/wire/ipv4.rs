@@ -50,6 +50,13 @@ impl<'a> View<'a> {
         View::cut(header, bytes.get(..be16(header[2], header[3]).into())?)
     }
 
+    /// As [`View::checked`], for a packet of up to `len` bytes whose front is in `bytes`: what the header
+    /// counts must be there, and the views of it end where the bytes do.
+    #[inline]
+    pub fn front(bytes: &'a [u8], len: usize) -> Option<View<'a>> {
+        View::quoted(bytes).filter(|view| usize::from(view.total_len()) <= len)
+    }
+
     /// As [`View::checked`], for a packet quoted in an ICMP error: its end may be missing.
     #[inline]
     pub fn quoted(bytes: &'a [u8]) -> Option<View<'a>> {

@@ -17,8 +17,12 @@ pub mod flags {
     pub const SYN: u8 = 0x02;
     /// The connection is broken.
     pub const RST: u8 = 0x04;
+    /// What is there so far should be given to the receiver.
+    pub const PSH: u8 = 0x08;
     /// The acknowledgment number counts.
     pub const ACK: u8 = 0x10;
+    /// The congestion window was reduced (RFC 3168 §6.1.2).
+    pub const CWR: u8 = 0x80;
 }
 
 /// A checked segment: its data offset fits its header and the bytes.

@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
-use hyper::{Request, header};
+use hyper::{Method, Request, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -74,12 +74,22 @@ impl Client {
 
     /// Asks for a path and returns the JSON as it came.
     pub fn ask_text(&self, path: &str) -> Result<String, ClientError> {
+        self.say(Method::GET, path, String::new())
+    }
+
+    /// Puts a value to a path, as `/v1/config/frames.hot_list_len`, and reads what was made of it.
+    pub fn put<T: DeserializeOwned>(&self, path: &str, value: &str) -> Result<T, ClientError> {
+        let answer = self.say(Method::PUT, path, value.into())?;
+        serde_json::from_str(&answer).map_err(|error| self.unexpected(error))
+    }
+
+    fn say(&self, method: Method, path: &str, body: String) -> Result<String, ClientError> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|source| self.unreachable(source))?;
         let (ok, text) = runtime.block_on(async {
-            match timeout(self.patience, self.exchange(path)).await {
+            match timeout(self.patience, self.exchange(method, path, body)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(ClientError::Silent { socket: self.socket.clone() }),
             }
@@ -94,16 +104,23 @@ impl Client {
     }
 
     /// Whether the daemon agreed, and the body.
-    async fn exchange(&self, path: &str) -> Result<(bool, String), ClientError> {
+    async fn exchange(
+        &self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> Result<(bool, String), ClientError> {
         let stream =
             UnixStream::connect(&self.socket).await.map_err(|source| self.unreachable(source))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(|error| self.unexpected(error))?;
         // Ends with the runtime, which ends with this request.
         tokio::spawn(connection);
-        let request = Request::get(path)
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
             .header(header::HOST, "manylane")
-            .body(Empty::<Bytes>::new())
+            .body(Full::<Bytes>::from(body))
             .map_err(|error| self.unexpected(error))?;
         let response =
             sender.send_request(request).await.map_err(|error| self.unexpected(error))?;

@@ -8,7 +8,11 @@
 //! | `/v1/neighbours` | list of [`NeighbourStatus`]  | `neighbours`    |
 //! | `/v1/drops`      | list of [`DropStatus`]       | `drops`         |
 //! | `/v1/ledger`     | [`Ledger`]                   | `ledger`        |
+//! | `/v1/frames`     | [`FramesStatus`]             | `frames`        |
 //! | `/v1/daemon`     | [`Daemon`]                   |                 |
+//!
+//! `PUT /v1/config/frames.hot_list_len` with a number as its body (`manylane config set`) changes that
+//! setting of the running daemon, and answers with the [`Setting`]; a value that cannot be is status 400.
 //!
 //! Everything else is an [`ApiError`] with status 404 or 405. Names in `model` are the JSON: they may
 //! be added to, and never change.
@@ -31,8 +35,9 @@ mod tests;
 
 pub use client::{Client, ClientError};
 pub use model::{
-    ApiError, Daemon, DropStatus, FrameHolder, FrameLedger, Ledger, NeighbourState,
-    NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus, WorkerStatus,
+    ApiError, Daemon, DropStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger,
+    ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind,
+    RouteStatus, SetError, Setting, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

@@ -12,8 +12,10 @@ pub struct PortStatus {
     pub port: u16,
     /// Its name.
     pub name: String,
-    /// `af_xdp` or `memory`.
+    /// `af_xdp`, `af_packet`, `tap` or `memory`.
     pub driver: String,
+    /// Why it has this driver, where the configuration says `auto`.
+    pub chosen: Option<String>,
     /// The kernel's interface, if it has one.
     pub interface: Option<String>,
     /// Its link-layer address.
@@ -48,6 +50,12 @@ pub struct PortStatus {
     pub lost_invalid: u64,
     /// Frames the device took to transmit and dropped: in the ledger they are transmitted.
     pub lost_transmit: u64,
+    /// Segments that packets were cut into here, because this port does not.
+    pub segments_cut: u64,
+    /// Packets whose transport checksum was computed here, because this port does not.
+    pub checksums_completed: u64,
+    /// Packets that were copied into fewer frames, because this port takes no more.
+    pub chains_joined: u64,
     /// Frames that entered here and were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
 }
@@ -217,10 +225,80 @@ pub struct FrameLedger {
 /// Frames at one place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrameHolder {
-    /// The place, as `worker 0 pool` or `lan fill ring`.
+    /// The place, as `worker 0 list` or `lan to receive`.
     pub holder: String,
     /// How many.
     pub frames: u64,
+}
+
+/// The frames: how many there are and why, where they are, and what workers' lists do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FramesStatus {
+    /// Bytes of a frame, headroom included.
+    pub frame_size: u32,
+    /// Whether huge pages hold them, or may.
+    pub huge_pages: bool,
+    /// Frames that a worker's list may hold.
+    pub hot_list_len: u32,
+    /// The most that this may be set to.
+    pub hot_list_len_max: u32,
+    /// Each worker's list.
+    pub lists: Vec<ListStatus>,
+    /// Where the frames are.
+    pub ledger: FrameLedger,
+    /// How many frames can be where: the sum by which the region was made, or, where the configuration
+    /// has fewer, by which rings were shortened.
+    pub sum: Vec<FrameLine>,
+}
+
+/// One worker's list of free frames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListStatus {
+    /// The worker.
+    pub worker: u16,
+    /// Frames in it.
+    pub level: u64,
+    /// Most frames in it.
+    pub len: u64,
+    /// Frames taken from it.
+    pub taken: u64,
+    /// Of these, frames that lay there when they were wanted.
+    pub hits: u64,
+    /// Times it fetched magazines from the depot.
+    pub refills: u64,
+    /// Times it brought magazines to the depot.
+    pub spills: u64,
+    /// Times there was too little to receive into.
+    pub starved: u64,
+}
+
+/// One line of the sum of frames.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameLine {
+    /// The place.
+    pub holder: String,
+    /// How the number comes about.
+    pub reckoning: String,
+    /// Frames there, at most.
+    pub frames: u64,
+}
+
+/// A setting of a running daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// The key, as in the configuration: `frames.hot_list_len`.
+    pub key: String,
+    /// What it was set to.
+    pub value: u64,
+}
+
+/// Why a setting stays as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// No setting of this name can be changed while the daemon runs.
+    UnknownKey(ApiError),
+    /// The value is none for this key, or for this daemon.
+    BadValue(ApiError),
 }
 
 /// The packets' sum for those that entered by one port.

@@ -13,6 +13,7 @@ impl Source for Sample {
             port: 0,
             name: "lan".into(),
             driver: "af_xdp".into(),
+            chosen: Some("neither a veth nor a TAP".into()),
             interface: Some("enp65s0f0np0".into()),
             mac: "52:54:00:12:34:56".into(),
             mtu: 1500,
@@ -30,12 +31,16 @@ impl Source for Sample {
             lost_no_buffer: 5,
             lost_invalid: 0,
             lost_transmit: 0,
+            segments_cut: 45,
+            checksums_completed: 12,
+            chains_joined: 0,
             dropped: reasons(&[("no_route", 1_234_567), ("hop_limit_exceeded", 12)]),
         };
         let wire = PortStatus {
             port: 1,
             name: "wire".into(),
             driver: "memory".into(),
+            chosen: None,
             interface: None,
             mac: "02:00:00:00:00:01".into(),
             link_up: false,
@@ -52,6 +57,9 @@ impl Source for Sample {
             lost_no_buffer: 0,
             lost_invalid: 0,
             lost_transmit: 0,
+            segments_cut: 0,
+            checksums_completed: 0,
+            chains_joined: 0,
             dropped: BTreeMap::new(),
             ..lan.clone()
         };
@@ -171,8 +179,8 @@ impl Source for Sample {
                 total: 16_384,
                 holders: vec![
                     FrameHolder { holder: "depot".into(), frames: 12_288 },
-                    FrameHolder { holder: "worker 0 pool".into(), frames: 1024 },
-                    FrameHolder { holder: "lan fill ring".into(), frames: 3072 },
+                    FrameHolder { holder: "worker 0 list".into(), frames: 1024 },
+                    FrameHolder { holder: "lan to receive".into(), frames: 3072 },
                 ],
                 missing: 0,
             },
@@ -188,6 +196,44 @@ impl Source for Sample {
                 missing: -1,
             }],
         }
+    }
+
+    fn frames(&self) -> FramesStatus {
+        let line = |holder: &str, reckoning: &str, frames| FrameLine {
+            holder: holder.into(),
+            reckoning: reckoning.into(),
+            frames,
+        };
+        FramesStatus {
+            frame_size: 2048,
+            huge_pages: true,
+            hot_list_len: 2048,
+            hot_list_len_max: 8192,
+            lists: vec![ListStatus {
+                worker: 0,
+                level: 1024,
+                len: 2048,
+                taken: 12_345_678_901,
+                hits: 12_345_600_000,
+                refills: 1234,
+                spills: 1230,
+                starved: 0,
+            }],
+            ledger: self.ledger().frames,
+            sum: vec![
+                line("lan to receive", "16 x (256 posted + 256 received)", 8192),
+                line("spare queues", "8 x 1024", 8192),
+            ],
+        }
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
+        let error = |error: String| ApiError { error, help: "try another".into() };
+        if key != "frames.hot_list_len" {
+            return Err(SetError::UnknownKey(error(format!("there is no setting {key}"))));
+        }
+        let value = value.parse().map_err(|_| SetError::BadValue(error(format!("not {value}"))))?;
+        Ok(Setting { key: key.into(), value })
     }
 
     fn daemon(&self) -> Daemon {

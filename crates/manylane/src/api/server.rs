@@ -5,16 +5,17 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, put};
 use axum::{Json, Router};
 use serde::Serialize;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 
 use super::model::{
-    ApiError, Daemon, DropStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus, WorkerStatus,
+    ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus,
+    SetError, Setting, WorkerStatus,
 };
 use super::socket::Socket;
 
@@ -32,8 +33,12 @@ pub trait Source: Send + Sync {
     fn drops(&self) -> Vec<DropStatus>;
     /// The sum that has to add up.
     fn ledger(&self) -> Ledger;
+    /// The frames.
+    fn frames(&self) -> FramesStatus;
     /// The daemon itself.
     fn daemon(&self) -> Daemon;
+    /// Changes a setting.
+    fn set(&self, key: &str, value: &str) -> Result<Setting, SetError>;
 }
 
 /// Answers requests until `shutdown` is ready, and then those that have begun, for a second.
@@ -75,7 +80,9 @@ fn router(source: Arc<dyn Source>) -> Router {
         .route("/v1/neighbours", answer(|source| source.neighbours()))
         .route("/v1/drops", answer(|source| source.drops()))
         .route("/v1/ledger", answer(|source| source.ledger()))
+        .route("/v1/frames", answer(|source| source.frames()))
         .route("/v1/daemon", answer(|source| source.daemon()))
+        .route("/v1/config/{key}", put(set))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(source)
@@ -85,13 +92,23 @@ fn answer<T: Serialize + 'static>(take: fn(&dyn Source) -> T) -> MethodRouter<Ar
     get(async move |State(source): State<Arc<dyn Source>>| Json(take(source.as_ref())))
 }
 
+async fn set(
+    State(source): State<Arc<dyn Source>>,
+    Path(key): Path<String>,
+    value: String,
+) -> Result<Json<Setting>, (StatusCode, Json<ApiError>)> {
+    source.set(&key, value.trim()).map(Json).map_err(|error| match error {
+        SetError::UnknownKey(error) => (StatusCode::NOT_FOUND, Json(error)),
+        SetError::BadValue(error) => (StatusCode::BAD_REQUEST, Json(error)),
+    })
+}
+
 async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
     let error = ApiError {
         error: format!("there is no {}", uri.path()),
-        help:
-            "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/drops, /v1/ledger or \
-               /v1/daemon"
-                .into(),
+        help: "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/drops, /v1/ledger, \
+             /v1/frames or /v1/daemon"
+            .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))
 }
@@ -99,7 +116,7 @@ async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
 async fn not_allowed(method: Method, uri: Uri) -> (StatusCode, Json<ApiError>) {
     let error = ApiError {
         error: format!("{} does not take {method}", uri.path()),
-        help: "ask with GET: this version only shows".into(),
+        help: "ask with GET; only settings below /v1/config/ are changed, with PUT".into(),
     };
     (StatusCode::METHOD_NOT_ALLOWED, Json(error))
 }

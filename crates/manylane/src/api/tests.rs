@@ -26,6 +26,7 @@ fn what_the_daemon_says_is_what_the_client_reads() {
     assert_eq!(client.ask::<Vec<NeighbourStatus>>("/v1/neighbours").unwrap(), Sample.neighbours());
     assert_eq!(client.ask::<Vec<DropStatus>>("/v1/drops").unwrap(), Sample.drops());
     assert_eq!(client.ask::<Ledger>("/v1/ledger").unwrap(), Sample.ledger());
+    assert_eq!(client.ask::<FramesStatus>("/v1/frames").unwrap(), Sample.frames());
     assert_eq!(client.ask::<Daemon>("/v1/daemon").unwrap(), Sample.daemon());
     daemon.stop();
     assert!(!place.socket().exists(), "the file goes with the daemon");
@@ -36,9 +37,9 @@ fn what_the_daemon_says_is_what_the_client_reads() {
 fn the_json_has_stable_names() {
     assert_eq!(
         keys(&Sample.ports()[0]),
-        "port name driver interface mac mtu link_up mode zero_copy queues addresses checksum \
+        "port name driver chosen interface mac mtu link_up mode zero_copy queues addresses checksum \
          received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer lost_invalid \
-         lost_transmit dropped"
+         lost_transmit segments_cut checksums_completed chains_joined dropped"
     );
     assert_eq!(
         keys(&Sample.workers()[0]),
@@ -64,6 +65,15 @@ fn the_json_has_stable_names() {
         "version pid uptime_s neighbours_refused neighbours_reclaimed neighbours_without_route"
     );
 
+    let frames = Sample.frames();
+    assert_eq!(
+        keys(&frames),
+        "frame_size huge_pages hot_list_len hot_list_len_max lists ledger sum"
+    );
+    assert_eq!(keys(&frames.lists[0]), "worker level len taken hits refills spills starved");
+    assert_eq!(keys(&frames.sum[0]), "holder reckoning frames");
+    assert_eq!(keys(&Setting { key: "a".into(), value: 1 }), "key value");
+
     for route in Sample.routes() {
         assert_eq!(serde_json::to_value(route.kind).unwrap(), route.kind.name());
     }
@@ -80,7 +90,7 @@ fn a_wrong_question_is_answered_in_json_with_help() {
     assert_eq!(
         error.to_string(),
         "the daemon refused: there is no /v1/prots; ask for /v1/ports, /v1/workers, /v1/routes, \
-         /v1/neighbours, /v1/drops, /v1/ledger or /v1/daemon"
+         /v1/neighbours, /v1/drops, /v1/ledger, /v1/frames or /v1/daemon"
     );
 
     let mut stream = UnixStream::connect(place.socket()).unwrap();
@@ -93,6 +103,26 @@ fn a_wrong_question_is_answered_in_json_with_help() {
     assert!(response.contains("content-type: application/json"), "{response}");
     assert!(response.contains("\"error\":\"/v1/ports does not take delete\""), "{response}");
     assert!(response.contains("\"help\":\"ask with get"), "{response}");
+}
+
+#[test]
+fn a_setting_is_changed_by_a_put_and_a_refusal_says_why() {
+    let place = Place::new("put");
+    let _daemon = FakeDaemon::start(&place.socket());
+    let client = Client::new(&place.socket());
+    let put = |path, value| client.put::<Setting>(path, value).map_err(|error| error.to_string());
+    let path = "/v1/config/frames.hot_list_len";
+    assert_eq!(
+        put(path, "512\n").unwrap(),
+        Setting { key: "frames.hot_list_len".into(), value: 512 }
+    );
+    assert_eq!(put(path, "x").unwrap_err(), "the daemon refused: not x; try another");
+    assert_eq!(
+        put("/v1/config/workers.count", "2").unwrap_err(),
+        "the daemon refused: there is no setting workers.count; try another"
+    );
+    let error = put("/v1/frames", "1").unwrap_err();
+    assert!(error.contains("/v1/frames does not take PUT; ask with GET"), "{error}");
 }
 
 #[test]

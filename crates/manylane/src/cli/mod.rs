@@ -22,9 +22,9 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::api::Client;
-use crate::config::{Config, DEFAULT_SOCKET, Driver, Environment};
-use crate::control;
+use crate::api::{Client, FrameLine, Setting};
+use crate::config::{Config, DEFAULT_SOCKET, Environment};
+use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
 
 /// A multi-core packet forwarder for Linux.
@@ -43,6 +43,8 @@ enum Command {
     Run(RunOptions),
     /// Ask a running daemon
     Show(ShowOptions),
+    /// Change a running daemon
+    Config(ConfigOptions),
 }
 
 /// What `manylane demo` takes.
@@ -80,6 +82,29 @@ struct ShowOptions {
     socket: PathBuf,
 }
 
+#[derive(Debug, Args)]
+struct ConfigOptions {
+    #[command(subcommand)]
+    action: ConfigAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum ConfigAction {
+    /// Change a setting until the daemon ends; the file stays as it is
+    Set(SetOptions),
+}
+
+#[derive(Debug, Args)]
+struct SetOptions {
+    /// The setting: frames.hot_list_len, how many frames each worker keeps to itself
+    key: String,
+    /// Its new value
+    value: String,
+    /// Where the daemon's API listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
 /// What can be shown.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Noun {
@@ -96,6 +121,8 @@ enum Noun {
     Drops,
     /// Where every packet and every frame went
     Ledger,
+    /// Frames: where they are, how many are needed, and workers' lists
+    Frames,
 }
 
 /// Does what the command line says.
@@ -116,6 +143,7 @@ pub fn run() -> ExitCode {
         },
         Command::Run(options) => run_file(&options),
         Command::Show(options) => show(&options),
+        Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
     }
 }
 
@@ -128,12 +156,16 @@ fn run_file(options: &RunOptions) -> ExitCode {
         }
     };
     // A configuration that the devices do not fit is as wrong as one that contradicts itself.
-    if let Err(error) = control::check(&config) {
-        complain(&format_args!("error: {error}"));
-        return USAGE.into();
-    }
+    let budget = match control::check(&config) {
+        Ok(budget) => budget,
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            return USAGE.into();
+        }
+    };
     if options.check {
-        return print(&summary(&options.file, &config));
+        let shown = summary(&options.file, &budget.config) + &sum(&config, &budget);
+        return print(&shown);
     }
     let socket = options.socket.clone().unwrap_or_else(|| config.socket.clone());
     done(control::run(config, &socket))
@@ -152,6 +184,14 @@ fn show(options: &ShowOptions) -> ExitCode {
     }
 }
 
+fn set(options: &SetOptions) -> ExitCode {
+    let path = format!("/v1/config/{}", options.key);
+    match Client::new(&options.socket).put::<Setting>(&path, &options.value) {
+        Ok(Setting { key, value }) => print(&format!("{key} = {value}, until the daemon ends\n")),
+        Err(error) => done::<()>(Err(error)),
+    }
+}
+
 impl Noun {
     /// Where the API answers.
     fn path(self) -> &'static str {
@@ -162,6 +202,7 @@ impl Noun {
             Noun::Neighbours => "/v1/neighbours",
             Noun::Drops => "/v1/drops",
             Noun::Ledger => "/v1/ledger",
+            Noun::Frames => "/v1/frames",
         }
     }
 }
@@ -178,14 +219,31 @@ fn summary(file: &Path, config: &Config) -> String {
         cores.join(", "),
     );
     for port in &config.ports {
-        let on = match &port.driver {
-            Driver::AfXdp(port) => format!("af_xdp on {}", port.interface),
-            Driver::Memory(_) => "memory".into(),
-        };
+        let mut on = port.driver.name().to_owned();
+        if let Some(interface) = port.driver.interface() {
+            on += &format!(" on {interface}");
+        }
+        if let Some(why) = port.chosen {
+            on += &format!(": {why}");
+        }
         let addresses: Vec<_> = port.addresses.iter().map(ToString::to_string).collect();
         text += &format!("  {} ({on}): {}\n", port.name, addresses.join(", "));
     }
     text
+}
+
+/// How many frames that takes, and why.
+fn sum(config: &Config, budget: &Budget) -> String {
+    let shown = |line: &Line| FrameLine {
+        holder: line.holder.clone(),
+        reckoning: line.reckoning.clone(),
+        frames: line.frames,
+    };
+    let lines: Vec<_> = budget.lines.iter().map(shown).collect();
+    let size = config.frames.size;
+    let bytes = table::bytes(u64::from(budget.frames) * u64::from(size));
+    let table = show::sum(&lines, budget.frames.into());
+    format!("\nframes of {size} bytes, {bytes}:\n{table}")
 }
 
 fn done<T>(result: Result<T, impl Display>) -> ExitCode {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::Noun;
 use super::table::{bytes, count, duration, lay_out, signed};
 use crate::api::{
-    Client, ClientError, DropStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus, WorkerStatus,
+    Client, ClientError, DropStatus, FrameLedger, FrameLine, FramesStatus, Ledger, NeighbourStatus,
+    PortStatus, RouteStatus, WorkerStatus,
 };
 
 /// Asks the daemon and lays out what it says.
@@ -18,6 +19,7 @@ pub(super) fn table(client: &Client, what: Noun) -> Result<String, ClientError> 
         Noun::Neighbours => client.ask(path).map(|answer: Vec<_>| neighbours(&answer)),
         Noun::Drops => client.ask(path).map(|answer: Vec<_>| drops(&answer)),
         Noun::Ledger => client.ask(path).map(|answer| ledger(&answer)),
+        Noun::Frames => client.ask(path).map(|answer| frames(&answer)),
     }
 }
 
@@ -48,7 +50,37 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
     });
     let set_up = lay_out(&["Port", "Device", "State", ">Queues", ">MTU", "Addresses"], set_up);
     let titles = ["Port", ">Received", ">Bytes", ">Transmitted", ">Bytes", ">Lost", ">Dropped"];
-    format!("{set_up}\n{}", lay_out(&titles, counters))
+    format!("{set_up}{}\n{}{}", chosen(ports), lay_out(&titles, counters), prepared(ports))
+}
+
+/// Why `auto` came to be what it is, a line for each port.
+fn chosen(ports: &[PortStatus]) -> String {
+    let of_port = |port: &PortStatus| {
+        let why = port.chosen.as_ref()?;
+        Some(format!("{}: auto is {}: {why}.\n", port.name, port.driver))
+    };
+    ports.iter().filter_map(of_port).collect()
+}
+
+/// What was done to packets because their exit does not do it, if anything was.
+fn prepared(ports: &[PortStatus]) -> String {
+    let done = |port: &&PortStatus| {
+        port.segments_cut > 0 || port.checksums_completed > 0 || port.chains_joined > 0
+    };
+    let rows: Vec<_> = ports
+        .iter()
+        .filter(done)
+        .map(|port| {
+            vec![
+                port.name.clone(),
+                count(port.segments_cut),
+                count(port.checksums_completed),
+                count(port.chains_joined),
+            ]
+        })
+        .collect();
+    let titles = ["Port", ">Segments cut here", ">Checksums completed", ">Packets joined"];
+    if rows.is_empty() { String::new() } else { format!("\n{}", lay_out(&titles, rows)) }
 }
 
 /// What the device lost, either way: none of it is among the drops.
@@ -63,6 +95,9 @@ fn state(port: &PortStatus) -> String {
     if let Some(mode) = &port.mode {
         words.push(mode);
         words.push(if port.zero_copy { "zero copy" } else { "copy" });
+    }
+    if port.interface.is_some() && port.mode.is_none() {
+        words.push(&port.driver);
     }
     words.push(&port.checksum);
     words.join(", ")
@@ -165,11 +200,7 @@ pub(crate) fn ledger(ledger: &Ledger) -> String {
     rows.push(vec!["= missing".into(), signed(ledger.missing)]);
     let packets = lay_out(&["Packets", ">"], rows);
 
-    let mut frames: Vec<_> =
-        ledger.frames.holders.iter().map(|place| line(&place.holder, place.frames)).collect();
-    frames.push(line("= total", ledger.frames.total));
-    frames.push(vec!["missing".into(), signed(ledger.frames.missing)]);
-    let frames = lay_out(&["Frames", ">"], frames);
+    let frames = places(&ledger.frames);
 
     let per_port = ledger.per_port.iter().map(|port| {
         vec![
@@ -196,13 +227,69 @@ pub(crate) fn ledger(ledger: &Ledger) -> String {
         ">Missing",
     ];
     let per_port = lay_out(&titles, per_port);
-    let verdict = if ledger.missing == 0 && ledger.frames.missing == 0 {
+    let verdict = verdict(ledger.missing == 0 && ledger.frames.missing == 0);
+    format!("{packets}\n{per_port}\n{frames}\n{verdict}\n")
+}
+
+fn verdict(complete: bool) -> &'static str {
+    if complete {
         "Everything is accounted for."
     } else {
         "Not everything is accounted for. While packets pass, counters are read one after another.\n\
          If this stays when they stop, it is a fault of manylane: please report it."
-    };
-    format!("{packets}\n{per_port}\n{frames}\n{verdict}\n")
+    }
+}
+
+pub(super) fn frames(frames: &FramesStatus) -> String {
+    let lists = frames.lists.iter().map(|list| {
+        vec![
+            list.worker.to_string(),
+            count(list.level),
+            count(list.len),
+            count(list.taken),
+            share(list.hits, list.taken),
+            count(list.refills),
+            count(list.spills),
+            count(list.starved),
+        ]
+    });
+    let titles =
+        [">Worker", ">List", ">Length", ">Taken", ">Hits", ">Refills", ">Spills", ">Starved"];
+    let lists = lay_out(&titles, lists);
+    let places = places(&frames.ledger);
+    let sum = sum(&frames.sum, frames.ledger.total);
+    let verdict = verdict(frames.ledger.missing == 0);
+    format!("{lists}\n{places}\n{sum}\n{verdict}\n")
+}
+
+/// Where the frames are.
+fn places(ledger: &FrameLedger) -> String {
+    let mut rows: Vec<_> =
+        ledger.holders.iter().map(|place| line(&place.holder, place.frames)).collect();
+    rows.push(line("= total", ledger.total));
+    rows.push(vec!["missing".into(), signed(ledger.missing)]);
+    lay_out(&["Frames", ">"], rows)
+}
+
+/// How many frames can be where, and how many there are.
+pub(super) fn sum(lines: &[FrameLine], total: u64) -> String {
+    let mut rows: Vec<_> = lines
+        .iter()
+        .map(|line| vec![line.holder.clone(), line.reckoning.clone(), count(line.frames)])
+        .collect();
+    let needed = lines.iter().map(|line| line.frames).fold(0, u64::saturating_add);
+    rows.push(vec!["= needed".into(), String::new(), count(needed)]);
+    rows.push(vec!["there are".into(), String::new(), count(total)]);
+    lay_out(&["At most", "", ">Frames"], rows)
+}
+
+/// `99.98 %` of something.
+fn share(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "-".into(),
+        // Rounded down: 100 % is all of them.
+        _ => format!("{:.2} %", (part as f64 / whole as f64 * 10_000.0).floor() / 100.0),
+    }
 }
 
 fn total(parts: &BTreeMap<String, u64>) -> u64 {

@@ -15,7 +15,7 @@ fn only_what_works_is_listed() {
     let help = Cli::command().render_help().to_string();
     let listed: Vec<_> =
         help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
-    assert_eq!(listed, ["demo", "run", "show", "help", "-h,", "-V,"]);
+    assert_eq!(listed, ["demo", "run", "show", "config", "help", "-h,", "-V,"]);
     for (words, noun) in [("show neigh", "/v1/neighbours"), ("show ledger --json", "/v1/ledger")] {
         let cli = Cli::try_parse_from(["manylane"].into_iter().chain(words.split(' '))).unwrap();
         let Command::Show(show) = cli.command else { panic!("{words}") };
@@ -51,6 +51,11 @@ fn drops_as_a_table() {
 #[test]
 fn ledger_as_a_table() {
     assert_eq!(show::ledger(&Sample.ledger()), LEDGER);
+}
+
+#[test]
+fn frames_as_a_table() {
+    assert_eq!(show::frames(&Sample.frames()), FRAMES);
 }
 
 #[test]
@@ -95,7 +100,14 @@ fn no_table_is_wider_than_100_columns() {
         port.missing = i64::MIN;
     }
     ledger.received = u64::MAX;
-    for text in [show::ports(&ports), show::workers(&workers), show::ledger(&ledger)] {
+    let mut frames = Sample.frames();
+    for list in &mut frames.lists {
+        (list.taken, list.refills, list.spills) = (u64::MAX, u64::MAX, u64::MAX);
+    }
+    frames.sum[0].holder = "a-long-port-nam to transmit".into();
+    frames.sum[0].reckoning = "128 x 8192 queued + 256 x 8192 sent".into();
+    let frames = show::frames(&frames);
+    for text in [show::ports(&ports), show::workers(&workers), show::ledger(&ledger), frames] {
         for line in text.lines() {
             assert!(line.chars().count() <= 100, "{text}");
         }
@@ -123,11 +135,16 @@ lan   enp65s0f0np0       up, native, zero copy, trust      16  1500  10.1.0.254/
       52:54:00:12:34:56                                              2001:db8:1::fe/64
 wire  memory             down, repair                       1  1500  10.2.0.254/24
       02:00:00:00:00:01
+lan: auto is af_xdp: neither a veth nor a TAP.
 
 Port        Received   Bytes    Transmitted    Bytes   Lost    Dropped
 ───────────────────────────────────────────────────────────────────────
 lan   12,345,678,901  988 GB  9,876,543,210   790 GB  1,239  1,234,579
 wire               0     0 B            999  63.9 kB      0          0
+
+Port  Segments cut here  Checksums completed  Packets joined
+─────────────────────────────────────────────────────────────
+lan                  45                   12               0
 ";
 
 const WORKERS: &str = "\
@@ -195,13 +212,36 @@ Entry        Received  Created     Transmitted  Delivered    Dropped  Held  In f
 lan    12,345,678,901       49  12,344,444,270          2  1,234,656    17          6       -1
 
 Frames
-──────────────────────
-depot          12,288
-worker 0 pool   1,024
-lan fill ring   3,072
-= total        16,384
-missing             0
+───────────────────────
+depot           12,288
+worker 0 list    1,024
+lan to receive   3,072
+= total         16,384
+missing              0
 
 Not everything is accounted for. While packets pass, counters are read one after another.
 If this stays when they stop, it is a fault of manylane: please report it.
+";
+
+const FRAMES: &str = "\
+Worker   List  Length           Taken     Hits  Refills  Spills  Starved
+─────────────────────────────────────────────────────────────────────────
+     0  1,024   2,048  12,345,678,901  99.99 %    1,234   1,230        0
+
+Frames
+───────────────────────
+depot           12,288
+worker 0 list    1,024
+lan to receive   3,072
+= total         16,384
+missing              0
+
+At most                                           Frames
+─────────────────────────────────────────────────────────
+lan to receive  16 x (256 posted + 256 received)   8,192
+spare queues    8 x 1024                           8,192
+= needed                                          16,384
+there are                                         16,384
+
+Everything is accounted for.
 ";

@@ -6,7 +6,6 @@ use manylane_frame::vocabulary::PortId;
 use serde_spanned::Spanned;
 
 use super::error::{Problem, Span};
-use super::port::AF_XDP_KEYS;
 use super::prefix::{self, InterfaceAddress, Prefix, network};
 use super::section::Section;
 
@@ -50,13 +49,6 @@ pub(super) fn memory(
     addresses: &[InterfaceAddress],
     mtu: u16,
 ) -> Result<(MemoryPort, Option<Span>), Problem> {
-    for key in AF_XDP_KEYS {
-        section.refuse(
-            key,
-            "only a port with `driver = \"af_xdp\"` has it",
-            "remove the key, or change `driver`",
-        )?;
-    }
     let mac = section.text("mac")?.map(|text| mac(&text)).transpose()?;
     let queues = section.number("queues", 1..=64)?.map_or(1, |queues| queues.into_inner());
     let part = section.table("generate", "[port.generate]", GENERATE_KEYS)?;
@@ -67,7 +59,7 @@ pub(super) fn memory(
     Ok((MemoryPort { mac, queues, peer: None, generate }, Some(part.span())))
 }
 
-fn mac(text: &Spanned<&str>) -> Result<[u8; 6], Problem> {
+pub(super) fn mac(text: &Spanned<&str>) -> Result<[u8; 6], Problem> {
     let complain = |why| {
         let help = "write six pairs of hexadecimal digits, for example `02:00:00:00:00:01`";
         Problem::new(text.span(), "`mac` in [[port]] is not a station's address", why, help)

@@ -2,12 +2,12 @@
 //!
 //! [`Config::parse`] either returns plain values that agree with each other, or one message that
 //! names the line, the key, the cause and what to do. What can only be known by opening a device
-//! (its MTU, its number of queues) is left as an `Option`: the daemon fills it in.
+//! (its MTU, its number of queues, what `auto` comes to be) is left as an `Option`: the daemon fills it in.
 //!
 //! | Table | File | Holds |
 //! |---|---|---|
 //! | `[workers] [frames] [icmp] [neighbour] [api]` | `settings.rs` | sizes and limits, all optional |
-//! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `memory.rs` | where frames enter and leave |
+//! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs` | where frames enter and leave |
 //! | `[[route]]` | `route.rs` | static routes |
 //!
 //! `section.rs` reads single keys, `prefix.rs` addresses; `error.rs` makes the message. Checks across
@@ -15,6 +15,7 @@
 //!
 //! Complete examples, used as tests: `examples/router.toml` and `examples/memory.toml`.
 
+mod driver;
 mod error;
 mod memory;
 mod port;
@@ -33,9 +34,10 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use toml::de::DeTable;
 
+pub use driver::{AfPacketPort, AfXdpPort, AttachMode, AutoPort, Driver, TapPort};
 pub use error::ConfigError;
 pub use memory::{Generate, MEMORY_MTU, MemoryPort};
-pub use port::{AfXdpPort, AttachMode, ChecksumPolicy, Driver, Port};
+pub use port::{ChecksumPolicy, Port};
 pub use prefix::{InterfaceAddress, Prefix};
 pub use route::{Route, RouteTarget};
 pub use settings::{Frames, Icmp, Neighbour, Workers};

@@ -4,8 +4,9 @@ use manylane_frame::vocabulary::WorkerId;
 use serde_spanned::Spanned;
 
 use super::Environment;
+use super::driver::{Driver, Kind, of_interface};
 use super::error::{Problem, Span};
-use super::memory::{MEMORY_MTU, MemoryPort, memory};
+use super::memory::{MEMORY_MTU, memory};
 use super::ports::Placed;
 use super::prefix::{self, InterfaceAddress};
 use super::section::Section;
@@ -20,10 +21,11 @@ pub struct Port {
     pub addresses: Vec<InterfaceAddress>,
     /// Largest IP packet. Without it, the device's, or [`MEMORY_MTU`].
     pub mtu: Option<u16>,
-    /// What to do about transport checksums. Without it, repair on a veth and trust elsewhere.
+    /// What to do about transport checksums. Without it, repair on a veth through AF_XDP and trust
+    /// elsewhere.
     pub checksum: Option<ChecksumPolicy>,
-    /// The owner of each receive queue, by index. Without it, workers take turns. A memory port has
-    /// as many as queues; an AF_XDP port's queues are counted when it opens.
+    /// The owner of each receive queue, by index, where [`Driver::queues`] says how many. Without it,
+    /// workers take turns. An AF_XDP port's queues are counted when it opens.
     pub queue_owners: Option<Vec<WorkerId>>,
     /// Descriptors of a receive ring, a power of two.
     pub rx_ring: u32,
@@ -31,45 +33,8 @@ pub struct Port {
     pub tx_ring: u32,
     /// What the port is made of.
     pub driver: Driver,
-}
-
-/// What a port is made of.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Driver {
-    /// A kernel interface, through AF_XDP sockets.
-    AfXdp(AfXdpPort),
-    /// No device: a wire in this process.
-    Memory(MemoryPort),
-}
-
-impl Driver {
-    /// As the configuration and the API spell it.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Driver::AfXdp(_) => "af_xdp",
-            Driver::Memory(_) => "memory",
-        }
-    }
-}
-
-/// The part of an `af_xdp` port that no other driver has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AfXdpPort {
-    /// The interface; no other port has it.
-    pub interface: String,
-    /// How the XDP program is attached.
-    pub mode: AttachMode,
-}
-
-/// How an XDP program is attached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AttachMode {
-    /// Native where the driver can, generic otherwise.
-    Auto,
-    /// In the driver, or not at all.
-    Native,
-    /// Behind the driver, as any interface can.
-    Generic,
+    /// Why, where the configuration says `auto`: filled in by the daemon.
+    pub chosen: Option<&'static str>,
 }
 
 /// What a port does about transport checksums that it cannot know to be complete.
@@ -90,22 +55,22 @@ pub(super) fn read<'a>(
 ) -> Result<Placed<'a>, Problem> {
     let name = section.required("name", "name the port, for example `name = \"lan\"`")?;
     check_name(&name)?;
-    let driver = driver(section)?;
+    let kind = Kind::read(section)?;
     let (addresses, address_spans) = addresses(section)?;
-    let mtu = mtu(section, &addresses, frames)?;
+    let mtu = mtu(section, &addresses, frames, kind)?;
     let checksum = section.choice(
         "checksum",
         &[("repair", ChecksumPolicy::Repair), ("trust", ChecksumPolicy::Trust)],
     )?;
 
-    let (driver, interface, generate) = match driver {
-        Kind::AfXdp => {
-            let (port, interface) = af_xdp(section, environment)?;
-            (Driver::AfXdp(port), Some(interface), None)
-        }
+    let (driver, interface, generate) = match kind {
         Kind::Memory => {
             let (port, generate) = memory(section, &addresses, mtu.unwrap_or(MEMORY_MTU))?;
             (Driver::Memory(port), None, generate)
+        }
+        _ => {
+            let (driver, interface) = of_interface(kind, section, workers, environment)?;
+            (driver, Some(interface), None)
         }
     };
     let queue_owners = queue_owners(section, &driver, workers)?;
@@ -118,6 +83,7 @@ pub(super) fn read<'a>(
         rx_ring: ring(section, "rx_ring")?,
         tx_ring: ring(section, "tx_ring")?,
         driver,
+        chosen: None,
     };
     let peer = section.text("peer")?;
     Ok(Placed { port, name: name.span(), interface, addresses: address_spans, peer, generate })
@@ -140,27 +106,6 @@ fn check_name(name: &Spanned<&str>) -> Result<(), Problem> {
         why,
         format!("use 1 to {NAME_MAX} letters, digits, `-`, `_` or `.`"),
     ))
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    AfXdp,
-    Memory,
-}
-
-fn driver(section: &Section<'_>) -> Result<Kind, Problem> {
-    let help = "write `driver = \"af_xdp\"` for an interface, or `driver = \"memory\"` for none";
-    let text = section.required("driver", help)?;
-    if LATER_DRIVERS.contains(text.get_ref()) {
-        return Err(Problem::new(
-            text.span(),
-            format!("`driver` `{}` in [[port]] is not in this version", text.get_ref()),
-            "planned, not there yet",
-            "use `af_xdp` for an interface, or `memory` for a port without a device",
-        ));
-    }
-    let kind = section.choice("driver", &[("af_xdp", Kind::AfXdp), ("memory", Kind::Memory)])?;
-    Ok(kind.expect("the key was just found to be there"))
 }
 
 fn addresses(section: &Section<'_>) -> Result<(Vec<InterfaceAddress>, Vec<Span>), Problem> {
@@ -214,6 +159,7 @@ fn mtu(
     section: &Section<'_>,
     addresses: &[InterfaceAddress],
     frames: &Frames,
+    kind: Kind,
 ) -> Result<Option<u16>, Problem> {
     // RFC 791 §3.1: 68 bytes pass every link. RFC 8200 §5: 1280 do for IPv6.
     let Some(mtu) = section.number::<u16>("mtu", 68..=9000)? else { return Ok(None) };
@@ -226,7 +172,8 @@ fn mtu(
         ));
     }
     let fits = |size: u32| u32::from(*mtu.get_ref()) + FRAME_OVERHEAD <= size;
-    if fits(frames.size) {
+    // Packet sockets and TAP receive into several frames.
+    if fits(frames.size) || matches!(kind, Kind::AfPacket | Kind::Tap) {
         return Ok(Some(mtu.into_inner()));
     }
     let help = if fits(4096) {
@@ -256,33 +203,6 @@ fn ring(section: &Section<'_>, key: &str) -> Result<u32, Problem> {
     ))
 }
 
-fn af_xdp(
-    section: &Section<'_>,
-    environment: &Environment<'_>,
-) -> Result<(AfXdpPort, Span), Problem> {
-    for key in MEMORY_KEYS {
-        section.refuse(
-            key,
-            "only a port with `driver = \"memory\"` has it",
-            "remove the key, or change `driver`",
-        )?;
-    }
-    let help = "name the kernel's interface, for example `interface = \"eth0\"`";
-    let interface = section.required("interface", help)?;
-    (environment.interfaces)(interface.get_ref()).map_err(|help| {
-        let title = format!("`interface` `{}` in [[port]] does not exist", interface.get_ref());
-        Problem::new(interface.span(), title, "not in this network namespace", help)
-    })?;
-    let modes = [
-        ("auto", AttachMode::Auto),
-        ("native", AttachMode::Native),
-        ("generic", AttachMode::Generic),
-    ];
-    let mode = section.choice("mode", &modes)?.unwrap_or(AttachMode::Auto);
-    let span = interface.span();
-    Ok((AfXdpPort { interface: interface.into_inner().into(), mode }, span))
-}
-
 fn queue_owners(
     section: &Section<'_>,
     driver: &Driver,
@@ -303,15 +223,11 @@ fn queue_owners(
             format!("choose {range}, or raise `count` in [workers]"),
         ));
     }
-    let queues = match driver {
-        Driver::Memory(memory) => usize::from(memory.queues)..=usize::from(memory.queues),
-        Driver::AfXdp(_) => 1..=QUEUES_MAX,
+    let (queues, wanted) = match driver.queues() {
+        Some(queues) => (queues.into()..=queues.into(), format!("the port has {queues}")),
+        None => (1..=QUEUES_MAX, format!("a port has 1 to {QUEUES_MAX}")),
     };
     if !queues.contains(&owners.get_ref().len()) {
-        let wanted = match driver {
-            Driver::Memory(memory) => format!("the port has {}", memory.queues),
-            Driver::AfXdp(_) => format!("a port has 1 to {QUEUES_MAX}"),
-        };
         return Err(Problem::new(
             owners.span(),
             "`workers` in [[port]] is not as long as there are queues",
@@ -338,10 +254,6 @@ pub(super) const KEYS: &[&str] = &[
     "peer",
     "generate",
 ];
-pub(super) const AF_XDP_KEYS: [&str; 2] = ["interface", "mode"];
-const MEMORY_KEYS: [&str; 4] = ["mac", "queues", "peer", "generate"];
-/// Drivers of the design that a reader of the documents may try.
-const LATER_DRIVERS: [&str; 6] = ["auto", "af_packet", "tap", "pcap", "tee", "fault"];
 
 /// In front of a packet in its frame: 256 bytes that AF_XDP keeps (`XDP_PACKET_HEADROOM`), the
 /// Ethernet header and one VLAN tag.

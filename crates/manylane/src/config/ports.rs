@@ -4,8 +4,9 @@ use manylane_frame::vocabulary::PortId;
 use serde_spanned::Spanned;
 
 use super::Environment;
+use super::driver::Driver;
 use super::error::{Problem, Span};
-use super::port::{self, Driver, Port};
+use super::port::{self, Port};
 use super::prefix::is_link_local;
 use super::section::{Section, suggest};
 use super::settings::{Frames, Workers};
@@ -65,14 +66,14 @@ fn check_against(earlier: &[Placed<'_>], port: &Placed<'_>) -> Result<(), Proble
             )
             .also(other.name.clone(), "first here"));
         }
-        if let (Driver::AfXdp(ours), Driver::AfXdp(theirs)) =
-            (&port.port.driver, &other.port.driver)
-            && ours.interface == theirs.interface
+        if let (Some(ours), Some(theirs)) =
+            (port.port.driver.interface(), other.port.driver.interface())
+            && ours == theirs
             && let (Some(here), Some(there)) = (&port.interface, &other.interface)
         {
             return Err(Problem::new(
                 here.clone(),
-                format!("duplicate `interface` `{}` in [[port]]", ours.interface),
+                format!("duplicate `interface` `{ours}` in [[port]]"),
                 "a second port on this interface",
                 "an interface is one port: put its addresses into one [[port]]",
             )

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use manylane_frame::{HOT_LIST_DEFAULT, HOT_LIST_LENGTHS};
+
 use super::Environment;
 use super::error::Problem;
 use super::section::Section;
@@ -30,8 +32,11 @@ pub struct Frames {
     pub size: u32,
     /// Frames in all. Without it the daemon adds up what its ports and workers can hold.
     pub count: Option<u32>,
-    /// Frames a worker keeps to itself before it exchanges with the depot.
+    /// Frames a worker keeps to itself before it exchanges with the depot: one of
+    /// [`HOT_LIST_LENGTHS`](manylane_frame::HOT_LIST_LENGTHS).
     pub hot_list_len: u32,
+    /// How many more receive queues the frames are to suffice for: a running region does not grow.
+    pub spare_queues: u32,
 }
 
 /// Limits of ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
@@ -115,7 +120,8 @@ pub(super) fn workers(
 }
 
 pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {
-    let section = file.table("frames", "[frames]", &["size", "count", "hot_list_len"])?;
+    let section =
+        file.table("frames", "[frames]", &["size", "count", "hot_list_len", "spare_queues"])?;
     let size = section.number::<u32>("size", 0..=u64::from(u32::MAX))?;
     if let Some(size) = size.as_ref().filter(|size| ![2048, 4096].contains(size.get_ref())) {
         return Err(Problem::new(
@@ -126,11 +132,14 @@ pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {
         ));
     }
     let count = section.number("count", 1024..=4_194_304)?;
-    let hot_list_len = section.number("hot_list_len", 128..=8192)?;
+    let (shortest, longest) = HOT_LIST_LENGTHS.into_inner();
+    let hot_list_len = section.number("hot_list_len", shortest.into()..=longest.into())?;
+    let spare_queues = section.number("spare_queues", 0..=64)?;
     Ok(Frames {
         size: size.map_or(2048, |size| size.into_inner()),
         count: count.map(|count| count.into_inner()),
-        hot_list_len: hot_list_len.map_or(1024, |len| len.into_inner()),
+        hot_list_len: hot_list_len.map_or(HOT_LIST_DEFAULT, |len| len.into_inner()),
+        spare_queues: spare_queues.map_or(8, |queues| queues.into_inner()),
     })
 }
 

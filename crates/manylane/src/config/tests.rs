@@ -33,7 +33,8 @@ fn a_mistake_is_told_by_line_key_cause_and_help() {
 fn the_router_example_sets_every_key_of_a_router() {
     let config = parse(&example("router.toml")).unwrap();
     assert_eq!(config.workers, Workers { cores: vec![3], idle_spin_us: 50 });
-    assert_eq!(config.frames, Frames { size: 2048, count: Some(16384), hot_list_len: 1024 });
+    let frames = Frames { size: 2048, count: Some(16384), hot_list_len: 1024, spare_queues: 8 };
+    assert_eq!(config.frames, frames);
     assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50 });
     let neighbour = Neighbour { entries_max: 8192, hold_per_entry: 101, hold_per_worker: 1024 };
     assert_eq!(config.neighbour, neighbour);
@@ -87,6 +88,37 @@ fn one_port_is_a_configuration_and_everything_else_has_a_default() {
     assert_eq!(config.workers.cores, [1, 2, 3], "one of four cores is left to others");
     assert_eq!(config.frames.count, None);
     assert!(config.routes.is_empty());
+}
+
+#[test]
+fn an_interface_has_one_of_four_drivers() {
+    let port = |driver: &str, keys: &str| {
+        let text = format!(
+            "[workers]\ncount = 2\n[[port]]\nname = \"x\"\ndriver = \"{driver}\"\n\
+             interface = \"eth0\"\naddresses = [\"10.9.0.254/24\"]\n{keys}"
+        );
+        parse(&text).unwrap_or_else(|error| panic!("{error}")).ports.remove(0)
+    };
+    let interface = || "eth0".to_owned();
+    let queues = |queues| AfPacketPort { interface: interface(), queues, packets: 64 };
+    assert_eq!(port("af_packet", "").driver, Driver::AfPacket(queues(2)), "one for each worker");
+    let four = port("af_packet", "queues = 4\nmtu = 9000\nworkers = [0, 1, 0, 1]\n");
+    assert_eq!((four.driver, four.mtu), (Driver::AfPacket(queues(4)), Some(9000)));
+    let tap = |queues, mac| Driver::Tap(TapPort { interface: interface(), queues, mac });
+    assert_eq!(port("tap", "").driver, tap(1, None));
+    assert_eq!(
+        port("tap", "queues = 2\nmac = \"02:00:00:00:00:07\"\n").driver,
+        tap(2, Some([2, 0, 0, 0, 0, 7]))
+    );
+    let auto = port("auto", "checksum = \"trust\"\nrx_ring = 64\n");
+    assert_eq!(auto.driver, Driver::Auto(AutoPort { interface: interface(), queues: 2 }));
+    assert_eq!((auto.rx_ring, auto.chosen), (64, None));
+    // A TAP that does not exist is made.
+    let made = parse(
+        "[[port]]\nname = \"x\"\ndriver = \"tap\"\ninterface = \"new0\"\n\
+         addresses = [\"10.9.0.254/24\"]\n",
+    );
+    assert_eq!(made.unwrap().ports[0].driver.interface(), Some("new0"));
 }
 
 /// What is the same on every link may be on every port; a list of bogons may be blackholed; both

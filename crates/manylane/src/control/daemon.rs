@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{PortId, WorkerId};
-use manylane_frame::{BATCH_MAX, Depot, Region, RegionConfig, RegionError};
+use manylane_frame::{Depot, Region, RegionConfig, RegionError};
 use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::af_xdp::Umem;
@@ -22,12 +22,14 @@ use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
 use manylane_sync::words::WordsMut;
 
+use super::choose::choose;
+use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
-use super::status::Status;
+use super::status::{FrameStatus, Status};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
-use crate::config::{Config, Driver};
+use crate::config::Config;
 use crate::stats::Stats;
 use crate::worker::{Clock, STOP, Worker, WorkerParts};
 
@@ -121,12 +123,14 @@ impl Daemon {
     pub fn start(config: Config) -> Result<Daemon, StartError> {
         let clock = Clock::start();
         let workers = config.workers.count();
+        let config = choose(&config).map_err(StartError::Port)?;
         let owners = open::owners(&config).map_err(StartError::Port)?;
         let bells = (0..workers).map(|_| bell()).collect::<Result<Vec<Bell>, _>>()?;
         let control_bell = bell()?;
 
-        let frames = config.frames.count.unwrap_or_else(|| frames_needed(&config, &owners));
-        let region = RegionConfig { frames, frame_size: config.frames.size };
+        let budget = Budget::new(&config, &owners);
+        let config = budget.config.clone();
+        let region = RegionConfig { frames: budget.frames, frame_size: config.frames.size };
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
         let mut umem = Umem::new(region.clone());
@@ -146,6 +150,8 @@ impl Daemon {
         let mut links = Vec::new();
         let mut phases = Vec::new();
         let mut stats = Vec::new();
+        let mut hot_list_len = WordsMut::zeroed(1);
+        hot_list_len.publish(0, config.frames.hot_list_len);
         for (number, bell) in bells.iter().enumerate() {
             let (reports, reported) = ring(REPORTS);
             let (orders, ordered) = ring(ORDERS);
@@ -172,6 +178,7 @@ impl Daemon {
                 orders: ordered,
                 bell: bell.clone(),
                 phase: phase.reader(),
+                hot_list_len: hot_list_len.reader(),
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
             });
@@ -179,7 +186,8 @@ impl Daemon {
         }
 
         let routing = Arc::new(Mutex::new(routing));
-        let status = Status::new(&config, &ports, stats, routing.clone(), depot.clone(), clock);
+        let frames = FrameStatus::new(budget, depot.clone(), hot_list_len, bells.clone());
+        let status = Status::new(&config, &ports, stats, routing.clone(), frames, clock);
         let control_phase = WordsMut::zeroed(1);
         let control = Control {
             routing,
@@ -291,6 +299,10 @@ impl Daemon {
         }
         drop(pool);
         self.status.closed(held);
+        // Only debug builds know them.
+        for missing in self.depot.missing() {
+            say(&missing.to_string());
+        }
     }
 }
 
@@ -403,33 +415,6 @@ fn routing(
         routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
     }
     Ok(routing)
-}
-
-/// Frames that can be away from the pool at once, one line per place they can be, and what workers
-/// keep in their lists. A region of this size does not run dry. (More than a region can have is refused
-/// by it.)
-fn frames_needed(config: &Config, owners: &[Vec<WorkerId>]) -> u32 {
-    let workers = config.workers.count() as u64;
-    let mut frames = 0;
-    for (port, owners) in config.ports.iter().zip(owners) {
-        let queues = owners.len() as u64;
-        let (rx_ring, tx_ring) = (u64::from(port.rx_ring), u64::from(port.tx_ring));
-        match port.driver {
-            Driver::AfXdp(_) => {
-                frames += queues * rx_ring; // Posted by us, not yet taken by the device.
-                frames += queues * rx_ring; // Received, not yet read by us.
-                frames += workers * tx_ring; // Queued by us, not yet taken by the kernel.
-                frames += queues * tx_ring; // Taken to be sent, not yet reclaimed by us.
-            }
-            // On a wire from each worker to each queue; a generator keeps none.
-            Driver::Memory(_) => frames += workers * queues * rx_ring,
-        }
-        frames += workers * BATCH_MAX as u64; // Waiting for the end of a turn.
-    }
-    frames += workers * BATCH_MAX as u64; // In a worker's hands.
-    frames += workers * u64::from(config.neighbour.hold_per_worker); // Waiting for neighbours.
-    frames += workers * u64::from(config.frames.hot_list_len); // In the workers' lists.
-    frames.try_into().unwrap_or(u32::MAX)
 }
 
 /// Reports that wait for the control thread, per worker.

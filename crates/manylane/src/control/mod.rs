@@ -2,21 +2,25 @@
 //!
 //! The control thread owns the writer's side of every table ([`routing`]): it applies what the workers
 //! report, lets timers pass, publishes, and retires what was replaced. It waits for nobody and nobody
-//! waits for it (`thread.rs`). [`daemon`] puts the whole together and takes it apart again; [`status`]
-//! is what the API shows.
+//! waits for it (`thread.rs`). [`daemon`] puts the whole together and takes it apart again; [`choose`] and
+//! [`frames`] decide about drivers and memory before, and [`status`] is what the API shows.
 
+pub mod choose;
 pub mod daemon;
+pub mod frames;
 pub mod open;
 pub mod routing;
 pub mod status;
 mod thread;
 
 pub use daemon::{Daemon, StartError, run};
+pub use frames::{Budget, Line};
 
 use crate::config::Config;
 
 /// Holds a configuration against the devices it names, without opening them: whether they have the
-/// queues it gives owners to.
-pub fn check(config: &Config) -> Result<(), open::PortError> {
-    open::owners(config).map(drop)
+/// queues it gives owners to. Returns it with a driver for each port, and how many frames it needs.
+pub fn check(config: &Config) -> Result<Budget, open::PortError> {
+    let config = choose::choose(config)?;
+    open::owners(&config).map(|owners| Budget::new(&config, &owners))
 }

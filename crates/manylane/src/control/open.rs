@@ -1,16 +1,20 @@
 //! Opening ports: from a configuration to receivers, transmitters, and what is known of each port.
 
+mod packet;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
+use manylane_frame::vocabulary::{Checksum, Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{Batch, Pool};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::eventfd::EventFd;
 use manylane_io::interface::{Interface, InterfaceError};
+use manylane_io::port::af_packet::{self, AfPacket};
 use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Fate, OpenError, Umem};
 use manylane_io::port::memory::{self, Next};
+use manylane_io::port::tap::{self, Tap};
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::forward::{Ipv4Interface, PortFacts};
 use manylane_net::generate::{
@@ -46,6 +50,20 @@ pub enum PortError {
         /// Why.
         source: OpenError,
     },
+    /// Packet sockets were refused.
+    AfPacket {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: af_packet::OpenError,
+    },
+    /// The TAP interface was refused.
+    Tap {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: tap::OpenError,
+    },
     /// The built-in generator cannot do what it is told.
     FarEnd {
         /// The port's name.
@@ -78,6 +96,8 @@ impl fmt::Display for PortError {
         match self {
             PortError::Interface { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::AfXdp { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::AfPacket { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Tap { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::FarEnd { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::Mtu { port, mtu, device_mtu } => write!(
                 f,
@@ -99,6 +119,8 @@ impl std::error::Error for PortError {
         match self {
             PortError::Interface { source, .. } => Some(source),
             PortError::AfXdp { source, .. } => Some(source),
+            PortError::AfPacket { source, .. } => Some(source),
+            PortError::Tap { source, .. } => Some(source),
             PortError::FarEnd { source, .. } => Some(source),
             PortError::Mtu { .. } | PortError::Queues { .. } => None,
         }
@@ -106,9 +128,14 @@ impl std::error::Error for PortError {
 }
 
 impl PortError {
-    /// Whether this machine, or this user, cannot have AF_XDP at all.
+    /// Whether this machine, or this user, cannot have such ports at all.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, PortError::AfXdp { source, .. } if source.is_unavailable())
+        match self {
+            PortError::AfXdp { source, .. } => source.is_unavailable(),
+            PortError::AfPacket { source, .. } => source.is_unavailable(),
+            PortError::Tap { source, .. } => source.is_unavailable(),
+            _ => false,
+        }
     }
 }
 
@@ -137,6 +164,10 @@ pub enum Device {
         /// Whether it reads and writes frames itself.
         zero_copy: bool,
     },
+    /// A network device, through packet sockets: to close it by.
+    AfPacket(Box<AfPacket>),
+    /// A TAP interface: to close it by.
+    Tap(Box<Tap>),
     /// Memory; what the hosts at its far end count, unless the far end is another port.
     Memory(Option<FarEndReader>),
 }
@@ -155,14 +186,14 @@ pub fn owners(config: &Config) -> Result<Vec<Vec<WorkerId>>, PortError> {
     let mut next = (0..config.workers.count() as u16).map(WorkerId).cycle();
     let mut all = Vec::new();
     for port in &config.ports {
-        let queues = match &driver_of(port) {
-            DriverOf::AfXdp(af_xdp) => {
-                let read = Interface::read(&af_xdp.interface);
+        let queues = match (port.driver.queues(), port.driver.interface()) {
+            (None, Some(interface)) => {
+                let read = Interface::read(interface);
                 let name = port.name.clone();
                 read.map_err(|source| PortError::Interface { port: name, source })?.receive_queues
                     as usize
             }
-            DriverOf::Memory(memory) => memory.queues.into(),
+            (queues, _) => queues.unwrap_or(1).into(),
         };
         let owners = match &port.queue_owners {
             Some(owners) if owners.len() != queues => {
@@ -177,7 +208,8 @@ pub fn owners(config: &Config) -> Result<Vec<Vec<WorkerId>>, PortError> {
     Ok(all)
 }
 
-/// Opens all ports, in the calling thread's network namespace.
+/// Opens all ports, in the calling thread's network namespace. Each has its driver
+/// ([`choose`](super::choose::choose)).
 pub fn open(
     config: &Config,
     owners: Vec<Vec<WorkerId>>,
@@ -188,9 +220,15 @@ pub fn open(
     let mut open = Vec::new();
     for (number, (port, owners)) in (0..).zip(config.ports.iter().zip(owners)) {
         let id = PortId(number);
-        open.push(match driver_of(port) {
-            DriverOf::AfXdp(af_xdp) => open_af_xdp(id, port, af_xdp, owners, umem, bells.len())?,
-            DriverOf::Memory(memory) => {
+        let workers = bells.len();
+        open.push(match &port.driver {
+            Driver::AfXdp(af_xdp) => open_af_xdp(id, port, af_xdp, owners, umem, workers)?,
+            Driver::AfPacket(af_packet) => {
+                packet::open_af_packet(id, port, af_packet, owners, umem.region(), workers)?
+            }
+            Driver::Tap(tap) => packet::open_tap(id, port, tap, owners, umem.region(), workers)?,
+            Driver::Auto(_) => unreachable!("`choose` has left none"),
+            Driver::Memory(memory) => {
                 open_memory(id, port, memory, owners, config, &mut wires, bells)?
             }
         });
@@ -216,6 +254,14 @@ pub fn close(
             }
             0
         }
+        Device::AfPacket(port) => {
+            packet::close_af_packet(*port, receivers, transmitters, pool);
+            0
+        }
+        Device::Tap(port) => {
+            packet::close_tap(*port, receivers, transmitters, pool);
+            0
+        }
         Device::AfXdp { port, .. } => {
             let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
                 Receiver::AfXdp(queue) => Some(*queue),
@@ -237,19 +283,6 @@ pub fn close(
             });
             closed.held
         }
-    }
-}
-
-/// The two kinds of port, borrowed.
-enum DriverOf<'c> {
-    AfXdp(&'c AfXdpPort),
-    Memory(&'c MemoryPort),
-}
-
-fn driver_of(port: &Port) -> DriverOf<'_> {
-    match &port.driver {
-        Driver::AfXdp(af_xdp) => DriverOf::AfXdp(af_xdp),
-        Driver::Memory(memory) => DriverOf::Memory(memory),
     }
 }
 
@@ -280,13 +313,8 @@ fn open_af_xdp(
     };
     let opened = AfXdp::open(umem, id, &af_xdp.interface, workers, &owners, config)
         .map_err(|source| PortError::AfXdp { port: port.name.clone(), source })?;
-    let device_mtu = opened.facts.mtu;
-    let mtu = port.mtu.map_or(device_mtu, u32::from);
-    if mtu > device_mtu {
-        return Err(PortError::Mtu { port: port.name.clone(), mtu, device_mtu });
-    }
+    let mtu = mtu(port, opened.facts.mtu)?;
     let repair = opened.facts.checksum == Checksum::Unknown;
-    let facts = facts(port, Mac(opened.facts.mac), mtu);
     let device = Device::AfXdp {
         port: Box::new(opened.port),
         mode: opened.facts.mode,
@@ -301,6 +329,7 @@ fn open_af_xdp(
             .map(|queue| Transmitter::AfXdp(Box::new(queue)))
             .collect(),
     };
+    let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     Ok((OpenPort { config: port.clone(), facts, repair, owners, device }, halves))
 }
 
@@ -314,7 +343,6 @@ fn open_memory(
     bells: &[Bell],
 ) -> Result<(OpenPort, Halves), PortError> {
     let mac = memory.mac.map_or(memory_mac(id, ROUTER), Mac);
-    let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into());
     let repair = port.checksum == Some(ChecksumPolicy::Repair);
     let checksum = if repair { Checksum::Unknown } else { Checksum::Valid };
     let (receivers, transmitters, reader) = match memory.peer {
@@ -330,6 +358,7 @@ fn open_memory(
         receivers: receivers.collect(),
         transmitters: transmitters.into_iter().map(Transmitter::Memory).collect(),
     };
+    let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), &halves);
     let device = Device::Memory(reader);
     Ok((OpenPort { config: port.clone(), facts, repair, owners, device }, halves))
 }
@@ -442,9 +471,26 @@ fn wire_hash(frame: &[u8]) -> u32 {
 
 const LINK_HEADER: usize = manylane_net::wire::ethernet::HEADER_LEN;
 
-fn facts(port: &Port, mac: Mac, mtu: u32) -> PortFacts {
-    let mut facts =
-        PortFacts { mac, mtu, ipv4: Vec::new(), ipv6: Vec::new(), link_local: link_local(mac) };
+/// The largest IP packet, if the device takes it.
+fn mtu(port: &Port, device_mtu: u32) -> Result<u32, PortError> {
+    let mtu = port.mtu.map_or(device_mtu, u32::from);
+    match mtu <= device_mtu {
+        true => Ok(mtu),
+        false => Err(PortError::Mtu { port: port.name.clone(), mtu, device_mtu }),
+    }
+}
+
+fn facts(port: &Port, mac: Mac, mtu: u32, halves: &Halves) -> PortFacts {
+    // A port's transmitters are all alike.
+    let offload = halves.transmitters.first().map_or(Offload::NONE, Transmitter::offload);
+    let mut facts = PortFacts {
+        mac,
+        mtu,
+        offload,
+        ipv4: Vec::new(),
+        ipv6: Vec::new(),
+        link_local: link_local(mac),
+    };
     for own in &port.addresses {
         match own.address {
             IpAddr::V4(addr) => facts.ipv4.push(Ipv4Interface { addr, len: own.length }),

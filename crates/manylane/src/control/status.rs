@@ -8,20 +8,23 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use manylane_frame::Depot;
 use manylane_frame::vocabulary::{Created, DropReason, PortId, WorkerId};
+use manylane_frame::{Depot, HOT_LIST_LENGTHS};
 use manylane_io::bpf::Mode;
 use manylane_io::netlink::Netlink;
 use manylane_net::fib::IpPrefix;
 use manylane_net::neighbour::{Entry, Key, State};
 use manylane_net::nexthop::NextHop;
 use manylane_net::wire::ethernet::Mac;
+use manylane_sync::words::WordsMut;
 
-use super::open::{Device, OpenPort};
+use super::frames::{Budget, Line};
+use super::open::{Bell, Device, OpenPort};
 use super::routing::Routing;
 use crate::api::{
-    Daemon, DropStatus, FrameHolder, FrameLedger, Ledger, NeighbourState, NeighbourStatus,
-    PortLedger, PortStatus, QueueName, RouteKind, RouteStatus, Source, WorkerStatus,
+    ApiError, Daemon, DropStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger,
+    ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind,
+    RouteStatus, SetError, Setting, Source, WorkerStatus,
 };
 use crate::config::{Config, RouteTarget};
 use crate::stats::{PortCount, StatsReader, WorkerCount};
@@ -35,7 +38,7 @@ pub struct Status {
     routing: Arc<Mutex<Routing>>,
     /// Prefixes of on-link static routes, to tell them from connected networks.
     on_link: Vec<String>,
-    depot: Depot,
+    frames: FrameStatus,
     clock: Clock,
     /// Opened in the ports' network namespace: asks there, whoever calls.
     netlink: Option<Mutex<Netlink>>,
@@ -44,10 +47,75 @@ pub struct Status {
     closed: Mutex<Option<usize>>,
 }
 
+/// What is known of the frames, and how the length of workers' lists is changed.
+pub struct FrameStatus {
+    depot: Depot,
+    sum: Vec<FrameLine>,
+    hot_list_len_max: u32,
+    workers: usize,
+    /// One word, which workers follow.
+    hot_list_len: Mutex<WordsMut<u32>>,
+    /// The workers', who may sleep.
+    bells: Vec<Bell>,
+}
+
+impl FrameStatus {
+    pub(super) fn new(
+        budget: Budget,
+        depot: Depot,
+        hot_list_len: WordsMut<u32>,
+        bells: Vec<Bell>,
+    ) -> FrameStatus {
+        let (hot_list_len_max, workers) = (budget.hot_list_len_max(), bells.len());
+        let shown = |Line { holder, reckoning, frames }| FrameLine { holder, reckoning, frames };
+        FrameStatus {
+            depot,
+            sum: budget.lines.into_iter().map(shown).collect(),
+            hot_list_len_max,
+            workers,
+            hot_list_len: Mutex::new(hot_list_len),
+            bells,
+        }
+    }
+
+    /// Changes how long workers' lists are, from their next turn on.
+    fn set_hot_list_len(&self, value: &str) -> Result<u32, ApiError> {
+        let (min, max) = HOT_LIST_LENGTHS.into_inner();
+        let len: u32 =
+            value.parse().ok().filter(|len| HOT_LIST_LENGTHS.contains(len)).ok_or_else(|| {
+                ApiError {
+                    error: format!("{HOT_LIST_LEN} cannot be {value}"),
+                    help: format!("choose a number from {min} to {max}"),
+                }
+            })?;
+        let max = self.hot_list_len_max;
+        if len > max {
+            let workers = self.workers;
+            return Err(ApiError {
+                error: format!(
+                    "{HOT_LIST_LEN} cannot be {len}: with {} frames in all, there are {max} for the \
+                     list of each of {workers} workers",
+                    self.depot.region().frames()
+                ),
+                help: format!("choose at most {max}, or start with a larger `count` in [frames]"),
+            });
+        }
+        unpoisoned(&self.hot_list_len).publish(0, len);
+        for bell in &self.bells {
+            bell.ring(); // Who sleeps holds the old length until it wakes.
+        }
+        Ok(len)
+    }
+}
+
+/// The one setting of a running daemon.
+const HOT_LIST_LEN: &str = "frames.hot_list_len";
+
 /// What does not change about a port.
 struct ShownPort {
     name: String,
     driver: &'static str,
+    chosen: Option<&'static str>,
     interface: Option<String>,
     mac: Mac,
     mtu: u16,
@@ -76,7 +144,7 @@ impl Status {
         ports: &[OpenPort],
         stats: Vec<StatsReader>,
         routing: Arc<Mutex<Routing>>,
-        depot: Depot,
+        frames: FrameStatus,
         clock: Clock,
     ) -> Status {
         let is_on_link = |target| matches!(target, RouteTarget::OnLink { .. });
@@ -88,7 +156,7 @@ impl Status {
             stats,
             routing,
             on_link: on_link.map(|route| route.prefix.to_string()).collect(),
-            depot,
+            frames,
             clock,
             // Without it, links are shown as up.
             netlink: Netlink::open().ok().map(Mutex::new),
@@ -155,27 +223,41 @@ impl Status {
         }
     }
 
-    fn frames(&self, held: u64, in_flight: u64) -> FrameLedger {
+    fn frame_ledger(&self) -> FrameLedger {
         let holder = |holder: String, frames| FrameHolder { holder, frames };
-        let mut holders = vec![holder("depot".into(), self.depot.frames())];
+        let worker_sum = |what| self.stats.iter().map(|stats| stats.worker(what)).sum();
+        let depot = &self.frames.depot;
+        let mut holders = vec![holder("depot".into(), depot.frames())];
         match *unpoisoned(&self.closed) {
-            Some(kept) => holders.push(holder("devices that kept them".into(), kept as u64)),
+            Some(kept) => holders.push(holder("kept by closed devices".into(), kept as u64)),
             None => {
                 for (number, stats) in self.stats.iter().enumerate() {
                     let level = stats.worker(WorkerCount::PoolLevel);
-                    holders.push(holder(format!("worker {number} pool"), level));
+                    holders.push(holder(format!("worker {number} list"), level));
                 }
-                for port in self.ids() {
-                    let posted = self.port_sum(port, PortCount::Posted);
-                    holders.push(holder(format!("{} to receive", self.name(port)), posted));
+                for (id, port) in self.ids().zip(&self.ports) {
+                    let name = &port.name;
+                    let posted = self.port_sum(id, PortCount::Posted);
+                    let (lent, returned) = (PortCount::Lent, PortCount::Returned);
+                    let lent = self.port_sum(id, lent).wrapping_sub(self.port_sum(id, returned));
+                    if port.interface.is_none() {
+                        holders.push(holder(format!("{name} on its wires"), posted));
+                    } else {
+                        holders.push(holder(format!("{name} to receive"), posted));
+                    }
+                    if port.mode.is_some() {
+                        holders.push(holder(format!("{name} to transmit"), lent));
+                    }
                 }
-                holders.push(holder("held".into(), held));
-                holders.push(holder("in flight".into(), in_flight));
+                let held = worker_sum(WorkerCount::FramesHeld);
+                holders.push(holder("held for neighbours".into(), held));
+                let in_hand = worker_sum(WorkerCount::FramesInHand);
+                holders.push(holder("in workers' hands".into(), in_hand));
             }
         }
-        let total = u64::from(self.depot.region().frames());
-        let found: u64 = holders.iter().map(|holder| holder.frames).sum();
-        FrameLedger { total, holders, missing: total as i64 - found as i64 }
+        let total = u64::from(depot.region().frames());
+        let found = holders.iter().map(|holder| holder.frames).fold(0, u64::wrapping_add);
+        FrameLedger { total, holders, missing: total.wrapping_sub(found) as i64 }
     }
 }
 
@@ -185,6 +267,7 @@ impl Source for Status {
             port: id.0,
             name: port.name.clone(),
             driver: port.driver.into(),
+            chosen: port.chosen.map(Into::into),
             interface: port.interface.clone(),
             mac: port.mac.to_string(),
             mtu: port.mtu,
@@ -202,6 +285,9 @@ impl Source for Status {
             lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
             lost_invalid: self.port_sum(id, PortCount::LostInvalid),
             lost_transmit: self.port_sum(id, PortCount::LostTransmit),
+            segments_cut: self.port_sum(id, PortCount::SegmentsCut),
+            checksums_completed: self.port_sum(id, PortCount::ChecksumsCompleted),
+            chains_joined: self.port_sum(id, PortCount::ChainsJoined),
             dropped: self.drops_of(id),
         };
         self.ids().zip(&self.ports).map(of_port).collect()
@@ -315,9 +401,43 @@ impl Source for Status {
             held,
             in_flight,
             missing: missing - in_flight as i64,
-            frames: self.frames(held, in_flight),
+            frames: self.frame_ledger(),
             per_port,
         }
+    }
+
+    fn frames(&self) -> FramesStatus {
+        let FrameStatus { depot, sum, hot_list_len_max, hot_list_len, .. } = &self.frames;
+        let of_worker = |(number, stats): (usize, &StatsReader)| ListStatus {
+            worker: number as u16,
+            level: stats.worker(WorkerCount::PoolLevel),
+            len: stats.worker(WorkerCount::HotListLen),
+            taken: stats.worker(WorkerCount::PoolTaken),
+            hits: stats.worker(WorkerCount::PoolHits),
+            refills: stats.worker(WorkerCount::PoolRefills),
+            spills: stats.worker(WorkerCount::PoolSpills),
+            starved: stats.worker(WorkerCount::PoolStarved),
+        };
+        FramesStatus {
+            frame_size: depot.region().frame_size(),
+            huge_pages: depot.region().is_huge(),
+            hot_list_len: unpoisoned(hot_list_len).load(0),
+            hot_list_len_max: *hot_list_len_max,
+            lists: self.stats.iter().enumerate().map(of_worker).collect(),
+            ledger: self.frame_ledger(),
+            sum: sum.clone(),
+        }
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
+        if key != HOT_LIST_LEN {
+            return Err(SetError::UnknownKey(ApiError {
+                error: format!("no setting `{key}` can be changed while the daemon runs"),
+                help: format!("there is `{HOT_LIST_LEN}`"),
+            }));
+        }
+        let len = self.frames.set_hot_list_len(value).map_err(SetError::BadValue)?;
+        Ok(Setting { key: key.into(), value: len.into() })
     }
 
     fn daemon(&self) -> Daemon {
@@ -373,12 +493,9 @@ impl ShownPort {
     fn of(port: &OpenPort) -> ShownPort {
         let (mode, zero_copy) = match port.device {
             Device::AfXdp { mode, zero_copy, .. } => (Some(mode), zero_copy),
-            Device::Memory(_) => (None, false),
+            Device::AfPacket(_) | Device::Tap(_) | Device::Memory(_) => (None, false),
         };
-        let interface = match &port.config.driver {
-            crate::config::Driver::AfXdp(af_xdp) => Some(af_xdp.interface.clone()),
-            crate::config::Driver::Memory(_) => None,
-        };
+        let interface = port.config.driver.interface().map(str::to_owned);
         let addresses = port.config.addresses.iter();
         let mut addresses: Vec<String> =
             addresses.map(|own| format!("{}/{}", own.address, own.length)).collect();
@@ -390,6 +507,7 @@ impl ShownPort {
         ShownPort {
             name: port.config.name.clone(),
             driver: port.config.driver.name(),
+            chosen: port.config.chosen,
             interface,
             mac: port.facts.mac,
             mtu: port.facts.mtu as u16,

@@ -10,6 +10,8 @@ use crate::config::{Config, ConfigError, Environment};
 pub struct RouterOptions {
     /// How many workers.
     pub workers: u16,
+    /// The drivers of the links to the client and to the server.
+    pub drivers: [&'static str; 2],
     /// Largest IP packet on the link to the server; without it, the device's.
     pub wan_mtu: Option<u16>,
     /// More of the file, after the ports: routes, or sections.
@@ -18,7 +20,7 @@ pub struct RouterOptions {
 
 impl Default for RouterOptions {
     fn default() -> Self {
-        RouterOptions { workers: 1, wan_mtu: None, more: String::new() }
+        RouterOptions { workers: 1, drivers: ["af_xdp"; 2], wan_mtu: None, more: String::new() }
     }
 }
 
@@ -26,15 +28,16 @@ impl RouterOptions {
     /// The configuration file.
     pub fn text(&self) -> String {
         let mut text = format!("[workers]\ncount = {}\n", self.workers);
-        text += &port("lan", &[format!("{LAN_V4}/24"), format!("{LAN_V6}/64")], None);
-        text += &port("wan", &[format!("{WAN_V4}/24"), format!("{WAN_V6}/64")], self.wan_mtu);
+        let [lan, wan] = self.drivers;
+        text += &port("lan", lan, &[format!("{LAN_V4}/24"), format!("{LAN_V6}/64")], None);
+        text += &port("wan", wan, &[format!("{WAN_V4}/24"), format!("{WAN_V6}/64")], self.wan_mtu);
         text + "\n" + &self.more
     }
 }
 
-fn port(name: &str, addresses: &[String], mtu: Option<u16>) -> String {
+fn port(name: &str, driver: &str, addresses: &[String], mtu: Option<u16>) -> String {
     let mut text = format!(
-        "\n[[port]]\nname = \"{name}\"\ndriver = \"af_xdp\"\ninterface = \"{name}\"\naddresses = \
+        "\n[[port]]\nname = \"{name}\"\ndriver = \"{driver}\"\ninterface = \"{name}\"\naddresses = \
          {addresses:?}\n"
     );
     if let Some(mtu) = mtu {
@@ -58,7 +61,12 @@ mod tests {
     #[test]
     fn every_option_makes_a_file_that_parses() {
         let more = "[[route]]\nprefix = \"10.3.0.0/16\"\ntype = \"blackhole\"\n".into();
-        let all = RouterOptions { workers: 1, wan_mtu: Some(1400), more };
+        let all = RouterOptions {
+            wan_mtu: Some(1400),
+            drivers: ["auto", "af_packet"],
+            more,
+            ..Default::default()
+        };
         for options in [RouterOptions::default(), all] {
             let environment = Environment {
                 cores: vec![0, 1],

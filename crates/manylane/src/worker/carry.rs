@@ -1,10 +1,10 @@
 //! What becomes of each frame, done: the worker's half of a verdict.
 
-use manylane_frame::Frame;
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
+use manylane_frame::{Frame, Holder};
 use manylane_io::port::Sent;
-use manylane_net::forward::{Fate, FragmentError, Origin, Verdict, fragment};
-use manylane_net::neighbour::{HOLD_MAX_NS, Key, Pushed};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, prepare};
+use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
@@ -51,7 +51,7 @@ impl Work {
         }
         match verdict.fate {
             Fate::Transmit(port) => self.queue(port, frame),
-            Fate::Fragment(port) => self.cut(port, frame),
+            Fate::Fragment(port) | Fate::Prepare(port) => self.prepare(port, frame),
             Fate::Deliver => {
                 self.stats.count(entry, PortCount::Delivered, 1);
                 self.pool.give_back(frame);
@@ -140,20 +140,26 @@ impl Work {
         self.pool.give_back(frame);
     }
 
-    /// Cuts a packet into fragments and queues them in order. The first piece is the received frame.
-    fn cut(&mut self, port: PortId, frame: Frame) {
+    /// Makes of a packet what its exit takes, and queues that in order.
+    fn prepare(&mut self, port: PortId, frame: Frame) {
         let entry = self.pool.region().meta(&frame).entry;
-        let mtu = self.forwarder.tables().ports[port.index()].mtu;
-        let mut pieces = Vec::new();
-        match fragment(&mut self.pool, frame, mtu, &mut pieces) {
-            Ok(()) => {
-                for _ in 1..pieces.len() {
-                    self.stats.created(entry, Created::Fragment);
-                }
-                pieces.into_iter().for_each(|piece| self.queue(port, piece));
+        let exit = &self.forwarder.tables().ports[port.index()];
+        let (offload, mtu) = (exit.offload, exit.mtu);
+        let mut pieces = std::mem::take(&mut self.pieces);
+        match prepare(&mut self.pool, frame, offload, mtu, &mut pieces) {
+            Ok(Prepared { completed, joined, cut, fragments }) => {
+                let stats = &mut self.stats;
+                stats.created_many(entry, Created::Segment, cut.into());
+                stats.created_many(entry, Created::Fragment, fragments.into());
+                let segments = if cut > 0 { cut + 1 } else { 0 };
+                stats.count(port, PortCount::SegmentsCut, segments.into());
+                stats.count(port, PortCount::ChecksumsCompleted, completed.into());
+                stats.count(port, PortCount::ChainsJoined, joined.into());
             }
-            Err(FragmentError { frame, reason }) => self.drop_frame(frame, reason),
+            Err(PrepareError { frame, reason }) => self.drop_frame(frame, reason),
         }
+        pieces.drain(..).for_each(|piece| self.queue(port, piece));
+        self.pieces = pieces;
     }
 
     /// Asks the control thread for a neighbour that nobody has heard of: with the first frame that is
@@ -168,15 +174,19 @@ impl Work {
     }
 
     fn hold(&mut self, guard: Guard<'_>, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
-        let entry = self.pool.region().meta(&frame).entry;
-        match self.holds.push(key, frame, now_ns) {
-            Pushed::Held => self.held_changed(entry, 1),
-            Pushed::HeldDroppingOldest(oldest) => {
-                self.held_changed(entry, 1);
-                self.no_longer_held(&oldest);
-                self.drop_frame(oldest, DropReason::HoldOverflow);
-            }
-            Pushed::Refused(frame) => return self.drop_frame(frame, DropReason::HoldFull),
+        let region = self.pool.region();
+        let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
+        region.note(&frame, Holder::Hold);
+        let Work { holds, stats, pool, .. } = self;
+        let held = holds.push(key, frame, frames, now_ns, |oldest| {
+            let entry = pool.region().meta(&oldest).entry;
+            stats.change(entry, PortCount::Held, -1);
+            stats.dropped(entry, DropReason::HoldOverflow);
+            pool.give_back(oldest);
+        });
+        match held {
+            Ok(()) => self.held_changed(entry, 1),
+            Err(frame) => return self.drop_frame(frame, DropReason::HoldFull),
         }
         match self.held_for.iter_mut().find(|held| held.key == key) {
             Some(held) => held.slot = slot.or(held.slot),
@@ -215,33 +225,38 @@ impl Work {
             }
         }
         while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
-            let frames = self.take_held(key);
-            moved += frames.len();
-            for mut frame in frames {
-                let verdict = self.forwarder.give_up(guard, &mut frame, now_ns);
-                self.carry_out(guard, frame, &verdict, now_ns);
-            }
+            moved += self.empty_hold(key, |work, mut frame| {
+                let verdict = work.forwarder.give_up(guard, &mut work.pool, &mut frame, now_ns);
+                work.carry_out(guard, frame, &verdict, now_ns);
+            });
         }
         moved
     }
 
     /// Sends on what is held for one neighbour, oldest first.
     fn release(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> usize {
-        let frames = self.take_held(key);
-        let moved = frames.len();
-        for mut frame in frames {
-            let verdict = self.forwarder.resume(guard, &mut frame, now_ns);
-            self.carry_out(guard, frame, &verdict, now_ns);
-        }
-        moved
+        self.empty_hold(key, |work, mut frame| {
+            let verdict = work.forwarder.resume(guard, &mut work.pool, &mut frame, now_ns);
+            work.carry_out(guard, frame, &verdict, now_ns);
+        })
     }
 
-    /// In a list of its own: a frame may come to be held again while the others are carried out.
-    fn take_held(&mut self, key: Key) -> Vec<Frame> {
+    /// Does something with each frame that is held for `key`, oldest first. Returns how many there were.
+    ///
+    /// All are out of the hold before the first is dealt with: a frame may come to be held again, and
+    /// even to be released again, meanwhile. Then its places in the list are behind ours.
+    fn empty_hold(&mut self, key: Key, mut deal: impl FnMut(&mut Work, Frame)) -> usize {
         self.held_for.retain(|held| held.key != key);
-        let frames: Vec<Frame> = self.holds.take(key).collect();
-        frames.iter().for_each(|frame| self.no_longer_held(frame));
-        frames
+        let first = self.released.len();
+        self.released.extend(self.holds.take(key).map(Some));
+        let end = self.released.len();
+        for at in first..end {
+            let frame = self.released[at].take().expect("each place is emptied once, here");
+            self.no_longer_held(&frame);
+            deal(self, frame);
+        }
+        self.released.truncate(first);
+        end - first
     }
 
     /// Gives back what is still held when the worker stops.

@@ -14,6 +14,7 @@
 //! | control thread | ring of [`Report`]s and its bell  | worker to control                    |
 //! | control thread | ring of [`Order`]s and our bell   | control to worker                    |
 //! | control thread | the phase, one word ([`RUN`])     | control to worker                    |
+//! | API            | the hot list's length, one word   | API to workers, seen once a turn     |
 //! | other workers  | the frame depot, by magazine      | both                                 |
 
 mod carry;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use manylane_frame::vocabulary::WorkerId;
-use manylane_frame::{Batch, Pool};
+use manylane_frame::{Batch, Frame, Pool};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::forward::Forwarder;
@@ -98,7 +99,7 @@ pub struct WorkerParts {
     pub pool: Pool,
     /// Its forwarding engine.
     pub forwarder: Forwarder,
-    /// Frames that wait for neighbours.
+    /// Packets that wait for neighbours.
     pub holds: HoldQueues,
     /// The receive queues it owns.
     pub queues: Vec<Receiver>,
@@ -117,6 +118,8 @@ pub struct WorkerParts {
     pub bell: Arc<Doorbell<EventFd>>,
     /// One word: [`RUN`] or [`STOP`].
     pub phase: Words<u32>,
+    /// One word: how many frames its list may hold.
+    pub hot_list_len: Words<u32>,
     /// The daemon's clock.
     pub clock: Clock,
     /// How long it looks for work before it sleeps.
@@ -137,14 +140,21 @@ struct Work {
     holds: HoldQueues,
     /// For whom we hold.
     held_for: Vec<HeldFor>,
+    /// Frames that were held, on their way out; see `release`.
+    released: Vec<Option<Frame>>,
     queues: Vec<Receiver>,
     exits: Vec<Exit>,
+    /// What a packet was made into for its exit; empty between packets, and kept for its memory.
+    pieces: Vec<Frame>,
     stats: Stats,
     reports: Producer<Report>,
     control: Arc<Doorbell<EventFd>>,
     orders: Consumer<Order>,
     bell: Arc<Doorbell<EventFd>>,
     phase: Words<u32>,
+    hot_list_len: Words<u32>,
+    /// What it said when it was last followed.
+    hot_list_wanted: u32,
     clock: Clock,
     idle_spin_ns: u64,
     /// How long to sleep before looking for frames that a device has finished.
@@ -177,15 +187,19 @@ impl Worker {
             pool: parts.pool,
             forwarder: parts.forwarder,
             held_for: Vec::with_capacity(HELD_FOR_MAX),
+            released: Vec::with_capacity(RELEASED),
             holds: parts.holds,
             queues: parts.queues,
             exits: parts.transmitters.into_iter().map(exit).collect(),
+            pieces: Vec::with_capacity(PIECES),
             stats: parts.stats,
             reports: parts.reports,
             control: parts.control,
             orders: parts.orders,
             bell: parts.bell,
             phase: parts.phase,
+            hot_list_wanted: parts.hot_list_len.load(0),
+            hot_list_len: parts.hot_list_len,
             clock: parts.clock,
             idle_spin_ns: parts.idle_spin.as_nanos() as u64,
             reclaim_ns: sleep::RECLAIM_FIRST_NS,
@@ -200,6 +214,7 @@ impl Worker {
         let mut worked_ns = now_ns;
         let mut levels_due_ns = now_ns;
         while self.work.phase.load(0) == RUN {
+            self.work.follow_settings();
             let moved = self.turn(now_ns);
             let end_ns = self.work.clock.now_ns();
             let what = if moved > 0 { WorkerCount::BusyNs } else { WorkerCount::IdleNs };
@@ -233,8 +248,31 @@ impl Worker {
     }
 }
 
+impl Work {
+    /// Gives the list the length that is wanted of it.
+    #[inline]
+    fn follow_settings(&mut self) {
+        if self.settings_changed() {
+            self.hot_list_wanted = self.hot_list_len.load(0);
+            self.pool.set_hot_list_len(self.hot_list_wanted);
+        }
+    }
+
+    #[inline]
+    fn settings_changed(&self) -> bool {
+        self.hot_list_len.load(0) != self.hot_list_wanted
+    }
+}
+
 /// How often a busy worker publishes its levels, which takes a system call for each queue.
 const LEVELS_INTERVAL_NS: u64 = 100_000_000;
 
+/// Places for what a packet is cut into: 64 KiB in segments of 64 bytes of payload. For more, the list
+/// grows once.
+const PIECES: usize = 1024;
+
 /// Places for neighbours that are waited for; `HoldLimits::queues_max` is the bound.
 const HELD_FOR_MAX: usize = 256;
+
+/// Places for frames that were held: more come rarely, and then there are more places for good.
+const RELEASED: usize = 1024;

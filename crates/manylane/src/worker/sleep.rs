@@ -51,31 +51,39 @@ impl Work {
             held_for,
             generation,
             stats,
+            hot_list_len,
+            hot_list_wanted,
             ..
         } = self;
-        let mut fds: Vec<BorrowedFd<'_>> = vec![bell.waker().as_fd()];
+        // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
+        let mut fds: [BorrowedFd<'_>; POLL_MAX] = [bell.waker().as_fd(); POLL_MAX];
+        let mut wanted = 1;
         for queue in queues.iter() {
             if let Wait::Readable(fd) = queue.wait() {
-                fds.push(fd);
+                if let Some(place) = fds.get_mut(wanted) {
+                    *place = fd;
+                }
+                wanted += 1;
             }
         }
         // More queues than one call can wait for: look at the others by the clock.
         let timeout = match timeout {
-            _ if fds.len() <= POLL_MAX => timeout,
+            _ if wanted <= POLL_MAX => timeout,
             Some(timeout) => Some(timeout.min(LOOK_AGAIN)),
             None => Some(LOOK_AGAIN),
         };
-        fds.truncate(POLL_MAX);
+        let fds = &fds[..wanted.min(POLL_MAX)];
         let waited = bell.sleep(
             || {
                 let neighbours = forwarder.tables().adjacencies.generation();
                 phase.load(0) != RUN
+                    || hot_list_len.load(0) != *hot_list_wanted
                     || !orders.is_empty()
                     || queues.iter().any(Receiver::has_frames)
                     || (!held_for.is_empty() && neighbours != *generation)
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
-            || poll(&fds, timeout).is_ok_and(|ready| ready.any()),
+            || poll(fds, timeout).is_ok_and(|ready| ready.any()),
         );
         bell.waker().drain();
         stats.worker(WorkerCount::Sleeps, u64::from(waited.is_some()));
@@ -107,9 +115,13 @@ impl Work {
 
     /// Levels are published when there is time: before sleeping.
     pub(super) fn publish_levels(&mut self) {
-        let Work { queues, exits, stats, pool, forwarder, .. } = self;
+        let Work { queues, exits, stats, pool, forwarder, holds, .. } = self;
+        let mut in_hand = 0;
         for (port, exit) in (0..).zip(exits) {
+            let waiting = exit.waiting.iter().map(|frame| pool.region().meta(frame).frames());
+            in_hand += waiting.sum::<usize>();
             stats.level(PortId(port), PortCount::LostTransmit, exit.transmitter.dropped());
+            stats.level(PortId(port), PortCount::Lent, exit.transmitter.lent());
             let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
             if of_port().next().is_none() {
                 continue;
@@ -117,12 +129,23 @@ impl Work {
             let mut losses = Losses::default();
             of_port().for_each(|queue| losses += queue.losses());
             let posted: usize = of_port().map(Receiver::posted).sum();
+            let returned: u64 = of_port().map(Receiver::returned).sum();
+            stats.level(PortId(port), PortCount::Returned, returned);
             stats.level(PortId(port), PortCount::Posted, posted as u64);
             stats.level(PortId(port), PortCount::LostRingFull, losses.ring_full);
             stats.level(PortId(port), PortCount::LostNoBuffer, losses.no_buffer);
             stats.level(PortId(port), PortCount::LostInvalid, losses.invalid + losses.too_large);
         }
+        let counts = pool.counts();
         stats.worker_level(WorkerCount::PoolLevel, pool.level() as u64);
+        stats.worker_level(WorkerCount::HotListLen, pool.hot_list_len().into());
+        stats.worker_level(WorkerCount::PoolTaken, counts.taken);
+        stats.worker_level(WorkerCount::PoolHits, counts.hits());
+        stats.worker_level(WorkerCount::PoolRefills, counts.refills);
+        stats.worker_level(WorkerCount::PoolSpills, counts.spills);
+        stats.worker_level(WorkerCount::PoolStarved, counts.starved);
+        stats.worker_level(WorkerCount::FramesHeld, holds.frames() as u64);
+        stats.worker_level(WorkerCount::FramesInHand, in_hand as u64);
         stats.worker_level(WorkerCount::ErrorsSuppressed, forwarder.errors_suppressed());
         let unknown = forwarder.inner_checksum_unknown();
         stats.worker_level(WorkerCount::InnerChecksumUnknown, unknown);

@@ -37,7 +37,7 @@ impl Work {
         if received == 0 {
             return 0;
         }
-        let verdicts = self.forwarder.forward(guard, &mut batch, now_ns);
+        let verdicts = self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns);
         self.stats.count(verdicts.entry(), PortCount::Received, received as u64);
         self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, verdicts.bytes());
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
@@ -72,10 +72,14 @@ impl Work {
         let mut frames = 0;
         for queue in queues {
             let mut tally = Tally::default();
-            let reclaimed = queue.reclaim(pool, |entry| tally.add(entry, stats));
+            let mut packets = 0;
+            let reclaimed = queue.reclaim(pool, |entry| {
+                packets += 1;
+                tally.add(entry, stats);
+            });
             if reclaimed > 0 {
                 tally.settle(stats);
-                stats.count(queue.port(), PortCount::Completed, reclaimed as u64);
+                stats.count(queue.port(), PortCount::Completed, packets);
                 frames += reclaimed;
             }
         }

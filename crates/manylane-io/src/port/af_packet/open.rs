@@ -19,6 +19,8 @@ pub struct AfPacketConfig {
     /// Bytes of the largest packet, with its Ethernet header: larger ones are lost. Segments that the
     /// kernel has put together, or was to cut, have up to 64 KiB, whatever the MTU.
     pub packet_max: u32,
+    /// Packets that a queue has frames ready for, and receives in a call: 1 to 64.
+    pub packets: u32,
     /// Bytes that may wait in a queue, as the kernel counts them: about 700 for a small packet, and
     /// little more than its length for a large one.
     pub receive_buffer: u32,
@@ -33,6 +35,7 @@ impl Default for AfPacketConfig {
     fn default() -> AfPacketConfig {
         AfPacketConfig {
             packet_max: PACKET_MAX,
+            packets: BATCH_MAX as u32,
             receive_buffer: 8 << 20,
             transmit_buffer: 8 << 20,
             bypass: false,
@@ -43,7 +46,7 @@ impl Default for AfPacketConfig {
 impl AfPacketConfig {
     /// Frames of `frame_size` bytes that a queue has ready for packets: a line of the pool's sum.
     pub fn frames_posted(&self, frame_size: u32) -> u32 {
-        (BATCH_MAX * frames_for(self.packet_max, frame_size)) as u32
+        self.packets * frames_for(self.packet_max, frame_size) as u32
     }
 }
 
@@ -96,7 +99,7 @@ impl AfPacket {
     ///
     /// # Panics
     ///
-    /// Without a queue.
+    /// Without a queue, or when `packets` is out of bounds.
     pub fn open(
         region: &Region,
         port: PortId,
@@ -106,6 +109,7 @@ impl AfPacket {
         config: AfPacketConfig,
     ) -> Result<Opened, OpenError> {
         assert!(queues > 0, "a port has a queue");
+        assert!((1..=BATCH_MAX as u32).contains(&config.packets), "1 to 64 packets");
         let interface = Interface::read(interface).map_err(OpenError::Interface)?;
         config.check(&interface, region)?;
         let program = MuteProgram::load().map_err(OpenError::Program)?;
@@ -140,9 +144,7 @@ impl AfPacket {
         }
         let receivers = (0..)
             .zip(sockets)
-            .map(|(queue, socket)| {
-                Receiver::new(socket, region, config.packet_max, port, QueueId(queue))
-            })
+            .map(|(queue, socket)| Receiver::new(socket, region, &config, port, QueueId(queue)))
             .collect();
         let Interface { index, mac, mtu, driver, .. } = interface.clone();
         let facts = Facts { index, mac, mtu, driver };

@@ -11,6 +11,7 @@ use manylane_frame::{BATCH_MAX, Batch, Frame, Pool, Region};
 
 use super::super::Losses;
 use super::super::vnet::{HEADER, Landed, Landing, Lost};
+use super::open::AfPacketConfig;
 use super::socket::Socket;
 
 /// A socket and frames for a batch of packets.
@@ -45,16 +46,18 @@ impl Receiver {
     pub(super) fn new(
         socket: Socket,
         region: &Region,
-        packet_max: u32,
+        config: &AfPacketConfig,
         port: PortId,
         queue: QueueId,
     ) -> Receiver {
+        let landings = (0..config.packets).map(|_| Landing::new(region, config.packet_max));
+        let landings: Box<[Landing]> = landings.collect();
         Receiver {
             socket,
             region: region.clone(),
-            landings: (0..BATCH_MAX).map(|_| Landing::new(region, packet_max)).collect(),
             ready: 0,
-            used: BATCH_MAX,
+            used: landings.len(),
+            landings,
             messages: Messages::new(),
             port,
             queue,

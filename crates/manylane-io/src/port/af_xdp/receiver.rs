@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{BATCH_MAX, Batch, Frame, Meta, Pool, Region};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Pool, Region};
 
 use super::join::Joiner;
 use super::lent::Lent;
@@ -24,6 +24,8 @@ pub struct Receiver {
     pub(super) posted_count: u32,
     /// The taker's bits of frames lent for transmitting; the givers are the transmitters.
     pub(super) completed: Lent,
+    /// Frames taken back from the completion ring.
+    pub(super) returned: u64,
     pub(super) port: PortId,
     pub(super) queue: QueueId,
     pub(super) checksum: Checksum,
@@ -131,11 +133,19 @@ impl Receiver {
     fn post(&mut self, pool: &mut Pool, free: u32) {
         let mut posted = 0;
         while posted < free {
-            let Some(frame) = pool.take() else { break };
-            let address = self.region.lend(frame);
-            self.posted.turn(address);
-            self.fill.push(address);
-            posted += 1;
+            // Packets are lost here rather than half way: `Losses::no_buffer`.
+            let frames = pool.may_receive((free - posted) as usize) as u32;
+            if frames == 0 {
+                break;
+            }
+            for _ in 0..frames {
+                let frame = pool.take().expect("the pool has just said so");
+                self.region.note(&frame, Holder::Receive(self.port));
+                let address = self.region.lend(frame);
+                self.posted.turn(address);
+                self.fill.push(address);
+            }
+            posted += frames;
         }
         if posted > 0 {
             self.posted_count += posted;
@@ -165,6 +175,7 @@ impl Receiver {
             pool.give_back(frame);
         }
         self.completion.release();
+        self.returned += u64::from(available);
         available as usize
     }
 
@@ -178,6 +189,11 @@ impl Receiver {
     /// we have not read yet, or with a packet that is not whole yet.
     pub fn posted(&self) -> usize {
         self.posted_count as usize + self.joiner.frames(&self.region)
+    }
+
+    /// Frames taken back after they were sent, since the port was opened.
+    pub fn returned(&self) -> u64 {
+        self.returned
     }
 
     /// What was lost at this queue. A system call: for the statistics, not for every turn.

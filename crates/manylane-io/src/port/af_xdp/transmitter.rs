@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use manylane_frame::vocabulary::{Offload, PortId, QueueId};
-use manylane_frame::{Batch, Frame, Meta, Pool, Region};
+use manylane_frame::{Batch, Frame, Holder, Meta, Pool, Region};
 
 use super::super::Sent;
 use super::lent::Lent;
@@ -18,6 +18,8 @@ pub struct Transmitter {
     pub(super) region: Region,
     /// The giver's bits of frames lent for transmitting; the taker is the queue's receiver.
     pub(super) sent: Lent,
+    /// Frames put on the ring.
+    pub(super) lent: u64,
     pub(super) transfer: Transfer,
     /// Most frames of a packet.
     pub(super) frames_max: u8,
@@ -126,8 +128,10 @@ impl Transmitter {
 
     #[inline(always)]
     fn push(&mut self, frame: Frame, len: u32, options: u32) {
+        self.region.note(&frame, Holder::Transmit(self.port));
         let addr = self.region.lend(frame);
         self.sent.turn(addr);
+        self.lent += 1;
         self.ring.push(libc::xdp_desc { addr, len, options });
     }
 
@@ -204,6 +208,11 @@ impl Transmitter {
     /// [completion queue](Transmitter::completion_queue).
     pub fn in_flight(&mut self) -> usize {
         self.ring.waiting() as usize
+    }
+
+    /// Frames put on the ring since the port was opened.
+    pub fn lent(&self) -> u64 {
+        self.lent
     }
 
     /// What it takes: packets in several frames, where the kernel does.

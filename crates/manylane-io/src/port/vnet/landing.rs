@@ -47,13 +47,13 @@ impl Landing {
     pub fn fill(&mut self, pool: &mut Pool) -> bool {
         let kept = self.frames.len();
         while self.frames.len() < self.wanted {
-            match pool.take() {
-                Some(frame) => self.frames.push(frame),
-                None => {
-                    self.iov.clear();
-                    return false;
-                }
+            let frames = pool.may_receive(self.wanted - self.frames.len());
+            if frames == 0 {
+                self.iov.clear();
+                return false;
             }
+            let taken = (0..frames).map(|_| pool.take().expect("the pool has just said so"));
+            self.frames.extend(taken);
         }
         match self.wanted - kept {
             0 => {}

@@ -1,9 +1,9 @@
 //! Any bytes at all: each frame gets a verdict, and nobody panics.
 
-use manylane_frame::vocabulary::Checksum;
+use manylane_frame::vocabulary::{Checksum, Offload};
 use proptest::prelude::*;
 
-use super::super::{AdjacencyState, Fate, fragment};
+use super::super::{AdjacencyState, Fate, prepare};
 use super::bed::*;
 use super::ours::who_has;
 
@@ -38,22 +38,23 @@ fn survives(bed: &mut Bed, frames: &[Vec<u8>]) {
         batch.push(frame).expect("at most a batch");
     }
     let guard = bed.reader.guard();
-    let verdicts = bed.forwarder.forward(guard, &mut batch, SECOND);
+    let verdicts = bed.forwarder.forward(guard, &mut bed.pool, &mut batch, SECOND);
     assert_eq!(verdicts.as_slice().len(), frames.len());
     for (mut frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
         let mut pieces = Vec::new();
         match verdict.fate {
             Fate::Transmit(port) => assert!(port.index() < 3),
-            Fate::Fragment(_) => {
-                frame = match fragment(&mut bed.pool, frame, 600, &mut pieces) {
-                    Ok(()) => pieces.pop().expect("there are pieces"),
+            Fate::Fragment(_) | Fate::Prepare(_) => {
+                let exit = Offload::NONE;
+                frame = match prepare(&mut bed.pool, frame, exit, 600, &mut pieces) {
+                    Ok(_) => pieces.pop().expect("there are pieces"),
                     Err(refused) => refused.frame,
                 };
             }
             Fate::Hold(_) | Fate::Glean(_) => {
                 assert!(bed.forwarder.destination(&frame).is_some());
-                let _ = bed.forwarder.resume(guard, &mut frame, SECOND);
-                let _ = bed.forwarder.give_up(guard, &mut frame, SECOND);
+                let _ = bed.forwarder.resume(guard, &mut bed.pool, &mut frame, SECOND);
+                let _ = bed.forwarder.give_up(guard, &mut bed.pool, &mut frame, SECOND);
             }
             Fate::Deliver | Fate::Drop(_) => {}
         }

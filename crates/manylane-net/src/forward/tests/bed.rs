@@ -12,7 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::LazyLock;
 
-use manylane_frame::vocabulary::{Checksum, DropReason, PortId, QueueId};
+use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId, Segments};
 use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 use manylane_sync::rcu::{Domain, Reader};
 use manylane_sync::words::WordsMut;
@@ -93,6 +93,7 @@ fn fib() -> (Ipv4Fib, Ipv6Fib) {
 pub enum Said {
     Transmit(u16),
     Fragment(u16),
+    Prepare(u16),
     Deliver,
     Hold(u32),
     Glean(u16),
@@ -117,6 +118,9 @@ pub struct Bed {
     pub reader: Reader,
     /// What a port says of the frames it receives.
     pub checksum: Checksum,
+    pub segments: Segments,
+    /// Where packets begin in their frames.
+    pub head: u16,
 }
 
 impl Bed {
@@ -126,8 +130,16 @@ impl Bed {
     }
 
     pub fn with_errors(errors: RateLimit) -> Bed {
-        let region = Region::new(RegionConfig { frames: 256, frame_size: 2048 });
-        let region = region.expect("512 KiB can be mapped");
+        Bed::with(errors, RegionConfig { frames: 256, frame_size: 2048 }, Offload::NONE)
+    }
+
+    /// Over other frames, with ports that take more.
+    pub fn with_frames(frames: u32, frame_size: u32, offload: Offload) -> Bed {
+        Bed::with(RateLimit::new(0, 1_000_000), RegionConfig { frames, frame_size }, offload)
+    }
+
+    fn with(errors: RateLimit, region: RegionConfig, offload: Offload) -> Bed {
+        let region = Region::new(region).expect("some MiB can be mapped");
         let depot = Depot::new(region.clone(), 1).expect("the first taker");
         let domain = Domain::new(1);
         let (ipv4, ipv6) = FIB.clone();
@@ -138,7 +150,7 @@ impl Bed {
             ipv6,
             next_hops: next_hops.reader(),
             adjacencies: adjacencies.reader(),
-            ports: (0..3).map(facts).collect(),
+            ports: (0..3).map(|port| PortFacts { offload, ..facts(port) }).collect(),
         };
         let forwarder = Forwarder::new(region.clone(), tables, errors);
         let mut bed = Bed {
@@ -149,6 +161,8 @@ impl Bed {
             adjacencies,
             reader: domain.register().expect("the first fits"),
             checksum: Checksum::Valid,
+            segments: Segments::NONE,
+            head: HEADROOM,
         };
         bed.set(LOCAL, NextHop::Local);
         bed.set(BROADCAST, NextHop::Broadcast);
@@ -184,11 +198,37 @@ impl Bed {
     }
 
     pub fn receive(&mut self, port: u8, bytes: &[u8]) -> Frame {
-        let mut frame = self.pool.take().expect("there are frames");
-        self.region.set_entry(&mut frame, PortId(port.into()), QueueId(0), self.checksum);
-        self.region.set_window(&mut frame, HEADROOM, HEADROOM + bytes.len() as u16);
-        self.region.bytes_mut(&mut frame).copy_from_slice(bytes);
-        frame
+        self.receive_parts(port, &[bytes])
+    }
+
+    /// A packet in as many frames as there are parts.
+    pub fn receive_parts(&mut self, port: u8, parts: &[&[u8]]) -> Frame {
+        let mut packet: Option<Frame> = None;
+        for part in parts {
+            let mut frame = self.pool.take().expect("there are frames");
+            self.region.set_entry(&mut frame, PortId(port.into()), QueueId(0), self.checksum);
+            self.region.meta_mut(&mut frame).segments = self.segments;
+            self.region.set_window(&mut frame, self.head, self.head + part.len() as u16);
+            self.region.bytes_mut(&mut frame).copy_from_slice(part);
+            match &mut packet {
+                Some(first) => self.region.view().append(first, frame).expect("it is not so long"),
+                None => packet = Some(frame),
+            }
+        }
+        packet.expect("there is a part")
+    }
+
+    /// The bytes of a packet, wherever they lie.
+    pub fn bytes(&self, frame: &Frame) -> Vec<u8> {
+        whole(&self.region, frame)
+    }
+
+    /// How many frames are free.
+    pub fn free(&mut self) -> usize {
+        let frames = Vec::from_iter(std::iter::from_fn(|| self.pool.take()));
+        let count = frames.len();
+        frames.into_iter().for_each(|frame| self.pool.give_back(frame));
+        count
     }
 
     /// What becomes of one frame that came in by `port` at second 10.
@@ -207,7 +247,8 @@ impl Bed {
             let frame = self.receive(*port, bytes);
             batch.push(frame).expect("at most a batch");
         }
-        let verdicts = self.forwarder.forward(self.reader.guard(), &mut batch, now_ns);
+        let verdicts =
+            self.forwarder.forward(self.reader.guard(), &mut self.pool, &mut batch, now_ns);
         let verdicts = verdicts.as_slice();
         assert_eq!(verdicts.len(), batch.len());
         let of = |(frame, verdict)| outcome(&self.region, frame, verdict);
@@ -219,7 +260,8 @@ impl Bed {
     /// By the rules written out in full, whatever the frame.
     pub fn judge_slowly(&mut self, port: u8, bytes: &[u8]) -> Outcome {
         let mut frame = self.receive(port, bytes);
-        let verdict = self.forwarder.judge(self.reader.guard(), &mut frame, 10 * SECOND);
+        let verdict =
+            self.forwarder.judge(self.reader.guard(), &mut self.pool, &mut frame, 10 * SECOND);
         let outcome = outcome(&self.region, &frame, &verdict);
         self.pool.give_back(frame);
         outcome
@@ -235,19 +277,25 @@ pub fn outcome(region: &Region, frame: &Frame, verdict: &Verdict<'_>) -> Outcome
     let said = match verdict.fate {
         Fate::Transmit(port) => Said::Transmit(port.0),
         Fate::Fragment(port) => Said::Fragment(port.0),
+        Fate::Prepare(port) => Said::Prepare(port.0),
         Fate::Deliver => Said::Deliver,
         Fate::Hold(slot) => Said::Hold(slot.raw()),
         Fate::Glean(port) => Said::Glean(port.0),
         Fate::Drop(reason) => Said::Drop(reason),
     };
-    let (bytes, own) = (region.bytes(frame).to_vec(), region.meta(frame).own);
+    let (bytes, own) = (whole(region, frame), region.meta(frame).own);
     Outcome { said, origin: verdict.origin, bytes, own }
+}
+
+fn whole(region: &Region, frame: &Frame) -> Vec<u8> {
+    region.view().parts(frame).flatten().copied().collect()
 }
 
 fn facts(port: u8) -> PortFacts {
     PortFacts {
         mac: ours(port),
         mtu: 1500,
+        offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: Ipv4Addr::new(10, 0, port, 1), len: 24 }],
         ipv6: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 1)],
         link_local: link_local(port),

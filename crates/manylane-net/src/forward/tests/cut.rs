@@ -1,10 +1,10 @@
 //! IPv4 packets too large for their way out.
 
 use manylane_frame::Frame;
-use manylane_frame::vocabulary::{Checksum, DropReason, PortId, QueueId};
+use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId};
 use proptest::prelude::*;
 
-use super::super::{AdjacencyState, FragmentError, Origin, fragment};
+use super::super::{AdjacencyState, Origin, PrepareError, Prepared, prepare};
 use super::bed::*;
 use crate::wire::ipv4;
 
@@ -29,7 +29,6 @@ fn what_cannot_be_cut_is_handed_back() {
     let at_the_end = V4 { fragment: 0x1ff0, ..whole.clone() };
     for (what, packet, mtu, reason) in [
         ("it must not be", V4 { fragment: 0x4000, ..whole.clone() }, 500, DropReason::TooBig),
-        ("it fits", whole.clone(), 1028, DropReason::TooBig),
         ("no payload would fit", whole.clone(), 27, DropReason::TooBig),
         ("nothing would fit", whole.clone(), 0, DropReason::TooBig),
         ("its end is beyond any packet's", at_the_end, 500, DropReason::TooBig),
@@ -42,8 +41,8 @@ fn what_cannot_be_cut_is_handed_back() {
             (0..20).for_each(|_| bed.pool.give_back(rest.pop().unwrap()));
         }
         let mut pieces = Vec::new();
-        let FragmentError { frame, reason: found } =
-            fragment(&mut bed.pool, frame, mtu, &mut pieces).expect_err(what);
+        let PrepareError { frame, reason: found } =
+            prepare(&mut bed.pool, frame, Offload::NONE, mtu, &mut pieces).expect_err(what);
         assert_eq!((found, pieces.len()), (reason, 0), "{what}");
         assert_eq!(bed.region.bytes(&frame), packet.frame(), "{what}");
         rest.into_iter().for_each(|frame| bed.pool.give_back(frame));
@@ -51,14 +50,18 @@ fn what_cannot_be_cut_is_handed_back() {
     }
 }
 
-/// Not IP, not whole: `fragment` is told to cut only what the rules passed, and refuses all else.
+/// Not IP, not whole: `prepare` is told to cut only what the rules passed, and refuses all else.
 #[test]
 fn what_is_no_packet_is_handed_back() {
     let mut bed = Bed::new();
     for bytes in [&[][..], &[0x45; 14], &[0x45; 40]] {
         let frame = bed.receive(0, bytes);
-        let error = fragment(&mut bed.pool, frame, 20, &mut Vec::new()).expect_err("no packet");
-        bed.pool.give_back(error.frame);
+        let mut pieces = Vec::new();
+        match prepare(&mut bed.pool, frame, Offload::NONE, 20, &mut pieces) {
+            Ok(_) => assert_eq!((pieces.len(), bytes.len() < 35), (1, true), "it is not too large"),
+            Err(error) => bed.pool.give_back(error.frame),
+        }
+        pieces.into_iter().for_each(|piece| bed.pool.give_back(piece));
     }
 }
 
@@ -95,8 +98,10 @@ proptest! {
         bed.region.meta_mut(&mut frame).own = more;
 
         let mut pieces = Vec::new();
-        fragment(&mut bed.pool, frame, mtu, &mut pieces).expect("it may be cut");
+        let prepared = prepare(&mut bed.pool, frame, Offload::NONE, mtu, &mut pieces);
+        let prepared = prepared.expect("it may be cut");
         prop_assert!(pieces.len() > 1);
+        prop_assert_eq!(prepared, Prepared { fragments: pieces.len() as u32 - 1, ..Prepared::default() });
         let copied: Vec<u8> = {
             let mut copied = Vec::new();
             let mut rest = &options[..];

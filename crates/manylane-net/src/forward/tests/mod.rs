@@ -4,9 +4,11 @@
 
 mod anything;
 mod bed;
+mod chains;
 mod cut;
 mod errors;
 mod neighbours;
 mod ours;
 mod rules;
+mod segments;
 mod sorting;

@@ -18,7 +18,7 @@ fn twins() -> (Bed, Bed) {
     (bed(0), bed(1))
 }
 
-const TARGETS4: [&str; 14] = [
+pub const TARGETS4: [&str; 14] = [
     "198.51.100.9",
     "198.18.0.1",
     "192.0.2.200",
@@ -34,7 +34,7 @@ const TARGETS4: [&str; 14] = [
     "224.0.0.9",
     "223.255.0.1",
 ];
-const TARGETS6: [&str; 14] = [
+pub const TARGETS6: [&str; 14] = [
     "2001:db8:b::9",
     "2001:db8:c::9",
     "2001:db8::1",

@@ -15,7 +15,7 @@ fn frames_come_out_in_the_order_they_were_held_in() {
         for (host, expected) in expected.iter_mut().enumerate() {
             let frame = pool.take().expect("the pool is large enough");
             expected.push(frame.index());
-            assert_eq!(holds.push(key(host), frame, turn), Pushed::Held);
+            assert_eq!(holds.push(key(host), frame, 1, turn, nobody), Ok(()));
         }
     }
     assert_eq!((holds.len(), holds.queues()), (16, 2));
@@ -34,13 +34,8 @@ fn a_full_queue_drops_its_oldest_frame() {
     let indices: Vec<u32> = (0..3).map(|_| push(&mut holds, 1, &mut pool)).collect();
     let frame = pool.take().expect("the pool is large enough");
     let newest = frame.index();
-    match holds.push(key(1), frame, 0) {
-        Pushed::HeldDroppingOldest(oldest) => {
-            assert_eq!(oldest.index(), indices[0]);
-            pool.give_back(oldest);
-        }
-        other => panic!("{other:?}"),
-    }
+    let (result, dropped) = held(&mut holds, 1, frame, 1, &mut pool);
+    assert_eq!((result, dropped), (Ok(()), vec![indices[0]]));
     assert_eq!(taken(&mut holds, key(1), &mut pool), [indices[1], indices[2], newest]);
 }
 
@@ -53,13 +48,8 @@ fn a_queue_of_one_frame_keeps_the_newest() {
     for _ in 0..3 {
         let frame = pool.take().expect("the pool is large enough");
         let index = frame.index();
-        match holds.push(key(1), frame, 0) {
-            Pushed::HeldDroppingOldest(oldest) => {
-                assert_eq!(oldest.index(), newest);
-                pool.give_back(oldest);
-            }
-            other => panic!("{other:?}"),
-        }
+        let (result, dropped) = held(&mut holds, 1, frame, 1, &mut pool);
+        assert_eq!((result, dropped), (Ok(()), vec![newest]));
         newest = index;
     }
     assert_eq!(taken(&mut holds, key(1), &mut pool), [newest]);
@@ -88,7 +78,7 @@ fn nothing_is_held_for_ever() {
     let mut holds = HoldQueues::new(HoldLimits::default());
     for (host, now_ns) in [(1, 0), (2, 10), (1, 90), (3, 95)] {
         let frame = pool.take().expect("the pool is large enough");
-        assert_eq!(holds.push(key(host), frame, now_ns), Pushed::Held);
+        assert_eq!(holds.push(key(host), frame, 1, now_ns, nobody), Ok(()));
     }
     assert_eq!(holds.expired(99, 100), None);
     assert_eq!(holds.expired(100, 100), Some(key(1)), "by its first frame, however new the last");
@@ -127,42 +117,90 @@ fn draining_leaves_nothing() {
     assert!(holds.is_empty() && holds.keys().next().is_none());
 }
 
+/// Frames are what receivers want, so frames are what is bounded: of each queue, and of all.
+#[test]
+fn a_packet_of_many_frames_counts_by_its_frames() {
+    let mut pool = pool();
+    let mut holds = HoldQueues::new(limits(8, 12, 8));
+    let mut hold = |holds: &mut HoldQueues, host: usize, frames: usize| {
+        let frame = pool.take().expect("the pool is large enough");
+        let (result, dropped) = held(holds, host, frame, frames, &mut pool);
+        let is_held = match result {
+            Ok(()) => true,
+            Err(frame) => {
+                pool.give_back(frame);
+                false
+            }
+        };
+        (is_held, dropped.len(), holds.len(), holds.frames())
+    };
+    assert_eq!(hold(&mut holds, 1, 2), (true, 0, 1, 2));
+    assert_eq!(hold(&mut holds, 1, 3), (true, 0, 2, 5));
+    assert_eq!(hold(&mut holds, 1, 3), (true, 0, 3, 8));
+    assert_eq!(hold(&mut holds, 1, 4), (true, 2, 2, 7), "the two oldest had five");
+    assert_eq!(hold(&mut holds, 1, 9), (false, 0, 2, 7), "too large for any queue");
+    assert_eq!(hold(&mut holds, 2, 5), (true, 0, 3, 12));
+    assert_eq!(hold(&mut holds, 2, 1), (false, 0, 3, 12), "nobody makes room in another queue");
+    assert_eq!(hold(&mut holds, 2, 4), (true, 1, 3, 11), "but in its own");
+    assert_eq!(hold(&mut holds, 2, 6), (false, 0, 3, 11), "more than its own has");
+    assert_eq!(hold(&mut holds, 1, 8), (true, 2, 2, 12));
+    give_back_all(&mut holds, &mut pool);
+    assert_eq!((holds.len(), holds.frames()), (0, 0));
+}
+
 /// Random use against a plain model: a map of lists. And the map inside must not have grown.
 #[test]
 fn queues_agree_with_a_map_of_lists_and_allocate_nothing() {
     let mut pool = pool();
     let mut holds = HoldQueues::new(limits(5, 40, 12));
     let capacity = holds.by_key.capacity();
-    let mut model: HashMap<usize, Vec<u32>> = HashMap::new();
+    let mut model: HashMap<usize, Vec<(u32, usize)>> = HashMap::new();
+    let sum = |list: &Vec<(u32, usize)>| list.iter().map(|(_, frames)| frames).sum::<usize>();
     let mut random = 1u32;
     for step in 0..20_000 {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         let host = (random >> 16) as usize % 20;
         if random >> 29 == 0 {
             let expected = model.remove(&host).unwrap_or_default();
+            let expected: Vec<u32> = expected.into_iter().map(|(index, _)| index).collect();
             assert_eq!(taken(&mut holds, key(host), &mut pool), expected);
         } else {
             let frame = pool.take().expect("the pool is large enough");
-            let (index, held) = (frame.index(), model.values().map(Vec::len).sum::<usize>());
+            let index = frame.index();
+            let frames = [1, 1, 1, 2, 3, 5, 6, 1][(random >> 10) as usize % 8];
             let queues = model.len();
-            match holds.push(key(host), frame, step) {
-                Pushed::Held => {
-                    assert!(held < 40);
-                    model.entry(host).or_default().push(index);
+            // What the model says: the oldest go, one by one, until it fits its queue.
+            let mut list = model.get(&host).cloned().unwrap_or_default();
+            let before = sum(&list);
+            let mut expected = Vec::new();
+            while !list.is_empty() && sum(&list) + frames > 5 {
+                expected.push(list.remove(0).0);
+            }
+            let all: usize = model.values().map(sum).sum::<usize>() - before + sum(&list);
+            let fits = frames <= 5 && all + frames <= 40;
+            let has_queue = model.contains_key(&host) || queues < 12;
+            let mut dropped = Vec::new();
+            let result = holds.push(key(host), frame, frames, step, |oldest| {
+                dropped.push(oldest.index());
+                pool.give_back(oldest);
+            });
+            match result {
+                Ok(()) => {
+                    assert!(fits && has_queue);
+                    assert_eq!(dropped, expected);
+                    list.push((index, frames));
+                    model.insert(host, list);
                 }
-                Pushed::HeldDroppingOldest(oldest) => {
-                    let list = model.get_mut(&host).expect("it has five frames");
-                    assert_eq!((list.len(), list.remove(0)), (5, oldest.index()));
-                    list.push(index);
-                    pool.give_back(oldest);
-                }
-                Pushed::Refused(frame) => {
-                    assert!(held == 40 || (queues == 12 && !model.contains_key(&host)));
+                Err(frame) => {
+                    assert!(!fits || !has_queue);
+                    assert_eq!(dropped, []);
                     pool.give_back(frame);
                 }
             }
         }
         assert_eq!(holds.queues(), model.len());
+        assert_eq!(holds.len(), model.values().map(Vec::len).sum());
+        assert_eq!(holds.frames(), model.values().map(sum).sum());
     }
     assert_eq!(holds.by_key.capacity(), capacity);
     give_back_all(&mut holds, &mut pool);
@@ -182,18 +220,39 @@ fn key(host: usize) -> Key {
     Key { port: PortId(1), addr: IpAddr::V4(addr) }
 }
 
+/// Nobody has to make room.
+fn nobody(frame: Frame) {
+    panic!("{frame:?} made room");
+}
+
+/// What became of a packet, and who made room for it.
+fn held(
+    holds: &mut HoldQueues,
+    host: usize,
+    frame: Frame,
+    frames: usize,
+    pool: &mut Pool,
+) -> (Result<(), Frame>, Vec<u32>) {
+    let mut dropped = Vec::new();
+    let result = holds.push(key(host), frame, frames, 0, |oldest| {
+        dropped.push(oldest.index());
+        pool.give_back(oldest);
+    });
+    (result, dropped)
+}
+
 fn push(holds: &mut HoldQueues, host: usize, pool: &mut Pool) -> u32 {
     let frame = pool.take().expect("the pool is large enough");
     let index = frame.index();
-    assert_eq!(holds.push(key(host), frame, 0), Pushed::Held);
+    assert_eq!(holds.push(key(host), frame, 1, 0, nobody), Ok(()));
     index
 }
 
 fn refused(holds: &mut HoldQueues, host: usize, pool: &mut Pool) {
     let frame = pool.take().expect("the pool is large enough");
-    match holds.push(key(host), frame, 0) {
-        Pushed::Refused(frame) => pool.give_back(frame),
-        other => panic!("{other:?}"),
+    match holds.push(key(host), frame, 1, 0, nobody) {
+        Err(frame) => pool.give_back(frame),
+        Ok(()) => panic!("it was held"),
     }
 }
 

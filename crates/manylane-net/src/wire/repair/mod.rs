@@ -67,7 +67,14 @@ pub enum Repair {
 /// Costs, when there is nothing to do, the header and the sum of the pseudo-header.
 #[inline]
 pub fn repair(packet: &mut [u8]) -> Repair {
-    level(packet, Depth::Outer)
+    repair_parted(packet, &[])
+}
+
+/// As [`repair`], for a packet whose front is in `packet` and whose other bytes are in `rest`, part by
+/// part. Headers and checksums are looked for in the front only.
+pub fn repair_parted(packet: &mut [u8], rest: &[&[u8]]) -> Repair {
+    let len = packet.len() + rest.iter().map(|part| part.len()).sum::<usize>();
+    level(packet, rest, len, Depth::Outer)
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -76,54 +83,67 @@ enum Depth {
     Inner,
 }
 
-fn level(packet: &mut [u8], depth: Depth) -> Repair {
+/// One IP packet: the front of it, the parts behind that, and how many bytes of all are its own.
+fn level(packet: &mut [u8], rest: &[&[u8]], len: usize, depth: Depth) -> Repair {
     // A malformed outer packet is the forwarder's to drop; in a tunnel it means we misread it.
     let unreadable = if depth == Depth::Outer { Repair::Untouched } else { Repair::InnerUnknown };
-    let Some(view) = View::checked(packet) else { return unreadable };
+    let Some(view) = View::front(packet, len) else { return unreadable };
     let Some(transport) = view.transport() else { return unreadable };
     // Who fragments completes first: what is partial is for one device and one packet.
     if !transport.fragment.is_whole() {
         return Repair::Untouched;
     }
-    let end = view.packet().len();
+    let whole = transport.offset..view.packet_len();
     let Some(bytes) = view.packet().get(transport.offset..) else { return unreadable };
 
     match transport.protocol {
         protocol::TCP | protocol::UDP if !transport.final_addresses => Repair::InnerUnknown,
         protocol::TCP => {
-            let Some(pseudo) = view.pseudo_header(protocol::TCP, bytes.len()) else {
+            let Some(pseudo) = view.pseudo_header(protocol::TCP, whole.len()) else {
                 return unreadable;
             };
             // No need for a checked segment: the field is all that has to be there.
-            complete(packet, transport.offset..end, tcp::CHECKSUM_OFFSET, pseudo)
+            complete(packet, rest, whole, tcp::CHECKSUM_OFFSET, pseudo)
         }
         protocol::UDP => {
-            let Some(datagram) = udp::View::checked(bytes) else { return unreadable };
-            let len = datagram.datagram().len();
+            let Some(header) = bytes.first_chunk::<{ udp::HEADER_LEN }>() else {
+                return unreadable;
+            };
+            let len = usize::from(be16(header[4], header[5]));
+            if !(udp::HEADER_LEN..=whole.len()).contains(&len) {
+                return unreadable;
+            }
             let Some(pseudo) = view.pseudo_header(protocol::UDP, len) else { return unreadable };
-            let find = tunnel(datagram.destination_port());
+            let find = tunnel(be16(header[2], header[3]));
             let whole = transport.offset..transport.offset + len;
             let inside = match find {
-                Some(find) => inside(packet, whole.clone(), find, depth),
+                Some(find) => inside(packet, rest, whole.clone(), find, depth),
                 None => Repair::Untouched,
             };
-            match complete(packet, whole, udp::CHECKSUM_OFFSET, pseudo) {
+            match complete(packet, rest, whole, udp::CHECKSUM_OFFSET, pseudo) {
                 // Of two, one was partial: if the outer one, there is nothing left to know.
                 Repair::Completed => Repair::Completed,
                 _ => inside,
             }
         }
         protocol::IPV4 | protocol::IPV6 => {
-            inside(packet, transport.offset..end, |_| Some(Inner::Ip(0)), depth)
+            inside(packet, rest, whole, |_| Some(Inner::Ip(0)), depth)
         }
-        protocol::GRE => inside(packet, transport.offset..end, inside_gre, depth),
+        protocol::GRE => inside(packet, rest, whole, inside_gre, depth),
         _ => Repair::Untouched,
     }
 }
 
 /// Completes the checksum `at` this offset of the transport, if it is the pseudo-header's sum.
-fn complete(packet: &mut [u8], transport: Range<usize>, at: usize, pseudo: Sum) -> Repair {
-    let Some(transport) = packet.get_mut(transport) else { return Repair::Untouched };
+fn complete(
+    packet: &mut [u8],
+    rest: &[&[u8]],
+    whole: Range<usize>,
+    at: usize,
+    pseudo: Sum,
+) -> Repair {
+    let here = whole.start..whole.end.min(packet.len());
+    let Some(transport) = packet.get_mut(here) else { return Repair::Untouched };
     let field = match transport.get(at..at + 2) {
         Some(&[high, low]) => be16(high, low),
         _ => return Repair::Untouched,
@@ -133,12 +153,18 @@ fn complete(packet: &mut [u8], transport: Range<usize>, at: usize, pseudo: Sum) 
     }
     // The field holds the pseudo-header's sum, so the sum over the bytes has it already. This is what
     // a device does, and why the stack left it there.
-    let whole = Sum::of(transport).finish();
+    let (mut sum, mut summed) = (Sum::of(transport), transport.len());
+    for part in rest {
+        let part = &part[..part.len().min(whole.len() - summed)];
+        sum = sum.plus_at(summed, part);
+        summed += part.len();
+    }
     // Zero has two spellings. UDP may not send 0; and 0xffff, if it stands there, says the same.
     let is_udp = at == udp::CHECKSUM_OFFSET;
-    let whole = if is_udp || field == 0xffff { udp::or_all_ones(whole) } else { whole };
+    let sum = sum.finish();
+    let sum = if is_udp || field == 0xffff { udp::or_all_ones(sum) } else { sum };
     if let Some(field) = transport.get_mut(at..at + 2) {
-        field.copy_from_slice(&whole.to_be_bytes());
+        field.copy_from_slice(&sum.to_be_bytes());
     }
     Repair::Completed
 }
@@ -154,8 +180,15 @@ enum Inner {
 type Find = fn(&[u8]) -> Option<Inner>;
 
 /// Repairs what a tunnel carries.
-fn inside(packet: &mut [u8], tunnel: Range<usize>, find: Find, depth: Depth) -> Repair {
-    let Some(bytes) = packet.get_mut(tunnel) else { return Repair::InnerUnknown };
+fn inside(
+    packet: &mut [u8],
+    rest: &[&[u8]],
+    tunnel: Range<usize>,
+    find: Find,
+    depth: Depth,
+) -> Repair {
+    let here = tunnel.start..tunnel.end.min(packet.len());
+    let Some(bytes) = packet.get_mut(here) else { return Repair::InnerUnknown };
     let start = match find(bytes) {
         _ if depth == Depth::Inner => return Repair::InnerUnknown,
         Some(Inner::Ip(start)) => start,
@@ -167,7 +200,7 @@ fn inside(packet: &mut [u8], tunnel: Range<usize>, find: Find, depth: Depth) -> 
         None => return Repair::InnerUnknown,
     };
     match bytes.get_mut(start..) {
-        Some(inner) => level(inner, Depth::Inner),
+        Some(inner) => level(inner, rest, tunnel.len() - start, Depth::Inner),
         None => Repair::InnerUnknown,
     }
 }

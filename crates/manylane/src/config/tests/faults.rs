@@ -360,7 +360,7 @@ name = "lan"
 1 | [[port]]
   | ^^^^^^^^ this has no `driver`
   |
-help: write `driver = "af_xdp"` for an interface, or `driver = "memory"` for none"#),
+help: write `driver = "auto"` for an interface, or `driver = "memory"` for none"#),
     (&[r#"[[port]]
 name = "lan"
 driver = "af-xdp"
@@ -370,7 +370,7 @@ driver = "af-xdp"
 3 | driver = "af-xdp"
   |          ^^^^^^^^ not a value of `driver`
   |
-help: did you mean `af_xdp`? There are `af_xdp`, `memory`"#),
+help: did you mean `af_xdp`? There are `auto`, `af_xdp`, `af_packet`, `tap`, `memory`"#),
     (&[r#"[[port]]
 name = "lan"
 driver = "dpdk"
@@ -380,17 +380,57 @@ driver = "dpdk"
 3 | driver = "dpdk"
   |          ^^^^^^ not a value of `driver`
   |
-help: choose one of `af_xdp`, `memory`"#),
+help: choose one of `auto`, `af_xdp`, `af_packet`, `tap`, `memory`"#),
     (&[r#"[[port]]
 name = "lan"
-driver = "af_packet"
-"#], r#"error: `driver` `af_packet` in [[port]] is not in this version
+driver = "pcap"
+"#], r#"error: `driver` `pcap` in [[port]] is not in this version
  --> router.toml:3:10
   |
-3 | driver = "af_packet"
-  |          ^^^^^^^^^^^ planned, not there yet
+3 | driver = "pcap"
+  |          ^^^^^^ planned, not there yet
   |
-help: use `af_xdp` for an interface, or `memory` for a port without a device"#),
+help: use `auto` for an interface, or `memory` for a port without a device"#),
+    (&[r#"[[port]]
+name = "host"
+driver = "tap"
+addresses = ["10.9.0.254/24"]
+"#, "interface = \"a/b\"\n"], r#"error: `interface` `a/b` in [[port]] cannot be made
+ --> router.toml:5:13
+  |
+5 | interface = "a/b"
+  |             ^^^^^ not a name that an interface can have
+  |
+help: use 1 to 15 characters without space, `/`, `:` and `%`"#),
+    (&[r#"[[port]]
+name = "host"
+driver = "af_packet"
+addresses = ["10.9.0.254/24"]
+"#, "rx_ring = 64\n"], r#"error: misplaced key `rx_ring` in [[port]]
+ --> router.toml:5:1
+  |
+5 | rx_ring = 64
+  | ^^^^^^^ only a port with `driver = "auto"`, `driver = "af_xdp"` or `driver = "memory"` has it
+  |
+help: remove the key, or change `driver`"#),
+    (&[r#"[[port]]
+name = "host"
+driver = "auto"
+addresses = ["10.9.0.254/24"]
+"#, "interface = \"eth2\"\n"], r#"error: `interface` `eth2` in [[port]] does not exist
+ --> router.toml:5:13
+  |
+5 | interface = "eth2"
+  |             ^^^^^^ not in this network namespace
+  |
+help: there are `eth0`, `eth1`"#),
+    (&["[frames]\nspare_queues = 65\n"], r#"error: `spare_queues` in [frames] is out of bounds
+ --> router.toml:2:16
+  |
+2 | spare_queues = 65
+  |                ^^ not in 0 to 64
+  |
+help: choose a number from 0 to 64"#),
     (&[r#"[[port]]
 name = "x"
 driver = "memory"
@@ -783,14 +823,14 @@ help: choose one of `auto`, `native`, `generic`"#),
  --> router.toml:6:1
   |
 6 | mac = "02:00:00:00:00:01"
-  | ^^^ only a port with `driver = "memory"` has it
+  | ^^^ only a port with `driver = "tap"` or `driver = "memory"` has it
   |
 help: remove the key, or change `driver`"#),
     (&[WAN, "queues = 4\n"], r#"error: misplaced key `queues` in [[port]]
  --> router.toml:6:1
   |
 6 | queues = 4
-  | ^^^^^^ only a port with `driver = "memory"` has it
+  | ^^^^^^ only a port with `driver = "af_packet"`, `driver = "tap"` or `driver = "memory"` has it
   |
 help: remove the key, or change `driver`"#),
     (&[WAN, r#"peer = "lan"
@@ -814,7 +854,7 @@ help: remove the key, or change `driver`"#),
  --> router.toml:5:1
   |
 5 | interface = "eth0"
-  | ^^^^^^^^^ only a port with `driver = "af_xdp"` has it
+  | ^^^^^^^^^ only a port with `driver = "auto"`, `driver = "af_xdp"`, `driver = "af_packet"` or `driver = "tap"` has it
   |
 help: remove the key, or change `driver`"#),
     (&[LAN, r#"mode = "native"

@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+use manylane_frame::vocabulary::Offload;
 use manylane_net::forward::Ipv4Interface;
 use manylane_net::neighbour::{AdjacencyState, Kind, State};
 use manylane_net::wire::ethernet::Mac;
@@ -117,6 +118,7 @@ fn port(number: u16, addresses: &[&str]) -> RoutedPort {
     let facts = PortFacts {
         mac: Mac([2, 0, 0, 0, 0, number as u8]),
         mtu: 1500,
+        offload: Offload::NONE,
         ipv4: Vec::<Ipv4Interface>::new(),
         ipv6: Vec::new(),
         link_local: "fe80::1".parse().unwrap(),

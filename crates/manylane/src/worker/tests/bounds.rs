@@ -181,3 +181,81 @@ fn sleeping_for_long_looks_again_every_second() {
     assert_eq!(worker.work.reclaim_ns, 1_024_000_000);
     hall.close(vec![worker]);
 }
+
+#[test]
+fn a_list_follows_the_length_that_is_wanted_of_it() {
+    let (mut hall, mut worker, feed, _) = one();
+    hall.control.set("10.1.0.2", 1);
+    (0..64).for_each(|number| feed.lock().unwrap().push(packet(addr("10.1.0.2"), 1, number, 4)));
+    worker.turn(0);
+    assert_eq!(worker.work.pool.hot_list_len(), 256);
+    let level = worker.work.pool.level();
+    for (len, spills) in [(128, 1), (8192, 1), (8192, 1), (129, 1)] {
+        hall.hot_list_len.publish(0, len);
+        worker.work.follow_settings();
+        assert_eq!(worker.work.pool.hot_list_len(), len);
+        assert_eq!(worker.work.pool.counts().spills, if level > 128 { spills } else { 0 });
+        assert!(worker.work.pool.level() <= len as usize);
+        worker.turn(0);
+    }
+    hall.close(vec![worker]);
+}
+
+/// Nearly all frames are elsewhere: fewer packets are received, and those that are, are cut.
+#[test]
+fn frames_that_run_out_are_missing_where_packets_come_in_and_nowhere_else() {
+    const PACKETS: u32 = 500;
+    let (mut hall, mut worker, feed, seen) = one();
+    hall.control.set("10.2.0.2", 2);
+    let mut elsewhere = hall.depot.pool_of(8192);
+    let left = manylane_frame::RESERVE as u32 + 20;
+    let taken: Vec<_> = (left..FRAMES).map(|_| elsewhere.take().expect("all are free")).collect();
+    drop(elsewhere); // What its list had over goes back.
+    for number in 0..PACKETS {
+        feed.lock().unwrap().push(packet(addr("10.2.0.2"), 1, number, 1400)); // Two fragments each.
+    }
+    let mut turns = 0;
+    while worker.turn(turns) > 0 {
+        turns += 1;
+        hall.assert_nothing_is_missing();
+    }
+    assert_eq!(turns, u64::from(PACKETS / 20), "20 of a batch of 64 each");
+    assert!(worker.work.pool.counts().starved > 0);
+    assert_eq!(hall.dropped(0, DropReason::NoFrame), 0);
+    assert_eq!(seen[2].lock().unwrap().len(), 2 * PACKETS as usize);
+    let mut pool = hall.depot.pool_of(8192);
+    taken.into_iter().for_each(|frame| pool.give_back(frame));
+    drop(pool);
+    hall.close(vec![worker]);
+}
+
+/// Somebody scans a network whose hosts do not exist, all the while others talk to one that does: no
+/// more frames wait for the scanned than may, and nothing of the others is lost.
+#[test]
+fn a_scan_of_silent_neighbours_does_not_stop_resolved_flows() {
+    let mut hall = Hall::new(1);
+    hall.control.set("10.1.0.2", 1);
+    let (feed, (seen, exits)) = (Feed::default(), sinks());
+    let limits = HoldLimits { frames_max: 1024, ..HoldLimits::default() };
+    let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, limits);
+    let (mut sent, mut scanned) = (0, 0);
+    for turn in 0..600 {
+        for _ in 0..4 {
+            let host = [10, 1, 1 + (scanned / 250) as u8, (scanned % 250) as u8];
+            feed.lock().unwrap().push(packet(IpAddr::from(host), 2, scanned, 4));
+            scanned += 1;
+        }
+        (0..60).for_each(|_| {
+            feed.lock().unwrap().push(packet(addr("10.1.0.2"), 1, sent, 4));
+            sent += 1;
+        });
+        worker.turn(turn);
+    }
+    while worker.turn(600) > 0 {} // What was received in smaller batches.
+    let left = seen[1].lock().unwrap().iter().filter(|frame| stamp(frame).unwrap().0 == 1).count();
+    assert_eq!(left, sent as usize);
+    assert!(hall.dropped(0, DropReason::HoldFull) > 1000);
+    assert!(hall.sum(0, PortCount::Held) <= 1024);
+    assert_eq!(hall.dropped(0, DropReason::NoFrame), 0);
+    hall.close(vec![worker]);
+}

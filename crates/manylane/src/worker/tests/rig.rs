@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use manylane_frame::vocabulary::{Created, DropReason, PortId, QueueId, WorkerId};
+use manylane_frame::vocabulary::{Created, DropReason, Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{Depot, Frame, HEADROOM, Region, RegionConfig};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::memory::{self, Next};
@@ -52,6 +52,7 @@ pub struct Hall {
     domain: Domain,
     pub control: Control,
     phase: WordsMut<u32>,
+    pub hot_list_len: WordsMut<u32>,
     stats: Vec<StatsReader>,
     clock: Clock,
 }
@@ -71,6 +72,7 @@ impl Hall {
             domain,
             control: Control { routing, told: Told::default(), reported, orders },
             phase: WordsMut::zeroed(1),
+            hot_list_len: length(256),
             stats: Vec::new(),
             clock: Clock::start(),
         }
@@ -105,6 +107,7 @@ impl Hall {
             orders: ordered,
             bell: bell(),
             phase: self.phase.reader(),
+            hot_list_len: self.hot_list_len.reader(),
             clock: self.clock,
             idle_spin: Duration::ZERO,
         })
@@ -198,6 +201,12 @@ impl Control {
     }
 }
 
+fn length(frames: u32) -> WordsMut<u32> {
+    let mut word = WordsMut::zeroed(1);
+    word.publish(0, frames);
+    word
+}
+
 pub fn bell() -> Arc<Doorbell<EventFd>> {
     Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")))
 }
@@ -209,6 +218,7 @@ fn routed_port(port: u16) -> RoutedPort {
     let facts = PortFacts {
         mac: ours(port),
         mtu: if port == 2 { SMALL_MTU } else { 1500 },
+        offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: [10, port as u8, 0, 1].into(), len: 16 }],
         ipv6: vec![v6],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
@@ -241,8 +251,8 @@ pub fn source(
 ) -> Receiver {
     let source = Box::new(move |pool: &mut manylane_frame::Pool, batch: &mut _, _| {
         let batch: &mut manylane_frame::Batch = batch;
-        while !batch.is_full() {
-            let Some(mut frame) = pool.take() else { break };
+        for _ in 0..pool.may_receive(batch.room()) {
+            let mut frame = pool.take().expect("it has just said so");
             let Some(bytes) = next() else {
                 pool.give_back(frame);
                 break;

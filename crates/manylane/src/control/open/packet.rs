@@ -1,0 +1,97 @@
+//! Opening and closing ports whose frames the kernel copies: packet sockets and TAP.
+
+use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::{Pool, Region};
+use manylane_io::port::af_packet::{AfPacket, AfPacketConfig};
+use manylane_io::port::tap::{Tap, TapConfig};
+use manylane_io::port::{Receiver, Transmitter};
+use manylane_net::wire::ethernet::Mac;
+
+use super::{Device, Halves, OpenPort, PortError, facts, mtu};
+use crate::config::{AfPacketPort, Port, TapPort};
+
+pub(super) fn open_af_packet(
+    id: PortId,
+    port: &Port,
+    af_packet: &AfPacketPort,
+    owners: Vec<WorkerId>,
+    region: &Region,
+    workers: usize,
+) -> Result<(OpenPort, Halves), PortError> {
+    let AfPacketPort { interface, queues, packets } = af_packet;
+    let config = AfPacketConfig { packets: *packets, ..AfPacketConfig::default() };
+    let opened = AfPacket::open(region, id, interface, workers, *queues, config)
+        .map_err(|source| PortError::AfPacket { port: port.name.clone(), source })?;
+    let mtu = mtu(port, opened.facts.mtu)?;
+    let receivers = opened.receivers.into_iter().map(|queue| Receiver::AfPacket(Box::new(queue)));
+    let transmitters = opened.transmitters.into_iter();
+    let transmitters = transmitters.map(|exit| Transmitter::AfPacket(Box::new(exit)));
+    let halves = Halves {
+        receivers: owners.iter().copied().zip(receivers).collect(),
+        transmitters: transmitters.collect(),
+    };
+    let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
+    let device = Device::AfPacket(Box::new(opened.port));
+    Ok((OpenPort { config: port.clone(), facts, repair: false, owners, device }, halves))
+}
+
+pub(super) fn open_tap(
+    id: PortId,
+    port: &Port,
+    tap: &TapPort,
+    owners: Vec<WorkerId>,
+    region: &Region,
+    workers: usize,
+) -> Result<(OpenPort, Halves), PortError> {
+    let TapPort { interface, queues, mac } = tap;
+    let config = TapConfig { mac: *mac, ..TapConfig::default() };
+    let opened = Tap::open(region, id, interface, workers, *queues, config)
+        .map_err(|source| PortError::Tap { port: port.name.clone(), source })?;
+    let mtu = mtu(port, opened.facts.mtu)?;
+    let receivers = opened.receivers.into_iter().map(|queue| Receiver::Tap(Box::new(queue)));
+    let transmitters = opened.transmitters.into_iter();
+    let transmitters = transmitters.map(|exit| Transmitter::Tap(Box::new(exit)));
+    let halves = Halves {
+        receivers: owners.iter().copied().zip(receivers).collect(),
+        transmitters: transmitters.collect(),
+    };
+    let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
+    let device = Device::Tap(Box::new(opened.port));
+    Ok((OpenPort { config: port.clone(), facts, repair: false, owners, device }, halves))
+}
+
+/// Closes a port of packet sockets; its frames go back to `pool`. What it was given to send has left.
+pub(super) fn close_af_packet(
+    port: AfPacket,
+    receivers: Vec<Receiver>,
+    transmitters: Vec<Transmitter>,
+    pool: &mut Pool,
+) {
+    let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
+        Receiver::AfPacket(queue) => Some(*queue),
+        _ => None,
+    });
+    let transmitters = transmitters.into_iter().filter_map(|exit| match exit {
+        Transmitter::AfPacket(exit) => Some(*exit),
+        _ => None,
+    });
+    port.close(receivers.collect(), transmitters.collect(), pool);
+}
+
+/// Closes a TAP port, alike.
+pub(super) fn close_tap(
+    port: Tap,
+    receivers: Vec<Receiver>,
+    transmitters: Vec<Transmitter>,
+    pool: &mut Pool,
+) {
+    let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
+        Receiver::Tap(queue) => Some(*queue),
+        _ => None,
+    });
+    let transmitters = transmitters.into_iter().filter_map(|exit| match exit {
+        Transmitter::Tap(exit) => Some(*exit),
+        _ => None,
+    });
+    port.close(receivers.collect(), transmitters.collect(), pool);
+}
