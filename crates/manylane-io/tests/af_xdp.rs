@@ -4,28 +4,21 @@
 
 mod common;
 
-use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd};
-use std::time::{Duration, Instant};
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+use std::time::Duration;
 
-use common::packet;
-use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
-use manylane_frame::{Batch, Depot, Pool, Region, RegionConfig};
-use manylane_io::bpf::{Attach, Mode, XskProgram};
-use manylane_io::namespace::{Host, Namespace};
-use manylane_io::netlink::{LinkEnd, Netlink};
-use manylane_io::poll::poll;
-use manylane_io::port::af_xdp::{
-    AfXdp, AfXdpConfig, Closed, Fate, OpenError, Opened, Receiver, Transmitter, Umem,
+use common::xdp::{
+    Lab, OUR_MAC, OUR_V4, OUR_V6, PEER_MAC, PEER_V4, PEER_V6, parts, payload, receive, reclaim,
+    set_up, wait_until,
 };
-
-const FRAMES: u32 = 8192;
-const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
-const OUR_V4: &str = "10.0.0.1:7000";
-const PEER_V4: &str = "10.0.0.2:9000";
-const OUR_V6: &str = "[fd00::1]:7000";
-const PEER_V6: &str = "[fd00::2]:9000";
+use manylane_frame::Batch;
+use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
+use manylane_io::bpf::{Attach, Mode, XskProgram};
+use manylane_io::netlink::LinkEnd;
+use manylane_io::port::af_xdp::{
+    AfXdp, AfXdpConfig, Closed, Fate, OpenError, Receiver, Transmitter, Umem,
+};
 
 #[test]
 fn what_a_peer_sends_arrives_with_its_facts() {
@@ -64,7 +57,7 @@ fn what_we_send_arrives_at_the_peer() {
     for (from, to) in [(OUR_V4, PEER_V4), (OUR_V6, PEER_V6)] {
         let socket = lab.peer_socket(to);
         let mut batch = lab.datagrams(from, to, 64);
-        assert_eq!(transmitters[0].transmit(&mut batch).frames, 64);
+        assert_eq!(transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ()).frames, 64);
         transmitters[0].flush();
         assert_eq!(transmitters[0].in_flight(), 0, "two kicks of 32 each");
         for number in 0..64u8 {
@@ -106,7 +99,7 @@ fn one_region_serves_two_devices() {
     lab.peer_route("10.0.1.0", 24, "10.0.0.77");
     lab.peer_sends(PEER_V4, "10.0.1.2:9000", b"through", 1);
     receive(&mut lab, &mut in_receivers, &mut batch, 1);
-    assert_eq!(out_transmitters[0].transmit(&mut batch).frames, 1);
+    assert_eq!(out_transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ()).frames, 1);
     out_transmitters[0].flush();
     assert_eq!(payload(&socket), b"through");
     let mut entries = Vec::new();
@@ -116,7 +109,7 @@ fn one_region_serves_two_devices() {
     // The first to register may go first: the second lives on.
     lab.close(in_port, in_receivers, in_transmitters);
     let mut batch = lab.datagrams_to(far_mac, "10.0.1.1:7000", "10.0.1.2:9000", 1);
-    out_transmitters[0].transmit(&mut batch);
+    out_transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ());
     out_transmitters[0].flush();
     assert_eq!(payload(&socket), [0]);
     lab.close(out_port, out_receivers, out_transmitters);
@@ -133,7 +126,7 @@ fn workers_without_a_queue_send_by_sockets_of_their_own() {
     for transmitter in &mut transmitters {
         assert_eq!(transmitter.completion_queue(), QueueId(0));
         let mut batch = lab.datagrams(OUR_V6, PEER_V6, 50);
-        assert_eq!(transmitter.transmit(&mut batch).frames, 50);
+        assert_eq!(transmitter.transmit(&mut lab.pool, &mut batch, |_| ()).frames, 50);
         transmitter.flush();
         for number in 0..50u8 {
             assert_eq!(payload(&socket), [number]);
@@ -169,7 +162,7 @@ fn every_queue_has_a_socket() {
     let socket = lab.peer_socket(PEER_V4);
     for transmitter in &mut transmitters {
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 3);
-        transmitter.transmit(&mut batch);
+        transmitter.transmit(&mut lab.pool, &mut batch, |_| ());
         transmitter.flush();
         (0..3).for_each(|number| assert_eq!(payload(&socket), [number]));
     }
@@ -195,7 +188,7 @@ fn generic_mode_does_the_same() {
     lab.pool.give_back_all(&mut batch);
     let socket = lab.peer_socket(PEER_V6);
     let mut batch = lab.datagrams(OUR_V6, PEER_V6, 1);
-    transmitters[0].transmit(&mut batch);
+    transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ());
     transmitters[0].flush();
     assert_eq!(payload(&socket), [0]);
     lab.close(port, receivers, transmitters);
@@ -228,7 +221,7 @@ fn rings_go_round_and_round() {
         assert_eq!(receivers[0].posted(), 128);
 
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 60);
-        assert_eq!(transmitters[0].transmit(&mut batch).frames, 60);
+        assert_eq!(transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ()).frames, 60);
         transmitters[0].flush();
         (0..60).for_each(|number| assert_eq!(payload(&socket), [number]));
         reclaim(&mut receivers[0], &mut lab.pool, 60, |_| ());
@@ -247,7 +240,7 @@ fn a_full_ring_leaves_the_rest_in_the_batch() {
     let (port, receivers, mut transmitters) = parts(opened);
     for expected in [50, 50, 28] {
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 50);
-        assert_eq!(transmitters[0].transmit(&mut batch).frames, expected);
+        assert_eq!(transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ()).frames, expected);
         let left: Vec<u8> =
             batch.iter().filter_map(|frame| lab.region.bytes(frame).last().copied()).collect();
         assert_eq!(left, Vec::from_iter(expected as u8..50));
@@ -274,13 +267,13 @@ fn a_closed_port_gives_every_frame_back() {
 
         let socket = lab.peer_socket(PEER_V4);
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 5);
-        transmitters[1].transmit(&mut batch);
+        transmitters[1].transmit(&mut lab.pool, &mut batch, |_| ());
         transmitters[1].flush();
         (0..5).for_each(|number| assert_eq!(payload(&socket), [number]));
 
         set_up(false);
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 3);
-        transmitters[0].transmit(&mut batch);
+        transmitters[0].transmit(&mut lab.pool, &mut batch, |_| ());
         transmitters[0].flush();
         assert_eq!(transmitters[0].in_flight(), 3, "the device is down");
         assert!(transmitters[0].losses().refused > 0);
@@ -302,7 +295,8 @@ fn a_closed_port_gives_every_frame_back() {
 #[test]
 fn the_kernel_says_what_it_lost_and_why() {
     let Some(mut lab) = Lab::without_ipv6() else { return };
-    let config = AfXdpConfig { rx_ring: 128, fill_ring: 256, ..AfXdpConfig::default() };
+    let config =
+        AfXdpConfig { rx_ring: 128, fill_ring: 256, multi_buffer: false, ..AfXdpConfig::default() };
     let Some(opened) = lab.open(&[WorkerId(0)], 1, config) else { return };
     let (port, mut receivers, transmitters) = parts(opened);
     let losses = |receiver: &Receiver| receiver.losses().expect("the socket is open");
@@ -348,8 +342,12 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     let Some(mut lab) = Lab::new(1, 2048) else { return };
     let owners = [WorkerId(0)];
     lab.set_mtu(1775);
-    let too_large = lab.try_open(&owners, AfXdpConfig::default()).err().expect("1774 is the most");
-    assert!(matches!(too_large, OpenError::MtuTooLarge { mtu: 1775, .. }), "{too_large}");
+    let single = AfXdpConfig { multi_buffer: false, ..AfXdpConfig::default() };
+    let too_large = lab.try_open(&owners, single).err().expect("1774 is the most");
+    assert!(matches!(too_large, OpenError::MtuTooLarge { mtu: 1775, frames_max: 1, .. }));
+    lab.set_mtu(32_239);
+    let too_large = lab.try_open(&owners, AfXdpConfig::default()).err().expect("18 frames are");
+    assert!(matches!(too_large, OpenError::MtuTooLarge { mtu: 32_239, frames_max: 18, .. }));
     lab.set_mtu(1774);
     let two = [WorkerId(0), WorkerId(0)];
     let owners_error = lab.try_open(&two, AfXdpConfig::default()).err().expect("one queue");
@@ -374,208 +372,4 @@ fn the_parts_can_go_to_threads() {
     goes::<Transmitter>();
     goes::<AfXdp>();
     goes::<Umem>();
-}
-
-/// A router (this thread) with a veth `r0`, and a peer behind it; a region and its pool.
-struct Lab {
-    peer: Host,
-    region: Region,
-    umem: Umem,
-    pool: Pool,
-}
-
-impl Lab {
-    /// A wire with `queues` each way; `None` (and a line that says why) when we may not.
-    fn new(queues: u32, frame_size: u32) -> Option<Lab> {
-        let lab = Lab::silent(queues, frame_size, "0")?;
-        common::address(&lab.peer, "p0", "fd00::2", 64);
-        lab.peer_neighbour("fd00::1", OUR_MAC);
-        Some(lab)
-    }
-
-    /// The same for tests that count each packet: without IPv6, whose stack says on its own which
-    /// groups it listens to.
-    fn without_ipv6() -> Option<Lab> {
-        Lab::silent(1, 2048, "1")
-    }
-
-    fn silent(queues: u32, frame_size: u32, disable_ipv6: &'static str) -> Option<Lab> {
-        let peer = common::host("peer")?;
-        Namespace::new_for_this_thread().map_err(common::skip).ok()?;
-        manylane_io::sysctl::set("net/ipv6/conf/default/disable_ipv6", "1").expect("as root");
-        common::setting(&peer, "net/ipv6/conf/default/disable_ipv6", disable_ipv6);
-        common::silence(&peer);
-        let end = LinkEnd::new("r0").queues(queues).mac(OUR_MAC);
-        common::connect_here(end, &peer, LinkEnd::new("p0").queues(queues).mac(PEER_MAC));
-        common::address(&peer, "p0", "10.0.0.2", 24);
-        let region = Region::new(RegionConfig { frames: FRAMES, frame_size });
-        let region = region.expect("32 MiB can be mapped");
-        let depot = Depot::new(region.clone(), 4).expect("the first taker");
-        let pool = depot.pool_of(FRAMES);
-        let umem = Umem::new(region.clone());
-        let lab = Lab { peer, region, umem, pool };
-        lab.peer_neighbour("10.0.0.1", OUR_MAC);
-        Some(lab)
-    }
-
-    /// Opens `r0` as port 3; `None` (and a line that says why) when there is no AF_XDP.
-    fn open(&mut self, owners: &[WorkerId], workers: usize, config: AfXdpConfig) -> Option<Opened> {
-        match AfXdp::open(&mut self.umem, PortId(3), "r0", workers, owners, config) {
-            Ok(opened) => Some(opened),
-            Err(error) if error.is_unavailable() => {
-                common::skip(error);
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    fn try_open(&mut self, owners: &[WorkerId], config: AfXdpConfig) -> Result<Opened, OpenError> {
-        AfXdp::open(&mut self.umem, PortId(3), "r0", 1, owners, config)
-    }
-
-    fn close(
-        &mut self,
-        port: AfXdp,
-        receivers: Vec<Receiver>,
-        transmitters: Vec<Transmitter>,
-    ) -> Closed {
-        port.close(receivers, transmitters, &mut self.pool, |_, _| ())
-    }
-
-    /// Every frame is free again: the conservation of frames (I2).
-    fn assert_all_home(&mut self) {
-        let frames: Vec<_> = std::iter::from_fn(|| self.pool.take()).collect();
-        let count = frames.len();
-        frames.into_iter().for_each(|frame| self.pool.give_back(frame));
-        assert_eq!(count, FRAMES as usize);
-    }
-
-    fn peer_sends(&self, from: &'static str, to: &'static str, payload: &[u8], count: usize) {
-        let payload = payload.to_vec();
-        self.peer.run(move || {
-            let socket = UdpSocket::bind(from).expect("the address is the peer's");
-            let (no_check, fd): (i32, _) = (1, socket.as_raw_fd());
-            if from.starts_with("10.") {
-                // A checksum would be left to the device; without, the far end takes it as it is.
-                // SAFETY: setsockopt(2) reads the 4 bytes of `no_check`.
-                let set = unsafe {
-                    let value = (&raw const no_check).cast();
-                    libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_NO_CHECK, value, 4)
-                };
-                assert_eq!(set, 0);
-            }
-            for _ in 0..count {
-                socket.send_to(&payload, to).expect("the neighbour is known");
-            }
-        });
-    }
-
-    fn peer_socket(&self, address: &'static str) -> UdpSocket {
-        let socket = self.peer.run(move || UdpSocket::bind(address)).expect("it is the peer's");
-        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("not zero");
-        socket
-    }
-
-    fn peer_neighbour(&self, address: &'static str, mac: [u8; 6]) {
-        let address = address.parse().expect("the test wrote it");
-        self.peer
-            .run(move || Netlink::open().and_then(|mut nl| nl.add_neighbour("p0", address, mac)))
-            .expect("root may");
-    }
-
-    fn peer_route(&self, to: &'static str, prefix_length: u8, gateway: &'static str) {
-        use manylane_io::netlink::Route;
-        let [to, gateway] = [to, gateway].map(|text| text.parse().expect("the test wrote it"));
-        let route = Route::via(to, prefix_length, gateway);
-        self.peer
-            .run(move || Netlink::open().and_then(|mut netlink| netlink.add_route(&route)))
-            .expect("the gateway is on the link");
-    }
-
-    fn set_mtu(&self, mtu: u32) {
-        let set = move |name: &str| {
-            Netlink::open().and_then(|mut netlink| netlink.set_mtu(name, mtu)).expect("veth can")
-        };
-        set("r0");
-        self.peer.run(move || set("p0"));
-    }
-
-    /// Frames for the peer, as if they had come in by port 9; each carries its number.
-    fn datagrams(&mut self, from: &str, to: &str, count: u8) -> Batch {
-        self.datagrams_to(PEER_MAC, from, to, count)
-    }
-
-    fn datagrams_to(&mut self, mac: [u8; 6], from: &str, to: &str, count: u8) -> Batch {
-        let [from, to] = [from, to].map(|text| text.parse::<SocketAddr>().expect("an address"));
-        let mut batch = Batch::new();
-        for number in 0..count {
-            let bytes = packet::udp((OUR_MAC, from), (mac, to), &[number]);
-            let mut frame = self.pool.take().expect("there are plenty");
-            self.region.set_window(&mut frame, 256, 256 + bytes.len() as u16);
-            self.region.bytes_mut(&mut frame).copy_from_slice(&bytes);
-            self.region.meta_mut(&mut frame).entry = PortId(9);
-            batch.push(frame).expect("a batch holds 64");
-        }
-        batch
-    }
-}
-
-fn parts(opened: Opened) -> (AfXdp, Vec<Receiver>, Vec<Transmitter>) {
-    (opened.port, opened.receivers, opened.transmitters)
-}
-
-/// Receives until `count` frames for a host are in `batch`. Others, with which IPv6 stacks tell each
-/// other which groups they listen to, are given back.
-fn receive(lab: &mut Lab, receivers: &mut [Receiver], batch: &mut Batch, count: usize) {
-    while batch.len() < count {
-        let fds: Vec<_> = receivers.iter().map(|receiver| receiver.as_fd()).collect();
-        let ready = poll(&fds, Some(Duration::from_secs(5))).expect("the sockets are open");
-        assert!(ready.any(), "{} of {count} came", batch.len());
-        for receiver in receivers.iter_mut() {
-            let mut fresh = Batch::new();
-            receiver.receive(&mut lab.pool, &mut fresh);
-            for frame in fresh.drain() {
-                let is_for_group = lab.region.bytes(&frame)[0] & 1 == 1;
-                match is_for_group {
-                    true => lab.pool.give_back(frame),
-                    false => batch.push(frame).expect("the tests send no more than a batch"),
-                }
-            }
-        }
-    }
-    assert_eq!(batch.len(), count);
-}
-
-/// Reclaims until `count` frames are back.
-fn reclaim(
-    receiver: &mut Receiver,
-    pool: &mut Pool,
-    count: usize,
-    mut completed: impl FnMut(&manylane_frame::Meta),
-) {
-    let mut reclaimed = 0;
-    wait_until(|| {
-        reclaimed += receiver.reclaim(pool, &mut completed);
-        reclaimed == count
-    });
-}
-
-fn payload(socket: &UdpSocket) -> Vec<u8> {
-    let mut bytes = [0; 64];
-    let (length, _) = socket.recv_from(&mut bytes).expect("a datagram comes");
-    bytes[..length].to_vec()
-}
-
-fn set_up(up: bool) {
-    let mut netlink = Netlink::open().expect("netlink is always there");
-    if up { netlink.set_up("r0") } else { netlink.set_down("r0") }.expect("root may");
-}
-
-fn wait_until(mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(5);
-    while !done() {
-        assert!(Instant::now() < end, "it did not happen in five seconds");
-        std::thread::yield_now();
-    }
 }

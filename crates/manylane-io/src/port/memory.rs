@@ -3,25 +3,29 @@
 //! A receive queue is fed by a function (a generator, an injector) or by the wires of another memory
 //! port; a transmitter ends in a function (a sink, a checker) or in such wires. Which frames a function
 //! makes and what it checks is the business of the crates above: here it is only called.
+//!
+//! Packets in several frames, with checksums to complete and segments to cut, go as they are: who is at
+//! the far end of a wire sees the same metadata.
 
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{Batch, Frame, Holder, Pool, Region};
+use manylane_frame::{Batch, Frame, Holder, Marks, Pool, Region, View};
+use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::{Sent, Wait};
 use crate::eventfd::EventFd;
 
-/// Makes frames: takes them from the pool, as many as [`Pool::may_receive`] says, fills in window and
+/// Makes packets: takes frames from the pool, as many as [`Pool::may_receive`] says, fills in window and
 /// bytes, and pushes up to `batch.room()` of them. Gets the time in nanoseconds.
 pub type Source = Box<dyn FnMut(&mut Pool, &mut Batch, u64) -> Next + Send>;
 
-/// Sees the frames that a port transmits.
+/// Sees the packets that a port transmits, each by the handle of its first frame.
 pub type Sink = Box<dyn FnMut(&Region, &[Frame]) + Send>;
 
-/// Chooses among the receive queues of a wire's far end; the hash of a flow.
+/// Chooses among the receive queues of a wire's far end; the hash of a flow, from a packet's first frame.
 pub type FlowHash = fn(&[u8]) -> u32;
 
 /// When a source may have more.
@@ -51,17 +55,26 @@ enum Feed {
         next: Next,
         not_before_ns: u64,
         now_ns: u64,
+        /// The source says what is to be done to checksum and segments.
+        marks: bool,
     },
     /// One wire from each worker of the far end.
-    Wires(Vec<Consumer<Frame>>),
+    Wires(Vec<FarEnd>),
     /// Nothing ever comes.
     Nothing,
+}
+
+/// Where a wire comes out.
+struct FarEnd {
+    wire: Consumer<Frame>,
+    surplus: Arc<SharedCount>,
 }
 
 impl Receiver {
     /// A queue of `port` that `source` feeds.
     pub fn from_source(port: PortId, queue: QueueId, source: Source) -> Receiver {
-        let feed = Feed::Source { source, next: Next::More, not_before_ns: 0, now_ns: 0 };
+        let feed =
+            Feed::Source { source, next: Next::More, not_before_ns: 0, now_ns: 0, marks: false };
         Receiver { port, queue, checksum: Checksum::Valid, feed }
     }
 
@@ -70,16 +83,27 @@ impl Receiver {
         Receiver { port, queue, checksum: Checksum::Valid, feed: Feed::Nothing }
     }
 
-    /// The queue with frames marked as `checksum`, to stand for a device that does not know.
+    /// The queue with packets marked as `checksum` that came in as valid, to stand for a device that does
+    /// not know.
     pub fn with_checksum(self, checksum: Checksum) -> Receiver {
         Receiver { checksum, ..self }
+    }
+
+    /// The queue with checksum and segments of each packet as its source has set them
+    /// ([`Region::set_entry`], then the marks), to stand for a device that leaves work undone. Without
+    /// this a source need not set any.
+    pub fn with_marks(mut self) -> Receiver {
+        if let Feed::Source { marks, .. } = &mut self.feed {
+            *marks = true;
+        }
+        self
     }
 
     #[inline]
     pub(super) fn receive(&mut self, pool: &mut Pool, batch: &mut Batch, now_ns: u64) -> usize {
         let before = batch.len();
         match &mut self.feed {
-            Feed::Source { source, next, not_before_ns, now_ns: seen_ns } => {
+            Feed::Source { source, next, not_before_ns, now_ns: seen_ns, .. } => {
                 *seen_ns = now_ns;
                 if *next == Next::Done || now_ns < *not_before_ns {
                     return 0;
@@ -90,31 +114,36 @@ impl Receiver {
                 }
             }
             Feed::Wires(wires) => {
-                for wire in wires {
+                for end in wires {
                     while !batch.is_full() {
-                        let Some(frame) = wire.pop() else { break };
+                        let Some(frame) = end.pop(pool.region().view()) else { break };
                         batch.push(frame).expect("the batch has room");
                     }
-                    wire.release();
+                    end.wire.release();
                 }
             }
             Feed::Nothing => return 0,
         }
-        let region = pool.region().view();
-        for frame in &mut batch.as_mut_slice()[before..] {
-            match self.feed {
-                // What a wire brings keeps what is known of its checksum and segments.
-                Feed::Wires(_) => {
-                    let marks = region.meta_mut(frame);
-                    (marks.entry, marks.queue, marks.own) = (self.port, self.queue, false);
-                    if marks.checksum == Checksum::Valid {
-                        marks.checksum = self.checksum;
-                    }
-                }
-                _ => region.set_entry(frame, self.port, self.queue, self.checksum),
-            }
-        }
+        self.mark(pool.region().view(), &mut batch.as_mut_slice()[before..]);
         batch.len() - before
+    }
+
+    /// Says where packets came in, and what is known of them.
+    #[inline]
+    fn mark(&self, region: View<'_>, frames: &mut [Frame]) {
+        let (port, queue) = (self.port, self.queue);
+        if let Feed::Source { marks: false, .. } = self.feed {
+            for frame in frames {
+                region.set_entry(frame, port, queue, self.checksum);
+            }
+            return;
+        }
+        for frame in frames {
+            let Marks { checksum, segments, .. } = **region.meta(frame);
+            let known = if checksum == Checksum::Valid { self.checksum } else { checksum };
+            region.set_entry(frame, port, queue, known);
+            region.meta_mut(frame).segments = segments;
+        }
     }
 
     pub(super) fn wait(&self) -> Wait<'_> {
@@ -128,10 +157,10 @@ impl Receiver {
         }
     }
 
-    /// Frames that wait in wires; the far end counts them as transmitted already.
+    /// Frames, not packets, that wait in wires; the far end counts them as transmitted already.
     pub(super) fn waiting(&self) -> usize {
         match &self.feed {
-            Feed::Wires(wires) => wires.iter().map(Consumer::waiting).sum(),
+            Feed::Wires(wires) => wires.iter().map(FarEnd::waiting).sum(),
             _ => 0,
         }
     }
@@ -148,15 +177,33 @@ impl Receiver {
     pub fn close(mut self, pool: &mut Pool) -> u32 {
         let mut frames = 0;
         if let Feed::Wires(wires) = &mut self.feed {
-            for wire in wires {
-                while let Some(frame) = wire.pop() {
+            for end in wires {
+                while let Some(frame) = end.pop(pool.region().view()) {
+                    frames += pool.region().meta(&frame).frames() as u32;
                     pool.give_back(frame);
-                    frames += 1;
                 }
-                wire.release();
+                end.wire.release();
             }
         }
         frames
+    }
+}
+
+impl FarEnd {
+    #[inline]
+    fn pop(&mut self, region: View<'_>) -> Option<Frame> {
+        let frame = self.wire.pop()?;
+        if frame.is_chained() {
+            self.surplus.sub(region.meta(&frame).frames() as u64 - 1);
+        }
+        Some(frame)
+    }
+
+    fn waiting(&self) -> usize {
+        match self.wire.waiting() {
+            0 => 0, // What is counted already has not been submitted: nobody can pop it.
+            packets => packets + self.surplus.load() as usize,
+        }
     }
 }
 
@@ -175,6 +222,9 @@ enum Exit {
 struct WireEnd {
     to: PortId,
     wire: Producer<Frame>,
+    /// The frames behind the first of each packet in the wire. Chains write this line, shared by two
+    /// workers; single frames pay nothing for being counted.
+    surplus: Arc<SharedCount>,
     bell: Arc<Doorbell<EventFd>>,
     /// Frames were pushed and not submitted.
     dirty: bool,
@@ -212,15 +262,15 @@ impl Transmitter {
                 let region = pool.region().view();
                 let mut left = Batch::new();
                 for frame in batch.drain() {
-                    let (entry, len) =
-                        (region.meta(&frame).entry, region.meta(&frame).packet_len());
+                    let meta = region.meta(&frame);
+                    let (entry, bytes) = (meta.entry, meta.packet_len() as u64);
                     let end = hash(region.bytes(&frame)) as usize % ends.len();
                     region.note(&frame, Holder::Wire(ends[end].to));
-                    match ends[end].push(frame) {
+                    match ends[end].push(frame, region) {
                         Ok(()) => {
                             completed(entry);
                             sent.frames += 1;
-                            sent.bytes += len as u64;
+                            sent.bytes += bytes;
                         }
                         Err(frame) => left.push(frame).expect("as many as came out fit in"),
                     }
@@ -244,20 +294,28 @@ impl Transmitter {
 }
 
 impl WireEnd {
-    fn push(&mut self, frame: Frame) -> Result<(), Frame> {
+    #[inline]
+    fn push(&mut self, frame: Frame, region: View<'_>) -> Result<(), Frame> {
         if self.full {
             return Err(frame);
         }
+        let surplus = match frame.is_chained() {
+            true => region.meta(&frame).frames() as u64 - 1,
+            false => 0,
+        };
         let pushed = self.wire.push(frame);
         self.full = pushed.is_err();
         self.dirty |= pushed.is_ok();
+        if surplus > 0 && pushed.is_ok() {
+            self.surplus.add(surplus); // Before `submit`, after which the far end may take it away.
+        }
         pushed
     }
 }
 
 /// Wires one way from a port with a transmitter for each of `workers` to the receive queues of `to`.
 ///
-/// `bells` are the doorbells of the workers that own the queues, one per queue. Returns the receivers
+/// A wire takes `capacity` packets. `bells` are the doorbells of the workers that own the queues, one per queue. Returns the receivers
 /// of `to`, one per queue, and the transmitters towards it, one per worker.
 pub fn wires(
     to: PortId,
@@ -270,9 +328,16 @@ pub fn wires(
     let receivers = (0..).zip(bells).map(|(queue, bell)| {
         let wires = ends.iter_mut().map(|ends| {
             let (producer, consumer) = ring(capacity);
-            let bell = bell.clone();
-            ends.push(WireEnd { to, wire: producer, bell, dirty: false, full: false });
-            consumer
+            let surplus = Arc::new(SharedCount::default());
+            ends.push(WireEnd {
+                to,
+                wire: producer,
+                surplus: surplus.clone(),
+                bell: bell.clone(),
+                dirty: false,
+                full: false,
+            });
+            FarEnd { wire: consumer, surplus }
         });
         let feed = Feed::Wires(wires.collect());
         Receiver { port: to, queue: QueueId(queue), checksum: Checksum::Valid, feed }
@@ -281,4 +346,197 @@ pub fn wires(
     let transmitters =
         ends.into_iter().map(|ends| Transmitter(Exit::Wires { ends, hash })).collect();
     (receivers, transmitters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manylane_frame::vocabulary::{SegmentKind, Segments};
+    use manylane_frame::{Depot, RegionConfig};
+
+    const PARTIAL: Checksum = Checksum::Partial { start: 290, offset: 16 };
+    const TCP: Segments = Segments { kind: SegmentKind::Tcp4, ecn: false, size: 1448 };
+
+    /// The far end is in the same process: what a stack left undone is not done for a wire in memory.
+    #[test]
+    fn a_wire_keeps_what_is_known_of_a_packet() {
+        let (mut pool, mut batch) = (pool(), Batch::new());
+        let (mut receivers, mut transmitters) = wires(PortId(7), 1, &[bell()], 8, |_| 0);
+        let mut frame = packet(&mut pool, &[b"head", b"and more"]);
+        let marks = pool.region().view().meta_mut(&mut frame);
+        (marks.checksum, marks.segments, marks.own) = (PARTIAL, TCP, true);
+        send(&mut transmitters[0], &mut pool, frame);
+        assert_eq!(receivers[0].receive(&mut pool, &mut batch, 0), 1);
+        let meta = pool.region().meta(&batch.as_slice()[0]);
+        assert_eq!((meta.entry, meta.queue, meta.own), (PortId(7), QueueId(0), false));
+        assert_eq!((meta.checksum, meta.segments, meta.frames()), (PARTIAL, TCP, 2));
+        pool.give_back_all(&mut batch);
+        assert_all_home(&mut pool);
+    }
+
+    #[test]
+    fn a_device_that_does_not_know_still_passes_on_what_it_was_told() {
+        let (mut pool, mut batch) = (pool(), Batch::new());
+        let (mut receivers, mut transmitters) = wires(PortId(7), 1, &[bell()], 8, |_| 0);
+        let mut receiver = receivers.remove(0).with_checksum(Checksum::Unknown);
+        for checksum in [Checksum::Valid, PARTIAL] {
+            let mut frame = packet(&mut pool, &[b"packet"]);
+            pool.region().view().meta_mut(&mut frame).checksum = checksum;
+            send(&mut transmitters[0], &mut pool, frame);
+        }
+        assert_eq!(receiver.receive(&mut pool, &mut batch, 0), 2);
+        let known: Vec<_> = batch.iter().map(|frame| pool.region().meta(frame).checksum).collect();
+        assert_eq!(known, [Checksum::Unknown, PARTIAL]);
+        pool.give_back_all(&mut batch);
+        assert_all_home(&mut pool);
+    }
+
+    #[test]
+    fn packets_are_sent_and_frames_wait() {
+        let mut pool = pool();
+        let (mut receivers, mut transmitters) = wires(PortId(7), 1, &[bell()], 8, |_| 0);
+        let mut batch = Batch::new();
+        for parts in [&[&b"one"[..]][..], &[b"two", b"2"], &[b"three", b"3", b"", b"3"]] {
+            batch.push(packet(&mut pool, parts)).expect("a batch holds 64");
+        }
+        let mut completed = 0;
+        let sent = transmitters[0].transmit(&mut pool, &mut batch, |_| completed += 1);
+        assert_eq!((sent, completed), (Sent { frames: 3, bytes: 3 + 4 + 7 }, 3));
+        assert_eq!(receivers[0].waiting(), 0, "nobody has been told yet");
+        transmitters[0].flush();
+        assert_eq!(receivers[0].waiting(), 1 + 2 + 4);
+        assert_eq!(receivers.remove(0).close(&mut pool), 7);
+        assert_all_home(&mut pool);
+    }
+
+    #[test]
+    fn a_sink_sees_whole_packets() {
+        let mut pool = pool();
+        let (tell, told) = std::sync::mpsc::channel();
+        let mut transmitter = Transmitter::into_sink(Box::new(move |region, frames| {
+            for frame in frames {
+                let bytes: Vec<u8> = region.view().parts(frame).flatten().copied().collect();
+                tell.send(bytes).expect("the test listens");
+            }
+        }));
+        let mut batch = Batch::new();
+        batch.push(packet(&mut pool, &[b"in ", b"two"])).expect("it is empty");
+        let sent = transmitter.transmit(&mut pool, &mut batch, |_| ());
+        assert_eq!(sent, Sent { frames: 1, bytes: 6 });
+        assert_eq!(told.try_iter().collect::<Vec<_>>(), [b"in two"]);
+        assert_all_home(&mut pool);
+    }
+
+    /// A pool's frame may have been anything: what a source does not set must not stay.
+    #[test]
+    fn a_source_says_only_when_asked_what_is_left_to_do() {
+        for (asked, checksum, segments) in
+            [(true, PARTIAL, TCP), (false, Checksum::Valid, Segments::NONE)]
+        {
+            let (mut pool, mut batch) = (pool(), Batch::new());
+            let source: Source = Box::new(|pool, batch, _| {
+                let mut frame = packet(pool, &[b"head", b"tail"]);
+                let marks = pool.region().view().meta_mut(&mut frame);
+                (marks.checksum, marks.segments) = (PARTIAL, TCP);
+                batch.push(frame).expect("it is empty");
+                Next::Done
+            });
+            let receiver = Receiver::from_source(PortId(7), QueueId(1), source);
+            let mut receiver = if asked { receiver.with_marks() } else { receiver };
+            assert_eq!(receiver.receive(&mut pool, &mut batch, 0), 1);
+            let meta = pool.region().meta(&batch.as_slice()[0]);
+            assert_eq!((meta.entry, meta.queue, meta.frames()), (PortId(7), QueueId(1), 2));
+            assert_eq!((meta.checksum, meta.segments), (checksum, segments));
+            pool.give_back_all(&mut batch);
+            assert_all_home(&mut pool);
+        }
+    }
+
+    /// Both ends on threads of their own, a short wire that is full most of the time, packets of 1 to 5
+    /// frames: they arrive whole and in order, and every frame comes home.
+    #[test]
+    fn chains_cross_a_wire_between_two_workers() {
+        const PACKETS: u32 = 20_000;
+        let depot = depot();
+        let (mut receivers, mut transmitters) = wires(PortId(7), 1, &[bell()], 4, |_| 0);
+        let (mut receiver, mut transmitter) = (receivers.remove(0), transmitters.remove(0));
+        std::thread::scope(|scope| {
+            // Short lists, or the receiver's would keep all frames.
+            let (mut near, mut far) = (depot.pool_of(128), depot.pool_of(128));
+            scope.spawn(move || {
+                let (mut batch, mut made) = (Batch::new(), 0_u32);
+                while made < PACKETS || !batch.is_empty() {
+                    while made < PACKETS && batch.len() < 8 {
+                        let number = made.to_be_bytes();
+                        let parts = [&number[..]; 5];
+                        let frame = packet(&mut near, &parts[..1 + made as usize % 5]);
+                        batch.push(frame).expect("8 fit");
+                        made += 1;
+                    }
+                    transmitter.transmit(&mut near, &mut batch, |_| ());
+                    transmitter.flush();
+                    std::thread::yield_now();
+                }
+            });
+            let (mut batch, mut seen) = (Batch::new(), 0_u32);
+            while seen < PACKETS {
+                receiver.receive(&mut far, &mut batch, 0);
+                for frame in batch.iter() {
+                    let expected = seen.to_be_bytes();
+                    let frames = 1 + seen as usize % 5;
+                    assert_eq!(far.region().meta(frame).frames(), frames);
+                    assert!(far.region().view().parts(frame).all(|part| part == expected));
+                    seen += 1;
+                }
+                far.give_back_all(&mut batch);
+                std::thread::yield_now();
+            }
+            assert_eq!((receiver.waiting(), receiver.close(&mut far)), (0, 0));
+        });
+        assert_all_home(&mut depot.pool());
+    }
+
+    fn send(transmitter: &mut Transmitter, pool: &mut Pool, frame: Frame) {
+        let mut batch = Batch::new();
+        batch.push(frame).expect("it is empty");
+        assert_eq!(transmitter.transmit(pool, &mut batch, |_| ()).frames, 1);
+        transmitter.flush();
+    }
+
+    fn packet(pool: &mut Pool, parts: &[&[u8]]) -> Frame {
+        let mut packet: Option<Frame> = None;
+        for bytes in parts {
+            let mut frame = pool.take().expect("there are frames");
+            let view = pool.region().view();
+            view.set_window(&mut frame, 256, 256 + bytes.len() as u16);
+            view.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+            view.bytes_mut(&mut frame).copy_from_slice(bytes);
+            match &mut packet {
+                Some(first) => view.append(first, frame).expect("at most 64"),
+                None => packet = Some(frame),
+            }
+        }
+        packet.expect("there is a part")
+    }
+
+    fn bell() -> Arc<Doorbell<EventFd>> {
+        Arc::new(Doorbell::new(EventFd::open().expect("descriptors are to be had")))
+    }
+
+    fn pool() -> Pool {
+        depot().pool()
+    }
+
+    fn depot() -> Depot {
+        let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
+        Depot::new(region.expect("2 MiB can be mapped"), 4).expect("the first taker")
+    }
+
+    fn assert_all_home(pool: &mut Pool) {
+        let frames = Vec::from_iter(std::iter::from_fn(|| pool.take()));
+        assert_eq!(frames.len(), FRAMES as usize);
+        frames.into_iter().for_each(|frame| pool.give_back(frame));
+    }
+
+    const FRAMES: u32 = 1024;
 }

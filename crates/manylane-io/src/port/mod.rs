@@ -152,7 +152,7 @@ impl Receiver {
 /// What a transmitter took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// Frames.
+    /// Packets, each by the handle of its first frame.
     pub frames: usize,
     /// Their bytes, without frame check sequence.
     pub bytes: u64,
@@ -179,10 +179,10 @@ impl Transmitter {
         &mut self,
         pool: &mut Pool,
         batch: &mut Batch,
-        completed: impl FnMut(PortId),
+        mut completed: impl FnMut(PortId),
     ) -> Sent {
         match self {
-            Transmitter::AfXdp(queue) => queue.transmit(batch),
+            Transmitter::AfXdp(queue) => queue.transmit(pool, batch, |meta| completed(meta.entry)),
             Transmitter::AfPacket(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Tap(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Memory(queue) => queue.transmit(pool, batch, completed),
@@ -203,7 +203,7 @@ impl Transmitter {
     /// others, so that nobody else knows.
     pub fn dropped(&self) -> u64 {
         match self {
-            Transmitter::AfXdp(queue) => queue.losses().dropped,
+            Transmitter::AfXdp(queue) => queue.losses().dropped + queue.losses().unfit,
             Transmitter::AfPacket(queue) => queue.losses().dropped,
             Transmitter::Tap(queue) => queue.losses().dropped,
             Transmitter::Memory(_) => 0,
@@ -231,7 +231,7 @@ impl Transmitter {
     /// What it takes besides ordinary packets of one frame; anything else comes out wrong at the far end.
     pub fn offload(&self) -> Offload {
         match self {
-            Transmitter::AfXdp(_) => Offload::NONE,
+            Transmitter::AfXdp(queue) => queue.offload(),
             Transmitter::AfPacket(queue) => queue.offload(),
             Transmitter::Tap(queue) => queue.offload(),
             // Who is at the far end sees the metadata too.

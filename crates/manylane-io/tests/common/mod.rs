@@ -3,6 +3,7 @@
 
 pub mod packet;
 pub mod wire;
+pub mod xdp;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};

@@ -15,27 +15,28 @@ use super::ring::Kind;
 use super::socket::{Socket, Transfer};
 use super::transmitter::Transmitter;
 
-/// What became of a frame that was to be sent when its port closed.
+/// What became of a packet that was to be sent when its port closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The kernel had taken it.
+    /// The kernel had taken it whole.
     Transmitted,
-    /// It was still on the transmit ring.
+    /// It was still on the transmit ring, or a part of it was.
     Dropped,
 }
 
-/// Where the frames of a closed port were.
+/// Where the frames of a closed port were; frames, not packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
     /// To be sent, and completed while closing.
     pub completed: usize,
     /// To be sent, taken by the kernel, and not completed within the bound.
     pub uncompleted: usize,
-    /// To be sent, and not taken by the kernel: these packets are lost.
+    /// To be sent, of packets that the kernel had not taken whole: these are lost.
     pub unsent: usize,
     /// Posted for receiving.
     pub posted: usize,
-    /// Received, and not read by us: these packets are lost, and no counter has seen them.
+    /// Received, and not read by us, or not whole yet: these packets are lost, and no counter has seen
+    /// them.
     pub unread: usize,
     /// Frames that the device did not let go of within the bound. They stay lent for ever, and the
     /// region that much smaller. Only zero-copy devices can do that.
@@ -47,7 +48,7 @@ impl AfXdp {
     /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`](super::DRAIN_MAX) at most, and two seconds more
     /// for a zero-copy device.
     ///
-    /// `ended` is called for each frame that was to be sent, as the hook of [`Receiver::reclaim`] would
+    /// `ended` is called for each packet that was to be sent, as the hook of [`Receiver::reclaim`] would
     /// have been. The calling thread must be in the port's network namespace.
     ///
     /// # Panics
@@ -81,6 +82,7 @@ impl AfXdp {
         let Some(region) = receivers.first().map(|receiver| receiver.region.clone()) else {
             return closed;
         };
+        let begun: usize = receivers.iter_mut().map(|r| r.joiner.abandon(pool)).sum();
         let unread: usize = receivers.iter_mut().map(|r| r.receive.available() as usize).sum();
         let unsent = unsent(&mut transmitters);
         let posted: Vec<u64> =
@@ -90,13 +92,13 @@ impl AfXdp {
         // with what it copies (`xsk_unbind_dev` waits for a grace period); a device that reads and
         // writes frames itself is told to stop, later, from a work queue.
         drop((receivers, transmitters));
-        let is_free = transfer == Transfer::Copy
+        let is_free = transfer != Transfer::ZeroCopy
             || queues.iter().all(|&queue| wait_until_free(interface.index, queue));
         if !is_free {
             closed.held = posted.len() + sending.len();
             return closed;
         }
-        closed.unread = unread;
+        closed.unread = unread + begun;
         closed.posted = posted.len().saturating_sub(unread);
         for address in posted {
             // SAFETY: `Region::reclaim`'s debt: the frame's bit says that it was lent for receiving and
@@ -111,7 +113,10 @@ impl AfXdp {
             closed.unsent += usize::from(is_unsent);
             closed.uncompleted += usize::from(!is_unsent);
             let fate = if is_unsent { Fate::Dropped } else { Fate::Transmitted };
-            ended(fate, region.meta(&frame));
+            let meta = region.meta(&frame);
+            if !meta.later {
+                ended(fate, meta);
+            }
             pool.give_back(frame);
         }
         closed
@@ -144,13 +149,14 @@ fn sending(receivers: &[Receiver], transmitters: &[Transmitter]) -> Vec<u64> {
     lent.addresses()
 }
 
-/// The indices of the frames that the kernel has not taken from the transmit rings.
+/// The indices of the frames whose packets the kernel has not sent: on the transmit rings, but for the
+/// parts of a packet that it has taken already.
 fn unsent(transmitters: &mut [Transmitter]) -> HashSet<u64> {
     transmitters
         .iter_mut()
         .flat_map(|transmitter| {
             let shift = transmitter.region.frame_size().trailing_zeros();
-            transmitter.ring.untaken().into_iter().map(move |entry| entry.addr >> shift)
+            transmitter.unsent().into_iter().map(move |entry| entry.addr >> shift)
         })
         .collect()
 }

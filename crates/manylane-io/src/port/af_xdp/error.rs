@@ -23,7 +23,7 @@ pub enum OpenError {
         /// The owners named.
         owners: usize,
     },
-    /// Packets of the interface's MTU do not fit a frame.
+    /// Packets of the interface's MTU do not fit as many frames as may be.
     MtuTooLarge {
         /// The interface.
         interface: String,
@@ -31,6 +31,8 @@ pub enum OpenError {
         mtu: u32,
         /// Bytes of a frame.
         frame_size: u32,
+        /// Most frames of a packet: 1 when `multi_buffer` is off, or the kernel cannot.
+        frames_max: u8,
     },
     /// A ring's size is no power of two, or out of bounds.
     RingSize {
@@ -85,12 +87,16 @@ impl fmt::Display for OpenError {
                 f,
                 "{interface} has {queues} receive queues and {owners} have an owner; each needs one"
             ),
-            OpenError::MtuTooLarge { interface, mtu, frame_size } => {
-                let (here, most) = (mtu_max(*frame_size), mtu_max(4096));
+            OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max } => {
+                let (here, most) = (mtu_max(*frame_size, *frames_max), mtu_max(4096, *frames_max));
                 write!(
                     f,
                     "{interface}: an MTU of {mtu} needs larger frames than {frame_size} bytes"
                 )?;
+                match frames_max {
+                    1 => write!(f, ", or Linux 6.6 with `multi_buffer`")?,
+                    _ => write!(f, ", of which a packet has at most {frames_max}")?,
+                }
                 match *frame_size < 4096 {
                     true if *mtu <= most => {
                         write!(
@@ -149,10 +155,14 @@ fn next_step(source: &io::Error) -> Option<&'static str> {
     })
 }
 
-/// The largest MTU whose packets fit a frame, with their Ethernet header and a tag.
-pub(super) fn mtu_max(frame_size: u32) -> u32 {
-    frame_size - u32::from(HEADROOM) - ETHERNET_AND_TAG
+/// The largest MTU whose packets fit so many frames, with their Ethernet header and a tag.
+pub(super) fn mtu_max(frame_size: u32, frames_max: u8) -> u32 {
+    let room = (frame_size - u32::from(HEADROOM)) * u32::from(frames_max);
+    (room - ETHERNET_AND_TAG).min(IP_PACKET_MAX)
 }
+
+/// No IP packet is larger, and no device has a larger MTU.
+const IP_PACKET_MAX: u32 = 65_535;
 
 /// An Ethernet header and one 802.1Q tag.
 const ETHERNET_AND_TAG: u32 = 14 + 4;
@@ -168,15 +178,19 @@ mod tests {
 
     #[test]
     fn an_mtu_that_does_not_fit_names_its_cures() {
-        let text = |mtu, frame_size| {
-            OpenError::MtuTooLarge { interface: "eth0".into(), mtu, frame_size }.to_string()
+        let text = |mtu, frame_size, frames_max| {
+            let interface = "eth0".into();
+            OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max }.to_string()
         };
-        let small = text(3000, 2048);
+        let small = text(3000, 2048, 1);
         assert!(small.contains("`size = 4096` in [frames]"), "{small}");
         assert!(small.contains("mtu 1774"), "{small}");
-        let jumbo = text(9000, 2048);
+        let jumbo = text(9000, 2048, 1);
         assert!(jumbo.contains("mtu 3822 with `size = 4096`"), "{jumbo}");
-        let jumbo = text(9000, 4096);
+        let jumbo = text(9000, 4096, 1);
         assert!(jumbo.ends_with("mtu 3822"), "{jumbo}");
+        let huge = text(65_535, 2048, 18);
+        assert!(huge.contains("at most 18; set `size = 4096` in [frames]"), "{huge}");
+        assert!(huge.ends_with("mtu 32238"), "{huge}");
     }
 }

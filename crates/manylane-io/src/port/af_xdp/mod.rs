@@ -3,8 +3,16 @@
 //! Before changing anything here read the kernel's Documentation/networking/af_xdp.rst. What it does
 //! not say:
 //!
-//! - The kernel takes 256 bytes of each frame as headroom, so a packet has at most
-//!   `frame_size - 256`; larger ones it drops.
+//! - The kernel takes 256 bytes of each frame as headroom, so a frame has at most `frame_size - 256` of a
+//!   packet. A larger one it puts into several frames (`XDP_USE_SG`: descriptors with `XDP_PKT_CONTD`, and
+//!   a last one without), or drops it.
+//! - It sends a packet of at most 18 frames. Of a larger one, or of one with a descriptor that it does
+//!   not accept, as an empty one, it drops what it has, never completes it, and takes the rest for another
+//!   packet: none may get on the ring. While it has a part of a packet, its index may also step back
+//!   again over that part (`xskq_cons_cancel_n`), so these slots are not to be used yet
+//!   ([`Transmitter`] spares as many).
+//! - Zero-copy is for packets of one frame here: how many a device takes is told by generic netlink only,
+//!   and each would have less room (`xsk_pool_get_tailroom`). With a larger MTU the kernel copies.
 //! - In copy mode the transmit ring has to be kicked always, and a kick sends 32 frames at most
 //!   ([`Transmitter::flush`] kicks on).
 //! - A veth's receive queue is its peer's transmit queue: a queue without a socket loses nothing, it
@@ -26,6 +34,7 @@
 
 mod close;
 mod error;
+mod join;
 mod lent;
 mod open;
 mod receiver;
@@ -63,6 +72,8 @@ pub struct AfXdpConfig {
     pub attach: Attach,
     /// Whether zero-copy is tried before copying.
     pub zero_copy: bool,
+    /// Whether packets may lie in several frames, where the kernel can (Linux 6.6).
+    pub multi_buffer: bool,
 }
 
 impl Default for AfXdpConfig {
@@ -75,6 +86,7 @@ impl Default for AfXdpConfig {
             checksum: None,
             attach: Attach::Best,
             zero_copy: true,
+            multi_buffer: true,
         }
     }
 }

@@ -8,12 +8,13 @@ use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 
 use super::AfXdpConfig;
 use super::error::{OpenError, RING_MAX, RING_MIN, mtu_max};
+use super::join::Joiner;
 use super::lent::Lent;
 use super::receiver::Receiver;
 use super::ring::{ConsumerRing, Kind, ProducerRing};
 use super::socket::{Socket, Transfer, is_busy};
 use super::transmitter::{TransmitLosses, Transmitter};
-use super::umem::{StepError, Umem};
+use super::umem::{Bound, StepError, Umem};
 use crate::bpf::{Mode, XskLink, XskProgram};
 use crate::interface::{AllMulticast, Interface};
 
@@ -58,6 +59,10 @@ pub struct Facts {
     pub mode: Mode,
     /// Whether the device reads and writes frames itself.
     pub zero_copy: bool,
+    /// Most frames of a packet that is sent; 1 when packets may not lie in several, neither way.
+    pub frames_max: u8,
+    /// If they may not, why.
+    pub single_because: Option<String>,
     /// What is known of received transport checksums.
     pub checksum: Checksum,
 }
@@ -83,15 +88,18 @@ impl AfXdp {
         assert!(owners.iter().all(owned), "an owner is not one of {workers} workers");
         config.check()?;
         let interface = Interface::read(interface).map_err(OpenError::Interface)?;
-        check_interface(&interface, umem.region(), owners)?;
+        check_owners(&interface, owners)?;
+        let frames_max = if config.multi_buffer { chain_max(&interface) } else { 1 };
+        check_mtu(&interface, umem.region(), frames_max)?;
 
         let program = XskProgram::load(interface.receive_queues).map_err(OpenError::Program)?;
         let link = program.attach(&interface, config.attach).map_err(OpenError::Program)?;
         let multicast = AllMulticast::join(&interface).map_err(OpenError::Interface)?;
         let mut opening = Opening { umem, port, interface: &interface, config, mode: link.mode() };
-        let (receivers, transmitters, transfer) = opening.bind_queues(workers, owners)?;
+        let (receivers, transmitters, way) = opening.bind_queues(workers, owners)?;
 
-        let facts = opening.facts(transfer);
+        let transfer = way.transfer;
+        let facts = opening.facts(way);
         let mut port = AfXdp { port, interface, link, _multicast: multicast, transfer };
         for receiver in &receivers {
             let queue = u32::from(receiver.queue.0);
@@ -104,6 +112,13 @@ impl AfXdp {
     pub fn name(&self) -> &str {
         &self.interface.name
     }
+}
+
+/// How the queues of a port were bound.
+struct Way {
+    transfer: Transfer,
+    /// Why packets may not lie in several frames, if so.
+    single_because: Option<String>,
 }
 
 /// What all queues of a port that is being opened need to know.
@@ -120,22 +135,23 @@ impl Opening<'_> {
         &mut self,
         workers: usize,
         owners: &[WorkerId],
-    ) -> Result<(Vec<Receiver>, Vec<Transmitter>, Transfer), OpenError> {
-        let ways = self.transfers();
-        let mut ways = ways.as_slice();
+    ) -> Result<(Vec<Receiver>, Vec<Transmitter>, Way), OpenError> {
+        let mut ways = self.transfers();
+        let mut single_because = None;
         let mut receivers = Vec::new();
         let mut transmitters: Vec<_> = (0..workers).map(|_| None).collect();
         for (queue, owner) in (0..).zip(owners) {
             // A worker transmits by the first of its queues. A device may have fewer transmit queues.
             let own = &mut transmitters[usize::from(owner.0)];
             let transmits = own.is_none() && queue < self.interface.transmit_queues;
-            let (receiver, transmitter, transfer) = self.bind_queue(queue, transmits, ways)?;
+            let (receiver, transmitter, way) = self.bind_queue(queue, transmits, &ways)?;
             receivers.push(receiver);
             if transmits {
                 *own = transmitter;
             }
             // What the first queue could, all must: the port is of one kind.
-            ways = if transfer == Transfer::ZeroCopy { &ZERO_COPY_ONLY } else { &COPY_ONLY };
+            ways = vec![way.transfer];
+            single_because = single_because.or(way.single_because);
         }
         let transfer = ways[0];
         let first = receivers[0].socket.clone();
@@ -143,19 +159,23 @@ impl Opening<'_> {
             .into_iter()
             .map(|own| own.map_or_else(|| self.bind_transmit_only(&first, transfer), Ok))
             .collect::<Result<_, _>>()?;
-        Ok((receivers, transmitters, transfer))
+        Ok((receivers, transmitters, Way { transfer, single_because }))
     }
 
     /// The ways to try, best first.
     fn transfers(&self) -> Vec<Transfer> {
+        let single = check_mtu(self.interface, self.umem.region(), 1).is_ok();
         // Generic XDP sees frames that the driver has copied already. Software devices cannot: asking
         // would register the region a second time only to be refused.
         let hopeless = self.mode == Mode::Generic
             || SOFTWARE_DRIVERS.contains(&self.interface.driver.as_str());
-        match self.config.zero_copy && !hopeless {
-            true => vec![Transfer::ZeroCopy, Transfer::Copy],
-            false => vec![Transfer::Copy],
-        }
+        let zero_copy = self.config.zero_copy && !hopeless;
+        let ways = [
+            (Transfer::ZeroCopy, zero_copy && single),
+            (Transfer::CopyChains, self.config.multi_buffer),
+            (Transfer::Copy, single),
+        ];
+        ways.into_iter().filter(|way| way.1).map(|way| way.0).collect()
     }
 
     fn bind_queue(
@@ -163,7 +183,7 @@ impl Opening<'_> {
         queue: u32,
         transmits: bool,
         ways: &[Transfer],
-    ) -> Result<(Receiver, Option<Transmitter>, Transfer), OpenError> {
+    ) -> Result<(Receiver, Option<Transmitter>, Way), OpenError> {
         let AfXdpConfig { rx_ring, tx_ring, fill_ring, completion_ring, .. } = self.config;
         let mut rings = vec![
             (Kind::Receive, rx_ring),
@@ -174,9 +194,11 @@ impl Opening<'_> {
             rings.push((Kind::Transmit, tx_ring));
         }
         let place = (self.interface.index, queue);
-        let (socket, transfer) =
-            self.umem.bind(place, &rings, ways).map_err(|error| self.refused(queue, error))?;
-        let receiver = self.map_receiver(queue, &socket).map_err(|e| self.unmapped(queue, e))?;
+        let bound = self.umem.bind(place, &rings, ways);
+        let Bound { socket, transfer, refused } =
+            bound.map_err(|error| self.not_bound(queue, ways, error))?;
+        let receiver =
+            self.map_receiver(queue, &socket, transfer).map_err(|e| self.unmapped(queue, e))?;
         let transmitter = match transmits {
             true => Some(
                 self.map_transmitter(queue, socket, transfer)
@@ -184,7 +206,17 @@ impl Opening<'_> {
             ),
             false => None,
         };
-        Ok((receiver, transmitter, transfer))
+        let single_because = match transfer {
+            Transfer::CopyChains => None,
+            Transfer::ZeroCopy => Some("zero-copy: the device takes a packet in one frame".into()),
+            Transfer::Copy => Some(match refused {
+                Some((step, error)) if self.config.multi_buffer => {
+                    format!("the kernel refused to {step} with XDP_USE_SG: {error}")
+                }
+                _ => "multi_buffer = false".into(),
+            }),
+        };
+        Ok((receiver, transmitter, Way { transfer, single_because }))
     }
 
     fn bind_transmit_only(
@@ -200,7 +232,12 @@ impl Opening<'_> {
         self.map_transmitter(0, socket, transfer).map_err(|error| self.unmapped(0, error))
     }
 
-    fn map_receiver(&self, queue: u32, socket: &Socket) -> io::Result<Receiver> {
+    fn map_receiver(
+        &self,
+        queue: u32,
+        socket: &Socket,
+        transfer: Transfer,
+    ) -> io::Result<Receiver> {
         let AfXdpConfig { rx_ring, fill_ring, completion_ring, .. } = self.config;
         let (fd, offsets) = (socket.as_fd(), socket.ring_offsets()?);
         let region = self.umem.region();
@@ -217,6 +254,8 @@ impl Opening<'_> {
             port: self.port,
             queue: QueueId(queue as u16),
             checksum: self.checksum(),
+            joiner: Joiner::new(self.packet_max()),
+            takes_chains: transfer == Transfer::CopyChains,
             foreign: 0,
         })
     }
@@ -237,10 +276,26 @@ impl Opening<'_> {
             sent: Lent::new(region),
             lent: 0,
             transfer,
+            frames_max: self.frames_max(transfer),
+            spare: 0,
             port: self.port,
             queue: QueueId(queue as u16),
             losses: TransmitLosses::default(),
         })
+    }
+
+    /// Bytes of the largest packet in several frames that may come in.
+    fn packet_max(&self) -> usize {
+        match self.mode {
+            Mode::Native => usize::MAX,
+            // Generic XDP also gets what a stack on the same host left to its device to cut, without a
+            // word on how. It is larger than the MTU lets a packet be, which tells it apart.
+            Mode::Generic => (self.interface.mtu + ETHERNET_AND_TAGS) as usize,
+        }
+    }
+
+    fn frames_max(&self, transfer: Transfer) -> u8 {
+        if transfer == Transfer::CopyChains { chain_max(self.interface) } else { 1 }
     }
 
     fn checksum(&self) -> Checksum {
@@ -251,7 +306,7 @@ impl Opening<'_> {
         self.config.checksum.unwrap_or(by_driver)
     }
 
-    fn facts(&self, transfer: Transfer) -> Facts {
+    fn facts(&self, Way { transfer, single_because }: Way) -> Facts {
         let Interface { index, mac, mtu, driver, receive_queues, .. } = self.interface;
         Facts {
             index: *index,
@@ -261,7 +316,19 @@ impl Opening<'_> {
             queues: *receive_queues,
             mode: self.mode,
             zero_copy: transfer == Transfer::ZeroCopy,
+            frames_max: self.frames_max(transfer),
+            single_because,
             checksum: self.checksum(),
+        }
+    }
+
+    /// None of `ways` worked.
+    fn not_bound(&self, queue: u32, ways: &[Transfer], (step, source): StepError) -> OpenError {
+        // So says a kernel before 6.6, which does not know the flag: one frame is all there is.
+        let unknown = ways == [Transfer::CopyChains] && source.raw_os_error() == Some(libc::EINVAL);
+        match check_mtu(self.interface, self.umem.region(), 1) {
+            Err(too_large) if unknown => too_large,
+            _ => self.refused(queue, (step, source)),
         }
     }
 
@@ -294,28 +361,39 @@ impl AfXdpConfig {
     }
 }
 
-fn check_interface(
-    interface: &Interface,
-    region: &Region,
-    owners: &[WorkerId],
-) -> Result<(), OpenError> {
-    let name = || interface.name.clone();
+fn check_owners(interface: &Interface, owners: &[WorkerId]) -> Result<(), OpenError> {
     let queues = interface.receive_queues;
     if owners.len() != queues as usize || queues == 0 {
-        return Err(OpenError::Owners { interface: name(), queues, owners: owners.len() });
-    }
-    let (mtu, frame_size) = (interface.mtu, region.frame_size());
-    if mtu > mtu_max(frame_size) {
-        return Err(OpenError::MtuTooLarge { interface: name(), mtu, frame_size });
+        let interface = interface.name.clone();
+        return Err(OpenError::Owners { interface, queues, owners: owners.len() });
     }
     Ok(())
 }
 
-const ZERO_COPY_ONLY: [Transfer; 1] = [Transfer::ZeroCopy];
-const COPY_ONLY: [Transfer; 1] = [Transfer::Copy];
+fn check_mtu(interface: &Interface, region: &Region, frames_max: u8) -> Result<(), OpenError> {
+    let (mtu, frame_size) = (interface.mtu, region.frame_size());
+    if mtu > mtu_max(frame_size, frames_max) {
+        let interface = interface.name.clone();
+        return Err(OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max });
+    }
+    Ok(())
+}
+
+/// Most frames of a packet that the device takes.
+fn chain_max(interface: &Interface) -> u8 {
+    // The kernel copies the first frame into the linear part of its packet and each other into one of 17
+    // further parts (`MAX_SKB_FRAGS`); for some drivers the first as well (`IFF_TX_SKB_NO_LINEAR`).
+    if NO_LINEAR_DRIVERS.contains(&interface.driver.as_str()) { 17 } else { 18 }
+}
+
+/// An Ethernet header and two tags.
+const ETHERNET_AND_TAGS: u32 = 14 + 2 * 4;
 
 /// Drivers of devices without memory of their own; `lo` has none at all.
 const SOFTWARE_DRIVERS: [&str; 3] = ["veth", "tun", ""];
+
+/// Drivers that have the kernel leave the linear part of a packet empty (`IFF_TX_SKB_NO_LINEAR`).
+const NO_LINEAR_DRIVERS: [&str; 1] = ["virtio_net"];
 
 #[cfg(test)]
 mod tests {

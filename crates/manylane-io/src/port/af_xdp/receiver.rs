@@ -4,8 +4,9 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{BATCH_MAX, Batch, Holder, Meta, Pool, Region};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Pool, Region};
 
+use super::join::Joiner;
 use super::lent::Lent;
 use super::ring::{ConsumerRing, ProducerRing};
 use super::socket::Socket;
@@ -28,6 +29,8 @@ pub struct Receiver {
     pub(super) port: PortId,
     pub(super) queue: QueueId,
     pub(super) checksum: Checksum,
+    pub(super) joiner: Joiner,
+    pub(super) takes_chains: bool,
     /// Descriptors with the address of a frame that the kernel had not.
     pub(super) foreign: u64,
 }
@@ -40,7 +43,7 @@ pub struct Losses {
     /// Packets for which the fill ring had no frame: the pool is too small. In zero-copy mode, how
     /// often the driver found none.
     pub no_buffer: u64,
-    /// Packets larger than a frame.
+    /// Packets larger than a frame, or, where they may lie in several, than can have been on a wire.
     pub too_large: u64,
     /// Descriptors that the kernel, or we, did not accept: a bug.
     pub invalid: u64,
@@ -56,21 +59,20 @@ impl std::ops::AddAssign for Losses {
 }
 
 impl Receiver {
-    /// Appends the frames that came in to `batch`, as many as it has room for, and posts new ones from
+    /// Appends the packets that came in to `batch`, as many as it has room for, and posts new frames from
     /// `pool` in their place. Returns how many came.
     #[inline]
     pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         let before = batch.len();
-        let available = self.receive.available().min(batch.room() as u32);
-        for _ in 0..available {
-            let Some(descriptor) = self.receive.pop() else { break };
-            self.take(descriptor, batch);
-        }
-        if available > 0 {
+        if self.receive.available() > 0 {
+            while !batch.is_full() {
+                let Some(descriptor) = self.receive.pop() else { break };
+                self.take(descriptor, pool, batch);
+            }
             self.receive.release();
         }
         self.refill(pool);
-        batch.len() - before // Without descriptors that were not ours to take.
+        batch.len() - before
     }
 
     /// Posts all the frames that the fill ring has room for, so that nothing is lost before the first
@@ -80,12 +82,25 @@ impl Receiver {
     }
 
     #[inline(always)]
-    fn take(&mut self, descriptor: libc::xdp_desc, batch: &mut Batch) {
+    fn take(&mut self, descriptor: libc::xdp_desc, pool: &mut Pool, batch: &mut Batch) {
+        let goes_on = descriptor.options & libc::XDP_PKT_CONTD != 0;
+        let packet = match self.posted_frame(descriptor) {
+            Some(frame) if !goes_on && self.joiner.is_idle() => Some(frame),
+            frame => self.joiner.join(frame, goes_on, pool),
+        };
+        if let Some(packet) = packet {
+            batch.push(packet).expect("`receive` has looked for room");
+        }
+    }
+
+    /// The frame of a descriptor; `None` when it was not ours to take.
+    #[inline(always)]
+    fn posted_frame(&mut self, descriptor: libc::xdp_desc) -> Option<Frame> {
         let libc::xdp_desc { addr, len, .. } = descriptor;
         if !self.posted.turn(addr) {
-            self.posted.turn(addr); // Not ours to take: as it was.
+            self.posted.turn(addr); // As it was.
             self.foreign += 1;
-            return;
+            return None;
         }
         self.posted_count -= 1;
         // SAFETY: `Region::reclaim`'s debt: the frame was lent by `refill` and not reclaimed since, for
@@ -93,10 +108,10 @@ impl Receiver {
         let mut frame = unsafe { self.region.reclaim(addr) };
         let frame_size = self.region.frame_size();
         let head = (addr as u32) & (frame_size - 1);
-        let tail = (head + len).min(frame_size); // The kernel keeps a packet inside of a frame.
+        let tail = (head + len).min(frame_size); // The kernel keeps a descriptor inside of a frame.
         self.region.set_window(&mut frame, head as u16, tail as u16);
         self.region.set_entry(&mut frame, self.port, self.queue, self.checksum);
-        batch.push(frame).expect("`receive` takes no more than there is room for");
+        Some(frame)
     }
 
     /// Posts frames wherever the fill ring has room; all of it at the first call.
@@ -138,8 +153,8 @@ impl Receiver {
         }
     }
 
-    /// Gives the frames that were sent by this queue back to `pool`, calling `completed` for each
-    /// first. Returns how many. They are those of all transmitters whose
+    /// Gives the frames that were sent by this queue back to `pool`, calling `completed` for each packet
+    /// first. Returns how many frames. They are those of all transmitters whose
     /// [`completion_queue`](super::Transmitter::completion_queue) is this one.
     #[inline]
     pub fn reclaim(&mut self, pool: &mut Pool, mut completed: impl FnMut(&Meta)) -> usize {
@@ -153,7 +168,10 @@ impl Receiver {
             // for each time it was on a transmit ring, after its last access (af_xdp.rst, "UMEM
             // Completion Ring"); transmitters put the address of a frame there when they lend it.
             let frame = unsafe { self.region.reclaim(address) };
-            completed(self.region.meta(&frame));
+            let meta = self.region.meta(&frame);
+            if !meta.later {
+                completed(meta);
+            }
             pool.give_back(frame);
         }
         self.completion.release();
@@ -161,16 +179,16 @@ impl Receiver {
         available as usize
     }
 
-    /// How many frames wait to be received or reclaimed: a look before going to sleep. A sleep in
-    /// poll(2) ends when one can be received, not when one can be reclaimed.
+    /// How many frames, not packets, wait to be received or reclaimed: a look before going to sleep. A
+    /// sleep in poll(2) ends when one can be received, not when one can be reclaimed.
     pub fn pending(&mut self) -> usize {
         (self.receive.available() + self.completion.available()) as usize
     }
 
-    /// Frames in the kernel's hands for receiving: on the fill ring, or with a packet that we have not
-    /// read yet.
+    /// Frames that lie here: in the kernel's hands for receiving, on the fill ring or with a packet that
+    /// we have not read yet, or with a packet that is not whole yet.
     pub fn posted(&self) -> usize {
-        self.posted_count as usize
+        self.posted_count as usize + self.joiner.frames(&self.region)
     }
 
     /// Frames taken back after they were sent, since the port was opened.
@@ -181,11 +199,18 @@ impl Receiver {
     /// What was lost at this queue. A system call: for the statistics, not for every turn.
     pub fn losses(&self) -> io::Result<Losses> {
         let counts = self.socket.statistics()?;
+        // Copying counts a packet without a buffer as dropped (`__xsk_rcv`), and also the look at an empty
+        // ring. Where packets may lie in several frames it drops none for its size, and of those without
+        // enough buffers only some have found the ring quite empty.
+        let empty = counts.rx_fill_ring_empty_descs;
+        let (no_buffer, too_large) = match self.takes_chains {
+            true => (counts.rx_dropped, self.joiner.too_large()),
+            false => (empty, counts.rx_dropped.saturating_sub(empty)),
+        };
         Ok(Losses {
             ring_full: counts.rx_ring_full,
-            no_buffer: counts.rx_fill_ring_empty_descs,
-            // Copying counts a packet without a buffer as dropped, too (`__xsk_rcv`).
-            too_large: counts.rx_dropped.saturating_sub(counts.rx_fill_ring_empty_descs),
+            no_buffer,
+            too_large,
             invalid: counts.rx_invalid_descs + counts.tx_invalid_descs + self.foreign,
         })
     }

@@ -206,14 +206,22 @@ impl<T: Entry> ProducerRing<T> {
         self.ring.needs_wakeup()
     }
 
-    /// The entries that the kernel has not taken, oldest first. It must not take any meanwhile.
-    pub fn untaken(&mut self) -> Vec<T> {
-        let waiting = self.waiting();
-        let first = self.consumed;
-        (0..waiting)
-            // SAFETY: we wrote these slots (they are between the consumer and `next`), and only we do.
-            .map(|offset| unsafe { self.ring.slot(first.wrapping_add(offset)).read() })
-            .collect()
+    /// The entries that the kernel has not taken, oldest first, after those that it has and that
+    /// directly lead to them, one by one, as `leads` says. It must not take any meanwhile.
+    pub fn untaken(&mut self, leads: impl Fn(&T) -> bool) -> Vec<T> {
+        self.waiting(); // Looks at the kernel's index.
+        let entry = |index: u32| {
+            // SAFETY: valid for a read (invariant 1 of `Ring`); only we write these slots, and the kernel
+            // has made them of zeroes, which are an entry.
+            unsafe { self.ring.slot(index).read() }
+        };
+        let mut first = self.consumed;
+        while self.next.wrapping_sub(first) <= self.ring.mask
+            && leads(&entry(first.wrapping_sub(1)))
+        {
+            first = first.wrapping_sub(1);
+        }
+        (0..self.next.wrapping_sub(first)).map(|offset| entry(first.wrapping_add(offset))).collect()
     }
 }
 

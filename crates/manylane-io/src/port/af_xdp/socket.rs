@@ -16,13 +16,25 @@ use crate::syscall::{check, check_length};
 #[derive(Clone)]
 pub(super) struct Socket(Arc<OwnedFd>);
 
-/// How frames get between the device and the region.
+/// How packets get between the device and the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transfer {
-    /// The device reads and writes the region itself.
+    /// The device reads and writes the region itself, each packet in one frame.
     ZeroCopy,
-    /// The kernel copies.
+    /// The kernel copies, a large packet into and out of several frames (Linux 6.6).
+    CopyChains,
+    /// The kernel copies, each packet in one frame.
     Copy,
+}
+
+impl Transfer {
+    fn flags(self) -> u16 {
+        match self {
+            Transfer::ZeroCopy => libc::XDP_ZEROCOPY,
+            Transfer::CopyChains => libc::XDP_COPY | libc::XDP_USE_SG,
+            Transfer::Copy => libc::XDP_COPY,
+        }
+    }
 }
 
 impl Socket {
@@ -65,11 +77,7 @@ impl Socket {
 
     /// Binds to a queue with the region registered by `register`.
     pub fn bind(&self, index: u32, queue: u32, transfer: Transfer) -> io::Result<()> {
-        let transfer = match transfer {
-            Transfer::ZeroCopy => libc::XDP_ZEROCOPY,
-            Transfer::Copy => libc::XDP_COPY,
-        };
-        self.bind_with(index, queue, transfer | libc::XDP_USE_NEED_WAKEUP, 0)
+        self.bind_with(index, queue, transfer.flags() | libc::XDP_USE_NEED_WAKEUP, 0)
     }
 
     /// Binds to a queue with the region of `other`, a bound socket; its transfer and wake-up are as
@@ -104,16 +112,6 @@ impl Socket {
                 }
                 outcome => return outcome.map(|_| ()),
             }
-        }
-    }
-
-    /// How frames move, once the socket is bound.
-    pub fn transfer(&self) -> io::Result<Transfer> {
-        // SAFETY: XDP_OPTIONS fills a `struct xdp_options`.
-        let options: libc::xdp_options = unsafe { self.ask(libc::XDP_OPTIONS) }?;
-        match options.flags & libc::XDP_OPTIONS_ZEROCOPY {
-            0 => Ok(Transfer::Copy),
-            _ => Ok(Transfer::ZeroCopy),
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use manylane_frame::vocabulary::{PortId, QueueId};
-use manylane_frame::{Batch, Holder, Region};
+use manylane_frame::vocabulary::{Offload, PortId, QueueId};
+use manylane_frame::{Batch, Frame, Holder, Meta, Pool, Region};
 
 use super::super::Sent;
 use super::lent::Lent;
@@ -21,6 +21,10 @@ pub struct Transmitter {
     /// Frames put on the ring.
     pub(super) lent: u64,
     pub(super) transfer: Transfer,
+    /// Most frames of a packet.
+    pub(super) frames_max: u8,
+    /// Slots of the ring that are not used: since the first chain as many as may be stepped back over.
+    pub(super) spare: u32,
     pub(super) port: PortId,
     pub(super) queue: QueueId,
     pub(super) losses: TransmitLosses,
@@ -29,23 +33,35 @@ pub struct Transmitter {
 /// What went wrong while sending. None of it leaks a frame: each is completed or still on the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitLosses {
-    /// Frames that the device dropped (its peer's queue was full, or the peer is down).
+    /// Packets that the device dropped (its peer's queue was full, or the peer is down).
     pub dropped: u64,
     /// Kicks that moved nothing: the device or the completion ring was full. The frames stay.
     pub stalls: u64,
     /// Kicks that the kernel refused: the device is down or gone. The frames stay.
     pub refused: u64,
+    /// Packets in more frames than [`offload`](Transmitter::offload) says, or with nothing in the first:
+    /// a bug of whoever sent them. They were given back at once.
+    pub unfit: u64,
 }
 
 impl Transmitter {
-    /// Puts the frames of `batch` on the ring, in order, as many as fit; the rest stays in `batch`.
-    /// Returns how many. They leave with the next [`flush`](Transmitter::flush).
+    /// Puts the packets of `batch` on the ring, in order, as many as fit; the rest stays in `batch`.
+    /// Returns how many. They leave with the next [`flush`](Transmitter::flush). `completed` is called for
+    /// those that end here, being unfit.
     ///
-    /// Every frame has at least an Ethernet header: the kernel would keep an empty one until the port
-    /// closes.
+    /// Every packet begins with at least an Ethernet header: the kernel would keep an empty frame until
+    /// the port closes.
     #[inline]
-    pub fn transmit(&mut self, batch: &mut Batch) -> Sent {
-        let count = self.ring.free(batch.len() as u32).min(batch.len() as u32) as usize;
+    pub fn transmit(
+        &mut self,
+        pool: &mut Pool,
+        batch: &mut Batch,
+        completed: impl FnMut(&Meta),
+    ) -> Sent {
+        if batch.iter().any(Frame::is_chained) {
+            return self.transmit_chains(pool, batch, completed);
+        }
+        let count = self.room(batch.len() as u32).min(batch.len() as u32) as usize;
         let mut sent = Sent { frames: count, bytes: 0 };
         if count == 0 {
             return sent;
@@ -54,14 +70,75 @@ impl Transmitter {
             let len = self.region.meta(&frame).len() as u32;
             debug_assert!(len >= 14, "a frame of {len} bytes");
             sent.bytes += u64::from(len);
-            self.region.note(&frame, Holder::Transmit(self.port));
-            let addr = self.region.lend(frame);
-            self.sent.turn(addr);
-            self.ring.push(libc::xdp_desc { addr, len, options: 0 });
+            self.push(frame, len, 0);
         }
         self.ring.submit();
-        self.lent += count as u64;
         sent
+    }
+
+    /// As [`transmit`](Transmitter::transmit), with packets in several frames among them: all frames of
+    /// a packet get on the ring, or none.
+    #[cold]
+    fn transmit_chains(
+        &mut self,
+        pool: &mut Pool,
+        batch: &mut Batch,
+        mut completed: impl FnMut(&Meta),
+    ) -> Sent {
+        self.spare = u32::from(self.frames_max) - 1;
+        let mut sent = Sent::default();
+        let mut left = Batch::new();
+        for frame in batch.drain() {
+            let meta = self.region.meta(&frame);
+            let (frames, bytes) = (meta.frames() as u32, meta.packet_len() as u64);
+            if frames > u32::from(self.frames_max) || meta.is_empty() {
+                completed(meta);
+                self.losses.unfit += 1;
+                pool.give_back(frame);
+            } else if left.is_empty() && self.room(frames) >= frames {
+                self.push_packet(pool, frame, bytes as usize);
+            } else {
+                left.push(frame).expect("as many as came out fit in");
+                continue;
+            }
+            sent.frames += 1;
+            sent.bytes += bytes;
+        }
+        *batch = left;
+        self.ring.submit();
+        sent
+    }
+
+    /// Puts a packet of `bytes` on the ring, frame by frame.
+    fn push_packet(&mut self, pool: &mut Pool, frame: Frame, mut bytes: usize) {
+        let mut next = Some(frame);
+        while let Some(frame) = next {
+            let (part, rest) = self.region.view().split(frame);
+            next = rest;
+            let len = self.region.meta(&part).len();
+            if len == 0 {
+                pool.give_back(part); // The kernel accepts none, and would drop the packet.
+                continue;
+            }
+            bytes -= len;
+            let options = if bytes > 0 { libc::XDP_PKT_CONTD } else { 0 };
+            self.push(part, len as u32, options);
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, frame: Frame, len: u32, options: u32) {
+        self.region.note(&frame, Holder::Transmit(self.port));
+        let addr = self.region.lend(frame);
+        self.sent.turn(addr);
+        self.lent += 1;
+        self.ring.push(libc::xdp_desc { addr, len, options });
+    }
+
+    /// How many descriptors may be pushed, when so many are `wanted`.
+    #[inline(always)]
+    fn room(&mut self, wanted: u32) -> u32 {
+        self.ring.free(wanted + self.spare).saturating_sub(self.spare)
     }
 
     /// Makes the kernel send what is on the ring, as far as the device takes it. Cheap when there is
@@ -71,7 +148,7 @@ impl Transmitter {
         let waiting = self.ring.waiting();
         if waiting > 0 {
             match self.transfer {
-                Transfer::Copy => self.kick_until_empty(waiting),
+                Transfer::CopyChains | Transfer::Copy => self.kick_until_empty(waiting),
                 Transfer::ZeroCopy if self.ring.needs_wakeup() => drop(self.kick()),
                 Transfer::ZeroCopy => {} // The driver is at it.
             }
@@ -79,7 +156,7 @@ impl Transmitter {
     }
 
     /// Copying is done by this thread, inside of the system call, 32 frames at a time
-    /// (`TX_BATCH_SIZE` in net/xdp/xsk.c).
+    /// (`TX_BATCH_SIZE` in net/xdp/xsk.c): more than a packet has, so that each time one leaves.
     fn kick_until_empty(&mut self, mut waiting: u32) {
         // Each kick but the last moves something, so there are at most as many as frames.
         let kicks_max = waiting + 1;
@@ -88,7 +165,7 @@ impl Transmitter {
             let left = self.ring.waiting();
             match kicked {
                 Kicked::Refused => return,
-                Kicked::Dropped => {} // One frame is off the ring, whether the index says so or not.
+                Kicked::Dropped => {} // One packet is off the ring, whether the index says so or not.
                 Kicked::Done if left == waiting => return,
                 Kicked::Again if left == waiting => {
                     self.losses.stalls += 1;
@@ -136,6 +213,17 @@ impl Transmitter {
     /// Frames put on the ring since the port was opened.
     pub fn lent(&self) -> u64 {
         self.lent
+    }
+
+    /// What it takes: packets in several frames, where the kernel does.
+    pub fn offload(&self) -> Offload {
+        Offload { frames_max: self.frames_max, ..Offload::NONE }
+    }
+
+    /// The descriptors that the kernel has not sent, oldest first. It must not send any meanwhile.
+    pub(super) fn unsent(&mut self) -> Vec<libc::xdp_desc> {
+        // With the parts that it has of a packet whose others it has not: it drops what it has.
+        self.ring.untaken(|entry| entry.options & libc::XDP_PKT_CONTD != 0)
     }
 
     /// The queue whose receiver reclaims what is sent here.

@@ -1,9 +1,9 @@
 //! One region as the memory of all AF_XDP sockets of the daemon.
 //!
 //! A socket either registers the region itself or shares it with one that is *bound* already. All that
-//! share one registration move frames the same way: the first decides whether by copy or zero-copy
-//! (`xp_assign_dev_shared` in net/xdp/xsk_buff_pool.c). So there are up to two registrations of the
-//! same region, one for each way; a frame may go in by one and out by the other.
+//! share one registration move packets the same way: the first decides whether by copy or zero-copy, and
+//! whether in several frames (`xp_assign_dev_shared` in net/xdp/xsk_buff_pool.c). So there are up to three
+//! registrations of the same region, one for each way; a frame may go in by one and out by another.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,6 +18,14 @@ use super::socket::{Socket, Transfer, is_busy};
 pub struct Umem {
     region: Region,
     bound: Vec<(Transfer, Weak<OwnedFd>)>,
+}
+
+/// A socket bound to a queue.
+pub(super) struct Bound {
+    pub socket: Socket,
+    pub transfer: Transfer,
+    /// Why it was not the way before.
+    pub refused: Option<StepError>,
 }
 
 /// A step of opening a queue, and why the kernel refused it.
@@ -40,22 +48,21 @@ impl Umem {
         (index, queue): (u32, u32),
         rings: &[(Kind, u32)],
         transfers: &[Transfer],
-    ) -> Result<(Socket, Transfer), StepError> {
+    ) -> Result<Bound, StepError> {
         self.bound.retain(|(_, socket)| socket.strong_count() > 0);
-        let mut refusal = ("bind an AF_XDP socket", io::ErrorKind::InvalidInput.into());
+        let mut refused = None;
         for &transfer in transfers {
             match self.bind_by(transfer, (index, queue), rings) {
                 Ok(socket) => {
-                    let transfer = socket.transfer().map_err(|error| ("ask a socket", error))?;
                     self.bound.push((transfer, socket.downgrade()));
-                    return Ok((socket, transfer));
+                    return Ok(Bound { socket, transfer, refused });
                 }
                 // The other way would find the queue as busy.
                 Err((step, error)) if is_busy(&error) => return Err((step, error)),
-                Err(error) => refusal = error,
+                Err(error) => refused = Some(error),
             }
         }
-        Err(refusal)
+        Err(refused.expect("there is a way to try"))
     }
 
     fn bind_by(
