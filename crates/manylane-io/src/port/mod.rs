@@ -8,6 +8,7 @@
 //! | [`af_xdp`]  | a queue of a network device, through an AF_XDP socket   |
 //! | [`af_packet`]| a network device, through packet sockets               |
 //! | [`tap`]     | a wire to the host's own stack                          |
+//! | [`pcap`]    | capture files: packets out of one, packets into one     |
 //! | [`memory`]  | functions that make and take frames, or a wire in memory|
 //!
 //! A port knows no protocol above Ethernet. It says what it knows of a frame in its metadata.
@@ -15,8 +16,10 @@
 pub mod af_packet;
 pub mod af_xdp;
 pub mod memory;
+pub mod pcap;
 pub mod tap;
 mod vnet;
+mod write;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -24,6 +27,9 @@ pub use af_xdp::Losses;
 use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, CHAIN_MAX, Pool};
 pub use vnet::PACKET_MAX;
+
+/// Tells the time, in nanoseconds since whenever its owner counts from.
+pub type Clock = Box<dyn FnMut() -> u64 + Send>;
 
 /// What wakes a worker for a receiver that has nothing now.
 pub enum Wait<'r> {
@@ -45,6 +51,8 @@ pub enum Receiver {
     AfPacket(Box<af_packet::Receiver>),
     /// Of a TAP interface.
     Tap(Box<tap::Receiver>),
+    /// Of a capture file.
+    Pcap(Box<pcap::Receiver>),
     /// In memory.
     Memory(memory::Receiver),
 }
@@ -57,6 +65,7 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.receive(pool, batch),
             Receiver::AfPacket(queue) => queue.receive(pool, batch),
             Receiver::Tap(queue) => queue.receive(pool, batch),
+            Receiver::Pcap(queue) => queue.receive(pool, batch, now_ns),
             Receiver::Memory(queue) => queue.receive(pool, batch, now_ns),
         }
     }
@@ -67,7 +76,7 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.prime(pool),
             Receiver::AfPacket(queue) => queue.prime(pool),
             Receiver::Tap(queue) => drop(queue.prime(pool)),
-            Receiver::Memory(_) => {}
+            Receiver::Pcap(_) | Receiver::Memory(_) => {}
         }
     }
 
@@ -77,7 +86,7 @@ impl Receiver {
     pub fn reclaim(&mut self, pool: &mut Pool, mut completed: impl FnMut(PortId)) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.reclaim(pool, |meta| completed(meta.entry)),
-            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Memory(_) => 0,
+            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Pcap(_) | Receiver::Memory(_) => 0,
         }
     }
 
@@ -87,6 +96,7 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.port(),
             Receiver::AfPacket(queue) => queue.port(),
             Receiver::Tap(queue) => queue.port(),
+            Receiver::Pcap(queue) => queue.port(),
             Receiver::Memory(queue) => queue.port(),
         }
     }
@@ -97,6 +107,7 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.queue(),
             Receiver::AfPacket(queue) => queue.queue(),
             Receiver::Tap(queue) => queue.queue(),
+            Receiver::Pcap(queue) => queue.queue(),
             Receiver::Memory(queue) => queue.queue(),
         }
     }
@@ -107,6 +118,7 @@ impl Receiver {
             Receiver::AfXdp(queue) => Wait::Readable(queue.as_fd()),
             Receiver::AfPacket(queue) => Wait::Readable(queue.as_fd()),
             Receiver::Tap(queue) => Wait::Readable(queue.as_fd()),
+            Receiver::Pcap(queue) => queue.wait(),
             Receiver::Memory(queue) => queue.wait(),
         }
     }
@@ -118,6 +130,7 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.losses().unwrap_or_default(),
             Receiver::AfPacket(queue) => queue.losses(),
             Receiver::Tap(queue) => queue.losses(),
+            Receiver::Pcap(queue) => queue.losses(),
             Receiver::Memory(_) => Losses::default(),
         }
     }
@@ -128,6 +141,7 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.posted(),
             Receiver::AfPacket(queue) => queue.posted(),
             Receiver::Tap(queue) => queue.posted(),
+            Receiver::Pcap(_) => 0,
             Receiver::Memory(queue) => queue.waiting(),
         }
     }
@@ -135,7 +149,9 @@ impl Receiver {
     /// Whether frames wait that no descriptor tells of.
     pub fn has_frames(&self) -> bool {
         match self {
-            Receiver::AfXdp(_) | Receiver::AfPacket(_) | Receiver::Tap(_) => false,
+            Receiver::AfXdp(_) | Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Pcap(_) => {
+                false
+            }
             Receiver::Memory(queue) => queue.waiting() > 0,
         }
     }
@@ -158,6 +174,8 @@ pub enum Transmitter {
     AfPacket(Box<af_packet::Transmitter>),
     /// To the host's own stack.
     Tap(Box<tap::Transmitter>),
+    /// Into a capture file.
+    Pcap(Box<pcap::Transmitter>),
     /// Into memory.
     Memory(memory::Transmitter),
 }
@@ -177,6 +195,7 @@ impl Transmitter {
             Transmitter::AfXdp(queue) => queue.transmit(batch),
             Transmitter::AfPacket(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Tap(queue) => queue.transmit(pool, batch, completed),
+            Transmitter::Pcap(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Memory(queue) => queue.transmit(pool, batch, completed),
         }
     }
@@ -187,6 +206,7 @@ impl Transmitter {
         match self {
             Transmitter::AfXdp(queue) => queue.flush(),
             Transmitter::AfPacket(_) | Transmitter::Tap(_) => {}
+            Transmitter::Pcap(queue) => queue.flush(),
             Transmitter::Memory(queue) => queue.flush(),
         }
     }
@@ -198,6 +218,7 @@ impl Transmitter {
             Transmitter::AfXdp(queue) => queue.losses().dropped,
             Transmitter::AfPacket(queue) => queue.losses().dropped,
             Transmitter::Tap(queue) => queue.losses().dropped,
+            Transmitter::Pcap(queue) => queue.counts().lost,
             Transmitter::Memory(_) => 0,
         }
     }
@@ -207,7 +228,10 @@ impl Transmitter {
     pub fn completion_queue(&self) -> Option<QueueId> {
         match self {
             Transmitter::AfXdp(queue) => Some(queue.completion_queue()),
-            Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Memory(_) => None,
+            Transmitter::AfPacket(_)
+            | Transmitter::Tap(_)
+            | Transmitter::Pcap(_)
+            | Transmitter::Memory(_) => None,
         }
     }
 
@@ -217,6 +241,7 @@ impl Transmitter {
             Transmitter::AfXdp(_) => Offload::NONE,
             Transmitter::AfPacket(queue) => queue.offload(),
             Transmitter::Tap(queue) => queue.offload(),
+            Transmitter::Pcap(queue) => queue.offload(),
             // Who is at the far end sees the metadata too.
             Transmitter::Memory(_) => {
                 Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }
