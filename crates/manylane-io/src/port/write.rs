@@ -39,17 +39,54 @@ pub(super) fn write(
     }
 }
 
+/// A copy of the packet, with its marks. Its first frame begins where that of `frame` does, so that what
+/// the marks say of places in the slot stays true. `None` when the pool has not enough frames.
+#[inline]
+pub(super) fn copy(pool: &mut Pool, frame: &Frame) -> Option<Frame> {
+    let meta = pool.region().meta(frame);
+    let (head, len) = (meta.head(), meta.packet_len());
+    let mut offset = 0;
+    let mut copy = write(pool, head, len, |view, to| offset += view.copy_to(frame, offset, to))?;
+    let view = pool.region().view();
+    *view.meta_mut(&mut copy) = **view.meta(frame);
+    Some(copy)
+}
+
 #[cfg(test)]
 mod tests {
+    use manylane_frame::vocabulary::{Checksum, PortId, QueueId, SegmentKind, Segments};
     use manylane_frame::{Depot, HEADROOM, Pool, Region, RegionConfig};
 
     use super::*;
+
+    #[test]
+    fn a_copy_has_the_bytes_the_marks_and_the_place_of_the_first() {
+        let mut pool = pool(80);
+        for len in [0, 1, 60, 1792, 1793, 65_000] {
+            let mut frame = packet(&mut pool, 300, len);
+            let view = pool.region().view();
+            let checksum = Checksum::Partial { start: 334, offset: 16 };
+            view.set_entry(&mut frame, PortId(3), QueueId(1), checksum);
+            let segments = Segments { kind: SegmentKind::Tcp4, ecn: true, size: 1448 };
+            view.meta_mut(&mut frame).segments = segments;
+
+            let twin = copy(&mut pool, &frame).expect("there are frames");
+            let view = pool.region().view();
+            assert!(view.parts(&frame).flatten().eq(view.parts(&twin).flatten()), "{len} bytes");
+            let meta = view.meta(&twin);
+            assert_eq!((meta.packet_len(), meta.head(), meta.entry), (len, 300, PortId(3)));
+            assert_eq!((meta.checksum, meta.segments, meta.later), (checksum, segments, false));
+            pool.give_back(frame);
+            pool.give_back(twin);
+        }
+    }
 
     #[test]
     fn a_packet_that_the_pool_is_too_small_for_takes_nothing() {
         let mut pool = pool(3);
         assert!(write(&mut pool, HEADROOM, 3 * 2048, |_, _| {}).is_none());
         let fits = packet(&mut pool, HEADROOM, 2 * 2048);
+        assert!(copy(&mut pool, &fits).is_none());
         pool.give_back(fits);
         let all = Vec::from_iter(std::iter::from_fn(|| pool.take()));
         assert_eq!(all.len(), 3);

@@ -135,7 +135,8 @@ impl Transmitter {
         }
     }
 
-    /// Hands over what was recorded, if the writer waits for it: else a fuller buffer is worth more.
+    /// Hands over what was recorded, if the writer waits for it: else a fuller buffer is worth more. So a
+    /// worker that falls asleep may keep a buffer until it wakes, or ends.
     #[inline]
     pub fn flush(&mut self) {
         if self.filling.is_some() && self.full.is_drained() {
