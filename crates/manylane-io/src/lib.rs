@@ -2,8 +2,8 @@
 //!
 //! | room          | what it is                                                              |
 //! |---------------|-------------------------------------------------------------------------|
-//! | [`port`]      | ports: AF_XDP, and wires in memory                                      |
-//! | [`bpf`]       | the XDP program that gives frames to AF_XDP sockets                     |
+//! | [`port`]      | ports: AF_XDP, AF_PACKET, TAP, and wires in memory                      |
+//! | [`bpf`]       | the programs that give frames to our sockets, and to nobody else        |
 //! | [`interface`] | what the kernel says of a network device                                |
 //! | [`netlink`]   | making links, addresses and routes, for labs                            |
 //! | [`namespace`] | anonymous network namespaces, one per thread                            |

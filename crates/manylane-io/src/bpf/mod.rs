@@ -1,10 +1,10 @@
 //! BPF programs: what the kernel does with frames of our ports.
 //!
-//! | program            | where it runs           | what it does                                        |
-//! |--------------------|-------------------------|-----------------------------------------------------|
-//! | [`XskProgram`]     | XDP of an AF_XDP port   | every frame goes to the socket of its queue         |
-//! | [`MuteProgram`]    | tcx of an AF_PACKET port| nothing goes to the host's own stack                |
-//! | [`SteerProgram`]   | queues of a TAP port    | a flow stays in its queue                           |
+//! | program          | where it runs            | what it does                                |
+//! |------------------|--------------------------|---------------------------------------------|
+//! | [`XskProgram`]   | XDP of an AF_XDP port    | every frame goes to the socket of its queue |
+//! | [`MuteProgram`]  | tcx of an AF_PACKET port | nothing goes to the host's own stack        |
+//! | [`SteerProgram`] | queues of a TAP port     | a flow stays in its queue                   |
 //!
 //! `x.bpf.c` is the source, `x.bpf.o` the object that is compiled into the crate; how one comes from the
 //! other is said in `xsk.bpf.c`. Attached by a BPF link, which the kernel takes away when its descriptor

@@ -3,15 +3,15 @@
 //! An open port is halves: a [`Receiver`] for each receive queue, owned by one worker, and a
 //! [`Transmitter`] for each worker, so that no queue has two owners and no worker locks.
 //!
-//! | driver      | what it is                                              |
-//! |-------------|---------------------------------------------------------|
-//! | [`af_xdp`]  | a queue of a network device, through an AF_XDP socket   |
-//! | [`af_packet`]| a network device, through packet sockets               |
-//! | [`tap`]     | a wire to the host's own stack                          |
-//! | [`pcap`]    | capture files: packets out of one, packets into one     |
-//! | [`memory`]  | functions that make and take frames, or a wire in memory|
-//! | [`tee`]     | wraps any of these: its packets are copied elsewhere    |
-//! | [`fault`]   | wraps any of these: its packets are lost, late, damaged |
+//! | driver        | what it is                                               |
+//! |---------------|----------------------------------------------------------|
+//! | [`af_xdp`]    | a queue of a network device, through an AF_XDP socket    |
+//! | [`af_packet`] | a network device, through packet sockets                 |
+//! | [`tap`]       | a wire to the host's own stack                           |
+//! | [`pcap`]      | capture files: packets out of one, packets into one      |
+//! | [`memory`]    | functions that make and take frames, or a wire in memory |
+//! | [`tee`]       | wraps any of these: its packets are copied elsewhere     |
+//! | [`fault`]     | wraps any of these: its packets are lost, late, damaged  |
 //!
 //! A port knows no protocol above Ethernet. It says what it knows of a frame in its metadata.
 

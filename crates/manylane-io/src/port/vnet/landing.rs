@@ -14,7 +14,8 @@ use super::iov;
 ///
 /// 1. When there are `wanted` frames, `iov` covers the bytes from `HEADROOM - HEADER` of the first one's
 ///    slot by its first entry, and those of all others, in order, by the rest; and nothing else.
-/// 2. When all but the first are there, the rest of `iov` covers them as before, or `iov` is empty.
+/// 2. When all but the first are there, the rest of `iov` covers them, or `iov` is empty: frames come
+///    back all at once, or it is cleared.
 pub struct Landing {
     /// The first of a packet last, so that a packet takes from the end what it needs.
     frames: Vec<Frame>,
@@ -57,7 +58,7 @@ impl Landing {
         match self.wanted - kept {
             0 => {}
             1 if !self.iov.is_empty() => {
-                // The ordinary case, invariant 2: a packet took the first frame only.
+                // The ordinary case, by invariant 2: a packet took the first frame only.
                 self.iov[0].iov_base = first_base(pool.region(), &self.frames[kept]);
             }
             _ => {
@@ -111,7 +112,6 @@ impl Landing {
             view.set_window(&mut part, 0, bytes as u16);
             view.append(&mut frame, part).expect("a landing has fewer frames than a chain");
             left -= bytes;
-            self.iov.clear(); // Invariant 2: more than the first frame is gone.
         }
         Landed::Packet(frame)
     }
@@ -158,4 +158,99 @@ fn slot(region: &Region, frame: &Frame) -> *mut u8 {
 pub fn frames_for(packet_max: u32, frame_size: u32) -> usize {
     let beyond = packet_max.saturating_sub(frame_size - u32::from(HEADROOM));
     1 + beyond.div_ceil(frame_size) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manylane_frame::{Depot, RegionConfig};
+
+    const FRAMES: u32 = 80;
+
+    #[test]
+    fn a_packet_takes_as_many_frames_as_it_needs() {
+        assert_eq!(frames_for(1518, 2048), 1);
+        assert_eq!(frames_for(1792, 2048), 1);
+        assert_eq!(frames_for(1793, 2048), 2);
+        assert_eq!(frames_for(super::super::PACKET_MAX, 2048), 33);
+        assert_eq!(frames_for(super::super::PACKET_MAX, 4096), 17);
+    }
+
+    /// Whatever was taken, and whether the pool had all that was missing or not.
+    #[test]
+    fn the_kernel_is_led_to_the_frames_that_are_there() {
+        let (mut pool, mut landing) = rig();
+        assert!(landing.fill(&mut pool));
+        check(&mut landing, pool.region());
+        // The pool is fresh, so the frames lie one behind the other.
+        assert_eq!(landing.iov().len(), 2);
+        for (bytes, frames) in [(60, 1), (1792, 1), (1793, 2), (9000, 5), (60, 1), (60_000, 30)] {
+            let packet = land(&mut landing, pool.region(), bytes);
+            let meta = pool.region().meta(&packet);
+            assert_eq!((meta.packet_len(), meta.frames()), (bytes, frames));
+            assert_eq!(landing.frames(), 33 - frames);
+            assert!(landing.fill(&mut pool));
+            check(&mut landing, pool.region());
+            pool.give_back(packet);
+
+            // The same when the pool has one too few at first.
+            let packet = land(&mut landing, pool.region(), bytes);
+            let mut held = Vec::from_iter(std::iter::from_fn(|| pool.take()));
+            held.drain(..frames - 1).for_each(|frame| pool.give_back(frame));
+            assert!(!landing.fill(&mut pool));
+            held.drain(..).for_each(|frame| pool.give_back(frame));
+            assert!(landing.fill(&mut pool));
+            check(&mut landing, pool.region());
+            pool.give_back(packet);
+        }
+        landing.give_back(&mut pool);
+        let free = Vec::from_iter(std::iter::from_fn(|| pool.take()));
+        assert_eq!(free.len(), FRAMES as usize);
+        free.into_iter().for_each(|frame| pool.give_back(frame));
+    }
+
+    #[test]
+    fn a_packet_that_nobody_knows_costs_no_frame() {
+        let (mut pool, mut landing) = rig();
+        assert!(landing.fill(&mut pool));
+        let header = landing.iov()[0].iov_base.cast::<u8>();
+        // SAFETY: the landing owns the frame, whose headroom this is.
+        unsafe { header.add(1).write(3) };
+        let landed = landing.land(pool.region(), HEADER + 60, PortId(0), QueueId(0));
+        assert!(matches!(landed, Landed::Strange));
+        assert_eq!(landing.frames(), 33);
+        landing.give_back(&mut pool);
+    }
+
+    fn rig() -> (Pool, Landing) {
+        let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
+        let depot = Depot::new(region.expect("some KiB can be mapped"), 1);
+        let pool = depot.expect("the frames are there").pool();
+        let landing = Landing::new(pool.region(), super::super::PACKET_MAX);
+        (pool, landing)
+    }
+
+    fn land(landing: &mut Landing, region: &Region, bytes: usize) -> Frame {
+        match landing.land(region, HEADER + bytes, PortId(0), QueueId(0)) {
+            Landed::Packet(frame) => frame,
+            Landed::Strange => panic!("the header is all zeroes"),
+        }
+    }
+
+    /// `Landing` invariant 1.
+    fn check(landing: &mut Landing, region: &Region) {
+        let frames: Vec<_> = landing.frames.iter().rev().map(|frame| slot(region, frame)).collect();
+        let mut expected = vec![(frames[0].wrapping_add(246), 2048 - 246)];
+        expected.extend(frames[1..].iter().map(|&slot| (slot, 2048)));
+        let mut found = Vec::new();
+        for part in landing.iov() {
+            let (mut base, mut left) = (part.iov_base.cast::<u8>(), part.iov_len);
+            while left > 0 {
+                let len = if found.is_empty() { left } else { left.min(2048) };
+                found.push((base, len));
+                (base, left) = (base.wrapping_add(len), left - len);
+            }
+        }
+        assert_eq!(found, expected);
+    }
 }
