@@ -2,7 +2,7 @@
 //!
 //! | room          | what it is                                                              |
 //! |---------------|-------------------------------------------------------------------------|
-//! | [`port`]      | ports: AF_XDP, AF_PACKET, TAP, and wires in memory                      |
+//! | [`port`]      | ports: AF_XDP, AF_PACKET, TAP, capture files, memory; tee and faults    |
 //! | [`bpf`]       | the programs that give frames to our sockets, and to nobody else        |
 //! | [`interface`] | what the kernel says of a network device                                |
 //! | [`netlink`]   | making links, addresses and routes, for labs                            |

@@ -8,22 +8,36 @@
 //! | [`af_xdp`]    | a queue of a network device, through an AF_XDP socket    |
 //! | [`af_packet`] | a network device, through packet sockets                 |
 //! | [`tap`]       | a wire to the host's own stack                           |
+//! | [`pcap`]      | capture files: packets out of one, packets into one      |
 //! | [`memory`]    | functions that make and take frames, or a wire in memory |
+//! | [`tee`]       | wraps any of these: its packets are copied elsewhere     |
+//! | [`fault`]     | wraps any of these: its packets are lost, late, damaged  |
 //!
 //! A port knows no protocol above Ethernet. It says what it knows of a frame in its metadata.
 
 pub mod af_packet;
 pub mod af_xdp;
+pub mod fault;
 pub mod memory;
+pub mod pcap;
+#[cfg(test)]
+mod rig;
 pub mod tap;
+pub mod tee;
 mod vnet;
+mod write;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use af_xdp::Losses;
+pub use fault::FaultCounts;
 use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, CHAIN_MAX, Pool};
+pub use tee::CopyCounts;
 pub use vnet::PACKET_MAX;
+
+/// Tells the time, in nanoseconds since whenever its owner counts from.
+pub type Clock = Box<dyn FnMut() -> u64 + Send>;
 
 /// What wakes a worker for a receiver that has nothing now.
 pub enum Wait<'r> {
@@ -45,8 +59,14 @@ pub enum Receiver {
     AfPacket(Box<af_packet::Receiver>),
     /// Of a TAP interface.
     Tap(Box<tap::Receiver>),
+    /// Of a capture file.
+    Pcap(Box<pcap::Receiver>),
     /// In memory.
     Memory(memory::Receiver),
+    /// One that is copied.
+    Tee(Box<tee::Receiver>),
+    /// One with faults.
+    Fault(Box<fault::Receiver>),
 }
 
 impl Receiver {
@@ -57,7 +77,10 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.receive(pool, batch),
             Receiver::AfPacket(queue) => queue.receive(pool, batch),
             Receiver::Tap(queue) => queue.receive(pool, batch),
+            Receiver::Pcap(queue) => queue.receive(pool, batch, now_ns),
             Receiver::Memory(queue) => queue.receive(pool, batch, now_ns),
+            Receiver::Tee(tee) => tee.receive(pool, batch, now_ns),
+            Receiver::Fault(fault) => fault.receive(pool, batch, now_ns),
         }
     }
 
@@ -67,7 +90,9 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.prime(pool),
             Receiver::AfPacket(queue) => queue.prime(pool),
             Receiver::Tap(queue) => drop(queue.prime(pool)),
-            Receiver::Memory(_) => {}
+            Receiver::Pcap(_) | Receiver::Memory(_) => {}
+            Receiver::Tee(tee) => tee.inner.prime(pool),
+            Receiver::Fault(fault) => fault.inner.prime(pool),
         }
     }
 
@@ -77,7 +102,12 @@ impl Receiver {
     pub fn reclaim(&mut self, pool: &mut Pool, mut completed: impl FnMut(PortId)) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.reclaim(pool, |meta| completed(meta.entry)),
-            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Memory(_) => 0,
+            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Pcap(_) | Receiver::Memory(_) => 0,
+            // By a pointer: a closure in a closure would have no end.
+            Receiver::Tee(tee) => tee.inner.reclaim(pool, &mut completed as &mut dyn FnMut(PortId)),
+            Receiver::Fault(fault) => {
+                fault.inner.reclaim(pool, &mut completed as &mut dyn FnMut(PortId))
+            }
         }
     }
 
@@ -87,7 +117,10 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.port(),
             Receiver::AfPacket(queue) => queue.port(),
             Receiver::Tap(queue) => queue.port(),
+            Receiver::Pcap(queue) => queue.port(),
             Receiver::Memory(queue) => queue.port(),
+            Receiver::Tee(tee) => tee.inner.port(),
+            Receiver::Fault(fault) => fault.inner.port(),
         }
     }
 
@@ -97,7 +130,10 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.queue(),
             Receiver::AfPacket(queue) => queue.queue(),
             Receiver::Tap(queue) => queue.queue(),
+            Receiver::Pcap(queue) => queue.queue(),
             Receiver::Memory(queue) => queue.queue(),
+            Receiver::Tee(tee) => tee.inner.queue(),
+            Receiver::Fault(fault) => fault.inner.queue(),
         }
     }
 
@@ -107,7 +143,10 @@ impl Receiver {
             Receiver::AfXdp(queue) => Wait::Readable(queue.as_fd()),
             Receiver::AfPacket(queue) => Wait::Readable(queue.as_fd()),
             Receiver::Tap(queue) => Wait::Readable(queue.as_fd()),
+            Receiver::Pcap(queue) => queue.wait(),
             Receiver::Memory(queue) => queue.wait(),
+            Receiver::Tee(tee) => tee.inner.wait(),
+            Receiver::Fault(fault) => fault.wait(),
         }
     }
 
@@ -118,7 +157,10 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.losses().unwrap_or_default(),
             Receiver::AfPacket(queue) => queue.losses(),
             Receiver::Tap(queue) => queue.losses(),
+            Receiver::Pcap(queue) => queue.losses(),
             Receiver::Memory(_) => Losses::default(),
+            Receiver::Tee(tee) => tee.inner.losses(),
+            Receiver::Fault(fault) => fault.inner.losses(),
         }
     }
 
@@ -128,7 +170,10 @@ impl Receiver {
             Receiver::AfXdp(queue) => queue.posted(),
             Receiver::AfPacket(queue) => queue.posted(),
             Receiver::Tap(queue) => queue.posted(),
+            Receiver::Pcap(_) => 0,
             Receiver::Memory(queue) => queue.waiting(),
+            Receiver::Tee(tee) => tee.inner.posted(),
+            Receiver::Fault(fault) => fault.inner.posted() + fault.held(),
         }
     }
 
@@ -143,8 +188,44 @@ impl Receiver {
     /// Whether frames wait that no descriptor tells of.
     pub fn has_frames(&self) -> bool {
         match self {
-            Receiver::AfXdp(_) | Receiver::AfPacket(_) | Receiver::Tap(_) => false,
+            Receiver::AfXdp(_) | Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Pcap(_) => {
+                false
+            }
             Receiver::Memory(queue) => queue.waiting() > 0,
+            Receiver::Tee(tee) => tee.inner.has_frames(),
+            Receiver::Fault(fault) => fault.inner.has_frames(),
+        }
+    }
+
+    /// What was done to its packets on purpose.
+    pub fn faults(&self) -> FaultCounts {
+        match self {
+            Receiver::Tee(tee) => tee.inner.faults(),
+            Receiver::Fault(fault) => fault.inner.faults() + fault.counts(),
+            _ => FaultCounts::default(),
+        }
+    }
+
+    /// What became of copies of its packets.
+    pub fn copies(&self) -> CopyCounts {
+        match self {
+            Receiver::Tee(tee) => tee.inner.copies() + tee.counts(),
+            Receiver::Fault(fault) => fault.inner.copies(),
+            _ => CopyCounts::default(),
+        }
+    }
+
+    /// Takes the device's queue out of what wraps it, to be closed. What is held goes back to `pool`; the
+    /// ways out of copies come to `others`.
+    pub fn unwrapped(self, pool: &mut Pool, others: &mut Vec<Transmitter>) -> Receiver {
+        match self {
+            Receiver::Tee(tee) => {
+                let (inner, other) = tee.into_parts();
+                others.push(other);
+                inner.unwrapped(pool, others)
+            }
+            Receiver::Fault(fault) => fault.close(pool).unwrapped(pool, others),
+            device => device,
         }
     }
 }
@@ -166,8 +247,14 @@ pub enum Transmitter {
     AfPacket(Box<af_packet::Transmitter>),
     /// To the host's own stack.
     Tap(Box<tap::Transmitter>),
+    /// Into a capture file.
+    Pcap(Box<pcap::Transmitter>),
     /// Into memory.
     Memory(memory::Transmitter),
+    /// One that is copied.
+    Tee(Box<tee::Transmitter>),
+    /// One with faults.
+    Fault(Box<fault::Transmitter>),
 }
 
 impl Transmitter {
@@ -185,7 +272,10 @@ impl Transmitter {
             Transmitter::AfXdp(queue) => queue.transmit(pool, batch, |meta| completed(meta.entry)),
             Transmitter::AfPacket(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Tap(queue) => queue.transmit(pool, batch, completed),
+            Transmitter::Pcap(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Memory(queue) => queue.transmit(pool, batch, completed),
+            Transmitter::Tee(tee) => tee.transmit(pool, batch, &mut completed),
+            Transmitter::Fault(fault) => fault.transmit(pool, batch, &mut completed),
         }
     }
 
@@ -195,7 +285,10 @@ impl Transmitter {
         match self {
             Transmitter::AfXdp(queue) => queue.flush(),
             Transmitter::AfPacket(_) | Transmitter::Tap(_) => {}
+            Transmitter::Pcap(queue) => queue.flush(),
             Transmitter::Memory(queue) => queue.flush(),
+            Transmitter::Tee(tee) => tee.flush(),
+            Transmitter::Fault(fault) => fault.inner.flush(),
         }
     }
 
@@ -206,7 +299,10 @@ impl Transmitter {
             Transmitter::AfXdp(queue) => queue.losses().dropped + queue.losses().unfit,
             Transmitter::AfPacket(queue) => queue.losses().dropped,
             Transmitter::Tap(queue) => queue.losses().dropped,
+            Transmitter::Pcap(queue) => queue.counts().lost,
             Transmitter::Memory(_) => 0,
+            Transmitter::Tee(tee) => tee.inner.dropped(),
+            Transmitter::Fault(fault) => fault.inner.dropped() + fault.counts().dropped,
         }
     }
 
@@ -224,7 +320,12 @@ impl Transmitter {
     pub fn completion_queue(&self) -> Option<QueueId> {
         match self {
             Transmitter::AfXdp(queue) => Some(queue.completion_queue()),
-            Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Memory(_) => None,
+            Transmitter::AfPacket(_)
+            | Transmitter::Tap(_)
+            | Transmitter::Pcap(_)
+            | Transmitter::Memory(_) => None,
+            Transmitter::Tee(tee) => tee.inner.completion_queue(),
+            Transmitter::Fault(fault) => fault.inner.completion_queue(),
         }
     }
 
@@ -234,10 +335,78 @@ impl Transmitter {
             Transmitter::AfXdp(queue) => queue.offload(),
             Transmitter::AfPacket(queue) => queue.offload(),
             Transmitter::Tap(queue) => queue.offload(),
+            Transmitter::Pcap(queue) => queue.offload(),
             // Who is at the far end sees the metadata too.
             Transmitter::Memory(_) => {
                 Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }
             }
+            Transmitter::Tee(tee) => tee.inner.offload(),
+            Transmitter::Fault(fault) => fault.inner.offload(),
         }
     }
+
+    /// Frames that it took and its device has not seen: packets that are late on purpose. While there are
+    /// any, [`transmit`](Transmitter::transmit) is to be called in every turn, be it with an empty batch.
+    #[inline]
+    pub fn held(&self) -> usize {
+        match self {
+            Transmitter::Fault(fault) => fault.held() + fault.inner.held(),
+            Transmitter::Tee(tee) => tee.held(),
+            _ => 0,
+        }
+    }
+
+    /// How many nanoseconds after the last call to [`transmit`](Transmitter::transmit) the next is due,
+    /// though there be nothing new; `None` when nothing is held.
+    pub fn due_ns(&self) -> Option<u64> {
+        match self {
+            Transmitter::Fault(fault) => earlier(fault.due_ns(), fault.inner.due_ns()),
+            Transmitter::Tee(tee) => tee.due_ns(),
+            _ => None,
+        }
+    }
+
+    /// What was done to its packets on purpose.
+    pub fn faults(&self) -> FaultCounts {
+        match self {
+            Transmitter::Tee(tee) => tee.inner.faults(),
+            Transmitter::Fault(fault) => fault.inner.faults() + fault.counts(),
+            _ => FaultCounts::default(),
+        }
+    }
+
+    /// What became of copies of its packets.
+    pub fn copies(&self) -> CopyCounts {
+        match self {
+            Transmitter::Tee(tee) => tee.inner.copies() + tee.counts(),
+            Transmitter::Fault(fault) => fault.inner.copies(),
+            _ => CopyCounts::default(),
+        }
+    }
+
+    /// Takes the device's way out out of what wraps it, to be closed. What is held is transmitted first;
+    /// what finds no place is given back, and `completed` told. The ways out of copies come to `others`.
+    pub fn unwrapped(
+        self,
+        pool: &mut Pool,
+        others: &mut Vec<Transmitter>,
+        completed: &mut dyn FnMut(PortId),
+    ) -> Transmitter {
+        match self {
+            Transmitter::Tee(tee) => {
+                let (inner, other) = tee.into_parts();
+                others.push(other.unwrapped(pool, &mut Vec::new(), &mut |_| {}));
+                inner.unwrapped(pool, others, completed)
+            }
+            Transmitter::Fault(fault) => {
+                fault.close(pool, completed).unwrapped(pool, others, completed)
+            }
+            device => device,
+        }
+    }
+}
+
+/// The earlier of two moments, if there is any.
+fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+    one.into_iter().chain(other).min()
 }

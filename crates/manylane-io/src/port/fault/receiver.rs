@@ -1,0 +1,83 @@
+//! Faults on the way in.
+
+use manylane_frame::{BATCH_MAX, Batch, Pool};
+
+use super::super::{Receiver as AnyReceiver, Wait};
+use super::line::Line;
+use super::{FaultConfig, FaultCounts};
+
+/// A receive queue with faults.
+pub struct Receiver {
+    pub(in super::super) inner: AnyReceiver,
+    line: Line,
+    /// The last time we were told.
+    now_ns: u64,
+}
+
+impl Receiver {
+    /// Puts faults in front of `inner`.
+    ///
+    /// # Panics
+    ///
+    /// When there cannot be such faults ([`FaultConfig::check`]).
+    pub fn new(inner: AnyReceiver, config: FaultConfig) -> Receiver {
+        let number = u64::from(inner.queue().0) << 1;
+        // What a call leaves, and what two batches make of it.
+        let line = Line::new(config, number, false, 3 * BATCH_MAX);
+        Receiver { inner, line, now_ns: 0 }
+    }
+
+    /// As [`AnyReceiver::receive`].
+    pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch, now_ns: u64) -> usize {
+        self.now_ns = now_ns;
+        let before = batch.len();
+        self.line.hold.release(now_ns);
+        if self.line.hold.ready() < batch.room() {
+            let mut new = Batch::new();
+            self.inner.receive(pool, &mut new, now_ns);
+            for frame in new.drain() {
+                self.line.meet(pool, frame, now_ns);
+            }
+        }
+        while !batch.is_full() {
+            let Some(packet) = self.line.hold.pop() else { break };
+            batch.push(packet.frame).expect("there is room");
+        }
+        batch.len() - before
+    }
+
+    /// As [`AnyReceiver::wait`]: also for what is held.
+    pub fn wait(&self) -> Wait<'_> {
+        let inner = self.inner.wait();
+        let Some(due_ns) = self.line.hold.due_ns() else { return inner };
+        let due_ns = due_ns.saturating_sub(self.now_ns);
+        Wait::After(match inner {
+            Wait::After(wait_ns) => due_ns.min(wait_ns),
+            // A wait is for one thing: look at the descriptor by the clock meanwhile.
+            Wait::Readable(_) => due_ns.min(LOOK_AGAIN_NS),
+            Wait::Doorbell | Wait::Done => due_ns,
+        })
+    }
+
+    /// Frames that are held.
+    pub fn held(&self) -> usize {
+        self.line.hold.frames()
+    }
+
+    /// What was done to packets.
+    pub fn counts(&self) -> FaultCounts {
+        self.line.counts
+    }
+
+    /// Gives back what is held, which was never received, and takes the queue out again.
+    pub fn close(mut self, pool: &mut Pool) -> AnyReceiver {
+        self.line.hold.release(u64::MAX);
+        while let Some(packet) = self.line.hold.pop() {
+            pool.give_back(packet.frame);
+        }
+        self.inner
+    }
+}
+
+/// How soon to look again for frames whose queue cannot end the sleep.
+const LOOK_AGAIN_NS: u64 = 1_000_000;

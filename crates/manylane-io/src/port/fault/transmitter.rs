@@ -1,0 +1,133 @@
+//! Faults on the way out.
+
+use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::{BATCH_MAX, Batch, Pool};
+
+use super::super::{Clock, Sent, Transmitter as AnyTransmitter};
+use super::hold::Packet;
+use super::line::Line;
+use super::{FaultConfig, FaultCounts};
+
+/// A way out with faults.
+pub struct Transmitter {
+    pub(in super::super) inner: AnyTransmitter,
+    line: Line,
+    clock: Clock,
+    /// When we looked at the clock last.
+    now_ns: u64,
+}
+
+impl Transmitter {
+    /// Puts faults in front of `worker`'s way out; `clock` may count from any moment.
+    ///
+    /// # Panics
+    ///
+    /// When there cannot be such faults ([`FaultConfig::check`]).
+    pub fn new(
+        inner: AnyTransmitter,
+        worker: WorkerId,
+        config: FaultConfig,
+        clock: Clock,
+    ) -> Transmitter {
+        let number = u64::from(worker.0) << 1 | 1;
+        // What a batch makes, when nothing was left before.
+        let line = Line::new(config, number, true, 2 * BATCH_MAX);
+        Transmitter { inner, line, clock, now_ns: 0 }
+    }
+
+    /// As [`AnyTransmitter::transmit`]: also what is due. Takes nothing new while its device has no place
+    /// for what is.
+    pub(in super::super) fn transmit(
+        &mut self,
+        pool: &mut Pool,
+        batch: &mut Batch,
+        completed: &mut dyn FnMut(PortId),
+    ) -> Sent {
+        self.now_ns = (self.clock)();
+        self.line.hold.release(self.now_ns);
+        self.send(pool, completed);
+        let mut sent = Sent::default();
+        if self.line.hold.ready() == 0 {
+            for frame in batch.drain() {
+                let meta = pool.region().meta(&frame);
+                sent.frames += 1;
+                sent.bytes += meta.packet_len() as u64;
+                let entry = meta.entry;
+                if !self.line.meet(pool, frame, self.now_ns) {
+                    completed(entry);
+                }
+            }
+            self.send(pool, completed);
+        }
+        sent
+    }
+
+    /// Frames that are held.
+    pub fn held(&self) -> usize {
+        self.line.hold.frames()
+    }
+
+    /// How long after the last look at the clock something is due.
+    pub(in super::super) fn due_ns(&self) -> Option<u64> {
+        self.line.hold.due_ns().map(|due_ns| due_ns.saturating_sub(self.now_ns))
+    }
+
+    /// What was done to packets.
+    pub fn counts(&self) -> FaultCounts {
+        self.line.counts
+    }
+
+    /// Transmits what is held, whether it is due or not, and takes the way out out again. What finds no
+    /// place is given back, and `completed` told.
+    pub(in super::super) fn close(
+        mut self,
+        pool: &mut Pool,
+        completed: &mut dyn FnMut(PortId),
+    ) -> AnyTransmitter {
+        self.line.hold.release(u64::MAX);
+        self.send(pool, completed);
+        self.inner.flush();
+        while let Some(Packet { frame, .. }) = self.line.hold.pop() {
+            let meta = pool.region().meta(&frame);
+            if !meta.later {
+                completed(meta.entry);
+            }
+            pool.give_back(frame);
+        }
+        self.inner
+    }
+
+    /// Hands the device what may go on, in its order, as far as there is place.
+    fn send(&mut self, pool: &mut Pool, completed: &mut dyn FnMut(PortId)) {
+        loop {
+            // Copies and others by turns: nobody is to hear of a copy's completion.
+            let mut run = Batch::new();
+            let mut copies = false;
+            while !run.is_full()
+                && let Some(packet) = self.line.hold.pop()
+            {
+                let copy = pool.region().meta(&packet.frame).later;
+                if run.is_empty() {
+                    copies = copy;
+                } else if copy != copies {
+                    self.line.hold.put_back(packet);
+                    break;
+                }
+                run.push(packet.frame).expect("there is room");
+            }
+            match copies {
+                true => self.inner.transmit(pool, &mut run, |_| {}),
+                // Also with nothing: it may hold some itself.
+                false => self.inner.transmit(pool, &mut run, &mut *completed),
+            };
+            let stuck = !run.is_empty();
+            while let Some(frame) = run.pop() {
+                let frames = pool.region().meta(&frame).frames();
+                self.line.hold.put_back(Packet { frame, frames });
+            }
+            if stuck || self.line.hold.ready() == 0 {
+                return;
+            }
+        }
+    }
+}

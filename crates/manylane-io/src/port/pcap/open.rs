@@ -1,0 +1,121 @@
+//! Opening a port.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use manylane_frame::vocabulary::{PortId, QueueId};
+
+use super::super::memory;
+use super::super::{Receiver as AnyReceiver, Transmitter as AnyTransmitter};
+use super::capture::Capture;
+use super::error::{ReadError, WriteError};
+use super::lane::wall_clock;
+use super::receiver::{Receiver, ReplayConfig};
+use super::writer::{FileConfig, Writer, is_same_file};
+
+/// How a port is opened. It has one receive queue, and a way out for each worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PcapConfig {
+    /// The capture whose packets are received; none come without one.
+    pub read: Option<PathBuf>,
+    /// How they are received.
+    pub replay: ReplayConfig,
+    /// Largest capture that is read: it stays in memory.
+    pub bytes_max: u64,
+    /// The capture that transmitted packets are written to; they are only counted without one.
+    pub write: Option<PathBuf>,
+    /// How they are written.
+    pub file: FileConfig,
+}
+
+impl Default for PcapConfig {
+    fn default() -> PcapConfig {
+        PcapConfig {
+            read: None,
+            replay: ReplayConfig::default(),
+            bytes_max: 1 << 30,
+            write: None,
+            file: FileConfig::default(),
+        }
+    }
+}
+
+/// A port's parts. It is closed by dropping them, which ends the writer.
+pub struct Opened {
+    /// What is read.
+    pub capture: Option<Arc<Capture>>,
+    /// The one queue.
+    pub receiver: AnyReceiver,
+    /// One for each worker, in order.
+    pub transmitters: Vec<AnyTransmitter>,
+    /// What writes the file: [`Writer::run`] it on a thread.
+    pub writer: Option<Writer>,
+}
+
+/// Why a port did not open.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum OpenError {
+    /// The capture was not read.
+    Read(ReadError),
+    /// The capture cannot be written.
+    Write(WriteError),
+}
+
+impl Opened {
+    /// Reads and makes the files of `port`.
+    pub fn open(port: PortId, workers: usize, config: &PcapConfig) -> Result<Opened, OpenError> {
+        let PcapConfig { read, replay, bytes_max, write, file } = config;
+        let capture = match read {
+            Some(path) => Some(Capture::read(path, *bytes_max).map_err(OpenError::Read)?),
+            None => None,
+        };
+        if let (Some(read), Some(write)) = (read, write)
+            && is_same_file(read, write).unwrap_or(false)
+        {
+            return Err(OpenError::Write(WriteError::SameFile { path: write.clone() }));
+        }
+        let capture = capture.map(Arc::new);
+        let receiver = match &capture {
+            Some(capture) => AnyReceiver::Pcap(Box::new(Receiver::new(
+                capture.clone(),
+                port,
+                QueueId(0),
+                *replay,
+            ))),
+            None => AnyReceiver::Memory(memory::Receiver::silent(port, QueueId(0))),
+        };
+        let (transmitters, writer) = match write {
+            Some(path) => {
+                let clocks = (0..workers).map(|_| wall_clock()).collect();
+                let (writer, lanes) =
+                    Writer::create(path, port, clocks, file).map_err(OpenError::Write)?;
+                let lanes = lanes.into_iter().map(|lane| AnyTransmitter::Pcap(Box::new(lane)));
+                (lanes.collect(), Some(writer))
+            }
+            None => {
+                let nowhere = || memory::Transmitter::into_sink(Box::new(|_, _| {}));
+                ((0..workers).map(|_| AnyTransmitter::Memory(nowhere())).collect(), None)
+            }
+        };
+        Ok(Opened { capture, receiver, transmitters, writer })
+    }
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenError::Read(error) => error.fmt(f),
+            OpenError::Write(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OpenError::Read(error) => error.source(),
+            OpenError::Write(error) => error.source(),
+        }
+    }
+}
