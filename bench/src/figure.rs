@@ -1,5 +1,7 @@
 //! Figures and how they are printed.
 
+use std::io;
+
 use serde_json::json;
 
 /// Where figures go.
@@ -16,7 +18,7 @@ impl Output {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return };
-        let value = sorted[sorted.len() / 2];
+        let value = quantile(&sorted, 0.5);
         if self.json {
             let line = json!({
                 "bench": self.bench, "figure": name, "value": rounded(value), "min": rounded(min),
@@ -25,7 +27,7 @@ impl Output {
             println!("{line}");
         } else {
             println!(
-                "{name:<24} {value:>9.2} {unit:<5} ({min:.2} to {max:.2}, n = {})",
+                "{name:<34} {value:>9.2} {unit:<5} ({min:.2} to {max:.2}, n = {})",
                 runs.len()
             );
         }
@@ -39,7 +41,118 @@ impl Output {
     }
 }
 
+/// What each round of an interleaved run measured, figure by figure, in the order of the first round.
+/// A round has no value of what it could not measure undisturbed.
+#[derive(Default)]
+pub struct Rounds(Vec<Figure>);
+
+struct Figure {
+    name: String,
+    unit: &'static str,
+    values: Vec<Option<f64>>,
+}
+
+impl Rounds {
+    /// Adds this round's value of a figure.
+    pub fn push(&mut self, name: &str, unit: &'static str, value: Option<f64>) {
+        match self.0.iter_mut().find(|figure| figure.name == name) {
+            Some(figure) => figure.values.push(value),
+            None => self.0.push(Figure { name: name.into(), unit, values: vec![value] }),
+        }
+    }
+
+    /// Adds the figure `name` = `over` / `under`, round by round: what neighbours in time have in
+    /// common, such as the core's frequency, cancels out.
+    ///
+    /// # Panics
+    ///
+    /// When one of the two was not measured.
+    pub fn ratio(&mut self, name: &str, over: &str, under: &str) {
+        let pairs = self.values(over).iter().zip(self.values(under));
+        let values = pairs.map(|(over, under)| Some((*over)? / (*under)?)).collect();
+        self.0.push(Figure { name: name.into(), unit: "x", values });
+    }
+
+    /// Prints all figures. An error names those that fewer than half of the rounds could measure.
+    pub fn print(&self, output: &Output) -> io::Result<()> {
+        let mut disturbed = Vec::new();
+        for Figure { name, unit, values } in &self.0 {
+            let runs: Vec<f64> = values.iter().copied().flatten().collect();
+            if runs.len() * 2 < values.len() {
+                disturbed.push(name.as_str());
+            } else {
+                output.figure(name, unit, &runs);
+            }
+        }
+        match disturbed[..] {
+            [] => Ok(()),
+            _ => Err(io::Error::other(format!(
+                "something else used these cores; too few rounds count of {}",
+                disturbed.join(", ")
+            ))),
+        }
+    }
+
+    fn values(&self, name: &str) -> &[Option<f64>] {
+        let figure = self.0.iter().find(|figure| figure.name == name);
+        &figure.unwrap_or_else(|| panic!("{name} is measured")).values
+    }
+}
+
+/// The value below which `part` (0 to 1) of the sorted `values` lie.
+///
+/// # Panics
+///
+/// When there are no values.
+pub fn quantile(sorted: &[f64], part: f64) -> f64 {
+    let last = sorted.len() - 1;
+    sorted[((sorted.len() as f64 * part) as usize).min(last)]
+}
+
 /// Four digits behind the point are more than a measurement has.
 fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET: Output = Output { bench: "test", json: true };
+
+    #[test]
+    fn a_quantile_is_one_of_the_values() {
+        let sorted: Vec<f64> = (0..200).map(f64::from).collect();
+        assert_eq!(quantile(&sorted, 0.0), 0.0);
+        assert_eq!(quantile(&sorted, 0.5), 100.0);
+        assert_eq!(quantile(&sorted, 0.99), 198.0);
+        assert_eq!(quantile(&sorted, 1.0), 199.0);
+        assert_eq!(quantile(&[3.0, 5.0, 9.0], 0.5), 5.0, "the median");
+    }
+
+    /// The median of ratios, not the ratio of medians: the second round ran on a slower clock, and
+    /// both sides saw it.
+    #[test]
+    fn a_ratio_is_of_neighbours_in_one_round() {
+        let mut rounds = Rounds::default();
+        for (cas, add) in [(30.0, 20.0), (60.0, 40.0), (30.0, 15.0)] {
+            rounds.push("cas_ns", "ns", Some(cas));
+            rounds.push("add_ns", "ns", Some(add));
+        }
+        rounds.ratio("gain", "cas_ns", "add_ns");
+        assert_eq!(rounds.values("gain"), [Some(1.5), Some(1.5), Some(2.0)]);
+    }
+
+    #[test]
+    fn a_ratio_lacks_the_rounds_that_either_side_lacks() {
+        let mut rounds = Rounds::default();
+        for (cas, add) in [(Some(30.0), None), (Some(60.0), Some(40.0)), (None, Some(15.0))] {
+            rounds.push("cas_ns", "ns", cas);
+            rounds.push("add_ns", "ns", add);
+        }
+        rounds.ratio("gain", "cas_ns", "add_ns");
+        assert_eq!(rounds.values("gain"), [None, Some(1.5), None]);
+        let error = rounds.print(&QUIET).expect_err("one of three is fewer than half");
+        assert!(error.to_string().ends_with("too few rounds count of gain"), "{error}");
+    }
 }

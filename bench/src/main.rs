@@ -7,11 +7,13 @@
 mod figure;
 mod forward;
 mod prefixes;
+mod seed;
+mod threads;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::figure::Output;
 
@@ -45,6 +47,29 @@ enum Question {
         #[arg(long, value_name = "NAME", default_value = "")]
         row: String,
     },
+    /// What does a mechanism cost beside what it replaces?
+    Seed {
+        /// Which one
+        mechanism: Mechanism,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+        /// A short run, to see that it works; its figures mean little
+        #[arg(long)]
+        quick: bool,
+        /// How many rounds
+        #[arg(long, default_value_t = 9)]
+        runs: usize,
+        /// The two cores to run on; without them, the last two
+        #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
+        cores: Option<Vec<usize>>,
+    },
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Mechanism {
+    /// Grace periods
+    Rcu,
 }
 
 fn main() -> ExitCode {
@@ -52,6 +77,13 @@ fn main() -> ExitCode {
         Question::Forward { prefixes, json, quick, runs, core, row } => {
             let output = Output { bench: "forward", json };
             forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
+        }
+        Question::Seed { mechanism, json, quick, runs, cores } => {
+            let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
+            let plan = seed::Plan { quick, runs, cores };
+            match mechanism {
+                Mechanism::Rcu => seed::rcu::run(&plan, &Output { bench: "seed/rcu", json }),
+            }
         }
     };
     match done {

@@ -1,0 +1,44 @@
+//! What does each mechanism cost beside what it replaces?
+//!
+//! One file for each mechanism; all of them measure in rounds (A B A B ...), so that what is compared
+//! was measured within the same second, and on two cores at most.
+
+pub mod rcu;
+
+use std::io;
+
+use crate::figure::{Output, Rounds};
+use crate::threads::Team;
+
+/// How to measure.
+pub struct Plan {
+    /// Short slices that always count, few rounds.
+    pub quick: bool,
+    /// How many rounds.
+    pub runs: usize,
+    /// The cores, if not the last two.
+    pub cores: Option<[usize; 2]>,
+}
+
+/// Fewer rounds have no median to speak of.
+const RUNS_MIN: usize = 7;
+const RUNS_QUICK: usize = 2;
+
+/// Measures round after round, without what the first one gives, and prints.
+fn interleave(
+    plan: &Plan,
+    output: &Output,
+    mut round: impl FnMut(&mut Team, &mut Rounds) -> io::Result<()>,
+    finish: impl FnOnce(&mut Rounds),
+) -> io::Result<()> {
+    let mut team = Team::new(plan.cores, plan.quick)?;
+    output.note(&format!("cores {:?}", team.cores()));
+    round(&mut team, &mut Rounds::default())?; // Warms up.
+    let mut rounds = Rounds::default();
+    for _ in 0..if plan.quick { RUNS_QUICK } else { plan.runs.max(RUNS_MIN) } {
+        round(&mut team, &mut rounds)?;
+    }
+    finish(&mut rounds);
+    output.figure("slices_refused", "count", &[team.refused() as f64]);
+    rounds.print(output)
+}

@@ -1,0 +1,409 @@
+//! What do grace periods cost, and is the memory of what waits for them bounded?
+//!
+//! | figure                 | what is done                                                          |
+//! |------------------------|-----------------------------------------------------------------------|
+//! | `quiescent_ns`         | a reader is quiescent in a tight loop; nobody writes                  |
+//! | `quiescent_gp_ns`      | the same while a writer starts grace periods as fast as it can        |
+//! | `offline_online_ns`    | leaving and coming back, nobody writes                                |
+//! | `retire_ns`            | 64 indices retired, one `quiescent`, all reclaimed; for each index    |
+//! | `retire_box_ns`        | the same with 64-byte boxes, made and freed, a reader beside it (`_r1`) |
+//! | `epoch_defer_ns`       | the same with crossbeam-epoch: 64 boxes deferred under one pin        |
+//! | `epoch_defer_flush_ns` | and a `flush` after them: it frees little by itself (see below)       |
+//! | `box_ns`               | making and freeing such boxes alone: part of the two above            |
+//! | `epoch_pin_ns`         | what crossbeam-epoch has instead of `quiescent`: pin and unpin        |
+//! | `synchronize_*_ns_r*`  | 20,000 in a row beside a reader that turns every 0, 1 or 10 us        |
+//! | `ticket_*_ns_r*`       | the same by `start` and `is_over`: never gives up the core            |
+//! | `limbo_*`              | a writer that never pauses, a reader that turns every 10 us           |
+//! | `epoch_garbage_max*`   | the same writer and reader with crossbeam-epoch, without and with `flush` |
+//!
+//! Loops, gaps and counts are those of the program that gave DPDK's figures (`rte_rcu_qsbr`), so that
+//! both can stand beside each other when they were taken on one machine. The latencies include a look
+//! at the clock (`clock_ns`).
+//!
+//! crossbeam-epoch looks for what it can free at every 128th pin, and then at 8 bags of 64 objects: 64
+//! deferred under each pin are more than that. `flush` looks at once. Its `Guard::defer` of a box is
+//! `defer_destroy` of the same without `unsafe`.
+//!
+//! Not asked here: more than one reader, readers that sleep.
+//!
+//! Needs two cores with nothing else on them.
+
+#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
+
+use std::array;
+use std::hint::{black_box, spin_loop};
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_epoch::{Collector, Guard};
+use manylane_sync::primitive::{AtomicBool, AtomicU64, Ordering};
+use manylane_sync::rcu::{Domain, Limbo, Reader};
+
+use super::{Plan, interleave};
+use crate::figure::{Output, Rounds, quantile};
+use crate::threads::{BATCH, Lap, Share, Slice, Team};
+
+/// As many as the peer has room for: each adds a line to what a writer scans.
+const READERS_MAX: usize = 8;
+const SYNCHRONIZES: usize = 20_000;
+const SYNCHRONIZES_QUICK: usize = 500;
+/// Fewer than a writer without pause retires in 10 us, so that the bound is met.
+const BOUND: usize = 512;
+/// Enough not to be met.
+const ROOM: usize = 4096;
+
+const GAPS: [(&str, Duration); 3] =
+    [("r0", Duration::ZERO), ("r1", Duration::from_micros(1)), ("r10", Duration::from_micros(10))];
+
+/// Measures and prints.
+pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
+    let synchronizes = if plan.quick { SYNCHRONIZES_QUICK } else { SYNCHRONIZES };
+    output.note(&format!(
+        "a domain of {READERS_MAX}, one reader; crossbeam-epoch; limbo of {BOUND}; each latency includes \
+         one look at the clock"
+    ));
+    let round = |team: &mut Team, rounds: &mut Rounds| {
+        let clock = team.slice(1, |_, lap| {
+            lap.run(|| {
+                for _ in 0..BATCH {
+                    black_box(Instant::now());
+                }
+            })
+        })?;
+        rounds.push("clock_ns", "ns", clock.map(|slice| slice.ns()));
+        quiescent(team, rounds)?;
+        reclaim(team, rounds)?;
+        for (name, gap) in GAPS {
+            grace_period(team, rounds, ("synchronize", name), gap, synchronizes, &|domain| {
+                domain.synchronize();
+            })?;
+            grace_period(team, rounds, ("ticket", name), gap, synchronizes, &|domain| {
+                let ticket = domain.start();
+                while !domain.is_over(ticket) {
+                    spin_loop();
+                }
+            })?;
+        }
+        limbo_bound(team, rounds)?;
+        epoch_garbage(team, rounds)
+    };
+    interleave(plan, output, round, |rounds| {
+        rounds.ratio("retire_over_epoch", "retire_box_ns", "epoch_defer_flush_ns");
+        rounds.ratio("retire_over_epoch_r1", "retire_box_ns_r1", "epoch_defer_flush_ns_r1");
+    })
+}
+
+/// What the readers' side pays.
+fn quiescent(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
+    let domain = Domain::new(READERS_MAX);
+    let slice = team.slice(1, |_, lap| repeat_quiescent(&domain, &lap))?;
+    rounds.push("quiescent_ns", "ns", slice.map(|slice| slice.ns()));
+
+    let slice = team.slice(2, |thread, lap| match thread {
+        0 => repeat_quiescent(&domain, &lap),
+        _ => lap.run(|| {
+            for _ in 0..BATCH {
+                domain.start();
+            }
+        }),
+    })?;
+    rounds.push("quiescent_gp_ns", "ns", slice.map(|slice| slice.of(0).ns()));
+
+    let slice = team.slice(1, |_, lap| {
+        let mut reader = register(&domain);
+        lap.run(|| {
+            for _ in 0..BATCH {
+                let reader = black_box(&mut reader);
+                reader.offline();
+                reader.online();
+            }
+        })
+    })?;
+    rounds.push("offline_online_ns", "ns", slice.map(|slice| slice.ns()));
+
+    let collector = Collector::new();
+    let slice = team.slice(1, |_, lap| {
+        let handle = collector.register();
+        lap.run(|| {
+            for _ in 0..BATCH {
+                drop(black_box(handle.pin()));
+            }
+        })
+    })?;
+    rounds.push("epoch_pin_ns", "ns", slice.map(|slice| slice.ns()));
+    Ok(())
+}
+
+/// The reader is behind a reference, as in a worker: what it saw last is loaded, not kept in a register.
+fn repeat_quiescent(domain: &Domain, lap: &Lap<'_>) -> Share {
+    let mut reader = register(domain);
+    lap.run(|| {
+        for _ in 0..BATCH {
+            black_box(&mut reader).quiescent();
+        }
+    })
+}
+
+/// What the writer pays for each object that it replaces, alone and with a reader beside it.
+fn reclaim(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
+    let slice = team.slice(1, |_, lap| retire(&lap, &Domain::new(READERS_MAX), || 7_u32))?;
+    rounds.push("retire_ns", "ns", slice.map(|slice| slice.ns()));
+
+    let slice = team.slice(1, |_, lap| {
+        lap.run(|| {
+            let boxes: [_; BATCH as usize] = array::from_fn(|_| record());
+            drop(black_box(boxes));
+        })
+    })?;
+    rounds.push("box_ns", "ns", slice.map(|slice| slice.ns()));
+
+    let slice = team.slice(1, |_, lap| retire(&lap, &Domain::new(READERS_MAX), record))?;
+    rounds.push("retire_box_ns", "ns", slice.map(|slice| slice.ns()));
+
+    for (name, flush) in [("epoch_defer_ns", false), ("epoch_defer_flush_ns", true)] {
+        let slice = team.slice(1, |_, lap| {
+            let handle = Collector::new().register();
+            lap.run(|| defer_batch(&handle.pin(), flush))
+        })?;
+        rounds.push(name, "ns", slice.map(|slice| slice.ns()));
+    }
+
+    let turn = GAPS[1].1;
+    let slice = beside_a_reader(team, turn, |domain, lap| retire(&lap, domain, record))?;
+    rounds.push("retire_box_ns_r1", "ns", slice.map(|slice| slice.of(0).ns()));
+
+    let slice = beside_a_pinned_one(team, turn, |collector, lap| {
+        let handle = collector.register();
+        lap.run(|| defer_batch(&handle.pin(), true))
+    })?;
+    rounds.push("epoch_defer_flush_ns_r1", "ns", slice.map(|slice| slice.of(0).ns()));
+    Ok(())
+}
+
+/// Retires a batch, is quiescent itself, reclaims what is over.
+fn retire<T>(lap: &Lap<'_>, domain: &Domain, make: impl Fn() -> T) -> Share {
+    let mut reader = register(domain);
+    let mut limbo = Limbo::new(domain.clone(), ROOM);
+    lap.run(|| {
+        for _ in 0..BATCH {
+            let mut object = make();
+            // Full only when the other reader lost its core, and then the slice does not count.
+            while let Err(refused) = limbo.retire(object) {
+                object = refused;
+                reader.quiescent();
+                drain(&mut limbo);
+            }
+        }
+        reader.quiescent();
+        drain(&mut limbo);
+    })
+}
+
+fn drain<T>(limbo: &mut Limbo<T>) {
+    while let Some(object) = limbo.reclaim() {
+        drop(black_box(object));
+    }
+}
+
+fn defer_batch(guard: &Guard, flush: bool) {
+    for _ in 0..BATCH {
+        let object = record();
+        guard.defer(move || drop(black_box(object)));
+    }
+    if flush {
+        guard.flush();
+    }
+}
+
+/// What is retired: the size of an adjacency.
+fn record() -> Box<[u64; 8]> {
+    Box::new(black_box([7; 8]))
+}
+
+/// Latencies of `wait`, one after the other, beside a reader that turns every `gap`.
+fn grace_period(
+    team: &mut Team,
+    rounds: &mut Rounds,
+    (what, gap_name): (&str, &str),
+    gap: Duration,
+    times: usize,
+    wait: &(impl Fn(&Domain) + Sync),
+) -> io::Result<()> {
+    let latencies = Mutex::new(Vec::new());
+    let slice = beside_a_reader(team, gap, |domain, lap| {
+        let mut taken = Vec::with_capacity(times);
+        let mut watch = lap.start();
+        let mut before = Duration::ZERO;
+        for _ in 0..times {
+            wait(domain);
+            let now = watch.look();
+            taken.push((now - before).as_nanos() as f64);
+            before = now;
+        }
+        *latencies.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+        watch.share(times as u64)
+    })?;
+    let mut sorted = latencies.into_inner().unwrap_or_else(PoisonError::into_inner);
+    sorted.sort_by(f64::total_cmp);
+    for (part_name, part) in [("p50", 0.5), ("p99", 0.99)] {
+        let value = slice.as_ref().map(|_| quantile(&sorted, part));
+        rounds.push(&format!("{what}_{part_name}_ns_{gap_name}"), "ns", value);
+    }
+    Ok(())
+}
+
+/// How much waits when a writer never pauses: up to the bound, then objects are handed back.
+fn limbo_bound(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
+    let counts = [const { AtomicU64::new(0) }; 2];
+    let slice = beside_a_reader(team, GAPS[2].1, |domain, lap| {
+        let mut limbo = Limbo::new(domain.clone(), BOUND);
+        let (mut waiting_max, mut refused) = (0, 0);
+        let share = lap.run(|| {
+            for object in 0..BATCH {
+                if limbo.retire(black_box(object)).is_err() {
+                    refused += 1;
+                    drain(&mut limbo); // The edit waits, and tries again with the next one.
+                }
+                waiting_max = waiting_max.max(limbo.len());
+            }
+        });
+        for (count, seen) in counts.iter().zip([waiting_max as u64, refused]) {
+            count.store(seen, Ordering::Relaxed);
+        }
+        share
+    })?;
+    let [waiting_max, refused] = counts.map(|count| count.into_inner() as f64);
+    let seen = |value: &dyn Fn(&Slice) -> f64| slice.as_ref().map(value);
+    rounds.push("limbo_bound", "count", Some(BOUND as f64));
+    rounds.push("limbo_waiting_max", "count", seen(&|_| waiting_max));
+    let reached = if waiting_max as usize == BOUND { 1.0 } else { 0.0 };
+    rounds.push("limbo_bound_reached", "count", seen(&|_| reached));
+    let attempts = |slice: &Slice| slice.of(0).operations() as f64;
+    rounds.push("limbo_refused_per_retire", "x", seen(&|slice| refused / attempts(slice)));
+    let turns = |slice: &Slice| slice.of(1).operations() as f64;
+    let accepted = |slice: &Slice| (attempts(slice) - refused) / turns(slice);
+    rounds.push("limbo_accepted_per_turn", "count", seen(&accepted));
+    Ok(())
+}
+
+/// The same where nothing is handed back: the most that was deferred and not freed yet.
+fn epoch_garbage(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
+    for (name, flush) in [("epoch_garbage_max", false), ("epoch_garbage_max_flushed", true)] {
+        let garbage = AtomicU64::new(0);
+        let slice = beside_a_pinned_one(team, GAPS[2].1, |collector, lap| {
+            FREED.store(0, Ordering::Relaxed);
+            let handle = collector.register();
+            let (mut deferred, mut most) = (0, 0);
+            let share = lap.run(|| {
+                let guard = handle.pin();
+                for _ in 0..BATCH {
+                    guard.defer(|| FREED.fetch_add(1, Ordering::Relaxed));
+                }
+                if flush {
+                    guard.flush();
+                }
+                deferred += BATCH;
+                most = most.max(deferred - FREED.load(Ordering::Relaxed));
+            });
+            garbage.store(most, Ordering::Relaxed);
+            share
+        })?;
+        let garbage = garbage.into_inner() as f64;
+        rounds.push(name, "count", slice.map(|_| garbage));
+    }
+    Ok(())
+}
+
+/// What crossbeam-epoch freed of the slice's garbage, and of no other: a collector frees the rest of it
+/// before the next slice begins. Static, since deferred functions outlive every borrow.
+static FREED: AtomicU64 = AtomicU64::new(0);
+
+/// The first thread does `work`, the second is a reader that is quiescent every `gap`.
+fn beside_a_reader(
+    team: &mut Team,
+    gap: Duration,
+    work: impl Fn(&Domain, Lap<'_>) -> Share + Sync,
+) -> io::Result<Option<Slice>> {
+    beside(
+        team,
+        || Domain::new(READERS_MAX),
+        work,
+        |domain, lap, stop| {
+            let mut reader = register(domain);
+            turn(&lap, gap, stop, || (), |()| reader.quiescent())
+        },
+    )
+}
+
+/// The same for crossbeam-epoch: the second thread is pinned for `gap`, again and again.
+fn beside_a_pinned_one(
+    team: &mut Team,
+    gap: Duration,
+    work: impl Fn(&Collector, Lap<'_>) -> Share + Sync,
+) -> io::Result<Option<Slice>> {
+    beside(team, Collector::new, work, |collector, lap, stop| {
+        let handle = collector.register();
+        turn(&lap, gap, stop, || handle.pin(), drop)
+    })
+}
+
+fn beside<P: Sync>(
+    team: &mut Team,
+    prepare: impl Fn() -> P,
+    work: impl Fn(&P, Lap<'_>) -> Share + Sync,
+    reader: impl Fn(&P, Lap<'_>, &AtomicBool) -> Share + Sync,
+) -> io::Result<Option<Slice>> {
+    let fresh = || (prepare(), AtomicBool::new(false));
+    team.slice_with(2, fresh, |(prepared, stop), thread, lap| match thread {
+        0 => {
+            let _stopping = Stopping(stop);
+            work(prepared, lap)
+        }
+        _ => reader(prepared, lap, stop),
+    })
+}
+
+/// Stops the other thread, also when ours panics.
+struct Stopping<'a>(&'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only a sign; joining the thread orders the rest.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Turns until told to stop: what `begin` gives is held for `gap`, and goes to `end`.
+#[inline(always)]
+fn turn<G>(
+    lap: &Lap<'_>,
+    gap: Duration,
+    stop: &AtomicBool,
+    begin: impl Fn() -> G,
+    mut end: impl FnMut(G),
+) -> Share {
+    let mut watch = lap.start();
+    let mut turns = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let held = begin();
+        if !gap.is_zero() {
+            let until = watch.look() + gap;
+            while watch.look() < until {}
+        }
+        end(held);
+        turns += 1;
+        if turns % LOOK_EVERY == 0 {
+            watch.look();
+        }
+    }
+    watch.look();
+    watch.share(turns)
+}
+
+/// Turns without a gap between looks at the clock; a few microseconds.
+const LOOK_EVERY: u64 = 1024;
+
+fn register(domain: &Domain) -> Reader {
+    domain.register().expect("the domain has more places than we have threads")
+}

@@ -1,0 +1,354 @@
+//! Threads that measure side by side: pinned, started together, and believed only if they were.
+//!
+//! A slice is a stretch of time in which one or two threads repeat something. It counts if nothing came
+//! between, by three conditions that were set before anything was measured, as parts of its length:
+//!
+//! - the threads began within 4 %,
+//! - they ended within 4 %,
+//! - none was away for more than 4 %: a thread looks at its clock every 100 us at the latest, so that
+//!   more than 250 us between two looks mean that somebody else had the core; such pauses add up.
+//!
+//! Otherwise it is refused and measured again, ten times at most. Without the first two, a slice in
+//! which the threads hardly met passes for contention that costs nothing; without the third, one with
+//! a thread that lost its core in the middle. The thread that drives all this sleeps meanwhile.
+
+#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
+
+use std::io;
+use std::panic;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use manylane_io::affinity;
+use manylane_sync::primitive::{AtomicUsize, Ordering};
+
+/// How many operations a loop does without asking anything.
+pub const BATCH: u64 = 64;
+
+const TOLERANCE: f64 = 0.04;
+const ATTEMPTS: usize = 10;
+/// A look at the clock takes about 25 ns: 0.05 % of what is between two of them.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+const PAUSE: Duration = Duration::from_micros(250);
+
+/// The cores to measure on.
+pub struct Team {
+    cores: Vec<usize>,
+    slice: Duration,
+    tolerance: f64,
+    refused: usize,
+}
+
+impl Team {
+    /// Two threads, on `cores` or, without them, on the last two of the cores we may use. `quick`
+    /// slices are short and always count.
+    pub fn new(cores: Option<[usize; 2]>, quick: bool) -> io::Result<Team> {
+        let cores = match cores {
+            Some(cores) => cores.to_vec(),
+            None => affinity::cores()?.into_iter().rev().take(2).collect(),
+        };
+        match cores[..] {
+            [one, other] if one != other => {}
+            _ => return Err(io::Error::other(format!("two cores are needed, not {cores:?}"))),
+        }
+        Ok(Team {
+            cores,
+            slice: Duration::from_millis(if quick { 4 } else { 100 }),
+            tolerance: if quick { f64::INFINITY } else { TOLERANCE },
+            refused: 0,
+        })
+    }
+
+    /// The cores, the first thread's first.
+    pub fn cores(&self) -> &[usize] {
+        &self.cores
+    }
+
+    /// How many slices did not count so far.
+    pub fn refused(&self) -> usize {
+        self.refused
+    }
+
+    /// Lets `threads` threads do `work`, which gets the thread's number, until a slice counts. None
+    /// when that does not happen.
+    pub fn slice(
+        &mut self,
+        threads: usize,
+        work: impl Fn(usize, Lap<'_>) -> Share + Sync,
+    ) -> io::Result<Option<Slice>> {
+        self.slice_with(threads, || (), |(), number, lap| work(number, lap))
+    }
+
+    /// The same for work that needs something fresh in each attempt, made by `prepare`.
+    pub fn slice_with<P: Sync>(
+        &mut self,
+        threads: usize,
+        prepare: impl Fn() -> P,
+        work: impl Fn(&P, usize, Lap<'_>) -> Share + Sync,
+    ) -> io::Result<Option<Slice>> {
+        for _ in 0..ATTEMPTS {
+            let prepared = prepare();
+            let slice = self.attempt(threads, &|number, lap| work(&prepared, number, lap))?;
+            if slice.counts(self.tolerance) {
+                return Ok(Some(slice));
+            }
+            self.refused += 1;
+        }
+        Ok(None)
+    }
+
+    fn attempt(
+        &self,
+        threads: usize,
+        work: &(impl Fn(usize, Lap<'_>) -> Share + Sync),
+    ) -> io::Result<Slice> {
+        let arrived = AtomicUsize::new(0);
+        let member = |number: usize| {
+            let lap = Lap { arrived: &arrived, threads, slice: self.slice };
+            let core = self.cores[number];
+            move || {
+                let pinned = affinity::pin(core);
+                let share = work(number, lap); // Also when not pinned: the others wait for us.
+                pinned.map(|()| share)
+            }
+        };
+        thread::scope(|scope| {
+            let running: Vec<_> = (0..threads).map(|number| scope.spawn(member(number))).collect();
+            let shares = running.into_iter().map(|thread| match thread.join() {
+                Ok(share) => share,
+                Err(panicked) => panic::resume_unwind(panicked),
+            });
+            shares.collect::<io::Result<_>>().map(Slice)
+        })
+    }
+}
+
+/// A thread's way into a slice.
+pub struct Lap<'a> {
+    arrived: &'a AtomicUsize,
+    threads: usize,
+    slice: Duration,
+}
+
+impl Lap<'_> {
+    /// Waits for the other threads and starts the watch.
+    pub fn start(&self) -> Watch {
+        // Release and Acquire: what each thread prepared is there when the others begin.
+        self.arrived.fetch_add(1, Ordering::Release);
+        while self.arrived.load(Ordering::Acquire) < self.threads {
+            thread::yield_now();
+        }
+        Watch::new(Instant::now())
+    }
+
+    /// Repeats `batch`, which does [`BATCH`] operations, for the length of the slice.
+    #[inline(always)]
+    pub fn run(&self, mut batch: impl FnMut()) -> Share {
+        let mut watch = self.start();
+        let mut batches = 0;
+        let mut step = 1;
+        loop {
+            for _ in 0..step {
+                batch();
+            }
+            batches += step;
+            let before = watch.last;
+            if watch.look() >= self.slice {
+                return watch.share(batches * BATCH);
+            }
+            // Both ways: the first batches may have run before the other thread came.
+            step = match watch.last - before {
+                passed if passed < BETWEEN_LOOKS => step + step.div_ceil(2),
+                passed if passed > BETWEEN_LOOKS * 2 => step.div_ceil(2),
+                _ => step,
+            };
+        }
+    }
+}
+
+/// A thread's clock, which notices when the thread was away.
+pub struct Watch {
+    start: Instant,
+    last: Instant,
+    away: Duration,
+}
+
+impl Watch {
+    fn new(start: Instant) -> Watch {
+        Watch { start, last: start, away: Duration::ZERO }
+    }
+
+    /// The time since the start. To be asked often, or the thread seems to have been away.
+    #[inline]
+    pub fn look(&mut self) -> Duration {
+        let now = Instant::now();
+        if now - self.last > PAUSE {
+            self.away += now - self.last;
+        }
+        self.last = now;
+        now - self.start
+    }
+
+    /// The thread's share, which ends at the last look.
+    pub fn share(self, operations: u64) -> Share {
+        let Watch { start, last, away } = self;
+        Share { operations, start, end: last, away }
+    }
+}
+
+/// What one thread did in a slice.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    operations: u64,
+    start: Instant,
+    end: Instant,
+    away: Duration,
+}
+
+impl Share {
+    /// How many operations it did.
+    pub fn operations(&self) -> u64 {
+        self.operations
+    }
+
+    /// Nanoseconds an operation, of this thread.
+    pub fn ns(&self) -> f64 {
+        (self.end - self.start).as_nanos() as f64 / self.operations as f64
+    }
+}
+
+/// What the threads did, by number.
+#[derive(Debug)]
+pub struct Slice(Vec<Share>);
+
+impl Slice {
+    /// Elapsed time x threads / operations, in nanoseconds: what one operation takes a thread.
+    pub fn ns(&self) -> f64 {
+        self.length().as_nanos() as f64 * self.0.len() as f64 / self.operations() as f64
+    }
+
+    /// What all threads did.
+    pub fn operations(&self) -> u64 {
+        self.0.iter().map(|share| share.operations).sum()
+    }
+
+    /// One thread's part.
+    pub fn of(&self, thread: usize) -> &Share {
+        &self.0[thread]
+    }
+
+    /// From the first start to the last end.
+    fn length(&self) -> Duration {
+        let start = self.0.iter().map(|share| share.start).min();
+        let end = self.0.iter().map(|share| share.end).max();
+        start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start)
+    }
+
+    /// Whether the threads ran side by side, and all the time.
+    fn counts(&self, tolerance: f64) -> bool {
+        let spread = |of: fn(&Share) -> Instant| {
+            let times = || self.0.iter().map(of);
+            times().max().zip(times().min()).map_or(Duration::ZERO, |(last, first)| last - first)
+        };
+        let away = self.0.iter().map(|share| share.away).max().unwrap_or_default();
+        let worst = spread(|share| share.start).max(spread(|share| share.end)).max(away);
+        worst.as_secs_f64() <= tolerance * self.length().as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_counts_when_its_threads_agree() {
+        let epoch = Instant::now();
+        assert!(slice([share(epoch, 0, 1000, 5), share(epoch, 3, 1001, 5)]).counts(TOLERANCE));
+        assert!(slice([share(epoch, 0, 1000, 40), share(epoch, 40, 1000, 5)]).counts(TOLERANCE));
+    }
+
+    #[test]
+    fn a_slice_is_refused_when_a_thread_comes_late_leaves_early_or_was_away() {
+        let epoch = Instant::now();
+        let good = share(epoch, 0, 1000, 5);
+        for bad in [(41, 1000, 5), (0, 959, 5), (0, 1000, 41)] {
+            let bad = share(epoch, bad.0, bad.1, bad.2);
+            assert!(!slice([good, bad]).counts(TOLERANCE), "{bad:?}");
+            assert!(!slice([bad, good]).counts(TOLERANCE), "{bad:?}");
+            assert!(slice([bad, good]).counts(f64::INFINITY), "a quick one always counts");
+        }
+    }
+
+    /// The wall time is shared by all threads: two of them with 1000 operations each in 1000 us took
+    /// one microsecond each, not half.
+    #[test]
+    fn the_cost_is_what_a_thread_sees() {
+        let epoch = Instant::now();
+        let even = slice([share(epoch, 0, 1000, 5), share(epoch, 0, 1000, 5)]);
+        assert_eq!(even.ns(), 1000.0);
+        let mut less = share(epoch, 0, 1000, 5);
+        less.operations = 250;
+        let uneven = slice([less, share(epoch, 0, 1000, 5)]);
+        assert_eq!(uneven.ns(), 1600.0);
+        assert_eq!((uneven.of(0).ns(), uneven.of(1).ns()), (4000.0, 1000.0));
+    }
+
+    #[test]
+    fn threads_do_their_own_work_and_a_lap_counts_every_batch() {
+        let mut team = Team::new(None, true).expect("this test needs two cores");
+        let batches = [const { AtomicUsize::new(0) }; 2];
+        let work = |number: usize, lap: Lap<'_>| {
+            lap.run(|| {
+                batches[number].fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        let slice = team.slice(2, work).expect("the cores are ours").expect("a quick one counts");
+        for (number, batches) in batches.iter().enumerate() {
+            let operations = batches.load(Ordering::Relaxed) as u64 * BATCH;
+            assert!(operations > 0);
+            assert_eq!(slice.of(number).operations, operations);
+        }
+        assert_eq!(team.refused(), 0);
+    }
+
+    #[test]
+    fn a_slice_that_never_counts_is_given_up() {
+        let mut team = Team::new(None, true).expect("this test needs two cores");
+        team.tolerance = -1.0;
+        let slice = team.slice(1, |_, lap| lap.run(|| ())).expect("the core is ours");
+        assert!(slice.is_none());
+        assert_eq!(team.refused(), ATTEMPTS);
+    }
+
+    #[test]
+    fn a_watch_adds_up_the_pauses_that_are_too_long_for_its_own_thread() {
+        let now = Instant::now();
+        let ago = |us| now - Duration::from_micros(us);
+        let mut watch = Watch { start: ago(5000), last: ago(5000), away: Duration::ZERO };
+        watch.look();
+        let first = watch.away;
+        assert!(first >= Duration::from_micros(5000), "the whole pause counts: {first:?}");
+        watch.last -= Duration::from_micros(1000);
+        watch.look();
+        assert!(watch.away - first >= Duration::from_micros(1000), "and so does the next one");
+        // A clock that has not moved.
+        let mut short = Watch::new(Instant::now() + Duration::from_secs(60));
+        short.look();
+        assert_eq!(short.away, Duration::ZERO);
+    }
+
+    #[test]
+    fn one_core_twice_is_refused() {
+        let refused = Team::new(Some([0, 0]), true).err().expect("they are one core");
+        assert_eq!(refused.to_string(), "two cores are needed, not [0, 0]");
+    }
+
+    fn share(epoch: Instant, start: u64, end: u64, away: u64) -> Share {
+        let at = |us| epoch + Duration::from_micros(us);
+        Share { operations: 1000, start: at(start), end: at(end), away: at(away) - epoch }
+    }
+
+    fn slice(shares: [Share; 2]) -> Slice {
+        Slice(shares.to_vec())
+    }
+}
