@@ -4,6 +4,7 @@
 //! several runs with the least and the largest beside it; what is compared is interleaved in one run.
 //! Figures of different runs, or machines, do not compare.
 
+mod baseline;
 mod figure;
 mod forward;
 mod prefixes;
@@ -63,11 +64,16 @@ enum Question {
         /// The two cores to run on; without them, the last two
         #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
         cores: Option<Vec<usize>>,
+        /// What `frame` starts as its child
+        #[arg(long, hide = true)]
+        untuned: bool,
     },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Mechanism {
+    /// Packet memory
+    Frame,
     /// Grace periods
     Rcu,
 }
@@ -78,10 +84,12 @@ fn main() -> ExitCode {
             let output = Output { bench: "forward", json };
             forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
         }
-        Question::Seed { mechanism, json, quick, runs, cores } => {
+        Question::Seed { mechanism, json, quick, runs, cores, untuned } => {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
             let plan = seed::Plan { quick, runs, cores };
             match mechanism {
+                Mechanism::Frame if untuned => seed::frame::serve(&plan),
+                Mechanism::Frame => seed::frame::run(&plan, &Output { bench: "seed/frame", json }),
                 Mechanism::Rcu => seed::rcu::run(&plan, &Output { bench: "seed/rcu", json }),
             }
         }

@@ -1,0 +1,4 @@
+//! What others do, written as well as we can: what our own is measured against.
+
+pub mod calls;
+pub mod frame;
