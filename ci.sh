@@ -121,8 +121,11 @@ step_netns() {
 
 # The benches run, tiny, and what they print can be read by a machine.
 step_bench_smoke() {
-    cargo run --release -p manylane-bench -- forward --quick --json >"$work/bench.json"
-    cargo run --release -p manylane-bench -- seed frame --quick --json >>"$work/bench.json"
+    local question
+    for question in forward "seed refcount" "seed rcu" "seed frame"; do
+        # shellcheck disable=SC2086 # A question may be two words.
+        cargo run --release -p manylane-bench -- $question --quick --json >>"$work/bench.json"
+    done
     cat "$work/bench.json"
     jq -es 'length > 0 and all(.[]; type == "object" and . as $line
         | all("bench", "figure", "value", "min", "max", "runs", "unit"; in($line)))' \

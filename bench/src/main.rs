@@ -74,6 +74,8 @@ enum Question {
 enum Mechanism {
     /// Packet memory
     Frame,
+    /// Reference counts
+    Refcount,
     /// Grace periods
     Rcu,
 }
@@ -90,6 +92,9 @@ fn main() -> ExitCode {
             match mechanism {
                 Mechanism::Frame if untuned => seed::frame::serve(&plan),
                 Mechanism::Frame => seed::frame::run(&plan, &Output { bench: "seed/frame", json }),
+                Mechanism::Refcount => {
+                    seed::refcount::run(&plan, &Output { bench: "seed/refcount", json })
+                }
                 Mechanism::Rcu => seed::rcu::run(&plan, &Output { bench: "seed/rcu", json }),
             }
         }

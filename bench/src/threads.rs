@@ -8,7 +8,7 @@
 //! - none was away for more than 4 %: a thread looks at its clock every 100 us at the latest, so that
 //!   more than 250 us between two looks mean that somebody else had the core; such pauses add up.
 //!
-//! Otherwise it is refused and measured again, ten times at most. Without the first two, a slice in
+//! Otherwise it is refused and measured again, five times in all. Without the first two, a slice in
 //! which the threads hardly met passes for contention that costs nothing; without the third, one with
 //! a thread that lost its core in the middle. The thread that drives all this sleeps meanwhile.
 
@@ -26,10 +26,12 @@ use manylane_sync::primitive::{AtomicUsize, Ordering};
 pub const BATCH: u64 = 64;
 
 const TOLERANCE: f64 = 0.04;
-const ATTEMPTS: usize = 10;
+const ATTEMPTS: usize = 5;
 /// A look at the clock takes about 25 ns: 0.05 % of what is between two of them.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 const PAUSE: Duration = Duration::from_micros(250);
+/// 4 % of half a second: no slice is meant to be that long.
+const HOPELESS: Duration = Duration::from_millis(20);
 
 /// The cores to measure on.
 pub struct Team {
@@ -114,7 +116,12 @@ impl Team {
             move || {
                 let pinned = affinity::pin(core);
                 let share = work(number, lap); // Also when not pinned: the others wait for us.
-                pinned.map(|()| share)
+                match pinned {
+                    Ok(()) => Ok(share),
+                    Err(error) => {
+                        Err(io::Error::new(error.kind(), format!("core {core}: {error}")))
+                    }
+                }
             }
         };
         thread::scope(|scope| {
@@ -200,6 +207,17 @@ impl Watch {
         now - self.start
     }
 
+    /// Whether the thread was away so long that no slice could count. Who does a number of operations,
+    /// not what fits into a time, asks this and gives up: they may take minutes on a loaded machine.
+    pub fn is_hopeless(&self) -> bool {
+        self.away > HOPELESS
+    }
+
+    /// The share of a thread that gave up: it does not count.
+    pub fn give_up(self, operations: u64) -> Share {
+        Share { away: Duration::MAX, ..self.share(operations) }
+    }
+
     /// The thread's share, which ends at the last look.
     pub fn share(self, operations: u64) -> Share {
         let Watch { start, last, away } = self;
@@ -246,6 +264,13 @@ impl Slice {
     /// One thread's part.
     pub fn of(&self, thread: usize) -> &Share {
         &self.0[thread]
+    }
+
+    /// The slower thread's operations for each of the faster one's: 1 is fair, 0 starves.
+    pub fn fairness(&self) -> f64 {
+        let operations = || self.0.iter().map(|share| share.operations);
+        let most = operations().max().unwrap_or(0).max(1);
+        operations().min().unwrap_or(0) as f64 / most as f64
     }
 
     /// From the first start to the last end.
@@ -296,11 +321,11 @@ mod tests {
     fn the_cost_is_what_a_thread_sees() {
         let epoch = Instant::now();
         let even = slice([share(epoch, 0, 1000, 5), share(epoch, 0, 1000, 5)]);
-        assert_eq!(even.ns(), 1000.0);
+        assert_eq!((even.ns(), even.fairness()), (1000.0, 1.0));
         let mut less = share(epoch, 0, 1000, 5);
         less.operations = 250;
         let uneven = slice([less, share(epoch, 0, 1000, 5)]);
-        assert_eq!(uneven.ns(), 1600.0);
+        assert_eq!((uneven.ns(), uneven.fairness()), (1600.0, 0.25));
         assert_eq!((uneven.of(0).ns(), uneven.of(1).ns()), (4000.0, 1000.0));
     }
 
@@ -346,6 +371,21 @@ mod tests {
         let mut short = Watch::new(Instant::now() + Duration::from_secs(60));
         short.look();
         assert_eq!(short.away, Duration::ZERO);
+    }
+
+    #[test]
+    fn who_gives_up_does_not_count_however_long_it_took() {
+        let now = Instant::now();
+        let start = now - Duration::from_secs(1);
+        let mut watch = Watch { start, last: now - HOPELESS, away: Duration::ZERO };
+        watch.last -= Duration::from_micros(1);
+        assert!(!watch.is_hopeless());
+        watch.look();
+        assert!(watch.is_hopeless());
+        let gave_up = watch.give_up(7);
+        assert_eq!(gave_up.operations(), 7);
+        assert!(!Slice(vec![gave_up]).counts(TOLERANCE));
+        assert!(Slice(vec![gave_up]).counts(f64::INFINITY), "a quick one always counts");
     }
 
     #[test]

@@ -2,3 +2,4 @@
 
 pub mod calls;
 pub mod frame;
+pub mod refcount;

@@ -5,6 +5,7 @@
 
 pub mod frame;
 pub mod rcu;
+pub mod refcount;
 
 use std::io;
 
@@ -42,4 +43,18 @@ fn interleave(
     finish(&mut rounds);
     output.figure("slices_refused", "count", &[team.refused() as f64]);
     rounds.print(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also while other tests run: a quick slice counts whatever happened beside it.
+    #[test]
+    fn each_mechanism_can_be_measured_quickly() {
+        let plan = Plan { quick: true, runs: 0, cores: None };
+        let output = |bench| Output { bench, json: true };
+        refcount::run(&plan, &output("seed/refcount")).expect("a reference is held all the time");
+        rcu::run(&plan, &output("seed/rcu")).expect("readers turn until the writer is done");
+    }
 }

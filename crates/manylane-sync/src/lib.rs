@@ -3,6 +3,7 @@
 //! | room        | what it is                                                                |
 //! |-------------|---------------------------------------------------------------------------|
 //! | [`rcu`]     | grace periods: when has every worker let go of what was read before?      |
+//! | [`refcount`]| who holds it: counts without a loop, and an `Arc` whose upgrade has none  |
 //! | [`words`]   | tables of plain words: many readers, one writer                           |
 //! | [`ring`]    | a bounded queue from one thread to one other                              |
 //! | [`stack`]   | a lock-free stack of indices, for what any thread may take and give back  |
@@ -21,6 +22,7 @@ pub mod counters;
 pub mod doorbell;
 pub mod primitive;
 pub mod rcu;
+pub mod refcount;
 pub mod ring;
 pub mod stack;
 pub mod words;

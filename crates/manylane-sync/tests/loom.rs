@@ -11,6 +11,15 @@
 //! | model                                    | bound | executions |
 //! |------------------------------------------|-------|------------|
 //! | counters                                 | none  |      9,472 |
+//! | debt, 1; 1, early too                    | none  |    63 + 41 |
+//! | debt, 2; 1, early too                    | none  |  404 + 246 |
+//! | debt, 1; 2 and 2; 2                      | none  |170 + 1,612 |
+//! | debt, 1; 1,1                             | none  |    182,134 |
+//! | debt, 1; 1,1 early                       | none  |     55,605 |
+//! | debt, 2; 1,1                             | 4     |     10,032 |
+//! | debt, 2; 1,1 early                       | 4     |      8,622 |
+//! | debt, 1; 2,1                             | 4     |      3,309 |
+//! | debt, 1; 1,1,1                           | 4     |     53,831 |
 //! | doorbell, 1 giver x 1 item               | none  |      4,950 |
 //! | doorbell, 1 giver x 2                    | 4     |     12,478 |
 //! | doorbell, 2 givers x 1                   | 3     |    195,546 |
@@ -23,7 +32,12 @@
 //! | rcu_c, 2 readers x 1                     | 3     |     21,111 |
 //! | rcu_d                                    | none  |      1,684 |
 //! | rcu_e, 3 objects, 1 reader x 2           | 4     |     24,299 |
+//! | rcuref, 1 reader                         | none  |      1,424 |
+//! | rcuref, 2 readers                        | 4     |     70,650 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
+//! | shared, 2 owners, 1 weak                 | none  |        404 |
+//! | shared, 1 owner, 2 weak                  | 4     |      3,822 |
+//! | shared, clones and downgrades            | none  |      7,463 |
 //! | stack, handed out once                   | none  |     21,528 |
 //! | stack, seen by who takes it              | 3     |    262,429 |
 //! | words                                    | none  |        675 |
@@ -33,7 +47,8 @@
 //! 1. It treats `SeqCst` loads and stores as Acquire and Release. It does model `SeqCst` *fences*, so
 //!    every protocol here that needs a total order takes it from a fence.
 //! 2. Where plain stores and read-modify-writes meet on one word, its modification order is only
-//!    partial. No word here has both but `taken` in `rcu`, where only the owner of the slot stores.
+//!    partial. No word here has both but `taken` in `rcu`, where only the owner of the slot stores, and
+//!    the word of `RcuRef`, to which only who finds it dead stores, and that it is dead.
 //! 3. A failed compare-exchange reads only the newest value, and none fails spuriously.
 //! 4. A load sees at most the last seven stores of its word.
 //! 5. A thread that loads a word just before it writes it hides that write from loads of other threads
@@ -56,6 +71,14 @@ mod doorbell;
 mod rcu;
 #[path = "loom/rcu_twin.rs"]
 mod rcu_twin;
+#[path = "loom/refcount.rs"]
+mod refcount;
+#[path = "loom/refcount_rcu.rs"]
+mod refcount_rcu;
+#[path = "loom/refcount_shared.rs"]
+mod refcount_shared;
+#[path = "loom/refcount_twin.rs"]
+mod refcount_twin;
 #[path = "loom/ring.rs"]
 mod ring;
 #[path = "loom/stack.rs"]

@@ -1,0 +1,450 @@
+//! The debt counter: a count that needs no grace period.
+
+use super::faults::{Fault, report};
+use super::memory::Memory;
+use crate::primitive::{AtomicU64, Ordering, fence};
+
+/// A reference count with one addition for `get`, one subtraction for `put`, and no guard.
+///
+/// A put that takes the references to none is a *zero-hitter*: it has to touch the word once more, to
+/// kill. In between, others may revive the object, hit zero themselves, kill and free: the 1 -> 0 race
+/// ([`super`]). Here whoever revives writes down what is owed: one zero-hitter more than deaths to come.
+///
+/// | bits   | field  | what it counts                                                            |
+/// |--------|--------|---------------------------------------------------------------------------|
+/// | 0..39  | `REFS` | references, plus `NONE`                                                   |
+/// | 40     | `DEAD` | set once, by the killer                                                   |
+/// | 41..63 | `OWED` | zero-hitters that still have to touch the word, but the one that will kill|
+///
+/// `OWED` is on top so that what carries out of it falls off: it is a number modulo 2^23.
+///
+/// | who                      | does                                                                |
+/// |--------------------------|---------------------------------------------------------------------|
+/// | get, references          | one addition                                                        |
+/// | get, dead                | takes its addition back, fails                                      |
+/// | get, none                | revives: `OWED + 1`, before it can put (program order)              |
+/// | put, others left         | one subtraction                                                     |
+/// | zero-hitter              | exchanges "none, alive" for "none, dead", and is the killer         |
+/// | ... finds it revived, dead, or more owed | *settles*: `OWED - 1`, and leaves                   |
+/// | ... finds less owed      | tries again: as often as others settle, at most                     |
+/// | killer                   | destroys, and settles if anything was owed                          |
+/// | who settles the last debt of a dead count | releases the memory                                |
+///
+/// So while there is no reference and no death, `OWED` is the number of zero-hitters at work minus one:
+/// exactly one of them kills. After its own settling nobody touches the word, and the last one of all
+/// knows that it is the last. (A settling may overtake the addition it is for: `OWED` is -1 for a
+/// moment, while the reviver still has its reference.)
+///
+/// # Zones
+///
+/// `REFS` is offset by `NONE`, so that a put too many stays inside its field, dead or alive. Below
+/// `NONE` or above [`DebtRef::REFERENCES_MAX`] the count is *pinned* to the middle of the field: never
+/// freed. Both sides leave 2^30 additions and more for threads that race there.
+#[derive(Debug)]
+pub struct DebtRef {
+    word: AtomicU64,
+    memory: Memory,
+}
+
+const REFS: u64 = (1 << 40) - 1;
+const DEAD: u64 = 1 << 40;
+const OWED_ONE: u64 = 1 << 41;
+
+/// `REFS` without a reference.
+const NONE: u64 = 1 << 30;
+/// `REFS` of a count that is never freed, whatever is added or taken off.
+const PINNED: u64 = 1 << 39;
+/// How far from `PINNED` a pinned count may drift before it is put back.
+const DRIFT: u64 = 1 << 37;
+
+impl DebtRef {
+    /// The most references there can be: 2^38. One more, and the object is leaked.
+    pub const REFERENCES_MAX: u64 = 1 << 38;
+
+    /// A count of `references`, 1 to [`DebtRef::REFERENCES_MAX`].
+    pub fn new(references: u64) -> DebtRef {
+        assert!((1..=Self::REFERENCES_MAX).contains(&references), "a count starts with a holder");
+        DebtRef::with_word(NONE + references)
+    }
+
+    fn with_word(word: u64) -> DebtRef {
+        DebtRef { word: AtomicU64::new(word), memory: Memory::new() }
+    }
+
+    /// Takes a reference, unless the object is dead. Something else than this count must keep the
+    /// memory in place for the duration of the call: a reference, a weak count, a lock, a guard.
+    #[inline]
+    #[must_use = "a reference that is not put leaks its object"]
+    pub fn get(&self) -> bool {
+        // Relaxed: as what keeps the memory in place was passed to this thread, so was the initialised
+        // object; what the new holder does is ordered by its put. No look for `DEAD` first: it would
+        // fetch the line twice. Explored by `debt_...` in `tests/loom.rs`.
+        let old = self.word().fetch_add(1, Ordering::Relaxed);
+        live_below_max(old) || self.get_slow(old)
+    }
+
+    /// Takes another reference for somebody who holds one: it cannot fail.
+    #[inline]
+    pub fn get_held(&self) {
+        // Relaxed: as in `get`.
+        let old = self.word().fetch_add(1, Ordering::Relaxed);
+        if !live_below_max(old) {
+            let alive = self.get_slow(old);
+            assert!(alive, "a reference was cloned that nobody holds");
+        }
+    }
+
+    /// Gives a reference back. `destroy` runs if it was the last one, in exactly one thread. True: this
+    /// call was the last of all puts to touch the count, and the caller releases the memory (or its
+    /// share in it, where something else keeps it too).
+    ///
+    /// Another thread may be told so while this call still returns, and free the memory under `&self`.
+    /// That is sound because nothing touches the word after the subtraction or settling by which this
+    /// thread is done, and because the whole of `self` is inside an `UnsafeCell`: the compiler may not
+    /// invent reads of what such a reference points to, nor does it count on the memory outliving the
+    /// call (rust-lang/rust#98017; `Arc`'s drop stands on the same).
+    ///
+    /// If `destroy` panics, the debt is settled, but the answer is lost: where this call was the last,
+    /// the memory is leaked. Catch the panic in `destroy` if that matters.
+    #[inline]
+    #[must_use = "whoever is last releases the memory"]
+    pub fn put(&self, destroy: impl FnOnce()) -> bool {
+        match self.put_fast() {
+            None => false,
+            Some(old) => self.put_slow(old, destroy),
+        }
+    }
+
+    /// The first half of `put`: the word as it was, if it is not plain that others hold references.
+    #[inline]
+    pub(super) fn put_fast(&self) -> Option<u64> {
+        // Release: pairs with the Acquire of the killing exchange, by the release sequence of the
+        // additions and subtractions between. What each holder did happens before `destroy`. Explored
+        // by `debt_...`; `mutant_a_relaxed_put_...`.
+        let old = self.word().fetch_sub(1, Ordering::Release);
+        if others_hold(old) { None } else { Some(old) }
+    }
+
+    /// The second half of `put`. `old` is the word before our subtraction.
+    #[cold]
+    pub(super) fn put_slow(&self, old: u64, destroy: impl FnOnce()) -> bool {
+        if old & DEAD != 0 {
+            // Relaxed: restores the word after an error; nobody is told anything.
+            self.word().fetch_add(1, Ordering::Relaxed);
+            report(Fault::Underflow);
+            return false;
+        }
+        match old & REFS {
+            refs if refs == NONE + 1 => return self.hit_zero(old - 1, destroy),
+            refs if refs <= NONE => report(Fault::Underflow),
+            _ => {} // Pinned: never freed.
+        }
+        self.pin();
+        false
+    }
+
+    /// The references, as far as one look can tell. 0 is not death: a `get` may still revive the object
+    /// before the last put has decided. Above [`DebtRef::REFERENCES_MAX`]: pinned.
+    pub fn read(&self) -> u64 {
+        // Relaxed: the number is old when it is read.
+        let word = self.word().load(Ordering::Relaxed);
+        if word & DEAD != 0 { 0 } else { (word & REFS).saturating_sub(NONE) }
+    }
+
+    /// `old` is the word before our addition: without references, dead, or in a zone of error.
+    #[cold]
+    fn get_slow(&self, old: u64) -> bool {
+        if old & DEAD != 0 {
+            // Relaxed: nothing happened. Taken back so that failed attempts do not add up.
+            self.word().fetch_sub(1, Ordering::Relaxed);
+            return false;
+        }
+        let refs = old & REFS;
+        if refs == NONE {
+            // Relaxed: it only has to come before our own put, and does: same thread, same word.
+            self.word().fetch_add(OWED_ONE, Ordering::Relaxed);
+            return true;
+        }
+        if refs == NONE + Self::REFERENCES_MAX {
+            report(Fault::Overflow);
+        }
+        let alive = self.pin();
+        if !alive {
+            // Relaxed: as above. The put too many that brought us here met the death.
+            self.word().fetch_sub(1, Ordering::Relaxed);
+        }
+        alive
+    }
+
+    /// Kills, or leaves it to whoever is left. `zero` is the word as our subtraction left it.
+    fn hit_zero(&self, mut zero: u64, destroy: impl FnOnce()) -> bool {
+        loop {
+            // Acquire: pairs with the Release of every put, and with that of every settling before. On
+            // failure Relaxed: the value alone decides, and whoever leaves has nothing to see.
+            // Explored by `debt_...`; `mutant_a_relaxed_death_...`.
+            match self.word().compare_exchange(
+                zero,
+                zero | DEAD,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => break,
+                Err(now) if now & (DEAD | REFS) != NONE || owes_more(now, zero) => {
+                    return self.settle();
+                }
+                Err(now) => zero = now,
+            }
+        }
+        if zero / OWED_ONE == 0 {
+            destroy();
+            return true;
+        }
+        let settle_anyway = Settle(self);
+        destroy();
+        std::mem::forget(settle_anyway);
+        self.settle()
+    }
+
+    /// The last touch of a zero-hitter. True: the last of all.
+    fn settle(&self) -> bool {
+        // Release: pairs with the fence below in whoever settles last, so that what we read and wrote
+        // of the count and the object happens before it is freed. By what was owed *before*, which
+        // leaves out ourselves. Explored by `debt_...`; `mutant_settle_...`.
+        let old = self.word().fetch_sub(OWED_ONE, Ordering::Release);
+        if old & DEAD == 0 || old / OWED_ONE != 0 {
+            return false;
+        }
+        // Acquire fence: pairs with the Release of each settling before, the killer's among them. It
+        // takes two weak threads to miss it: `mutant_settle_without_its_fence_...`. No touch of the word.
+        fence(Ordering::Acquire);
+        true
+    }
+
+    /// Puts the count where it is never freed, unless it is dead. Says whether it is alive.
+    #[cold]
+    fn pin(&self) -> bool {
+        // Relaxed, all three: a pinned object is never freed, so there is nothing to order. Only
+        // read-modify-writes, so that no reference or debt of others is lost.
+        let mut now = self.word().load(Ordering::Relaxed);
+        loop {
+            if now & DEAD != 0 {
+                return false;
+            }
+            if (now & REFS).abs_diff(PINNED) < DRIFT {
+                return true;
+            }
+            let pinned = now & !REFS | PINNED;
+            match self.word().compare_exchange(now, pinned, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn word(&self) -> &AtomicU64 {
+        self.touch();
+        &self.word
+    }
+
+    #[inline(always)]
+    pub(super) fn touch(&self) {
+        self.memory.touch();
+    }
+}
+
+/// Alive, with 1 to `REFERENCES_MAX - 1` references: one comparison.
+#[inline(always)]
+fn live_below_max(word: u64) -> bool {
+    (word & (DEAD | REFS)).wrapping_sub(NONE + 1) < DebtRef::REFERENCES_MAX - 1
+}
+
+/// Alive, with 2 to `REFERENCES_MAX` references: one comparison.
+#[inline(always)]
+fn others_hold(word: u64) -> bool {
+    (word & (DEAD | REFS)).wrapping_sub(NONE + 2) < DebtRef::REFERENCES_MAX - 1
+}
+
+/// Whether `OWED` grew. The words differ in nothing else; `OWED` is in the top bits, so the sign tells,
+/// as long as there are fewer than 2^22 threads (Linux's `PID_MAX_LIMIT`) in a put at once.
+fn owes_more(now: u64, before: u64) -> bool {
+    (now.wrapping_sub(before) as i64) > 0
+}
+
+/// Settles when `destroy` panics, so that the others can still finish.
+struct Settle<'a>(&'a DebtRef);
+
+impl Drop for Settle<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.settle();
+    }
+}
+
+#[cfg(all(test, not(manylane_loom)))]
+mod tests {
+    use super::*;
+    use crate::primitive::AtomicUsize;
+    use crate::refcount::faults;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn the_last_put_destroys_and_releases() {
+        let (count, mut destroyed) = (DebtRef::new(1), false);
+        assert!(count.get());
+        count.get_held();
+        assert_eq!(count.read(), 3);
+        assert!(!count.put(never));
+        assert!(!count.put(never));
+        assert!(count.put(|| destroyed = true));
+        assert!(destroyed);
+        assert_eq!(count.read(), 0);
+        assert!(!count.get());
+        assert!(!count.get());
+        assert_eq!(word(&count), NONE | DEAD, "failed attempts do not add up");
+    }
+
+    /// The steps of a race, one after the other: `a` hits zero, `b` revives, hits zero and kills.
+    #[test]
+    fn whoever_settles_last_releases() {
+        let count = DebtRef::new(1);
+        let a = count.put_fast().expect("a hits zero");
+        assert!(count.get(), "b revives");
+        assert_eq!(word(&count), NONE + 1 + OWED_ONE);
+        let mut destroyed = false;
+        assert!(!count.put(|| destroyed = true), "b kills, but a is still to come");
+        assert!(destroyed);
+        assert!(count.put_slow(a, never), "a is the last to touch the count");
+    }
+
+    #[test]
+    fn a_panic_while_destroying_settles() {
+        let count = DebtRef::new(1);
+        let a = count.put_fast().expect("a hits zero");
+        assert!(count.get(), "b revives");
+        let panicked = catch_unwind(AssertUnwindSafe(|| count.put(|| panic!("as the test wants"))));
+        assert!(panicked.is_err());
+        assert!(count.put_slow(a, never), "a can still be the last");
+    }
+
+    #[test]
+    fn a_count_that_overflows_is_never_dead() {
+        let before = faults().overflows;
+        let count = DebtRef::new(DebtRef::REFERENCES_MAX);
+        assert!(count.get());
+        assert!(faults().overflows > before);
+        assert_eq!(word(&count), PINNED);
+        for _ in 0..3 {
+            assert!(!count.put(never));
+            assert!(count.get());
+            count.get_held();
+        }
+        assert!(count.read() > DebtRef::REFERENCES_MAX);
+    }
+
+    #[test]
+    fn a_pinned_count_does_not_drift_away() {
+        for drifted in [PINNED - DRIFT - 1, PINNED + DRIFT + 1] {
+            let count = DebtRef::with_word(drifted);
+            assert!(count.get());
+            assert_eq!(word(&count), PINNED);
+            let count = DebtRef::with_word(drifted);
+            assert!(!count.put(never));
+            assert_eq!(word(&count), PINNED);
+        }
+    }
+
+    #[test]
+    fn a_put_too_many_is_counted_and_does_not_revive() {
+        let before = faults().underflows;
+        let count = DebtRef::new(1);
+        assert!(count.put(|| ()));
+        assert!(!count.put(never));
+        assert!(faults().underflows > before);
+        assert_eq!(word(&count), NONE | DEAD);
+        assert!(!count.get());
+    }
+
+    /// It meets a zero-hitter at work: the object is leaked, not freed, and no debt is forged.
+    #[test]
+    fn a_put_too_many_beside_the_last_one_leaks() {
+        for others_owed in [0, 1] {
+            let count = DebtRef::with_word(NONE + 1 + others_owed * OWED_ONE);
+            let last = count.put_fast().expect("it hits zero");
+            assert!(!count.put(never), "the one too many");
+            assert!(!count.put_slow(last, never), "the last one finds it pinned");
+            assert_eq!(word(&count) & (DEAD | REFS), PINNED);
+            assert!(count.get() && !count.put(never));
+        }
+    }
+
+    /// Between a put too many and its pinning, the word is below its zone; it may also die there.
+    #[test]
+    fn a_get_below_the_zone_pins_or_fails() {
+        let count = DebtRef::with_word(NONE - 1);
+        assert!(count.get());
+        assert_eq!(word(&count), PINNED);
+        let count = DebtRef::with_word((NONE - 1) | DEAD);
+        assert!(!count.get());
+        assert_eq!(word(&count), (NONE - 1) | DEAD);
+    }
+
+    #[test]
+    #[should_panic(expected = "cloned that nobody holds")]
+    fn a_dead_reference_is_not_cloned() {
+        let count = DebtRef::new(1);
+        assert!(count.put(|| ()));
+        count.get_held();
+    }
+
+    #[test]
+    fn what_is_owed_is_a_number_with_a_sign() {
+        assert!(owes_more(NONE, NONE.wrapping_sub(OWED_ONE)), "0 after -1");
+        assert!(!owes_more(NONE.wrapping_sub(OWED_ONE), NONE), "-1 after 0");
+        assert!(owes_more(NONE + 3 * OWED_ONE, NONE + OWED_ONE));
+        assert!(!owes_more(NONE, NONE));
+    }
+
+    /// Threads take and put as fast as they can until nobody holds anything: hitting zero, reviving and
+    /// killing in all orders.
+    #[test]
+    fn four_threads_destroy_once_and_release_once() {
+        for _ in 0..500 {
+            let count = DebtRef::new(4);
+            let (destroyed, released) = (AtomicUsize::new(0), AtomicUsize::new(0));
+            let put = || {
+                if count.put(|| {
+                    destroyed.fetch_add(1, Ordering::Relaxed);
+                }) {
+                    assert_eq!(destroyed.load(Ordering::Relaxed), 1, "released before destroyed");
+                    released.fetch_add(1, Ordering::Relaxed);
+                }
+            };
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        put();
+                        (0..200).filter(|_| count.get()).for_each(|_| put());
+                    });
+                }
+            });
+            assert_eq!(destroyed.into_inner(), 1);
+            assert_eq!(released.into_inner(), 1);
+            assert_eq!(word(&count) & !OWED, NONE | DEAD);
+        }
+    }
+
+    #[test]
+    fn the_count_is_one_word() {
+        assert_eq!(size_of::<DebtRef>(), 8);
+    }
+
+    const OWED: u64 = !(DEAD | REFS);
+
+    fn never() {
+        panic!("destroyed under a holder");
+    }
+
+    fn word(count: &DebtRef) -> u64 {
+        count.word.load(Ordering::Relaxed)
+    }
+}

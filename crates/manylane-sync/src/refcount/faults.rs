@@ -1,0 +1,116 @@
+//! Counts that were used wrongly: overflow and underflow, counted for the whole process.
+//!
+//! Both leave the object where it is for ever: a leak, where a wrapped count would be a use after free.
+
+use std::io::Write;
+use std::sync::OnceLock;
+
+use crate::primitive::foreign::{AtomicU64, Ordering};
+
+/// What went wrong with a reference count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// More references than the count can hold: somebody forgets to put them.
+    Overflow,
+    /// A reference was put that nobody held.
+    Underflow,
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Fault::Overflow => "a reference count overflowed: its object is never freed",
+            Fault::Underflow => {
+                "a reference was put that nobody held: its object may never be freed"
+            }
+        })
+    }
+}
+
+/// How often counts of this process were used wrongly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Counts that reached their limit.
+    pub overflows: u64,
+    /// References put that nobody held.
+    pub underflows: u64,
+}
+
+/// How often counts of this process were used wrongly, since it started.
+pub fn faults() -> Faults {
+    DESK.faults()
+}
+
+/// Calls `hook` with the first fault of each kind, instead of a line on standard error. It runs inside
+/// `get` or `put`, on any thread.
+///
+/// Hands `hook` back when there is one already.
+pub fn on_fault(hook: fn(Fault)) -> Result<(), fn(Fault)> {
+    DESK.hook.set(hook)
+}
+
+/// Counts `fault`, and reports the first of its kind.
+#[cold]
+pub(super) fn report(fault: Fault) {
+    DESK.report(fault);
+}
+
+static DESK: Desk = Desk::new();
+
+/// Where faults are counted. The standard library's atomics also under loom: no protocol needs them.
+struct Desk {
+    overflows: AtomicU64,
+    underflows: AtomicU64,
+    hook: OnceLock<fn(Fault)>,
+}
+
+impl Desk {
+    const fn new() -> Desk {
+        Desk { overflows: AtomicU64::new(0), underflows: AtomicU64::new(0), hook: OnceLock::new() }
+    }
+
+    fn report(&self, fault: Fault) {
+        let count = match fault {
+            Fault::Overflow => &self.overflows,
+            Fault::Underflow => &self.underflows,
+        };
+        // Relaxed: a counter; the first to add is the only one that finds 0.
+        if count.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.hook.get_or_init(|| say)(fault);
+        }
+    }
+
+    fn faults(&self) -> Faults {
+        // Relaxed: two counters, for eyes.
+        Faults {
+            overflows: self.overflows.load(Ordering::Relaxed),
+            underflows: self.underflows.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// `eprintln!` would panic where nobody reads standard error any more. One write, so that the line is one.
+fn say(fault: Fault) {
+    let _ = std::io::stderr().write_all(format!("manylane: {fault}\n").as_bytes());
+}
+
+#[cfg(all(test, not(manylane_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    #[test]
+    fn each_fault_is_counted_and_the_first_of_each_kind_reported() {
+        static HEARD: Mutex<Vec<Fault>> = Mutex::new(Vec::new());
+        let desk = Desk::new();
+        let hook: fn(Fault) = |fault| HEARD.lock().expect("nobody panicked").push(fault);
+        assert!(desk.hook.set(hook).is_ok());
+        for fault in [Fault::Underflow, Fault::Overflow, Fault::Underflow, Fault::Underflow] {
+            desk.report(fault);
+        }
+        assert_eq!(desk.faults(), Faults { overflows: 1, underflows: 3 });
+        assert_eq!(*HEARD.lock().expect("nobody panicked"), [Fault::Underflow, Fault::Overflow]);
+        assert!(desk.hook.set(hook).is_err(), "the hook is set once");
+    }
+}

@@ -1,0 +1,202 @@
+use super::*;
+use crate::CacheAligned;
+use crate::primitive::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Barrier, Weak};
+
+/// Random operations on both, side by side: whatever can be observed is the same.
+#[test]
+fn means_what_arc_and_weak_mean() {
+    let mut values = 0;
+    for seed in 1..=300 {
+        let mut random = Random(seed);
+        let mut pair = Pair::new();
+        for _ in 0..200 {
+            pair.step(&mut random);
+            pair.compare();
+        }
+        let Pair { strong, weak, drops } = pair;
+        values += drops.len();
+        drop((strong, weak));
+        assert!(drops.iter().all(|(std, ours)| count(std) == 1 && count(ours) == 1));
+    }
+    assert!(values > 1000, "too few values died in between");
+}
+
+/// A value whose owners all come from upgrades dies at some moment, once.
+#[test]
+fn upgrades_and_drops_in_four_threads_drop_the_value_once() {
+    for _ in 0..300 {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let value = Probe { alive: AtomicBool::new(true), drops: drops.clone() };
+        let owner = Shared::new(value);
+        let start = Arc::new(Barrier::new(4));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (weak, start) = (Shared::downgrade(&owner), start.clone());
+                std::thread::spawn(move || {
+                    start.wait();
+                    for _ in 0..2000 {
+                        let Some(owner) = weak.clone().upgrade() else { break };
+                        let another = owner.clone();
+                        drop(owner);
+                        assert!(another.alive.load(Ordering::Relaxed), "used after its drop");
+                    }
+                })
+            })
+            .collect();
+        let weak = Shared::downgrade(&owner);
+        drop(owner);
+        for thread in threads {
+            thread.join().expect("no thread panics");
+        }
+        assert_eq!(count(&drops), 1);
+        assert!(weak.upgrade().is_none());
+        assert_eq!(weak_handles(&weak), 1, "the owners' share of the memory was released once");
+    }
+}
+
+#[test]
+fn a_value_that_panics_in_its_drop_is_dead_and_released() {
+    struct Bomb;
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            panic!("as the test wants");
+        }
+    }
+
+    let owner = Shared::new(Bomb);
+    let weak = Shared::downgrade(&owner);
+    let panic = catch_unwind(AssertUnwindSafe(|| drop(owner))).expect_err("the drop panics");
+    assert_eq!(panic.downcast_ref(), Some(&"as the test wants"));
+    assert!(weak.upgrade().is_none());
+    assert_eq!(weak_handles(&weak), 1, "the owners' share of the memory was released");
+}
+
+#[test]
+fn a_value_that_upgrades_itself_in_its_drop_finds_itself_dead() {
+    struct Selfish(std::cell::RefCell<Option<WeakShared<Selfish>>>);
+    impl Drop for Selfish {
+        fn drop(&mut self) {
+            let weak = self.0.take().expect("the test put it there");
+            assert!(weak.upgrade().is_none());
+            assert_eq!(weak.clone().strong_count(), 0);
+        }
+    }
+
+    let owner = Shared::new(Selfish(None.into()));
+    *owner.0.borrow_mut() = Some(Shared::downgrade(&owner));
+    drop(owner);
+}
+
+/// What the doc of `Shared` promises about lines.
+#[test]
+fn an_aligned_value_is_on_other_lines_than_the_counts() {
+    let owner = Shared::new(CacheAligned(7_u8));
+    let value: *const u8 = &**owner;
+    let block = owner.block.as_ptr();
+    assert_eq!(value.addr() - block.addr(), 128);
+    assert_eq!(**owner, 7);
+}
+
+/// The same handles to values of both kinds.
+struct Pair {
+    strong: Vec<(Arc<Probe>, Shared<Probe>)>,
+    weak: Vec<(Weak<Probe>, WeakShared<Probe>)>,
+    /// For each value how often it was dropped.
+    drops: Vec<(Arc<AtomicUsize>, Arc<AtomicUsize>)>,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let mut pair = Pair { strong: Vec::new(), weak: Vec::new(), drops: Vec::new() };
+        pair.another_value();
+        pair
+    }
+
+    fn another_value(&mut self) {
+        let drops = (Arc::default(), Arc::default());
+        let probe =
+            |drops: &Arc<_>| Probe { alive: AtomicBool::new(true), drops: Arc::clone(drops) };
+        self.strong.push((Arc::new(probe(&drops.0)), Shared::new(probe(&drops.1))));
+        self.drops.push(drops);
+    }
+
+    fn step(&mut self, random: &mut Random) {
+        let operation = random.below(7);
+        match (operation, self.strong.len(), self.weak.len()) {
+            (0, 0..3, _) => self.another_value(),
+            (1, strong @ 1.., _) => {
+                let (std, ours) = &self.strong[random.below(strong)];
+                self.strong.push((std.clone(), ours.clone()));
+            }
+            (2 | 3, strong @ 1.., _) => drop(self.strong.swap_remove(random.below(strong))),
+            (4, strong @ 1.., _) => {
+                let (std, ours) = &self.strong[random.below(strong)];
+                self.weak.push((Arc::downgrade(std), Shared::downgrade(ours)));
+            }
+            (5, _, weak @ 1..) => {
+                let (std, ours) = &self.weak[random.below(weak)];
+                let handles = (std.upgrade(), ours.upgrade());
+                match handles {
+                    (Some(std), Some(ours)) => self.strong.push((std, ours)),
+                    (None, None) => {}
+                    (std, ours) => panic!("std {}, ours {}", std.is_some(), ours.is_some()),
+                }
+            }
+            (6, _, weak @ 1..) => {
+                let (std, ours) = self.weak.swap_remove(random.below(weak));
+                if random.below(2) == 0 {
+                    self.weak.push((std.clone(), ours.clone()));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn compare(&self) {
+        for (std, ours) in &self.strong {
+            assert_eq!(Arc::strong_count(std) as u64, Shared::strong_count(ours));
+            assert!(ours.alive.load(Ordering::Relaxed));
+        }
+        for (std, ours) in &self.weak {
+            assert_eq!(std.strong_count() as u64, ours.strong_count());
+        }
+        for (std, ours) in &self.drops {
+            assert_eq!(count(std), count(ours));
+        }
+    }
+}
+
+struct Probe {
+    alive: AtomicBool,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        assert!(self.alive.swap(false, Ordering::Relaxed), "dropped twice");
+        self.drops.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn count(drops: &AtomicUsize) -> usize {
+    drops.load(Ordering::Relaxed)
+}
+
+/// The weak count, of a value without owners.
+fn weak_handles<T>(weak: &WeakShared<T>) -> u64 {
+    // SAFETY: the block is there while `weak` is. Only the atomic is borrowed.
+    unsafe { &(*weak.block.as_ptr()).weak }.load(Ordering::Relaxed)
+}
+
+/// Marsaglia's xorshift.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound
+    }
+}
