@@ -38,8 +38,10 @@
 //! | shared, 2 owners, 1 weak                 | none  |        404 |
 //! | shared, 1 owner, 2 weak                  | 4     |      3,822 |
 //! | shared, clones and downgrades            | none  |      7,463 |
-//! | stack, handed out once                   | none  |     21,528 |
-//! | stack, seen by who takes it              | 3     |    262,429 |
+//! | stack, handed out once                   | none  |      3,645 |
+//! | stack, seen by who takes it              | 3     |    124,836 |
+//! | stack, several, handed out once          | none  |      1,143 |
+//! | stack, several, seen by who takes them   | 3     |     10,230 |
 //! | words                                    | none  |        675 |
 //!
 //! What loom 0.7 cannot show, and what follows for these tests:
