@@ -106,27 +106,37 @@ impl Batch {
         Drain { next: 0, len: std::mem::take(&mut self.len), batch: ManuallyDrop::new(self) }
     }
 
-    /// Adds the frames with the given indices and one tag, as many as fit; returns how many did. The
-    /// callers own these frames (`Frame` invariants 1 and 2), and `tag` is not 0.
+    /// Adds the frames with the given indices, as many as fit; returns how many did. `frame` makes their
+    /// handles.
     #[inline(always)]
-    pub(crate) fn extend_from_indices(&mut self, tag: u8, indices: &[u32]) -> usize {
+    pub(crate) fn extend_from_indices(
+        &mut self,
+        indices: &[u32],
+        frame: impl Fn(u32) -> Frame,
+    ) -> usize {
         let taken = indices.len().min(self.room());
         let places = &mut self.frames[self.len..self.len + taken];
         for (place, &index) in places.iter_mut().zip(indices) {
-            place.write(Frame::from_parts(tag, index));
+            place.write(frame(index));
         }
         self.len += taken; // These places were just filled: invariant 1.
         taken
     }
 
-    /// Takes all frames out, to the end of `indices`; false, and the batch as it was, when one heads a
-    /// chain or is of another region than that of `tag`.
+    /// Takes all frames out, to the end of `indices`, calling `leaves` with each; false, and the batch as
+    /// it was, when one heads a chain or is of another region than that of `tag`.
     #[inline(always)]
-    pub(crate) fn drain_into(&mut self, tag: u8, indices: &mut Vec<u32>) -> bool {
+    pub(crate) fn drain_into(
+        &mut self,
+        tag: u8,
+        indices: &mut Vec<u32>,
+        leaves: impl Fn(&Frame),
+    ) -> bool {
         // In two passes without a branch in either: both are vectorised.
         if self.iter().fold(0, |differs, frame| differs | frame.differs(tag)) != 0 {
             return false;
         }
+        self.iter().for_each(leaves);
         indices.extend(self.iter().map(Frame::index));
         self.len = 0; // The indices own the frames now; the places are forgotten, not dropped.
         true

@@ -3,6 +3,8 @@
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
+use crate::region::Generation;
+
 /// A frame of a [`Region`](crate::Region): who has it, owns the bytes and the metadata.
 ///
 /// It ends by being given back to a pool, pushed into a ring or lent to the kernel. Dropping it is a
@@ -17,9 +19,9 @@ use std::sync::{Mutex, PoisonError};
 /// 3. Bit 31 is set if, and only if, other frames of the packet follow this one (`Meta` invariant 3). So
 ///    whoever handles single frames only, and that is the ordinary way, need not look at the metadata.
 #[derive(Debug, PartialEq, Eq)]
-#[repr(transparent)]
+#[cfg_attr(not(debug_assertions), repr(transparent))]
 #[must_use = "a frame that nobody keeps is a leak"]
-pub struct Frame(NonZeroU32);
+pub struct Frame(NonZeroU32, Generation);
 
 /// Most frames a region can have: 24 bits of index.
 pub const FRAMES_MAX: u32 = 1 << 24;
@@ -34,16 +36,22 @@ impl Frame {
     ///
     /// Callers uphold invariants 1 and 2; the function is private to the crate.
     #[inline(always)]
-    pub(crate) fn from_parts(tag: u8, index: u32) -> Frame {
+    pub(crate) fn from_parts(tag: u8, index: u32, generation: Generation) -> Frame {
         debug_assert!(index < FRAMES_MAX);
         let tag = NonZeroU32::new(u32::from(tag) << 24).expect("a region's tag is not zero");
-        Frame(tag | index)
+        Frame(tag | index, generation)
     }
 
     /// The frame's index in its region.
     #[inline(always)]
     pub fn index(&self) -> u32 {
         self.0.get() & (FRAMES_MAX - 1)
+    }
+
+    /// In which life of the frame the handle was made.
+    #[cfg(debug_assertions)]
+    pub(crate) fn generation(&self) -> Generation {
+        self.1
     }
 
     /// Whether other frames of the packet follow this one.

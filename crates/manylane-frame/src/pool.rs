@@ -1,11 +1,15 @@
 //! Where free frames are: a list in each worker, a depot between them.
 //!
 //! A worker takes from and gives back to its own list (its `Pool`), last in first out, so that the next
-//! frame is the one whose lines are still in the cache. When the list is empty it fetches magazines of
-//! [`MAGAZINE`] frames from the depot up to the middle of its length; when it is full it brings
-//! magazines there down to the middle. A frame given back on another core than it was taken on so costs
-//! one shared operation per magazine, and a list that has just crossed a mark is half a length away
-//! from both.
+//! frame is the one whose lines are still in the cache. At its low mark, when it has fewer frames than
+//! are wanted, it fetches magazines of [`MAGAZINE`] frames from the depot up to the middle of its length;
+//! at its high mark, when it is full, it brings magazines there down to the middle. A frame given back
+//! on another core than it was taken on so costs one shared operation per magazine, and a list that has
+//! just crossed a mark is half a length away from both.
+//!
+//! What is received into takes no list's last frames ([`Pool::may_receive`]): those are for packets that
+//! are here already and need another frame, as when they are cut. So a region that runs dry shows as
+//! packets that are not received, and not as packets that are lost half way.
 //!
 //! | memory              | who touches it                                                  |
 //! |---------------------|-----------------------------------------------------------------|
@@ -13,6 +17,7 @@
 //! | `Depot` magazines   | who popped the slot, until it is pushed again ([`IndexStack`])  |
 
 use std::cell::UnsafeCell;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use manylane_sync::CacheAligned;
@@ -21,13 +26,22 @@ use manylane_sync::stack::IndexStack;
 
 use crate::batch::Batch;
 use crate::frame::Frame;
-use crate::region::Region;
+use crate::region::{Missing, Region};
 
 /// Frames that change hands at a time.
 pub const MAGAZINE: usize = 64;
 
 /// Length of a worker's list when the configuration says nothing.
 pub const HOT_LIST_DEFAULT: u32 = 1024;
+
+/// The lengths that a worker's list can have.
+pub const HOT_LIST_LENGTHS: RangeInclusive<u32> = 128..=8192;
+
+/// Frames that a list keeps for packets that are here already.
+pub const RESERVE: usize = 64;
+
+/// Receiving into fewer is not worth a look at the depot while there are as many.
+const RECEIVE_MIN: usize = MAGAZINE / 2;
 
 /// The free frames of a region that lie in no worker's list.
 #[derive(Clone)]
@@ -42,6 +56,8 @@ struct Shared {
     slots: Box<[UnsafeCell<Magazine>]>,
     /// Frames in the full slots.
     frames: CacheAligned<SharedCount>,
+    /// How many lists there have been.
+    pools: SharedCount,
 }
 
 /// At most [`MAGAZINE`] frame indices.
@@ -76,6 +92,7 @@ impl Depot {
             empty: IndexStack::new(slots as u32),
             slots: (0..slots).map(|_| empty()).collect(),
             frames: CacheAligned::default(),
+            pools: SharedCount::default(),
             region,
         };
         (0..slots as u32).for_each(|slot| shared.empty.push(slot));
@@ -93,15 +110,17 @@ impl Depot {
         self.pool_of(HOT_LIST_DEFAULT)
     }
 
-    /// A new, empty list for one thread, of `len` frames (at least two magazines).
+    /// A new, empty list for one thread, of `len` frames, or the next length there is
+    /// ([`HOT_LIST_LENGTHS`]).
     pub fn pool_of(&self, len: u32) -> Pool {
-        let len = (len as usize).max(2 * MAGAZINE);
         Pool {
+            // For the longest, so that a change of length allocates nothing; and a call may add to a full
+            // list what a batch holds, or a refill to one below its middle what a magazine holds.
+            list: Vec::with_capacity(*HOT_LIST_LENGTHS.end() as usize + 2 * MAGAZINE),
+            len: bounded(len),
             tag: self.0.region.tag(),
-            list: Vec::with_capacity(len + MAGAZINE),
-            len,
-            refills: 0,
-            spills: 0,
+            number: self.0.pools.add(1) as u16,
+            counts: PoolCounts::default(),
             depot: self.clone(),
         }
     }
@@ -114,6 +133,12 @@ impl Depot {
     /// How many frames lie here; exact when no list fetches or brings any.
     pub fn frames(&self) -> u64 {
         self.0.frames.load()
+    }
+
+    /// The frames that are in no list and not here, and who had each last: when all lists have ended, the
+    /// leaks. Only debug builds know them, one by one; for the others see [`Depot::frames`].
+    pub fn missing(&self) -> Vec<Missing> {
+        self.0.region.missing()
     }
 
     /// Takes a magazine's frames out, onto the end of `list`. False when the depot is empty.
@@ -163,9 +188,33 @@ pub struct Pool {
     /// The most that stay here.
     len: usize,
     tag: u8,
-    refills: u64,
-    spills: u64,
+    /// Which list it is, for who looks for a frame.
+    number: u16,
+    counts: PoolCounts,
     depot: Depot,
+}
+
+/// What a list has done since it began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounts {
+    /// Frames taken.
+    pub taken: u64,
+    /// Of these, frames that did not lie here when they were wanted: the others are hits.
+    pub fetched: u64,
+    /// Times it fetched magazines.
+    pub refills: u64,
+    /// Times it brought magazines.
+    pub spills: u64,
+    /// Times it had too little to receive into, and so had the depot: packets wait, or are lost at their
+    /// device.
+    pub starved: u64,
+}
+
+impl PoolCounts {
+    /// Frames that lay here when they were wanted.
+    pub fn hits(&self) -> u64 {
+        self.taken.saturating_sub(self.fetched) // Fetched to receive into may not be taken yet.
+    }
 }
 
 impl Pool {
@@ -173,9 +222,11 @@ impl Pool {
     #[inline]
     pub fn take(&mut self) -> Option<Frame> {
         if self.list.is_empty() {
-            self.refill();
+            self.refill(1);
         }
-        self.list.pop().map(|index| Frame::from_parts(self.tag, index))
+        let index = self.list.pop()?;
+        self.counts.taken += 1;
+        Some(self.depot.region().view().take(index, self.number))
     }
 
     /// Takes up to `wanted` free frames, as many as there are and fit; returns how many.
@@ -183,12 +234,30 @@ impl Pool {
     pub fn take_into(&mut self, batch: &mut Batch, wanted: usize) -> usize {
         let wanted = wanted.min(batch.room());
         if self.list.len() < wanted {
-            self.refill();
+            self.refill(wanted);
         }
         let first = self.list.len() - wanted.min(self.list.len());
-        let taken = batch.extend_from_indices(self.tag, &self.list[first..]);
+        let (view, number) = (self.depot.region().view(), self.number);
+        let frame = |index| view.take(index, number);
+        let taken = batch.extend_from_indices(&self.list[first..], frame);
         self.list.truncate(first);
+        self.counts.taken += taken as u64;
         taken
+    }
+
+    /// How many of `wanted` frames may be taken now to receive into; 0 when there are none but the last
+    /// [`RESERVE`] of this list. Ask again after taking them: there may be more.
+    #[inline]
+    pub fn may_receive(&mut self, wanted: usize) -> usize {
+        if self.spare() < wanted.min(RECEIVE_MIN) {
+            self.refill_to_receive(wanted);
+        }
+        wanted.min(self.spare())
+    }
+
+    #[inline(always)]
+    fn spare(&self) -> usize {
+        self.list.len().saturating_sub(RESERVE)
     }
 
     /// Gives a packet's frames back.
@@ -197,6 +266,7 @@ impl Pool {
         if frame.differs(self.tag) != 0 {
             return self.give_back_chain(frame);
         }
+        self.depot.region().view().given_back(&frame, self.number);
         self.list.push(frame.into_index());
         if self.list.len() > self.len {
             self.spill();
@@ -206,7 +276,9 @@ impl Pool {
     /// Gives the frames of all packets of `batch` back.
     #[inline]
     pub fn give_back_all(&mut self, batch: &mut Batch) {
-        if !batch.drain_into(self.tag, &mut self.list) {
+        let (view, number) = (self.depot.region().view(), self.number);
+        let leaves = |frame: &Frame| view.given_back(frame, number);
+        if !batch.drain_into(self.tag, &mut self.list, leaves) {
             while let Some(frame) = batch.pop() {
                 self.give_back(frame);
             }
@@ -244,28 +316,62 @@ impl Pool {
         self.list.len()
     }
 
-    /// How often this list fetched magazines, and how often it brought some.
-    pub fn exchanges(&self) -> (u64, u64) {
-        (self.refills, self.spills)
+    /// How many frames may lie in this list.
+    pub fn hot_list_len(&self) -> u32 {
+        self.len as u32
     }
 
-    /// Fetches magazines up to the middle.
+    /// Changes how many frames may lie in this list, to `len` or the next length there is. What is too
+    /// much goes to the depot.
+    pub fn set_hot_list_len(&mut self, len: u32) {
+        self.len = bounded(len);
+        if self.list.len() > self.len {
+            self.spill();
+        }
+    }
+
+    /// What this list has done.
+    pub fn counts(&self) -> PoolCounts {
+        self.counts
+    }
+
+    /// Fetches magazines up to the middle, because there are fewer than `wanted` frames: at most half the
+    /// shortest length.
     #[cold]
-    fn refill(&mut self) {
-        self.refills += 1;
-        while self.list.len() < self.len / 2 && self.depot.get(&mut self.list) {}
+    fn refill(&mut self, wanted: usize) {
+        let before = self.list.len();
+        self.fetch(self.len / 2);
+        let fetched = wanted.min(self.list.len()).saturating_sub(before);
+        self.counts.fetched += fetched as u64;
+    }
+
+    #[cold]
+    fn refill_to_receive(&mut self, wanted: usize) {
+        let before = self.spare();
+        self.fetch((self.len / 2).max(RESERVE + 1)); // The middle of the shortest is the reserve.
+        self.counts.fetched += wanted.min(self.spare()).saturating_sub(before) as u64;
+        self.counts.starved += u64::from(self.spare() < wanted.min(RECEIVE_MIN));
+    }
+
+    fn fetch(&mut self, level: usize) {
+        self.counts.refills += 1;
+        while self.list.len() < level && self.depot.get(&mut self.list) {}
     }
 
     /// Brings magazines to the depot down to the middle: the oldest, whose lines are cold.
     #[cold]
     fn spill(&mut self) {
-        self.spills += 1;
+        self.counts.spills += 1;
         let surplus = (self.list.len() - self.len / 2) / MAGAZINE * MAGAZINE;
         for indices in self.list[..surplus].chunks(MAGAZINE) {
             self.depot.put(indices);
         }
         self.list.drain(..surplus);
     }
+}
+
+fn bounded(len: u32) -> usize {
+    len.clamp(*HOT_LIST_LENGTHS.start(), *HOT_LIST_LENGTHS.end()) as usize
 }
 
 impl Drop for Pool {
@@ -325,8 +431,96 @@ mod tests {
             taker.take_into(&mut batch, 64);
             giver.give_back_all(&mut batch);
         }
-        assert_eq!(giver.exchanges(), (0, 1));
+        assert_eq!((giver.counts().refills, giver.counts().spills), (0, 1));
         assert_eq!(giver.level(), 128);
+    }
+
+    #[test]
+    fn a_length_changes_while_frames_come_and_go() {
+        let depot = depot(2048);
+        let mut pool = depot.pool_of(1024);
+        let mut batch = Batch::new();
+        assert_eq!(pool.take_into(&mut batch, 64), 64);
+        pool.give_back_all(&mut batch);
+        assert_eq!(pool.level(), 512);
+
+        pool.set_hot_list_len(300);
+        assert_eq!((pool.hot_list_len(), pool.counts().spills), (300, 1));
+        assert!((150..150 + MAGAZINE).contains(&pool.level()), "{}", pool.level());
+        pool.set_hot_list_len(8192);
+        assert_eq!(pool.counts().spills, 1, "there is room now");
+        let frames = Vec::from_iter((0..300).map(|_| pool.take().expect("there are more")));
+        assert!(pool.level() > 1500, "the next refill goes up to the new middle");
+        frames.into_iter().for_each(|frame| pool.give_back(frame));
+        for (len, is) in [(0, 128), (127, 128), (9000, 8192)] {
+            pool.set_hot_list_len(len);
+            assert_eq!(pool.hot_list_len(), is);
+        }
+        drop(pool);
+        assert_eq!(depot.frames(), 2048);
+    }
+
+    /// Whatever the length and the calls: the list never holds more than it may, and the next call after
+    /// an exchange does not exchange again.
+    #[test]
+    fn no_list_exceeds_its_length_and_none_goes_to_the_depot_at_each_call() {
+        for len in [128, 129, 200, 256, 1024] {
+            let depot = depot(4096);
+            let mut pool = depot.pool_of(len);
+            let mut batch = Batch::new();
+            for round in 0..200 {
+                assert_eq!(pool.may_receive(32), 32);
+                assert_eq!(pool.take_into(&mut batch, 1 + round % 64), 1 + round % 64);
+                pool.give_back_all(&mut batch);
+                assert!(pool.level() <= len as usize, "{} of {len}", pool.level());
+            }
+            let counts = pool.counts();
+            assert_eq!((counts.refills, counts.spills), (1, 0), "{len}: {counts:?}");
+        }
+    }
+
+    #[test]
+    fn hits_are_the_frames_that_were_there() {
+        let depot = depot(2048);
+        let mut pool = depot.pool_of(128);
+        let mut batch = Batch::new();
+        pool.take_into(&mut batch, 64); // All fetched: one magazine.
+        assert_eq!((pool.counts().taken, pool.counts().hits()), (64, 0));
+        pool.give_back_all(&mut batch);
+        pool.take_into(&mut batch, 60);
+        assert_eq!(pool.counts().hits(), 60);
+        let mut second = Batch::new();
+        pool.take_into(&mut second, 10); // 4 were left.
+        assert_eq!((pool.counts().hits(), pool.counts().refills), (64, 2));
+        let single = pool.take().expect("there are more");
+        assert_eq!((pool.counts().hits(), pool.counts().taken), (65, 135));
+        pool.give_back(single);
+        pool.give_back_all(&mut batch);
+        pool.give_back_all(&mut second);
+    }
+
+    /// Two receivers and their worker share a region that is too small.
+    #[test]
+    fn what_is_received_into_leaves_the_reserve() {
+        let depot = depot(300);
+        let mut pool = depot.pool_of(256);
+        let mut posted = Vec::new();
+        loop {
+            let frames = pool.may_receive(100);
+            if frames == 0 {
+                break;
+            }
+            posted.extend((0..frames).map(|_| pool.take().expect("it said so")));
+        }
+        assert_eq!(posted.len(), 300 - RESERVE);
+        assert_eq!((pool.level(), pool.counts().starved), (RESERVE, 1));
+        // Packets that are here already find frames all the same.
+        let mut batch = Batch::new();
+        assert_eq!(pool.take_into(&mut batch, 64), 64);
+        assert!(pool.take().is_none());
+        pool.give_back_all(&mut batch);
+        posted.into_iter().for_each(|frame| pool.give_back(frame));
+        assert!(pool.may_receive(100) > 0);
     }
 
     #[test]
@@ -336,7 +530,7 @@ mod tests {
             let mut pool = depot.pool();
             let frame = pool.take().expect("all frames are free");
             pool.give_back(frame);
-            assert_eq!(pool.exchanges().0, 1, "round {round}");
+            assert_eq!(pool.counts().refills, 1, "round {round}");
         }
         let mut pool = depot.pool();
         let mut batches = [const { Batch::new() }; 2];

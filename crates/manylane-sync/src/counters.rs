@@ -88,10 +88,10 @@ impl CounterReader {
 pub struct SharedCount(AtomicU64);
 
 impl SharedCount {
-    /// Adds `n`.
-    pub fn add(&self, n: u64) {
+    /// Adds `n`; returns what it was.
+    pub fn add(&self, n: u64) -> u64 {
         // Relaxed: a counter orders nothing.
-        self.0.fetch_add(n, Ordering::Relaxed);
+        self.0.fetch_add(n, Ordering::Relaxed)
     }
 
     /// Takes `n` away.

@@ -33,6 +33,7 @@ impl<'r> View<'r> {
         }
         let len = self.meta(&part).len() as u32; // Of one frame.
         self.meta_mut(&mut part).later = true;
+        self.joined(&part, frame.index());
         let index = part.into_index();
         let before = if frame.is_chained() { self.meta(frame).last } else { frame.index() };
         // Invariants 3 and 4 of `Meta`: the part's handle has just ended, so its index is ours to give to
@@ -113,7 +114,6 @@ impl<'r> View<'r> {
             self.check_ours(frame);
             return None;
         }
-        let tag = self.layout.tag;
         let meta = self.whole_meta_mut(frame);
         let (index, last) = (meta.next - 1, meta.last);
         let (following, following_len) = (meta.following - 1, meta.following_len);
@@ -121,7 +121,7 @@ impl<'r> View<'r> {
         frame.set_chained(false);
         // `Frame` invariants 1 and 2: by `Meta` invariant 3 the index was this frame's to give, and it no
         // longer has it.
-        let mut rest = Frame::from_parts(tag, index);
+        let mut rest = self.parted(index);
         let meta = self.whole_meta_mut(&mut rest);
         if following > 0 {
             (meta.last, meta.following) = (last, following);

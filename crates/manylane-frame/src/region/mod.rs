@@ -11,8 +11,11 @@
 //!
 //! A packet larger than a frame is a chain of them (`chain.rs`).
 
+mod audit;
 mod chain;
 
+pub(crate) use audit::Generation;
+pub use audit::{Holder, Missing};
 pub use chain::{CHAIN_MAX, Parts, PartsMut};
 
 use std::fmt;
@@ -202,6 +205,7 @@ pub struct Region {
 ///    reaches.
 /// 3. Every `Frame` with the tag `tag` belongs to this region: a tag is given to one region at a time,
 ///    and given back only when all its frames are at home and no clone of it is left.
+/// 4. `stamps`, in debug builds, points at one word for each frame, which the owner keeps.
 #[derive(Clone, Copy)]
 struct Layout {
     base: NonNull<u8>,
@@ -209,6 +213,8 @@ struct Layout {
     shift: u32,
     frames: u32,
     tag: u8,
+    #[cfg(debug_assertions)]
+    stamps: NonNull<audit::Stamps>,
 }
 
 /// A region, borrowed: the same reach in a few registers. Loops over frames take one, because through a
@@ -244,6 +250,8 @@ struct Mappings {
     bytes: Mapping,
     _meta: Mapping,
     tag: u8,
+    #[cfg(debug_assertions)]
+    _stamps: Arc<audit::Stamps>,
     /// Whether a depot has taken the frames, and not all have come home.
     frames_out: Mutex<bool>,
 }
@@ -281,12 +289,16 @@ impl Region {
         // Zeroed memory is a valid `Meta`: an empty window, port 0, `Checksum::Valid`.
         let meta = map(frames as usize * size_of::<Meta>())?;
         let tag = take_tag().ok_or(RegionError::TooManyRegions)?;
+        #[cfg(debug_assertions)]
+        let stamps = Arc::new(audit::Stamps::new(frames));
         let layout = Layout {
             base: bytes.base(),
             meta: meta.base().cast(),
             shift: frame_size.trailing_zeros(),
             frames,
             tag,
+            #[cfg(debug_assertions)]
+            stamps: NonNull::from(&*stamps),
         };
         Ok(Region {
             layout,
@@ -294,6 +306,8 @@ impl Region {
                 bytes,
                 _meta: meta,
                 tag: layout.tag,
+                #[cfg(debug_assertions)]
+                _stamps: stamps,
                 frames_out: Mutex::new(false),
             }),
         })
@@ -385,6 +399,7 @@ impl Region {
     pub fn lend(&self, frame: Frame) -> u64 {
         assert!(!frame.is_chained(), "a chain is lent frame by frame");
         let head = self.meta(&frame).head;
+        self.view().lent(&frame);
         (u64::from(frame.into_index()) << self.layout.shift) + u64::from(head)
     }
 
@@ -403,7 +418,7 @@ impl Region {
         let index = address >> self.layout.shift;
         assert!(index < u64::from(self.layout.frames), "address outside the region");
         // `Frame` invariant 1: just asserted. Invariant 2: the caller's debt.
-        Frame::from_parts(self.layout.tag, index as u32)
+        self.view().reclaimed(index as u32)
     }
 
     /// Bytes of a frame.
@@ -561,8 +576,9 @@ impl<'r> View<'r> {
     #[inline(always)]
     fn check_ours(self, frame: &Frame) {
         if frame.tag() != self.layout.tag {
-            foreign();
+            foreign(frame.index(), frame.tag(), self.layout.tag);
         }
+        self.used(frame);
     }
 
     #[inline(always)]
@@ -594,8 +610,8 @@ fn take_tag() -> Option<u8> {
 
 #[cold]
 #[inline(never)]
-fn foreign() -> ! {
-    panic!("the frame is from another region");
+fn foreign(index: u32, tag: u8, ours: u8) -> ! {
+    panic!("frame {index} is from another region: of tag {tag}, and this has {ours}");
 }
 
 /// Which of the tags are in use.

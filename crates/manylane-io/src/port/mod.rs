@@ -16,8 +16,8 @@ pub mod memory;
 use std::os::fd::{AsFd, BorrowedFd};
 
 pub use af_xdp::Losses;
-use manylane_frame::vocabulary::{PortId, QueueId};
-use manylane_frame::{Batch, Pool};
+use manylane_frame::vocabulary::{Offload, PortId, QueueId};
+use manylane_frame::{Batch, CHAIN_MAX, Pool};
 
 /// What wakes a worker for a receiver that has nothing now.
 pub enum Wait<'r> {
@@ -174,6 +174,17 @@ impl Transmitter {
         match self {
             Transmitter::AfXdp(queue) => Some(queue.completion_queue()),
             Transmitter::Memory(_) => None,
+        }
+    }
+
+    /// What it takes besides ordinary packets of one frame; anything else comes out wrong at the far end.
+    pub fn offload(&self) -> Offload {
+        match self {
+            Transmitter::AfXdp(_) => Offload::NONE,
+            // Who is at the far end sees the metadata too.
+            Transmitter::Memory(_) => {
+                Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }
+            }
         }
     }
 }

@@ -1,0 +1,611 @@
+//! Who has each frame, written down in debug builds: misuse is caught where it happens.
+//!
+//! Each frame has a word: what it is, how often it has been taken (its generation), and who had it last.
+//! A handle carries the generation it was taken in. Freed bytes are poisoned, and looked at when the
+//! frame is taken again.
+//!
+//! | Is     | Event        | Becomes | Anything else in this column is caught as                       |
+//! |--------|--------------|---------|-----------------------------------------------------------------|
+//! | free   | taken        | out     | a list that has a frame twice                                   |
+//! | out    | given back   | free    | given back twice, or while it is lent                           |
+//! | out    | used         | out     | a handle that outlived its frame: the generation differs        |
+//! | out    | lent         | lent    | lent twice                                                      |
+//! | lent   | reclaimed    | out     | reclaimed twice, or never lent                                  |
+//! | out    | joined       | a part  | two owners                                                      |
+//! | a part | parted       | out     | a chain that has a frame that is not its                        |
+//!
+//! Poison that has changed was written by somebody who had the frame no more: a device after it said
+//! that it was done, or an old pointer.
+//!
+//! In release builds all of this is nothing: there are no words, a [`Generation`] has no size, and the
+//! calls have no code.
+
+use std::fmt;
+#[cfg(debug_assertions)]
+use std::slice;
+
+use super::{Region, View};
+use crate::frame::Frame;
+use crate::vocabulary::PortId;
+
+/// Who has, or had, a frame. Noted in debug builds only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody, since the region was made.
+    Nobody,
+    /// A list of free frames, by its number, or the depot after it.
+    Pool(u16),
+    /// Who took it from the list of this number.
+    Hand(u16),
+    /// A port, to receive into.
+    Receive(PortId),
+    /// A port, to transmit.
+    Transmit(PortId),
+    /// A wire towards a port in memory.
+    Wire(PortId),
+    /// A queue of packets that wait for a neighbour.
+    Hold,
+    /// The packet that begins in the frame of this index.
+    Chain(u32),
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Holder::Nobody => write!(f, "nobody"),
+            Holder::Pool(number) => write!(f, "pool {number}"),
+            Holder::Hand(number) => write!(f, "who took it from pool {number}"),
+            Holder::Receive(port) => write!(f, "{port}, to receive"),
+            Holder::Transmit(port) => write!(f, "{port}, to transmit"),
+            Holder::Wire(port) => write!(f, "a wire to {port}"),
+            Holder::Hold => write!(f, "a hold queue"),
+            Holder::Chain(first) => write!(f, "the chain of frame {first}"),
+        }
+    }
+}
+
+/// A frame that is not at home: what [`Depot::missing`](crate::Depot::missing) finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// Its index.
+    pub frame: u32,
+    /// `out`, `lent` or `part`.
+    pub state: &'static str,
+    /// Who had it last.
+    pub holder: Holder,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missing { frame, state, holder } = self;
+        write!(f, "frame {frame} is {state}, last held by {holder}")
+    }
+}
+
+#[cfg(debug_assertions)]
+pub(crate) use checked::{Generation, Stamps};
+#[cfg(not(debug_assertions))]
+pub(crate) use unchecked::Generation;
+
+/// In debug builds each looks at the frame's word, and panics with what it says when that is wrong.
+impl View<'_> {
+    /// Writes down who has a frame now, for who has to look for it. Nothing in release builds.
+    #[inline(always)]
+    pub fn note(self, frame: &Frame, holder: Holder) {
+        #[cfg(debug_assertions)]
+        {
+            self.used(frame);
+            self.stamps().note(frame.index(), holder);
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = (frame, holder);
+    }
+
+    /// The handle of a frame that list number `pool` had. Callers uphold `Frame` invariants 1 and 2.
+    #[inline(always)]
+    pub(crate) fn take(self, index: u32, pool: u16) -> Frame {
+        #[cfg(debug_assertions)]
+        let generation = {
+            let (generation, poisoned) = self.stamps().taken(index, pool);
+            if poisoned {
+                self.check_poison(index);
+            }
+            generation
+        };
+        #[cfg(not(debug_assertions))]
+        let generation = {
+            let _ = pool;
+            Generation
+        };
+        Frame::from_parts(self.layout.tag, index, generation)
+    }
+
+    /// The single frame is about to lie in list number `pool`.
+    #[inline(always)]
+    pub(crate) fn given_back(self, frame: &Frame, pool: u16) {
+        #[cfg(debug_assertions)]
+        {
+            self.stamps().given_back(frame.index(), frame.generation(), pool);
+            self.poison(frame.index());
+        }
+        #[cfg(not(debug_assertions))]
+        let _ = (frame, pool);
+    }
+
+    /// The single frame is about to be lent.
+    #[inline(always)]
+    pub(super) fn lent(self, frame: &Frame) {
+        #[cfg(debug_assertions)]
+        self.stamps().lent(frame.index(), frame.generation());
+        #[cfg(not(debug_assertions))]
+        let _ = frame;
+    }
+
+    /// The handle of a frame that was lent. Callers uphold `Frame` invariants 1 and 2.
+    #[inline(always)]
+    pub(super) fn reclaimed(self, index: u32) -> Frame {
+        #[cfg(debug_assertions)]
+        let generation = self.stamps().reclaimed(index);
+        #[cfg(not(debug_assertions))]
+        let generation = Generation;
+        Frame::from_parts(self.layout.tag, index, generation)
+    }
+
+    /// The single frame `part` is about to follow others in the packet of frame `first`.
+    #[inline(always)]
+    pub(super) fn joined(self, part: &Frame, first: u32) {
+        #[cfg(debug_assertions)]
+        self.stamps().joined(part.index(), part.generation(), first);
+        #[cfg(not(debug_assertions))]
+        let _ = (part, first);
+    }
+
+    /// The handle of a frame that followed others. Callers uphold `Frame` invariants 1 and 2.
+    #[inline(always)]
+    pub(super) fn parted(self, index: u32) -> Frame {
+        #[cfg(debug_assertions)]
+        let generation = self.stamps().parted(index);
+        #[cfg(not(debug_assertions))]
+        let generation = Generation;
+        Frame::from_parts(self.layout.tag, index, generation)
+    }
+
+    /// The frame's bytes or metadata are about to be looked at.
+    #[inline(always)]
+    pub(super) fn used(self, frame: &Frame) {
+        #[cfg(debug_assertions)]
+        self.stamps().used(frame.index(), frame.generation());
+        #[cfg(not(debug_assertions))]
+        let _ = frame;
+    }
+}
+
+#[cfg(debug_assertions)]
+impl View<'_> {
+    fn stamps(&self) -> &Stamps {
+        // SAFETY: `Layout` invariant 4; the region is borrowed for longer than `self`.
+        unsafe { self.layout.stamps.as_ref() }
+    }
+
+    fn poison(self, index: u32) {
+        // SAFETY: the frame is being given back: its handle, of this region, is about to end.
+        let slot = unsafe { self.slot_of(index) };
+        // SAFETY: the slot is inside the mapping, and whoever gives the frame back owns it.
+        unsafe { slot.write_bytes(POISON, 1 << self.layout.shift) }
+    }
+
+    fn check_poison(self, index: u32) {
+        // SAFETY: the frame is being taken: its index is of this region, and nobody else has it.
+        let slot = unsafe { self.slot_of(index) };
+        // SAFETY: `slice::from_raw_parts`: the slot is inside the mapping and initialised, and whoever
+        // takes the frame owns it. Who writes all the same is what is looked for.
+        let bytes = unsafe { slice::from_raw_parts(slot.as_ptr(), 1 << self.layout.shift) };
+        let intact = [POISON; 4096];
+        if bytes != &intact[..bytes.len()] {
+            let at = bytes.iter().position(|&byte| byte != POISON);
+            self.stamps().spoilt(index, at.unwrap_or_default());
+        }
+    }
+}
+
+impl Region {
+    /// See [`View::note`].
+    #[inline(always)]
+    pub fn note(&self, frame: &Frame, holder: Holder) {
+        self.view().note(frame, holder);
+    }
+
+    /// The frames that are not free, and who had each last; none in release builds, which do not know.
+    pub(crate) fn missing(&self) -> Vec<Missing> {
+        #[cfg(debug_assertions)]
+        return self.view().stamps().missing();
+        #[cfg(not(debug_assertions))]
+        return Vec::new();
+    }
+}
+
+/// What freed bytes are overwritten with.
+#[cfg(debug_assertions)]
+const POISON: u8 = 0xdb;
+
+#[cfg(debug_assertions)]
+#[expect(
+    clippy::disallowed_types,
+    reason = "through `primitive`: any thread writes the word of a frame that it has"
+)]
+mod checked {
+    use manylane_sync::primitive::{AtomicU64, Ordering};
+
+    use super::{Holder, Missing};
+    use crate::vocabulary::PortId;
+
+    /// How often a frame had been taken when a handle was made.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Generation(u32);
+
+    /// The words of all frames.
+    pub struct Stamps(Box<[AtomicU64]>);
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum State {
+        Free,
+        Out,
+        Lent,
+        Part,
+    }
+
+    impl State {
+        fn name(self) -> &'static str {
+            match self {
+                State::Free => "free",
+                State::Out => "out",
+                State::Lent => "lent",
+                State::Part => "part of a packet",
+            }
+        }
+    }
+
+    #[derive(Clone, Copy)]
+    struct Stamp {
+        state: State,
+        /// Whether the bytes are poison.
+        poisoned: bool,
+        generation: u32,
+        holder: Holder,
+    }
+
+    impl Stamps {
+        /// All frames are free, and have never been taken.
+        pub fn new(frames: u32) -> Stamps {
+            Stamps((0..frames).map(|_| AtomicU64::new(0)).collect())
+        }
+
+        /// Whether the bytes must be poison.
+        pub fn taken(&self, index: u32, pool: u16) -> (Generation, bool) {
+            let old = self.change(index, State::Free, "taken", None, |stamp| Stamp {
+                state: State::Out,
+                poisoned: false,
+                generation: stamp.generation.wrapping_add(1),
+                holder: Holder::Hand(pool),
+            });
+            (Generation(old.generation.wrapping_add(1)), old.poisoned)
+        }
+
+        pub fn given_back(&self, index: u32, generation: Generation, pool: u16) {
+            let holder = Holder::Pool(pool);
+            self.change(index, State::Out, "given back", Some(generation), |stamp| Stamp {
+                state: State::Free,
+                poisoned: true,
+                holder,
+                ..stamp
+            });
+        }
+
+        pub fn lent(&self, index: u32, generation: Generation) {
+            self.turn(index, State::Out, State::Lent, "lent", Some(generation));
+        }
+
+        pub fn reclaimed(&self, index: u32) -> Generation {
+            self.turn(index, State::Lent, State::Out, "reclaimed", None)
+        }
+
+        pub fn joined(&self, index: u32, generation: Generation, first: u32) {
+            self.change(index, State::Out, "joined to a packet", Some(generation), |stamp| Stamp {
+                state: State::Part,
+                holder: Holder::Chain(first),
+                ..stamp
+            });
+        }
+
+        pub fn parted(&self, index: u32) -> Generation {
+            self.turn(index, State::Part, State::Out, "parted from its packet", None)
+        }
+
+        /// A handle is used.
+        #[inline]
+        pub fn used(&self, index: u32, generation: Generation) {
+            let stamp = self.load(index);
+            if stamp.state != State::Out || stamp.generation != generation.0 {
+                wrong(index, "used", stamp, Some(generation));
+            }
+        }
+
+        pub fn note(&self, index: u32, holder: Holder) {
+            // Relaxed: who has a frame writes its word, and frames change hands with an ordering of
+            // their own.
+            let stamp = Stamp { holder, ..self.load(index) };
+            self.0[index as usize].store(pack(stamp), Ordering::Relaxed);
+        }
+
+        /// The frame's bytes are not the poison they were.
+        pub fn spoilt(&self, index: u32, at: usize) -> ! {
+            let holder = self.load(index).holder;
+            panic!(
+                "byte {at} of frame {index} was written while it was free: by a device, or through \
+                 an old pointer; now with {holder}"
+            );
+        }
+
+        /// The frames that are not free.
+        pub fn missing(&self) -> Vec<Missing> {
+            let stamps = (0..self.0.len() as u32).map(|frame| (frame, self.load(frame)));
+            let away = stamps.filter(|(_, stamp)| stamp.state != State::Free);
+            away.map(|(frame, stamp)| Missing {
+                frame,
+                state: stamp.state.name(),
+                holder: stamp.holder,
+            })
+            .collect()
+        }
+
+        fn turn(
+            &self,
+            index: u32,
+            from: State,
+            to: State,
+            event: &str,
+            generation: Option<Generation>,
+        ) -> Generation {
+            let to = |stamp: Stamp| Stamp { state: to, ..stamp };
+            Generation(self.change(index, from, event, generation, to).generation)
+        }
+
+        fn change(
+            &self,
+            index: u32,
+            from: State,
+            event: &str,
+            generation: Option<Generation>,
+            to: impl FnOnce(Stamp) -> Stamp,
+        ) -> Stamp {
+            let old = self.load(index);
+            if old.state != from || generation.is_some_and(|own| own.0 != old.generation) {
+                wrong(index, event, old, generation);
+            }
+            let word = &self.0[index as usize];
+            // Relaxed: as in `note`. An exchange, so that of two who believe they have the frame, on
+            // two cores at once, one is told.
+            let seen = word.swap(pack(to(old)), Ordering::Relaxed);
+            if seen != pack(old) {
+                wrong(index, event, unpack(seen), generation);
+            }
+            old
+        }
+
+        fn load(&self, index: u32) -> Stamp {
+            // Relaxed: as in `note`.
+            unpack(self.0[index as usize].load(Ordering::Relaxed))
+        }
+    }
+
+    #[cold]
+    fn wrong(index: u32, event: &str, stamp: Stamp, generation: Option<Generation>) -> ! {
+        let Stamp { state, holder, generation: now, .. } = stamp;
+        let state = state.name();
+        match generation {
+            Some(Generation(own)) if own != now => panic!(
+                "frame {index} cannot be {event}: the handle is of life {own}, and the frame in life \
+                 {now}, {state}, last held by {holder}"
+            ),
+            _ => panic!("frame {index} cannot be {event}: it is {state}, last held by {holder}"),
+        }
+    }
+
+    /// State in bits 0 and 1, poisoned in 2, kind of holder in 4 to 7, its number in 8 to 31, generation
+    /// from 32 on.
+    fn pack(stamp: Stamp) -> u64 {
+        let (kind, number) = match stamp.holder {
+            Holder::Nobody => (0, 0),
+            Holder::Pool(number) => (1, number.into()),
+            Holder::Hand(number) => (2, number.into()),
+            Holder::Receive(port) => (3, port.0.into()),
+            Holder::Transmit(port) => (4, port.0.into()),
+            Holder::Wire(port) => (5, port.0.into()),
+            Holder::Hold => (6, 0),
+            Holder::Chain(first) => (7, first),
+        };
+        let generation = u64::from(stamp.generation);
+        let low = stamp.state as u32 | u32::from(stamp.poisoned) << 2 | kind << 4 | number << 8;
+        generation << 32 | u64::from(low)
+    }
+
+    fn unpack(word: u64) -> Stamp {
+        let number = word as u32 >> 8;
+        let port = PortId(number as u16);
+        Stamp {
+            state: [State::Free, State::Out, State::Lent, State::Part][word as usize & 3],
+            poisoned: word >> 2 & 1 == 1,
+            generation: (word >> 32) as u32,
+            holder: match word >> 4 & 15 {
+                0 => Holder::Nobody,
+                1 => Holder::Pool(number as u16),
+                2 => Holder::Hand(number as u16),
+                3 => Holder::Receive(port),
+                4 => Holder::Transmit(port),
+                5 => Holder::Wire(port),
+                6 => Holder::Hold,
+                _ => Holder::Chain(number),
+            },
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod unchecked {
+    /// Nothing.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct Generation;
+}
+
+/// Each kind of misuse, by code inside of this crate or by breaking the one debt of `Region::reclaim`.
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::{Batch, Depot, Pool, RegionConfig};
+
+    #[test]
+    #[should_panic(expected = "frame 0 cannot be given back: it is free, last held by pool 0")]
+    fn a_frame_given_back_twice_is_caught() {
+        let mut pool = pool(8);
+        let frame = pool.take().expect("8 are free");
+        let twin = twin(&frame);
+        pool.give_back(frame);
+        pool.give_back(twin);
+    }
+
+    #[test]
+    #[should_panic(expected = "frame 0 cannot be given back: it is free, last held by pool 0")]
+    fn a_frame_given_back_twice_in_a_batch_is_caught() {
+        let mut pool = pool(8);
+        let mut batch = Batch::new();
+        let frame = pool.take().expect("8 are free");
+        batch.push(twin(&frame)).expect("there is room");
+        batch.push(frame).expect("there is room");
+        pool.give_back_all(&mut batch);
+    }
+
+    #[test]
+    #[should_panic(expected = "frame 0 cannot be used: it is free, last held by pool 0")]
+    fn a_frame_used_after_it_was_given_back_is_caught() {
+        let mut pool = pool(8);
+        let frame = pool.take().expect("8 are free");
+        let twin = twin(&frame);
+        pool.give_back(frame);
+        pool.region().bytes(&twin);
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "frame 0 cannot be used: the handle is of life 1, and the frame in life 2, out"
+    )]
+    fn a_handle_from_an_earlier_life_is_caught() {
+        let mut pool = pool(8);
+        let frame = pool.take().expect("8 are free");
+        let twin = twin(&frame);
+        pool.give_back(frame);
+        let _again = pool.take().expect("8 are free");
+        pool.region().bytes(&twin);
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "frame 0 cannot be reclaimed: it is out, last held by port 3, to transmit"
+    )]
+    fn a_lent_frame_reclaimed_twice_is_caught() {
+        let mut pool = pool(8);
+        let frame = pool.take().expect("8 are free");
+        pool.region().note(&frame, Holder::Transmit(PortId(3)));
+        let address = pool.region().lend(frame);
+        // SAFETY: lent above, never given to a kernel.
+        let frame = unsafe { pool.region().reclaim(address) };
+        let _frame = frame;
+        // SAFETY: none: this is what the test is about. The check panics before there is a second handle.
+        let _ = unsafe { pool.region().reclaim(address) };
+    }
+
+    #[test]
+    #[should_panic(expected = "frame 5 cannot be reclaimed: it is free, last held by nobody")]
+    fn a_frame_that_was_never_lent_is_caught() {
+        let pool = pool(8);
+        // SAFETY: none, as above.
+        let _ = unsafe { pool.region().reclaim(5 * 2048) };
+    }
+
+    #[test]
+    #[should_panic(expected = "byte 300 of frame 0 was written while it was free")]
+    fn a_device_that_writes_after_it_has_finished_is_caught() {
+        let mut pool = pool(8);
+        let frame = pool.take().expect("8 are free");
+        let address = pool.region().lend(frame);
+        // SAFETY: lent above, never given to a kernel.
+        let frame = unsafe { pool.region().reclaim(address) };
+        pool.give_back(frame);
+        // SAFETY: inside the first frame's slot, which nobody borrows.
+        unsafe { pool.region().base().add(300).write(7) };
+        let _ = pool.take();
+    }
+
+    #[test]
+    #[should_panic(expected = "is from another region")]
+    fn a_frame_of_another_region_is_caught() {
+        let (mut pool, mut other) = (pool(8), self::pool(8));
+        let frame = other.take().expect("8 are free");
+        pool.give_back(frame);
+    }
+
+    #[test]
+    #[should_panic(
+        expected = "frame 1 cannot be given back: it is part of a packet, last held by the chain"
+    )]
+    fn a_part_of_a_packet_given_back_by_itself_is_caught() {
+        let mut pool = pool(8);
+        let (mut first, part) = (pool.take().expect("8 are free"), pool.take().expect("7 are"));
+        let twin = twin(&part);
+        pool.region().view().append(&mut first, part).expect("there is room");
+        pool.give_back(twin);
+    }
+
+    #[test]
+    fn a_leak_names_who_had_it_last() {
+        let depot = depot(8);
+        let mut pool = depot.pool();
+        let taken: Vec<Frame> = std::iter::from_fn(|| pool.take()).take(4).collect();
+        let holders = [Holder::Hold, Holder::Wire(PortId(1)), Holder::Receive(PortId(2))];
+        for (frame, holder) in taken.iter().zip(holders) {
+            pool.region().note(frame, holder);
+        }
+        for (number, frame) in taken.into_iter().enumerate() {
+            match number {
+                2 => {
+                    pool.region().lend(frame);
+                }
+                _ => std::mem::forget(frame),
+            }
+        }
+        drop(pool);
+        let missing: Vec<String> = depot.missing().iter().map(Missing::to_string).collect();
+        assert_eq!(
+            missing,
+            [
+                "frame 0 is out, last held by a hold queue",
+                "frame 1 is out, last held by a wire to port 1",
+                "frame 2 is lent, last held by port 2, to receive",
+                "frame 3 is out, last held by who took it from pool 0",
+            ]
+        );
+    }
+
+    fn depot(frames: u32) -> Depot {
+        let region = Region::new(RegionConfig { frames, frame_size: 2048 });
+        Depot::new(region.expect("some KiB can be mapped"), 2).expect("the frames are there")
+    }
+
+    fn pool(frames: u32) -> Pool {
+        depot(frames).pool()
+    }
+
+    /// A second handle, as only a bug in this crate could make one.
+    fn twin(frame: &Frame) -> Frame {
+        Frame::from_parts(frame.tag(), frame.index(), frame.generation())
+    }
+}
