@@ -3,8 +3,10 @@
 //! | side         | verb      | meaning                                              |
 //! |--------------|-----------|------------------------------------------------------|
 //! | [`Producer`] | `push`    | puts an item into a slot; the consumer sees nothing  |
+//! |              | `push_all`| the same for several: one look at the indices        |
 //! |              | `submit`  | lets the consumer see everything pushed              |
 //! | [`Consumer`] | `pop`     | takes an item out of its slot; the slot stays taken  |
+//! |              | `pop_all` | the same for several: one look at the indices        |
 //! |              | `release` | gives the emptied slots back to the producer         |
 //!
 //! Each side keeps a copy of the other's index and looks again only when the copy says full or empty
@@ -36,6 +38,17 @@ struct Shared<T> {
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// The slots of `count` indices from `index` on, at most the capacity: up to the end, and from the
+    /// beginning.
+    #[inline(always)]
+    fn run(&self, index: usize, count: usize) -> [&[UnsafeCell<MaybeUninit<T>>]; 2] {
+        let (before, after) = self.slots.split_at(index & self.mask);
+        let first = count.min(after.len());
+        [&after[..first], &before[..count - first]]
+    }
+}
 
 /// The end that puts items in.
 pub struct Producer<T> {
@@ -85,10 +98,33 @@ impl<T: Send> Producer<T> {
         Ok(())
     }
 
+    /// Puts items in the next slots, until the ring is full or there are no more. Returns how many.
+    #[inline]
+    pub fn push_all(&mut self, mut items: impl ExactSizeIterator<Item = T>) -> usize {
+        let wanted = items.len();
+        let capacity = self.shared.mask + 1;
+        if capacity - self.tail.wrapping_sub(self.head) < wanted {
+            self.look();
+        }
+        let free = capacity - self.tail.wrapping_sub(self.head);
+        let mut pushed = 0;
+        for slots in self.shared.run(self.tail, wanted.min(free)) {
+            for (slot, item) in slots.iter().zip(&mut items) {
+                slot.with_mut(|slot| {
+                    // SAFETY: `run` gives the slots below `head + capacity`; then as in `push`.
+                    unsafe { (*slot).write(item) };
+                });
+                pushed += 1;
+            }
+        }
+        self.tail = self.tail.wrapping_add(pushed);
+        pushed
+    }
+
     /// Lets the consumer see everything pushed since the last call.
     #[inline]
     pub fn submit(&mut self) {
-        // Release: pairs with the Acquire load in `Consumer::pop`. The pushes are sequenced before
+        // Release: pairs with the Acquire load in `Consumer::look`. The pushes are sequenced before
         // this store, so either
         // - the consumer loads first, sees the old tail and stays out of our slots, or
         // - it loads after, sees the new tail and, by the pairing, the items below it.
@@ -102,11 +138,17 @@ impl<T: Send> Producer<T> {
     pub fn free(&mut self) -> usize {
         let capacity = self.shared.mask + 1;
         if self.tail.wrapping_sub(self.head) == capacity {
-            // Acquire: pairs with the Release in `Consumer::release`: the consumer has moved the items
-            // out of the slots below before we write there again.
-            self.head = self.shared.head.load(Ordering::Acquire);
+            self.look();
         }
         capacity - self.tail.wrapping_sub(self.head)
+    }
+
+    /// Looks at the consumer's index.
+    #[inline]
+    fn look(&mut self) {
+        // Acquire: pairs with the Release in `Consumer::release`: the consumer has moved the items out
+        // of the slots below before we write there again.
+        self.head = self.shared.head.load(Ordering::Acquire);
     }
 
     /// Whether the consumer has emptied the ring.
@@ -134,10 +176,30 @@ impl<T: Send> Consumer<T> {
         Some(item)
     }
 
+    /// Takes the oldest items out, up to `most`, each into `each`. Returns how many.
+    #[inline]
+    pub fn pop_all(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
+        if self.tail.wrapping_sub(self.head) < most {
+            self.look();
+        }
+        let popped = most.min(self.tail.wrapping_sub(self.head));
+        let first = self.head;
+        self.head = first.wrapping_add(popped); // First: a panic of `each` forgets the rest.
+        for slots in self.shared.run(first, popped) {
+            for slot in slots {
+                each(slot.with(|slot| {
+                    // SAFETY: `run` gives the slots below `tail`; then as in `pop`.
+                    unsafe { (*slot).assume_init_read() }
+                }));
+            }
+        }
+        popped
+    }
+
     /// Gives the slots of all popped items back.
     #[inline]
     pub fn release(&mut self) {
-        // Release: pairs with the Acquire in `Producer::free`: our reads of the slots come before the
+        // Release: pairs with the Acquire in `Producer::look`: our reads of the slots come before the
         // producer's next writes. Explored by `ring_items_arrive_whole_and_in_order`.
         self.shared.head.store(self.head, Ordering::Release);
     }
@@ -220,6 +282,25 @@ mod tests {
         consumer.release();
         assert_eq!(producer.push('b'), Ok(()));
         assert!(!producer.is_drained());
+    }
+
+    #[test]
+    fn several_items_go_as_far_as_there_are_slots() {
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!(producer.push_all([0, 1, 2].into_iter()), 3);
+        producer.submit();
+        let mut seen = Vec::new();
+        assert_eq!(consumer.pop_all(2, |item| seen.push(item)), 2);
+        consumer.release();
+        assert_eq!(
+            producer.push_all([3, 4, 5, 6].into_iter()),
+            3,
+            "round the end, up to the first"
+        );
+        producer.submit();
+        assert_eq!(consumer.pop_all(9, |item| seen.push(item)), 4);
+        assert_eq!(consumer.pop_all(9, |_| ()), 0);
+        assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
     }
 
     #[test]

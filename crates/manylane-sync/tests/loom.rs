@@ -35,6 +35,7 @@
 //! | rcuref, 1 reader                         | none  |      1,424 |
 //! | rcuref, 2 readers                        | 4     |     70,650 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
+//! | ring, the same in bulk                   | none  |      5,098 |
 //! | shared, 2 owners, 1 weak                 | none  |        404 |
 //! | shared, 1 owner, 2 weak                  | 4     |      3,822 |
 //! | shared, clones and downgrades            | none  |      7,463 |

@@ -36,6 +36,18 @@ fn ring_items_arrive_whole_and_in_order() {
     REUSED.assert();
 }
 
+/// The same by the calls for several.
+#[test]
+fn ring_items_in_bulk_arrive_whole_and_in_order() {
+    static FULL: Seen = Seen::new("the ring was full");
+    static REUSED: Seen = Seen::new("a slot was filled twice while both sides ran");
+    explore("ring_items_in_bulk_arrive_whole_and_in_order", None, || {
+        three_items(InBulk, &FULL, &REUSED);
+    });
+    FULL.assert();
+    REUSED.assert();
+}
+
 /// The items themselves are counted by loom's `Arc`, which also reports a leak.
 #[test]
 fn what_nobody_popped_is_dropped_once() {
@@ -160,6 +172,43 @@ impl Ends for Source {
 
     fn split(self) -> (Producer<u32>, Consumer<u32>) {
         ring(2)
+    }
+}
+
+/// The crate's ring by its calls for several.
+struct InBulk;
+
+struct Bulk<E>(E);
+
+impl Ends for InBulk {
+    type Push = Bulk<Producer<u32>>;
+    type Pop = Bulk<Consumer<u32>>;
+
+    fn split(self) -> (Self::Push, Self::Pop) {
+        let (producer, consumer) = ring(2);
+        (Bulk(producer), Bulk(consumer))
+    }
+}
+
+impl Push for Bulk<Producer<u32>> {
+    fn push(&mut self, item: u32) -> bool {
+        self.0.push_all([item].into_iter()) == 1
+    }
+
+    fn submit(&mut self) {
+        self.0.submit();
+    }
+}
+
+impl Pop for Bulk<Consumer<u32>> {
+    fn pop(&mut self) -> Option<u32> {
+        let mut popped = None;
+        self.0.pop_all(1, |item| popped = Some(item));
+        popped
+    }
+
+    fn release(&mut self) {
+        self.0.release();
     }
 }
 
