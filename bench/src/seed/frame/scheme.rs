@@ -38,7 +38,7 @@ pub trait Scheme {
     fn push(batch: &mut Self::Batch, frame: Self::Frame);
 
     /// Takes all out, in order.
-    fn drain(batch: &mut Self::Batch) -> impl Iterator<Item = Self::Frame>;
+    fn drain(batch: &mut Self::Batch) -> impl ExactSizeIterator<Item = Self::Frame>;
 }
 
 impl<H: Heap> Scheme for Packets<H> {
@@ -80,7 +80,7 @@ impl<H: Heap> Scheme for Packets<H> {
     }
 
     #[inline(always)]
-    fn drain(batch: &mut Vec<Packet<H>>) -> impl Iterator<Item = Packet<H>> {
+    fn drain(batch: &mut Vec<Packet<H>>) -> impl ExactSizeIterator<Item = Packet<H>> {
         batch.drain(..)
     }
 }
@@ -157,7 +157,7 @@ impl<const BARE: bool> Scheme for Manylane<BARE> {
     }
 
     #[inline(always)]
-    fn drain(batch: &mut Batch) -> impl Iterator<Item = Frame> {
+    fn drain(batch: &mut Batch) -> impl ExactSizeIterator<Item = Frame> {
         batch.drain()
     }
 }

@@ -128,10 +128,8 @@ pub fn take<S: Scheme>(scheme: &mut S, row: &Row, between: &Between<S>, lap: &La
             black_box(&mut *scheme).take_into(&mut batch, bulk);
             // Both sides move multiples of `bulk`, of which the ring's length is one.
             while producer.free() < bulk {}
-            for frame in S::drain(&mut batch) {
-                let pushed = producer.push(frame);
-                assert!(pushed.is_ok(), "the ring has room");
-            }
+            let pushed = producer.push_all(S::drain(&mut batch));
+            assert_eq!(pushed, bulk, "the ring has room");
             producer.submit();
         }),
     };
@@ -187,12 +185,7 @@ fn receive<S: Scheme>(
     batch: &mut S::Batch,
     bulk: usize,
 ) -> usize {
-    let mut received = 0;
-    while received < bulk {
-        let Some(frame) = consumer.pop() else { break };
-        S::push(batch, frame);
-        received += 1;
-    }
+    let received = consumer.pop_all(bulk, |frame| S::push(batch, frame));
     if received > 0 {
         consumer.release();
         scheme.give_back_all(batch);
