@@ -8,6 +8,8 @@
 //! | [`ring`]    | a bounded queue from one thread to one other                              |
 //! | [`stack`]   | a lock-free stack of indices, for what any thread may take and give back  |
 //! | [`doorbell`]| wake a sleeper, and only a sleeper                                        |
+//! | [`handoff`] | which worker forwards a flow, and when that may change                    |
+//! | [`hook`]    | what workers look at for each packet, changed without waiting for them    |
 //! | [`counters`]| counters one thread writes and any thread reads                           |
 //!
 //! Everything here stands on [`primitive`], which exchanges the standard library's atomics for
@@ -20,6 +22,8 @@
 
 pub mod counters;
 pub mod doorbell;
+pub mod handoff;
+pub mod hook;
 pub mod primitive;
 pub mod rcu;
 pub mod refcount;

@@ -3,11 +3,11 @@
 //! | side         | verb      | meaning                                              |
 //! |--------------|-----------|------------------------------------------------------|
 //! | [`Producer`] | `push`    | puts an item into a slot; the consumer sees nothing  |
-//! |              | `push_all`| the same for several: one look at the indices        |
 //! |              | `submit`  | lets the consumer see everything pushed              |
 //! | [`Consumer`] | `pop`     | takes an item out of its slot; the slot stays taken  |
-//! |              | `pop_all` | the same for several: one look at the indices        |
 //! |              | `release` | gives the emptied slots back to the producer         |
+//!
+//! `push_all` and `pop_up_to` do for a batch what `push` and `pop` do for an item.
 //!
 //! Each side keeps a copy of the other's index and looks again only when the copy says full or empty
 //! (Rigtorp's optimisation): a batch costs one shared store and at most one shared load on each side.
@@ -38,17 +38,6 @@ struct Shared<T> {
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// The slots of `count` indices from `index` on, at most the capacity: up to the end, and from the
-    /// beginning.
-    #[inline(always)]
-    fn run(&self, index: usize, count: usize) -> [&[UnsafeCell<MaybeUninit<T>>]; 2] {
-        let (before, after) = self.slots.split_at(index & self.mask);
-        let first = count.min(after.len());
-        [&after[..first], &before[..count - first]]
-    }
-}
 
 /// The end that puts items in.
 pub struct Producer<T> {
@@ -98,33 +87,10 @@ impl<T: Send> Producer<T> {
         Ok(())
     }
 
-    /// Puts items in the next slots, until the ring is full or there are no more. Returns how many.
-    #[inline]
-    pub fn push_all(&mut self, mut items: impl ExactSizeIterator<Item = T>) -> usize {
-        let wanted = items.len();
-        let capacity = self.shared.mask + 1;
-        if capacity - self.tail.wrapping_sub(self.head) < wanted {
-            self.look();
-        }
-        let free = capacity - self.tail.wrapping_sub(self.head);
-        let mut pushed = 0;
-        for slots in self.shared.run(self.tail, wanted.min(free)) {
-            for (slot, item) in slots.iter().zip(&mut items) {
-                slot.with_mut(|slot| {
-                    // SAFETY: `run` gives the slots below `head + capacity`; then as in `push`.
-                    unsafe { (*slot).write(item) };
-                });
-                pushed += 1;
-            }
-        }
-        self.tail = self.tail.wrapping_add(pushed);
-        pushed
-    }
-
     /// Lets the consumer see everything pushed since the last call.
     #[inline]
     pub fn submit(&mut self) {
-        // Release: pairs with the Acquire load in `Consumer::look`. The pushes are sequenced before
+        // Release: pairs with the Acquire load in `Consumer::pop`. The pushes are sequenced before
         // this store, so either
         // - the consumer loads first, sees the old tail and stays out of our slots, or
         // - it loads after, sees the new tail and, by the pairing, the items below it.
@@ -133,22 +99,36 @@ impl<T: Send> Producer<T> {
         self.shared.tail.store(self.tail, Ordering::Release);
     }
 
-    /// How many items can be pushed now.
+    /// Pushes items until there are no more or the ring is full, and says how many. What did not fit
+    /// is still in `items`, the next one first.
     #[inline]
-    pub fn free(&mut self) -> usize {
-        let capacity = self.shared.mask + 1;
-        if self.tail.wrapping_sub(self.head) == capacity {
-            self.look();
+    pub fn push_all(&mut self, items: &mut impl ExactSizeIterator<Item = T>) -> usize {
+        let before = self.tail;
+        let room = self.room(items.len());
+        for item in items.take(room) {
+            let pushed = self.push(item);
+            assert!(pushed.is_ok(), "room is only taken by this side");
         }
-        capacity - self.tail.wrapping_sub(self.head)
+        self.tail.wrapping_sub(before)
     }
 
-    /// Looks at the consumer's index.
+    /// How many items can be pushed at least: 0 only when the ring is full.
     #[inline]
-    fn look(&mut self) {
-        // Acquire: pairs with the Release in `Consumer::release`: the consumer has moved the items out
-        // of the slots below before we write there again.
-        self.head = self.shared.head.load(Ordering::Acquire);
+    pub fn free(&mut self) -> usize {
+        self.room(1)
+    }
+
+    /// How many items can be pushed. Looks at the consumer's index only when its copy shows less room
+    /// than `wanted`, so an answer of `wanted` or more may be too low, a lower one was true just now.
+    #[inline]
+    pub fn room(&mut self, wanted: usize) -> usize {
+        let capacity = self.shared.mask + 1;
+        if capacity - self.tail.wrapping_sub(self.head) < wanted {
+            // Acquire: pairs with the Release in `Consumer::release`: the consumer has moved the items
+            // out of the slots below before we write there again.
+            self.head = self.shared.head.load(Ordering::Acquire);
+        }
+        capacity - self.tail.wrapping_sub(self.head)
     }
 
     /// Whether the consumer has emptied the ring.
@@ -176,30 +156,21 @@ impl<T: Send> Consumer<T> {
         Some(item)
     }
 
-    /// Takes the oldest items out, up to `most`, each into `each`. Returns how many.
+    /// Pops the oldest items, `items_max` at most, after at most one look at the producer's index.
+    /// What the iterator is not asked for stays in the ring.
     #[inline]
-    pub fn pop_all(&mut self, most: usize, mut each: impl FnMut(T)) -> usize {
-        if self.tail.wrapping_sub(self.head) < most {
+    pub fn pop_up_to(&mut self, items_max: usize) -> impl ExactSizeIterator<Item = T> {
+        if self.tail.wrapping_sub(self.head) < items_max {
             self.look();
         }
-        let popped = most.min(self.tail.wrapping_sub(self.head));
-        let first = self.head;
-        self.head = first.wrapping_add(popped); // First: a panic of `each` forgets the rest.
-        for slots in self.shared.run(first, popped) {
-            for slot in slots {
-                each(slot.with(|slot| {
-                    // SAFETY: `run` gives the slots below `tail`; then as in `pop`.
-                    unsafe { (*slot).assume_init_read() }
-                }));
-            }
-        }
-        popped
+        let items = self.tail.wrapping_sub(self.head).min(items_max);
+        (0..items).map(|_| self.pop().expect("it was counted, and only this side pops"))
     }
 
     /// Gives the slots of all popped items back.
     #[inline]
     pub fn release(&mut self) {
-        // Release: pairs with the Acquire in `Producer::look`: our reads of the slots come before the
+        // Release: pairs with the Acquire in `Producer::free`: our reads of the slots come before the
         // producer's next writes. Explored by `ring_items_arrive_whole_and_in_order`.
         self.shared.head.store(self.head, Ordering::Release);
     }
@@ -285,22 +256,42 @@ mod tests {
     }
 
     #[test]
-    fn several_items_go_as_far_as_there_are_slots() {
+    fn a_batch_goes_in_as_far_as_there_is_room() {
         let (mut producer, mut consumer) = ring(4);
-        assert_eq!(producer.push_all([0, 1, 2].into_iter()), 3);
+        let mut items = 0..6;
+        assert_eq!(producer.push_all(&mut items), 4);
+        assert_eq!((items.len(), producer.push_all(&mut items)), (2, 0), "two did not fit");
         producer.submit();
-        let mut seen = Vec::new();
-        assert_eq!(consumer.pop_all(2, |item| seen.push(item)), 2);
+        assert_eq!(consumer.pop_up_to(3).collect::<Vec<_>>(), [0, 1, 2]);
         consumer.release();
-        assert_eq!(
-            producer.push_all([3, 4, 5, 6].into_iter()),
-            3,
-            "round the end, up to the first"
-        );
+        assert_eq!(producer.push_all(&mut items), 2);
         producer.submit();
-        assert_eq!(consumer.pop_all(9, |item| seen.push(item)), 4);
-        assert_eq!(consumer.pop_all(9, |_| ()), 0);
-        assert_eq!(seen, [0, 1, 2, 3, 4, 5]);
+        assert_eq!(consumer.pop_up_to(8).collect::<Vec<_>>(), [3, 4, 5]);
+        assert_eq!(consumer.pop_up_to(8).len(), 0);
+    }
+
+    /// A port's admission counts on it: a copy that shows some room does not hide that there is more.
+    #[test]
+    fn all_the_room_there_is_can_be_asked_for() {
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!(producer.push_all(&mut (0..4)), 4);
+        producer.submit();
+        assert_eq!(consumer.pop_up_to(1).len(), 1);
+        assert_eq!(consumer.pop(), Some(0));
+        consumer.release();
+        assert_eq!(producer.room(4), 1);
+        assert_eq!(consumer.pop_up_to(8).count(), 3);
+        consumer.release();
+        assert_eq!((producer.free(), producer.room(4)), (1, 4));
+    }
+
+    #[test]
+    fn what_a_batch_is_not_asked_for_stays_in_the_ring() {
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!(producer.push_all(&mut (0..3)), 3);
+        producer.submit();
+        assert_eq!(consumer.pop_up_to(3).next(), Some(0));
+        assert_eq!(consumer.pop_up_to(3).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

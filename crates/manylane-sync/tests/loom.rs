@@ -23,6 +23,13 @@
 //! | doorbell, 1 giver x 1 item               | none  |      4,950 |
 //! | doorbell, 1 giver x 2                    | 4     |     12,478 |
 //! | doorbell, 2 givers x 1                   | 3     |    195,546 |
+//! | handoff_a, 1 receiver x 3 frames         | none  |      8,962 |
+//! | handoff_a, receivers x 2 and 1           | none  |     72,946 |
+//! | handoff_a, receivers x 1 and 2           | none  |    129,649 |
+//! | handoff_b                                | none  |      6,468 |
+//! | hook_a                                   | none  |     17,332 |
+//! | hook_b, three threads                    | 3     |     35,293 |
+//! | hook_c, a slot used again                | 3     |    137,852 |
 //! | rcu_a, 1 reader x 2 sections             | none  |      2,628 |
 //! | rcu_a, 2 readers x 1                     | 4     |     68,040 |
 //! | rcu_a, 2 readers x 2                     | 3     |     61,758 |
@@ -35,10 +42,12 @@
 //! | rcuref, 1 reader                         | none  |      1,424 |
 //! | rcuref, 2 readers                        | 4     |     70,650 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
-//! | ring, the same in bulk                   | none  |      5,098 |
+//! | ring, a batch of 3 through 2 slots       | none  |        607 |
+//! | rounds, a program x 2                    | none  |     82,971 |
 //! | shared, 2 owners, 1 weak                 | none  |        404 |
 //! | shared, 1 owner, 2 weak                  | 4     |      3,822 |
 //! | shared, clones and downgrades            | none  |      7,463 |
+//! | slots_f, a worker and a program          | 3     |    195,571 |
 //! | stack, handed out once                   | none  |      3,645 |
 //! | stack, seen by who takes it              | 3     |    124,836 |
 //! | stack, several, handed out once          | none  |      1,143 |
@@ -70,6 +79,10 @@
 mod counters;
 #[path = "loom/doorbell.rs"]
 mod doorbell;
+#[path = "loom/handoff.rs"]
+mod handoff;
+#[path = "loom/hook.rs"]
+mod hook;
 #[path = "loom/rcu.rs"]
 mod rcu;
 #[path = "loom/rcu_twin.rs"]
@@ -84,6 +97,8 @@ mod refcount_shared;
 mod refcount_twin;
 #[path = "loom/ring.rs"]
 mod ring;
+#[path = "loom/slots.rs"]
+mod slots;
 #[path = "loom/stack.rs"]
 mod stack;
 #[path = "loom/words.rs"]

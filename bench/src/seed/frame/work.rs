@@ -128,7 +128,7 @@ pub fn take<S: Scheme>(scheme: &mut S, row: &Row, between: &Between<S>, lap: &La
             black_box(&mut *scheme).take_into(&mut batch, bulk);
             // Both sides move multiples of `bulk`, of which the ring's length is one.
             while producer.free() < bulk {}
-            let pushed = producer.push_all(S::drain(&mut batch));
+            let pushed = producer.push_all(&mut S::drain(&mut batch));
             assert_eq!(pushed, bulk, "the ring has room");
             producer.submit();
         }),
@@ -185,7 +185,9 @@ fn receive<S: Scheme>(
     batch: &mut S::Batch,
     bulk: usize,
 ) -> usize {
-    let received = consumer.pop_all(bulk, |frame| S::push(batch, frame));
+    let frames = consumer.pop_up_to(bulk);
+    let received = frames.len();
+    frames.for_each(|frame| S::push(batch, frame));
     if received > 0 {
         consumer.release();
         scheme.give_back_all(batch);

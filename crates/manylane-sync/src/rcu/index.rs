@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use super::Guard;
+use super::{Domain, Guard, OFFLINE, Reader};
+use crate::primitive::Arc;
 
 /// The index of a `T` that was read under a guard, and that cannot outlive it.
 ///
@@ -56,6 +57,13 @@ impl<'g, T> Index<'g, T> {
     #[inline(always)]
     pub fn raw(self) -> u32 {
         self.raw
+    }
+}
+
+impl Reader {
+    /// Whether grace periods of `domain` wait for this reader, now and until its next `&mut` call.
+    pub(crate) fn reads(&self, domain: &Domain) -> bool {
+        self.seen != OFFLINE && Arc::ptr_eq(&self.domain.0, &domain.0)
     }
 }
 

@@ -19,7 +19,7 @@
 //! - **D** An offline reader holds nothing up.
 //! - **E** What [`Limbo`] hands back has had a grace period that began after it was retired.
 //!
-//! Each has a loom test of its letter in `tests/loom.rs` (`rcu_a_...` to `rcu_e_...`).
+//! Each has a loom test of its letter in `tests/loom.rs` (`rcu_a_...` to `rcu_e_...`). [`Slots`] adds F.
 //!
 //! | word              | who writes               | who reads          |
 //! |-------------------|--------------------------|--------------------|
@@ -29,9 +29,13 @@
 
 mod index;
 mod limbo;
+mod rounds;
+mod slots;
 
 pub use index::Index;
 pub use limbo::Limbo;
+pub use rounds::{Round, Rounds, RoundsWaiter, rounds};
+pub use slots::{Levels, Slots};
 
 use std::marker::PhantomData;
 
@@ -196,7 +200,8 @@ impl Reader {
     /// Permission to read, until the guard's lifetime ends: at the latest at `quiescent`.
     #[inline]
     pub fn guard(&self) -> Guard<'_> {
-        debug_assert_ne!(self.seen, OFFLINE, "an offline reader reads nothing");
+        // Once a turn and source, so it may cost a compare: without it, safe code could free under a read.
+        assert_ne!(self.seen, OFFLINE, "an offline reader reads nothing");
         Guard(PhantomData)
     }
 }
@@ -209,7 +214,8 @@ impl Drop for Reader {
     }
 }
 
-/// Proof that the thread is online and has not been quiescent since `'g` began.
+/// Proof that the thread is online and has not been quiescent since `'g` began. It does not say in which
+/// domain: a daemon has one.
 #[derive(Clone, Copy, Debug)]
 pub struct Guard<'g>(PhantomData<&'g Reader>);
 

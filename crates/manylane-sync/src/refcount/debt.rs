@@ -408,7 +408,7 @@ mod tests {
     /// killing in all orders.
     #[test]
     fn four_threads_destroy_once_and_release_once() {
-        for _ in 0..500 {
+        for _ in 0..if cfg!(miri) { 3 } else { 500 } {
             let count = DebtRef::new(4);
             let (destroyed, released) = (AtomicUsize::new(0), AtomicUsize::new(0));
             let put = || {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Weak};
 #[test]
 fn means_what_arc_and_weak_mean() {
     let mut values = 0;
-    for seed in 1..=300 {
+    for seed in 1..=if cfg!(miri) { 10 } else { 300 } {
         let mut random = Random(seed);
         let mut pair = Pair::new();
         for _ in 0..200 {
@@ -19,13 +19,13 @@ fn means_what_arc_and_weak_mean() {
         drop((strong, weak));
         assert!(drops.iter().all(|(std, ours)| count(std) == 1 && count(ours) == 1));
     }
-    assert!(values > 1000, "too few values died in between");
+    assert!(values > if cfg!(miri) { 30 } else { 1000 }, "too few values died in between");
 }
 
 /// A value whose owners all come from upgrades dies at some moment, once.
 #[test]
 fn upgrades_and_drops_in_four_threads_drop_the_value_once() {
-    for _ in 0..300 {
+    for _ in 0..if cfg!(miri) { 3 } else { 300 } {
         let drops = Arc::new(AtomicUsize::new(0));
         let value = Probe { alive: AtomicBool::new(true), drops: drops.clone() };
         let owner = Shared::new(value);
@@ -35,7 +35,7 @@ fn upgrades_and_drops_in_four_threads_drop_the_value_once() {
                 let (weak, start) = (Shared::downgrade(&owner), start.clone());
                 std::thread::spawn(move || {
                     start.wait();
-                    for _ in 0..2000 {
+                    for _ in 0..if cfg!(miri) { 30 } else { 2000 } {
                         let Some(owner) = weak.clone().upgrade() else { break };
                         let another = owner.clone();
                         drop(owner);

@@ -1,0 +1,400 @@
+//! `handoff`: a flow leaves in the order it came, whatever moves. Rings are the crate's own.
+//!
+//! What is transmitted is a `Watched` number for each flow: two workers that transmit without an order
+//! between them fail as well as two in the wrong one.
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+use manylane_sync::handoff::{Completions, Held, Steering, SteeringMap, pair};
+use manylane_sync::ring::{Consumer, Producer, ring};
+
+use super::{Seen, Watched, explore};
+
+/// What the models do with a receiver's steering of its one bucket: the crate's own, or a twin of it.
+trait Steer: Send + 'static {
+    fn steer(&mut self) -> usize;
+    fn handed(&mut self);
+}
+
+/// What they do with a worker's account of one receiver.
+trait Account: Send + 'static {
+    type Held: Send + 'static;
+
+    /// Takes one frame, and holds it or not.
+    fn take(&mut self, receiver: usize, hold: bool) -> Option<Self::Held>;
+    fn let_go(&mut self, held: Self::Held);
+    fn announce(&mut self);
+}
+
+/// A bucket moves there and back under three frames of a flow, between two workers of two turns each.
+#[test]
+fn handoff_a_a_flow_leaves_in_the_order_it_came() {
+    static MOVED: Seen = Seen::new("the bucket moved while both workers ran");
+    static WAITED: Seen = Seen::new("the bucket had to wait");
+    explore("handoff_a, 1 receiver x 3", None, || three_frames(source, RIGHT, &MOVED, &WAITED));
+    MOVED.assert();
+    WAITED.assert();
+}
+
+/// The same when the first worker holds what it takes in its first turn, until the second.
+#[test]
+fn handoff_b_a_held_frame_keeps_its_bucket() {
+    static MOVED: Seen = Seen::new("the bucket moved while both workers ran");
+    static WAITED: Seen = Seen::new("the bucket had to wait");
+    explore("handoff_b", None, || {
+        three_frames(source, Turn { hold: true, ..RIGHT }, &MOVED, &WAITED);
+    });
+    MOVED.assert();
+    WAITED.assert();
+}
+
+/// Two workers, each a receiver too, hand each other three frames of one bucket, and keep their share;
+/// control moves the bucket from worker 0 to worker 1. With two frames each receiver's bucket moves: the
+/// first's away from itself, the second's to itself.
+#[test]
+fn handoff_a_also_between_two_workers_that_receive() {
+    static MOVED: Seen = Seen::new("a receiver moved the bucket");
+    for frames in [[2, 1], [1, 2]] {
+        explore(&format!("handoff_a, receivers x {frames:?}"), None, move || {
+            two_receivers(frames, &MOVED);
+        });
+        MOVED.assert();
+    }
+}
+
+#[test]
+fn the_twin_of_the_handoff_passes() {
+    explore("handoff twin", None, || three_frames(|| twin(SOURCE), RIGHT, &UNUSED, &UNUSED));
+}
+
+static UNUSED: Seen = Seen::new("");
+
+macro_rules! mutant {
+    ($name:ident, $expected:literal, $ends:expr, $turn:expr) => {
+        #[test]
+        #[should_panic(expected = $expected)]
+        fn $name() {
+            explore(stringify!($name), None, || three_frames($ends, $turn, &UNUSED, &UNUSED));
+        }
+    };
+}
+
+mutant!(
+    mutant_a_move_when_popped_overtakes,
+    "Causality violation",
+    source,
+    Turn { announce: Announce::WhenPopped, ..RIGHT }
+);
+mutant!(
+    mutant_a_held_frame_that_counts_as_completed_is_overtaken,
+    "Causality violation",
+    source,
+    Turn { hold: true, announce: Announce::WhatIsHeld }
+);
+mutant!(
+    mutant_a_move_without_waiting_overtakes,
+    "overtook",
+    || twin(Orders { waits: false, ..SOURCE }),
+    RIGHT
+);
+mutant!(
+    mutant_a_relaxed_announce_does_not_order_the_workers,
+    "Causality violation",
+    || twin(Orders { announce: Ordering::Relaxed, ..SOURCE }),
+    RIGHT
+);
+mutant!(
+    mutant_a_relaxed_look_at_completed_does_not_order_the_workers,
+    "Causality violation",
+    || twin(Orders { look: Ordering::Relaxed, ..SOURCE }),
+    RIGHT
+);
+
+/// When a worker says that a frame is completed.
+#[derive(Clone, Copy, PartialEq)]
+enum Announce {
+    AfterTransmit,
+    WhenPopped,
+    /// After transmit, but also for what it holds.
+    WhatIsHeld,
+}
+
+/// How the workers do their turns.
+#[derive(Clone, Copy)]
+struct Turn {
+    announce: Announce,
+    /// Whether worker 0 holds what it takes in its first turn.
+    hold: bool,
+}
+
+const RIGHT: Turn = Turn { announce: Announce::AfterTransmit, hold: false };
+
+/// A receiver that steers one bucket to 0, to 1 and back, and two workers.
+fn three_frames<S: Steer, A: Account>(
+    ends: impl FnOnce() -> (Wants<S>, [A; 2]),
+    turn: Turn,
+    moved: &'static Seen,
+    waited: &'static Seen,
+) {
+    let (mut steering, accounts) = ends();
+    let wire = Arc::new(Watched::new(0));
+    let mut rings = Vec::new();
+    let threads = accounts.map(|account| {
+        let (producer, consumer) = ring(4);
+        rings.push(producer);
+        let wire = wire.clone();
+        let mut worker = Worker { account, arrivals: vec![consumer], held: Vec::new() };
+        let hold = turn.hold && rings.len() == 1;
+        thread::spawn(move || {
+            worker.turn(&[&wire], Turn { hold, ..turn });
+            worker.turn(&[&wire], Turn { hold: false, ..turn });
+            worker
+        })
+    });
+    let mut last = 0;
+    for (frame, wanted) in [(1, 0), (2, 1), (3, 0)] {
+        let worker = steering.steer(wanted);
+        if worker != last {
+            moved.note();
+        }
+        if worker != wanted {
+            waited.note();
+        }
+        last = worker;
+        rings[worker].push(frame).expect("a ring has room for all");
+        rings[worker].submit();
+        steering.steer.handed();
+    }
+    for thread in threads {
+        let mut worker = thread.join().expect("a worker does not panic");
+        worker.turn(&[&wire], Turn { hold: false, ..turn });
+    }
+    assert_eq!(wire.read(), 3, "frames were lost");
+}
+
+/// A worker that may take from each receiver.
+struct Worker<A: Account> {
+    account: A,
+    arrivals: Vec<Consumer<u32>>,
+    held: Vec<(usize, u32, Option<A::Held>)>,
+}
+
+impl<A: Account> Worker<A> {
+    /// Takes what there is, transmits it behind what was held, and says so. A flow is a receiver.
+    fn turn(&mut self, wire: &[&Watched], turn: Turn) {
+        let mut waiting: Vec<(usize, u32)> = Vec::new();
+        for (receiver, frame, held) in self.held.drain(..) {
+            waiting.push((receiver, frame));
+            held.into_iter().for_each(|held| self.account.let_go(held));
+        }
+        for (receiver, ring) in self.arrivals.iter_mut().enumerate() {
+            for frame in ring.pop_up_to(3) {
+                let counted = turn.hold && turn.announce != Announce::WhatIsHeld;
+                let held = self.account.take(receiver, counted);
+                if turn.hold {
+                    self.held.push((receiver, frame, held));
+                } else {
+                    waiting.push((receiver, frame));
+                }
+            }
+            ring.release();
+        }
+        if turn.announce == Announce::WhenPopped {
+            self.account.announce();
+        }
+        for (flow, frame) in waiting {
+            transmit(wire[flow], frame);
+        }
+        self.account.announce();
+    }
+}
+
+fn transmit(wire: &Watched, frame: u32) {
+    let last = wire.read();
+    assert!(frame > last, "frame {frame} overtook {last}");
+    wire.write(frame);
+}
+
+/// Each worker receives its number of frames, a turn each, and may hand them to itself or the other.
+fn two_receivers(frames: [u32; 2], moved: &'static Seen) {
+    let mut map = SteeringMap::new(1, 0);
+    let wires = Arc::new([Watched::new(0), Watched::new(0)]);
+    // By receiver, then by worker.
+    let pairs = [[(); 2]; 2].map(|row| row.map(|()| pair()));
+    let rings = [[(); 2]; 2].map(|row| row.map(|()| ring::<u32>(2)));
+    let mut accounts = [(); 2].map(|()| Completions::new(2, 1));
+    let mut arrivals: [Vec<Consumer<u32>>; 2] = [Vec::new(), Vec::new()];
+    let mut receivers = Vec::new();
+    for (receiver, (pairs, rings)) in pairs.into_iter().zip(rings).enumerate() {
+        let mut ends = Vec::new();
+        let mut producers = Vec::new();
+        for (worker, (pair, ring)) in pairs.into_iter().zip(rings).enumerate() {
+            accounts[worker].connect(receiver as u16, pair.1);
+            arrivals[worker].push(ring.1);
+            ends.push(pair.0);
+            producers.push(ring.0);
+        }
+        let other = ends.remove(1 - receiver);
+        let own = ends.remove(0);
+        let mut steering = Steering::new(map.reader(), 2, receiver as u16, own);
+        steering.connect(1 - receiver as u16, other);
+        receivers.push((steering, producers));
+    }
+    let threads: Vec<_> = receivers
+        .into_iter()
+        .zip(accounts.into_iter().zip(arrivals))
+        .enumerate()
+        .map(|(own, ((mut steering, mut rings), (account, arrivals)))| {
+            let wires = wires.clone();
+            thread::spawn(move || {
+                let mut worker = Worker { account, arrivals, held: Vec::new() };
+                let wires = [&wires[0], &wires[1]];
+                let mut last = None;
+                for frame in 1..=frames[own] {
+                    let target = usize::from(steering.steer(0));
+                    if last.replace(target).is_some_and(|last| last != target) {
+                        moved.note();
+                    }
+                    push(&mut rings[target], frame);
+                    steering.handed(0);
+                    worker.turn(&wires, RIGHT);
+                }
+                (worker, steering)
+            })
+        })
+        .collect();
+    map.want(0, 1);
+    let ends: Vec<_> =
+        threads.into_iter().map(|thread| thread.join().expect("no worker panics")).collect();
+    let (mut workers, mut steerings): (Vec<_>, Vec<_>) = ends.into_iter().unzip();
+    let wires = [&wires[0], &wires[1]];
+    workers.iter_mut().for_each(|worker| worker.turn(&wires, RIGHT));
+    assert_eq!(wires.map(Watched::read), frames, "frames were lost");
+    assert!(steerings.iter_mut().all(Steering::is_complete));
+}
+
+fn push(ring: &mut Producer<u32>, frame: u32) {
+    ring.push(frame).expect("a ring has room for all");
+    ring.submit();
+}
+
+/// A receiver's steering, and what it needs to be told what is wanted.
+struct Wants<S> {
+    map: Option<SteeringMap>,
+    steer: S,
+    want: fn(&mut S, &mut Option<SteeringMap>, usize),
+}
+
+impl<S: Steer> Wants<S> {
+    fn steer(&mut self, wanted: usize) -> usize {
+        (self.want)(&mut self.steer, &mut self.map, wanted);
+        self.steer.steer()
+    }
+}
+
+/// The crate's types: receiver 0 and two workers.
+fn source() -> (Wants<Steering>, [Completions; 2]) {
+    let map = SteeringMap::new(1, 0);
+    let mut accounts = [(); 2].map(|()| Completions::new(1, 3));
+    let [own, other] = accounts.each_mut().map(|account| {
+        let (outgoing, incoming) = pair();
+        account.connect(0, incoming);
+        outgoing
+    });
+    let mut steer = Steering::new(map.reader(), 2, 0, own);
+    steer.connect(1, other);
+    let want = |_: &mut Steering, map: &mut Option<SteeringMap>, wanted: usize| {
+        map.as_mut().expect("the source has a map").want(0, wanted as u16);
+    };
+    (Wants { map: Some(map), steer, want }, accounts)
+}
+
+impl Steer for Steering {
+    fn steer(&mut self) -> usize {
+        Steering::steer(self, 0).into()
+    }
+
+    fn handed(&mut self) {
+        Steering::handed(self, 0);
+    }
+}
+
+impl Account for Completions {
+    type Held = Held;
+
+    fn take(&mut self, receiver: usize, hold: bool) -> Option<Held> {
+        let position = Completions::take(self, receiver as u16, 1);
+        hold.then(|| self.hold(receiver as u16, position).expect("all fit"))
+    }
+
+    fn let_go(&mut self, held: Held) {
+        Completions::let_go(self, held);
+    }
+
+    fn announce(&mut self) {
+        Completions::announce(self);
+    }
+}
+
+/// The orderings of a pair, named for the functions they stand in, and whether a move waits at all.
+#[derive(Clone, Copy)]
+struct Orders {
+    announce: Ordering,
+    look: Ordering,
+    waits: bool,
+}
+
+const SOURCE: Orders = Orders { announce: Ordering::Release, look: Ordering::Acquire, waits: true };
+
+/// A twin of `Steering` for one bucket.
+struct TwinSteering {
+    orders: Orders,
+    completed: [Arc<AtomicU64>; 2],
+    handed: [u64; 2],
+    wanted: usize,
+    worker: usize,
+    last: u64,
+}
+
+/// A twin of `Completions` that holds nothing.
+struct TwinAccount(Orders, Arc<AtomicU64>, u64);
+
+fn twin(orders: Orders) -> (Wants<TwinSteering>, [TwinAccount; 2]) {
+    let completed = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+    let accounts = completed.clone().map(|completed| TwinAccount(orders, completed, 0));
+    let steer = TwinSteering { orders, completed, handed: [0; 2], wanted: 0, worker: 0, last: 0 };
+    let want =
+        |steer: &mut TwinSteering, _: &mut Option<SteeringMap>, wanted| steer.wanted = wanted;
+    (Wants { map: None, steer, want }, accounts)
+}
+
+impl Steer for TwinSteering {
+    fn steer(&mut self) -> usize {
+        let completed = || self.completed[self.worker].load(self.orders.look);
+        if self.wanted != self.worker && (!self.orders.waits || completed() >= self.last) {
+            (self.worker, self.last) = (self.wanted, 0);
+        }
+        self.worker
+    }
+
+    fn handed(&mut self) {
+        self.handed[self.worker] += 1;
+        self.last = self.handed[self.worker];
+    }
+}
+
+impl Account for TwinAccount {
+    type Held = ();
+
+    fn take(&mut self, _: usize, _: bool) -> Option<()> {
+        self.2 += 1;
+        None
+    }
+
+    fn let_go(&mut self, (): ()) {}
+
+    fn announce(&mut self) {
+        self.1.store(self.2, self.0.announce);
+    }
+}
