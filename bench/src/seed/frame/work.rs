@@ -5,6 +5,7 @@
 use std::array;
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use manylane_frame::BATCH_MAX;
 use manylane_sync::primitive::{AtomicBool, Ordering};
@@ -14,8 +15,12 @@ use super::Row;
 use super::scheme::Scheme;
 use crate::threads::{Lap, Share};
 
-/// At most so many frames between two looks at the clock, or they would seem a pause.
-const STRETCH: usize = 256;
+/// At most so many frames at a time without a look at the clock: with an allocator that asks the kernel
+/// for each, more would seem a pause.
+const STRETCH: usize = 64;
+/// The giving side looks after so many attempts that found nothing, and about so often.
+const IDLE_LOOKS: usize = 256;
+const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
 
 /// Takes as many as are outstanding, call by call, and gives them back, call by call.
 pub fn on_one_core<S: Scheme>(scheme: &mut S, row: &Row, lap: &Lap<'_>) -> Share {
@@ -148,8 +153,11 @@ pub fn give_back<S: Scheme>(
     let mut consumer = end(&between.consumer);
     let mut batch = S::batch();
     let mut frames = 0;
-    let mut look_at = 0;
     let mut idle = 0;
+    // As many frames between two looks as take the time for it, whatever the scheme.
+    let mut stretch = STRETCH as u64;
+    let mut look_at = stretch;
+    let mut looked = Duration::ZERO;
     let mut watch = lap.start();
     loop {
         let received = match row.bulk {
@@ -168,10 +176,14 @@ pub fn give_back<S: Scheme>(
                 break;
             }
         }
-        if frames >= look_at || idle == STRETCH {
-            watch.look();
-            look_at = frames + 2 * STRETCH as u64;
-            idle = 0;
+        if frames >= look_at || idle >= IDLE_LOOKS {
+            let now = watch.look();
+            stretch = match now - looked < BETWEEN_LOOKS {
+                true if idle == 0 => stretch * 2,
+                true => stretch,
+                false => (stretch / 2).max(1),
+            };
+            (look_at, looked, idle) = (frames + stretch, now, 0);
         }
     }
     watch.look();
