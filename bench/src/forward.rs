@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
-use manylane::worker::{Clock, Worker, WorkerParts};
+use manylane::worker::{Clock, STOP, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
 use manylane_io::affinity;
@@ -59,7 +59,8 @@ pub struct Plan {
 
 const TARGETS: usize = 1 << 20;
 const NEXT_HOPS: u32 = 256;
-const FRAME_LEN: usize = 64;
+/// Bytes of a frame, and of what is written of a longer one's headers.
+pub const FRAME_LEN: usize = 64;
 const FRAMES: u32 = 16_384;
 const ROUTER: Mac = Mac([2, 0, 0, 0, 0, 0x11]);
 const SENDER: Mac = Mac([2, 0, 0, 0, 0, 1]);
@@ -147,7 +148,7 @@ impl Lab {
 
         let region = RegionConfig { frames: FRAMES, frame_size: 2048 };
         let region = Region::new(region).map_err(io::Error::other)?;
-        let depot = Depot::new(region.clone(), 2).expect("the region is new");
+        let depot = Depot::new(region, 2).expect("the region is new");
         let row = WordsMut::zeroed(1);
         let targets = Arc::new(Targets::new(prefixes));
         let source = Generator::new(row.reader(), targets);
@@ -156,34 +157,10 @@ impl Lab {
             own.fill(pool, batch);
             Next::More
         });
-        let receiver = memory::Receiver::from_source(PortId(0), QueueId(0), feed);
-        let exit =
-            || (Transmitter::Memory(memory::Transmitter::into_sink(Box::new(|_, _| {}))), None);
-        let bell = Arc::new(Doorbell::new(EventFd::open()?));
-        // The other ends of the rings: nothing is reported or ordered here.
-        let (reports, _reported) = ring(16);
-        let (_orders, orders) = ring(16);
-        let stats = Stats::new(2);
-        let reader = stats.reader();
         let clock = Clock::start();
-        let worker = Worker::new(WorkerParts {
-            id: WorkerId(0),
-            reader: domain.register().expect("the domain has one place"),
-            pool: depot.pool(),
-            forwarder: Forwarder::new(region, routing.tables(), RateLimit::new(1000, 50)),
-            holds: HoldQueues::new(HoldLimits::default()),
-            queues: vec![Receiver::Memory(receiver)],
-            transmitters: vec![exit(), exit()],
-            stats,
-            reports,
-            control: bell.clone(),
-            orders,
-            bell,
-            phase: WordsMut::zeroed(1).reader(),
-            hot_list_len: WordsMut::zeroed(1).reader(),
-            clock,
-            idle_spin: Duration::ZERO,
-        });
+        let sinks: [memory::Sink; 2] = [Box::new(|_, _| {}), Box::new(|_, _| {})];
+        let limit = RateLimit::new(1000, 50);
+        let (worker, reader) = worker(&domain, &routing, depot.pool(), feed, sinks, limit, clock)?;
         Ok(Lab { worker, stats: reader, row, clock, source, pool: depot.pool(), _routing: routing })
     }
 
@@ -229,7 +206,50 @@ impl Lab {
     }
 }
 
-fn routing(domain: &Domain) -> io::Result<Routing> {
+/// A worker with one receive queue, of port 0, that `source` feeds, and ports 0 and 1 to go out by.
+pub fn worker(
+    domain: &Domain,
+    routing: &Routing,
+    pool: Pool,
+    source: memory::Source,
+    sinks: [memory::Sink; 2],
+    errors: RateLimit,
+    clock: Clock,
+) -> io::Result<(Worker, StatsReader)> {
+    let receiver = memory::Receiver::from_source(PortId(0), QueueId(0), source);
+    let exit = |sink| (Transmitter::Memory(memory::Transmitter::into_sink(sink)), None);
+    let bell = Arc::new(Doorbell::new(EventFd::open()?));
+    // The other ends of the rings: nothing is reported or ordered here.
+    let (reports, _reported) = ring(16);
+    let (_orders, orders) = ring(16);
+    let stats = Stats::new(2);
+    let reader = stats.reader();
+    // A bench turns the worker itself; `run` is for its end, and returns when it has dropped what it holds.
+    let mut phase = WordsMut::zeroed(1);
+    phase.store(0, STOP);
+    let worker = Worker::new(WorkerParts {
+        id: WorkerId(0),
+        reader: domain.register().expect("the domain has a place for each"),
+        forwarder: Forwarder::new(pool.region().clone(), routing.tables(), errors),
+        pool,
+        holds: HoldQueues::new(HoldLimits::default()),
+        queues: vec![Receiver::Memory(receiver)],
+        transmitters: sinks.into_iter().map(exit).collect(),
+        stats,
+        reports,
+        control: bell.clone(),
+        orders,
+        bell,
+        phase: phase.reader(),
+        hot_list_len: WordsMut::zeroed(1).reader(),
+        clock,
+        idle_spin: Duration::ZERO,
+    });
+    Ok((worker, reader))
+}
+
+/// Two ports without addresses, and room for a full table.
+pub fn routing(domain: &Domain) -> io::Result<Routing> {
     let port = |last| RoutedPort {
         facts: PortFacts {
             mac: Mac([2, 0, 0, 0, 0, last]),
@@ -247,7 +267,7 @@ fn routing(domain: &Domain) -> io::Result<Routing> {
 }
 
 /// Next hops for both families, on both ports in turn, resolved.
-fn pin_next_hops(routing: &mut Routing) -> io::Result<(Vec<NextHopId>, Vec<NextHopId>)> {
+pub fn pin_next_hops(routing: &mut Routing) -> io::Result<(Vec<NextHopId>, Vec<NextHopId>)> {
     let mut add = |addr: IpAddr, number: u32| {
         let key = Key { port: PortId((number & 1) as u16), addr };
         let mac = [2, 0x10, 0x10, 0x10, 0x10, number as u8];
@@ -263,7 +283,8 @@ fn pin_next_hops(routing: &mut Routing) -> io::Result<(Vec<NextHopId>, Vec<NextH
     Ok((ipv4, ipv6.collect::<io::Result<_>>()?))
 }
 
-fn load(
+/// A full table, over these next hops.
+pub fn load(
     routing: &mut Routing,
     prefixes: &Prefixes,
     (ipv4, ipv6): &(Vec<NextHopId>, Vec<NextHopId>),
@@ -289,14 +310,8 @@ impl Targets {
     fn new(prefixes: &Prefixes) -> Targets {
         let mut random = Random(99);
         let ipv4 = (0..TARGETS).map(|_| {
-            // A real table has prefixes in space that no unicast packet goes to.
-            let address = loop {
-                let address = prefixes.ipv4.as_slice().draw(&mut random);
-                if !ipv4::is_martian_destination(address.into()) {
-                    break address;
-                }
-            };
-            (address.to_be(), ipv4_template(address.into()).1)
+            let address = draw_ipv4(prefixes, &mut random);
+            (address.to_be(), ipv4_template(address.into(), FRAME_LEN).1)
         });
         let ipv4 = ipv4.collect();
         let ipv6 = (0..TARGETS).map(|_| {
@@ -306,14 +321,24 @@ impl Targets {
         Targets {
             ipv4,
             ipv6: ipv6.collect(),
-            ipv4_template: ipv4_template(Ipv4Addr::UNSPECIFIED).0,
+            ipv4_template: ipv4_template(Ipv4Addr::UNSPECIFIED, FRAME_LEN).0,
             ipv6_template: ipv6_template(Ipv6Addr::UNSPECIFIED).0,
         }
     }
 }
 
-/// A frame to `destination`, and its header checksum in memory order.
-fn ipv4_template(destination: Ipv4Addr) -> ([u8; FRAME_LEN], u16) {
+/// An address inside one of the prefixes. A real table has some in space that no unicast packet goes to.
+pub fn draw_ipv4(prefixes: &Prefixes, random: &mut Random) -> u32 {
+    loop {
+        let address = prefixes.ipv4.as_slice().draw(random);
+        if !ipv4::is_martian_destination(address.into()) {
+            return address;
+        }
+    }
+}
+
+/// The beginning of a frame of `len` bytes to `destination`, and its header checksum in memory order.
+pub fn ipv4_template(destination: Ipv4Addr, len: usize) -> ([u8; FRAME_LEN], u16) {
     let mut frame = [0; FRAME_LEN];
     ethernet::emit(&mut frame, ROUTER, SENDER, ether_type::IPV4).expect("it fits");
     let header = ipv4::Header {
@@ -325,8 +350,9 @@ fn ipv4_template(destination: Ipv4Addr) -> ([u8; FRAME_LEN], u16) {
         source: IPV4_SOURCE,
         destination,
     };
-    header.emit(&mut frame[14..], FRAME_LEN - 34).expect("it fits");
-    frame[34..42].copy_from_slice(&[4, 0, 0, 9, 0, 30, 0, 0]);
+    header.emit(&mut frame[14..], len - 34).expect("it fits");
+    frame[34..38].copy_from_slice(&[4, 0, 0, 9]); // Ports; without a checksum.
+    frame[38..40].copy_from_slice(&(len as u16 - 34).to_be_bytes());
     (frame, u16::from_ne_bytes([frame[24], frame[25]]))
 }
 

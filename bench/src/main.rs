@@ -74,11 +74,16 @@ enum Question {
         /// The two cores to run on; without them, the last two
         #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
         cores: Option<Vec<usize>>,
+        /// What `frame` starts as its child
+        #[arg(long, hide = true)]
+        untuned: bool,
     },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Mechanism {
+    /// Packet memory
+    Frame,
     /// Reference counts
     Refcount,
     /// Grace periods
@@ -92,10 +97,12 @@ fn main() -> ExitCode {
             forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
         }
         Question::Scale { json, quick } => scale::run(quick, &Output { bench: "scale", json }),
-        Question::Seed { mechanism, json, quick, runs, cores } => {
+        Question::Seed { mechanism, json, quick, runs, cores, untuned } => {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
             let plan = seed::Plan { quick, runs, cores };
             match mechanism {
+                Mechanism::Frame if untuned => seed::frame::serve(&plan),
+                Mechanism::Frame => seed::frame::run(&plan, &Output { bench: "seed/frame", json }),
                 Mechanism::Refcount => {
                     seed::refcount::run(&plan, &Output { bench: "seed/refcount", json })
                 }

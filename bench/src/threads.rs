@@ -66,6 +66,11 @@ impl Team {
         &self.cores
     }
 
+    /// Makes slices at most so long, where there are many to measure.
+    pub fn shorten(&mut self, slice: Duration) {
+        self.slice = self.slice.min(slice);
+    }
+
     /// How many slices did not count so far.
     pub fn refused(&self) -> usize {
         self.refused
@@ -150,7 +155,13 @@ impl Lap<'_> {
 
     /// Repeats `batch`, which does [`BATCH`] operations, for the length of the slice.
     #[inline(always)]
-    pub fn run(&self, mut batch: impl FnMut()) -> Share {
+    pub fn run(&self, batch: impl FnMut()) -> Share {
+        self.run_of(BATCH, batch)
+    }
+
+    /// The same when `batch` does so many operations.
+    #[inline(always)]
+    pub fn run_of(&self, operations: u64, mut batch: impl FnMut()) -> Share {
         let mut watch = self.start();
         let mut batches = 0;
         let mut step = 1;
@@ -161,7 +172,7 @@ impl Lap<'_> {
             batches += step;
             let before = watch.last;
             if watch.look() >= self.slice {
-                return watch.share(batches * BATCH);
+                return watch.share(batches * operations);
             }
             // Both ways: the first batches may have run before the other thread came.
             step = match watch.last - before {

@@ -18,7 +18,7 @@ use std::time::Duration;
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
 use manylane::worker::{Clock, Worker, WorkerParts};
-use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
+use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::memory::{self, Next, Sink};
@@ -213,6 +213,7 @@ impl Lab {
                 orders,
                 bell: bell.clone(),
                 phase: WordsMut::zeroed(1).reader(),
+                hot_list_len: WordsMut::zeroed(1).reader(),
                 clock: Clock::start(),
                 idle_spin: Duration::ZERO,
             }));
@@ -265,6 +266,7 @@ fn routing(domain: &Domain) -> io::Result<Routing> {
         facts: PortFacts {
             mac: mac(PortId(port)),
             mtu: 1500,
+            offload: Offload::NONE,
             ipv4: Vec::new(),
             ipv6: Vec::new(),
             link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),

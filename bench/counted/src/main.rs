@@ -12,7 +12,7 @@ compile_error!(
     "this is built with RUSTFLAGS=\"--cfg manylane_counted\", as the bench's `scale` does"
 );
 
-#[path = "../../src/baseline/mod.rs"]
+#[path = "../../src/baseline/refcount.rs"]
 mod baseline;
 mod figure;
 mod forward;

@@ -8,7 +8,7 @@ use manylane_sync::primitive::counted::Books;
 use manylane_sync::rcu::{Domain, Reader};
 use manylane_sync::refcount::{DebtRef, RcuRef, Shared};
 
-use crate::baseline::refcount::{ArcTwin, CasRef, PairRef, StickyRef, XaddCasRef};
+use crate::baseline::{ArcTwin, CasRef, PairRef, StickyRef, XaddCasRef};
 use crate::figure::{Output, print};
 
 /// Counts and prints each kind of count with each number of workers.

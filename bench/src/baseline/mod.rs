@@ -1,3 +1,5 @@
 //! What others do, written as well as we can: what our own is measured against.
 
+pub mod calls;
+pub mod frame;
 pub mod refcount;

@@ -3,6 +3,7 @@
 //! One file for each mechanism; all of them measure in rounds (A B A B ...), so that what is compared
 //! was measured within the same second, and on two cores at most.
 
+pub mod frame;
 pub mod rcu;
 pub mod refcount;
 

@@ -4,8 +4,8 @@
 //! frame is the one whose lines are still in the cache. At its low mark, when it has fewer frames than
 //! are wanted, it fetches magazines of [`MAGAZINE`] frames from the depot up to the middle of its length;
 //! at its high mark, when it is full, it brings magazines there down to the middle. A frame given back
-//! on another core than it was taken on so costs one shared operation per magazine, and a list that has
-//! just crossed a mark is half a length away from both.
+//! on another core than it was taken on so costs two shared operations for each half a list, whose
+//! magazines move together, and a list that has just crossed a mark is half a length away from both.
 //!
 //! What is received into takes no list's last frames ([`Pool::may_receive`]): those are for packets that
 //! are here already and need another frame, as when they are cut. So a region that runs dry shows as
@@ -20,8 +20,7 @@ use std::cell::UnsafeCell;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use manylane_sync::CacheAligned;
-use manylane_sync::counters::SharedCount;
+use manylane_sync::counters::{SharedCount, SharedLevel};
 #[cfg(manylane_counted)]
 use manylane_sync::primitive::counted::{Access, touch};
 use manylane_sync::stack::IndexStack;
@@ -55,17 +54,25 @@ struct Shared {
     full: IndexStack,
     /// Slots that hold none.
     empty: IndexStack,
-    slots: Box<[UnsafeCell<Magazine>]>,
-    /// Frames in the full slots.
-    frames: CacheAligned<SharedCount>,
+    slots: Box<[Slot]>,
     /// How many lists there have been.
     pools: SharedCount,
 }
 
-/// At most [`MAGAZINE`] frame indices.
-struct Magazine {
-    len: usize,
-    indices: [u32; MAGAZINE],
+/// At most [`MAGAZINE`] frame indices, on lines that no other slot shares.
+#[repr(C, align(64))]
+struct Slot {
+    indices: UnsafeCell<[u32; MAGAZINE]>,
+    /// How many there are. Its owner stores it; the sum over all slots is how many frames lie in the
+    /// depot, so that nobody needs to count them on a line of its own.
+    len: SharedLevel,
+}
+
+#[cfg(manylane_counted)]
+impl Slot {
+    fn touch(&self) {
+        touch(self.indices.get().cast(), size_of::<[u32; MAGAZINE]>(), Access::Write);
+    }
 }
 
 // SAFETY: the cells are the only part that is not `Sync`. A slot is reached only by who has popped its
@@ -89,12 +96,12 @@ impl Depot {
         let frames = region.frames() as usize;
         // Enough for all frames in full magazines, and a partly filled one for each list that ends.
         let slots = frames.div_ceil(MAGAZINE) + pools + 1;
-        let empty = || UnsafeCell::new(Magazine { len: 0, indices: [0; MAGAZINE] });
+        let empty =
+            || Slot { indices: UnsafeCell::new([0; MAGAZINE]), len: SharedLevel::default() };
         let shared = Shared {
             full: IndexStack::new(slots as u32),
             empty: IndexStack::new(slots as u32),
             slots: (0..slots).map(|_| empty()).collect(),
-            frames: CacheAligned::default(),
             pools: SharedCount::default(),
             region,
         };
@@ -102,9 +109,7 @@ impl Depot {
         let depot = Depot(Arc::new(shared));
         // From the end, so that the first frames taken are the region's first.
         let all: Vec<u32> = (0..frames as u32).rev().collect();
-        for indices in all.chunks(MAGAZINE) {
-            depot.put(indices);
-        }
+        depot.put(&all);
         Ok(depot)
     }
 
@@ -135,7 +140,7 @@ impl Depot {
 
     /// How many frames lie here; exact when no list fetches or brings any.
     pub fn frames(&self) -> u64 {
-        self.0.frames.load()
+        self.0.slots.iter().map(|slot| u64::from(slot.len.load())).sum()
     }
 
     /// The frames that are in no list and not here, and who had each last: when all lists have ended, the
@@ -144,50 +149,63 @@ impl Depot {
         self.0.region.missing()
     }
 
-    /// Takes a magazine's frames out, onto the end of `list`. False when the depot is empty.
-    fn get(&self, list: &mut Vec<u32>) -> bool {
-        let Some(slot) = self.0.full.pop() else { return false };
-        #[cfg(manylane_counted)]
-        self.touch_magazine(slot);
-        {
-            // SAFETY: we popped the slot and push it only below, so nobody else reaches the cell
-            // (comment at `Sync`).
-            let magazine = unsafe { &mut *self.0.slots[slot as usize].get() };
-            list.extend_from_slice(&magazine.indices[..magazine.len]);
-            self.0.frames.sub(magazine.len as u64);
-            magazine.len = 0;
+    /// Takes `magazines` magazines' frames out, or all there are, onto the end of `list`. False when there
+    /// were fewer.
+    fn get(&self, list: &mut Vec<u32>, mut magazines: usize) -> bool {
+        let mut slots = [0; AT_ONCE];
+        while magazines > 0 {
+            let wanted = magazines.min(AT_ONCE);
+            let popped = self.0.full.pop_into(&mut slots[..wanted]);
+            let popped = &slots[..popped];
+            for &slot in popped {
+                let slot = &self.0.slots[slot as usize];
+                #[cfg(manylane_counted)]
+                slot.touch();
+                // SAFETY: we popped the slot and push it only below, so nobody else reaches the cell
+                // (comment at `Sync`).
+                let indices = unsafe { &*slot.indices.get() };
+                list.extend_from_slice(&indices[..slot.len.load() as usize]);
+                slot.len.set(0);
+            }
+            self.0.empty.push_all(popped);
+            if popped.len() < wanted {
+                return false;
+            }
+            magazines -= wanted;
         }
-        self.0.empty.push(slot);
         true
     }
 
-    /// Puts at most a magazine's frames in.
+    /// Puts frames in, a magazine at a time.
     fn put(&self, indices: &[u32]) {
-        let slot = self.0.empty.pop().expect("there is a slot for every magazine there can be");
-        #[cfg(manylane_counted)]
-        self.touch_magazine(slot);
-        {
-            // SAFETY: as in `get`.
-            let magazine = unsafe { &mut *self.0.slots[slot as usize].get() };
-            magazine.len = indices.len();
-            magazine.indices[..indices.len()].copy_from_slice(indices);
+        let mut slots = [0; AT_ONCE];
+        for indices in indices.chunks(AT_ONCE * MAGAZINE) {
+            let wanted = indices.len().div_ceil(MAGAZINE);
+            let popped = self.0.empty.pop_into(&mut slots[..wanted]);
+            let popped = &slots[..popped];
+            assert_eq!(popped.len(), wanted, "there is a slot for every magazine there can be");
+            for (&slot, indices) in popped.iter().zip(indices.chunks(MAGAZINE)) {
+                let slot = &self.0.slots[slot as usize];
+                #[cfg(manylane_counted)]
+                slot.touch();
+                // SAFETY: as in `get`.
+                let place = unsafe { &mut *slot.indices.get() };
+                place[..indices.len()].copy_from_slice(indices);
+                slot.len.set(indices.len() as u32);
+            }
+            self.0.full.push_all(popped);
         }
-        self.0.frames.add(indices.len() as u64);
-        self.0.full.push(slot);
-    }
-
-    #[cfg(manylane_counted)]
-    fn touch_magazine(&self, slot: u32) {
-        let magazine = self.0.slots[slot as usize].get();
-        touch(magazine.cast(), size_of::<Magazine>(), Access::Write);
     }
 }
+
+/// Magazines that one exchange of the depot's stacks moves: half of a list of the usual length.
+const AT_ONCE: usize = 8;
 
 impl Drop for Shared {
     fn drop(&mut self) {
         let mut frames = 0;
         while let Some(slot) = self.full.pop() {
-            frames += self.slots[slot as usize].get_mut().len;
+            frames += self.slots[slot as usize].len.load() as usize;
         }
         if frames == self.region.frames() as usize {
             self.region.frames_are_home();
@@ -368,7 +386,12 @@ impl Pool {
 
     fn fetch(&mut self, level: usize) {
         self.counts.refills += 1;
-        while self.list.len() < level && self.depot.get(&mut self.list) {}
+        // Some of the magazines may be partly filled; each of them is a list that ended.
+        while let wanted @ 1.. = level.saturating_sub(self.list.len()).div_ceil(MAGAZINE) {
+            if !self.depot.get(&mut self.list, wanted) {
+                break;
+            }
+        }
     }
 
     /// Brings magazines to the depot down to the middle: the oldest, whose lines are cold.
@@ -376,9 +399,7 @@ impl Pool {
     fn spill(&mut self) {
         self.counts.spills += 1;
         let surplus = (self.list.len() - self.len / 2) / MAGAZINE * MAGAZINE;
-        for indices in self.list[..surplus].chunks(MAGAZINE) {
-            self.depot.put(indices);
-        }
+        self.depot.put(&self.list[..surplus]);
         self.list.drain(..surplus);
     }
 }
@@ -392,11 +413,9 @@ impl Drop for Pool {
         // Join the remainder with a magazine that may be partly filled itself, so that lists that come
         // and go leave few partly filled ones and the depot's slots suffice.
         if !self.list.len().is_multiple_of(MAGAZINE) {
-            self.depot.get(&mut self.list);
+            self.depot.get(&mut self.list, 1);
         }
-        for indices in self.list.chunks(MAGAZINE) {
-            self.depot.put(indices);
-        }
+        self.depot.put(&self.list);
     }
 }
 

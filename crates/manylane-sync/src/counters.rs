@@ -6,7 +6,7 @@
 //! Explored by `tests/loom.rs`: `counters_add_up_at_quiescence`.
 
 use crate::CacheAligned;
-use crate::primitive::{Arc, AtomicU64, Ordering};
+use crate::primitive::{Arc, AtomicU32, AtomicU64, Ordering};
 
 /// The owner's side of a block of counters.
 pub struct Counters(CounterReader);
@@ -109,6 +109,27 @@ impl SharedCount {
     /// The count; exact when nobody changes it.
     #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self) -> u64 {
+        // Relaxed: as above.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A level that one thread at a time sets, and any thread reads: no locked operation. Who hands the
+/// right to set it on, hands it on in order (by a lock-free stack, or a ring).
+#[derive(Debug, Default)]
+pub struct SharedLevel(AtomicU32);
+
+impl SharedLevel {
+    /// Sets it.
+    #[inline]
+    pub fn set(&self, level: u32) {
+        // Relaxed: a level orders nothing.
+        self.0.store(level, Ordering::Relaxed);
+    }
+
+    /// The level: what this thread set, if nobody else has had the right since.
+    #[inline]
+    pub fn load(&self) -> u32 {
         // Relaxed: as above.
         self.0.load(Ordering::Relaxed)
     }

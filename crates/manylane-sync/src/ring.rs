@@ -39,6 +39,17 @@ unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Shared<T> {}
 
+impl<T> Shared<T> {
+    /// The slots of `count` indices from `index` on, at most the capacity: up to the end, and from the
+    /// beginning.
+    #[inline(always)]
+    fn run(&self, index: usize, count: usize) -> [&[UnsafeCell<MaybeUninit<T>>]; 2] {
+        let (before, after) = self.slots.split_at(index & self.mask);
+        let first = count.min(after.len());
+        [&after[..first], &before[..count - first]]
+    }
+}
+
 /// The end that puts items in.
 pub struct Producer<T> {
     shared: Arc<Shared<T>>,
@@ -103,13 +114,20 @@ impl<T: Send> Producer<T> {
     /// is still in `items`, the next one first.
     #[inline]
     pub fn push_all(&mut self, items: &mut impl ExactSizeIterator<Item = T>) -> usize {
-        let before = self.tail;
-        let room = self.room(items.len());
-        for item in items.take(room) {
-            let pushed = self.push(item);
-            assert!(pushed.is_ok(), "room is only taken by this side");
+        let room = self.room(items.len()).min(items.len());
+        let mut pushed = 0;
+        for slots in self.shared.run(self.tail, room) {
+            for (slot, item) in slots.iter().zip(&mut *items) {
+                slot.with_mut(|slot| {
+                    // SAFETY: `room` says that `run`'s indices are below `head + capacity`; then as in
+                    // `push`.
+                    unsafe { (*slot).write(item) };
+                });
+                pushed += 1;
+            }
         }
-        self.tail.wrapping_sub(before)
+        self.tail = self.tail.wrapping_add(pushed);
+        pushed
     }
 
     /// How many items can be pushed at least: 0 only when the ring is full.
@@ -163,8 +181,8 @@ impl<T: Send> Consumer<T> {
         if self.tail.wrapping_sub(self.head) < items_max {
             self.look();
         }
-        let items = self.tail.wrapping_sub(self.head).min(items_max);
-        (0..items).map(|_| self.pop().expect("it was counted, and only this side pops"))
+        let left = self.tail.wrapping_sub(self.head).min(items_max);
+        PopUpTo { shared: &self.shared, head: &mut self.head, left }
     }
 
     /// Gives the slots of all popped items back.
@@ -195,6 +213,52 @@ impl<T: Send> Consumer<T> {
         self.head != self.tail
     }
 }
+
+/// The items of one `pop_up_to`: it moves the consumer's head.
+struct PopUpTo<'c, T> {
+    shared: &'c Shared<T>,
+    head: &'c mut usize,
+    /// How many of the slots from `head` on are below `tail`, and wanted.
+    left: usize,
+}
+
+impl<T> Iterator for PopUpTo<'_, T> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.left = self.left.checked_sub(1)?;
+        let item = self.shared.slots[*self.head & self.shared.mask].with(|slot| {
+            // SAFETY: `left` was not 0, so the index is below `tail`; then as in `Consumer::pop`.
+            unsafe { (*slot).assume_init_read() }
+        });
+        *self.head = self.head.wrapping_add(1);
+        Some(item)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+
+    /// For `for_each` and `collect`: two runs of slots, without a look at the mask for each.
+    #[inline]
+    fn fold<B, F: FnMut(B, T) -> B>(self, init: B, mut f: F) -> B {
+        let mut folded = init;
+        for slots in self.shared.run(*self.head, self.left) {
+            for slot in slots {
+                let item = slot.with(|slot| {
+                    // SAFETY: as in `next`: there are `left` of them.
+                    unsafe { (*slot).assume_init_read() }
+                });
+                *self.head = self.head.wrapping_add(1); // First: `f` may panic with the item in hand.
+                folded = f(folded, item);
+            }
+        }
+        folded
+    }
+}
+
+impl<T> ExactSizeIterator for PopUpTo<'_, T> {}
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {

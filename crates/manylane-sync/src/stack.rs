@@ -5,7 +5,10 @@
 //! exchanging it cannot take a head that went away and came back (the ABA problem). 32 bits of tag:
 //! a thread would have to sleep through exactly 2^32 pushes.
 //!
-//! Explored by `tests/loom.rs`: `a_slot_is_handed_out_once`, `what_a_slot_held_is_seen_by_who_takes_it`.
+//! Several go on or come off by one exchange: the head's line is what threads contend for.
+//!
+//! Explored by `tests/loom.rs`: `a_slot_is_handed_out_once`, `what_a_slot_held_is_seen_by_who_takes_it`,
+//! and the same by `several_slots_`.
 
 use crate::CacheAligned;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
@@ -14,8 +17,6 @@ use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 pub struct IndexStack {
     /// Tag in the upper half, top index in the lower; [`EMPTY`] when there is none.
     head: CacheAligned<AtomicU64>,
-    /// Number of entries, as a hint for eyes and heuristics.
-    level: CacheAligned<AtomicU32>,
     next: Box<[AtomicU32]>,
 }
 
@@ -27,25 +28,36 @@ impl IndexStack {
         assert!(len < EMPTY, "an index stack holds at most 2^32 - 2 indices");
         IndexStack {
             head: CacheAligned(AtomicU64::new(pack(0, EMPTY))),
-            level: CacheAligned(AtomicU32::new(0)),
             next: (0..len).map(|_| AtomicU32::new(EMPTY)).collect(),
         }
     }
 
     /// Puts `index` on top. It must not be on the stack already.
+    #[inline]
     pub fn push(&self, index: u32) {
-        let below = &self.next[index as usize];
+        self.push_all(&[index]);
+    }
+
+    /// Puts `indices` on top, the first one uppermost. None may be on the stack already, or occur twice.
+    #[inline]
+    pub fn push_all(&self, indices: &[u32]) {
+        let (Some(&first), Some(&last)) = (indices.first(), indices.last()) else { return };
+        for pair in indices.windows(2) {
+            // Relaxed: published by the exchange below.
+            self.next[pair[0] as usize].store(pair[1], Ordering::Relaxed);
+        }
+        let below = &self.next[last as usize];
         // Relaxed: the exchange below checks the value and orders what matters.
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
             // Relaxed: published by the exchange below.
             below.store(top(head), Ordering::Relaxed);
-            // Release: pairs with the Acquire of `pop`. Who takes this index sees `next` and whatever
-            // the pusher wrote in the slot. A later push or pop continues the release sequence: both
-            // are read-modify-writes of the head.
+            // Release: pairs with the Acquire of `pop_into`. Who takes these indices sees `next` and
+            // whatever the pusher wrote in the slots. A later push or pop continues the release
+            // sequence: both are read-modify-writes of the head.
             match self.head.compare_exchange_weak(
                 head,
-                pack(tag(head).wrapping_add(1), index),
+                pack(tag(head).wrapping_add(1), first),
                 Ordering::Release,
                 Ordering::Relaxed,
             ) {
@@ -53,44 +65,49 @@ impl IndexStack {
                 Err(now) => head = now,
             }
         }
-        // Relaxed: a hint.
-        self.level.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes the top index off, if there is one.
+    #[inline]
     pub fn pop(&self) -> Option<u32> {
-        // Acquire: pairs with the Release of the push that put this top there, so that the read of
-        // its `next` below sees that push's store or a later one. If a later one, the tag has grown
-        // and the exchange fails.
+        let mut index = [EMPTY];
+        (self.pop_into(&mut index) == 1).then_some(index[0])
+    }
+
+    /// Takes as many indices off as there are and fit into `indices`, the uppermost first; returns how
+    /// many.
+    #[inline]
+    pub fn pop_into(&self, indices: &mut [u32]) -> usize {
+        // Acquire: pairs with the Release of the push that put this top there, and, since the head is
+        // only read, modified and written, with those of all pushes below it: the reads of `next` see
+        // their stores or later ones. If a later one, that index has left the stack and come back, so
+        // the tag has grown and the exchange fails. With the same tag nothing was pushed, so that what
+        // lies under an unchanged top is unchanged.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
-            let index = top(head);
-            if index == EMPTY {
-                return None;
+            let mut index = top(head);
+            let mut popped = 0;
+            for place in &mut *indices {
+                // Relaxed: ordered by the Acquire that read `head`. Out of bounds is the stack's end.
+                let Some(next) = self.next.get(index as usize) else { break };
+                *place = index;
+                popped += 1;
+                index = next.load(Ordering::Relaxed);
             }
-            // Relaxed: ordered by the Acquire that read `head`.
-            let below = self.next[index as usize].load(Ordering::Relaxed);
-            // Acquire on success: what the pusher wrote in the slot is ours to read.
+            if popped == 0 {
+                return 0;
+            }
+            // Acquire on success: what the pushers wrote in the slots is ours to read.
             match self.head.compare_exchange_weak(
                 head,
-                pack(tag(head), below),
+                pack(tag(head), index),
                 Ordering::Acquire,
                 Ordering::Acquire,
             ) {
-                Ok(_) => {
-                    // Relaxed: a hint.
-                    self.level.fetch_sub(1, Ordering::Relaxed);
-                    return Some(index);
-                }
+                Ok(_) => return popped,
                 Err(now) => head = now,
             }
         }
-    }
-
-    /// How many indices lie on the stack; exact when nobody pushes or pops.
-    pub fn level(&self) -> u32 {
-        // Relaxed: a hint. It can be one below zero for a moment, between another's exchange and add.
-        (self.level.load(Ordering::Relaxed) as i32).max(0) as u32
     }
 }
 
@@ -116,9 +133,21 @@ mod tests {
         assert_eq!(stack.pop(), None);
         stack.push(2);
         stack.push(0);
-        assert_eq!(stack.level(), 2);
         assert_eq!((stack.pop(), stack.pop(), stack.pop()), (Some(0), Some(2), None));
-        assert_eq!(stack.level(), 0);
+    }
+
+    #[test]
+    fn several_go_on_and_come_off_in_order() {
+        let stack = IndexStack::new(5);
+        stack.push(4);
+        stack.push_all(&[]);
+        stack.push_all(&[3, 0, 2]);
+        let mut two = [0; 2];
+        assert_eq!((stack.pop_into(&mut two), two), (2, [3, 0]));
+        assert_eq!(stack.pop_into(&mut []), 0);
+        let mut more = [9; 4];
+        assert_eq!((stack.pop_into(&mut more), more), (2, [2, 4, 9, 9]));
+        assert_eq!(stack.pop_into(&mut more), 0);
     }
 
     #[test]
@@ -127,11 +156,13 @@ mod tests {
         let stack = IndexStack::new(SLOTS);
         (0..SLOTS).for_each(|index| stack.push(index));
         std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
+            for several in 1..=4 {
+                let stack = &stack;
+                scope.spawn(move || {
+                    let mut held = [0; 4];
                     for _ in 0..20_000 {
-                        let held: Vec<u32> = (0..3).filter_map(|_| stack.pop()).collect();
-                        held.into_iter().for_each(|index| stack.push(index));
+                        let popped = stack.pop_into(&mut held[..several]);
+                        stack.push_all(&held[..popped]);
                     }
                 });
             }

@@ -49,8 +49,10 @@
 //! | shared, clones and downgrades            | none  |      7,463 |
 //! | slots_f, a worker and a program          | 3     |    195,571 |
 //! | stack, a magazine goes round             | none  |      1,629 |
-//! | stack, handed out once                   | none  |     21,528 |
-//! | stack, seen by who takes it              | 3     |    262,429 |
+//! | stack, handed out once                   | none  |      3,645 |
+//! | stack, seen by who takes it              | 3     |    124,836 |
+//! | stack, several, handed out once          | none  |      1,143 |
+//! | stack, several, seen by who takes them   | 3     |     10,230 |
 //! | words                                    | none  |        675 |
 //!
 //! What loom 0.7 cannot show, and what follows for these tests:

@@ -181,7 +181,9 @@ impl Receiver {
     pub fn returned(&self) -> u64 {
         match self {
             Receiver::AfXdp(queue) => queue.returned(),
-            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Memory(_) => 0,
+            Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Pcap(_) | Receiver::Memory(_) => 0,
+            Receiver::Tee(tee) => tee.inner.returned(),
+            Receiver::Fault(fault) => fault.inner.returned(),
         }
     }
 
@@ -311,7 +313,12 @@ impl Transmitter {
     pub fn lent(&self) -> u64 {
         match self {
             Transmitter::AfXdp(queue) => queue.lent(),
-            Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Memory(_) => 0,
+            Transmitter::AfPacket(_)
+            | Transmitter::Tap(_)
+            | Transmitter::Pcap(_)
+            | Transmitter::Memory(_) => 0,
+            Transmitter::Tee(tee) => tee.inner.lent(),
+            Transmitter::Fault(fault) => fault.inner.lent(),
         }
     }
 

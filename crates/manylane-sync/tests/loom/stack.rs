@@ -52,6 +52,29 @@ fn a_magazine_goes_round_whole() {
     BOTH.assert();
 }
 
+/// One thread takes two by one exchange and gives the first back, the other takes two alike.
+#[test]
+fn several_slots_are_handed_out_once() {
+    static BACK: Seen = Seen::new("an index went away and came back");
+    static PART: Seen = Seen::new("one thread took one of the two");
+    explore("several_slots_are_handed_out_once", None, || {
+        hand_out_several(&BACK, &PART);
+    });
+    BACK.assert();
+    PART.assert();
+}
+
+/// Two threads write into two slots each and put them on the stack together; whoever takes some reads
+/// them.
+#[test]
+fn what_several_slots_held_is_seen_by_who_takes_them() {
+    static MIXED: Seen = Seen::new("one exchange took slots of both threads");
+    explore("what_several_slots_held_is_seen_by_who_takes_them", Some(3), || {
+        pass_several_on(&MIXED);
+    });
+    MIXED.assert();
+}
+
 #[test]
 fn the_twin_of_the_stack_passes() {
     static UNUSED: Seen = Seen::new("");
@@ -181,7 +204,67 @@ fn go_round<S: Stack>(full: S, empty: S, both: &'static Seen) {
     assert_eq!((full.pop(), empty.pop()), (None, None));
 }
 
-/// `IndexStack` with what keeps it right as parameters. Without its level, which only informs.
+fn hand_out_several(back: &'static Seen, part: &'static Seen) {
+    let stack = Arc::new(IndexStack::new(2));
+    stack.push_all(&[0, 1]);
+    let take = |stack: &IndexStack| {
+        let mut held = [0; 2];
+        let popped = stack.pop_into(&mut held);
+        held[..popped].to_vec()
+    };
+    let shuffler = {
+        let stack = stack.clone();
+        thread::spawn(move || {
+            let mut held = take(&stack);
+            let first = (!held.is_empty()).then(|| held.remove(0));
+            stack.push_all(first.as_slice());
+            (first, held)
+        })
+    };
+    let taker = {
+        let stack = stack.clone();
+        thread::spawn(move || [take(&stack), take(&stack)])
+    };
+    let (first, kept) = shuffler.join().expect("the shuffler does not panic");
+    let taken = taker.join().expect("the taker does not panic");
+    if first.is_some() && !kept.is_empty() && taken.iter().any(|taken| taken.contains(&0)) {
+        back.note();
+    }
+    if taken[0].len() == 1 {
+        part.note();
+    }
+    let mut held = [kept, taken.concat(), take(&stack)].concat();
+    held.sort_unstable();
+    assert_eq!(held, [0, 1], "an index was lost or handed out twice");
+}
+
+fn pass_several_on(mixed: &'static Seen) {
+    let stack = Arc::new(IndexStack::new(4));
+    let slots = Arc::new([0; 4].map(Watched::new));
+    let writers = [[0, 1], [2, 3]].map(|own: [u32; 2]| {
+        let (stack, slots) = (stack.clone(), slots.clone());
+        thread::spawn(move || {
+            own.iter().for_each(|&index| slots[index as usize].write(1));
+            stack.push_all(&own);
+        })
+    });
+    // Spawned last, after the writers: limit 5 in `tests/loom.rs`.
+    let taker = thread::spawn(move || {
+        let mut held = [0; 3];
+        let popped = stack.pop_into(&mut held);
+        if popped == 3 {
+            mixed.note();
+        }
+        for &index in &held[..popped] {
+            assert_eq!(slots[index as usize].read(), 1, "slot {index}");
+        }
+    });
+    for thread in writers.into_iter().chain([taker]) {
+        thread.join().expect("no thread panics");
+    }
+}
+
+/// `IndexStack` with what keeps it right as parameters, one index at a time.
 struct Twin {
     /// Tag in the upper half, index plus one in the lower; a narrower word than the crate's.
     head: AtomicU32,

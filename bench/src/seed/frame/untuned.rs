@@ -1,0 +1,71 @@
+//! The allocator as it comes, in a process of its own: tuning is for a whole process.
+//!
+//! The child is this program, and measures what it is asked for, one row at a time, while its parent
+//! waits; so both are interleaved. A line with the row's number goes in, a line with two figures, or `-`
+//! for one that was disturbed, comes out. The child ends when its input does.
+
+use std::env;
+use std::io::{self, BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use super::{ROWS, SLICE, both};
+use crate::baseline::frame::{Glibc, Packets};
+use crate::seed::Plan;
+use crate::threads::Team;
+
+/// The child, seen from its parent.
+pub struct Untuned {
+    child: Child,
+    rows: Option<ChildStdin>,
+    figures: BufReader<ChildStdout>,
+}
+
+impl Untuned {
+    /// Starts the child, to measure as `plan` says.
+    pub fn start(plan: &Plan) -> io::Result<Untuned> {
+        let mut command = Command::new(env::current_exe()?);
+        command.args(["seed", "frame", "--untuned"]);
+        if plan.quick {
+            command.arg("--quick");
+        }
+        if let Some(cores) = plan.cores {
+            command.arg("--cores").args(cores.map(|core| core.to_string()));
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let rows = child.stdin.take();
+        let figures = BufReader::new(child.stdout.take().expect("it was asked for"));
+        Ok(Untuned { child, rows, figures })
+    }
+
+    /// What row `number` takes on one core, and across two.
+    pub fn measure(&mut self, number: usize) -> io::Result<[Option<f64>; 2]> {
+        writeln!(self.rows.as_mut().expect("it is there until we end"), "{number}")?;
+        let mut line = String::new();
+        if self.figures.read_line(&mut line)? == 0 {
+            return Err(io::Error::other("the process that measures the untuned allocator ended"));
+        }
+        let mut figures = line.split_whitespace().map(|figure| figure.parse().ok());
+        Ok([figures.next().flatten(), figures.next().flatten()])
+    }
+}
+
+impl Drop for Untuned {
+    fn drop(&mut self) {
+        self.rows = None; // The child sees the end of its input.
+        let _ = self.child.wait(); // What it measured is here already; its status says nothing.
+    }
+}
+
+/// The child's part.
+pub fn serve(plan: &Plan) -> io::Result<()> {
+    let mut team = Team::new(plan.cores, plan.quick)?;
+    team.shorten(SLICE);
+    for line in io::stdin().lines() {
+        let row = line?.parse().ok().and_then(|number: usize| ROWS.get(number));
+        let row = row.ok_or_else(|| io::Error::other("rows go by their numbers"))?;
+        let figures = both(&mut team, row, &Packets::<Glibc>::before)?;
+        let [one, cross] = figures.map(|ns| ns.map_or("-".into(), |ns| ns.to_string()));
+        println!("{one} {cross}");
+    }
+    Ok(())
+}
