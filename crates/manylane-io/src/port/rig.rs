@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
+use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, RESERVE, Region, RegionConfig};
 
 use super::memory::{self, Next};
 use super::write::write;
@@ -14,18 +14,20 @@ pub(super) const PORT: PortId = PortId(5);
 /// Bytes of packets, in order.
 pub(super) type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
 
+/// With so many frames for packets that come.
 pub(super) fn pool(frames: u32) -> Pool {
+    let frames = frames + RESERVE as u32;
     let region = Region::new(RegionConfig { frames, frame_size: 2048 });
     let depot = Depot::new(region.expect("some MiB can be mapped"), 2);
     depot.expect("the frames are there").pool()
 }
 
-/// How many frames are free.
+/// How many frames are free for packets that come.
 pub(super) fn free(pool: &mut Pool) -> u32 {
     let frames = Vec::from_iter(std::iter::from_fn(|| pool.take()));
     let count = frames.len() as u32;
     frames.into_iter().for_each(|frame| pool.give_back(frame));
-    count
+    count - RESERVE as u32
 }
 
 /// What packet `number` is made of: the number, and then the number's lowest byte.

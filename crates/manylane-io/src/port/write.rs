@@ -4,7 +4,7 @@ use manylane_frame::{Frame, Pool, View};
 
 /// A packet of `len` bytes whose first frame's window begins at `head`. `fill` writes each frame's bytes,
 /// in order, with the region's view to read others by. `None`, with nothing taken, when the pool has not
-/// enough frames.
+/// enough frames: the last of a list are for packets that are here already ([`Pool::may_receive`]).
 ///
 /// # Panics
 ///
@@ -19,11 +19,18 @@ pub(super) fn write(
     let frame_size = pool.region().frame_size() as u16; // 4096 at most.
     let mut left = len;
     let mut packet: Option<Frame> = None;
+    let mut may = 0;
     loop {
-        let Some(mut frame) = pool.take() else {
+        if may == 0 {
+            let frames = (left + usize::from(head)).div_ceil(frame_size.into());
+            may = pool.may_receive(frames.max(1));
+        }
+        if may == 0 {
             packet.into_iter().for_each(|packet| pool.give_back(packet));
             return None;
-        };
+        }
+        let mut frame = pool.take().expect("the pool has just said so");
+        may -= 1;
         let view = pool.region().view();
         let bytes = left.min((frame_size - head).into());
         view.set_window(&mut frame, head, head + bytes as u16);
@@ -55,7 +62,7 @@ pub(super) fn copy(pool: &mut Pool, frame: &Frame) -> Option<Frame> {
 #[cfg(test)]
 mod tests {
     use manylane_frame::vocabulary::{Checksum, PortId, QueueId, SegmentKind, Segments};
-    use manylane_frame::{Depot, HEADROOM, Pool, Region, RegionConfig};
+    use manylane_frame::{Depot, HEADROOM, Pool, RESERVE, Region, RegionConfig};
 
     use super::*;
 
@@ -89,7 +96,7 @@ mod tests {
         assert!(copy(&mut pool, &fits).is_none());
         pool.give_back(fits);
         let all = Vec::from_iter(std::iter::from_fn(|| pool.take()));
-        assert_eq!(all.len(), 3);
+        assert_eq!(all.len(), 3 + RESERVE);
         all.into_iter().for_each(|frame| pool.give_back(frame));
     }
 
@@ -104,7 +111,9 @@ mod tests {
         packet.expect("there are frames")
     }
 
+    /// With so many frames for packets that come.
     fn pool(frames: u32) -> Pool {
+        let frames = frames + RESERVE as u32;
         let region = Region::new(RegionConfig { frames, frame_size: 2048 });
         let depot = Depot::new(region.expect("some KiB can be mapped"), 1);
         depot.expect("the frames are there").pool()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
+use manylane_frame::{Batch, Depot, HEADROOM, Pool, RESERVE, Region, RegionConfig};
 
 use super::lane::BUFFER;
 use super::*;
@@ -406,15 +406,16 @@ fn depot(frames: u32) -> Depot {
     Depot::new(region.expect("some KiB can be mapped"), 4).expect("the frames are there")
 }
 
+/// With so many frames for packets that come.
 fn pool(frames: u32) -> Pool {
-    depot(frames).pool()
+    depot(frames + RESERVE as u32).pool()
 }
 
 fn free(pool: &mut Pool) -> usize {
     let frames = Vec::from_iter(std::iter::from_fn(|| pool.take()));
     let count = frames.len();
     frames.into_iter().for_each(|frame| pool.give_back(frame));
-    count
+    count - RESERVE
 }
 
 fn captures() -> PathBuf {
