@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{Batch, Frame, Holder, Marks, Pool, Region, View};
+use manylane_frame::{Batch, CHAIN_MAX, Frame, Holder, Marks, Pool, Region, View};
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::ring::{Consumer, Producer, ring};
@@ -225,6 +225,8 @@ struct WireEnd {
     /// The frames behind the first of each packet in the wire. Chains write this line, shared by two
     /// workers; single frames pay nothing for being counted.
     surplus: Arc<SharedCount>,
+    /// Most of these.
+    surplus_max: u64,
     bell: Arc<Doorbell<EventFd>>,
     /// Frames were pushed and not submitted.
     dirty: bool,
@@ -303,6 +305,10 @@ impl WireEnd {
             true => region.meta(&frame).frames() as u64 - 1,
             false => 0,
         };
+        if surplus > 0 && self.surplus.load() + surplus > self.surplus_max {
+            self.full = true;
+            return Err(frame);
+        }
         let pushed = self.wire.push(frame);
         self.full = pushed.is_err();
         self.dirty |= pushed.is_ok();
@@ -315,8 +321,9 @@ impl WireEnd {
 
 /// Wires one way from a port with a transmitter for each of `workers` to the receive queues of `to`.
 ///
-/// A wire takes `capacity` packets. `bells` are the doorbells of the workers that own the queues, one per queue. Returns the receivers
-/// of `to`, one per queue, and the transmitters towards it, one per worker.
+/// A wire takes `capacity` packets, and as many frames behind the first ones of packets in several: two
+/// lines of the pool's sum. `bells` are the doorbells of the workers that own the queues, one per queue.
+/// Returns the receivers of `to`, one per queue, and the transmitters towards it, one per worker.
 pub fn wires(
     to: PortId,
     workers: usize,
@@ -333,6 +340,7 @@ pub fn wires(
                 to,
                 wire: producer,
                 surplus: surplus.clone(),
+                surplus_max: capacity.max(CHAIN_MAX) as u64, // Or a packet would wait for ever.
                 bell: bell.clone(),
                 dirty: false,
                 full: false,
@@ -406,6 +414,29 @@ mod tests {
         transmitters[0].flush();
         assert_eq!(receivers[0].waiting(), 1 + 2 + 4);
         assert_eq!(receivers.remove(0).close(&mut pool), 7);
+        assert_all_home(&mut pool);
+    }
+
+    /// Frames are what a pool has; packets in many must not keep more of them than the wire's sum says.
+    #[test]
+    fn a_wire_is_full_of_frames_before_it_is_full_of_chains() {
+        let mut pool = pool();
+        let (mut receivers, mut transmitters) = wires(PortId(7), 1, &[bell()], 100, |_| 0);
+        let mut batch = Batch::new();
+        for _ in 0..5 {
+            batch.push(packet(&mut pool, &[&b"part"[..]; 33])).expect("a batch holds 64");
+        }
+        batch.push(packet(&mut pool, &[b"single"])).expect("a batch holds 64");
+        let sent = transmitters[0].transmit(&mut pool, &mut batch, |_| ());
+        assert_eq!((sent.frames, batch.len()), (3, 3), "32 more each; none passes the fourth");
+        transmitters[0].flush();
+        assert_eq!(receivers[0].waiting(), 3 * 33);
+        let mut far = Batch::new();
+        assert_eq!(receivers[0].receive(&mut pool, &mut far, 0), 3);
+        assert_eq!(transmitters[0].transmit(&mut pool, &mut batch, |_| ()).frames, 3);
+        pool.give_back_all(&mut far);
+        transmitters[0].flush();
+        assert_eq!(receivers.remove(0).close(&mut pool), 2 * 33 + 1);
         assert_all_home(&mut pool);
     }
 
