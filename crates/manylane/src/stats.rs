@@ -11,6 +11,7 @@
 //! What is transmitted is counted when the device has finished with it, not when it was asked to.
 
 use manylane_frame::vocabulary::{Created, DropReason, PortId};
+use manylane_io::port::{CopyCounts, FaultCounts};
 use manylane_sync::counters::{CounterReader, Counters};
 
 /// One worker's side of the ledger.
@@ -67,9 +68,33 @@ pub enum PortCount {
     ChecksumsCompleted,
     /// Packets that were copied into fewer frames, because this port takes no more.
     ChainsJoined,
+    /// Frames that this port's faults hold on their way out (a level; on their way in they are posted).
+    Late,
+    /// Packets dropped here on purpose (this and what follows are levels of what faults and copies count).
+    FaultsDropped,
+    /// Packets duplicated on purpose.
+    FaultsDuplicated,
+    /// Packets damaged on purpose.
+    FaultsCorrupted,
+    /// Packets delayed on purpose.
+    FaultsDelayed,
+    /// Packets that others passed on purpose.
+    FaultsReordered,
+    /// Packets that were to be late, and there was no place to hold them.
+    FaultsHoldFull,
+    /// Packets that were to be duplicated, and there was no frame.
+    FaultsNoFrame,
+    /// Packets whose copy is in the file.
+    Copied,
+    /// Packets not copied for want of frames.
+    CopiesNoFrame,
+    /// Packets not copied because their copy would have left wrong.
+    CopiesUnfit,
+    /// Packets for which the file's writer had no place.
+    CopiesRefused,
 }
 
-const PORT_COUNTS: usize = PortCount::ChainsJoined as usize + 1;
+const PORT_COUNTS: usize = PortCount::CopiesRefused as usize + 1;
 const CREATED: usize = PORT_COUNTS;
 const DROPPED: usize = CREATED + Created::COUNT;
 /// Counters of one port.
@@ -143,6 +168,27 @@ impl Stats {
     /// Sets one of a port's levels.
     pub fn level(&mut self, port: PortId, what: PortCount, value: u64) {
         self.counters.set(at(port, what as usize), value);
+    }
+
+    /// Sets the levels of what was done to a port's packets on purpose, and what became of their copies.
+    pub fn wrapped(&mut self, port: PortId, faults: FaultCounts, copies: CopyCounts) {
+        let FaultCounts { dropped, duplicated, corrupted, delayed, reordered, hold_full, no_frame } =
+            faults;
+        for (what, value) in [
+            (PortCount::FaultsDropped, dropped),
+            (PortCount::FaultsDuplicated, duplicated),
+            (PortCount::FaultsCorrupted, corrupted),
+            (PortCount::FaultsDelayed, delayed),
+            (PortCount::FaultsReordered, reordered),
+            (PortCount::FaultsHoldFull, hold_full),
+            (PortCount::FaultsNoFrame, no_frame),
+            (PortCount::Copied, copies.copied),
+            (PortCount::CopiesNoFrame, copies.no_frame),
+            (PortCount::CopiesUnfit, copies.unfit),
+            (PortCount::CopiesRefused, copies.refused),
+        ] {
+            self.level(port, what, value);
+        }
     }
 
     /// Counts a frame of entry `port` that was dropped.

@@ -35,9 +35,9 @@ mod tests;
 
 pub use client::{Client, ClientError};
 pub use model::{
-    ApiError, Daemon, DropStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger,
-    ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind,
-    RouteStatus, SetError, Setting, WorkerStatus,
+    ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger, FrameLine,
+    FramesStatus, Ledger, ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus,
+    QueueName, RouteKind, RouteStatus, SetError, Setting, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

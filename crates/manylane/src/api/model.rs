@@ -12,7 +12,7 @@ pub struct PortStatus {
     pub port: u16,
     /// Its name.
     pub name: String,
-    /// `af_xdp`, `af_packet`, `tap` or `memory`.
+    /// `af_xdp`, `af_packet`, `tap`, `pcap` or `memory`.
     pub driver: String,
     /// Why it has this driver, where the configuration says `auto`.
     pub chosen: Option<String>,
@@ -28,6 +28,10 @@ pub struct PortStatus {
     pub mode: Option<String>,
     /// Whether the device reads and writes our frames without a copy.
     pub zero_copy: bool,
+    /// Most frames of a packet that it takes to transmit.
+    pub frames_max: u8,
+    /// Why a packet has to lie in one frame, if it has to.
+    pub single_because: Option<String>,
     /// Receive queues.
     pub queues: u16,
     /// Our addresses, each with its prefix length.
@@ -58,6 +62,42 @@ pub struct PortStatus {
     pub chains_joined: u64,
     /// Frames that entered here and were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// What was done to its packets on purpose, where [port.fault] says so.
+    pub faults: Option<FaultStatus>,
+    /// What became of copies of its packets, where [port.tee] says so.
+    pub copies: Option<CopyStatus>,
+}
+
+/// Faults on purpose, both directions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FaultStatus {
+    /// Packets dropped: before they were received, or after they were transmitted.
+    pub dropped: u64,
+    /// Packets duplicated.
+    pub duplicated: u64,
+    /// Packets with a bit inverted.
+    pub corrupted: u64,
+    /// Packets delayed.
+    pub delayed: u64,
+    /// Packets that others passed.
+    pub reordered: u64,
+    /// Packets that were to be late, and there was no place to hold them.
+    pub hold_full: u64,
+    /// Packets that were to be duplicated, and there was no frame.
+    pub no_frame: u64,
+}
+
+/// Copies of packets, both directions together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyStatus {
+    /// Packets that the file has, or gets.
+    pub copied: u64,
+    /// Packets not copied for want of frames.
+    pub no_frame: u64,
+    /// Packets not copied because their copy would have left wrong.
+    pub unfit: u64,
+    /// Packets for which the file's writer had no place: the disk is slow, or full.
+    pub refused: u64,
 }
 
 /// One worker.

@@ -20,6 +20,8 @@ impl Source for Sample {
             link_up: true,
             mode: Some("native".into()),
             zero_copy: true,
+            frames_max: 1,
+            single_because: Some("zero-copy: the device takes a packet in one frame".into()),
             queues: 16,
             addresses: vec!["10.1.0.254/24".into(), "2001:db8:1::fe/64".into()],
             checksum: "trust".into(),
@@ -35,6 +37,8 @@ impl Source for Sample {
             checksums_completed: 12,
             chains_joined: 0,
             dropped: reasons(&[("no_route", 1_234_567), ("hop_limit_exceeded", 12)]),
+            faults: None,
+            copies: Some(CopyStatus { copied: 12_345, refused: 6, ..CopyStatus::default() }),
         };
         let wire = PortStatus {
             port: 1,
@@ -46,6 +50,8 @@ impl Source for Sample {
             link_up: false,
             mode: None,
             zero_copy: false,
+            frames_max: 64,
+            single_because: None,
             queues: 1,
             addresses: vec!["10.2.0.254/24".into()],
             checksum: "repair".into(),
@@ -61,6 +67,8 @@ impl Source for Sample {
             checksums_completed: 0,
             chains_joined: 0,
             dropped: BTreeMap::new(),
+            faults: Some(FaultStatus { dropped: 17, delayed: 1234, ..FaultStatus::default() }),
+            copies: None,
             ..lan.clone()
         };
         vec![lan, wire]

@@ -37,10 +37,16 @@ fn what_the_daemon_says_is_what_the_client_reads() {
 fn the_json_has_stable_names() {
     assert_eq!(
         keys(&Sample.ports()[0]),
-        "port name driver chosen interface mac mtu link_up mode zero_copy queues addresses checksum \
+        "port name driver chosen interface mac mtu link_up mode zero_copy frames_max single_because queues \
+         addresses checksum \
          received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer lost_invalid \
-         lost_transmit segments_cut checksums_completed chains_joined dropped"
+         lost_transmit segments_cut checksums_completed chains_joined dropped faults copies"
     );
+    assert_eq!(
+        keys(&FaultStatus::default()),
+        "dropped duplicated corrupted delayed reordered hold_full no_frame"
+    );
+    assert_eq!(keys(&CopyStatus::default()), "copied no_frame unfit refused");
     assert_eq!(
         keys(&Sample.workers()[0]),
         "worker core turns busy_percent sleeps wakeups reports_lost errors_suppressed inner_checksum_partial queues received transmitted held \

@@ -241,7 +241,17 @@ fn sum(config: &Config, budget: &Budget) -> String {
     };
     let lines: Vec<_> = budget.lines.iter().map(shown).collect();
     let size = config.frames.size;
-    let bytes = table::bytes(u64::from(budget.frames) * u64::from(size));
+    let memory = |frames: u64| table::bytes(frames * u64::from(size));
+    let bytes = match budget.spare() {
+        0 => memory(budget.frames.into()),
+        spare => {
+            format!(
+                "{}, {} of them for `spare_queues`",
+                memory(budget.frames.into()),
+                memory(spare)
+            )
+        }
+    };
     let table = show::sum(&lines, budget.frames.into());
     format!("\nframes of {size} bytes, {bytes}:\n{table}")
 }

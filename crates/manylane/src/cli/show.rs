@@ -50,7 +50,9 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
     });
     let set_up = lay_out(&["Port", "Device", "State", ">Queues", ">MTU", "Addresses"], set_up);
     let titles = ["Port", ">Received", ">Bytes", ">Transmitted", ">Bytes", ">Lost", ">Dropped"];
-    format!("{set_up}{}\n{}{}", chosen(ports), lay_out(&titles, counters), prepared(ports))
+    let (counters, prepared) = (lay_out(&titles, counters), prepared(ports));
+    let (faults, copies) = (faults(ports), copies(ports));
+    format!("{set_up}{}{}\n{counters}{prepared}{faults}{copies}", chosen(ports), single(ports))
 }
 
 /// Why `auto` came to be what it is, a line for each port.
@@ -60,6 +62,52 @@ fn chosen(ports: &[PortStatus]) -> String {
         Some(format!("{}: auto is {}: {why}.\n", port.name, port.driver))
     };
     ports.iter().filter_map(of_port).collect()
+}
+
+/// Why packets lie in one frame, a line for each port where they have to.
+fn single(ports: &[PortStatus]) -> String {
+    let of_port = |port: &PortStatus| {
+        let why = port.single_because.as_ref()?;
+        Some(format!("{}: packets lie in one frame: {why}.\n", port.name))
+    };
+    ports.iter().filter_map(of_port).collect()
+}
+
+/// What was done to packets on purpose, where it is to be done.
+fn faults(ports: &[PortStatus]) -> String {
+    let of_port = |port: &PortStatus| {
+        let faults = port.faults?;
+        Some(vec![
+            port.name.clone(),
+            count(faults.dropped),
+            count(faults.duplicated),
+            count(faults.corrupted),
+            count(faults.delayed),
+            count(faults.reordered),
+            count(faults.hold_full.saturating_add(faults.no_frame)),
+        ])
+    };
+    let rows: Vec<_> = ports.iter().filter_map(of_port).collect();
+    let titles =
+        ["Faults", ">Dropped", ">Duplicated", ">Corrupted", ">Delayed", ">Reordered", ">No place"];
+    if rows.is_empty() { String::new() } else { format!("\n{}", lay_out(&titles, rows)) }
+}
+
+/// What became of copies, where there are any.
+fn copies(ports: &[PortStatus]) -> String {
+    let of_port = |port: &PortStatus| {
+        let copies = port.copies?;
+        Some(vec![
+            port.name.clone(),
+            count(copies.copied),
+            count(copies.no_frame),
+            count(copies.unfit),
+            count(copies.refused),
+        ])
+    };
+    let rows: Vec<_> = ports.iter().filter_map(of_port).collect();
+    let titles = ["Copies", ">Copied", ">No frame", ">Unfit", ">Writer full"];
+    if rows.is_empty() { String::new() } else { format!("\n{}", lay_out(&titles, rows)) }
 }
 
 /// What was done to packets because their exit does not do it, if anything was.

@@ -136,6 +136,7 @@ lan   enp65s0f0np0       up, native, zero copy, trust      16  1500  10.1.0.254/
 wire  memory             down, repair                       1  1500  10.2.0.254/24
       02:00:00:00:00:01
 lan: auto is af_xdp: neither a veth nor a TAP.
+lan: packets lie in one frame: zero-copy: the device takes a packet in one frame.
 
 Port        Received   Bytes    Transmitted    Bytes   Lost    Dropped
 ───────────────────────────────────────────────────────────────────────
@@ -145,6 +146,14 @@ wire               0     0 B            999  63.9 kB      0          0
 Port  Segments cut here  Checksums completed  Packets joined
 ─────────────────────────────────────────────────────────────
 lan                  45                   12               0
+
+Faults  Dropped  Duplicated  Corrupted  Delayed  Reordered  No place
+─────────────────────────────────────────────────────────────────────
+wire         17           0          0    1,234          0         0
+
+Copies  Copied  No frame  Unfit  Writer full
+─────────────────────────────────────────────
+lan     12,345         0      0            6
 ";
 
 const WORKERS: &str = "\

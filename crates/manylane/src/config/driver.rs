@@ -4,6 +4,7 @@ use manylane_frame::BATCH_MAX;
 use serde_spanned::Spanned;
 
 use super::Environment;
+use super::capture::PcapPort;
 use super::error::{Problem, Span};
 use super::memory::{MemoryPort, mac};
 use super::section::Section;
@@ -20,6 +21,8 @@ pub enum Driver {
     Tap(TapPort),
     /// A kernel interface, by the driver that serves it best; decided when the daemon starts.
     Auto(AutoPort),
+    /// No device: capture files.
+    Pcap(PcapPort),
     /// No device: a wire in this process.
     Memory(MemoryPort),
 }
@@ -32,6 +35,7 @@ impl Driver {
             Driver::AfPacket(_) => "af_packet",
             Driver::Tap(_) => "tap",
             Driver::Auto(_) => "auto",
+            Driver::Pcap(_) => "pcap",
             Driver::Memory(_) => "memory",
         }
     }
@@ -43,7 +47,7 @@ impl Driver {
             Driver::AfPacket(port) => Some(&port.interface),
             Driver::Tap(port) => Some(&port.interface),
             Driver::Auto(port) => Some(&port.interface),
-            Driver::Memory(_) => None,
+            Driver::Pcap(_) | Driver::Memory(_) => None,
         }
     }
 
@@ -53,6 +57,7 @@ impl Driver {
             Driver::AfXdp(_) | Driver::Auto(_) => None,
             Driver::AfPacket(port) => Some(port.queues),
             Driver::Tap(port) => Some(port.queues),
+            Driver::Pcap(_) => Some(1),
             Driver::Memory(port) => Some(port.queues),
         }
     }
@@ -65,6 +70,8 @@ pub struct AfXdpPort {
     pub interface: String,
     /// How the XDP program is attached.
     pub mode: AttachMode,
+    /// Whether packets may lie in several frames, where the kernel can.
+    pub multi_buffer: bool,
 }
 
 /// How an XDP program is attached.
@@ -114,6 +121,8 @@ pub struct AutoPort {
     pub interface: String,
     /// Queues, if it comes to be `af_packet`.
     pub queues: u16,
+    /// Whether packets may lie in several frames, if it comes to be `af_xdp`.
+    pub multi_buffer: bool,
 }
 
 /// The value of `driver`.
@@ -123,14 +132,16 @@ pub(super) enum Kind {
     AfPacket,
     Tap,
     Auto,
+    Pcap,
     Memory,
 }
 
-const KINDS: [(&str, Kind); 5] = [
+const KINDS: [(&str, Kind); 6] = [
     ("auto", Kind::Auto),
     ("af_xdp", Kind::AfXdp),
     ("af_packet", Kind::AfPacket),
     ("tap", Kind::Tap),
+    ("pcap", Kind::Pcap),
     ("memory", Kind::Memory),
 ];
 
@@ -138,12 +149,20 @@ const KINDS: [(&str, Kind); 5] = [
 const KEYS_OF: &[(&str, &[Kind])] = &[
     ("interface", &[Kind::Auto, Kind::AfXdp, Kind::AfPacket, Kind::Tap]),
     ("mode", &[Kind::AfXdp]),
-    ("mac", &[Kind::Tap, Kind::Memory]),
+    ("multi_buffer", &[Kind::Auto, Kind::AfXdp]),
+    ("mac", &[Kind::Tap, Kind::Pcap, Kind::Memory]),
     ("queues", &[Kind::AfPacket, Kind::Tap, Kind::Memory]),
     ("peer", &[Kind::Memory]),
     ("generate", &[Kind::Memory]),
+    ("read", &[Kind::Pcap]),
+    ("timing", &[Kind::Pcap]),
+    ("passes", &[Kind::Pcap]),
+    ("bytes_max", &[Kind::Pcap]),
+    ("write", &[Kind::Pcap]),
+    ("snap_len", &[Kind::Pcap]),
+    ("memory_bytes", &[Kind::Pcap]),
     // The kernel tells the others which checksums are complete.
-    ("checksum", &[Kind::Auto, Kind::AfXdp, Kind::Memory]),
+    ("checksum", &[Kind::Auto, Kind::AfXdp, Kind::Pcap, Kind::Memory]),
     // The others have none of ours.
     ("rx_ring", &[Kind::Auto, Kind::AfXdp, Kind::Memory]),
     ("tx_ring", &[Kind::Auto, Kind::AfXdp, Kind::Memory]),
@@ -154,12 +173,13 @@ impl Kind {
     pub(super) fn read(section: &Section<'_>) -> Result<Kind, Problem> {
         let help = "write `driver = \"auto\"` for an interface, or `driver = \"memory\"` for none";
         let text = section.required("driver", help)?;
-        if LATER_DRIVERS.contains(text.get_ref()) {
+        if WRAPS.contains(text.get_ref()) {
+            let wrap = text.get_ref();
             return Err(Problem::new(
                 text.span(),
-                format!("`driver` `{}` in [[port]] is not in this version", text.get_ref()),
-                "planned, not there yet",
-                "use `auto` for an interface, or `memory` for a port without a device",
+                format!("`driver` `{wrap}` in [[port]] is no driver"),
+                "it wraps a port of any driver",
+                format!("choose the port's driver, and add [port.{wrap}] below it"),
             ));
         }
         let kind = section.choice("driver", &KINDS)?.expect("the key was just found to be there");
@@ -199,11 +219,12 @@ pub(super) fn of_interface(
     };
     let interface = name.into_inner().to_owned();
     let queues = section.number::<u16>("queues", 1..=64)?.map(Spanned::into_inner);
+    let multi_buffer = section.boolean("multi_buffer")?.unwrap_or(true);
     let for_each_worker = workers.count().min(64) as u16;
     let driver = match kind {
         Kind::AfXdp => {
             let mode = section.choice("mode", &MODES)?.unwrap_or(AttachMode::Auto);
-            Driver::AfXdp(AfXdpPort { interface, mode })
+            Driver::AfXdp(AfXdpPort { interface, mode, multi_buffer })
         }
         Kind::AfPacket => {
             Driver::AfPacket(AfPacketPort::new(interface, queues.unwrap_or(for_each_worker)))
@@ -212,8 +233,8 @@ pub(super) fn of_interface(
             let mac = section.text("mac")?.map(|text| mac(&text)).transpose()?;
             Driver::Tap(TapPort { interface, queues: queues.unwrap_or(1), mac })
         }
-        Kind::Auto => Driver::Auto(AutoPort { interface, queues: for_each_worker }),
-        Kind::Memory => unreachable!("a memory port has no interface"),
+        Kind::Auto => Driver::Auto(AutoPort { interface, queues: for_each_worker, multi_buffer }),
+        Kind::Pcap | Kind::Memory => unreachable!("neither has an interface"),
     };
     Ok((driver, span))
 }
@@ -248,5 +269,5 @@ fn check_name(name: &Spanned<&str>) -> Result<(), Problem> {
 const MODES: [(&str, AttachMode); 3] =
     [("auto", AttachMode::Auto), ("native", AttachMode::Native), ("generic", AttachMode::Generic)];
 
-/// Drivers of the design that a reader of the documents may try.
-const LATER_DRIVERS: [&str; 3] = ["pcap", "tee", "fault"];
+/// What a reader of the documents may take for drivers.
+const WRAPS: [&str; 2] = ["tee", "fault"];

@@ -2,12 +2,14 @@
 
 use std::net::IpAddr;
 
+use manylane_frame::HEADROOM;
 use manylane_frame::vocabulary::PortId;
 use serde_spanned::Spanned;
 
 use super::error::{Problem, Span};
 use super::prefix::{self, InterfaceAddress, Prefix, network};
 use super::section::Section;
+use super::settings::Frames;
 
 /// The part of a `memory` port that no other driver has.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,6 +50,7 @@ pub(super) fn memory(
     section: &Section<'_>,
     addresses: &[InterfaceAddress],
     mtu: u16,
+    frames: &Frames,
 ) -> Result<(MemoryPort, Option<Span>), Problem> {
     let mac = section.text("mac")?.map(|text| mac(&text)).transpose()?;
     let queues = section.number("queues", 1..=64)?.map_or(1, |queues| queues.into_inner());
@@ -55,7 +58,7 @@ pub(super) fn memory(
     if !part.is_present() {
         return Ok((MemoryPort { mac, queues, peer: None, generate: None }, None));
     }
-    let generate = Some(generate(&part, addresses, mtu)?);
+    let generate = Some(generate(&part, addresses, mtu, frames)?);
     Ok((MemoryPort { mac, queues, peer: None, generate }, Some(part.span())))
 }
 
@@ -85,6 +88,7 @@ fn generate(
     section: &Section<'_>,
     addresses: &[InterfaceAddress],
     mtu: u16,
+    frames: &Frames,
 ) -> Result<Generate, Problem> {
     let help = "write the packets' source, for example `source = \"10.1.0.1\"`";
     let source_text = section.required("source", help)?;
@@ -127,6 +131,7 @@ fn generate(
     }
 
     let size_max = u64::from(mtu) + 14;
+    let room = u64::from(frames.size) - u64::from(HEADROOM);
     let size = match section.number("size", 64..=9014)? {
         Some(size) if u64::from(*size.get_ref()) > size_max => {
             return Err(Problem::new(
@@ -134,6 +139,14 @@ fn generate(
                 "`size` in [port.generate] is more than the port's MTU",
                 format!("{size_max} is MTU and Ethernet header"),
                 format!("choose a number from 64 to {size_max}, or raise `mtu`"),
+            ));
+        }
+        Some(size) if u64::from(*size.get_ref()) > room => {
+            return Err(Problem::new(
+                size.span(),
+                "`size` in [port.generate] is more than a frame holds",
+                format!("{room} bytes fit into a frame of {}", frames.size),
+                format!("choose a number from 64 to {room}: the generator writes single frames"),
             ));
         }
         size => size.map_or(64, |size: Spanned<u16>| size.into_inner()),

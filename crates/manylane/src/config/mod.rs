@@ -7,7 +7,8 @@
 //! | Table | File | Holds |
 //! |---|---|---|
 //! | `[workers] [frames] [icmp] [neighbour] [api]` | `settings.rs` | sizes and limits, all optional |
-//! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs` | where frames enter and leave |
+//! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs`, `capture.rs` | where frames enter and leave |
+//! | `[port.tee]`, `[port.fault]` | `capture.rs`, `fault.rs` | what wraps a port |
 //! | `[[route]]` | `route.rs` | static routes |
 //!
 //! `section.rs` reads single keys, `prefix.rs` addresses; `error.rs` makes the message. Checks across
@@ -15,8 +16,10 @@
 //!
 //! Complete examples, used as tests: `examples/router.toml` and `examples/memory.toml`.
 
+mod capture;
 mod driver;
 mod error;
+mod fault;
 mod memory;
 mod port;
 mod ports;
@@ -34,8 +37,10 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use toml::de::DeTable;
 
+pub use capture::{Directions, PcapPort, Tee};
 pub use driver::{AfPacketPort, AfXdpPort, AttachMode, AutoPort, Driver, TapPort};
 pub use error::ConfigError;
+pub use fault::Faults;
 pub use memory::{Generate, MEMORY_MTU, MemoryPort};
 pub use port::{ChecksumPolicy, Port};
 pub use prefix::{InterfaceAddress, Prefix};

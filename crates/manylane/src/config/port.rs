@@ -4,8 +4,10 @@ use manylane_frame::vocabulary::WorkerId;
 use serde_spanned::Spanned;
 
 use super::Environment;
+use super::capture::{Tee, pcap, tee};
 use super::driver::{Driver, Kind, of_interface};
 use super::error::{Problem, Span};
+use super::fault::{Faults, faults};
 use super::memory::{MEMORY_MTU, memory};
 use super::ports::Placed;
 use super::prefix::{self, InterfaceAddress};
@@ -35,6 +37,10 @@ pub struct Port {
     pub driver: Driver,
     /// Why, where the configuration says `auto`: filled in by the daemon.
     pub chosen: Option<&'static str>,
+    /// The file that its packets are copied to.
+    pub tee: Option<Tee>,
+    /// What is done to its packets on purpose.
+    pub faults: Faults,
 }
 
 /// What a port does about transport checksums that it cannot know to be complete.
@@ -57,17 +63,19 @@ pub(super) fn read<'a>(
     check_name(&name)?;
     let kind = Kind::read(section)?;
     let (addresses, address_spans) = addresses(section)?;
-    let mtu = mtu(section, &addresses, frames, kind)?;
+    let mtu = mtu(section, &addresses, frames)?;
     let checksum = section.choice(
         "checksum",
         &[("repair", ChecksumPolicy::Repair), ("trust", ChecksumPolicy::Trust)],
     )?;
 
+    let mut files = Vec::new();
     let (driver, interface, generate) = match kind {
         Kind::Memory => {
-            let (port, generate) = memory(section, &addresses, mtu.unwrap_or(MEMORY_MTU))?;
+            let (port, generate) = memory(section, &addresses, mtu.unwrap_or(MEMORY_MTU), frames)?;
             (Driver::Memory(port), None, generate)
         }
+        Kind::Pcap => (Driver::Pcap(pcap(section, checksum, &mut files)?), None, None),
         _ => {
             let (driver, interface) = of_interface(kind, section, workers, environment)?;
             (driver, Some(interface), None)
@@ -80,13 +88,23 @@ pub(super) fn read<'a>(
         mtu,
         checksum,
         queue_owners,
-        rx_ring: ring(section, "rx_ring")?,
-        tx_ring: ring(section, "tx_ring")?,
+        rx_ring: ring(section, "rx_ring", kind)?,
+        tx_ring: ring(section, "tx_ring", kind)?,
         driver,
         chosen: None,
+        tee: tee(section, &mut files)?,
+        faults: faults(section)?,
     };
     let peer = section.text("peer")?;
-    Ok(Placed { port, name: name.span(), interface, addresses: address_spans, peer, generate })
+    Ok(Placed {
+        port,
+        name: name.span(),
+        interface,
+        addresses: address_spans,
+        peer,
+        generate,
+        files,
+    })
 }
 
 fn check_name(name: &Spanned<&str>) -> Result<(), Problem> {
@@ -159,7 +177,6 @@ fn mtu(
     section: &Section<'_>,
     addresses: &[InterfaceAddress],
     frames: &Frames,
-    kind: Kind,
 ) -> Result<Option<u16>, Problem> {
     // RFC 791 §3.1: 68 bytes pass every link. RFC 8200 §5: 1280 do for IPv6.
     let Some(mtu) = section.number::<u16>("mtu", 68..=9000)? else { return Ok(None) };
@@ -172,14 +189,15 @@ fn mtu(
         ));
     }
     let fits = |size: u32| u32::from(*mtu.get_ref()) + FRAME_OVERHEAD <= size;
-    // Packet sockets and TAP receive into several frames.
-    if fits(frames.size) || matches!(kind, Kind::AfPacket | Kind::Tap) {
+    // All drivers take packets in several frames, unless one is told not to.
+    if fits(frames.size) || section.boolean("multi_buffer")? != Some(false) {
         return Ok(Some(mtu.into_inner()));
     }
     let help = if fits(4096) {
-        "set `size = 4096` in [frames]".into()
+        "set `size = 4096` in [frames], or `multi_buffer = true`".into()
     } else {
-        format!("choose at most {}, with `size = 4096` in [frames]", 4096 - FRAME_OVERHEAD)
+        let most = 4096 - FRAME_OVERHEAD;
+        format!("set `multi_buffer = true`, or at most {most} with `size = 4096` in [frames]")
     };
     Err(Problem::new(
         mtu.span(),
@@ -189,8 +207,10 @@ fn mtu(
     ))
 }
 
-fn ring(section: &Section<'_>, key: &str) -> Result<u32, Problem> {
-    let Some(len) = section.number::<u32>(key, 64..=8192)? else { return Ok(2048) };
+fn ring(section: &Section<'_>, key: &str, kind: Kind) -> Result<u32, Problem> {
+    // A batch; for a device, two: one is handled while another comes.
+    let least = if kind == Kind::Memory { 64 } else { 128 };
+    let Some(len) = section.number::<u32>(key, least..=8192)? else { return Ok(2048) };
     if len.get_ref().is_power_of_two() {
         return Ok(len.into_inner());
     }
@@ -198,7 +218,7 @@ fn ring(section: &Section<'_>, key: &str) -> Result<u32, Problem> {
     Err(Problem::new(
         len.span(),
         format!("`{key}` in [[port]] is not a power of two"),
-        "a ring's length is 64, 128, 256 and so on",
+        "a ring's length is 128, 256, 512 and so on",
         format!("choose {} or {above}", above / 2),
     ))
 }
@@ -253,6 +273,16 @@ pub(super) const KEYS: &[&str] = &[
     "queues",
     "peer",
     "generate",
+    "multi_buffer",
+    "read",
+    "timing",
+    "passes",
+    "bytes_max",
+    "write",
+    "snap_len",
+    "memory_bytes",
+    "tee",
+    "fault",
 ];
 
 /// In front of a packet in its frame: 256 bytes that AF_XDP keeps (`XDP_PACKET_HEADROOM`), the

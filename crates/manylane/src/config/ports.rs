@@ -4,6 +4,7 @@ use manylane_frame::vocabulary::PortId;
 use serde_spanned::Spanned;
 
 use super::Environment;
+use super::capture::{NamedFile, check_files};
 use super::driver::Driver;
 use super::error::{Problem, Span};
 use super::port::{self, Port};
@@ -19,6 +20,7 @@ pub(super) struct Placed<'a> {
     pub(super) addresses: Vec<Span>,
     pub(super) peer: Option<Spanned<&'a str>>,
     pub(super) generate: Option<Span>,
+    pub(super) files: Vec<NamedFile>,
 }
 
 pub(super) fn ports(
@@ -45,9 +47,12 @@ pub(super) fn ports(
         ));
     }
     let mut placed: Vec<Placed<'_>> = Vec::with_capacity(sections.len());
+    let mut files = Vec::new();
     for section in &sections {
-        let port = port::read(section, workers, frames, environment)?;
+        let mut port = port::read(section, workers, frames, environment)?;
         check_against(&placed, &port)?;
+        check_files(&files, &port.files)?;
+        files.append(&mut port.files);
         placed.push(port);
     }
     wire(&mut placed)?;

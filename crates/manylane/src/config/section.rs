@@ -4,6 +4,7 @@
 //! nor a place for help. Here every complaint is made where place, cause and next step are known.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::RangeInclusive;
 
 use serde_spanned::Spanned;
@@ -110,6 +111,36 @@ impl<'a> Section<'a> {
         bounds: RangeInclusive<u64>,
     ) -> Result<Option<Spanned<T>>, Problem> {
         self.value(key).map(|value| self.as_number(key, value, &bounds)).transpose()
+    }
+
+    /// A number within `bounds`, with a fraction or without, if the key is there.
+    pub(super) fn fraction(
+        &self,
+        key: &str,
+        bounds: RangeInclusive<f64>,
+    ) -> Result<Option<Spanned<f64>>, Problem> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        let number: Option<f64> = match value.get_ref() {
+            DeValue::Float(digits) => digits.as_str().parse().ok(),
+            DeValue::Integer(digits) => digits.as_str().parse().ok(),
+            _ => {
+                let help = "write it without quotes, for example 0.01";
+                return Err(self.wrong_type(key, value, "a number", help));
+            }
+        };
+        match number.filter(|number| bounds.contains(number)) {
+            Some(number) => Ok(Some(Spanned::new(value.span(), number))),
+            None => Err(self.out_of_bounds(key, value.span(), bounds.start(), bounds.end())),
+        }
+    }
+
+    /// True or false, if the key is there.
+    pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, Problem> {
+        let Some(value) = self.value(key) else { return Ok(None) };
+        match value.get_ref() {
+            DeValue::Boolean(value) => Ok(Some(*value)),
+            _ => Err(self.wrong_type(key, value, "true or false", "write it without quotes")),
+        }
     }
 
     /// A list of whole numbers within `bounds`, if the key is there.
@@ -231,16 +262,22 @@ impl<'a> Section<'a> {
         let number = u64::from_str_radix(digits.as_str(), digits.radix()).ok();
         match number.filter(|number| bounds.contains(number)).map(T::try_from) {
             Some(Ok(number)) => Ok(Spanned::new(value.span(), number)),
-            _ => Err(self.out_of_bounds(key, value.span(), bounds)),
+            _ => Err(self.out_of_bounds(key, value.span(), bounds.start(), bounds.end())),
         }
     }
 
-    fn out_of_bounds(&self, key: &str, span: Span, bounds: &RangeInclusive<u64>) -> Problem {
+    fn out_of_bounds(
+        &self,
+        key: &str,
+        span: Span,
+        least: &dyn fmt::Display,
+        most: &dyn fmt::Display,
+    ) -> Problem {
         Problem::new(
             span,
             format!("`{key}` in {} is out of bounds", self.name),
-            format!("not in {} to {}", bounds.start(), bounds.end()),
-            format!("choose a number from {} to {}", bounds.start(), bounds.end()),
+            format!("not in {least} to {most}"),
+            format!("choose a number from {least} to {most}"),
         )
     }
 

@@ -2,7 +2,9 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::vocabulary::{Checksum, PortId, WorkerId};
+use manylane_io::port::fault::FaultConfig;
+use manylane_io::port::pcap::{FileConfig, PcapConfig, ReplayConfig, Timing};
 
 use super::*;
 use faults::{FAULTS, LAN};
@@ -44,7 +46,8 @@ fn the_router_example_sets_every_key_of_a_router() {
     assert_eq!(lan.addresses[1].to_string(), "2001:db8:1::fe/64");
     assert_eq!((lan.mtu, lan.checksum), (Some(1500), Some(ChecksumPolicy::Repair)));
     assert_eq!(lan.queue_owners, Some(vec![WorkerId(0)]));
-    let interface = AfXdpPort { interface: "eth0".into(), mode: AttachMode::Auto };
+    let interface =
+        AfXdpPort { interface: "eth0".into(), mode: AttachMode::Auto, multi_buffer: true };
     assert_eq!(lan.driver, Driver::AfXdp(interface));
     assert_eq!((wan.mtu, wan.checksum, &wan.queue_owners), (None, None, &None));
     assert_eq!((wan.rx_ring, wan.tx_ring), (2048, 2048));
@@ -60,6 +63,47 @@ fn the_router_example_sets_every_key_of_a_router() {
     ];
     assert_eq!(targets, expected);
     assert_eq!(config.routes[1].prefix.to_string(), "::/0");
+}
+
+/// What stands behind `#:` in the example: captures, copies, faults.
+#[test]
+fn the_router_example_shows_captures_copies_and_faults() {
+    let text = example("router.toml");
+    let shown: Vec<_> = text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect();
+    let config = parse(&shown.join("\n")).unwrap();
+    let [lan, wan, file] = &config.ports[..] else { panic!("three ports") };
+    assert_eq!((&lan.tee, &lan.faults), (&None, &Faults::default()));
+
+    let tee = wan.tee.as_ref().expect("the example has one");
+    assert_eq!((tee.write.as_path(), tee.direction), (Path::new("wan.pcapng"), Directions::Both));
+    assert_eq!(tee.file, FileConfig::default());
+    let default = FaultConfig { seed: 1, ..FaultConfig::default() };
+    let receive = FaultConfig { drop: 0.01, duplicate: 0.001, corrupt: 0.0001, ..default.clone() };
+    assert_eq!(wan.faults.receive, Some(receive));
+    let (delay, delay_ns, reorder) = (0.1, 1_000_000..=5_000_000, 0.01);
+    let transmit = FaultConfig { delay, delay_ns, reorder, ..default };
+    assert_eq!(wan.faults.transmit, Some(transmit));
+
+    let files = PcapConfig {
+        read: Some("in.pcap".into()),
+        write: Some("out.pcapng".into()),
+        ..PcapConfig::default()
+    };
+    let expected = PcapPort { mac: Some([2, 0, 0, 0, 0, 7]), files };
+    assert_eq!((&file.driver, file.mtu), (&Driver::Pcap(expected), Some(1500)));
+}
+
+#[test]
+fn a_capture_may_come_for_ever_and_as_fast_as_possible() {
+    let text = "[[port]]\nname = \"x\"\ndriver = \"pcap\"\naddresses = [\"10.9.0.254/24\"]\n\
+                read = \"a.pcap\"\ntiming = \"fast\"\npasses = 0\nchecksum = \"trust\"\n\
+                [port.fault.receive]\ndelay = 1\ndelay_us = [7]\n";
+    let port = parse(text).unwrap().ports.remove(0);
+    let Driver::Pcap(pcap) = port.driver else { panic!("{port:?}") };
+    let expected = ReplayConfig { timing: Timing::Fast, passes: None, checksum: Checksum::Valid };
+    assert_eq!(pcap.files.replay, expected);
+    let faults = port.faults.receive.unwrap();
+    assert_eq!((faults.delay, faults.delay_ns), (1.0, 7000..=7000));
 }
 
 #[test]
@@ -110,9 +154,10 @@ fn an_interface_has_one_of_four_drivers() {
         port("tap", "queues = 2\nmac = \"02:00:00:00:00:07\"\n").driver,
         tap(2, Some([2, 0, 0, 0, 0, 7]))
     );
-    let auto = port("auto", "checksum = \"trust\"\nrx_ring = 64\n");
-    assert_eq!(auto.driver, Driver::Auto(AutoPort { interface: interface(), queues: 2 }));
-    assert_eq!((auto.rx_ring, auto.chosen), (64, None));
+    let auto = port("auto", "checksum = \"trust\"\nrx_ring = 128\nmulti_buffer = false\n");
+    let expected = AutoPort { interface: interface(), queues: 2, multi_buffer: false };
+    assert_eq!(auto.driver, Driver::Auto(expected));
+    assert_eq!((auto.rx_ring, auto.chosen), (128, None));
     // A TAP that does not exist is made.
     let made = parse(
         "[[port]]\nname = \"x\"\ndriver = \"tap\"\ninterface = \"new0\"\n\
@@ -135,7 +180,17 @@ fn what_looks_like_a_mistake_but_is_none_is_accepted() {
     assert_eq!(shared.workers.cores, [0, 0]);
     let secondary = LAN.replace("10.1.0.254/24", "10.1.0.254/24\", \"10.1.0.253/24");
     assert_eq!(parse(&secondary).unwrap().ports[0].addresses.len(), 3);
-    parse(&format!("{LAN}mtu = 3822\n[frames]\nsize = 4096\n")).unwrap();
+    for port in [LAN, &LAN.replace("memory", "pcap\"\nread = \"a.pcap")] {
+        assert_eq!(parse(&format!("{port}mtu = 9000\n")).unwrap().ports[0].mtu, Some(9000));
+    }
+    parse(&format!("{LAN}rx_ring = 64\n")).unwrap();
+    // A file that is only read may be read twice.
+    let read = "driver = \"pcap\"\nread = \"a.pcap\"\n";
+    parse(&format!(
+        "[[port]]\nname = \"a\"\n{read}addresses = [\"10.1.0.254/24\"]\n\
+         [[port]]\nname = \"b\"\n{read}addresses = [\"10.2.0.254/24\"]\n"
+    ))
+    .unwrap();
 }
 
 /// An editor may be interrupted anywhere, and a caret must not land inside a character.

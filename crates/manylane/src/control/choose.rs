@@ -12,25 +12,30 @@ use manylane_io::interface::Interface;
 use super::open::PortError;
 use crate::config::{AfPacketPort, AfXdpPort, AttachMode, AutoPort, Config, Driver, TapPort};
 
-/// The configuration with a driver for each port, by what its interface is.
+/// The configuration with a driver for each port, by what its interface is, and with the device's MTU for
+/// each port through AF_XDP that has none: what frames it needs depends on it.
 pub fn choose(config: &Config) -> Result<Config, PortError> {
     let mut config = config.clone();
     for port in &mut config.ports {
         if let Driver::Auto(auto) = &port.driver {
-            let read = Interface::read(&auto.interface);
-            let interface = read.map_err(|source| {
-                let port = port.name.clone();
-                PortError::Interface { port, source }
-            })?;
-            let (driver, why) = best(&interface, auto);
+            let (driver, why) = best(&read(&auto.interface, &port.name)?, auto);
             (port.driver, port.chosen) = (driver, Some(why));
+        }
+        if let (Driver::AfXdp(af_xdp), None) = (&port.driver, port.mtu) {
+            let interface = read(&af_xdp.interface, &port.name)?;
+            port.mtu = Some(interface.mtu.min(u16::MAX.into()) as u16);
         }
     }
     Ok(config)
 }
 
+fn read(interface: &str, port: &str) -> Result<Interface, PortError> {
+    let read = Interface::read(interface);
+    read.map_err(|source| PortError::Interface { port: port.into(), source })
+}
+
 fn best(interface: &Interface, auto: &AutoPort) -> (Driver, &'static str) {
-    let AutoPort { interface: name, queues } = auto.clone();
+    let AutoPort { interface: name, queues, multi_buffer } = auto.clone();
     match interface.driver.as_str() {
         "veth" => (
             Driver::AfPacket(AfPacketPort::new(name, queues)),
@@ -46,7 +51,7 @@ fn best(interface: &Interface, auto: &AutoPort) -> (Driver, &'static str) {
             "a TAP that no program is on, whose segments and checksums stay as they are",
         ),
         _ => (
-            Driver::AfXdp(AfXdpPort { interface: name, mode: AttachMode::Auto }),
+            Driver::AfXdp(AfXdpPort { interface: name, mode: AttachMode::Auto, multi_buffer }),
             "neither a veth nor a TAP",
         ),
     }
@@ -70,7 +75,8 @@ mod tests {
                 receive_queues: 4,
                 transmit_queues: 4,
             };
-            let (driver, why) = best(&interface, &AutoPort { interface: "x0".into(), queues: 3 });
+            let auto = AutoPort { interface: "x0".into(), queues: 3, multi_buffer: true };
+            let (driver, why) = best(&interface, &auto);
             assert_eq!(driver.interface(), Some("x0"));
             assert!(!why.is_empty());
             (driver.name(), driver.queues())

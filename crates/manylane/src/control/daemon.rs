@@ -12,6 +12,7 @@ use manylane_frame::{Depot, Region, RegionConfig, RegionError};
 use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::af_xdp::Umem;
+use manylane_io::port::pcap::{WriteError, Writer, Written};
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::forward::Forwarder;
 use manylane_net::generate::FarEndReader;
@@ -33,7 +34,7 @@ use crate::config::Config;
 use crate::stats::Stats;
 use crate::worker::{Clock, STOP, Worker, WorkerParts};
 
-/// Why a daemon did not start.
+/// Why a daemon did not start, or did not end well.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum StartError {
@@ -52,6 +53,8 @@ pub enum StartError {
     },
     /// The API's socket could not be made.
     Api(api::BindError),
+    /// A capture is not whole.
+    Capture(WriteError),
 }
 
 impl fmt::Display for StartError {
@@ -62,6 +65,7 @@ impl fmt::Display for StartError {
             StartError::Routing(source) => write!(f, "{source}"),
             StartError::System { what, source } => write!(f, "cannot make {what}: {source}"),
             StartError::Api(source) => write!(f, "{source}"),
+            StartError::Capture(source) => write!(f, "{source}"),
         }
     }
 }
@@ -74,6 +78,7 @@ impl std::error::Error for StartError {
             StartError::Routing(source) => Some(source),
             StartError::System { source, .. } => Some(source),
             StartError::Api(source) => Some(source),
+            StartError::Capture(source) => Some(source),
         }
     }
 }
@@ -94,6 +99,8 @@ pub struct Daemon {
     control_bell: Bell,
     control_phase: WordsMut<u32>,
     ports: Vec<OpenPort>,
+    /// They end when the last lane into their file does.
+    writers: Vec<JoinHandle<Result<Written, WriteError>>>,
     depot: Depot,
     status: Arc<Status>,
     threads: Threads,
@@ -134,13 +141,16 @@ impl Daemon {
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
         let mut umem = Umem::new(region.clone());
-        let opened = open::open(&config, owners, &mut umem, &bells).map_err(StartError::Port)?;
+        let opened = open::open(&config, owners, &mut umem, &bells, clock);
+        let opened = opened.map_err(StartError::Port)?;
         let (ports, mut halves): (Vec<OpenPort>, Vec<Halves>) = opened.into_iter().unzip();
         // What arrives before a worker's first turn waits in the device.
         let mut pool = depot.pool();
         let receivers = halves.iter_mut().flat_map(|halves| &mut halves.receivers);
         receivers.for_each(|(_, receiver)| receiver.prime(&mut pool));
         drop(pool);
+        let writers: Vec<Writer> =
+            halves.iter_mut().flat_map(|halves| halves.writers.drain(..)).collect();
 
         let domain = Domain::new(workers);
         let mut told = Told::default();
@@ -206,10 +216,14 @@ impl Daemon {
             control_bell,
             control_phase,
             ports,
+            writers: Vec::new(),
             depot,
             status: Arc::new(status),
             threads: Threads { alive: Arc::downgrade(&alive), begun: workers + 1 },
         };
+        for writer in writers {
+            daemon.writers.push(spawn("capture", move || write(writer))?);
+        }
         let life = alive.clone();
         daemon.control = Some(spawn("control", move || {
             let _life = life;
@@ -247,10 +261,11 @@ impl Daemon {
     /// Stops forwarding, closes the ports, and says where everything went. Called in the network
     /// namespace that the daemon was started in.
     pub fn stop(mut self) -> Ledger {
-        self.halt()
+        self.halt().0
     }
 
-    fn halt(&mut self) -> Ledger {
+    /// Also what is wrong with a capture: it was said already.
+    fn halt(&mut self) -> (Ledger, Option<WriteError>) {
         for (phase, bell) in self.phases.iter_mut().zip(&self.bells) {
             phase.publish(0, STOP);
             bell.ring();
@@ -270,7 +285,15 @@ impl Daemon {
             std::panic::resume_unwind(panic);
         }
         self.close_ports(stopped);
-        self.status.ledger()
+        // All lanes have ended with the ports, so that each writer comes to its end, last of all.
+        let mut failed = None;
+        for writer in self.writers.drain(..) {
+            match writer.join() {
+                Ok(written) => failed = failed.or(written.err()),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        (self.status.ledger(), failed)
     }
 
     fn close_ports(
@@ -291,8 +314,16 @@ impl Daemon {
             first_stats.get_or_insert(stats);
         }
         let Some(mut stats) = first_stats else { return };
+        // All before the first is closed: what is late on its way out may go to another port's wire.
+        let mut halves = Vec::new();
+        for (number, (receivers, transmitters)) in
+            (0..).zip(receivers.into_iter().zip(transmitters))
+        {
+            let id = PortId(number);
+            halves.push(open::unwrap(receivers, transmitters, &mut pool, &mut stats, id));
+        }
         let mut held = 0;
-        let ports = self.ports.drain(..).zip(receivers.into_iter().zip(transmitters));
+        let ports = self.ports.drain(..).zip(halves);
         for (number, (port, (receivers, transmitters))) in (0..).zip(ports) {
             let id = PortId(number);
             held += open::close(port, receivers, transmitters, &mut pool, &mut stats, id);
@@ -309,7 +340,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         // The control thread may run alone, if a worker's thread was refused.
-        let runs = !self.workers.is_empty() || self.control.is_some();
+        let runs = !self.workers.is_empty() || self.control.is_some() || !self.writers.is_empty();
         if runs && !thread::panicking() {
             self.halt();
         }
@@ -321,7 +352,7 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
     let system = |what| move |source| StartError::System { what, source };
     // Before any port is opened: a second daemon must not disturb the first one's.
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
-    let daemon = Daemon::start(config)?;
+    let mut daemon = Daemon::start(config)?;
     let source = daemon.source();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -346,14 +377,24 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
         }
     }));
     handle.close();
-    let ledger = daemon.stop();
+    let (ledger, failed) = daemon.halt();
     // It has returned, or returns now that the handle is closed.
     let _ = waiter.join();
     say(&format!(
         "received {}, transmitted {}, missing {}",
         ledger.received, ledger.transmitted, ledger.missing
     ));
-    served.map_err(system("the API's listener"))
+    served.map_err(system("the API's listener"))?;
+    failed.map_or(Ok(()), |error| Err(StartError::Capture(error)))
+}
+
+/// A writer's thread. Forwarding goes on without it: packets for a file that cannot be written are counted.
+fn write(writer: Writer) -> Result<Written, WriteError> {
+    let written = writer.run();
+    if let Err(error) = &written {
+        say(&format!("{error}; forwarding goes on without the capture"));
+    }
+    written
 }
 
 /// Says something on standard error. `eprintln!` would panic where nobody reads it any more.

@@ -11,8 +11,9 @@ use manylane_frame::vocabulary::WorkerId;
 use manylane_frame::{BATCH_MAX, HEADROOM, HOT_LIST_LENGTHS, MAGAZINE};
 
 use manylane_io::port::tap::TapConfig;
+use manylane_io::port::tee::COPIES_MAX;
 
-use crate::config::{Config, Driver, Port};
+use crate::config::{Config, Driver, Faults, Port, Tee};
 
 /// The frames of a daemon.
 pub struct Budget {
@@ -56,13 +57,18 @@ impl Budget {
         }
     }
 
+    /// Frames for receive queues that come later.
+    pub fn spare(&self) -> u64 {
+        let spare = self.lines.iter().filter(|line| line.holder == SPARE).map(|line| line.frames);
+        spare.sum()
+    }
+
     /// The longest list that each worker may have while everything else finds its place.
     pub fn hot_list_len_max(&self) -> u32 {
         let workers = self.config.workers.count() as u64;
         let lists = workers * u64::from(self.config.frames.hot_list_len);
         // Spare queues are for later: until then, lists may have their frames.
-        let spare = self.lines.iter().filter(|line| line.holder == SPARE).map(|line| line.frames);
-        let others = total(&self.lines) - lists - spare.sum::<u64>();
+        let others = total(&self.lines) - lists - self.spare();
         let each = u64::from(self.frames).saturating_sub(others) / workers;
         let (min, max) = (*HOT_LIST_LENGTHS.start(), *HOT_LIST_LENGTHS.end());
         each.clamp(min.max(self.config.frames.hot_list_len).into(), max.into()) as u32
@@ -75,15 +81,17 @@ fn total(lines: &[Line]) -> u64 {
 
 fn lines(config: &Config, owners: &[Vec<WorkerId>]) -> Vec<Line> {
     let workers = config.workers.count() as u64;
+    let chain = config.ports.iter().map(|port| chain_frames(port, config.frames.size)).max();
+    let chain = chain.unwrap_or(1);
     let mut lines = Vec::new();
     let mut spare_queue = 0;
     for (port, owners) in config.ports.iter().zip(owners) {
-        let of_port = lines_of_port(port, owners.len() as u64, workers, config.frames.size);
+        let crowd = Crowd { queues: owners.len() as u64, workers, chain };
+        let mut of_port = lines_of_port(port, crowd, config.frames.size);
+        of_port.extend(lines_of_wraps(port, crowd, config.frames.size));
         spare_queue = spare_queue.max(total(&of_port).div_ceil(owners.len().max(1) as u64));
         lines.extend(of_port);
     }
-    let chain = config.ports.iter().map(|port| chain_frames(port, config.frames.size)).max();
-    let chain = chain.unwrap_or(1);
     let (batch, ports) = (BATCH_MAX as u64, config.ports.len() as u64);
     let times = if chain > 1 { format!(" of {chain} frames") } else { String::new() };
     let hold = u64::from(config.neighbour.hold_per_worker);
@@ -123,8 +131,17 @@ fn lines(config: &Config, owners: &[Vec<WorkerId>]) -> Vec<Line> {
     lines
 }
 
+/// How many share a port, and how many frames a packet may have that leaves by it.
+#[derive(Clone, Copy)]
+struct Crowd {
+    queues: u64,
+    workers: u64,
+    chain: u64,
+}
+
 /// What lies at a port: its receive queues and its ways out.
-fn lines_of_port(port: &Port, queues: u64, workers: u64, frame_size: u32) -> Vec<Line> {
+fn lines_of_port(port: &Port, crowd: Crowd, frame_size: u32) -> Vec<Line> {
+    let Crowd { queues, workers, chain } = crowd;
     let (rx_ring, tx_ring) = (u64::from(port.rx_ring), u64::from(port.tx_ring));
     let name = &port.name;
     // A packet socket or a TAP has taken what it sends when the call returns.
@@ -154,21 +171,61 @@ fn lines_of_port(port: &Port, queues: u64, workers: u64, frame_size: u32) -> Vec
                 frames: workers * tx_ring + queues * tx_ring,
             },
         ],
+        // A file is read into memory of its own.
+        Driver::Pcap(_) => Vec::new(),
         // A generator and a sink keep none.
         Driver::Memory(ref memory) if memory.peer.is_none() => Vec::new(),
-        // On a wire from each worker to each queue.
-        Driver::Memory(_) => vec![Line {
-            holder: format!("{name} on its wires"),
-            reckoning: format!("{workers} x {queues} x {rx_ring}"),
-            frames: workers * queues * rx_ring,
-        }],
+        // On a wire from each worker to each queue: packets, and as many frames behind their first ones.
+        Driver::Memory(_) => {
+            let (packets, frames) = match chain {
+                1 => (format!("{rx_ring}"), rx_ring),
+                _ => (format!("({rx_ring} packets + {rx_ring} parts)"), 2 * rx_ring),
+            };
+            vec![Line {
+                holder: format!("{name} on its wires"),
+                reckoning: format!("{workers} x {queues} x {packets}"),
+                frames: workers * queues * frames,
+            }]
+        }
     }
+}
+
+/// What wraps of a port hold: late packets, and what a call makes of a batch; copies in hand.
+fn lines_of_wraps(port: &Port, crowd: Crowd, frame_size: u32) -> Vec<Line> {
+    let Crowd { queues, workers, chain } = crowd;
+    let (name, batch) = (&port.name, BATCH_MAX as u64);
+    let mut lines = Vec::new();
+    if let Some(faults) = &port.faults.receive {
+        let (held, chain) = (u64::from(faults.frames_max), chain_frames(port, frame_size));
+        lines.push(Line {
+            holder: format!("{name} late to receive"),
+            reckoning: format!("{queues} x ({held} + 3 x {batch} packets of {chain})"),
+            frames: queues * (held + 3 * batch * chain),
+        });
+    }
+    if let Some(faults) = &port.faults.transmit {
+        let held = u64::from(faults.frames_max);
+        lines.push(Line {
+            holder: format!("{name} late to transmit"),
+            reckoning: format!("{workers} x ({held} + 2 x {batch} packets of {chain})"),
+            frames: workers * (held + 2 * batch * chain),
+        });
+    }
+    if port.tee.as_ref().is_some_and(Tee::transmits) {
+        let copies = COPIES_MAX as u64;
+        lines.push(Line {
+            holder: format!("{name} copies"),
+            reckoning: format!("{workers} x ({copies} + a packet of {chain})"),
+            frames: workers * (copies + chain),
+        });
+    }
+    lines
 }
 
 /// Most frames of a packet that a port receives.
 fn chain_frames(port: &Port, frame_size: u32) -> u64 {
-    if let Driver::AfPacket(_) | Driver::Tap(_) = port.driver {
-        return TapConfig::default().frames_posted(frame_size).into(); // One packet's.
+    if let Driver::AfPacket(_) | Driver::Tap(_) | Driver::Pcap(_) = port.driver {
+        return TapConfig::default().frames_posted(frame_size).into(); // One packet's of 64 KiB.
     }
     let bytes = u64::from(port.mtu.unwrap_or(1500)) + LINK_BYTES;
     bytes.div_ceil(u64::from(frame_size - u32::from(HEADROOM)))
@@ -191,6 +248,10 @@ fn shorten(config: &mut Config, step: u32) {
             ring(&mut port.rx_ring);
             if let Driver::AfPacket(af_packet) = &mut port.driver {
                 af_packet.packets = (af_packet.packets / 2).max(1);
+            }
+            let Faults { receive, transmit } = &mut port.faults;
+            for faults in [receive, transmit].into_iter().flatten() {
+                ring(&mut faults.frames_max);
             }
         }
     }
@@ -253,6 +314,41 @@ mod tests {
         assert_eq!(of(1024), (0, (128, 128, 128), 128));
     }
 
+    /// Packets of 64 KiB may come out of a capture and lie on any wire; what wraps a port has its lines.
+    #[test]
+    fn chains_faults_and_copies_are_in_the_sum() {
+        let text = "[frames]\nspare_queues = 0\n[workers]\ncores = [0, 1]\n\
+                    [[port]]\nname = \"file\"\ndriver = \"pcap\"\nread = \"a.pcap\"\n\
+                    addresses = [\"10.1.0.254/24\"]\n\
+                    [port.fault.receive]\nframes_max = 512\n\
+                    [[port]]\nname = \"left\"\ndriver = \"memory\"\npeer = \"right\"\nrx_ring = 64\n\
+                    addresses = [\"10.2.0.254/24\"]\n[port.tee]\nwrite = \"b.pcapng\"\n\
+                    [port.fault.transmit]\n\
+                    [[port]]\nname = \"right\"\ndriver = \"memory\"\naddresses = [\"10.3.0.254/24\"]\n\
+                    [port.tee]\nwrite = \"c.pcapng\"\ndirection = \"receive\"\n";
+        let config = parse(text);
+        let owners = vec![WorkerId(0)];
+        let budget = Budget::new(&config, &[owners.clone(), owners.clone(), owners]);
+        let shown = budget
+            .lines
+            .iter()
+            .map(|Line { holder, reckoning, frames }| format!("{holder}: {reckoning} = {frames}"));
+        assert_eq!(
+            shown.collect::<Vec<_>>(),
+            [
+                "file late to receive: 1 x (512 + 3 x 64 packets of 33) = 6848",
+                "left on its wires: 2 x 1 x (64 packets + 64 parts) = 256",
+                "left late to transmit: 2 x (1024 + 2 x 64 packets of 33) = 10496",
+                "left copies: 2 x (128 + a packet of 33) = 322",
+                "right on its wires: 2 x 1 x (2048 packets + 2048 parts) = 8192",
+                "in workers' hands: 2 x (1 + 3 ports) x 64 packets of 33 frames = 16896",
+                "held for neighbours: 2 x 1024 = 2048",
+                "in workers' lists: 2 x 1024 = 2048",
+                "to whole magazines: of 64 = 62",
+            ]
+        );
+    }
+
     /// Whatever the count, if it can be kept at all: the lines are within it.
     #[test]
     fn the_lines_fit_the_frames() {
@@ -282,14 +378,18 @@ mod tests {
              addresses = [\"10.2.0.254/24\"]\n\
              [[port]]\nname = \"right\"\ndriver = \"memory\"\naddresses = [\"10.3.0.254/24\"]\n"
         );
+        let config = parse(&text);
+        let owners = |queues| (0..queues).map(WorkerId).collect::<Vec<_>>();
+        Budget::new(&config, &[owners(queues), owners(1), owners(1)])
+    }
+
+    fn parse(text: &str) -> Config {
         let environment = Environment {
             cores: vec![0, 1],
             socket: "/tmp/manylane.sock".into(),
             interfaces: &|_| Ok(()),
         };
-        let config = Config::parse(&text, "router.toml", &environment);
-        let config = config.unwrap_or_else(|error| panic!("{error}"));
-        let owners = |queues| (0..queues).map(WorkerId).collect::<Vec<_>>();
-        Budget::new(&config, &[owners(queues), owners(1), owners(1)])
+        let config = Config::parse(text, "router.toml", &environment);
+        config.unwrap_or_else(|error| panic!("{error}"))
     }
 }

@@ -1,19 +1,21 @@
 //! Opening ports: from a configuration to receivers, transmitters, and what is known of each port.
 
 mod packet;
+mod wrap;
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{Checksum, Offload, PortId, QueueId, WorkerId};
-use manylane_frame::{Batch, Pool};
+use manylane_frame::{Batch, HEADROOM, Pool};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::eventfd::EventFd;
 use manylane_io::interface::{Interface, InterfaceError};
 use manylane_io::port::af_packet::{self, AfPacket};
 use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Fate, OpenError, Umem};
 use manylane_io::port::memory::{self, Next};
+use manylane_io::port::pcap::{self, Writer};
 use manylane_io::port::tap::{self, Tap};
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::forward::{Ipv4Interface, PortFacts};
@@ -28,6 +30,9 @@ use crate::config::{
     AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, MEMORY_MTU, MemoryPort, Port,
 };
 use crate::stats::{PortCount, Stats};
+use crate::worker::Clock;
+
+pub use wrap::unwrap;
 
 /// A worker's doorbell.
 pub type Bell = Arc<Doorbell<EventFd>>;
@@ -64,6 +69,20 @@ pub enum PortError {
         /// Why.
         source: tap::OpenError,
     },
+    /// A capture was not read, or not made.
+    Pcap {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: pcap::OpenError,
+    },
+    /// The capture for copies was not made.
+    Tee {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: pcap::WriteError,
+    },
     /// The built-in generator cannot do what it is told.
     FarEnd {
         /// The port's name.
@@ -79,6 +98,17 @@ pub enum PortError {
         mtu: u32,
         /// The device's.
         device_mtu: u32,
+    },
+    /// The configuration wants larger packets than lie in as many frames as the port takes.
+    FramesMax {
+        /// The port's name.
+        port: String,
+        /// In the configuration, or the device's.
+        mtu: u32,
+        /// Most frames of a packet that the port takes.
+        frames_max: u8,
+        /// The largest MTU whose packets lie in so many.
+        mtu_max: u32,
     },
     /// The configuration names owners for another number of queues than the device has.
     Queues {
@@ -98,11 +128,18 @@ impl fmt::Display for PortError {
             PortError::AfXdp { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::AfPacket { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::Tap { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Pcap { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Tee { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::FarEnd { port, source } => write!(f, "port `{port}`: {source}"),
             PortError::Mtu { port, mtu, device_mtu } => write!(
                 f,
                 "port `{port}`: `mtu` is {mtu}, and the device takes {device_mtu}: raise the \
                  device's (`ip link set dev ... mtu {mtu}`), or choose at most {device_mtu}"
+            ),
+            PortError::FramesMax { port, mtu, frames_max, mtu_max } => write!(
+                f,
+                "port `{port}`: packets of `mtu` {mtu} do not lie in {frames_max} frames, and the port \
+                 takes no more: choose an `mtu` of at most {mtu_max}, or `size = 4096` in [frames]"
             ),
             PortError::Queues { port, owners, queues } => write!(
                 f,
@@ -121,8 +158,10 @@ impl std::error::Error for PortError {
             PortError::AfXdp { source, .. } => Some(source),
             PortError::AfPacket { source, .. } => Some(source),
             PortError::Tap { source, .. } => Some(source),
+            PortError::Pcap { source, .. } => Some(source),
+            PortError::Tee { source, .. } => Some(source),
             PortError::FarEnd { source, .. } => Some(source),
-            PortError::Mtu { .. } | PortError::Queues { .. } => None,
+            PortError::Mtu { .. } | PortError::FramesMax { .. } | PortError::Queues { .. } => None,
         }
     }
 }
@@ -163,11 +202,15 @@ pub enum Device {
         mode: Mode,
         /// Whether it reads and writes frames itself.
         zero_copy: bool,
+        /// Why packets may not lie in several frames, if so.
+        single_because: Option<String>,
     },
     /// A network device, through packet sockets: to close it by.
     AfPacket(Box<AfPacket>),
     /// A TAP interface: to close it by.
     Tap(Box<Tap>),
+    /// Capture files: there is nothing to close but its halves.
+    Pcap,
     /// Memory; what the hosts at its far end count, unless the far end is another port.
     Memory(Option<FarEndReader>),
 }
@@ -178,6 +221,8 @@ pub struct Halves {
     pub receivers: Vec<(WorkerId, Receiver)>,
     /// One for each worker.
     pub transmitters: Vec<Transmitter>,
+    /// What writes the port's captures: each wants a thread of its own.
+    pub writers: Vec<Writer>,
 }
 
 /// How many queues each port has and who owns them, before anything is opened: the region's size
@@ -215,28 +260,33 @@ pub fn open(
     owners: Vec<Vec<WorkerId>>,
     umem: &mut Umem,
     bells: &[Bell],
+    clock: Clock,
 ) -> Result<Vec<(OpenPort, Halves)>, PortError> {
     let mut wires = Wires::lay(config, &owners, bells);
     let mut open = Vec::new();
     for (number, (port, owners)) in (0..).zip(config.ports.iter().zip(owners)) {
         let id = PortId(number);
         let workers = bells.len();
-        open.push(match &port.driver {
+        let (opened, halves) = match &port.driver {
             Driver::AfXdp(af_xdp) => open_af_xdp(id, port, af_xdp, owners, umem, workers)?,
             Driver::AfPacket(af_packet) => {
                 packet::open_af_packet(id, port, af_packet, owners, umem.region(), workers)?
             }
             Driver::Tap(tap) => packet::open_tap(id, port, tap, owners, umem.region(), workers)?,
             Driver::Auto(_) => unreachable!("`choose` has left none"),
+            Driver::Pcap(pcap) => wrap::open_pcap(id, port, pcap, owners, workers)?,
             Driver::Memory(memory) => {
                 open_memory(id, port, memory, owners, config, &mut wires, bells)?
             }
-        });
+        };
+        check_frames_max(&opened, config.frames.size)?;
+        open.push((opened, wrap::wrap(id, port, halves, clock)?));
     }
     Ok(open)
 }
 
-/// Closes a port; its frames go back to `pool`, and what the kernel had is counted in `stats`.
+/// Closes a port whose halves were [unwrapped](unwrap); its frames go back to `pool`, and what the kernel
+/// had is counted in `stats`.
 pub fn close(
     port: OpenPort,
     receivers: Vec<Receiver>,
@@ -254,6 +304,7 @@ pub fn close(
             }
             0
         }
+        Device::Pcap => 0, // With its transmitters the lanes end.
         Device::AfPacket(port) => {
             packet::close_af_packet(*port, receivers, transmitters, pool);
             0
@@ -309,6 +360,7 @@ fn open_af_xdp(
             AttachMode::Native => Attach::Only(Mode::Native),
             AttachMode::Generic => Attach::Only(Mode::Generic),
         },
+        multi_buffer: af_xdp.multi_buffer,
         ..AfXdpConfig::default()
     };
     let opened = AfXdp::open(umem, id, &af_xdp.interface, workers, &owners, config)
@@ -319,6 +371,7 @@ fn open_af_xdp(
         port: Box::new(opened.port),
         mode: opened.facts.mode,
         zero_copy: opened.facts.zero_copy,
+        single_because: opened.facts.single_because,
     };
     let receivers = opened.receivers.into_iter().map(|queue| Receiver::AfXdp(Box::new(queue)));
     let halves = Halves {
@@ -328,6 +381,7 @@ fn open_af_xdp(
             .into_iter()
             .map(|queue| Transmitter::AfXdp(Box::new(queue)))
             .collect(),
+        writers: Vec::new(),
     };
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     Ok((OpenPort { config: port.clone(), facts, repair, owners, device }, halves))
@@ -357,6 +411,7 @@ fn open_memory(
     let halves = Halves {
         receivers: receivers.collect(),
         transmitters: transmitters.into_iter().map(Transmitter::Memory).collect(),
+        writers: Vec::new(),
     };
     let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), &halves);
     let device = Device::Memory(reader);
@@ -470,6 +525,21 @@ fn wire_hash(frame: &[u8]) -> u32 {
 }
 
 const LINK_HEADER: usize = manylane_net::wire::ethernet::HEADER_LEN;
+
+/// Whether the largest packet lies in as many frames as the port takes.
+fn check_frames_max(port: &OpenPort, frame_size: u32) -> Result<(), PortError> {
+    let PortFacts { mtu, offload: Offload { frames_max, .. }, .. } = port.facts;
+    let room = (frame_size - u32::from(HEADROOM)) * u32::from(frames_max);
+    let mtu_max = room.saturating_sub(LINK_HEADER as u32 + TAG);
+    if mtu > mtu_max {
+        let port = port.config.name.clone();
+        return Err(PortError::FramesMax { port, mtu, frames_max, mtu_max });
+    }
+    Ok(())
+}
+
+/// Bytes of an 802.1Q tag.
+const TAG: u32 = 4;
 
 /// The largest IP packet, if the device takes it.
 fn mtu(port: &Port, device_mtu: u32) -> Result<u32, PortError> {

@@ -22,11 +22,11 @@ use super::frames::{Budget, Line};
 use super::open::{Bell, Device, OpenPort};
 use super::routing::Routing;
 use crate::api::{
-    ApiError, Daemon, DropStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger,
-    ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind,
-    RouteStatus, SetError, Setting, Source, WorkerStatus,
+    ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger, FrameLine,
+    FramesStatus, Ledger, ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus,
+    QueueName, RouteKind, RouteStatus, SetError, Setting, Source, WorkerStatus,
 };
-use crate::config::{Config, RouteTarget};
+use crate::config::{Config, Faults, RouteTarget};
 use crate::stats::{PortCount, StatsReader, WorkerCount};
 use crate::worker::Clock;
 
@@ -121,9 +121,15 @@ struct ShownPort {
     mtu: u16,
     mode: Option<&'static str>,
     zero_copy: bool,
+    frames_max: u8,
+    single_because: Option<String>,
     owners: Vec<WorkerId>,
     addresses: Vec<String>,
     repair: bool,
+    /// Whether the port at the other end of a wire is its far end.
+    is_wired: bool,
+    has_faults: bool,
+    has_copies: bool,
 }
 
 /// A worker's share of busy time between two looks.
@@ -196,6 +202,29 @@ impl Status {
         counted.filter(|&(_, n)| n > 0).map(|(reason, n)| (reason.name().into(), n)).collect()
     }
 
+    fn faults(&self, port: PortId) -> FaultStatus {
+        let sum = |what| self.port_sum(port, what);
+        FaultStatus {
+            dropped: sum(PortCount::FaultsDropped),
+            duplicated: sum(PortCount::FaultsDuplicated),
+            corrupted: sum(PortCount::FaultsCorrupted),
+            delayed: sum(PortCount::FaultsDelayed),
+            reordered: sum(PortCount::FaultsReordered),
+            hold_full: sum(PortCount::FaultsHoldFull),
+            no_frame: sum(PortCount::FaultsNoFrame),
+        }
+    }
+
+    fn copies(&self, port: PortId) -> CopyStatus {
+        let sum = |what| self.port_sum(port, what);
+        CopyStatus {
+            copied: sum(PortCount::Copied),
+            no_frame: sum(PortCount::CopiesNoFrame),
+            unfit: sum(PortCount::CopiesUnfit),
+            refused: sum(PortCount::CopiesRefused),
+        }
+    }
+
     fn name(&self, port: PortId) -> String {
         self.ports[port.index()].name.clone()
     }
@@ -240,13 +269,17 @@ impl Status {
                     let posted = self.port_sum(id, PortCount::Posted);
                     let (lent, returned) = (PortCount::Lent, PortCount::Returned);
                     let lent = self.port_sum(id, lent).wrapping_sub(self.port_sum(id, returned));
-                    if port.interface.is_none() {
+                    if port.is_wired {
                         holders.push(holder(format!("{name} on its wires"), posted));
-                    } else {
+                    } else if port.interface.is_some() || port.has_faults {
                         holders.push(holder(format!("{name} to receive"), posted));
                     }
                     if port.mode.is_some() {
                         holders.push(holder(format!("{name} to transmit"), lent));
+                    }
+                    if port.has_faults {
+                        let late = self.port_sum(id, PortCount::Late);
+                        holders.push(holder(format!("{name} late on purpose"), late));
                     }
                 }
                 let held = worker_sum(WorkerCount::FramesHeld);
@@ -274,6 +307,8 @@ impl Source for Status {
             link_up: self.is_up(port),
             mode: port.mode.map(Into::into),
             zero_copy: port.zero_copy,
+            frames_max: port.frames_max,
+            single_because: port.single_because.clone(),
             queues: port.owners.len() as u16,
             addresses: port.addresses.clone(),
             checksum: if port.repair { "repair" } else { "trust" }.into(),
@@ -289,6 +324,8 @@ impl Source for Status {
             checksums_completed: self.port_sum(id, PortCount::ChecksumsCompleted),
             chains_joined: self.port_sum(id, PortCount::ChainsJoined),
             dropped: self.drops_of(id),
+            faults: port.has_faults.then(|| self.faults(id)),
+            copies: port.has_copies.then(|| self.copies(id)),
         };
         self.ids().zip(&self.ports).map(of_port).collect()
     }
@@ -491,9 +528,13 @@ impl Load {
 
 impl ShownPort {
     fn of(port: &OpenPort) -> ShownPort {
-        let (mode, zero_copy) = match port.device {
-            Device::AfXdp { mode, zero_copy, .. } => (Some(mode), zero_copy),
-            Device::AfPacket(_) | Device::Tap(_) | Device::Memory(_) => (None, false),
+        let (mode, zero_copy, single_because) = match &port.device {
+            Device::AfXdp { mode, zero_copy, single_because, .. } => {
+                (Some(*mode), *zero_copy, single_because.clone())
+            }
+            Device::AfPacket(_) | Device::Tap(_) | Device::Pcap | Device::Memory(_) => {
+                (None, false, None)
+            }
         };
         let interface = port.config.driver.interface().map(str::to_owned);
         let addresses = port.config.addresses.iter();
@@ -516,9 +557,14 @@ impl ShownPort {
                 Mode::Generic => "generic",
             }),
             zero_copy,
+            frames_max: port.facts.offload.frames_max,
+            single_because,
             owners: port.owners.clone(),
             addresses,
             repair: port.repair,
+            is_wired: matches!(port.device, Device::Memory(None)),
+            has_faults: port.config.faults != Faults::default(),
+            has_copies: port.config.tee.is_some(),
         }
     }
 }

@@ -110,7 +110,9 @@ impl Work {
         let reclaim = completes.then_some(self.reclaim_ns);
         // What is held for too long must end even if nobody says anything.
         let held = (!self.held_for.is_empty()).then_some(HOLD_MAX_NS / 8);
-        shortest.into_iter().chain(reclaim).chain(held).min().map(Duration::from_nanos)
+        // A moment too long: it counts from the turn's transmit. What waits for its time has more of it.
+        let late = self.exits.iter().filter_map(|exit| exit.transmitter.due_ns()).min();
+        shortest.into_iter().chain(reclaim).chain(held).chain(late).min().map(Duration::from_nanos)
     }
 
     /// Levels are published when there is time: before sleeping.
@@ -122,6 +124,13 @@ impl Work {
             in_hand += waiting.sum::<usize>();
             stats.level(PortId(port), PortCount::LostTransmit, exit.transmitter.dropped());
             stats.level(PortId(port), PortCount::Lent, exit.transmitter.lent());
+            stats.level(PortId(port), PortCount::Late, exit.transmitter.held() as u64);
+            let (mut faults, mut copies) = (exit.transmitter.faults(), exit.transmitter.copies());
+            for queue in queues.iter().filter(|queue| queue.port() == PortId(port)) {
+                faults = faults + queue.faults();
+                copies = copies + queue.copies();
+            }
+            stats.wrapped(PortId(port), faults, copies);
             let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
             if of_port().next().is_none() {
                 continue;

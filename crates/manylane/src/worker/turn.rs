@@ -52,7 +52,8 @@ impl Work {
     #[inline]
     fn transmit(&mut self) {
         for port in 0..self.exits.len() {
-            if !self.exits[port].waiting.is_empty() {
+            // What is late on purpose goes when it is due, be there anything new or not.
+            if !self.exits[port].waiting.is_empty() || self.exits[port].transmitter.held() > 0 {
                 self.transmit_port(port);
             }
         }

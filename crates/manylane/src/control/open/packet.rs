@@ -29,6 +29,7 @@ pub(super) fn open_af_packet(
     let halves = Halves {
         receivers: owners.iter().copied().zip(receivers).collect(),
         transmitters: transmitters.collect(),
+        writers: Vec::new(),
     };
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     let device = Device::AfPacket(Box::new(opened.port));
@@ -54,6 +55,7 @@ pub(super) fn open_tap(
     let halves = Halves {
         receivers: owners.iter().copied().zip(receivers).collect(),
         transmitters: transmitters.collect(),
+        writers: Vec::new(),
     };
     let facts = facts(port, Mac(opened.facts.mac), mtu, &halves);
     let device = Device::Tap(Box::new(opened.port));

@@ -1,0 +1,118 @@
+//! Ports that are files, and what wraps any port: copies into a file, faults.
+
+use manylane_frame::Pool;
+use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_io::port::pcap::{self, FileConfig, Opened, PcapConfig, Writer, wall_clock};
+use manylane_io::port::{Receiver, Transmitter, fault, tee};
+use manylane_net::wire::ethernet::Mac;
+
+use super::{Device, Halves, OpenPort, PortError, ROUTER, facts, memory_mac};
+use crate::config::{ChecksumPolicy, MEMORY_MTU, PcapPort, Port, Tee};
+use crate::stats::{PortCount, Stats};
+use crate::worker::Clock;
+
+pub(super) fn open_pcap(
+    id: PortId,
+    port: &Port,
+    pcap: &PcapPort,
+    owners: Vec<WorkerId>,
+    workers: usize,
+) -> Result<(OpenPort, Halves), PortError> {
+    let mac = pcap.mac.map_or(memory_mac(id, ROUTER), Mac);
+    let config = PcapConfig { file: named(&pcap.files.file, port), ..pcap.files.clone() };
+    let Opened { receiver, transmitters, writer, .. } = Opened::open(id, workers, &config)
+        .map_err(|source| PortError::Pcap { port: port.name.clone(), source })?;
+    let halves = Halves {
+        receivers: owners.iter().copied().zip([receiver]).collect(),
+        transmitters,
+        writers: writer.into_iter().collect(),
+    };
+    let facts = facts(port, mac, port.mtu.unwrap_or(MEMORY_MTU).into(), &halves);
+    let repair = port.checksum != Some(ChecksumPolicy::Trust);
+    Ok((OpenPort { config: port.clone(), facts, repair, owners, device: Device::Pcap }, halves))
+}
+
+/// Wraps a port's halves in what its configuration says: next to the device the copies, which are of what
+/// is on the wire, and faults between them and us.
+pub(super) fn wrap(
+    id: PortId,
+    port: &Port,
+    mut halves: Halves,
+    clock: Clock,
+) -> Result<Halves, PortError> {
+    if let Some(tee) = &port.tee {
+        copy(id, port, tee, &mut halves)
+            .map_err(|source| PortError::Tee { port: port.name.clone(), source })?;
+    }
+    let faults = port.faults.clone();
+    let receivers = halves.receivers.into_iter();
+    let receivers = receivers.map(|(owner, queue)| match &faults.receive {
+        Some(config) => {
+            let queue = fault::Receiver::new(queue, config.clone());
+            (owner, Receiver::Fault(Box::new(queue)))
+        }
+        None => (owner, queue),
+    });
+    let transmitters = (0..).map(WorkerId).zip(halves.transmitters);
+    let transmitters = transmitters.map(|(worker, exit)| match &faults.transmit {
+        Some(config) => {
+            let clock = Box::new(move || clock.now_ns());
+            let exit = fault::Transmitter::new(exit, worker, config.clone(), clock);
+            Transmitter::Fault(Box::new(exit))
+        }
+        None => exit,
+    });
+    let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
+    Ok(Halves { receivers, transmitters, writers: halves.writers })
+}
+
+/// A lane into the file for each half that is copied.
+fn copy(id: PortId, port: &Port, tee: &Tee, halves: &mut Halves) -> Result<(), pcap::WriteError> {
+    let receivers = if tee.receives() { halves.receivers.len() } else { 0 };
+    let transmitters = if tee.transmits() { halves.transmitters.len() } else { 0 };
+    let clocks = (0..receivers + transmitters).map(|_| wall_clock()).collect();
+    let (writer, lanes) = Writer::create(&tee.write, id, clocks, &named(&tee.file, port))?;
+    halves.writers.push(writer);
+    let mut lanes = lanes.into_iter().map(|lane| Transmitter::Pcap(Box::new(lane)));
+    let queues = std::mem::take(&mut halves.receivers).into_iter().enumerate();
+    let queues = queues.map(|(number, (owner, queue))| match number < receivers {
+        true => {
+            let lane = lanes.next().expect("there is one for each");
+            (owner, Receiver::Tee(Box::new(tee::Receiver::new(queue, lane))))
+        }
+        false => (owner, queue),
+    });
+    halves.receivers = queues.collect();
+    let exits = std::mem::take(&mut halves.transmitters).into_iter();
+    let exits = exits.map(|exit| match lanes.next() {
+        Some(lane) => Transmitter::Tee(Box::new(tee::Transmitter::new(exit, lane))),
+        None => exit,
+    });
+    halves.transmitters = exits.collect();
+    Ok(())
+}
+
+/// The file calls the interface by the port's name.
+fn named(file: &FileConfig, port: &Port) -> FileConfig {
+    FileConfig { interface: port.name.clone(), ..file.clone() }
+}
+
+/// Takes a port's halves out of what wraps them. What was held on its way out is sent, and what was held
+/// on its way in was never received; files get their last buffers.
+pub fn unwrap(
+    receivers: Vec<Receiver>,
+    transmitters: Vec<Transmitter>,
+    pool: &mut Pool,
+    stats: &mut Stats,
+    id: PortId,
+) -> (Vec<Receiver>, Vec<Transmitter>) {
+    let mut lanes = Vec::new();
+    let receivers = receivers.into_iter().map(|queue| queue.unwrapped(pool, &mut lanes)).collect();
+    let transmitters = transmitters.into_iter().map(|exit| {
+        exit.unwrapped(pool, &mut lanes, &mut |entry| {
+            stats.count(id, PortCount::Completed, 1);
+            stats.count(entry, PortCount::Transmitted, 1);
+        })
+    });
+    (receivers, transmitters.collect())
+}
