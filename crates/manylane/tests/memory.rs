@@ -1,11 +1,13 @@
 //! A daemon of several workers between memory ports of four queues: each worker forwards, no flow is
 //! reordered, and every packet is accounted for. Needs neither root nor as many cores.
 
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{env, fs, process, thread};
 
+use manylane::api::{CopyStatus, PortStatus};
 use manylane::config::{Config, Environment};
 use manylane::control::Daemon;
+use manylane_io::port::pcap::Capture;
 
 /// Sent by each of the two generators, in flows that spread over all queues.
 const PACKETS: u64 = 40_000;
@@ -23,6 +25,77 @@ fn two_workers_with_two_queues_each_forward_at_once() {
 #[test]
 fn a_worker_without_a_queue_does_not_disturb() {
     forward(2, "[1, 1, 1, 1]");
+}
+
+/// Faults at every port, both ways, and copies of what leaves: with two workers, and so few frames that
+/// what is held is bounded by them. Whoever counts, counts the same.
+#[test]
+fn through_faults_and_copies_every_packet_and_frame_is_accounted_for() {
+    let environment = Environment::of_this_thread();
+    let core = environment.cores[0].to_string();
+    let file = env::temp_dir().join(format!("manylane-memory-{}.pcapng", process::id()));
+    let fault = |direction, seed| {
+        format!(
+            "[port.fault.{direction}]\nseed = {seed}\ndrop = 0.01\nduplicate = 0.02\ncorrupt = 0.01\n\
+             delay = 0.1\ndelay_us = [10, 3000]\nreorder = 0.1\nreorder_us = 1000\n"
+        )
+    };
+    let faults = [fault("receive", 1), fault("transmit", 2)].concat();
+    let tee = format!("[port.tee]\nwrite = {file:?}\ndirection = \"transmit\"\n");
+    let text = config(&[core.as_str(); 2].join(", "), "[0, 1, 0, 1]");
+    let text = text.replace("[[route]]\nprefix = \"10", &format!("{tee}[[route]]\nprefix = \"10"));
+    let text =
+        text.replace("[[port]]\nname = \"east\"", &format!("{faults}[[port]]\nname = \"east\""));
+    let text = text.replace("[port.tee]", &format!("{faults}[port.tee]"));
+    let text = format!("[frames]\ncount = 8192\n{text}");
+    let config = Config::parse(&text, "memory.toml", &environment);
+    let config = config.unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let daemon = Daemon::start(config).unwrap_or_else(|error| panic!("{error}"));
+    let source = daemon.source();
+    let far_ends = daemon.far_ends();
+    // Until both generators are done, and nothing is late.
+    let entered = |port: &PortStatus| {
+        let faults = port.faults.unwrap_or_default();
+        (port.received + faults.dropped).wrapping_sub(faults.duplicated)
+    };
+    let is_done = || {
+        let ports = source.ports();
+        let late = source.ledger().frames.holders.into_iter();
+        let mut late = late.filter(|place| place.holder.ends_with("late on purpose"));
+        ports[..2].iter().all(|port| entered(port) >= PACKETS)
+            && late.all(|place| place.frames == 0)
+    };
+    let begin = Instant::now();
+    while !is_done() && begin.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(5)); // Counters are no event.
+    }
+    let ledger = daemon.stop();
+    assert_eq!((ledger.missing, ledger.frames.missing), (0, 0), "{ledger:#?}");
+    assert!(ledger.per_port.iter().all(|port| port.missing == 0), "{ledger:#?}");
+
+    let [west, east, north] = &source.ports()[..] else { panic!("there are three") };
+    // No packet comes back to west: all of its faults are of what it received.
+    assert_eq!((entered(west), entered(east)), (PACKETS, PACKETS), "{west:?} {east:?}");
+    assert_eq!((east.faults, west.copies), (None, None));
+    for port in [west, north] {
+        let faults = port.faults.expect("it has some");
+        let counts = [faults.dropped, faults.duplicated, faults.delayed, faults.reordered];
+        assert!(counts.iter().all(|&count| count > 0) && faults.corrupted > 0, "{faults:?}");
+    }
+    // On north's wire is what its faults have left: all of it is copied, and seen by its hosts.
+    let copies = north.copies.expect("it has some");
+    let (_, hosts) = far_ends.iter().find(|(port, _)| port == "north").expect("it is in memory");
+    let report = hosts.report();
+    let whole = report.total.received + report.total.duplicated;
+    let others = report.corrupted + report.unexpected + report.heard;
+    let asked = report.answers_sent + report.answers_lost;
+    // A slow disk may refuse some.
+    let CopyStatus { copied, refused, no_frame, unfit } = copies;
+    assert_eq!(copied + refused, whole + others + asked, "{copies:?} {report:?}");
+    assert_eq!((no_frame, unfit), (0, 0));
+    let capture = Capture::read(&file, 1 << 30).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(capture.packets() as u64, copied, "{north:?}");
+    fs::remove_file(&file).expect("it is ours");
 }
 
 fn forward(workers: usize, owners: &str) {

@@ -89,7 +89,7 @@ impl Work {
     /// Hands a port's waiting frames to its device. What finds no place is dropped.
     #[inline]
     pub(super) fn transmit_port(&mut self, port: usize) {
-        let held = self.exits[port].transmitter.held() > 0;
+        let held = self.exits[port].transmitter.held();
         let mut done = self.hand_over(port);
         if !self.exits[port].waiting.is_empty() {
             // The ring is full. Let the device look, take back what it has finished, and try again.
@@ -106,7 +106,7 @@ impl Work {
         self.stats.count(id, PortCount::SentBytes, sent.bytes);
         self.stats.count(id, PortCount::Completed, completed);
         let exit = &mut self.exits[port];
-        exit.owing |= sent.frames > 0 || held;
+        exit.owing |= sent.frames > 0 || exit.transmitter.held() < held;
         if !self.exits[port].waiting.is_empty() {
             self.drop_waiting(port);
         }
