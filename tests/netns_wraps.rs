@@ -2,18 +2,24 @@
 //! are what tcpdump reads, and TCP is right through whatever faults there are.
 
 use std::fs;
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use manylane::api::{FaultStatus, PortStatus, Source};
 use manylane::control::Daemon;
-use manylane::lab::scenario::{Running, Scenario, all_answered, assert_balanced, has, lab};
+use manylane::lab::scenario::{
+    Running, Scenario, all_answered, assert_balanced, has, lab, spawn_in,
+};
 use manylane::lab::{
     CLIENT_V6, Host, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
 };
 use manylane_io::netlink::Netlink;
+
+const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
 /// The router's address in the capture.
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 7];
@@ -167,21 +173,53 @@ fn copies_are_what_tcpdump_reads() {
     }
 }
 
-/// A full disk stops the capture and not the forwarding; nobody overlooks it.
+/// A capture that comes to an end, as on a full disk, stops no forwarding, and nobody overlooks it. Here
+/// the file is a pipe that nobody reads any more.
 #[test]
 fn a_capture_that_cannot_be_written_is_said_and_forwarding_goes_on() {
     let Some(lab) = lab(LabOptions::default()) else { return };
-    let options =
-        RouterOptions { more: "[port.tee]\nwrite = \"/dev/full\"\n".into(), ..Default::default() };
-    let running = Running::start(&lab, env!("CARGO_BIN_EXE_manylane"), &options);
+    let place = Place::new("full");
+    let pipe = place.file("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.is_ok_and(|status| status.success()), "a pipe can be made");
+    let reader = pipe.clone();
+    let reader = thread::spawn(move || {
+        let mut begin = [0; 4];
+        let mut pipe = fs::File::open(reader)?;
+        pipe.read_exact(&mut begin)?;
+        Ok::<_, std::io::Error>((pipe, begin))
+    });
+    let more = format!("[port.tee]\nwrite = {pipe:?}\n");
+    let options = RouterOptions { more, ..Default::default() };
+    let running = Running::start(&lab, MANYLANE, &options);
+    let (pipe, begin) = reader.join().expect("it does not panic").expect("a pipe can be read");
+    assert_eq!(begin, [0x0a, 0x0d, 0x0d, 0x0a], "the file begins before the first packet");
+    drop(pipe);
     for _ in 0..3 {
         all_answered(&lab.client, SERVER_V4, 1400);
     }
     let (status, said) = running.terminate();
     assert_eq!(status.code(), Some(1), "{said}");
-    let why = "/dev/full: cannot write after";
-    assert_eq!(said.matches(why).count(), 2, "at once, and at the end: {said}");
+    assert_eq!(said.matches("pipe: cannot write after ").count(), 2, "at once, and last: {said}");
     assert!(said.contains("; forwarding goes on without the capture\n"), "{said}");
+}
+
+#[test]
+fn a_disk_that_is_full_already_is_told_at_the_start() {
+    let Some(lab) = lab(LabOptions::default()) else { return };
+    let place = Place::new("full-already");
+    let options =
+        RouterOptions { more: "[port.tee]\nwrite = \"/dev/full\"\n".into(), ..Default::default() };
+    let file = place.file("router.toml");
+    fs::write(&file, options.text()).expect("the folder is ours");
+    let mut command = Command::new(MANYLANE);
+    command.arg("run").arg(&file).arg("--socket").arg(place.file("api.sock"));
+    command.stderr(Stdio::piped());
+    let output = spawn_in(&lab.router, command).wait_with_output().expect("it is our child");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let why = "error: port `wan`: /dev/full: cannot write after 0 packets: No space left on device";
+    assert!(said.starts_with(why), "{said}");
 }
 
 /// The ports of the usual lab, as they are shown.

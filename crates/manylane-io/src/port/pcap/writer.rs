@@ -180,6 +180,7 @@ fn begin<W: Write>(
         InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
     ];
     file.write_pcapng_block(interface)?;
+    file.get_mut().flush()?; // A disk that is full already is told before anything else begins.
     Ok(file)
 }
 
