@@ -114,6 +114,12 @@ impl Outgoing {
         }
         self.completed >= position
     }
+
+    /// Frames handed on that are not completed.
+    fn outstanding(&mut self) -> u64 {
+        self.has_completed(self.handed);
+        self.handed - self.completed
+    }
 }
 
 /// A receiver's steering: where each bucket goes now.
@@ -218,13 +224,6 @@ impl Steering {
             self.buckets[bucket] = Bucket { worker: wanted, last: 0 }; // 0: nothing to wait for there.
         }
         may
-    }
-}
-
-impl Outgoing {
-    fn outstanding(&mut self) -> u64 {
-        self.has_completed(self.handed);
-        self.handed - self.completed
     }
 }
 
