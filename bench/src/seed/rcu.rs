@@ -89,8 +89,8 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
         epoch_garbage(team, rounds)
     };
     interleave(plan, output, round, |rounds| {
-        rounds.ratio("retire_over_epoch", "retire_box_ns", "epoch_defer_flush_ns");
-        rounds.ratio("retire_over_epoch_r1", "retire_box_ns_r1", "epoch_defer_flush_ns_r1");
+        rounds.ratio("retire_over_epoch_flush", "retire_box_ns", "epoch_defer_flush_ns");
+        rounds.ratio("retire_over_epoch_flush_r1", "retire_box_ns_r1", "epoch_defer_flush_ns_r1");
     })
 }
 
