@@ -112,11 +112,11 @@ step_netns() {
     local status=0
     root "scenarios in network namespaces" || return 0
     if [ -n "$(test_targets '.name == "manylane"' 'startswith("netns_")')" ]; then
-        cargo test -p manylane --release --no-fail-fast --test 'netns_*' -- --show-output \
+        cargo test -p manylane --profile scenario --no-fail-fast --test 'netns_*' -- --show-output \
             --test-threads=1 || status=1
     fi
     if [ -n "$(test_targets '.name == "manylane-io"' 'true')" ]; then
-        cargo test -p manylane-io --release --no-fail-fast --test '*' -- --show-output \
+        cargo test -p manylane-io --profile scenario --no-fail-fast --test '*' -- --show-output \
             --test-threads=1 || status=1
     fi
     return "$status"

@@ -43,14 +43,15 @@ use manylane_sync::CacheAligned;
 use manylane_sync::primitive::{AtomicU64, Ordering};
 use serde_json::Value;
 
-use crate::figure::Output;
+use crate::figure::{Output, quantile};
 
 /// Counts, measures the one thing, and prints.
 pub fn run(quick: bool, output: &Output) -> io::Result<()> {
     let counted = counted(quick)?;
     let (slices, runs) = if quick { (4, 3) } else { (64, 9) };
-    let transactions: Vec<f64> =
+    let mut transactions: Vec<f64> =
         (0..runs).map(|_| transaction_ns(slices)).collect::<io::Result<_>>()?;
+    transactions.sort_by(f64::total_cmp);
     if output.json {
         counted.lines.iter().for_each(|line| println!("{line}"));
     } else {
@@ -73,7 +74,7 @@ pub fn run(quick: bool, output: &Output) -> io::Result<()> {
         }
     } else {
         println!("\nMODEL, not measured: ns for each operation of all cores together");
-        let ns = median(&transactions);
+        let ns = quantile(&transactions, 0.5);
         let in_ns = |(name, values): (String, Values)| {
             (name, values.into_iter().map(|(workers, lines)| (workers, lines * ns)).collect())
         };
@@ -99,12 +100,6 @@ fn print_table(rows: &[(String, Values)]) {
         let cells: String = columns.iter().map(cell).collect();
         println!("{name:<38}{}", cells.trim_end());
     }
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[sorted.len() / 2]
 }
 
 /// What the build that counts has printed.

@@ -10,7 +10,7 @@
 //! | side             | type            | does                                                         |
 //! |------------------|-----------------|--------------------------------------------------------------|
 //! | control          | [`SteeringMap`] | says which worker it wants for a bucket                      |
-//! | receiver         | [`Steering`]    | `steer` a frame, push it, count it by `handed`               |
+//! | receiver         | [`Steering`]    | `steer` frames, push them, count each as `handed` or `dropped` |
 //! | forwarding worker| [`Completions`] | `take` what it popped, `hold` what it keeps, transmit, then `announce` |
 //!
 //! The position of a frame is its number in its pair's ring, from 1. *Completed* is the last position up
@@ -114,6 +114,12 @@ impl Outgoing {
         }
         self.completed >= position
     }
+
+    /// Frames handed on that are not completed.
+    fn outstanding(&mut self) -> u64 {
+        self.has_completed(self.handed);
+        self.handed - self.completed
+    }
 }
 
 /// A receiver's steering: where each bucket goes now.
@@ -122,6 +128,7 @@ impl Outgoing {
 ///
 /// 1. `buckets[b].worker` has a pair.
 /// 2. Every frame of `b` that was given to another worker than that one is completed.
+/// 3. `buckets[b].in_hand` frames were steered to that worker and are neither pushed nor dropped.
 pub struct Steering {
     map: MapReader,
     buckets: Box<[Bucket]>,
@@ -131,8 +138,17 @@ pub struct Steering {
 #[derive(Clone, Copy)]
 struct Bucket {
     worker: u16,
+    /// Frames that `steer` sent there and of which nothing has been heard yet.
+    in_hand: u32,
     /// Position, in that worker's pair, of the last frame of the bucket handed on; 0 for none.
     last: u64,
+}
+
+impl Bucket {
+    /// A bucket of `worker` with nothing to wait for.
+    fn of(worker: u16) -> Bucket {
+        Bucket { worker, in_hand: 0, last: 0 }
+    }
 }
 
 /// A worker that cannot be disconnected yet.
@@ -148,7 +164,7 @@ impl Steering {
     /// Steers every bucket to the worker `own`, the receiver itself, until the map is followed.
     /// Workers are numbered below `workers_max`.
     pub fn new(map: MapReader, workers_max: u16, own: u16, pair: Outgoing) -> Steering {
-        let buckets = vec![Bucket { worker: own, last: 0 }; map.0.len()].into();
+        let buckets = vec![Bucket::of(own); map.0.len()].into();
         let mut pairs: Box<[Option<Outgoing>]> = (0..workers_max).map(|_| None).collect();
         pairs[usize::from(own)] = Some(pair);
         Steering { map, buckets, pairs }
@@ -173,24 +189,43 @@ impl Steering {
     }
 
     /// The worker for a frame of `bucket`: the wanted one if the bucket may move there, else the one it
-    /// has. A frame that is then pushed is counted by [`Steering::handed`]; one that finds the ring full
-    /// is dropped, and given to no other.
+    /// has. From now on the frame is in hand, and its bucket stays, until [`Steering::handed`] or
+    /// [`Steering::dropped`] says what became of it; several may be, so that they are pushed together.
     #[inline]
+    #[must_use = "the frame is in hand, and holds its bucket"]
     pub fn steer(&mut self, bucket: usize) -> u16 {
         let wanted = self.map.wanted(bucket);
         if wanted != self.buckets[bucket].worker {
             self.move_to(bucket, wanted);
         }
-        self.buckets[bucket].worker
+        let Bucket { worker, in_hand, .. } = &mut self.buckets[bucket];
+        *in_hand += 1;
+        *worker
     }
 
-    /// Counts a frame of `bucket` that was given to the worker `steer` named.
+    /// Counts a frame of `bucket` that was pushed to the worker `steer` named.
+    ///
+    /// # Panics
+    ///
+    /// When none is in hand.
     #[inline]
     pub fn handed(&mut self, bucket: usize) {
-        let Bucket { worker, last } = &mut self.buckets[bucket];
+        self.dropped(bucket);
+        let Bucket { worker, last, .. } = &mut self.buckets[bucket];
         let pair = connected(&mut self.pairs, *worker);
         pair.handed += 1;
         *last = pair.handed;
+    }
+
+    /// Forgets a frame of `bucket` that found the ring full. It is given to no other worker.
+    ///
+    /// # Panics
+    ///
+    /// When none is in hand.
+    #[inline]
+    pub fn dropped(&mut self, bucket: usize) {
+        let in_hand = &mut self.buckets[bucket].in_hand;
+        *in_hand = in_hand.checked_sub(1).expect("a frame is steered before it goes");
     }
 
     /// Moves every bucket that may move, also those no frame comes for, and says how many wait.
@@ -211,20 +246,13 @@ impl Steering {
 
     /// Moves a bucket to another worker, if that one is there and the old one has completed the bucket.
     fn move_to(&mut self, bucket: usize, wanted: u16) -> bool {
-        let Bucket { worker, last } = self.buckets[bucket];
+        let Bucket { worker, in_hand, last } = self.buckets[bucket];
         let known = self.pairs.get(usize::from(wanted)).is_some_and(Option::is_some);
-        let may = known && connected(&mut self.pairs, worker).has_completed(last);
+        let may = known && in_hand == 0 && connected(&mut self.pairs, worker).has_completed(last);
         if may {
-            self.buckets[bucket] = Bucket { worker: wanted, last: 0 }; // 0: nothing to wait for there.
+            self.buckets[bucket] = Bucket::of(wanted);
         }
         may
-    }
-}
-
-impl Outgoing {
-    fn outstanding(&mut self) -> u64 {
-        self.has_completed(self.handed);
-        self.handed - self.completed
     }
 }
 

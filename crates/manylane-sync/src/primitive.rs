@@ -1,7 +1,8 @@
 //! Atomics and cells: the standard library's, loom's under `--cfg manylane_loom`, or ones that count
 //! under `--cfg manylane_counted`.
 //!
-//! The only importer of `std::sync::atomic` (clippy's `disallowed-types` holds the others to it).
+//! With `counted`, which wraps them, the only importer of `std::sync::atomic` (clippy's
+//! `disallowed-types` holds the others to it).
 
 #[cfg(all(manylane_loom, manylane_counted))]
 compile_error!("a build explores or counts, not both");

@@ -101,7 +101,7 @@ impl<T: Send> Producer<T> {
     /// Lets the consumer see everything pushed since the last call.
     #[inline]
     pub fn submit(&mut self) {
-        // Release: pairs with the Acquire load in `Consumer::pop`. The pushes are sequenced before
+        // Release: pairs with the Acquire load in `Consumer::look`. The pushes are sequenced before
         // this store, so either
         // - the consumer loads first, sees the old tail and stays out of our slots, or
         // - it loads after, sees the new tail and, by the pairing, the items below it.
@@ -142,8 +142,8 @@ impl<T: Send> Producer<T> {
     pub fn room(&mut self, wanted: usize) -> usize {
         let capacity = self.shared.mask + 1;
         if capacity - self.tail.wrapping_sub(self.head) < wanted {
-            // Acquire: pairs with the Release in `Consumer::release`: the consumer has moved the items
-            // out of the slots below before we write there again.
+            // Acquire: pairs with the Release in `Consumer::release`, see there: the consumer has moved
+            // the items out of the slots below before we write there again.
             self.head = self.shared.head.load(Ordering::Acquire);
         }
         capacity - self.tail.wrapping_sub(self.head)
@@ -151,7 +151,7 @@ impl<T: Send> Producer<T> {
 
     /// Whether the consumer has emptied the ring.
     pub fn is_drained(&self) -> bool {
-        // Acquire: as in `free`; who sees the ring empty sees what the consumer did with the items.
+        // Acquire: as in `room`; who sees the ring empty sees what the consumer did with the items.
         // Explored by `what_was_done_with_the_items_is_seen_by_who_sees_the_ring_drained`.
         self.shared.head.load(Ordering::Acquire) == self.tail
     }
@@ -188,7 +188,7 @@ impl<T: Send> Consumer<T> {
     /// Gives the slots of all popped items back.
     #[inline]
     pub fn release(&mut self) {
-        // Release: pairs with the Acquire in `Producer::free`: our reads of the slots come before the
+        // Release: pairs with the Acquire in `Producer::room`: our reads of the slots come before the
         // producer's next writes. Explored by `ring_items_arrive_whole_and_in_order`.
         self.shared.head.store(self.head, Ordering::Release);
     }

@@ -29,7 +29,7 @@
 //! | handoff_b                                | none  |      6,468 |
 //! | hook_a                                   | none  |     17,332 |
 //! | hook_b, three threads                    | 3     |     35,293 |
-//! | hook_c, a slot used again                | 3     |    137,852 |
+//! | hook_c, a slot used again                | 3     |    134,745 |
 //! | rcu_a, 1 reader x 2 sections             | none  |      2,628 |
 //! | rcu_a, 2 readers x 1                     | 4     |     68,040 |
 //! | rcu_a, 2 readers x 2                     | 3     |     61,758 |
@@ -37,10 +37,10 @@
 //! | rcu_b, four ways to leave                | none  |      5,955 |
 //! | rcu_c, 1 reader x 2                      | none  |      8,785 |
 //! | rcu_c, 2 readers x 1                     | 3     |     21,111 |
-//! | rcu_d                                    | none  |      1,684 |
-//! | rcu_e, 3 objects, 1 reader x 2           | 4     |     24,299 |
+//! | rcu_d                                    | none  |      1,767 |
+//! | rcu_e, 3 objects, 1 reader x 2           | 4     |    127,169 |
 //! | rcuref, 1 reader                         | none  |      1,424 |
-//! | rcuref, 2 readers                        | 4     |     70,650 |
+//! | rcuref, 2 readers                        | 4     |    103,813 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
 //! | ring, a batch of 3 through 2 slots       | none  |        607 |
 //! | rounds, a program x 2                    | none  |     82,971 |

@@ -124,7 +124,8 @@ const EDIT_RETIRES: usize = 2;
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditError {
-    /// What it needs waits for a grace period. Repeat it after the workers have had two turns.
+    /// What it needs waits for a grace period, or for the next. Repeat it after a turn of the workers,
+    /// and perhaps once more after another.
     Busy {
         /// Retired lists and trees that wait.
         waiting: usize,

@@ -10,25 +10,52 @@ fn a_bucket_moves_once_all_of_it_has_been_transmitted() {
     steering.handed(0);
     workers[0].take(0, 1);
     map.want(0, 1);
-    assert_eq!((steering.steer(0), steering.follow()), (0, 1), "taken, and not transmitted");
+    assert_eq!((look(&mut steering, 0), steering.follow()), (0, 1), "taken, and not transmitted");
     workers[0].announce();
     assert_eq!((steering.steer(0), steering.follow()), (1, 0));
     steering.handed(0);
     map.want(0, 0);
-    assert_eq!(steering.steer(0), 1);
+    assert_eq!(look(&mut steering, 0), 1);
+}
+
+/// Frames that are pushed together are steered before any of them counts: what control wants between
+/// two of them must not part them.
+#[test]
+fn a_bucket_stays_while_frames_of_it_are_in_hand() {
+    let (mut map, mut steering, mut workers) = rig();
+    assert_eq!(steering.steer(0), 0);
+    map.want(0, 1);
+    assert_eq!((steering.steer(0), steering.steer(0), steering.follow()), (0, 0, 1));
+    steering.handed(0);
+    steering.dropped(0);
+    workers[0].take(0, 1);
+    workers[0].announce();
+    assert_eq!(steering.follow(), 1, "one is still in hand");
+    steering.handed(0);
+    assert_eq!(steering.follow(), 1, "and now it is on its way");
+    workers[0].take(0, 1);
+    workers[0].announce();
+    assert_eq!((steering.follow(), look(&mut steering, 0)), (0, 1));
+}
+
+#[test]
+#[should_panic(expected = "a frame is steered before it goes")]
+fn a_frame_that_was_not_steered_is_not_counted() {
+    let (_, mut steering, _) = rig();
+    steering.handed(0);
 }
 
 #[test]
 fn buckets_do_not_wait_for_each_other() {
     let (mut map, mut steering, mut workers) = rig();
     for bucket in [0, 1] {
-        steering.steer(bucket);
+        assert_eq!(steering.steer(bucket), 0);
         steering.handed(bucket);
         map.want(bucket, 1);
     }
     workers[0].take(0, 1);
     workers[0].announce();
-    assert_eq!([0, 1].map(|bucket| steering.steer(bucket)), [1, 0]);
+    assert_eq!([0, 1].map(|bucket| look(&mut steering, bucket)), [1, 0]);
 }
 
 /// A frame waits for a neighbour, later ones are transmitted, and so is the one held before it.
@@ -36,7 +63,7 @@ fn buckets_do_not_wait_for_each_other() {
 fn a_held_frame_keeps_its_bucket() {
     let (mut map, mut steering, mut workers) = rig();
     for _ in 0..4 {
-        steering.steer(0);
+        assert_eq!(steering.steer(0), 0);
         steering.handed(0);
     }
     map.want(0, 1);
@@ -46,12 +73,12 @@ fn a_held_frame_keeps_its_bucket() {
     assert_eq!(worker.hold(0, first + 3), None, "a third does not");
     for (held, completed) in [(one, 2), (three, 4)] {
         worker.announce();
-        assert_eq!(steering.steer(0), 0);
+        assert_eq!(look(&mut steering, 0), 0);
         worker.let_go(held);
         worker.announce();
         assert_eq!(steering.pairs[0].as_mut().expect("connected").outstanding(), 4 - completed);
     }
-    assert_eq!(steering.steer(0), 1);
+    assert_eq!(look(&mut steering, 0), 1);
 }
 
 #[test]
@@ -105,9 +132,9 @@ fn a_worker_is_removed_when_nothing_of_it_is_left() {
     assert_eq!(steering.disconnect(1), Err(InUse { buckets: 1, frames: 0 }));
     assert_eq!((steering.follow(), steering.disconnect(1)), (0, Ok(())));
     map.want(0, 1);
-    assert_eq!((steering.steer(0), steering.follow()), (0, 1), "nobody can go there now");
+    assert_eq!((look(&mut steering, 0), steering.follow()), (0, 1), "nobody can go there now");
     map.want(0, 7);
-    assert_eq!(steering.steer(0), 0, "nor to a worker there cannot be");
+    assert_eq!(look(&mut steering, 0), 0, "nor to a worker there cannot be");
     assert!(steering.is_complete());
 }
 
@@ -131,6 +158,13 @@ fn the_checker_sees_a_held_frame_that_counts_as_completed() {
     (1..=40).for_each(|seed| {
         Net::new(seed).run(Rules { held_is_completed: true, ..Rules::default() });
     });
+}
+
+/// Where a frame of `bucket` would go.
+fn look(steering: &mut Steering, bucket: usize) -> u16 {
+    let worker = steering.steer(bucket);
+    steering.dropped(bucket);
+    worker
 }
 
 /// Two buckets that go to worker 0, the receiver's own, and may go to worker 1; each holds two frames.
@@ -261,6 +295,8 @@ impl Net {
         if rings[usize::from(worker)].push(frame).is_ok() {
             steering.handed(bucket);
             rings[usize::from(worker)].submit();
+        } else {
+            steering.dropped(bucket);
         }
         u32::from(moved)
     }

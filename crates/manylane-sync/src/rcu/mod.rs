@@ -104,8 +104,9 @@ impl Domain {
 
     /// Begins a grace period for everything unpublished before the call.
     pub fn start(&self) -> Ticket {
-        // Release: pairs with the Acquire load of the token in `quiescent` and `online`. A reader that
-        // has seen this token also sees what was unpublished before it (guarantee A).
+        // Release: pairs with the Acquire load of the token in `quiescent`, and with the load and the
+        // fence in `online`. A reader that has seen this token also sees what was unpublished before it
+        // (guarantee A).
         let ticket = self.0.token.fetch_add(1, Ordering::Release) + 1;
         // SeqCst fence, partner of the one in `Reader::online`, for a reader that comes online while
         // we scan (guarantee C):
@@ -193,9 +194,10 @@ impl Reader {
 
     /// Comes back after [`Reader::offline`].
     pub fn online(&mut self) {
-        // Acquire: pairs with the Release in `Domain::start`. If we confirm a ticket by this very
-        // store, nobody waits for us, so we must see what was unpublished before it.
-        let token = self.domain.0.token.load(Ordering::Acquire);
+        // Relaxed: the fence below makes it an Acquire, which pairs with the Release in
+        // `Domain::start`. If we confirm a ticket by the store that follows, nobody waits for us, so our
+        // reads after the fence must see what was unpublished before it.
+        let token = self.domain.0.token.load(Ordering::Relaxed);
         self.seen = token;
         // Release: as in `quiescent`, for what we (or the slot's last owner) read before going
         // offline. The writer may find this store where it would have found `OFFLINE`. Our reads to

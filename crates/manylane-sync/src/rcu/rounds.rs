@@ -69,8 +69,8 @@ impl Rounds {
 impl RoundsWaiter {
     /// Whether there is a request to run for.
     pub fn is_asked(&self) -> bool {
-        // Acquire: as in `run`.
-        self.shared.requested.load(Ordering::Acquire) != self.completed
+        // Relaxed: only whether to call `run`, which looks again.
+        self.shared.requested.load(Ordering::Relaxed) != self.completed
     }
 
     /// Runs one round for all that has been requested, if anything has, and says whether. `wait` blocks

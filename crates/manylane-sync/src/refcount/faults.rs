@@ -45,7 +45,7 @@ pub fn faults() -> Faults {
 /// Calls `hook` with the first fault of each kind, instead of a line on standard error. It runs inside
 /// `get` or `put`, on any thread.
 ///
-/// Hands `hook` back when there is one already.
+/// Hands `hook` back when there is one already, or a fault has been reported to standard error.
 pub fn on_fault(hook: fn(Fault)) -> Result<(), fn(Fault)> {
     DESK.hook.set(hook)
 }

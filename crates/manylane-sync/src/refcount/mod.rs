@@ -63,6 +63,8 @@
 //! A count with too many references, or with a put too many that it can tell, is never freed: a leak, no
 //! use after free. [`faults`] counts them, and the first of each kind is reported ([`on_fault`]). A put
 //! too many while others hold references cannot be told from a right one: it shows at *their* last put.
+//! Nor does it leak when a last put and a `get` meet it before it is pinned: it is counted, and the
+//! object dies. [`Shared`] cannot put too often.
 //!
 //! # Sources
 //!

@@ -72,6 +72,18 @@ mutant!(
     |twin| did(twin, Leave::ForAnother, &UNUSED)
 );
 mutant!(
+    mutant_a_relaxed_leave_hides_that_the_slot_changed_hands,
+    "Causality violation",
+    Orders { leave: Ordering::Relaxed, ..SOURCE },
+    |twin| did(twin, Leave::ForAnother, &UNUSED)
+);
+mutant!(
+    mutant_a_relaxed_join_hides_that_the_slot_changed_hands,
+    "Causality violation",
+    Orders { join: Ordering::Relaxed, ..SOURCE },
+    |twin| did(twin, Leave::ForAnother, &UNUSED)
+);
+mutant!(
     mutant_without_the_writers_fence_a_newcomer_finds_what_is_freed,
     "Causality violation",
     Orders { start_fence: false, ..SOURCE },
@@ -98,6 +110,9 @@ struct Orders {
     online: Ordering,
     online_fence: bool,
     scan: Ordering,
+    /// A slot is taken, and given back.
+    join: Ordering,
+    leave: Ordering,
 }
 
 const SOURCE: Orders = Orders {
@@ -109,6 +124,8 @@ const SOURCE: Orders = Orders {
     online: Ordering::Release,
     online_fence: true,
     scan: Ordering::Acquire,
+    join: Ordering::Acquire,
+    leave: Ordering::Release,
 };
 
 /// A domain for one reader.
@@ -137,7 +154,8 @@ impl Grace for Twin {
     type Ticket = u64;
 
     fn register(&self) -> Option<TwinReader> {
-        let free = self.0.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        let free =
+            self.0.taken.compare_exchange(false, true, self.0.orders.join, Ordering::Relaxed);
         free.ok()?;
         let mut reader = TwinReader { shared: self.0.clone(), seen: 0 };
         reader.online();
@@ -173,7 +191,7 @@ impl Member for TwinReader {
     }
 
     fn online(&mut self) {
-        self.seen = self.shared.token.load(Ordering::Acquire);
+        self.seen = self.shared.token.load(Ordering::Relaxed);
         self.shared.seen.store(self.seen, self.shared.orders.online);
         if self.shared.orders.online_fence {
             fence(Ordering::SeqCst);
@@ -184,6 +202,6 @@ impl Member for TwinReader {
 impl Drop for TwinReader {
     fn drop(&mut self) {
         self.offline();
-        self.shared.taken.store(false, Ordering::Release);
+        self.shared.taken.store(false, self.shared.orders.leave);
     }
 }

@@ -89,7 +89,13 @@ mutant!(
     Rules { settle_fence: false, ..SOURCE },
     TWO_TWO_EARLY
 );
-mutant!(mutant_a_reviver_that_owes_nothing, "", None, Rules { owes: false, ..SOURCE }, ONE_ONE);
+mutant!(
+    mutant_a_reviver_that_owes_nothing,
+    "Causality violation",
+    None,
+    Rules { owes: false, ..SOURCE },
+    ONE_ONE
+);
 mutant!(
     mutant_a_killer_that_does_not_settle,
     "Causality violation",
