@@ -10,6 +10,7 @@ mod forward;
 mod prefixes;
 mod scale;
 mod seed;
+mod tcp;
 mod threads;
 
 use std::path::PathBuf;
@@ -58,6 +59,27 @@ enum Question {
         #[arg(long)]
         quick: bool,
     },
+    /// How fast is one TCP connection through it, beside the kernel's forwarding?
+    Tcp {
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+        /// One round of a second each, to see that it works; its figures mean little
+        #[arg(long)]
+        quick: bool,
+        /// How long each connection lasts
+        #[arg(long, default_value_t = 3)]
+        seconds: u32,
+        /// How many rounds
+        #[arg(long, default_value_t = 5)]
+        runs: usize,
+        /// How many workers
+        #[arg(long, default_value_t = 1)]
+        workers: u16,
+        /// Only ways whose names begin so, such as `af_packet`: for a profiler
+        #[arg(long, value_name = "NAME", default_value = "")]
+        row: String,
+    },
     /// What does a mechanism cost beside what it replaces?
     Seed {
         /// Which one
@@ -97,6 +119,10 @@ fn main() -> ExitCode {
             forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
         }
         Question::Scale { json, quick } => scale::run(quick, &Output { bench: "scale", json }),
+        Question::Tcp { json, quick, seconds, runs, workers, row } => {
+            let plan = tcp::Plan { quick, runs, seconds, workers, row };
+            tcp::run(&plan, &Output { bench: "tcp", json })
+        }
         Question::Seed { mechanism, json, quick, runs, cores, untuned } => {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
             let plan = seed::Plan { quick, runs, cores };

@@ -1,5 +1,7 @@
 //! Frames that a packet is received into.
 
+use std::cmp::Reverse;
+
 use libc::iovec;
 use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_frame::{Frame, HEADROOM, Pool, Region};
@@ -62,8 +64,9 @@ impl Landing {
                 self.iov[0].iov_base = first_base(pool.region(), &self.frames[kept]);
             }
             _ => {
-                // As they came from the pool: often one behind the other in memory.
-                self.frames[kept..].reverse();
+                // What goes round together stays together: in this order, frames that once lay one
+                // behind the other in memory still do, however often they were given back.
+                self.frames.sort_unstable_by_key(|frame| Reverse(frame.index()));
                 self.describe(pool.region());
             }
         }
@@ -207,6 +210,22 @@ mod tests {
         let free = Vec::from_iter(std::iter::from_fn(|| pool.take()));
         assert_eq!(free.len(), FRAMES as usize);
         free.into_iter().for_each(|frame| pool.give_back(frame));
+    }
+
+    /// However many frames each packet took, and whichever came home first: or the kernel would copy 2 KiB
+    /// at a time, by lists for which it has to allocate.
+    #[test]
+    fn frames_that_lie_one_behind_the_other_still_do_when_they_have_gone_round() {
+        let (mut pool, mut landing) = rig();
+        for bytes in [60_000, 3000, 45_000, 65_000, 60] {
+            assert!(landing.fill(&mut pool));
+            assert_eq!(landing.iov().len(), 2, "before {bytes} bytes");
+            let packet = land(&mut landing, pool.region(), bytes);
+            let meta = pool.region().meta(&packet);
+            assert_eq!(meta.packet_len(), bytes);
+            pool.give_back(packet);
+        }
+        landing.give_back(&mut pool);
     }
 
     #[test]
