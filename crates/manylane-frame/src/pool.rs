@@ -327,13 +327,15 @@ impl Pool {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     fn give_back_chain(&mut self, frame: Frame) {
-        let mut next = Some(frame);
-        while let Some(frame) = next {
-            let (first, rest) = self.region().view().split(frame); // Asserts that it is ours.
-            self.give_back(first);
-            next = rest;
+        let (view, number) = (self.depot.region().view(), self.number);
+        view.dissolve(frame, |frame| {
+            view.given_back(&frame, number);
+            self.list.push(frame.into_index());
+        });
+        if self.list.len() > self.len {
+            self.spill();
         }
     }
 

@@ -26,23 +26,28 @@ impl<'r> View<'r> {
     /// # Panics
     ///
     /// When other frames follow `part`.
+    #[inline]
     pub fn append(self, frame: &mut Frame, mut part: Frame) -> Result<(), Frame> {
         assert!(!part.is_chained(), "a part is a single frame");
-        if self.meta(frame).frames() == CHAIN_MAX {
+        let first = frame.index();
+        let meta = self.whole_meta_mut(frame);
+        if meta.frames() == CHAIN_MAX {
             return Err(part);
         }
-        let len = self.meta(&part).len() as u32; // Of one frame.
-        self.meta_mut(&mut part).later = true;
-        self.joined(&part, frame.index());
+        let part_meta = self.whole_meta_mut(&mut part);
+        part_meta.marks.later = true;
+        let len = part_meta.len() as u32; // Of one frame.
+        self.joined(&part, first);
         let index = part.into_index();
-        let before = if frame.is_chained() { self.meta(frame).last } else { frame.index() };
         // Invariants 3 and 4 of `Meta`: the part's handle has just ended, so its index is ours to give to
         // the last of the chain. The part itself was single: its own `next` is 0.
-        //
-        // SAFETY: `before` is the frame's index or its `last`. The frame is borrowed mutably, so nobody
-        // else reaches its chain, and no reference to that metadata is alive here.
-        unsafe { (*self.meta_of(before).as_ptr()).next = index + 1 };
-        let meta = self.whole_meta_mut(frame);
+        if meta.following == 0 {
+            meta.next = index + 1;
+        } else {
+            // SAFETY: `last` is of another frame than the first, since some follow, and in this chain
+            // (`Meta` invariant 4), which is borrowed mutably with its frame: nobody else reaches it.
+            unsafe { (*self.meta_of(meta.last).as_ptr()).next = index + 1 };
+        }
         meta.last = index;
         meta.following += 1; // Below CHAIN_MAX.
         meta.following_len += len; // At most CHAIN_MAX frames' bytes.
@@ -105,6 +110,23 @@ impl<'r> View<'r> {
             rest = more;
         }
         rest
+    }
+
+    /// Ends the packet's handle; `leaves` is told each of its frames, single, first to last.
+    #[inline]
+    pub(crate) fn dissolve(self, frame: Frame, mut leaves: impl FnMut(Frame)) {
+        let mut frame = frame;
+        frame.set_chained(false);
+        let meta = self.whole_meta_mut(&mut frame);
+        let mut next = meta.next;
+        (meta.next, meta.last, meta.following, meta.following_len) = (0, 0, 0, 0);
+        leaves(frame);
+        while let Some(index) = next.checked_sub(1) {
+            // As in `split_after`: by `Meta` invariant 3 the index was the packet's to give.
+            let mut part = self.parted(index);
+            next = std::mem::take(&mut self.whole_meta_mut(&mut part).next);
+            leaves(part);
+        }
     }
 
     /// Takes what follows `frame` off it.
