@@ -102,7 +102,9 @@ impl Part {
         match site.file() {
             "manylane-sync/src/ring.rs" => Part::Ring,
             "manylane-sync/src/stack.rs" | "manylane-frame/src/pool.rs" => Part::Depot,
-            "manylane-frame/src/region.rs" => Part::Metadata,
+            "manylane-frame/src/region/mod.rs" | "manylane-frame/src/region/chain.rs" => {
+                Part::Metadata
+            }
             _ => Part::Shared,
         }
     }
@@ -398,7 +400,11 @@ mod tests {
         let count = Arc::new(SharedCount::default());
         let tally = tally(Way::Apart, || {
             let count = count.clone();
-            Box::new(move |_, frames| frames.iter().for_each(|_| count.add(1)))
+            Box::new(move |_, frames| {
+                for _ in frames {
+                    count.add(1);
+                }
+            })
         });
         let why = tally.check(Way::Apart).expect_err("each turn takes the line once");
         assert!(why.contains("shared_writes") && why.contains("forward.rs:"), "{why}");

@@ -122,6 +122,7 @@ pub struct SharedLevel(AtomicU32);
 impl SharedLevel {
     /// Sets it.
     #[inline]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn set(&self, level: u32) {
         // Relaxed: a level orders nothing.
         self.0.store(level, Ordering::Relaxed);
@@ -129,6 +130,7 @@ impl SharedLevel {
 
     /// The level: what this thread set, if nobody else has had the right since.
     #[inline]
+    #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self) -> u32 {
         // Relaxed: as above.
         self.0.load(Ordering::Relaxed)
