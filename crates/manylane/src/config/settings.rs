@@ -35,7 +35,8 @@ pub struct Frames {
     /// Frames a worker keeps to itself before it exchanges with the depot: one of
     /// [`HOT_LIST_LENGTHS`](manylane_frame::HOT_LIST_LENGTHS).
     pub hot_list_len: u32,
-    /// How many more receive queues the frames are to suffice for: a running region does not grow.
+    /// How many more receive queues the default of `count` suffices for: a running region does not grow.
+    /// Until they come, workers' lists may grow into it.
     pub spare_queues: u32,
 }
 
@@ -139,7 +140,7 @@ pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {
         size: size.map_or(2048, |size| size.into_inner()),
         count: count.map(|count| count.into_inner()),
         hot_list_len: hot_list_len.map_or(HOT_LIST_DEFAULT, |len| len.into_inner()),
-        spare_queues: spare_queues.map_or(8, |queues| queues.into_inner()),
+        spare_queues: spare_queues.map_or(1, |queues| queues.into_inner()),
     })
 }
 

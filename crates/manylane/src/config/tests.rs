@@ -35,7 +35,7 @@ fn a_mistake_is_told_by_line_key_cause_and_help() {
 fn the_router_example_sets_every_key_of_a_router() {
     let config = parse(&example("router.toml")).unwrap();
     assert_eq!(config.workers, Workers { cores: vec![3], idle_spin_us: 50 });
-    let frames = Frames { size: 2048, count: Some(16384), hot_list_len: 1024, spare_queues: 8 };
+    let frames = Frames { size: 2048, count: None, hot_list_len: 1024, spare_queues: 1 };
     assert_eq!(config.frames, frames);
     assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50 });
     let neighbour = Neighbour { entries_max: 8192, hold_per_entry: 101, hold_per_worker: 1024 };
@@ -65,13 +65,13 @@ fn the_router_example_sets_every_key_of_a_router() {
     assert_eq!(config.routes[1].prefix.to_string(), "::/0");
 }
 
-/// What stands behind `#:` in the example: captures, copies, faults.
+/// What stands behind `#:` in the example: other drivers, captures, copies, faults.
 #[test]
-fn the_router_example_shows_captures_copies_and_faults() {
+fn the_router_example_shows_other_drivers_captures_copies_and_faults() {
     let text = example("router.toml");
     let shown: Vec<_> = text.lines().map(|line| line.strip_prefix("#: ").unwrap_or(line)).collect();
     let config = parse(&shown.join("\n")).unwrap();
-    let [lan, wan, file] = &config.ports[..] else { panic!("three ports") };
+    let [lan, wan, lab, host, file] = &config.ports[..] else { panic!("five ports") };
     assert_eq!((&lan.tee, &lan.faults), (&None, &Faults::default()));
 
     let tee = wan.tee.as_ref().expect("the example has one");
@@ -83,6 +83,10 @@ fn the_router_example_shows_captures_copies_and_faults() {
     let (delay, delay_ns, reorder) = (0.1, 1_000_000..=5_000_000, 0.01);
     let transmit = FaultConfig { delay, delay_ns, reorder, ..default };
     assert_eq!(wan.faults.transmit, Some(transmit));
+
+    assert_eq!(lab.driver, Driver::AfPacket(AfPacketPort::new("veth0".into(), 1)));
+    let tap = TapPort { interface: "host0".into(), queues: 1, mac: Some([2, 0, 0, 0, 0, 9]) };
+    assert_eq!(host.driver, Driver::Tap(tap));
 
     let files = PcapConfig {
         read: Some("in.pcap".into()),
@@ -223,7 +227,7 @@ fn this_machine_has_a_core_and_a_loopback() {
 
 fn parse(text: &str) -> Result<Config, ConfigError> {
     let interfaces = |name: &str| match name {
-        "eth0" | "eth1" => Ok(()),
+        "eth0" | "eth1" | "veth0" => Ok(()),
         _ => Err("there are `eth0`, `eth1`".into()),
     };
     let environment = Environment {

@@ -6,6 +6,11 @@
 //! rings, and so on in turn, down to what a ring and a list have at least. So a port whose device does
 //! not send cannot keep all the frames there are, nor can packets that wait for neighbours. What is too
 //! little even so shows at receive (`manylane_frame::pool`).
+//!
+//! A running region does not grow. So there is room for one receive queue more (`spare_queues`), of the
+//! port whose queues take most, without what wraps it. Until ports can come to a running daemon, it is
+//! the workers' lists that may grow into it. One is enough for both, and more has its price: a queue of
+//! AF_XDP is 8192 frames with one worker, and the kernel pins their memory.
 
 use manylane_frame::vocabulary::WorkerId;
 use manylane_frame::{BATCH_MAX, HEADROOM, HOT_LIST_LENGTHS, MAGAZINE};
@@ -87,10 +92,10 @@ fn lines(config: &Config, owners: &[Vec<WorkerId>]) -> Vec<Line> {
     let mut spare_queue = 0;
     for (port, owners) in config.ports.iter().zip(owners) {
         let crowd = Crowd { queues: owners.len() as u64, workers, chain };
-        let mut of_port = lines_of_port(port, crowd, config.frames.size);
-        of_port.extend(lines_of_wraps(port, crowd, config.frames.size));
+        let of_port = lines_of_port(port, crowd, config.frames.size);
         spare_queue = spare_queue.max(total(&of_port).div_ceil(owners.len().max(1) as u64));
         lines.extend(of_port);
+        lines.extend(lines_of_wraps(port, crowd, config.frames.size));
     }
     let (batch, ports) = (BATCH_MAX as u64, config.ports.len() as u64);
     let times = if chain > 1 { format!(" of {chain} frames") } else { String::new() };
@@ -288,7 +293,7 @@ mod tests {
                 "in workers' hands 512",
                 "held for neighbours 2048",
                 "in workers' lists 2048",
-                "spare queues 65536",
+                "spare queues 8192",
             ]
         );
         assert_eq!(u64::from(budget.frames), total(&budget.lines));
@@ -307,7 +312,7 @@ mod tests {
             )
         };
         let of = |count: u32| shape(&budget(&format!("[frames]\ncount = {count}\n"), 2));
-        assert_eq!(of(100_000), (8, (2048, 1024, 1024), 2048));
+        assert_eq!(of(100_000), (1, (2048, 1024, 1024), 2048));
         assert_eq!(of(30_000), (0, (2048, 1024, 1024), 2048));
         assert_eq!(of(25_000), (0, (1024, 512, 512), 2048));
         assert_eq!(of(20_000), (0, (1024, 512, 512), 1024));
@@ -317,7 +322,7 @@ mod tests {
     /// Packets of 64 KiB may come out of a capture and lie on any wire; what wraps a port has its lines.
     #[test]
     fn chains_faults_and_copies_are_in_the_sum() {
-        let text = "[frames]\nspare_queues = 0\n[workers]\ncores = [0, 1]\n\
+        let text = "[workers]\ncores = [0, 1]\n\
                     [[port]]\nname = \"file\"\ndriver = \"pcap\"\nread = \"a.pcap\"\n\
                     addresses = [\"10.1.0.254/24\"]\n\
                     [port.fault.receive]\nframes_max = 512\n\
@@ -344,6 +349,7 @@ mod tests {
                 "in workers' hands: 2 x (1 + 3 ports) x 64 packets of 33 frames = 16896",
                 "held for neighbours: 2 x 1024 = 2048",
                 "in workers' lists: 2 x 1024 = 2048",
+                "spare queues: 1 x 8192 = 8192",
                 "to whole magazines: of 64 = 62",
             ]
         );
@@ -361,7 +367,9 @@ mod tests {
 
     #[test]
     fn lists_may_grow_into_what_is_spare() {
-        assert_eq!(budget("", 2).hot_list_len_max(), 8192);
+        assert_eq!(budget("", 2).hot_list_len_max(), 1024 + 4096);
+        assert_eq!(budget("[frames]\nspare_queues = 0\n", 2).hot_list_len_max(), 1024);
+        assert_eq!(budget("[frames]\nspare_queues = 2\n", 2).hot_list_len_max(), 8192);
         // 29,184 for everything but spare queues, of which 2,048 are lists.
         let budget_of = |count| budget(&format!("[frames]\ncount = {count}\n"), 2);
         assert_eq!(budget_of(29_184).hot_list_len_max(), 1024);
