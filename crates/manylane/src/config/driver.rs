@@ -119,7 +119,7 @@ pub struct TapPort {
 pub struct AutoPort {
     /// The interface.
     pub interface: String,
-    /// Queues, if it comes to be `af_packet`.
+    /// Queues, if it comes to be `af_packet` and the port has no list of owners.
     pub queues: u16,
     /// Whether packets may lie in several frames, if it comes to be `af_xdp`.
     pub multi_buffer: bool,

@@ -18,7 +18,8 @@ pub fn choose(config: &Config) -> Result<Config, PortError> {
     let mut config = config.clone();
     for port in &mut config.ports {
         if let Driver::Auto(auto) = &port.driver {
-            let (driver, why) = best(&read(&auto.interface, &port.name)?, auto);
+            let listed = port.queue_owners.as_ref().map(|owners| owners.len() as u16);
+            let (driver, why) = best(&read(&auto.interface, &port.name)?, auto, listed);
             (port.driver, port.chosen) = (driver, Some(why));
         }
         if let (Driver::AfXdp(af_xdp), None) = (&port.driver, port.mtu) {
@@ -34,8 +35,11 @@ fn read(interface: &str, port: &str) -> Result<Interface, PortError> {
     read.map_err(|source| PortError::Interface { port: port.into(), source })
 }
 
-fn best(interface: &Interface, auto: &AutoPort) -> (Driver, &'static str) {
+/// `listed` is how many queues the configuration has owners for, if it says: all drivers but `af_xdp`, where
+/// the device says, have as many.
+fn best(interface: &Interface, auto: &AutoPort, listed: Option<u16>) -> (Driver, &'static str) {
     let AutoPort { interface: name, queues, multi_buffer } = auto.clone();
+    let queues = listed.unwrap_or(queues);
     match interface.driver.as_str() {
         "veth" => (
             Driver::AfPacket(AfPacketPort::new(name, queues)),
@@ -47,7 +51,7 @@ fn best(interface: &Interface, auto: &AutoPort) -> (Driver, &'static str) {
             "a TAP that a program is on, whose segments and checksums stay as they are",
         ),
         "tun" => (
-            Driver::Tap(TapPort { interface: name, queues: 1, mac: None }),
+            Driver::Tap(TapPort { interface: name, queues: listed.unwrap_or(1), mac: None }),
             "a TAP that no program is on, whose segments and checksums stay as they are",
         ),
         _ => (
@@ -63,7 +67,7 @@ mod tests {
 
     #[test]
     fn each_kind_of_interface_gets_its_driver() {
-        let chosen = |driver: &str, is_running| {
+        let chosen = |driver: &str, is_running, listed| {
             let interface = Interface {
                 index: 2,
                 name: "x0".into(),
@@ -76,16 +80,17 @@ mod tests {
                 transmit_queues: 4,
             };
             let auto = AutoPort { interface: "x0".into(), queues: 3, multi_buffer: true };
-            let (driver, why) = best(&interface, &auto);
+            let (driver, why) = best(&interface, &auto, listed);
             assert_eq!(driver.interface(), Some("x0"));
             assert!(!why.is_empty());
             (driver.name(), driver.queues())
         };
-        assert_eq!(chosen("veth", true), ("af_packet", Some(3)));
-        assert_eq!(chosen("veth", false), ("af_packet", Some(3)));
-        assert_eq!(chosen("tun", true), ("af_packet", Some(3)));
-        assert_eq!(chosen("tun", false), ("tap", Some(1)));
-        assert_eq!(chosen("ixgbe", true), ("af_xdp", None));
-        assert_eq!(chosen("", true), ("af_xdp", None));
+        assert_eq!(chosen("veth", true, None), ("af_packet", Some(3)));
+        assert_eq!(chosen("veth", false, Some(2)), ("af_packet", Some(2)));
+        assert_eq!(chosen("tun", true, None), ("af_packet", Some(3)));
+        assert_eq!(chosen("tun", false, None), ("tap", Some(1)));
+        assert_eq!(chosen("tun", false, Some(2)), ("tap", Some(2)));
+        assert_eq!(chosen("ixgbe", true, Some(2)), ("af_xdp", None));
+        assert_eq!(chosen("", true, None), ("af_xdp", None));
     }
 }
