@@ -543,6 +543,8 @@ const TAG: u32 = 4;
 
 /// The largest IP packet, if the device takes it.
 fn mtu(port: &Port, device_mtu: u32) -> Result<u32, PortError> {
+    // No IP packet is larger, though a device may take more (`lo`: 65536).
+    let device_mtu = device_mtu.min(u16::MAX.into());
     let mtu = port.mtu.map_or(device_mtu, u32::from);
     match mtu <= device_mtu {
         true => Ok(mtu),
