@@ -110,10 +110,11 @@ fn a_running_daemon_is_shown_as_table_and_as_json() {
 fn a_setting_of_a_running_daemon_is_changed_or_refused() {
     let place = Place::new("set");
     let daemon = FakeDaemon::start(&place.socket());
-    let set = |value| {
+    let set_key = |key, value| {
         let socket = place.socket();
-        manylane(&["config", "set", "frames.hot_list_len", value, "--socket", &socket])
+        manylane(&["config", "set", key, value, "--socket", &socket])
     };
+    let set = |value| set_key("frames.hot_list_len", value);
     let output = set("512");
     assert_eq!((status(&output), text(&output.stderr)), (0, String::new()));
     assert_eq!(text(&output.stdout), "frames.hot_list_len = 512, until the daemon ends\n");
@@ -123,6 +124,12 @@ fn a_setting_of_a_running_daemon_is_changed_or_refused() {
         text(&output.stderr),
         "error: the daemon refused: frames.hot_list_len is a number; write digits\n"
     );
+    // A key is the daemon's to judge, whatever characters it has.
+    for key in ["hot list", "a/b", "frames.hot_list_len?", "größe"] {
+        let output = set_key(key, "many");
+        let says = format!("error: the daemon refused: {key} is a number; write digits\n");
+        assert_eq!(text(&output.stderr), says);
+    }
     daemon.stop();
 }
 

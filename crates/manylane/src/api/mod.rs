@@ -12,9 +12,10 @@
 //! | `/v1/daemon`     | [`Daemon`]                   |                 |
 //!
 //! `PUT /v1/config/frames.hot_list_len` with a number as its body (`manylane config set`) changes that
-//! setting of the running daemon, and answers with the [`Setting`]; a value that cannot be is status 400.
+//! setting of the running daemon, and answers with the [`Setting`]; a value that cannot be is an
+//! [`ApiError`] with status 400, another key one with 404.
 //!
-//! Everything else is an [`ApiError`] with status 404 or 405. Names in `model` are the JSON: they may
+//! Every other path or method is an [`ApiError`] with status 404 or 405. Names in `model` are the JSON: they may
 //! be added to, and never change.
 //!
 //! | Side   | File        | Runs on                                                          |

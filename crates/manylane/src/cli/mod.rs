@@ -185,11 +185,21 @@ fn show(options: &ShowOptions) -> ExitCode {
 }
 
 fn set(options: &SetOptions) -> ExitCode {
-    let path = format!("/v1/config/{}", options.key);
+    let path = format!("/v1/config/{}", percent_encoded(&options.key));
     match Client::new(&options.socket).put::<Setting>(&path, &options.value) {
         Ok(Setting { key, value }) => print(&format!("{key} = {value}, until the daemon ends\n")),
         Err(error) => done::<()>(Err(error)),
     }
+}
+
+/// As one segment of a path (RFC 3986 §2.1, §2.3): so the daemon can say what it thinks of any key.
+fn percent_encoded(text: &str) -> String {
+    let of_byte = |byte: u8| match byte {
+        b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(of_byte).collect()
 }
 
 impl Noun {
