@@ -60,7 +60,11 @@ pub enum StartError {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StartError::Region(source) => write!(f, "{source}"),
+            StartError::Region(source) => write!(
+                f,
+                "{source}: choose fewer workers, queues or ports, shorter rings, or a smaller `count` in \
+                 [frames]"
+            ),
             StartError::Port(source) => write!(f, "{source}"),
             StartError::Routing(source) => write!(f, "{source}"),
             StartError::System { what, source } => write!(f, "cannot make {what}: {source}"),
