@@ -1,8 +1,8 @@
 //! What a worker counts, and how the counts add up.
 //!
-//! A worker owns one block of counters and writes it with plain stores; everybody else reads. Frames
-//! are counted by their port of *entry*, which the frame's metadata carries to the end, so that the
-//! ledger adds up port by port (I2):
+//! A worker owns one block of counters and writes it with plain stores; everybody else reads. Packets,
+//! of one frame or more, are counted by their port of *entry*, which the metadata carries to the end, so
+//! that the ledger adds up port by port (I2):
 //!
 //! ```text
 //! received + created = transmitted + delivered + dropped, by reason + held + in flight
@@ -31,15 +31,15 @@ pub struct StatsReader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum PortCount {
-    /// Frames received.
+    /// Packets received.
     Received,
     /// Bytes received, without frame check sequence.
     ReceivedBytes,
-    /// Frames that came in here and have left through any port.
+    /// Packets that came in here and have left through any port.
     Transmitted,
-    /// Frames that were for us.
+    /// Packets that were for us.
     Delivered,
-    /// Frames waiting for a neighbour now (a level).
+    /// Packets waiting for a neighbour now (a level).
     Held,
     /// Packets given to this port's device to transmit, whatever they came in by.
     Sent,
@@ -59,7 +59,7 @@ pub enum PortCount {
     LostNoBuffer,
     /// Packets lost at this port because they did not fit a frame, or were refused (a level).
     LostInvalid,
-    /// Frames that this port's device took to transmit and dropped (a level of what it says). They are
+    /// Packets that this port's device took to transmit and dropped (a level of what it says). They are
     /// transmitted, as far as we can account for them.
     LostTransmit,
     /// Segments that packets were cut into here, because this port does not.
@@ -191,19 +191,19 @@ impl Stats {
         }
     }
 
-    /// Counts a frame of entry `port` that was dropped.
+    /// Counts a packet of entry `port` that was dropped.
     #[inline]
     pub fn dropped(&mut self, port: PortId, reason: DropReason) {
         self.counters.add(at(port, DROPPED + reason.index()), 1);
     }
 
-    /// Counts a frame that began here, on behalf of `port`.
+    /// Counts a packet that began here, on behalf of `port`.
     #[inline]
     pub fn created(&mut self, port: PortId, reason: Created) {
         self.counters.add(at(port, CREATED + reason.index()), 1);
     }
 
-    /// Counts `n` frames that began here, on behalf of `port`.
+    /// Counts `n` packets that began here, on behalf of `port`.
     #[inline]
     pub fn created_many(&mut self, port: PortId, reason: Created, n: u64) {
         self.counters.add(at(port, CREATED + reason.index()), n);
@@ -233,12 +233,12 @@ impl StatsReader {
         self.counters.load(at(port, what as usize))
     }
 
-    /// Frames of entry `port` dropped under `reason`.
+    /// Packets of entry `port` dropped under `reason`.
     pub fn dropped(&self, port: PortId, reason: DropReason) -> u64 {
         self.counters.load(at(port, DROPPED + reason.index()))
     }
 
-    /// Frames that began here on behalf of `port`.
+    /// Packets that began here on behalf of `port`.
     pub fn created(&self, port: PortId, reason: Created) -> u64 {
         self.counters.load(at(port, CREATED + reason.index()))
     }

@@ -22,7 +22,7 @@ pub struct PortStatus {
     pub mac: String,
     /// Largest IP packet.
     pub mtu: u16,
-    /// Whether frames can pass.
+    /// Whether packets can pass.
     pub link_up: bool,
     /// How the XDP program is attached: `native` or `generic`; nothing without one.
     pub mode: Option<String>,
@@ -38,21 +38,21 @@ pub struct PortStatus {
     pub addresses: Vec<String>,
     /// `repair` or `trust`.
     pub checksum: String,
-    /// Frames received.
+    /// Packets received.
     pub received: u64,
     /// Bytes received, Ethernet headers included.
     pub received_bytes: u64,
-    /// Frames transmitted.
+    /// Packets transmitted.
     pub transmitted: u64,
     /// Bytes transmitted, Ethernet headers included.
     pub transmitted_bytes: u64,
-    /// Frames the device lost because our receive ring was full: never ours, not in the ledger.
+    /// Packets the device lost because our receive ring was full: never ours, not in the ledger.
     pub lost_ring_full: u64,
-    /// Frames the device lost because it had no buffer of ours: never ours, not in the ledger.
+    /// Packets the device lost because it had no buffer of ours: never ours, not in the ledger.
     pub lost_no_buffer: u64,
-    /// Frames the device lost because they did not fit ours, or refused: never ours, not in the ledger.
+    /// Packets the device lost because they did not fit ours, or refused: never ours, not in the ledger.
     pub lost_invalid: u64,
-    /// Frames the device took to transmit and dropped: in the ledger they are transmitted.
+    /// Packets the device took to transmit and dropped: in the ledger they are transmitted.
     pub lost_transmit: u64,
     /// Segments that packets were cut into here, because this port does not.
     pub segments_cut: u64,
@@ -60,7 +60,7 @@ pub struct PortStatus {
     pub checksums_completed: u64,
     /// Packets that were copied into fewer frames, because this port takes no more.
     pub chains_joined: u64,
-    /// Frames that entered here and were dropped, by reason.
+    /// Packets that entered here and were dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// What was done to its packets on purpose, where [port.fault] says so.
     pub faults: Option<FaultStatus>,
@@ -123,9 +123,9 @@ pub struct WorkerStatus {
     pub inner_checksum_partial: u64,
     /// The receive queues it owns.
     pub queues: Vec<QueueName>,
-    /// Frames received.
+    /// Packets received.
     pub received: u64,
-    /// Frames transmitted.
+    /// Packets transmitted.
     pub transmitted: u64,
     /// Packets waiting for a neighbour's answer.
     pub held: u64,
@@ -219,9 +219,9 @@ pub struct DropStatus {
     pub reason: String,
     /// What it means.
     pub explanation: String,
-    /// Frames dropped.
+    /// Packets dropped.
     pub total: u64,
-    /// Frames dropped by the name of the port they entered by; ports without any are left out.
+    /// Packets dropped by the name of the port they entered by; ports without any are left out.
     pub ports: BTreeMap<String, u64>,
 }
 
@@ -229,19 +229,20 @@ pub struct DropStatus {
 /// held + in flight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Frames received by ports.
+    /// Packets received by ports.
     pub received: u64,
-    /// Frames that began here, by reason.
+    /// Packets that began here, by reason.
     pub created: BTreeMap<String, u64>,
-    /// Frames transmitted by ports.
+    /// Packets transmitted by ports.
     pub transmitted: u64,
-    /// Frames that ended at one of our addresses.
+    /// Packets that ended at one of our addresses.
     pub delivered: u64,
-    /// Frames dropped, by reason.
+    /// Packets dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// Packets waiting for a neighbour's answer.
     pub held: u64,
-    /// Frames in rings between workers, and handed to a device that has not said "sent" yet.
+    /// Packets that a port took to transmit and has not finished with: its device, or a fault that is to
+    /// delay them.
     pub in_flight: u64,
     /// What the sum lacks. Anything but 0 in a daemon at rest is a fault of ours.
     pub missing: i64,
@@ -276,7 +277,7 @@ pub struct FrameHolder {
 pub struct FramesStatus {
     /// Bytes of a frame, headroom included.
     pub frame_size: u32,
-    /// Whether huge pages hold them, or may.
+    /// Whether they are in huge pages (`vm.nr_hugepages`), or the kernel may put them there (`madvise`).
     pub huge_pages: bool,
     /// Frames that a worker's list may hold.
     pub hot_list_len: u32,
@@ -346,21 +347,21 @@ pub enum SetError {
 pub struct PortLedger {
     /// The port's name.
     pub port: String,
-    /// Frames received.
+    /// Packets received.
     pub received: u64,
-    /// Frames created because of one that entered here.
+    /// Packets created because of one that entered here.
     pub created: u64,
-    /// Frames transmitted, by whichever port.
+    /// Packets transmitted, by whichever port.
     pub transmitted: u64,
-    /// Frames that ended at one of our addresses.
+    /// Packets that ended at one of our addresses.
     pub delivered: u64,
-    /// Frames dropped.
+    /// Packets dropped.
     pub dropped: u64,
     /// Packets waiting for a neighbour's answer.
     pub held: u64,
-    /// Frames on their way.
+    /// Always 0: it is not known by what ports packets in flight came.
     pub in_flight: u64,
-    /// What the sum lacks.
+    /// What the sum lacks, packets in flight included.
     pub missing: i64,
 }
 

@@ -117,7 +117,7 @@ enum Noun {
     /// Neighbours and their link-layer addresses
     #[value(alias = "neigh")]
     Neighbours,
-    /// Dropped frames by reason
+    /// Dropped packets by reason
     Drops,
     /// Where every packet and every frame went
     Ledger,

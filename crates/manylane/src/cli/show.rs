@@ -231,7 +231,7 @@ pub(super) fn drops(drops: &[DropStatus]) -> String {
             reason.explanation.clone(),
         ]
     });
-    lay_out(&["Reason", ">Frames", "Entered by", "Why"], rows)
+    lay_out(&["Reason", ">Packets", "Entered by", "Why"], rows)
 }
 
 pub(crate) fn ledger(ledger: &Ledger) -> String {

@@ -193,7 +193,7 @@ fe80::5054:ff:feab:cdef        52:54:00:ab:cd:ef  delay        4 d 15 h  lan
 ";
 
 const DROPS: &str = "\
-Reason                  Frames  Entered by     Why
+Reason                 Packets  Entered by     Why
 ────────────────────────────────────────────────────────────────────────────────────────────────────
 martian_destination         12  lan 12         The destination address cannot be forwarded to (RFC
                                                1812 §5.3.7, RFC 4291 §2.5.2, §2.5.3).
