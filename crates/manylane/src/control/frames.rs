@@ -152,9 +152,10 @@ fn lines_of_port(port: &Port, crowd: Crowd, frame_size: u32) -> Vec<Line> {
     // A packet socket or a TAP has taken what it sends when the call returns.
     let landing = |packets: u32| {
         let packet = u64::from(TapConfig::default().frames_posted(frame_size)); // For one.
+        let each = if packets == 1 { "a packet".into() } else { format!("{packets} packets") };
         Line {
             holder: format!("{name} to receive"),
-            reckoning: format!("{queues} x {packets} packets of {packet}"),
+            reckoning: format!("{queues} x {each} of {packet}"),
             frames: queues * u64::from(packets) * packet,
         }
     };
