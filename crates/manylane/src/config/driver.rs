@@ -90,7 +90,8 @@ pub enum AttachMode {
 pub struct AfPacketPort {
     /// The interface.
     pub interface: String,
-    /// Sockets that share what comes in, by flow. Without it, one for each worker.
+    /// Sockets that share what comes in, by flow. By default as many as owners are listed, or one for each
+    /// worker.
     pub queues: u16,
     /// Packets that each has frames ready for: fewer only where there are few frames.
     pub packets: u32,
@@ -108,7 +109,7 @@ impl AfPacketPort {
 pub struct TapPort {
     /// The interface; made when there is none of this name.
     pub interface: String,
-    /// Its queues.
+    /// Its queues. By default as many as owners are listed, or one.
     pub queues: u16,
     /// Our address on the wire. Without it, one made from the interface's, which is the host's.
     pub mac: Option<[u8; 6]>,
@@ -219,6 +220,10 @@ pub(super) fn of_interface(
     };
     let interface = name.into_inner().to_owned();
     let queues = section.number::<u16>("queues", 1..=64)?.map(Spanned::into_inner);
+    // Where only their owners are listed, there are as many.
+    let owners = section.numbers::<u16>("workers", 0..=u64::from(u16::MAX))?;
+    let owners = owners.map(|owners| owners.get_ref().len()).filter(|len| (1..=64).contains(len));
+    let queues = queues.or(owners.map(|len| len as u16));
     let multi_buffer = section.boolean("multi_buffer")?.unwrap_or(true);
     let for_each_worker = workers.count().min(64) as u16;
     let driver = match kind {

@@ -152,8 +152,14 @@ fn an_interface_has_one_of_four_drivers() {
     assert_eq!(port("af_packet", "").driver, Driver::AfPacket(queues(2)), "one for each worker");
     let four = port("af_packet", "queues = 4\nmtu = 9000\nworkers = [0, 1, 0, 1]\n");
     assert_eq!((four.driver, four.mtu), (Driver::AfPacket(queues(4)), Some(9000)));
+    let one = port("af_packet", "workers = [1]\n");
+    assert_eq!(
+        (one.driver, one.queue_owners),
+        (Driver::AfPacket(queues(1)), Some(vec![WorkerId(1)]))
+    );
     let tap = |queues, mac| Driver::Tap(TapPort { interface: interface(), queues, mac });
     assert_eq!(port("tap", "").driver, tap(1, None));
+    assert_eq!(port("tap", "workers = [0, 1]\n").driver, tap(2, None));
     assert_eq!(
         port("tap", "queues = 2\nmac = \"02:00:00:00:00:07\"\n").driver,
         tap(2, Some([2, 0, 0, 0, 0, 7]))
