@@ -116,6 +116,7 @@ impl<T: Send> Producer<T> {
     pub fn push_all(&mut self, items: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let room = self.room(items.len()).min(items.len());
         let mut pushed = 0;
+        let mut filled = 0; // Slots of the runs before and of this one.
         for slots in self.shared.run(self.tail, room) {
             for (slot, item) in slots.iter().zip(&mut *items) {
                 slot.with_mut(|slot| {
@@ -124,6 +125,10 @@ impl<T: Send> Producer<T> {
                     unsafe { (*slot).write(item) };
                 });
                 pushed += 1;
+            }
+            filled += slots.len();
+            if pushed < filled {
+                break; // The iterator said too much: no slot may be left out before the next run.
             }
         }
         self.tail = self.tail.wrapping_add(pushed);
@@ -240,7 +245,7 @@ impl<T> Iterator for PopUpTo<'_, T> {
         (self.left, Some(self.left))
     }
 
-    /// For `for_each` and `collect`: two runs of slots, without a look at the mask for each.
+    /// For `for_each` and the like: two runs of slots, without a look at the mask for each.
     #[inline]
     fn fold<B, F: FnMut(B, T) -> B>(self, init: B, mut f: F) -> B {
         let mut folded = init;
@@ -317,6 +322,38 @@ mod tests {
         consumer.release();
         assert_eq!(producer.push('b'), Ok(()));
         assert!(!producer.is_drained());
+    }
+
+    /// `ExactSizeIterator` is a safe trait: what it says may be wrong, and slots must not be skipped for it.
+    #[test]
+    fn a_batch_that_says_too_much_leaves_no_hole() {
+        struct Liar(std::vec::IntoIter<Option<String>>);
+        impl Iterator for Liar {
+            type Item = String;
+
+            fn next(&mut self) -> Option<String> {
+                self.0.next().flatten()
+            }
+
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                (self.0.len(), Some(self.0.len()))
+            }
+        }
+        impl ExactSizeIterator for Liar {}
+
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!(producer.push_all(&mut vec![String::new(); 2].into_iter()), 2);
+        producer.submit();
+        assert_eq!(consumer.pop_up_to(2).count(), 2);
+        consumer.release();
+        // Two slots up to the end and two from the beginning; the iterator stops after one, and goes on.
+        let items =
+            ["a", "", "b", "c"].map(|item| Some(item.to_string()).filter(|a| !a.is_empty()));
+        let mut items = Liar(Vec::from(items).into_iter());
+        assert_eq!(producer.push_all(&mut items), 1);
+        assert_eq!(producer.push_all(&mut items), 2, "the next one first");
+        producer.submit();
+        assert_eq!(consumer.pop_up_to(4).collect::<Vec<_>>(), ["a", "b", "c"]);
     }
 
     #[test]

@@ -80,9 +80,10 @@ impl IndexStack {
     pub fn pop_into(&self, indices: &mut [u32]) -> usize {
         // Acquire: pairs with the Release of the push that put this top there, and, since the head is
         // only read, modified and written, with those of all pushes below it: the reads of `next` see
-        // their stores or later ones. If a later one, that index has left the stack and come back, so
-        // the tag has grown and the exchange fails. With the same tag nothing was pushed, so that what
-        // lies under an unchanged top is unchanged.
+        // their stores or later ones. If a later one, somebody has taken that index off and pushes it
+        // again: either its push has grown the tag already, or the top is another still, and the
+        // exchange fails. With the same tag nothing was pushed, so that what lies under an unchanged
+        // top is unchanged.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let mut index = top(head);
