@@ -417,7 +417,9 @@ impl Drop for Pool {
         if !self.list.len().is_multiple_of(MAGAZINE) {
             self.depot.get(&mut self.list, 1);
         }
-        self.depot.put(&self.list);
+        let (full, rest) = self.list.split_at(self.list.len() / MAGAZINE * MAGAZINE);
+        self.depot.put(full);
+        self.depot.put(rest); // On top, where the next list that ends finds it.
     }
 }
 
@@ -573,7 +575,22 @@ mod tests {
         batches.iter_mut().for_each(|batch| pool.give_back_all(batch));
     }
 
-    /// Taken on one thread, given back on the other, a million times: all frames are still there.
+    /// Each list ends with one frame more than a magazine: these join, or they would take all slots.
+    #[test]
+    fn lists_that_only_end_leave_one_magazine_partly_filled() {
+        let depot = depot(65 * 40);
+        let mut taker = depot.pool();
+        let mut frames = Vec::from_iter(std::iter::from_fn(|| taker.take()));
+        while !frames.is_empty() {
+            let mut pool = depot.pool();
+            frames.drain(..65).for_each(|frame| pool.give_back(frame));
+        }
+        let levels = depot.0.slots.iter().map(|slot| slot.len.load() as usize % MAGAZINE);
+        assert_eq!(levels.filter(|&level| level > 0).count(), 1);
+        assert_eq!(depot.frames(), 65 * 40);
+    }
+
+    /// Taken on one thread, given back on the other, 200,000 times: all frames are still there.
     #[test]
     fn frames_that_cross_threads_all_come_home() {
         let depot = depot(1024);
