@@ -5,6 +5,7 @@
 mod anything;
 mod bed;
 mod chains;
+mod claims;
 mod cut;
 mod errors;
 mod neighbours;

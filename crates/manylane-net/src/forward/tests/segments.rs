@@ -8,25 +8,25 @@ use manylane_frame::vocabulary::{
 use manylane_frame::{Frame, HEADROOM};
 use proptest::prelude::*;
 
-use super::super::{AdjacencyState, Origin, PrepareError, Prepared, prepare};
+use super::super::{AdjacencyState, Origin, Prepared, prepare};
 use super::bed::*;
 use crate::wire::checksum::Sum;
 use crate::wire::{ip, ipv4, protocol, tcp, udp};
 
-const CHAINS: Offload = Offload { frames_max: 64, checksum: false, segments: false };
-const PARTIAL: Offload = Offload { frames_max: 64, checksum: true, segments: false };
-const EVERYTHING: Offload = Offload { frames_max: 64, checksum: true, segments: true };
+pub const CHAINS: Offload = Offload { frames_max: 64, checksum: false, segments: false };
+pub const PARTIAL: Offload = Offload { frames_max: 64, checksum: true, segments: false };
+pub const EVERYTHING: Offload = Offload { frames_max: 64, checksum: true, segments: true };
 
 /// A packet of segments as a local stack leaves it to its device.
 #[derive(Clone, Debug)]
-struct Large {
-    bytes: Vec<u8>,
+pub struct Large {
+    pub bytes: Vec<u8>,
     /// Where the transport begins, and where its payload does.
-    transport: usize,
-    payload: usize,
-    segments: Segments,
+    pub transport: usize,
+    pub payload: usize,
+    pub segments: Segments,
     /// Partial, or complete, as after a receiver's merging.
-    checksum: Checksum,
+    pub checksum: Checksum,
 }
 
 const SEQUENCE: u32 = 0xffff_f000;
@@ -53,24 +53,24 @@ fn udp_payload(len: usize) -> Vec<u8> {
 
 /// What is wanted of a packet.
 #[derive(Clone, Debug)]
-struct Wish {
-    is_v6: bool,
-    is_udp: bool,
+pub struct Wish {
+    pub is_v6: bool,
+    pub is_udp: bool,
     /// Words of IP options, or of an IPv6 extension header (0 for none), and of TCP options.
-    options: (usize, usize),
-    len: usize,
-    size: u16,
-    is_partial: bool,
-    dont_fragment: bool,
+    pub options: (usize, usize),
+    pub len: usize,
+    pub size: u16,
+    pub is_partial: bool,
+    pub dont_fragment: bool,
 }
 
 impl Wish {
-    fn tcp(len: usize, size: u16) -> Wish {
+    pub fn tcp(len: usize, size: u16) -> Wish {
         let (is_v6, is_udp, options, is_partial) = (false, false, (0, 3), true);
         Wish { is_v6, is_udp, options, len, size, is_partial, dont_fragment: true }
     }
 
-    fn make(&self) -> Large {
+    pub fn make(&self) -> Large {
         let (ip_words, tcp_words) = self.options;
         let payload =
             if self.is_udp { udp_payload(self.len) } else { tcp_payload(tcp_words * 4, self.len) };
@@ -117,7 +117,7 @@ impl Wish {
 }
 
 /// In parts of so many bytes, the first of another length.
-fn receive(bed: &mut Bed, large: &Large, first: usize, step: usize) -> Frame {
+pub fn receive(bed: &mut Bed, large: &Large, first: usize, step: usize) -> Frame {
     (bed.checksum, bed.segments) = (large.checksum, large.segments);
     let (front, rest) = large.bytes.split_at(first.min(large.bytes.len()));
     let parts: Vec<&[u8]> = std::iter::once(front).chain(rest.chunks(step)).collect();
@@ -354,83 +354,6 @@ fn a_small_packet_of_segments_is_no_ordinary_one() {
             let expected = if takes { Said::Transmit(1) } else { Said::Prepare(1) };
             assert_eq!(bed.judge(0, &large.bytes).said, expected);
         }
-    }
-}
-
-/// What a port claims and headers do not say is no reason to guess.
-#[test]
-fn claims_that_do_not_fit_the_headers_end_the_packet() {
-    let good = Wish::tcp(5000, 1000).make();
-    let with = |change: &dyn Fn(&mut Large)| {
-        let mut large = good.clone();
-        change(&mut large);
-        large
-    };
-    for (what, large) in [
-        ("no size", with(&|large| large.segments.size = 0)),
-        ("a size of one byte", with(&|large| large.segments.size = 1)),
-        ("UDP", with(&|large| large.segments.kind = SegmentKind::Udp)),
-        ("the other version", with(&|large| large.segments.kind = SegmentKind::Tcp6)),
-        ("a header of 16 bytes", with(&|large| large.bytes[large.transport + 12] = 0x40)),
-        (
-            "a checksum elsewhere",
-            with(&|large| large.checksum = Checksum::Partial { start: HEADROOM + 34, offset: 6 }),
-        ),
-        (
-            "a checksum in front",
-            with(&|large| large.checksum = Checksum::Partial { start: 10, offset: 16 }),
-        ),
-        (
-            "a fragment",
-            with(&|large| {
-                large.bytes[20] = 0x20;
-                resum(&mut large.bytes[14..]);
-            }),
-        ),
-    ] {
-        let mut bed = Bed::with_frames(64, 2048, EVERYTHING);
-        let mut frame = receive(&mut bed, &large, 200, 1792);
-        let verdict = bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
-        let said = outcome(&bed.region, &frame, &verdict).said;
-        assert_eq!(said, Said::Drop(DropReason::OffloadInvalid), "{what}");
-        let PrepareError { frame, reason } =
-            prepare(&mut bed.pool, frame, CHAINS, 1500, &mut Vec::new()).expect_err(what);
-        assert_eq!(reason, DropReason::OffloadInvalid, "{what}");
-        bed.pool.give_back(frame);
-        assert_eq!(bed.free(), 64, "{what}");
-    }
-}
-
-/// TCP inside VXLAN, from a stack that leaves cutting to its device: the place of the checksum tells.
-#[test]
-fn segments_in_a_tunnel_pass_and_are_not_cut() {
-    let inner = Wish::tcp(20_000, 1398).make();
-    let vxlan = [8, 0, 0, 0, 0, 0, 7, 0];
-    let ports = [0x12, 0xb5, 0x12, 0xb5];
-    let len = (16 + inner.bytes.len() as u16).to_be_bytes();
-    let payload = [&ports[..], &len, &[0, 0], &vxlan, &inner.bytes].concat();
-    let bytes = V4 { payload, fragment: 0x4000, ..V4::udp("198.51.100.9", 0) }.frame();
-    let transport = 14 + 20 + 16 + inner.transport;
-    let start = HEADROOM + transport as u16;
-    let large = Large { bytes, checksum: Checksum::Partial { start, offset: 16 }, ..inner };
-    for (mtu, offload, expected) in [
-        (1500, EVERYTHING, Said::Transmit(1)),
-        (1499, EVERYTHING, Said::Transmit(0)), // The error.
-        (1500, PARTIAL, Said::Prepare(1)),
-    ] {
-        let mut bed = Bed::with_frames(64, 2048, offload);
-        bed.publish(1, AdjacencyState::Resolved, mtu);
-        let mut frame = receive(&mut bed, &large, 200, 1792);
-        let verdict = bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
-        assert_eq!(outcome(&bed.region, &frame, &verdict).said, expected);
-        if let Said::Prepare(_) = expected {
-            let error = prepare(&mut bed.pool, frame, offload, mtu, &mut Vec::new());
-            let error = error.expect_err("the tunnel's headers would be wrong");
-            assert_eq!(error.reason, DropReason::OffloadInvalid);
-            frame = error.frame;
-        }
-        bed.pool.give_back(frame);
-        assert_eq!(bed.free(), 64);
     }
 }
 

@@ -1,0 +1,90 @@
+//! What a port claims of segments and checksums, and what the headers say.
+
+use manylane_frame::HEADROOM;
+use manylane_frame::vocabulary::{Checksum, DropReason, SegmentKind};
+
+use super::super::{AdjacencyState, PrepareError, prepare};
+use super::bed::*;
+use super::segments::{CHAINS, EVERYTHING, Large, PARTIAL, Wish, receive};
+
+/// What a port claims and headers do not say is no reason to guess.
+#[test]
+fn claims_that_do_not_fit_the_headers_end_the_packet() {
+    let good = Wish::tcp(5000, 1000).make();
+    let with = |change: &dyn Fn(&mut Large)| {
+        let mut large = good.clone();
+        change(&mut large);
+        large
+    };
+    for (what, large) in [
+        ("no size", with(&|large| large.segments.size = 0)),
+        ("a size of one byte", with(&|large| large.segments.size = 1)),
+        ("UDP", with(&|large| large.segments.kind = SegmentKind::Udp)),
+        ("the other version", with(&|large| large.segments.kind = SegmentKind::Tcp6)),
+        ("a header of 16 bytes", with(&|large| large.bytes[large.transport + 12] = 0x40)),
+        (
+            "a checksum elsewhere",
+            with(&|large| large.checksum = Checksum::Partial { start: HEADROOM + 34, offset: 6 }),
+        ),
+        (
+            "a checksum in front",
+            with(&|large| large.checksum = Checksum::Partial { start: 10, offset: 16 }),
+        ),
+        (
+            "a fragment",
+            with(&|large| {
+                large.bytes[20] = 0x20;
+                resum(&mut large.bytes[14..]);
+            }),
+        ),
+    ] {
+        let mut bed = Bed::with_frames(64, 2048, EVERYTHING);
+        let mut frame = receive(&mut bed, &large, 200, 1792);
+        let verdict = bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+        let said = outcome(&bed.region, &frame, &verdict).said;
+        assert_eq!(said, Said::Drop(DropReason::OffloadInvalid), "{what}");
+        let PrepareError { frame, reason } =
+            prepare(&mut bed.pool, frame, CHAINS, 1500, &mut Vec::new()).expect_err(what);
+        assert_eq!(reason, DropReason::OffloadInvalid, "{what}");
+        bed.pool.give_back(frame);
+        assert_eq!(bed.free(), 64, "{what}");
+    }
+}
+
+/// TCP inside VXLAN, from a stack that leaves cutting to its device: the place of the checksum tells.
+#[test]
+fn segments_in_a_tunnel_pass_and_are_not_cut() {
+    let inner = Wish::tcp(20_000, 1398).make();
+    let vxlan = [8, 0, 0, 0, 0, 0, 7, 0];
+    let ports = [0x12, 0xb5, 0x12, 0xb5];
+    let len = (16 + inner.bytes.len() as u16).to_be_bytes();
+    let payload = [&ports[..], &len, &[0, 0], &vxlan, &inner.bytes].concat();
+    let outer4 = V4 { payload: payload.clone(), fragment: 0x4000, ..V4::udp("198.51.100.9", 0) };
+    let outer6 = V6 { payload, ..V6::udp("2001:db8:b::9", 0) };
+    for (bytes, header, slot) in [(outer4.frame(), 20, 1), (outer6.frame(), 40, 5)] {
+        let start = HEADROOM + (14 + header + 16 + inner.transport) as u16;
+        let checksum = Checksum::Partial { start, offset: 16 };
+        let large = Large { bytes, checksum, ..inner.clone() };
+        let fits = 1480 + header as u32;
+        for (mtu, offload, expected) in [
+            (fits, EVERYTHING, Said::Transmit(1)),
+            (fits - 1, EVERYTHING, Said::Transmit(0)), // The error.
+            (fits, PARTIAL, Said::Prepare(1)),
+        ] {
+            let mut bed = Bed::with_frames(64, 2048, offload);
+            bed.publish(slot, AdjacencyState::Resolved, mtu);
+            let mut frame = receive(&mut bed, &large, 200, 1792);
+            let verdict =
+                bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+            assert_eq!(outcome(&bed.region, &frame, &verdict).said, expected);
+            if let Said::Prepare(_) = expected {
+                let error = prepare(&mut bed.pool, frame, offload, mtu, &mut Vec::new());
+                let error = error.expect_err("the tunnel's headers would be wrong");
+                assert_eq!(error.reason, DropReason::OffloadInvalid);
+                frame = error.frame;
+            }
+            bed.pool.give_back(frame);
+            assert_eq!(bed.free(), 64);
+        }
+    }
+}
