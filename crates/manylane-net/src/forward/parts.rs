@@ -87,7 +87,8 @@ pub(super) fn frames_for(region: &Region, len: usize) -> usize {
     len.div_ceil(capacity(region)).max(1)
 }
 
-/// `sum` with the packet's bytes from `base` on that are in `range`, counted from there. `base` is even.
+/// `sum` with the packet's bytes from `base` on that are in `range`, counted from there. The first of them
+/// is the upper half of a word, wherever it lies.
 pub(super) fn sum(
     region: View<'_>,
     frame: &Frame,
@@ -166,8 +167,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Takes the frames for `pieces` more packets that need `frames` together: all or none. Puts them at the
-/// end of the list, for a [`Writer`]. `None` when there are too few.
+/// Takes the frames that the packets to be made need together, all or none, onto the end of the list, for
+/// a [`Writer`]. `None` when there are too few.
 pub(super) fn reserve(pool: &mut Pool, list: &mut Vec<Frame>, frames: usize) -> Option<()> {
     let first = list.len();
     list.extend((0..frames).map_while(|_| pool.take()));

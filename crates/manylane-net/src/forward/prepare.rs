@@ -105,7 +105,7 @@ fn make(
         (meta.packet_len(), matches!(meta.checksum, Checksum::Partial { .. }));
     let fits = parts::frames_for(region, packet_len) <= frames_max || meta.frames() <= frames_max;
     if meta.segments.any() {
-        let plan = segment::Plan::find(pool, frame).ok_or(DropReason::OffloadInvalid)?;
+        let plan = segment::Plan::find(pool, frame)?;
         let is_too_big = plan.largest() > mtu;
         if !offload.segments || is_too_big || !fits {
             if is_too_big {
@@ -159,11 +159,14 @@ fn cut_twice(
     let mut rest = segments.into_iter();
     let mut failed = None;
     for mut segment in rest.by_ref() {
-        let is_too_big = pool.region().meta(&segment).packet_len() > LINK_HEADER + mtu;
+        let meta = pool.region().meta(&segment);
         let first = pieces.len();
-        let made = match is_too_big {
-            true => fragment::fragment(pool, &mut segment, mtu, frames_max, pieces),
-            false => Ok((Made { pieces: 1 }, Source::First)), // The last may be short.
+        let made = if meta.packet_len() > LINK_HEADER + mtu {
+            fragment::fragment(pool, &mut segment, mtu, frames_max, pieces)
+        } else if meta.frames() > frames_max {
+            Err(DropReason::TooManyFragments)
+        } else {
+            Ok((Made { pieces: 1 }, Source::First)) // The last may be short.
         };
         match made {
             Ok((made, source)) => {

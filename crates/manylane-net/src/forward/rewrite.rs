@@ -155,8 +155,9 @@ impl Forwarder {
         };
         let total_len = u16::from_be_bytes([head[16], head[17]]);
         let may_be_cut = head[20] & DONT_FRAGMENT == 0;
-        let Some(len) = self.settle(pool, frame, total_len.into()) else {
-            return Verdict::drop(DropReason::OffloadInvalid);
+        let len = match self.settle(pool, frame, total_len.into()) {
+            Ok(len) => len,
+            Err(reason) => return Verdict::drop(reason),
         };
         let is_too_big = len > adjacency.mtu();
         if is_too_big && !may_be_cut {
@@ -186,8 +187,9 @@ impl Forwarder {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
         let packet_len = 40 + usize::from(u16::from_be_bytes([head[18], head[19]]));
-        let Some(len) = self.settle(pool, frame, packet_len) else {
-            return Verdict::drop(DropReason::OffloadInvalid);
+        let len = match self.settle(pool, frame, packet_len) {
+            Ok(len) => len,
+            Err(reason) => return Verdict::drop(reason),
         };
         if len > adjacency.mtu() {
             // RFC 8200 §5: routers do not fragment. RFC 4443 §3.2.
@@ -204,8 +206,13 @@ impl Forwarder {
 
     /// Makes a packet of `len` bytes of IP ready to be weighed: without Ethernet's padding, its checksum
     /// no longer unknown. Returns what the next link must carry at a time: the packet, or the largest of
-    /// its segments. `None` when it is none of the segments its port claims.
-    fn settle(&mut self, pool: &mut Pool, frame: &mut Frame, len: usize) -> Option<u32> {
+    /// its segments. An error when it is none of the segments its port claims, or that cannot be told.
+    fn settle(
+        &mut self,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        len: usize,
+    ) -> Result<u32, DropReason> {
         if self.region.meta(frame).packet_len() > LINK_HEADER + len {
             pool.truncate(frame, LINK_HEADER + len);
         }
@@ -215,7 +222,7 @@ impl Forwarder {
             self.complete_checksum(frame);
         }
         if !self.region.meta(frame).segments.any() {
-            return Some(len as u32); // At most 40 bytes above a u16.
+            return Ok(len as u32); // At most 40 bytes above a u16.
         }
         segment::Plan::find(pool, frame).map(|plan| plan.largest() as u32) // Not above `len`.
     }

@@ -48,17 +48,17 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Finds out how the packet in `frame` is cut, from headers in its first frame or brought there.
-    /// `None` when it is not what its port claims.
-    pub fn find(pool: &mut Pool, frame: &mut Frame) -> Option<Plan> {
+    /// Finds out how the packet in `frame` is cut, from headers in its first frame or brought there. An
+    /// error when it is not what its port claims, or when there is no frame to bring them together in.
+    pub fn find(pool: &mut Pool, frame: &mut Frame) -> Result<Plan, DropReason> {
         if let Some(plan) = Plan::of(pool.region(), frame, super::LINK_HEADER) {
-            return Some(plan);
+            return Ok(plan);
         }
-        let lie_behind = frame.is_chained() && pool.region().meta(frame).len() < HEADERS_MAX;
-        if !lie_behind || !parts::gather(pool, frame, HEADERS_MAX) {
-            return None;
+        if !parts::gather(pool, frame, HEADERS_MAX) {
+            return Err(DropReason::NoFrame);
         }
-        Plan::of(pool.region(), frame, super::LINK_HEADER)
+        let plan = Plan::of(pool.region(), frame, super::LINK_HEADER);
+        plan.ok_or(DropReason::OffloadInvalid)
     }
 
     /// As `find`, behind a link-layer header of `link` bytes.
@@ -141,11 +141,11 @@ pub(super) fn cut(
     if parts::frames_for(pool.region(), largest) > frames_max.min(CHAIN_MAX) {
         return Err(DropReason::TooManyFragments);
     }
+    let base = Base::of(pool.region(), frame, plan).ok_or(DropReason::OffloadInvalid)?;
     let first = pieces.len();
     let frames = plan.frames(pool.region());
     parts::reserve(pool, pieces, frames).ok_or(DropReason::NoFrame)?;
     let region = pool.region();
-    let base = Base::of(region, frame, plan);
     let mut marks = parts::marks_at(region, frame, HEADROOM);
     marks.segments = Segments::NONE;
     marks.checksum = Checksum::Valid;
@@ -187,26 +187,29 @@ struct Base {
 }
 
 impl Base {
-    fn of(region: &Region, frame: &Frame, plan: &Plan) -> Base {
+    /// `None` when the addresses of the pseudo-header are unknown, and its sum is not there either.
+    fn of(region: &Region, frame: &Frame, plan: &Plan) -> Option<Base> {
         let (bytes, meta) = (region.bytes(frame), region.meta(frame));
         let field = if plan.is_tcp { tcp::CHECKSUM_OFFSET } else { udp::CHECKSUM_OFFSET };
         let is_partial = matches!(meta.checksum, Checksum::Partial { .. });
         let at = plan.transport + field;
         let found = u16::from_be_bytes([bytes[at], bytes[at + 1]]);
         if found == 0 && !plan.is_tcp && !is_partial {
-            return Base { sum: None, field };
+            return Some(Base { sum: None, field });
         }
-        let view = View::front(&bytes[plan.link..], meta.packet_len() - plan.link);
-        let transport = view.and_then(|view| view.transport());
-        let addresses = view.zip(transport).and_then(|(view, transport)| {
-            let protocol = transport.protocol;
-            transport.final_addresses.then(|| view.pseudo_header(protocol, 0)).flatten()
-        });
-        // With hops left of a source route, the pseudo-header has an address that we do not know. But
-        // its sum stands there, with the length of the whole: less that, it is what we want.
-        let whole = plan.headers - plan.transport + plan.payload;
-        let sum = addresses.unwrap_or_else(|| Sum::default().word(found).word(!(whole as u16)));
-        Base { sum: Some(sum), field }
+        let view = View::front(&bytes[plan.link..], meta.packet_len() - plan.link)?;
+        let transport = view.transport()?;
+        let sum = match transport.final_addresses {
+            true => view.pseudo_header(transport.protocol, 0)?,
+            // With hops left of a source route, the pseudo-header has an address that we do not know.
+            // But a partial checksum is its sum, with the length of the whole: less that, it will do.
+            false if is_partial => {
+                let whole = plan.headers - plan.transport + plan.payload;
+                Sum::default().word(found).word(!(whole as u16))
+            }
+            false => return None,
+        };
+        Some(Base { sum: Some(sum), field })
     }
 }
 

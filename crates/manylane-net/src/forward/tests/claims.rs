@@ -1,11 +1,13 @@
 //! What a port claims of segments and checksums, and what the headers say.
 
-use manylane_frame::HEADROOM;
 use manylane_frame::vocabulary::{Checksum, DropReason, SegmentKind};
+use manylane_frame::{Frame, HEADROOM};
 
 use super::super::{AdjacencyState, PrepareError, prepare};
 use super::bed::*;
 use super::segments::{CHAINS, EVERYTHING, Large, PARTIAL, Wish, receive};
+use crate::wire::checksum::Sum;
+use crate::wire::protocol;
 
 /// What a port claims and headers do not say is no reason to guess.
 #[test]
@@ -86,5 +88,68 @@ fn segments_in_a_tunnel_pass_and_are_not_cut() {
             bed.pool.give_back(frame);
             assert_eq!(bed.free(), 64);
         }
+    }
+}
+
+/// The headers lie behind, and there is no frame to look at them in: that is no claim that does not fit.
+#[test]
+fn segments_whose_headers_cannot_be_brought_together_want_a_frame() {
+    for is_v6 in [false, true] {
+        let mut bed = Bed::with_frames(64, 2048, EVERYTHING);
+        let large = Wish { is_v6, options: (10, 10), ..Wish::tcp(5000, 1000) }.make();
+        let mut frame = receive(&mut bed, &large, 131, 1792);
+        let rest = Vec::from_iter(std::iter::from_fn(|| bed.pool.take()));
+        let guard = bed.reader.guard();
+        let verdict = bed.forwarder.judge(guard, &mut bed.pool, &mut frame, SECOND);
+        let said = outcome(&bed.region, &frame, &verdict).said;
+        assert_eq!(said, Said::Drop(DropReason::NoFrame), "IPv6: {is_v6}");
+        rest.into_iter().for_each(|frame| bed.pool.give_back(frame));
+        let verdict = bed.forwarder.judge(guard, &mut bed.pool, &mut frame, SECOND);
+        assert_eq!(outcome(&bed.region, &frame, &verdict).said, Said::Transmit(1));
+        bed.pool.give_back(frame);
+        assert_eq!(bed.free(), 64);
+    }
+}
+
+/// With hops of a source route left, the destination in the header is not the one that counts. What a
+/// stack has left of the checksum tells all the same; a complete one does not.
+#[test]
+fn segments_on_a_source_route_are_cut_by_what_their_checksum_tells() {
+    let last_hop = "2001:db8:b::77".parse().expect("IPv6");
+    let whole = Wish { is_v6: true, ..Wish::tcp(5000, 1000) }.make();
+    let mut routing = vec![protocol::TCP, 2, 0, 1, 0, 0, 0, 0]; // RFC 8200 §4.4; one hop left.
+    routing.resize(24, 0x20);
+    let mut bytes = whole.bytes.clone();
+    bytes.splice(54..54, routing);
+    bytes[20] = protocol::ROUTING;
+    let payload_len = (bytes.len() - 54) as u16;
+    bytes[18..20].copy_from_slice(&payload_len.to_be_bytes());
+    let transport = whole.transport + 24;
+    let source = <[u8; 16]>::try_from(&bytes[22..38]).expect("16 bytes").into();
+    let pseudo = |len: usize| Sum::pseudo_v6(source, last_hop, protocol::TCP, len as u32);
+    let field = transport + 16;
+    let partial = pseudo(bytes.len() - transport).fold();
+    bytes[field..field + 2].copy_from_slice(&partial.to_be_bytes());
+    let start = HEADROOM + transport as u16;
+    for (checksum, is_cut) in
+        [(Checksum::Partial { start, offset: 16 }, true), (Checksum::Valid, false)]
+    {
+        let mut bed = Bed::with_frames(64, 2048, CHAINS);
+        let large = Large { bytes: bytes.clone(), transport, checksum, ..whole.clone() };
+        let frame = receive(&mut bed, &large, 200, 1792);
+        let mut pieces: Vec<Frame> = Vec::new();
+        match prepare(&mut bed.pool, frame, CHAINS, 1500, &mut pieces) {
+            Ok(prepared) => assert!(is_cut && prepared.cut == 4),
+            Err(error) => {
+                assert_eq!((is_cut, error.reason), (false, DropReason::OffloadInvalid));
+                bed.pool.give_back(error.frame);
+            }
+        }
+        for piece in pieces {
+            let segment = &bed.bytes(&piece)[transport..];
+            assert!(pseudo(segment.len()).plus(segment).is_valid());
+            bed.pool.give_back(piece);
+        }
+        assert_eq!(bed.free(), 64);
     }
 }

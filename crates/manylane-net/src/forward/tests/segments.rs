@@ -420,6 +420,27 @@ fn an_exit_for_segments_gets_them_whole_if_it_can() {
     }
 }
 
+/// The last is short enough for the link, but not for one frame.
+#[test]
+fn a_last_segment_too_long_for_the_exit_ends_the_packet() {
+    let mut bed = Bed::with_frames(64, 2048, CHAINS);
+    for (last, fits) in [(1726, true), (1727, false)] {
+        let wish = Wish { dont_fragment: false, ..Wish::tcp(1800 + last, 1800) };
+        let frame = receive(&mut bed, &wish.make(), 200, 1792);
+        let mut pieces = Vec::new();
+        match prepare(&mut bed.pool, frame, Offload::NONE, 1779, &mut pieces) {
+            Ok(prepared) => assert!(fits && (prepared.cut, prepared.fragments) == (1, 1)),
+            Err(error) => {
+                assert_eq!((fits, error.reason), (false, DropReason::TooManyFragments));
+                bed.pool.give_back(error.frame);
+            }
+        }
+        assert_eq!(pieces.len(), if fits { 3 } else { 0 });
+        pieces.into_iter().for_each(|piece| bed.pool.give_back(piece));
+        assert_eq!(bed.free(), 64);
+    }
+}
+
 /// Segments that are too large still, and may be cut: each by itself, in order.
 #[test]
 fn a_segment_too_large_for_the_exit_is_fragmented() {
