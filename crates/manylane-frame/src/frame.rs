@@ -104,7 +104,8 @@ impl Drop for Frame {
     }
 }
 
-/// How many frames of this process were dropped instead of given back. 0, or there is a bug.
+/// How many frames of this process were dropped instead of given back; a chain counts as one. 0, or there
+/// is a bug.
 pub fn frames_leaked() -> u64 {
     *LEAKED.lock().unwrap_or_else(PoisonError::into_inner)
 }

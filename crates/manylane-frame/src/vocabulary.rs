@@ -201,7 +201,8 @@ reasons! {
         NeighbourFailed = "neighbour_failed",
         /// Held for a neighbour, and newer packets needed its place.
         HoldOverflow = "hold_overflow",
-        /// The worker holds as many packets, or for as many neighbours, as it may.
+        /// The worker holds as many frames, or for as many neighbours, as it may; or the packet alone is too
+        /// large to be held.
         HoldFull = "hold_full",
         /// For one of our addresses, and nothing here speaks that protocol.
         LocalNoService = "local_no_service",

@@ -69,7 +69,7 @@ impl fmt::Display for Holder {
 pub struct Missing {
     /// Its index.
     pub frame: u32,
-    /// `out`, `lent` or `part`.
+    /// `out`, `lent` or `part of a packet`.
     pub state: &'static str,
     /// Who had it last.
     pub holder: Holder,

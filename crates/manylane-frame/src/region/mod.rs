@@ -73,7 +73,12 @@ impl fmt::Display for RegionError {
             RegionError::Frames(frames) => {
                 write!(f, "{frames} frames: a region has 1 to {FRAMES_MAX}")
             }
-            RegionError::TooManyRegions => write!(f, "{TAG_MAX} frame regions are in use already"),
+            RegionError::TooManyRegions => {
+                write!(
+                    f,
+                    "{TAG_MAX} frame regions are in use already: drop one, with all its frames"
+                )
+            }
             RegionError::Memory { bytes, source } => {
                 write!(f, "no memory for {} MiB of frames: {source}", bytes >> 20)
             }
@@ -124,6 +129,8 @@ pub struct Meta {
     following: u8,
     marks: Marks,
 }
+
+const _: () = assert!(size_of::<Meta>() == 64, "one cache line");
 
 /// What is known of a packet besides its bytes, for ports and rules to read and write: in the first frame.
 #[derive(Clone, Copy, Debug)]
@@ -227,7 +234,7 @@ pub struct View<'r> {
     region: PhantomData<&'r Region>,
 }
 
-/// The packet of a frame, to change, with what is known of it.
+/// The packet in one frame, to change, with what is known of it.
 pub struct PacketMut<'a> {
     meta: &'a mut Meta,
     /// The bytes in its first frame, as long as they were when it was borrowed.
@@ -241,7 +248,7 @@ impl PacketMut<'_> {
         self.meta
     }
 
-    /// Cuts the packet to at most `len` bytes.
+    /// Cuts the bytes in this frame to at most `len`.
     #[inline(always)]
     pub fn truncate(self, len: usize) {
         self.meta.truncate(len);

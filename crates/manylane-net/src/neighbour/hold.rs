@@ -6,7 +6,8 @@
 //!
 //! | bound            | reaching it                                                               |
 //! |------------------|---------------------------------------------------------------------------|
-//! | frames a queue   | its oldest packets are handed out, to drop as `hold_overflow`             |
+//! | frames a queue   | its oldest packets are handed out, to drop as `hold_overflow`; a packet   |
+//! |                  | that exceeds the bound alone is handed back, to drop as `hold_full`       |
 //! | frames in all    | the new packet is handed back, to drop as `hold_full`                     |
 //! | queues           | the same                                                                  |
 //! | age of a queue   | [`HoldQueues::expired`] names it, to drop as `neighbour_failed`           |
