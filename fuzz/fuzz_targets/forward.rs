@@ -8,7 +8,8 @@
 //! The input is an Ethernet frame, as in `corpus/forward`, which is `corpus/wire`: port 0 is in the
 //! place of the host that was asked in these captures, port 1 in that of the host that asked. Each comes
 //! in one frame and in chains of them, longer by some KiB too, and with what a port may say of checksum
-//! and segments.
+//! and segments. What leaves is prepared for a port that takes chains only, and for one that takes all.
+//!
 //! Not looked for: order in a batch, routes that change, rate limits.
 #![no_main]
 
@@ -38,6 +39,10 @@ const FRAMES: u32 = 256;
 const FRAME_LEN_MAX: usize = ethernet::HEADER_LEN + 1500;
 /// Of the wider ports: a large packet still leaves by one, in a chain.
 const MTU: u32 = 6000;
+/// What the ports take: as many frames as the longest packet needs, and fewer than some come in.
+const CHAINS: Offload = Offload { frames_max: 3, checksum: false, segments: false };
+/// What a port would take that says more, but in one frame: so segments are cut for it all the same.
+const EVERYTHING: Offload = Offload { frames_max: 1, checksum: true, segments: true };
 const SECOND_NS: u64 = 1_000_000_000;
 
 thread_local! {
@@ -180,10 +185,13 @@ impl Router {
         let (ours, theirs) = (self.fast.events(), self.full.events());
         assert!(ours.eq(theirs), "the fast path reports otherwise");
         match verdict.fate {
-            Fate::Fragment(port) | Fate::Prepare(port) => self.prepare(frame, port),
-            _ => self.pool.give_back(frame),
+            Fate::Fragment(port) | Fate::Prepare(port) => {
+                let mtu = self.fast.tables().ports[port.index()].mtu;
+                self.prepare(frame, CHAINS, mtu);
+                self.prepare(judged, EVERYTHING, mtu);
+            }
+            _ => [frame, judged].into_iter().for_each(|frame| self.pool.give_back(frame)),
         }
-        self.pool.give_back(judged);
         let frames = self.depot.frames() + self.pool.level() as u64;
         assert_eq!(frames, u64::from(FRAMES), "a frame was lost");
         self.reader.quiescent();
@@ -259,12 +267,10 @@ impl Router {
     }
 
     /// The pieces fit, follow each other, and are together what they were made of.
-    fn prepare(&mut self, frame: Frame, port: PortId) {
-        let facts = &self.fast.tables().ports[port.index()];
-        let (mtu, offload) = (facts.mtu as usize, facts.offload);
+    fn prepare(&mut self, frame: Frame, offload: Offload, mtu: u32) {
         let (whole, segments) = (self.bytes(&frame), self.region.meta(&frame).segments);
         let mut pieces = Vec::new();
-        let made = prepare(&mut self.pool, frame, offload, facts.mtu, &mut pieces);
+        let made = prepare(&mut self.pool, frame, offload, mtu, &mut pieces);
         match made {
             Err(PrepareError { frame, .. }) => {
                 assert!(pieces.is_empty());
@@ -275,18 +281,24 @@ impl Router {
                 let bytes: Vec<Vec<u8>> = pieces.iter().map(|piece| self.bytes(piece)).collect();
                 for (piece, bytes) in pieces.iter().zip(&bytes) {
                     let meta = self.region.meta(piece);
-                    assert!(meta.frames() <= offload.frames_max.into() && !meta.segments.any());
-                    assert_eq!(meta.checksum, Checksum::Valid);
+                    assert!(meta.frames() <= offload.frames_max.into());
+                    assert!(!meta.segments.any() || offload.segments && pieces.len() == 1);
+                    assert!(meta.checksum == Checksum::Valid || offload.checksum);
                     let packet = &bytes[ethernet::HEADER_LEN..];
                     let view = ip::View::checked(packet).expect("a piece is a packet");
-                    assert_eq!((view.packet_len(), packet.len() <= mtu), (packet.len(), true));
+                    assert_eq!(view.packet_len(), packet.len());
+                    assert!(packet.len() <= mtu as usize || meta.segments.any());
                     if let ip::View::V4(view) = view {
                         assert!(view.has_valid_checksum());
                     }
                 }
-                if !segments.any() && fragments > 0 {
+                if segments.any() {
+                    let is_cut = !self.region.meta(&pieces[0]).segments.any();
+                    let is_partial = self.region.meta(&pieces[0]).checksum != Checksum::Valid;
+                    make_up(&whole, &bytes, is_cut.then_some(is_partial));
+                } else if fragments > 0 {
                     follow_each_other(&whole[ethernet::HEADER_LEN..], &bytes);
-                } else if !segments.any() {
+                } else {
                     assert_eq!(bytes[0].len(), whole.len());
                 }
             }
@@ -311,6 +323,40 @@ fn follow_each_other(whole: &[u8], pieces: &[Vec<u8>]) {
     }
     assert_eq!(payload_len, whole.payload().len());
     assert!(differ <= 2, "{differ} bytes differ: more than a checksum");
+}
+
+/// What is said of the segments of a packet: they have its payload, in order. And where they were cut,
+/// checksums of their own, partial or not.
+fn make_up(whole: &[u8], pieces: &[Vec<u8>], cut_partial: Option<bool>) {
+    let mut together = Vec::new();
+    for piece in pieces {
+        let (view, at, header_len) = parsed(piece);
+        let transport = &view.packet()[at.offset..];
+        together.extend_from_slice(&transport[header_len..]);
+        let Some(is_partial) = cut_partial.filter(|_| at.final_addresses) else { continue };
+        let pseudo = view.pseudo_header(at.protocol, transport.len()).expect("a packet's length");
+        let offset = match at.protocol {
+            protocol::TCP => tcp::CHECKSUM_OFFSET,
+            _ => udp::CHECKSUM_OFFSET,
+        };
+        match is_partial {
+            true => assert_eq!(transport[offset..][..2], pseudo.fold().to_be_bytes()),
+            false => assert!(pseudo.plus(transport).is_valid()),
+        }
+    }
+    let (view, at, header_len) = parsed(whole);
+    assert_eq!(together, view.packet()[at.offset + header_len..]);
+}
+
+/// The packet in a frame, where its TCP or UDP is, and how long the header of that is.
+fn parsed(frame: &[u8]) -> (ip::View<'_>, ip::Transport, usize) {
+    let view = ip::View::checked(&frame[ethernet::HEADER_LEN..]).expect("a packet");
+    let at = view.transport().expect("it was cut there");
+    let header_len = match at.protocol {
+        protocol::TCP => usize::from(view.packet()[at.offset + 12] >> 4) * 4,
+        _ => udp::HEADER_LEN,
+    };
+    (view, at, header_len)
 }
 
 /// The packet as a router passes it on: one hop older.
@@ -445,7 +491,7 @@ fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
     PortFacts {
         mac: Mac([2, 0, 0, 0, 0, mac]),
         mtu,
-        offload: Offload { frames_max: 8, ..Offload::NONE },
+        offload: CHAINS,
         ipv4: vec![Ipv4Interface { addr: host_v4(host), len: 24 }],
         ipv6: vec![host_v6(host.into())],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),
