@@ -13,15 +13,16 @@
 
 mod audit;
 mod chain;
+mod meta;
 
 pub(crate) use audit::Generation;
 pub use audit::{Holder, Missing};
 pub use chain::{CHAIN_MAX, Parts, PartsMut};
+pub use meta::{Marks, Meta};
 
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
-use std::ops::Deref;
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::{Arc, Mutex};
@@ -102,99 +103,6 @@ pub struct NoHeadroom {
     pub wanted: u16,
     /// Bytes there are.
     pub left: u16,
-}
-
-/// What is known of one frame: one cache line, apart from the packet's bytes.
-///
-/// # Invariants
-///
-/// 1. `head <= tail`: the window is never inside out.
-/// 2. `tail <= frame_size`: the window never leaves its slot.
-/// 3. `next` is 0, or 1 + the index of the frame that holds the packet's next bytes. That one belongs to
-///    this frame: it has no `Frame`, and is in no pool, not lent, and no other's `next`.
-/// 4. Of a frame that has a `Frame`: `following` frames come after it, the last of them `last`, with
-///    `following_len` bytes together. With none, all three are 0, and so is `next`.
-///
-/// `View::bytes` relies on the first two, `chain.rs` on all. The fields are private to this room.
-/// Nothing gives out a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be
-/// of smaller frames.
-#[derive(Debug)]
-#[repr(C, align(64))]
-pub struct Meta {
-    head: u16,
-    tail: u16,
-    next: u32,
-    last: u32,
-    following_len: u32,
-    following: u8,
-    marks: Marks,
-}
-
-const _: () = assert!(size_of::<Meta>() == 64, "one cache line");
-
-/// What is known of a packet besides its bytes, for ports and rules to read and write: in the first frame.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Marks {
-    /// The port the frame came in by, or that caused it: the ledger's first key.
-    pub entry: PortId,
-    /// The receive queue it came in by.
-    pub queue: QueueId,
-    /// What the port knows of the transport checksum.
-    pub checksum: Checksum,
-    /// Whether we made the packet ourselves: then no rule for received packets applies to it.
-    pub own: bool,
-    /// Whether the frame is a later part of a packet, on its own only because a device has the parts.
-    pub later: bool,
-    /// Whether the packet stands for several.
-    pub segments: Segments,
-}
-
-impl Meta {
-    /// Bytes of the packet in this frame.
-    #[inline(always)]
-    pub fn len(&self) -> usize {
-        usize::from(self.tail - self.head) // Invariant 1.
-    }
-
-    /// Length of the packet in bytes, with what lies in the frames that follow.
-    #[inline(always)]
-    pub fn packet_len(&self) -> usize {
-        self.len() + self.following_len as usize
-    }
-
-    /// Number of frames that the packet lies in.
-    #[inline(always)]
-    pub fn frames(&self) -> usize {
-        1 + usize::from(self.following)
-    }
-
-    /// Where the window begins, in bytes from the start of the slot.
-    #[inline(always)]
-    pub fn head(&self) -> u16 {
-        self.head
-    }
-
-    /// Whether the window is empty.
-    pub fn is_empty(&self) -> bool {
-        self.head == self.tail
-    }
-
-    /// Cuts the bytes in this frame to at most `len`.
-    #[inline(always)]
-    fn truncate(&mut self, len: usize) {
-        let len = len.min(self.len()) as u16; // At most a u16's difference.
-        self.tail = self.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
-    }
-}
-
-impl Deref for Meta {
-    type Target = Marks;
-
-    #[inline(always)]
-    fn deref(&self) -> &Marks {
-        &self.marks
-    }
 }
 
 /// The frames of a daemon.
