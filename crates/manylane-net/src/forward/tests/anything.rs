@@ -1,11 +1,12 @@
-//! Any bytes at all: each frame gets a verdict, and nobody panics.
+//! Any bytes at all, and any claims of a port: each frame gets a verdict, and nobody panics.
 
-use manylane_frame::vocabulary::{Checksum, Offload};
+use manylane_frame::vocabulary::{Checksum, Offload, SegmentKind, Segments};
 use proptest::prelude::*;
 
 use super::super::{AdjacencyState, Fate, prepare};
 use super::bed::*;
 use super::ours::who_has;
+use super::segments::Wish;
 
 /// Packets of every kind, to be damaged.
 fn seeds() -> Vec<Vec<u8>> {
@@ -27,25 +28,34 @@ fn seeds() -> Vec<Vec<u8>> {
         V6::ping("fe80::7", "fe80::11").frame(),
         V6::icmp("fe80::7", "fe80::11", 135, 0, &[0xfe; 24]).frame(),
         who_has("10.0.0.1", "10.0.0.2"),
+        Wish::tcp(900, 300).make().bytes,
+        Wish { is_v6: true, dont_fragment: false, ..Wish::tcp(900, 300) }.make().bytes,
+        Wish { is_udp: true, dont_fragment: false, ..Wish::tcp(900, 300) }.make().bytes,
     ]
 }
 
 /// Whatever comes out is carried through to its end, as a worker would.
 fn survives(bed: &mut Bed, frames: &[Vec<u8>]) {
+    let packets = frames.iter().map(|frame| vec![&frame[..]]).collect::<Vec<_>>();
+    survives_parts(bed, &packets, Offload::NONE);
+}
+
+/// As `survives`, with packets in parts, by way of an exit that takes more.
+fn survives_parts(bed: &mut Bed, packets: &[Vec<&[u8]>], exit: Offload) {
+    let free = bed.free();
     let mut batch = manylane_frame::Batch::new();
-    for frame in frames {
-        let frame = bed.receive(0, frame);
+    for parts in packets {
+        let frame = bed.receive_parts(0, parts);
         batch.push(frame).expect("at most a batch");
     }
     let guard = bed.reader.guard();
     let verdicts = bed.forwarder.forward(guard, &mut bed.pool, &mut batch, SECOND);
-    assert_eq!(verdicts.as_slice().len(), frames.len());
+    assert_eq!(verdicts.as_slice().len(), packets.len());
     for (mut frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
         let mut pieces = Vec::new();
         match verdict.fate {
             Fate::Transmit(port) => assert!(port.index() < 3),
             Fate::Fragment(_) | Fate::Prepare(_) => {
-                let exit = Offload::NONE;
                 frame = match prepare(&mut bed.pool, frame, exit, 600, &mut pieces) {
                     Ok(_) => pieces.pop().expect("there are pieces"),
                     Err(refused) => refused.frame,
@@ -62,6 +72,7 @@ fn survives(bed: &mut Bed, frames: &[Vec<u8>]) {
         bed.pool.give_back(frame);
     }
     bed.forwarder.events().for_each(drop);
+    assert_eq!(bed.free(), free);
 }
 
 fn bed() -> Bed {
@@ -120,4 +131,51 @@ proptest! {
         let frames: Vec<Vec<u8>> = damage.into_iter().map(damaged).collect();
         survives(&mut bed(), &frames);
     }
+
+    /// A port passes on what a guest behind it says. Frames may run out, too.
+    #[test]
+    fn any_claims_get_a_verdict(
+        seed: prop::sample::Index,
+        longer in prop_oneof![Just(0), 0..6000usize],
+        damage in prop::collection::vec((14..120usize, any::<u8>()), 0..3),
+        checksum in prop::option::of((
+            prop_oneof![256..400u16, any::<u16>()],
+            prop_oneof![Just(6u16), Just(16), any::<u16>()],
+        )),
+        kind in 0..4usize, size in prop_oneof![1..1500u16, any::<u16>()],
+        (first, step) in (0..300usize, 200..1792usize),
+        frames_max in prop::sample::select(vec![1, 2, 18, 64u8]), takes in 0..3,
+    ) {
+        let mut bytes = seed.get(&seeds()).clone();
+        if ether_type(&bytes) != 0x0806 {
+            bytes.resize(bytes.len() + longer, 0x5a);
+            let (field, counted) = match ether_type(&bytes) {
+                0x0800 => (16, bytes.len() - 14),
+                _ => (18, bytes.len() - 54),
+            };
+            bytes[field..field + 2].copy_from_slice(&(counted as u16).to_be_bytes());
+        }
+        for (at, byte) in damage {
+            if let Some(place) = bytes.get_mut(at) {
+                *place = byte;
+            }
+        }
+        if (0x45..=0x4f).contains(&bytes[14]) && bytes.len() >= 74 {
+            resum(&mut bytes[14..]);
+        }
+        let offload = Offload { frames_max, checksum: takes > 0, segments: takes > 1 };
+        let mut bed = Bed::with_frames(128, 2048, offload);
+        if let Some((start, offset)) = checksum {
+            bed.checksum = Checksum::Partial { start, offset };
+        }
+        let kind = [SegmentKind::None, SegmentKind::Tcp4, SegmentKind::Tcp6, SegmentKind::Udp][kind];
+        bed.segments = Segments { kind, ecn: true, size };
+        let (front, rest) = bytes.split_at(first.min(bytes.len()));
+        let parts = std::iter::once(front).chain(rest.chunks(step)).collect();
+        survives_parts(&mut bed, &[parts], offload);
+    }
+}
+
+fn ether_type(frame: &[u8]) -> u16 {
+    u16::from_be_bytes([frame[12], frame[13]])
 }
