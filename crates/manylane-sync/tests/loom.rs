@@ -48,7 +48,7 @@
 //! | shared, 1 owner, 2 weak                  | 4     |      3,822 |
 //! | shared, clones and downgrades            | none  |      7,463 |
 //! | slots_f, a worker and a program          | 3     |    195,571 |
-//! | stack, a magazine goes round             | none  |      1,629 |
+//! | stack, a magazine goes round             | none  |        621 |
 //! | stack, handed out once                   | none  |      3,645 |
 //! | stack, seen by who takes it              | 3     |    124,836 |
 //! | stack, several, handed out once          | none  |      1,143 |

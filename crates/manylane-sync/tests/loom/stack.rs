@@ -9,17 +9,26 @@ use super::{Seen, Watched, explore};
 
 /// What the tests do with a stack: the crate's own, or a twin of it.
 trait Stack: Send + Sync + 'static {
-    fn push(&self, index: u32);
-    fn pop(&self) -> Option<u32>;
-}
+    fn push_all(&self, indices: &[u32]);
+    fn pop_into(&self, indices: &mut [u32]) -> usize;
 
-impl Stack for IndexStack {
     fn push(&self, index: u32) {
-        IndexStack::push(self, index);
+        self.push_all(&[index]);
     }
 
     fn pop(&self) -> Option<u32> {
-        IndexStack::pop(self)
+        let mut index = [0];
+        (self.pop_into(&mut index) == 1).then_some(index[0])
+    }
+}
+
+impl Stack for IndexStack {
+    fn push_all(&self, indices: &[u32]) {
+        IndexStack::push_all(self, indices);
+    }
+
+    fn pop_into(&self, indices: &mut [u32]) -> usize {
+        IndexStack::pop_into(self, indices)
     }
 }
 
@@ -58,7 +67,7 @@ fn several_slots_are_handed_out_once() {
     static BACK: Seen = Seen::new("an index went away and came back");
     static PART: Seen = Seen::new("one thread took one of the two");
     explore("several_slots_are_handed_out_once", None, || {
-        hand_out_several(&BACK, &PART);
+        hand_out_several(IndexStack::new(2), &BACK, &PART);
     });
     BACK.assert();
     PART.assert();
@@ -70,7 +79,7 @@ fn several_slots_are_handed_out_once() {
 fn what_several_slots_held_is_seen_by_who_takes_them() {
     static MIXED: Seen = Seen::new("one exchange took slots of both threads");
     explore("what_several_slots_held_is_seen_by_who_takes_them", Some(3), || {
-        pass_several_on(&MIXED);
+        pass_several_on(IndexStack::new(4), &MIXED);
     });
     MIXED.assert();
 }
@@ -82,6 +91,12 @@ fn the_twin_of_the_stack_passes() {
         hand_out(Twin::new(1, Ordering::Release), &UNUSED)
     });
     explore("stack twin, seen", Some(2), || pass_on(Twin::new(1, Ordering::Release), &UNUSED));
+    explore("stack twin, several, handed out once", None, || {
+        hand_out_several(Twin::new(1, Ordering::Release), &UNUSED, &UNUSED);
+    });
+    explore("stack twin, several, seen", Some(2), || {
+        pass_several_on(Twin::new(1, Ordering::Release), &UNUSED);
+    });
 }
 
 /// Without the tag, a head that went away and came back is taken for the old one.
@@ -90,6 +105,25 @@ fn the_twin_of_the_stack_passes() {
 fn mutant_a_stack_without_its_tag_hands_a_slot_out_twice() {
     static UNUSED: Seen = Seen::new("");
     explore("mutant: no tag", None, || hand_out(Twin::new(0, Ordering::Release), &UNUSED));
+}
+
+/// What lies under an unchanged top may have changed.
+#[test]
+#[should_panic(expected = "handed out twice")]
+fn mutant_a_stack_without_its_tag_hands_several_out_twice() {
+    static UNUSED: Seen = Seen::new("");
+    explore("mutant: no tag, several", None, || {
+        hand_out_several(Twin::new(0, Ordering::Release), &UNUSED, &UNUSED);
+    });
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_a_relaxed_push_does_not_bring_several_slots() {
+    static UNUSED: Seen = Seen::new("");
+    explore("mutant: relaxed push of several", Some(3), || {
+        pass_several_on(Twin::new(1, Ordering::Relaxed), &UNUSED);
+    });
 }
 
 #[test]
@@ -204,10 +238,10 @@ fn go_round<S: Stack>(full: S, empty: S, both: &'static Seen) {
     assert_eq!((full.pop(), empty.pop()), (None, None));
 }
 
-fn hand_out_several(back: &'static Seen, part: &'static Seen) {
-    let stack = Arc::new(IndexStack::new(2));
+fn hand_out_several<S: Stack>(stack: S, back: &'static Seen, part: &'static Seen) {
+    let stack = Arc::new(stack);
     stack.push_all(&[0, 1]);
-    let take = |stack: &IndexStack| {
+    let take = |stack: &S| {
         let mut held = [0; 2];
         let popped = stack.pop_into(&mut held);
         held[..popped].to_vec()
@@ -238,8 +272,8 @@ fn hand_out_several(back: &'static Seen, part: &'static Seen) {
     assert_eq!(held, [0, 1], "an index was lost or handed out twice");
 }
 
-fn pass_several_on(mixed: &'static Seen) {
-    let stack = Arc::new(IndexStack::new(4));
+fn pass_several_on(stack: impl Stack, mixed: &'static Seen) {
+    let stack = Arc::new(stack);
     let slots = Arc::new([0; 4].map(Watched::new));
     let writers = [[0, 1], [2, 3]].map(|own: [u32; 2]| {
         let (stack, slots) = (stack.clone(), slots.clone());
@@ -264,11 +298,11 @@ fn pass_several_on(mixed: &'static Seen) {
     }
 }
 
-/// `IndexStack` with what keeps it right as parameters, one index at a time.
+/// `IndexStack` with what keeps it right as parameters.
 struct Twin {
     /// Tag in the upper half, index plus one in the lower; a narrower word than the crate's.
     head: AtomicU32,
-    next: [AtomicU32; 2],
+    next: [AtomicU32; 4],
     /// What a push adds to the tag.
     step: u32,
     push: Ordering,
@@ -276,17 +310,21 @@ struct Twin {
 
 impl Twin {
     fn new(step: u32, push: Ordering) -> Twin {
-        let next = [AtomicU32::new(0), AtomicU32::new(0)];
+        let next = [0; 4].map(AtomicU32::new);
         Twin { head: AtomicU32::new(0), next, step, push }
     }
 }
 
 impl Stack for Twin {
-    fn push(&self, index: u32) {
+    fn push_all(&self, indices: &[u32]) {
+        let (Some(first), Some(&last)) = (indices.first(), indices.last()) else { return };
+        for pair in indices.windows(2) {
+            self.next[pair[0] as usize].store(pair[1] + 1, Ordering::Relaxed);
+        }
         let mut head = self.head.load(Ordering::Relaxed);
         loop {
-            self.next[index as usize].store(head & 0xffff, Ordering::Relaxed);
-            let new = ((head >> 16) + self.step) << 16 | (index + 1);
+            self.next[last as usize].store(head & 0xffff, Ordering::Relaxed);
+            let new = ((head >> 16) + self.step) << 16 | (first + 1);
             match self.head.compare_exchange_weak(head, new, self.push, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => head = now,
@@ -294,14 +332,23 @@ impl Stack for Twin {
         }
     }
 
-    fn pop(&self) -> Option<u32> {
+    fn pop_into(&self, indices: &mut [u32]) -> usize {
         let mut head = self.head.load(Ordering::Acquire);
         loop {
-            let index = (head & 0xffff).checked_sub(1)?;
-            let below = self.next[index as usize].load(Ordering::Relaxed);
-            let new = head & 0xffff_0000 | below;
+            let mut top = head & 0xffff;
+            let mut popped = 0;
+            for place in &mut *indices {
+                let Some(index) = top.checked_sub(1) else { break };
+                *place = index;
+                popped += 1;
+                top = self.next[index as usize].load(Ordering::Relaxed);
+            }
+            if popped == 0 {
+                return 0;
+            }
+            let new = head & 0xffff_0000 | top;
             match self.head.compare_exchange_weak(head, new, Ordering::Acquire, Ordering::Acquire) {
-                Ok(_) => return Some(index),
+                Ok(_) => return popped,
                 Err(now) => head = now,
             }
         }
