@@ -54,7 +54,7 @@ pub(super) fn fragment(
         region.truncate(frame, plan.payload(0).end);
         plan.finish(&mut region.bytes_mut(frame)[LINK_HEADER..], plan.header_len, 0);
     }
-    Ok((Made { pieces: plan.pieces() }, source))
+    Ok((Made { pieces: plan.pieces(), completed: false }, source))
 }
 
 /// Where a packet is cut.

@@ -39,9 +39,12 @@ pub struct PrepareError {
     pub reason: DropReason,
 }
 
-/// How many packets were made of one.
+/// What was made of a packet.
 pub(super) struct Made {
+    /// How many.
     pub pieces: usize,
+    /// Their checksums were computed.
+    pub completed: bool,
 }
 
 /// Whether a way out takes a packet of which this is known as it is.
@@ -113,7 +116,7 @@ fn make(
             }
             let limits = (frames_max, offload.checksum);
             let made = segment::cut(pool, frame, &plan, limits, pieces)?;
-            let (completed, cut) = (!offload.checksum, made.pieces as u32 - 1);
+            let (completed, cut) = (made.completed, made.pieces as u32 - 1);
             return Ok((Prepared { completed, cut, ..Prepared::default() }, Source::Used));
         }
     } else if packet_len > LINK_HEADER + mtu {
@@ -154,8 +157,8 @@ fn cut_twice(
 ) -> Result<(Prepared, Source), DropReason> {
     let mut segments = Vec::new();
     let made = segment::cut(pool, frame, plan, (CHAIN_MAX, false), &mut segments)?;
-    let mut prepared = Prepared { completed: true, ..Prepared::default() };
-    prepared.cut = made.pieces as u32 - 1;
+    let (completed, cut) = (made.completed, made.pieces as u32 - 1);
+    let mut prepared = Prepared { completed, cut, ..Prepared::default() };
     let mut rest = segments.into_iter();
     let mut failed = None;
     for mut segment in rest.by_ref() {
@@ -166,7 +169,7 @@ fn cut_twice(
         } else if meta.frames() > frames_max {
             Err(DropReason::TooManyFragments)
         } else {
-            Ok((Made { pieces: 1 }, Source::First)) // The last may be short.
+            Ok((Made { pieces: 1, completed: false }, Source::First)) // The last may be short.
         };
         match made {
             Ok((made, source)) => {

@@ -175,7 +175,7 @@ pub(super) fn cut(
         let checksum = checksum.to_be_bytes();
         region.bytes_mut(&mut pieces[at])[field..field + 2].copy_from_slice(&checksum);
     }
-    Ok(Made { pieces: plan.count() })
+    Ok(Made { pieces: plan.count(), completed: base.sum.is_some() && !leaves_partial })
 }
 
 /// What the checksums of all segments have in common.

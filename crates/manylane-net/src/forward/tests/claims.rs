@@ -111,6 +111,32 @@ fn segments_whose_headers_cannot_be_brought_together_want_a_frame() {
     }
 }
 
+/// RFC 768: 0 says that there is none, and the pieces of such a datagram have none either.
+#[test]
+fn datagrams_without_a_checksum_are_cut_without_one() {
+    let with = Wish { is_udp: true, is_partial: false, ..Wish::tcp(5000, 1000) }.make();
+    let mut without = with.clone();
+    without.bytes[with.transport + 6..][..2].fill(0);
+    for (large, has_checksum) in [(with, true), (without, false)] {
+        for exit in [CHAINS, PARTIAL] {
+            let mut bed = Bed::with_frames(64, 2048, exit);
+            let frame = receive(&mut bed, &large, 200, 1792);
+            let mut pieces = Vec::new();
+            let prepared = prepare(&mut bed.pool, frame, exit, 1500, &mut pieces);
+            let prepared = prepared.expect("there are frames");
+            assert_eq!((prepared.cut, prepared.completed), (4, has_checksum && !exit.checksum));
+            for piece in pieces {
+                let is_partial = bed.region.meta(&piece).checksum != Checksum::Valid;
+                assert_eq!(is_partial, has_checksum && exit.checksum);
+                let field = &bed.bytes(&piece)[large.transport + 6..][..2];
+                assert_eq!(field != [0, 0], has_checksum);
+                bed.pool.give_back(piece);
+            }
+            assert_eq!(bed.free(), 64);
+        }
+    }
+}
+
 /// With hops of a source route left, the destination in the header is not the one that counts. What a
 /// stack has left of the checksum tells all the same; a complete one does not.
 #[test]
