@@ -37,7 +37,7 @@ pub enum OpenError {
         /// The queues asked for.
         queues: u16,
     },
-    /// Packets of the interface's MTU, or of 64 KiB in too many frames, are not provided for.
+    /// `packet_max` is less than a packet of the interface's MTU has, or more than any has.
     PacketMax {
         /// The interface.
         interface: String,

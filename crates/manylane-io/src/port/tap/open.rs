@@ -1,9 +1,9 @@
 //! Opening and closing a port, in the calling thread's network namespace.
 
 use manylane_frame::vocabulary::{PortId, QueueId};
-use manylane_frame::{CHAIN_MAX, Pool, Region};
+use manylane_frame::{Pool, Region};
 
-use super::super::vnet::{PACKET_MAX, frames_for};
+use super::super::vnet::{PACKET_MAX, check_packet_max, frames_for};
 use super::device::Queue;
 use super::error::OpenError;
 use super::receiver::{Counter, Receiver};
@@ -17,8 +17,8 @@ use crate::netlink::Netlink;
 pub struct TapConfig {
     /// Our address on the wire; made of the host's when `None`, and as unique and as lasting as that.
     pub mac: Option<[u8; 6]>,
-    /// Bytes of the largest packet, with its Ethernet header: larger ones are lost. The host's segments
-    /// have up to 64 KiB, whatever the MTU.
+    /// Bytes of the largest packet, with its Ethernet header: those that do not fit as many frames are
+    /// lost. The host's segments have up to 64 KiB, whatever the MTU.
     pub packet_max: u32,
 }
 
@@ -97,7 +97,7 @@ impl Tap {
             Err(InterfaceError::NoSuchInterface { .. }) => None,
             Err(error) => return Err(OpenError::Interface(error)),
         };
-        config.check(interface, present.as_ref(), region)?;
+        config.check(interface, present.as_ref())?;
 
         let opened = open_queues(interface, queues).map_err(|error| {
             match (error.1.raw_os_error(), &present) {
@@ -167,19 +167,13 @@ impl Tap {
 }
 
 impl TapConfig {
-    fn check(
-        &self,
-        interface: &str,
-        present: Option<&Interface>,
-        region: &Region,
-    ) -> Result<(), OpenError> {
+    fn check(&self, interface: &str, present: Option<&Interface>) -> Result<(), OpenError> {
         let TapConfig { packet_max, mac } = *self;
         let mtu = present.map_or(MTU_OF_A_NEW_ONE, |facts| facts.mtu);
-        let least = mtu.saturating_add(ETHERNET_AND_TAG);
-        let frames = frames_for(packet_max, region.frame_size());
-        if packet_max < least.min(PACKET_MAX) || frames > CHAIN_MAX {
-            return Err(OpenError::PacketMax { interface: interface.into(), packet_max, least });
-        }
+        check_packet_max(packet_max, mtu).map_err(|least| {
+            let interface = interface.into();
+            OpenError::PacketMax { interface, packet_max, least }
+        })?;
         match mac {
             Some(mac) if mac[0] & GROUP != 0 || mac == [0; 6] => {
                 Err(OpenError::NoStation { interface: interface.into(), mac })
@@ -218,8 +212,6 @@ const ANOTHER: u8 = 4;
 const NAME_MAX: usize = 15;
 /// `ether_setup`.
 const MTU_OF_A_NEW_ONE: u32 = 1500;
-/// An Ethernet header and one 802.1Q tag.
-const ETHERNET_AND_TAG: u32 = 14 + 4;
 
 #[cfg(test)]
 mod tests {

@@ -157,9 +157,9 @@ fn slot(region: &Region, frame: &Frame) -> *mut u8 {
     region.base().as_ptr().wrapping_add(offset)
 }
 
-/// Frames that a packet of up to `packet_max` bytes is received into.
-pub fn frames_for(packet_max: u32, frame_size: u32) -> usize {
-    let beyond = packet_max.saturating_sub(frame_size - u32::from(HEADROOM));
+/// Frames that packets of up to `packet_max` bytes are received into; somewhat larger ones may fit too.
+pub const fn frames_for(packet_max: u32, frame_size: u32) -> usize {
+    let beyond = packet_max.saturating_sub(frame_size - HEADROOM as u32);
     1 + beyond.div_ceil(frame_size) as usize
 }
 
