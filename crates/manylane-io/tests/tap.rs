@@ -216,6 +216,28 @@ fn losses_have_the_right_name() {
     lab.assert_all_home();
 }
 
+/// A read says nothing of what it had no room for: the largest packet must not look like that.
+#[test]
+fn the_largest_packet_comes_and_a_larger_one_is_counted() {
+    let Some(mut lab) = Lab::new(2048) else { return };
+    let config = TapConfig { packet_max: 1792, ..TapConfig::default() }; // A frame's room.
+    let Some(opened) = lab.open_with(1, 1, config) else { return };
+    let Opened { port, mut receivers, transmitters, .. } = opened;
+    let socket = host_socket();
+    Netlink::open().and_then(|mut netlink| netlink.set_mtu("t0", 9000)).expect("root may");
+    for payload in [1750, 4000, 1750] {
+        socket.send_to(&vec![7; payload], OUR_V4).expect("the neighbour is known");
+    }
+    let mut batch = lab.receive(&mut receivers, 2);
+    for frame in batch.iter() {
+        assert_eq!(lab.region.meta(frame).packet_len(), 1792);
+    }
+    assert_eq!(receivers[0].losses(), Losses { too_large: 1, ..Losses::default() });
+    lab.pool.give_back_all(&mut batch);
+    port.close(receivers, transmitters, &mut lab.pool);
+    lab.assert_all_home();
+}
+
 #[test]
 fn what_the_host_refuses_is_dropped_and_what_it_cannot_take_now_stays() {
     let Some(mut lab) = Lab::new(2048) else { return };
@@ -325,7 +347,11 @@ impl Lab {
     /// Opens `t0` as port 3, and gives the host an address; `None` (and a line that says why) when
     /// there is no TAP.
     fn open(&mut self, queues: u16, workers: usize) -> Option<Opened> {
-        let config = TapConfig { mac: Some(OUR_MAC), ..TapConfig::default() };
+        self.open_with(queues, workers, TapConfig::default())
+    }
+
+    fn open_with(&mut self, queues: u16, workers: usize, config: TapConfig) -> Option<Opened> {
+        let config = TapConfig { mac: Some(OUR_MAC), ..config };
         match Tap::open(&self.region, PortId(3), "t0", workers, queues, config) {
             Ok(opened) => {
                 let mut netlink = Netlink::open().expect("netlink is always there");

@@ -31,7 +31,12 @@ impl Default for TapConfig {
 impl TapConfig {
     /// Frames of `frame_size` bytes that a queue has ready for packets: a line of the pool's sum.
     pub fn frames_posted(&self, frame_size: u32) -> u32 {
-        frames_for(self.packet_max, frame_size) as u32
+        frames_for(self.landing_bytes(), frame_size) as u32
+    }
+
+    /// One more than the largest packet: when all there is was written to, more may be lost.
+    fn landing_bytes(&self) -> u32 {
+        self.packet_max.saturating_add(1)
     }
 }
 
@@ -136,7 +141,7 @@ impl Tap {
         let mut counter = Some(Counter::new(netlink, interface));
         let receivers = (0..).zip(opened).map(|(number, queue)| {
             let number = QueueId(number);
-            Receiver::new(queue, region, config.packet_max, port, number, counter.take())
+            Receiver::new(queue, region, config.landing_bytes(), port, number, counter.take())
         });
         let receivers = receivers.collect();
         let port = Tap { port, interface: name() };
@@ -216,6 +221,14 @@ const MTU_OF_A_NEW_ONE: u32 = 1500;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 1792 bytes fill a frame to its end, which would look like a part of a larger packet.
+    #[test]
+    fn a_packet_that_fills_its_frames_has_one_to_spare() {
+        let frames = |packet_max| TapConfig { packet_max, mac: None }.frames_posted(2048);
+        assert_eq!((frames(1791), frames(1792)), (1, 2));
+        assert_eq!(frames(PACKET_MAX), 33);
+    }
 
     #[test]
     fn our_end_has_an_address_of_its_own() {

@@ -36,7 +36,7 @@ impl Receiver {
     pub(super) fn new(
         queue: Queue,
         region: &Region,
-        packet_max: u32,
+        landing_bytes: u32,
         port: PortId,
         number: QueueId,
         counter: Option<Counter>,
@@ -44,7 +44,7 @@ impl Receiver {
         Receiver {
             queue,
             region: region.clone(),
-            landing: Landing::new(region, packet_max),
+            landing: Landing::new(region, landing_bytes),
             port,
             number,
             lost: RefCell::default(),
@@ -92,7 +92,7 @@ impl Receiver {
         if len < HEADER {
             self.invalid += 1;
         } else if len == self.landing.capacity() {
-            self.too_large += 1; // Or just as large as there is room for; there is more than 64 KiB.
+            self.too_large += 1; // There is room for more than the largest that is provided for.
         } else {
             match self.landing.land(&self.region, len, self.port, self.number) {
                 Landed::Packet(frame) => {
