@@ -51,6 +51,23 @@ pub enum Wait<'r> {
     Done,
 }
 
+impl Wait<'_> {
+    /// The same, but for something that is due after `due_ns` nanoseconds, if anything is.
+    fn at_most(self, due_ns: Option<u64>) -> Self {
+        let Some(due_ns) = due_ns else { return self };
+        Wait::After(match self {
+            Wait::After(wait_ns) => due_ns.min(wait_ns),
+            // A wait is for one thing: look at the descriptor by the clock meanwhile.
+            Wait::Readable(_) => due_ns.min(LOOK_AGAIN_NS),
+            // A worker always hears its bell.
+            Wait::Doorbell | Wait::Done => due_ns,
+        })
+    }
+}
+
+/// How soon to look again for frames whose queue cannot end the sleep.
+const LOOK_AGAIN_NS: u64 = 1_000_000;
+
 /// One receive queue of a port.
 pub enum Receiver {
     /// Of a network device.
@@ -145,7 +162,7 @@ impl Receiver {
             Receiver::Tap(queue) => Wait::Readable(queue.as_fd()),
             Receiver::Pcap(queue) => queue.wait(),
             Receiver::Memory(queue) => queue.wait(),
-            Receiver::Tee(tee) => tee.inner.wait(),
+            Receiver::Tee(tee) => tee.wait(),
             Receiver::Fault(fault) => fault.wait(),
         }
     }
@@ -164,7 +181,8 @@ impl Receiver {
         }
     }
 
-    /// Frames that lie at the device, waiting to be received into, or received and not taken.
+    /// Frames that lie at the device, waiting to be received into, or received and not taken; and copies
+    /// that are late on purpose.
     pub fn posted(&self) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.posted(),
@@ -172,7 +190,7 @@ impl Receiver {
             Receiver::Tap(queue) => queue.posted(),
             Receiver::Pcap(_) => 0,
             Receiver::Memory(queue) => queue.waiting(),
-            Receiver::Tee(tee) => tee.inner.posted(),
+            Receiver::Tee(tee) => tee.inner.posted() + tee.held(),
             Receiver::Fault(fault) => fault.inner.posted() + fault.held(),
         }
     }
@@ -223,7 +241,7 @@ impl Receiver {
         match self {
             Receiver::Tee(tee) => {
                 let (inner, other) = tee.into_parts();
-                others.push(other);
+                other.unwrapped_copies(pool, others);
                 inner.unwrapped(pool, others)
             }
             Receiver::Fault(fault) => fault.close(pool).unwrapped(pool, others),
@@ -402,7 +420,7 @@ impl Transmitter {
         match self {
             Transmitter::Tee(tee) => {
                 let (inner, other) = tee.into_parts();
-                others.push(other.unwrapped(pool, &mut Vec::new(), &mut |_| {}));
+                other.unwrapped_copies(pool, others);
                 inner.unwrapped(pool, others, completed)
             }
             Transmitter::Fault(fault) => {
@@ -410,6 +428,12 @@ impl Transmitter {
             }
             device => device,
         }
+    }
+
+    /// As [`unwrapped`](Transmitter::unwrapped), for the way out of copies, of which nobody hears.
+    fn unwrapped_copies(self, pool: &mut Pool, others: &mut Vec<Transmitter>) {
+        let device = self.unwrapped(pool, others, &mut |_| {});
+        others.push(device);
     }
 }
 

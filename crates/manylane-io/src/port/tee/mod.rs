@@ -17,7 +17,7 @@ use manylane_frame::{BATCH_MAX, Batch, Frame, Pool};
 
 use super::pcap::Direction;
 use super::write::copy;
-use super::{Receiver as AnyReceiver, Sent, Transmitter as AnyTransmitter, earlier};
+use super::{Receiver as AnyReceiver, Sent, Transmitter as AnyTransmitter, Wait, earlier};
 
 /// A receive queue that is copied.
 pub struct Receiver {
@@ -102,6 +102,16 @@ impl Receiver {
         // In every turn, also for what a file has from turns before.
         self.copies.to.flush();
         received
+    }
+
+    /// As [`AnyReceiver::wait`]: also for what the copies' way out holds.
+    pub(super) fn wait(&self) -> Wait<'_> {
+        self.inner.wait().at_most(self.copies.to.due_ns())
+    }
+
+    /// Frames that the copies' way out holds.
+    pub(super) fn held(&self) -> usize {
+        self.copies.to.held()
     }
 
     /// What became of copies.
