@@ -88,15 +88,22 @@ fn segments_stay_whole_both_ways() {
     }
 }
 
-/// Kernels at both ends, their default offloads, and two ports of different drivers as a wire.
+/// Kernels at both ends, their default offloads, and two ports of different drivers as a wire; by both
+/// families.
 #[test]
 fn tcp_goes_through_in_whole_segments() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let Some(far) = common::host("far").map(Arc::new) else { return };
     common::silence(&far);
+    common::skip_duplicate_detection(&far);
+    manylane_io::sysctl::set("net/ipv6/conf/default/accept_dad", "0").expect("as root");
     common::connect_here(LinkEnd::new("r0"), &far, LinkEnd::new("f0").mac(OUR_MAC));
     common::address(&far, "f0", "10.0.0.2", 24);
+    common::address(&far, "f0", "fd00::2", 64);
     let Some(opened) = lab.open(1, 1) else { return };
+    manylane_io::sysctl::set("net/ipv6/conf/t0/disable_ipv6", "0").expect("as root");
+    let host_v6 = "fd00::1".parse().expect("an address");
+    Netlink::open().and_then(|mut nl| nl.add_address("t0", host_v6, 64)).expect("it has none");
     let Opened { port: tap, receivers, mut transmitters, .. } = opened;
     let transmitter = transmitters.pop().expect("one worker, one way out");
     let one = End {
@@ -113,27 +120,31 @@ fn tcp_goes_through_in_whole_segments() {
         transmitter: port::Transmitter::AfPacket(Box::new(transmitter)),
     };
     let mut ends = [one, two];
-    for from_host in [true, false] {
-        let bind = |address| TcpListener::bind(address).expect("it is free");
-        let connect = |address| TcpStream::connect(address).expect("it listens");
+    for (from_host, to) in [
+        (true, "10.0.0.2:5000"),
+        (true, "[fd00::2]:5000"),
+        (false, "10.0.0.1:5000"),
+        (false, "[fd00::1]:5000"),
+    ] {
+        let bind = move || TcpListener::bind(to).expect("it is free");
+        let connect = move || TcpStream::connect(to).expect("it listens");
         let transfer = if from_host {
-            let server = far.run(move || bind("10.0.0.2:5000"));
+            let server = far.run(bind);
             let host = Namespace::of_this_thread().expect("root may");
             let client = move || {
                 host.enter().expect("root may");
-                connect("10.0.0.2:5000")
+                connect()
             };
             wire::tcp(server, client, 8 << 20)
         } else {
             let far = far.clone();
-            let client = move || far.run(move || connect("10.0.0.1:5000"));
-            wire::tcp(bind("10.0.0.1:5000"), client, 8 << 20)
+            wire::tcp(bind(), move || far.run(connect), 8 << 20)
         };
         let seen = wire::carry(&mut ends, &mut lab.pool, || transfer.is_finished());
         transfer.join().expect("every byte came");
         let there = seen[usize::from(!from_host)];
         assert!(there.largest > 30_000 && there.segmented > 0, "{there:?}");
-        assert!(there.packets < (8 << 20) / 1448, "{there:?}: fewer than there are segments");
+        assert!(there.packets < (8 << 20) / 1448, "{to}: {there:?}: fewer than there are segments");
     }
     let [one, two] = ends;
     drop((one.transmitter, two.transmitter));
