@@ -71,7 +71,7 @@ fn a_turn_through_file_tee_and_faults_allocates_nothing() {
 
     let mut others = Vec::new();
     receiver.unwrapped(&mut pool, &mut others);
-    transmitter.unwrapped(&mut pool, &mut others, &mut |_| {});
+    transmitter.unwrapped(&mut pool, &mut others, &mut |_, _| {});
     drop(others);
     let written = thread.join().expect("the writer does not panic").expect("there is room");
     assert!(written.packets >= copies.copied);

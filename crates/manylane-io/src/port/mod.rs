@@ -259,6 +259,15 @@ pub struct Sent {
     pub bytes: u64,
 }
 
+/// What became of a packet that was to be sent when its port closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The device, or whatever is there instead, had taken it whole.
+    Transmitted,
+    /// It had not, or a part of it not.
+    Dropped,
+}
+
 /// One worker's way out through a port.
 pub enum Transmitter {
     /// Through a network device.
@@ -410,29 +419,28 @@ impl Transmitter {
     }
 
     /// Takes the device's way out out of what wraps it, to be closed. What is held is transmitted first;
-    /// what finds no place is given back, and `completed` told. The ways out of copies come to `others`.
+    /// what finds no place is given back. `ended` is called for each that is not under way now, with its
+    /// port of entry. The ways out of copies come to `others`.
     pub fn unwrapped(
         self,
         pool: &mut Pool,
         others: &mut Vec<Transmitter>,
-        completed: &mut dyn FnMut(PortId),
+        ended: &mut dyn FnMut(Fate, PortId),
     ) -> Transmitter {
         match self {
             Transmitter::Tee(tee) => {
                 let (inner, other) = tee.into_parts();
                 other.unwrapped_copies(pool, others);
-                inner.unwrapped(pool, others, completed)
+                inner.unwrapped(pool, others, ended)
             }
-            Transmitter::Fault(fault) => {
-                fault.close(pool, completed).unwrapped(pool, others, completed)
-            }
+            Transmitter::Fault(fault) => fault.close(pool, ended).unwrapped(pool, others, ended),
             device => device,
         }
     }
 
     /// As [`unwrapped`](Transmitter::unwrapped), for the way out of copies, of which nobody hears.
     fn unwrapped_copies(self, pool: &mut Pool, others: &mut Vec<Transmitter>) {
-        let device = self.unwrapped(pool, others, &mut |_| {});
+        let device = self.unwrapped(pool, others, &mut |_, _| {});
         others.push(device);
     }
 }

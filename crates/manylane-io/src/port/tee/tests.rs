@@ -154,7 +154,7 @@ fn copies_that_are_late_are_waited_for_and_come_home() {
 
     let mut others = Vec::new();
     receiver.unwrapped(&mut pool, &mut others);
-    transmitter.unwrapped(&mut pool, &mut others, &mut |_| panic!("all were completed"));
+    transmitter.unwrapped(&mut pool, &mut others, &mut |_, _| panic!("all were completed"));
     assert_eq!((numbers(&received), numbers(&sent)), (vec![0, 1, 2], vec![0, 1, 2]));
     assert!(others.iter().all(|exit| matches!(exit, AnyTransmitter::Memory(_))));
     assert_eq!((others.len(), free(&mut pool)), (4, 512));
@@ -219,7 +219,7 @@ fn a_file_has_both_directions() {
     assert_eq!(numbers(&seen), Vec::from_iter(0..30));
     let mut others = Vec::new();
     let receiver = receiver.unwrapped(&mut pool, &mut others);
-    let transmitter = transmitter.unwrapped(&mut pool, &mut others, &mut |_| {});
+    let transmitter = transmitter.unwrapped(&mut pool, &mut others, &mut |_, _| {});
     assert!(matches!(receiver, AnyReceiver::Memory(_)));
     assert!(matches!(transmitter, AnyTransmitter::Memory(_)));
     assert_eq!(others.len(), 2);
