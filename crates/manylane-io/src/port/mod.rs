@@ -18,6 +18,7 @@
 pub mod af_packet;
 pub mod af_xdp;
 pub mod fault;
+mod losses;
 pub mod memory;
 pub mod pcap;
 #[cfg(test)]
@@ -29,8 +30,8 @@ mod write;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-pub use af_xdp::Losses;
 pub use fault::FaultCounts;
+pub use losses::Losses;
 use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, CHAIN_MAX, Pool};
 pub use tee::CopyCounts;
