@@ -47,7 +47,7 @@ impl SteerProgram {
 
 fn failed(source: Box<dyn std::error::Error + Send + Sync>) -> BpfError {
     let program = "the program that steers flows to queues";
-    BpfError::Program { program, step: "load", needs: "Linux 4.16", source }
+    BpfError::Program { program, step: "load", needs: "Linux 4.18", source }
 }
 
 fn program(ebpf: &mut Ebpf) -> &mut SocketFilter {
