@@ -297,7 +297,10 @@ fn an_interface_that_is_there_is_attached_to() {
             port.close(receivers, transmitters, &mut lab.pool);
             lab.assert_all_home();
         }
-        assert!(Interface::read("t0").is_ok(), "it is not ours to remove");
+        let host = Interface::read("t0").expect("it is not ours to remove");
+        let config = TapConfig { mac: Some(host.mac), ..TapConfig::default() };
+        let same = lab.try_open("t0", 1, config).err().expect("it would be both ends'");
+        assert!(matches!(same, OpenError::SameMac { .. }), "{same}");
     }
 }
 
@@ -311,14 +314,19 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     let config = TapConfig::default();
     let lo = error("lo", 1, config);
     assert!(matches!(lo, OpenError::NotTap { .. }), "{lo}");
+    assert!(lo.to_string().ends_with("choose another driver, or a name that is free"), "{lo}");
     let two = error("t0", 2, config);
     assert!(matches!(two, OpenError::OtherQueues { queues: 2, .. }), "{two}");
+    assert!(two.to_string().contains("`ip tuntap add dev t0 mode tap multi_queue`"), "{two}");
     let long = error("a-name-of-sixteen", 1, config);
     assert!(matches!(long, OpenError::Name { .. }), "{long}");
+    assert!(long.to_string().contains("`a-name-of-sixteen`: an interface's name has 1 to 15"));
     let small = error("t1", 1, TapConfig { packet_max: 1517, ..config });
     assert!(matches!(small, OpenError::PacketMax { least: 1518, .. }), "{small}");
+    assert!(small.to_string().starts_with("t1: packet_max = 1517: take 1518 "), "{small}");
     let group = error("t1", 1, TapConfig { mac: Some([1, 0, 0, 0, 0, 1]), ..config });
     assert!(matches!(group, OpenError::NoStation { .. }), "{group}");
+    assert!(group.to_string().starts_with("t1: `mac` is 01:00:00:00:00:01, a group's"), "{group}");
     assert!(Interface::read("t1").is_err(), "nothing is left behind");
     let Opened { port, receivers, transmitters, .. } = opened;
     port.close(receivers, transmitters, &mut lab.pool);

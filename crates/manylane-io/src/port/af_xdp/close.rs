@@ -37,7 +37,7 @@ pub struct Closed {
 
 impl AfXdp {
     /// Closes the port: takes the program away, lets what is on the transmit rings leave, closes the
-    /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`](super::DRAIN_MAX) at most, and two seconds more
+    /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`] at most, and two seconds more
     /// for a zero-copy device.
     ///
     /// `ended` is called for each packet that was to be sent, as the hook of [`Receiver::reclaim`] would

@@ -114,9 +114,11 @@ impl fmt::Display for OpenError {
                  {PACKET_MAX}"
             ),
             OpenError::NoStation { interface, mac } => {
+                let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
                 write!(
                     f,
-                    "{interface}: `mac` is {mac:02x?}, a group's address or none; choose one like 02:00:00:00:00:01"
+                    "{interface}: `mac` is {mac}, a group's address or none; choose one like \
+                     02:00:00:00:00:01"
                 )
             }
             OpenError::SameMac { interface } => write!(
