@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::super::vnet::PACKET_MAX;
+use super::counter::PATH;
 use crate::bpf::BpfError;
 use crate::interface::InterfaceError;
 
@@ -57,6 +58,13 @@ pub enum OpenError {
     SameMac {
         /// The interface.
         interface: String,
+    },
+    /// What the kernel counts for the interface cannot be read.
+    Counts {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
     },
     /// The program that steers flows to queues did not load.
     Program(BpfError),
@@ -126,6 +134,10 @@ impl fmt::Display for OpenError {
                 "{interface}: `mac` is the interface's own, which is the host's end; choose another for \
                  ours"
             ),
+            OpenError::Counts { interface, source } => write!(
+                f,
+                "{interface}: cannot read {PATH}, where its losses are counted: {source}; mount /proc"
+            ),
             OpenError::Program(error) => error.fmt(f),
             OpenError::Refused { interface, step, source } => {
                 write!(f, "{interface}: cannot {step}: {source}")?;
@@ -143,7 +155,7 @@ impl std::error::Error for OpenError {
         match self {
             OpenError::Interface(error) => Some(error),
             OpenError::Program(error) => Some(error),
-            OpenError::Refused { source, .. } => Some(source),
+            OpenError::Refused { source, .. } | OpenError::Counts { source, .. } => Some(source),
             _ => None,
         }
     }

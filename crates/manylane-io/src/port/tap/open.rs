@@ -4,9 +4,10 @@ use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_frame::{Pool, Region};
 
 use super::super::vnet::{PACKET_MAX, check_packet_max, frames_for};
+use super::counter::Counter;
 use super::device::Queue;
 use super::error::OpenError;
-use super::receiver::{Counter, Receiver};
+use super::receiver::Receiver;
 use super::transmitter::Transmitter;
 use crate::bpf::SteerProgram;
 use crate::interface::{Interface, InterfaceError};
@@ -120,9 +121,10 @@ impl Tap {
             steer.map_err(|source| refused(("steer flows to queues", source)))?;
         }
 
-        let mut netlink = Netlink::open().map_err(|error| OpenError::Interface(error.into()))?;
         if present.is_none() {
-            netlink.set_up(interface).map_err(|error| OpenError::Interface(error.into()))?;
+            Netlink::open()
+                .and_then(|mut netlink| netlink.set_up(interface))
+                .map_err(|error| OpenError::Interface(error.into()))?;
         }
         let facts = Interface::read(interface).map_err(OpenError::Interface)?;
         let facts = Facts {
@@ -138,7 +140,9 @@ impl Tap {
         let transmitters = (0..workers)
             .map(|worker| Transmitter::new(opened[worker % opened.len()].clone(), region, port))
             .collect();
-        let mut counter = Some(Counter::new(netlink, interface));
+        let counter = Counter::open(interface)
+            .map_err(|source| OpenError::Counts { interface: name(), source })?;
+        let mut counter = Some(counter);
         let receivers = (0..).zip(opened).map(|(number, queue)| {
             let number = QueueId(number);
             Receiver::new(queue, region, config.landing_bytes(), port, number, counter.take())

@@ -8,8 +8,8 @@ use manylane_frame::{Batch, Pool, Region};
 
 use super::super::Losses;
 use super::super::vnet::{HEADER, Landed, Landing, Lost};
+use super::counter::Counter;
 use super::device::Queue;
-use crate::netlink::Netlink;
 
 /// A queue and frames for one packet.
 pub struct Receiver {
@@ -23,13 +23,6 @@ pub struct Receiver {
     counter: Option<RefCell<Counter>>,
     too_large: u64,
     invalid: u64,
-}
-
-/// What the kernel counts for an interface, from a moment on.
-pub(super) struct Counter {
-    netlink: Netlink,
-    interface: String,
-    seen: u64,
 }
 
 impl Receiver {
@@ -140,22 +133,6 @@ impl Receiver {
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.queue.as_fd()
-    }
-}
-
-impl Counter {
-    /// Counts from now on.
-    pub(super) fn new(netlink: Netlink, interface: &str) -> Counter {
-        let mut counter = Counter { netlink, interface: interface.into(), seen: 0 };
-        counter.look();
-        counter
-    }
-
-    /// Packets that the host sent since the last look and found no place.
-    fn look(&mut self) -> u64 {
-        let Ok(link) = self.netlink.link(&self.interface) else { return 0 }; // It is gone.
-        let before = std::mem::replace(&mut self.seen, link.transmit_dropped);
-        link.transmit_dropped.saturating_sub(before)
     }
 }
 
