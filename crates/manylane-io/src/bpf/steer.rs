@@ -39,6 +39,12 @@ impl SteerProgram {
             .map_err(|source| BpfError::TestRun(source.into()))
     }
 
+    /// The kernel's number of the program.
+    #[cfg(test)]
+    pub fn id(&mut self) -> u32 {
+        program(&mut self.0).info().expect("it is loaded").id()
+    }
+
     /// The program's descriptor, for `TUNSETSTEERINGEBPF`.
     pub fn fd(&mut self) -> BorrowedFd<'_> {
         program(&mut self.0).fd().expect("it is loaded").as_fd()

@@ -5,7 +5,7 @@ use manylane_frame::{Pool, Region};
 
 use super::super::vnet::{PACKET_MAX, check_packet_max, frames_for};
 use super::counter::Counter;
-use super::device::Queue;
+use super::device::{Queue, Steering};
 use super::error::OpenError;
 use super::receiver::Receiver;
 use super::transmitter::Transmitter;
@@ -45,6 +45,7 @@ impl TapConfig {
 pub struct Tap {
     port: PortId,
     interface: String,
+    _steering: Option<Steering>,
 }
 
 /// A port and its parts. An interface that did not exist before lasts as long as one of them.
@@ -114,12 +115,14 @@ impl Tap {
                 _ => refused(error),
             }
         })?;
-        if let [first, _, ..] = opened.as_slice() {
-            // It goes with the interface.
-            let mut program = SteerProgram::load().map_err(OpenError::Program)?;
-            let steer = first.steer_by(program.fd());
-            steer.map_err(|source| refused(("steer flows to queues", source)))?;
-        }
+        let steering = match opened.as_slice() {
+            [first, _, ..] => {
+                let mut program = SteerProgram::load().map_err(OpenError::Program)?;
+                let steering = first.steer_by(program.fd());
+                Some(steering.map_err(|source| refused(("steer flows to queues", source)))?)
+            }
+            _ => None,
+        };
 
         if present.is_none() {
             Netlink::open()
@@ -148,7 +151,7 @@ impl Tap {
             Receiver::new(queue, region, config.landing_bytes(), port, number, counter.take())
         });
         let receivers = receivers.collect();
-        let port = Tap { port, interface: name() };
+        let port = Tap { port, interface: name(), _steering: steering };
         Ok(Opened { port, facts, receivers, transmitters })
     }
 
