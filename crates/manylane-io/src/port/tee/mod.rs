@@ -9,8 +9,9 @@
 //! add up as always. For a copy that there is no frame for, or that the other way out does not take
 //! ([`Offload`]) or has no place for, a counter goes up.
 //!
-//! Copies in hand are at most [`COPIES_MAX`] frames, or one packet; then they are sent. What the other
-//! way out keeps is bounded by its ring.
+//! Copies in hand are at most [`COPIES_MAX`] frames and the rest of a packet; then they are sent. What the
+//! other way out keeps is bounded by its ring. Frames that it lends to a device are not in this port's
+//! [`lent`](super::Transmitter::lent), though they are among those that the device returns.
 
 use manylane_frame::vocabulary::{Checksum, Offload, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Pool};
@@ -272,7 +273,7 @@ impl Copies {
     }
 }
 
-/// Most frames of copies in hand, but for one packet's more.
+/// Most frames of copies in hand, but for the rest of a packet.
 pub const COPIES_MAX: usize = 128;
 
 #[cfg(test)]
