@@ -1,6 +1,7 @@
 //! One queue's way in.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -98,14 +99,23 @@ impl Receiver {
     /// Has frames ready for a whole batch of packets, as far as `pool` has them.
     #[inline]
     pub fn prime(&mut self, pool: &mut Pool) {
-        let full = self.landings[..self.used].iter_mut().position(|landing| !landing.fill(pool));
-        match full {
-            None => (self.ready, self.used) = (self.landings.len(), 0),
-            Some(full) => self.ready = full,
+        let used = &mut self.landings[..self.used];
+        match used.iter_mut().all(|landing| landing.fill(pool)) {
+            true => (self.ready, self.used) = (self.landings.len(), 0),
+            false => self.gather(),
         }
         let Receiver { socket, counts, .. } = self;
         let Counts { lost, queued } = counts.get_mut();
         lost.set_dry(self.ready == 0, || look(socket, queued));
+    }
+
+    /// Brings the landings that are full to the front, and then those that miss least: what lies ready is
+    /// for packets also when there is nothing to replace it with.
+    #[cold]
+    fn gather(&mut self) {
+        self.landings.sort_unstable_by_key(|landing| Reverse(landing.frames()));
+        self.ready = self.landings.partition_point(Landing::is_full);
+        self.used = self.landings.len();
     }
 
     /// The packet that the kernel has put in a landing.

@@ -76,7 +76,7 @@ impl Landing {
     /// Where the kernel may write, when the landing is full.
     #[inline]
     pub fn iov(&mut self) -> &mut [iovec] {
-        debug_assert_eq!(self.frames.len(), self.wanted, "frames are missing");
+        debug_assert!(self.is_full(), "frames are missing");
         &mut self.iov
     }
 
@@ -117,6 +117,11 @@ impl Landing {
             left -= bytes;
         }
         Landed::Packet(frame)
+    }
+
+    /// Whether all frames are there that the largest packet needs.
+    pub fn is_full(&self) -> bool {
+        self.frames.len() == self.wanted
     }
 
     /// Frames that lie here.
