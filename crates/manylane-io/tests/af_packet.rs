@@ -383,6 +383,30 @@ fn losses_have_the_right_name() {
     lab.assert_all_home();
 }
 
+/// Frames that lie ready are for packets that come, also when there are none to take their place.
+#[test]
+fn a_dry_pool_keeps_no_packet_from_frames_that_lie_ready() {
+    let Some(mut lab) = Lab::with_frames(2048, 64 + RESERVE as u32) else { return };
+    let config = AfPacketConfig { packet_max: 1518, ..AfPacketConfig::default() };
+    let Some(opened) = lab.open(1, 1, config) else { return };
+    let Opened { port, mut receivers, transmitters, .. } = opened;
+    let mut batch = Batch::new();
+    for sum in [10, 40, 64] {
+        lab.peer_sends(b"?", sum - batch.len());
+        while batch.len() < sum {
+            let fds = [receivers[0].as_fd()];
+            assert!(poll(&fds, Some(Duration::from_secs(5))).expect("it is open").any());
+            let came = receivers[0].receive(&mut lab.pool, &mut batch);
+            assert!(came > 0, "{} frames lie ready", receivers[0].posted());
+        }
+        assert_eq!((batch.len(), receivers[0].posted()), (sum, 64 - sum));
+    }
+    assert_eq!(receivers[0].losses(), Losses::default());
+    lab.pool.give_back_all(&mut batch);
+    port.close(receivers, transmitters, &mut lab.pool);
+    lab.assert_all_home();
+}
+
 #[test]
 fn a_packet_larger_than_provided_for_is_counted_and_costs_no_frame() {
     let Some(mut lab) = Lab::new(2048) else { return };
@@ -429,7 +453,9 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     };
     let small = open("r0", 1517);
     assert!(matches!(small, OpenError::PacketMax { packet_max: 1517, least: 1518, .. }), "{small}");
-    assert!(matches!(open("r0", 1 << 20), OpenError::PacketMax { .. }));
+    assert!(small.to_string().starts_with("r0: packet_max = 1517: take 1518 "), "{small}");
+    let large = open("r0", 100_000);
+    assert!(large.to_string().ends_with(" to 65597"), "{large}");
     let gone = open("eth7", 65_607).to_string();
     assert!(gone.starts_with("there is no interface eth7; there are: lo, r0"), "{gone}");
 }

@@ -16,8 +16,9 @@ use manylane_frame::Batch;
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 use manylane_io::bpf::{Attach, Mode, XskProgram};
 use manylane_io::netlink::LinkEnd;
+use manylane_io::port::Fate;
 use manylane_io::port::af_xdp::{
-    AfXdp, AfXdpConfig, Closed, Fate, OpenError, Receiver, Transmitter, Umem,
+    AfXdp, AfXdpConfig, Closed, OpenError, Receiver, Transmitter, Umem,
 };
 
 #[test]

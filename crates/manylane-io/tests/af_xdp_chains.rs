@@ -16,7 +16,8 @@ use manylane_frame::{Batch, Frame};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::netlink::LinkEnd;
 use manylane_io::poll::poll;
-use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Fate, Receiver};
+use manylane_io::port::Fate;
+use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Receiver};
 
 const MTU: u32 = 9000;
 const ONE_WORKER: [WorkerId; 1] = [WorkerId(0)];

@@ -1,14 +1,24 @@
-//! Workers and the allocator: ports made of files, copies and faults never call it in a turn.
+//! Workers and the allocator: no port calls it in a turn. The kernel's need root.
+
+mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;
+use std::time::Duration;
 
-use manylane_frame::vocabulary::{PortId, WorkerId};
-use manylane_frame::{Batch, Depot, Region, RegionConfig};
+use common::wire::End;
+use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
+use manylane_frame::{Batch, Depot, Frame, Pool, Region, RegionConfig};
+use manylane_io::namespace::Namespace;
+use manylane_io::netlink::{LinkEnd, Netlink};
+use manylane_io::poll::poll;
+use manylane_io::port::af_packet::{AfPacket, AfPacketConfig};
+use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
 use manylane_io::port::fault::{self, FaultConfig};
 use manylane_io::port::pcap::{Opened, PcapConfig, ReplayConfig, Timing};
-use manylane_io::port::{Receiver, Transmitter, memory, tee};
+use manylane_io::port::tap::{Tap, TapConfig};
+use manylane_io::port::{Receiver, Transmitter, Wait, memory, tee};
 
 #[test]
 fn a_turn_through_file_tee_and_faults_allocates_nothing() {
@@ -71,11 +81,169 @@ fn a_turn_through_file_tee_and_faults_allocates_nothing() {
 
     let mut others = Vec::new();
     receiver.unwrapped(&mut pool, &mut others);
-    transmitter.unwrapped(&mut pool, &mut others, &mut |_| {});
+    transmitter.unwrapped(&mut pool, &mut others, &mut |_, _| {});
     drop(others);
     let written = thread.join().expect("the writer does not panic").expect("there is room");
     assert!(written.packets >= copies.copied);
     std::fs::remove_dir_all(&folder).expect("it is ours");
+}
+
+#[test]
+fn a_turn_through_packet_sockets_allocates_nothing() {
+    let Some(mut pool) = wire() else { return };
+    let Some((one_port, one)) = packet_socket(pool.region(), "v0", 0) else { return };
+    let (other_port, other) = packet_socket(pool.region(), "v1", 1).expect("as the first");
+    let mut ends = [one, other];
+    turns(&mut ends, &mut pool);
+    let [one, other] = ends;
+    close_packet_socket(one_port, one, &mut pool);
+    close_packet_socket(other_port, other, &mut pool);
+}
+
+#[test]
+fn a_turn_through_af_xdp_allocates_nothing() {
+    let Some(mut pool) = wire() else { return };
+    let mut umem = Umem::new(pool.region().clone());
+    let mut open = |name, id| {
+        let (owners, config) = ([WorkerId(0)], AfXdpConfig::default());
+        let opened = AfXdp::open(&mut umem, PortId(id), name, 1, &owners, config);
+        let opened = opened.map_err(|error| unavailable(error.is_unavailable(), error)).ok()?;
+        let receivers = opened.receivers.into_iter().map(|queue| Receiver::AfXdp(queue.into()));
+        let exits = opened.transmitters.into_iter().map(|exit| Transmitter::AfXdp(exit.into()));
+        Some((opened.port, end(receivers, exits)))
+    };
+    let Some((one_port, one)) = open("v0", 0) else { return };
+    let (other_port, other) = open("v1", 1).expect("as the first");
+    let mut ends = [one, other];
+    turns(&mut ends, &mut pool);
+    for (port, End { receivers, transmitter }) in [one_port, other_port].into_iter().zip(ends) {
+        let receivers = receivers.into_iter().filter_map(|receiver| match receiver {
+            Receiver::AfXdp(queue) => Some(*queue),
+            _ => None,
+        });
+        let Transmitter::AfXdp(exit) = transmitter else { unreachable!("it was made here") };
+        port.close(receivers.collect(), vec![*exit], &mut pool, |_, _| ());
+    }
+}
+
+/// The host's end has a packet socket.
+#[test]
+fn a_turn_through_a_tap_allocates_nothing() {
+    let Some(mut pool) = wire() else { return };
+    let opened = Tap::open(pool.region(), PortId(0), "t0", 1, 1, TapConfig::default());
+    let opened = opened.map_err(|error| unavailable(error.is_unavailable(), error));
+    let Ok(opened) = opened else { return };
+    let receivers = opened.receivers.into_iter().map(|queue| Receiver::Tap(queue.into()));
+    let exits = opened.transmitters.into_iter().map(|exit| Transmitter::Tap(exit.into()));
+    let ours = end(receivers, exits);
+    let Some((host_port, host)) = packet_socket(pool.region(), "t0", 1) else { return };
+    let mut ends = [ours, host];
+    turns(&mut ends, &mut pool);
+    let [ours, host] = ends;
+    close_packet_socket(host_port, host, &mut pool);
+    let receivers = ours.receivers.into_iter().filter_map(|receiver| match receiver {
+        Receiver::Tap(queue) => Some(*queue),
+        _ => None,
+    });
+    opened.port.close(receivers.collect(), Vec::new(), &mut pool);
+}
+
+/// A namespace of this thread's own with a veth, `v0` and `v1`, without IPv6's own chatter; a pool for
+/// its ports.
+fn wire() -> Option<Pool> {
+    Namespace::new_for_this_thread().map_err(common::skip).ok()?;
+    manylane_io::sysctl::set("net/ipv6/conf/default/disable_ipv6", "1").expect("as root");
+    let mut netlink = Netlink::open().expect("netlink is always there");
+    let ends = ["v0", "v1"].map(LinkEnd::new);
+    netlink.create_veth(&ends[0], &ends[1], None).expect("the names are free");
+    for end in &ends {
+        netlink.set_up(&end.name).expect("it was just made");
+    }
+    let region = Region::new(RegionConfig { frames: 1 << 13, frame_size: 2048 });
+    let depot = Depot::new(region.expect("16 MiB can be mapped"), 1);
+    Some(depot.expect("the first taker").pool())
+}
+
+fn packet_socket(region: &Region, name: &str, id: u16) -> Option<(AfPacket, End)> {
+    let opened = AfPacket::open(region, PortId(id), name, 1, 1, AfPacketConfig::default());
+    let opened = opened.map_err(|error| unavailable(error.is_unavailable(), error)).ok()?;
+    let receivers = opened.receivers.into_iter().map(|queue| Receiver::AfPacket(queue.into()));
+    let exits = opened.transmitters.into_iter().map(|exit| Transmitter::AfPacket(exit.into()));
+    Some((opened.port, end(receivers, exits)))
+}
+
+fn close_packet_socket(port: AfPacket, end: End, pool: &mut Pool) {
+    let receivers = end.receivers.into_iter().filter_map(|receiver| match receiver {
+        Receiver::AfPacket(queue) => Some(*queue),
+        _ => None,
+    });
+    port.close(receivers.collect(), Vec::new(), pool);
+}
+
+fn end(
+    receivers: impl Iterator<Item = Receiver>,
+    mut exits: impl Iterator<Item = Transmitter>,
+) -> End {
+    let transmitter = exits.next().expect("one worker, one way out");
+    End { receivers: receivers.collect(), transmitter }
+}
+
+/// Says why a test was skipped; what every machine has is no reason.
+fn unavailable(is_unavailable: bool, error: impl std::fmt::Display) {
+    assert!(is_unavailable, "{error}");
+    common::skip(error);
+}
+
+/// Packets of one frame and of three, from each end to the other.
+fn turns(ends: &mut [End; 2], pool: &mut Pool) {
+    ends.iter_mut().for_each(|end| end.receivers[0].prime(pool));
+    let (mut before, mut received) = (0, 0);
+    for turn in 0..1000 {
+        if turn == 100 {
+            (before, received) = (CALLS.get(), 0); // Nothing is new any more.
+        }
+        ends.reverse();
+        let [from, to] = ends;
+        let mut batch = Batch::new();
+        for number in 0..16 {
+            let parts: &[usize] = if number % 4 == 3 { &[600, 500, 300] } else { &[60] };
+            batch.push(packet(pool, parts)).expect("a batch holds 64");
+        }
+        assert_eq!(from.transmitter.transmit(pool, &mut batch, |_| ()).frames, 16);
+        from.transmitter.flush();
+        let mut came = 0;
+        while came < 16 {
+            let Wait::Readable(fd) = to.receivers[0].wait() else { unreachable!("a descriptor") };
+            let ready = poll(&[fd], Some(Duration::from_secs(5))).expect("it is open");
+            assert!(ready.any(), "{came} of 16 came");
+            came += to.receivers[0].receive(pool, &mut batch, 0);
+            pool.give_back_all(&mut batch);
+        }
+        from.receivers[0].reclaim(pool, |_| ());
+        received += came;
+    }
+    let calls = CALLS.get() - before;
+    assert_eq!((calls, received), (0, 900 * 16));
+}
+
+/// An Ethernet frame for experiments (IEEE 802's 0x88b5), with so many bytes in each frame.
+fn packet(pool: &mut Pool, parts: &[usize]) -> Frame {
+    let mut packet: Option<Frame> = None;
+    for &len in parts {
+        let mut frame = pool.take().expect("there are plenty");
+        let view = pool.region().view();
+        view.set_window(&mut frame, 256, 256 + len as u16);
+        view.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+        view.bytes_mut(&mut frame).fill(2);
+        match &mut packet {
+            Some(packet) => view.append(packet, frame).expect("a chain has 64"),
+            None => {
+                view.bytes_mut(&mut frame)[12..14].copy_from_slice(&[0x88, 0xb5]);
+                packet = Some(frame);
+            }
+        }
+    }
+    packet.expect("there is a part")
 }
 
 /// The system's allocator, with the calls of each thread counted.

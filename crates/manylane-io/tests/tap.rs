@@ -88,15 +88,22 @@ fn segments_stay_whole_both_ways() {
     }
 }
 
-/// Kernels at both ends, their default offloads, and two ports of different drivers as a wire.
+/// Kernels at both ends, their default offloads, and two ports of different drivers as a wire; by both
+/// families.
 #[test]
 fn tcp_goes_through_in_whole_segments() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let Some(far) = common::host("far").map(Arc::new) else { return };
     common::silence(&far);
+    common::skip_duplicate_detection(&far);
+    manylane_io::sysctl::set("net/ipv6/conf/default/accept_dad", "0").expect("as root");
     common::connect_here(LinkEnd::new("r0"), &far, LinkEnd::new("f0").mac(OUR_MAC));
     common::address(&far, "f0", "10.0.0.2", 24);
+    common::address(&far, "f0", "fd00::2", 64);
     let Some(opened) = lab.open(1, 1) else { return };
+    manylane_io::sysctl::set("net/ipv6/conf/t0/disable_ipv6", "0").expect("as root");
+    let host_v6 = "fd00::1".parse().expect("an address");
+    Netlink::open().and_then(|mut nl| nl.add_address("t0", host_v6, 64)).expect("it has none");
     let Opened { port: tap, receivers, mut transmitters, .. } = opened;
     let transmitter = transmitters.pop().expect("one worker, one way out");
     let one = End {
@@ -113,27 +120,31 @@ fn tcp_goes_through_in_whole_segments() {
         transmitter: port::Transmitter::AfPacket(Box::new(transmitter)),
     };
     let mut ends = [one, two];
-    for from_host in [true, false] {
-        let bind = |address| TcpListener::bind(address).expect("it is free");
-        let connect = |address| TcpStream::connect(address).expect("it listens");
+    for (from_host, to) in [
+        (true, "10.0.0.2:5000"),
+        (true, "[fd00::2]:5000"),
+        (false, "10.0.0.1:5000"),
+        (false, "[fd00::1]:5000"),
+    ] {
+        let bind = move || TcpListener::bind(to).expect("it is free");
+        let connect = move || TcpStream::connect(to).expect("it listens");
         let transfer = if from_host {
-            let server = far.run(move || bind("10.0.0.2:5000"));
+            let server = far.run(bind);
             let host = Namespace::of_this_thread().expect("root may");
             let client = move || {
                 host.enter().expect("root may");
-                connect("10.0.0.2:5000")
+                connect()
             };
             wire::tcp(server, client, 8 << 20)
         } else {
             let far = far.clone();
-            let client = move || far.run(move || connect("10.0.0.1:5000"));
-            wire::tcp(bind("10.0.0.1:5000"), client, 8 << 20)
+            wire::tcp(bind(), move || far.run(connect), 8 << 20)
         };
         let seen = wire::carry(&mut ends, &mut lab.pool, || transfer.is_finished());
         transfer.join().expect("every byte came");
         let there = seen[usize::from(!from_host)];
         assert!(there.largest > 30_000 && there.segmented > 0, "{there:?}");
-        assert!(there.packets < (8 << 20) / 1448, "{there:?}: fewer than there are segments");
+        assert!(there.packets < (8 << 20) / 1448, "{to}: {there:?}: fewer than there are segments");
     }
     let [one, two] = ends;
     drop((one.transmitter, two.transmitter));
@@ -216,6 +227,28 @@ fn losses_have_the_right_name() {
     lab.assert_all_home();
 }
 
+/// A read says nothing of what it had no room for: the largest packet must not look like that.
+#[test]
+fn the_largest_packet_comes_and_a_larger_one_is_counted() {
+    let Some(mut lab) = Lab::new(2048) else { return };
+    let config = TapConfig { packet_max: 1792, ..TapConfig::default() }; // A frame's room.
+    let Some(opened) = lab.open_with(1, 1, config) else { return };
+    let Opened { port, mut receivers, transmitters, .. } = opened;
+    let socket = host_socket();
+    Netlink::open().and_then(|mut netlink| netlink.set_mtu("t0", 9000)).expect("root may");
+    for payload in [1750, 4000, 1750] {
+        socket.send_to(&vec![7; payload], OUR_V4).expect("the neighbour is known");
+    }
+    let mut batch = lab.receive(&mut receivers, 2);
+    for frame in batch.iter() {
+        assert_eq!(lab.region.meta(frame).packet_len(), 1792);
+    }
+    assert_eq!(receivers[0].losses(), Losses { too_large: 1, ..Losses::default() });
+    lab.pool.give_back_all(&mut batch);
+    port.close(receivers, transmitters, &mut lab.pool);
+    lab.assert_all_home();
+}
+
 #[test]
 fn what_the_host_refuses_is_dropped_and_what_it_cannot_take_now_stays() {
     let Some(mut lab) = Lab::new(2048) else { return };
@@ -264,7 +297,10 @@ fn an_interface_that_is_there_is_attached_to() {
             port.close(receivers, transmitters, &mut lab.pool);
             lab.assert_all_home();
         }
-        assert!(Interface::read("t0").is_ok(), "it is not ours to remove");
+        let host = Interface::read("t0").expect("it is not ours to remove");
+        let config = TapConfig { mac: Some(host.mac), ..TapConfig::default() };
+        let same = lab.try_open("t0", 1, config).err().expect("it would be both ends'");
+        assert!(matches!(same, OpenError::SameMac { .. }), "{same}");
     }
 }
 
@@ -278,14 +314,19 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     let config = TapConfig::default();
     let lo = error("lo", 1, config);
     assert!(matches!(lo, OpenError::NotTap { .. }), "{lo}");
+    assert!(lo.to_string().ends_with("choose another driver, or a name that is free"), "{lo}");
     let two = error("t0", 2, config);
     assert!(matches!(two, OpenError::OtherQueues { queues: 2, .. }), "{two}");
+    assert!(two.to_string().contains("`ip tuntap add dev t0 mode tap multi_queue`"), "{two}");
     let long = error("a-name-of-sixteen", 1, config);
     assert!(matches!(long, OpenError::Name { .. }), "{long}");
+    assert!(long.to_string().contains("`a-name-of-sixteen`: an interface's name has 1 to 15"));
     let small = error("t1", 1, TapConfig { packet_max: 1517, ..config });
     assert!(matches!(small, OpenError::PacketMax { least: 1518, .. }), "{small}");
+    assert!(small.to_string().starts_with("t1: packet_max = 1517: take 1518 "), "{small}");
     let group = error("t1", 1, TapConfig { mac: Some([1, 0, 0, 0, 0, 1]), ..config });
     assert!(matches!(group, OpenError::NoStation { .. }), "{group}");
+    assert!(group.to_string().starts_with("t1: `mac` is 01:00:00:00:00:01, a group's"), "{group}");
     assert!(Interface::read("t1").is_err(), "nothing is left behind");
     let Opened { port, receivers, transmitters, .. } = opened;
     port.close(receivers, transmitters, &mut lab.pool);
@@ -325,7 +366,11 @@ impl Lab {
     /// Opens `t0` as port 3, and gives the host an address; `None` (and a line that says why) when
     /// there is no TAP.
     fn open(&mut self, queues: u16, workers: usize) -> Option<Opened> {
-        let config = TapConfig { mac: Some(OUR_MAC), ..TapConfig::default() };
+        self.open_with(queues, workers, TapConfig::default())
+    }
+
+    fn open_with(&mut self, queues: u16, workers: usize, config: TapConfig) -> Option<Opened> {
+        let config = TapConfig { mac: Some(OUR_MAC), ..config };
         match Tap::open(&self.region, PortId(3), "t0", workers, queues, config) {
             Ok(opened) => {
                 let mut netlink = Netlink::open().expect("netlink is always there");

@@ -8,7 +8,8 @@
 //!
 //! `x.bpf.c` is the source, `x.bpf.o` the object that is compiled into the crate; how one comes from the
 //! other is said in `xsk.bpf.c`. Attached by a BPF link, which the kernel takes away when its descriptor
-//! closes: on drop, and when the process dies, by SIGKILL too. Nothing is pinned.
+//! closes: on drop, and when the process dies, by SIGKILL too. Nothing is pinned. A TAP has no such link:
+//! its program goes with the interface, or when the port closes.
 
 mod mute;
 mod steer;

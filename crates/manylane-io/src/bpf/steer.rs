@@ -39,6 +39,12 @@ impl SteerProgram {
             .map_err(|source| BpfError::TestRun(source.into()))
     }
 
+    /// The kernel's number of the program.
+    #[cfg(test)]
+    pub fn id(&mut self) -> u32 {
+        program(&mut self.0).info().expect("it is loaded").id()
+    }
+
     /// The program's descriptor, for `TUNSETSTEERINGEBPF`.
     pub fn fd(&mut self) -> BorrowedFd<'_> {
         program(&mut self.0).fd().expect("it is loaded").as_fd()
@@ -47,7 +53,7 @@ impl SteerProgram {
 
 fn failed(source: Box<dyn std::error::Error + Send + Sync>) -> BpfError {
     let program = "the program that steers flows to queues";
-    BpfError::Program { program, step: "load", needs: "Linux 4.16", source }
+    BpfError::Program { program, step: "load", needs: "Linux 4.18", source }
 }
 
 fn program(ebpf: &mut Ebpf) -> &mut SocketFilter {

@@ -63,8 +63,6 @@ pub struct Link {
     pub transmit_queues: u32,
     /// How many ask for all multicast to be received.
     pub all_multicast: u32,
-    /// Packets that it was to transmit and had no place for.
-    pub transmit_dropped: u64,
     /// The kind of a virtual link, such as `veth`.
     pub kind: Option<String>,
 }
@@ -185,7 +183,6 @@ fn read(header: &Ifinfomsg, attributes: &IterableLinkAttrs<'_>) -> Option<Link> 
         receive_queues: attributes.get_num_rx_queues().unwrap_or(1),
         transmit_queues: attributes.get_num_tx_queues().unwrap_or(1),
         all_multicast: attributes.get_allmulti().unwrap_or(0),
-        transmit_dropped: attributes.get_stats64().map_or(0, |counts| counts.tx_dropped),
         kind: kind.map(|kind| kind.to_string_lossy().into_owned()),
     })
 }

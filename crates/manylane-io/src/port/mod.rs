@@ -18,6 +18,7 @@
 pub mod af_packet;
 pub mod af_xdp;
 pub mod fault;
+mod losses;
 pub mod memory;
 pub mod pcap;
 #[cfg(test)]
@@ -29,8 +30,8 @@ mod write;
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-pub use af_xdp::Losses;
 pub use fault::FaultCounts;
+pub use losses::Losses;
 use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, CHAIN_MAX, Pool};
 pub use tee::CopyCounts;
@@ -50,6 +51,23 @@ pub enum Wait<'r> {
     /// There will be no more.
     Done,
 }
+
+impl Wait<'_> {
+    /// The same, but for something that is due after `due_ns` nanoseconds, if anything is.
+    fn at_most(self, due_ns: Option<u64>) -> Self {
+        let Some(due_ns) = due_ns else { return self };
+        Wait::After(match self {
+            Wait::After(wait_ns) => due_ns.min(wait_ns),
+            // A wait is for one thing: look at the descriptor by the clock meanwhile.
+            Wait::Readable(_) => due_ns.min(LOOK_AGAIN_NS),
+            // A worker always hears its bell.
+            Wait::Doorbell | Wait::Done => due_ns,
+        })
+    }
+}
+
+/// How soon to look again for frames whose queue cannot end the sleep.
+const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 /// One receive queue of a port.
 pub enum Receiver {
@@ -145,7 +163,7 @@ impl Receiver {
             Receiver::Tap(queue) => Wait::Readable(queue.as_fd()),
             Receiver::Pcap(queue) => queue.wait(),
             Receiver::Memory(queue) => queue.wait(),
-            Receiver::Tee(tee) => tee.inner.wait(),
+            Receiver::Tee(tee) => tee.wait(),
             Receiver::Fault(fault) => fault.wait(),
         }
     }
@@ -164,7 +182,8 @@ impl Receiver {
         }
     }
 
-    /// Frames that lie at the device, waiting to be received into, or received and not taken.
+    /// Frames that lie at the device, waiting to be received into, or received and not taken; and copies
+    /// that are late on purpose.
     pub fn posted(&self) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.posted(),
@@ -172,7 +191,7 @@ impl Receiver {
             Receiver::Tap(queue) => queue.posted(),
             Receiver::Pcap(_) => 0,
             Receiver::Memory(queue) => queue.waiting(),
-            Receiver::Tee(tee) => tee.inner.posted(),
+            Receiver::Tee(tee) => tee.inner.posted() + tee.held(),
             Receiver::Fault(fault) => fault.inner.posted() + fault.held(),
         }
     }
@@ -223,7 +242,7 @@ impl Receiver {
         match self {
             Receiver::Tee(tee) => {
                 let (inner, other) = tee.into_parts();
-                others.push(other);
+                other.unwrapped_copies(pool, others);
                 inner.unwrapped(pool, others)
             }
             Receiver::Fault(fault) => fault.close(pool).unwrapped(pool, others),
@@ -239,6 +258,15 @@ pub struct Sent {
     pub frames: usize,
     /// Their bytes, without frame check sequence.
     pub bytes: u64,
+}
+
+/// What became of a packet that was to be sent when its port closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// The device, or whatever is there instead, had taken it whole.
+    Transmitted,
+    /// It had not, or a part of it not.
+    Dropped,
 }
 
 /// One worker's way out through a port.
@@ -392,24 +420,29 @@ impl Transmitter {
     }
 
     /// Takes the device's way out out of what wraps it, to be closed. What is held is transmitted first;
-    /// what finds no place is given back, and `completed` told. The ways out of copies come to `others`.
+    /// what finds no place is given back. `ended` is called for each that is not under way now, with its
+    /// port of entry. The ways out of copies come to `others`.
     pub fn unwrapped(
         self,
         pool: &mut Pool,
         others: &mut Vec<Transmitter>,
-        completed: &mut dyn FnMut(PortId),
+        ended: &mut dyn FnMut(Fate, PortId),
     ) -> Transmitter {
         match self {
             Transmitter::Tee(tee) => {
                 let (inner, other) = tee.into_parts();
-                others.push(other.unwrapped(pool, &mut Vec::new(), &mut |_| {}));
-                inner.unwrapped(pool, others, completed)
+                other.unwrapped_copies(pool, others);
+                inner.unwrapped(pool, others, ended)
             }
-            Transmitter::Fault(fault) => {
-                fault.close(pool, completed).unwrapped(pool, others, completed)
-            }
+            Transmitter::Fault(fault) => fault.close(pool, ended).unwrapped(pool, others, ended),
             device => device,
         }
+    }
+
+    /// As [`unwrapped`](Transmitter::unwrapped), for the way out of copies, of which nobody hears.
+    fn unwrapped_copies(self, pool: &mut Pool, others: &mut Vec<Transmitter>) {
+        let device = self.unwrapped(pool, others, &mut |_, _| {});
+        others.push(device);
     }
 }
 

@@ -7,17 +7,17 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use manylane_frame::vocabulary::{Checksum, Offload, PortId, QueueId, WorkerId};
+use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{Batch, HEADROOM, Pool};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::eventfd::EventFd;
 use manylane_io::interface::{Interface, InterfaceError};
 use manylane_io::port::af_packet::{self, AfPacket};
-use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Fate, OpenError, Umem};
+use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, OpenError, Umem};
 use manylane_io::port::memory::{self, Next};
 use manylane_io::port::pcap::{self, Writer};
 use manylane_io::port::tap::{self, Tap};
-use manylane_io::port::{Receiver, Transmitter};
+use manylane_io::port::{Fate, Receiver, Transmitter};
 use manylane_net::forward::{Ipv4Interface, PortFacts};
 use manylane_net::generate::{
     Expected, FarEnd, FarEndConfig, FarEndError, FarEndReader, Link, Pace, Stream, StreamId,
@@ -324,16 +324,19 @@ pub fn close(
             });
             let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
             let closed = port.close(receivers, transmitters, pool, |fate, meta| {
-                stats.count(id, PortCount::Completed, 1);
-                match fate {
-                    Fate::Transmitted => stats.count(meta.entry, PortCount::Transmitted, 1),
-                    Fate::Dropped => {
-                        stats.dropped(meta.entry, manylane_frame::vocabulary::DropReason::PortDown)
-                    }
-                }
+                count_ended(stats, id, fate, meta.entry);
             });
             closed.held
         }
+    }
+}
+
+/// Counts a packet that was to be sent by `id` when that closed.
+fn count_ended(stats: &mut Stats, id: PortId, fate: Fate, entry: PortId) {
+    stats.count(id, PortCount::Completed, 1);
+    match fate {
+        Fate::Transmitted => stats.count(entry, PortCount::Transmitted, 1),
+        Fate::Dropped => stats.dropped(entry, DropReason::PortDown),
     }
 }
 

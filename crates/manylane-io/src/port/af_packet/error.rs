@@ -13,7 +13,7 @@ use crate::interface::InterfaceError;
 pub enum OpenError {
     /// The interface does not exist here, or does not tell about itself.
     Interface(InterfaceError),
-    /// Packets of the interface's MTU, or of 64 KiB in too many frames, are not provided for.
+    /// `packet_max` is less than a packet of the interface's MTU has, or more than any has.
     PacketMax {
         /// The interface.
         interface: String,

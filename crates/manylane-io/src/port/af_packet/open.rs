@@ -3,9 +3,9 @@
 use std::io;
 
 use manylane_frame::vocabulary::{PortId, QueueId};
-use manylane_frame::{BATCH_MAX, CHAIN_MAX, Pool, Region};
+use manylane_frame::{BATCH_MAX, Pool, Region};
 
-use super::super::vnet::{PACKET_MAX, frames_for};
+use super::super::vnet::{PACKET_MAX, check_packet_max, frames_for};
 use super::error::OpenError;
 use super::receiver::Receiver;
 use super::socket::Socket;
@@ -16,8 +16,9 @@ use crate::interface::{AllMulticast, Interface};
 /// How a port is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AfPacketConfig {
-    /// Bytes of the largest packet, with its Ethernet header: larger ones are lost. Segments that the
-    /// kernel has put together, or was to cut, have up to 64 KiB, whatever the MTU.
+    /// Bytes of the largest packet, with its Ethernet header: those that do not fit as many frames are
+    /// lost. Segments that the kernel has put together, or was to cut, have up to 64 KiB, whatever the
+    /// MTU.
     pub packet_max: u32,
     /// Packets that a queue has frames ready for, and receives in a call: 1 to 64.
     pub packets: u32,
@@ -111,7 +112,7 @@ impl AfPacket {
         assert!(queues > 0, "a port has a queue");
         assert!((1..=BATCH_MAX as u32).contains(&config.packets), "1 to 64 packets");
         let interface = Interface::read(interface).map_err(OpenError::Interface)?;
-        config.check(&interface, region)?;
+        config.check(&interface)?;
         let program = MuteProgram::load().map_err(OpenError::Program)?;
         let refused = |step| {
             let interface = interface.name.clone();
@@ -183,15 +184,12 @@ impl AfPacket {
 }
 
 impl AfPacketConfig {
-    fn check(&self, interface: &Interface, region: &Region) -> Result<(), OpenError> {
+    fn check(&self, interface: &Interface) -> Result<(), OpenError> {
         let AfPacketConfig { packet_max, .. } = *self;
-        let least = interface.mtu.saturating_add(ETHERNET_AND_TAG);
-        let frames = frames_for(packet_max, region.frame_size());
-        if packet_max < least.min(PACKET_MAX) || frames > CHAIN_MAX {
+        check_packet_max(packet_max, interface.mtu).map_err(|least| {
             let interface = interface.name.clone();
-            return Err(OpenError::PacketMax { interface, packet_max, least });
-        }
-        Ok(())
+            OpenError::PacketMax { interface, packet_max, least }
+        })
     }
 }
 
@@ -219,6 +217,3 @@ fn sending(interface: &Interface, config: &AfPacketConfig) -> io::Result<Socket>
     socket.bind(interface.index, 0)?;
     Ok(socket)
 }
-
-/// An Ethernet header and one 802.1Q tag.
-const ETHERNET_AND_TAG: u32 = 14 + 4;

@@ -1,6 +1,7 @@
 //! One queue's way in.
 
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,8 +29,8 @@ pub struct Receiver {
     pub(super) port: PortId,
     queue: QueueId,
     counts: RefCell<Counts>,
-    /// Packets received.
-    received: u64,
+    /// Packets taken out of the socket's queue, whatever became of them.
+    taken: u64,
     too_large: u64,
     invalid: u64,
 }
@@ -39,7 +40,7 @@ pub struct Receiver {
 struct Counts {
     lost: Lost,
     /// Packets that were put in the socket's queue.
-    taken: u64,
+    queued: u64,
 }
 
 impl Receiver {
@@ -62,7 +63,7 @@ impl Receiver {
             port,
             queue,
             counts: RefCell::default(),
-            received: 0,
+            taken: 0,
             too_large: 0,
             invalid: 0,
         }
@@ -85,7 +86,7 @@ impl Receiver {
             Err(error) => return self.failed(&error),
         };
         self.used = self.used.max(came);
-        self.received += came as u64;
+        self.taken += came as u64;
         let before = batch.len();
         for place in 0..came {
             if let Some(frame) = self.take(place) {
@@ -98,14 +99,23 @@ impl Receiver {
     /// Has frames ready for a whole batch of packets, as far as `pool` has them.
     #[inline]
     pub fn prime(&mut self, pool: &mut Pool) {
-        let full = self.landings[..self.used].iter_mut().position(|landing| !landing.fill(pool));
-        match full {
-            None => (self.ready, self.used) = (self.landings.len(), 0),
-            Some(full) => self.ready = full,
+        let used = &mut self.landings[..self.used];
+        match used.iter_mut().all(|landing| landing.fill(pool)) {
+            true => (self.ready, self.used) = (self.landings.len(), 0),
+            false => self.gather(),
         }
         let Receiver { socket, counts, .. } = self;
-        let Counts { lost, taken } = counts.get_mut();
-        lost.set_dry(self.ready == 0, || look(socket, taken));
+        let Counts { lost, queued } = counts.get_mut();
+        lost.set_dry(self.ready == 0, || look(socket, queued));
+    }
+
+    /// Brings the landings that are full to the front, and then those that miss least: what lies ready is
+    /// for packets also when there is nothing to replace it with.
+    #[cold]
+    fn gather(&mut self) {
+        self.landings.sort_unstable_by_key(|landing| Reverse(landing.frames()));
+        self.ready = self.landings.partition_point(Landing::is_full);
+        self.used = self.landings.len();
     }
 
     /// The packet that the kernel has put in a landing.
@@ -139,17 +149,19 @@ impl Receiver {
             Some(libc::EAGAIN) => {}                                // There is nothing.
             Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {} // Said once when the device goes.
             // EINVAL: segments of a kind that the header has no word for.
-            _ => self.invalid += 1,
+            _ => {
+                self.taken += 1;
+                self.invalid += 1;
+            }
         }
         0
     }
 
     /// Gives the frames back; returns how many, and how many packets nobody has read.
     pub(super) fn close(mut self, pool: &mut Pool) -> (usize, usize) {
-        let lost = look(&self.socket, &mut self.counts.get_mut().taken);
+        let lost = look(&self.socket, &mut self.counts.get_mut().queued);
         self.counts.get_mut().lost.add(lost);
-        let read = self.received + self.invalid;
-        let unread = self.counts.get_mut().taken.saturating_sub(read) as usize;
+        let unread = self.counts.get_mut().queued.saturating_sub(self.taken) as usize;
         drop(self.socket);
         (self.landings.iter_mut().map(|landing| landing.give_back(pool)).sum(), unread)
     }
@@ -162,7 +174,7 @@ impl Receiver {
     /// What was lost at this queue. A system call: for the statistics, not for every turn.
     pub fn losses(&self) -> Losses {
         let counts = &mut *self.counts.borrow_mut();
-        let lost = look(&self.socket, &mut counts.taken);
+        let lost = look(&self.socket, &mut counts.queued);
         counts.lost.add(lost);
         Losses {
             ring_full: counts.lost.slow,
@@ -189,11 +201,11 @@ impl AsFd for Receiver {
     }
 }
 
-/// Adds to `taken` what the kernel has counted since the last look; returns the packets lost since.
-fn look(socket: &Socket, taken: &mut u64) -> u64 {
+/// Adds to `queued` what the kernel has counted since the last look; returns the packets lost since.
+fn look(socket: &Socket, queued: &mut u64) -> u64 {
     // The one failure would be a closed socket.
     let counts = socket.counts().unwrap_or_default();
-    *taken += counts.taken;
+    *queued += counts.queued;
     counts.dropped
 }
 

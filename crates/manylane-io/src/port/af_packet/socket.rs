@@ -12,7 +12,7 @@ pub(super) struct Socket(OwnedFd);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     /// Packets that found a place.
-    pub taken: u64,
+    pub queued: u64,
     /// Packets that found none.
     pub dropped: u64,
 }
@@ -88,7 +88,7 @@ impl Socket {
         let counts: libc::tpacket_stats = unsafe { self.ask(libc::PACKET_STATISTICS) }?;
         // `tp_packets` has those dropped, too.
         Ok(Counts {
-            taken: u64::from(counts.tp_packets.wrapping_sub(counts.tp_drops)),
+            queued: u64::from(counts.tp_packets.wrapping_sub(counts.tp_drops)),
             dropped: u64::from(counts.tp_drops),
         })
     }

@@ -93,7 +93,8 @@ impl Transmitter {
         while done < count {
             let messages = &mut self.outgoing.messages[done..count];
             // SAFETY: the debt of `Socket::send`: `describe` has put in the addresses of headers of ours
-            // and of the bytes of frames that the caller's batch owns, whom we borrow.
+            // and of the bytes of frames that the caller's batch owns, whom we borrow; its lists have not
+            // moved, which it has asserted.
             let outcome = unsafe { self.socket.send(messages) };
             match outcome {
                 Ok(sent) => done += sent,
@@ -150,16 +151,18 @@ impl Outgoing {
     fn describe(&mut self, region: &Region, batch: &Batch) {
         let view = region.view();
         self.iov.clear();
+        let lists = self.iov.as_ptr();
         let places = self.messages.iter_mut().zip(self.headers.iter_mut());
         for (frame, (message, header)) in batch.iter().zip(places) {
             *header = Header::of(view.meta(frame));
             let first = self.iov.len();
-            debug_assert!(first + IOV_MAX <= self.iov.capacity(), "it would move");
             let base = std::ptr::from_mut(header).cast();
             self.iov.push(iovec { iov_base: base, iov_len: HEADER });
             push_packet(&mut self.iov, view, frame);
             message.msg_hdr.msg_iov = self.iov.as_mut_ptr().wrapping_add(first);
             message.msg_hdr.msg_iovlen = self.iov.len() - first;
         }
+        // The kernel goes where the messages lead.
+        assert_eq!(self.iov.as_ptr(), lists, "there is room for every list there can be");
     }
 }

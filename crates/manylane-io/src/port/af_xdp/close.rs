@@ -8,21 +8,13 @@ use std::time::{Duration, Instant};
 use manylane_frame::vocabulary::PortId;
 use manylane_frame::{Mapping, Meta, Pool};
 
+use super::super::Fate;
 use super::lent::Lent;
 use super::open::AfXdp;
 use super::receiver::Receiver;
 use super::ring::Kind;
 use super::socket::{Socket, Transfer};
 use super::transmitter::Transmitter;
-
-/// What became of a packet that was to be sent when its port closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// The kernel had taken it whole.
-    Transmitted,
-    /// It was still on the transmit ring, or a part of it was.
-    Dropped,
-}
 
 /// Where the frames of a closed port were; frames, not packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +37,7 @@ pub struct Closed {
 
 impl AfXdp {
     /// Closes the port: takes the program away, lets what is on the transmit rings leave, closes the
-    /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`](super::DRAIN_MAX) at most, and two seconds more
+    /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`] at most, and two seconds more
     /// for a zero-copy device.
     ///
     /// `ended` is called for each packet that was to be sent, as the hook of [`Receiver::reclaim`] would

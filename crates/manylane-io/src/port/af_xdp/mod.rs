@@ -47,10 +47,10 @@ use manylane_frame::vocabulary::Checksum;
 
 use crate::bpf::Attach;
 
-pub use close::{Closed, DRAIN_MAX, Fate};
+pub use close::{Closed, DRAIN_MAX};
 pub use error::OpenError;
 pub use open::{AfXdp, Facts, Opened};
-pub use receiver::{Losses, Receiver};
+pub use receiver::Receiver;
 pub use transmitter::{TransmitLosses, Transmitter};
 pub use umem::Umem;
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Pool, Region};
 
+use super::super::Losses;
 use super::join::Joiner;
 use super::lent::Lent;
 use super::ring::{ConsumerRing, ProducerRing};
@@ -33,29 +34,6 @@ pub struct Receiver {
     pub(super) takes_chains: bool,
     /// Descriptors with the address of a frame that the kernel had not.
     pub(super) foreign: u64,
-}
-
-/// What a queue lost since it was opened, as the kernel counts it (`XDP_STATISTICS`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Losses {
-    /// Packets for which the receive ring had no place: the worker is too slow.
-    pub ring_full: u64,
-    /// Packets for which the fill ring had no frame: the pool is too small. In zero-copy mode, how
-    /// often the driver found none.
-    pub no_buffer: u64,
-    /// Packets larger than a frame, or, where they may lie in several, than can have been on a wire.
-    pub too_large: u64,
-    /// Descriptors that the kernel, or we, did not accept: a bug.
-    pub invalid: u64,
-}
-
-impl std::ops::AddAssign for Losses {
-    fn add_assign(&mut self, other: Losses) {
-        self.ring_full += other.ring_full;
-        self.no_buffer += other.no_buffer;
-        self.too_large += other.too_large;
-        self.invalid += other.invalid;
-    }
 }
 
 impl Receiver {
@@ -196,7 +174,8 @@ impl Receiver {
         self.returned
     }
 
-    /// What was lost at this queue. A system call: for the statistics, not for every turn.
+    /// What was lost at this queue, as the kernel counts it (`XDP_STATISTICS`). A system call: for the
+    /// statistics, not for every turn.
     pub fn losses(&self) -> io::Result<Losses> {
         let counts = self.socket.statistics()?;
         // Copying counts a packet without a buffer as dropped (`__xsk_rcv`), and also the look at an empty

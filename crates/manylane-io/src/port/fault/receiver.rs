@@ -48,15 +48,8 @@ impl Receiver {
 
     /// As [`AnyReceiver::wait`]: also for what is held.
     pub fn wait(&self) -> Wait<'_> {
-        let inner = self.inner.wait();
-        let Some(due_ns) = self.line.hold.due_ns() else { return inner };
-        let due_ns = due_ns.saturating_sub(self.now_ns);
-        Wait::After(match inner {
-            Wait::After(wait_ns) => due_ns.min(wait_ns),
-            // A wait is for one thing: look at the descriptor by the clock meanwhile.
-            Wait::Readable(_) => due_ns.min(LOOK_AGAIN_NS),
-            Wait::Doorbell | Wait::Done => due_ns,
-        })
+        let due_ns = self.line.hold.due_ns().map(|due_ns| due_ns.saturating_sub(self.now_ns));
+        self.inner.wait().at_most(due_ns)
     }
 
     /// Frames that are held.
@@ -78,6 +71,3 @@ impl Receiver {
         self.inner
     }
 }
-
-/// How soon to look again for frames whose queue cannot end the sleep.
-const LOOK_AGAIN_NS: u64 = 1_000_000;

@@ -9,7 +9,7 @@ use manylane_sync::counters::{CounterReader, Counters};
 use super::super::rig::{
     PORT, Seen, bytes, content, free, number, numbers, packet, pool, sink, source, wire,
 };
-use super::super::{Clock, Receiver as AnyReceiver, Transmitter as AnyTransmitter, Wait};
+use super::super::{Clock, Fate, Receiver as AnyReceiver, Transmitter as AnyTransmitter, Wait};
 use super::*;
 
 const FRAMES: u32 = 4096;
@@ -220,22 +220,24 @@ fn a_full_device_holds_the_faults_back() {
     assert_eq!(free(&mut pool), FRAMES);
 }
 
-/// Closing sends what is late; what the device has no place for is given back and completed.
+/// Closing sends what is late; what the device has no place for is given back, and said to be lost.
 #[test]
 fn closing_flushes_what_is_held() {
     let mut pool = pool(FRAMES);
     let (inner, mut far) = wire(8);
-    let config = FaultConfig { delay: 1.0, duplicate: 0.2, ..FaultConfig::default() };
+    let config = FaultConfig { delay: 1.0, ..FaultConfig::default() };
     let clock = Clock::from(Box::new(|| 0));
     let faults = Transmitter::new(inner, WorkerId(0), config, clock);
     let mut transmitter = AnyTransmitter::Fault(Box::new(faults));
     let mut batch = filled(&mut pool, 0..30, |_| 3000);
-    let mut completed = 0;
-    assert_eq!(transmitter.transmit(&mut pool, &mut batch, |_| completed += 1).frames, 30);
-    assert_eq!((completed, transmitter.due_ns()), (0, Some(1_000_000)));
-    let inner = transmitter.unwrapped(&mut pool, &mut Vec::new(), &mut |_| completed += 1);
+    let sent = transmitter.transmit(&mut pool, &mut batch, |_| panic!("all are late"));
+    assert_eq!((sent.frames, transmitter.due_ns()), (30, Some(1_000_000)));
+    let mut fates = Vec::new();
+    let mut ended = |fate, entry| fates.push((fate, entry));
+    let inner = transmitter.unwrapped(&mut pool, &mut Vec::new(), &mut ended);
     assert!(matches!(inner, AnyTransmitter::Memory(_)));
-    assert_eq!(completed, 30);
+    let expected = [[Fate::Transmitted].repeat(8), [Fate::Dropped].repeat(22)].concat();
+    assert_eq!(fates, Vec::from_iter(expected.into_iter().map(|fate| (fate, PORT))));
     let mut batch = Batch::new();
     assert_eq!(far.receive(&mut pool, &mut batch, 0), 8);
     pool.give_back_all(&mut batch);

@@ -3,7 +3,7 @@
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Pool};
 
-use super::super::{Clock, Sent, Transmitter as AnyTransmitter};
+use super::super::{Clock, Fate, Sent, Transmitter as AnyTransmitter};
 use super::hold::Packet;
 use super::line::Line;
 use super::{FaultConfig, FaultCounts};
@@ -78,19 +78,19 @@ impl Transmitter {
     }
 
     /// Transmits what is held, whether it is due or not, and takes the way out out again. What finds no
-    /// place is given back, and `completed` told.
+    /// place is given back. `ended` is called for both, as far as they are not under way.
     pub(in super::super) fn close(
         mut self,
         pool: &mut Pool,
-        completed: &mut dyn FnMut(PortId),
+        ended: &mut dyn FnMut(Fate, PortId),
     ) -> AnyTransmitter {
         self.line.hold.release(u64::MAX);
-        self.send(pool, completed);
+        self.send(pool, &mut |entry| ended(Fate::Transmitted, entry));
         self.inner.flush();
         while let Some(Packet { frame, .. }) = self.line.hold.pop() {
             let meta = pool.region().meta(&frame);
             if !meta.later {
-                completed(meta.entry);
+                ended(Fate::Dropped, meta.entry);
             }
             pool.give_back(frame);
         }

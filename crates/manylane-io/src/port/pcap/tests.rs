@@ -294,10 +294,9 @@ fn a_full_disk_ends_the_writer_and_the_lane_counts() {
 fn a_port_has_what_is_configured() {
     let folder = std::env::temp_dir().join(format!("manylane-pcap-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("there is a folder for such files");
-    let write = folder.join("out.pcapng");
     let config = PcapConfig {
         read: Some(captures().join("udp.pcap")),
-        write: Some(write.clone()),
+        write: Some(folder.join("out.pcapng")),
         ..PcapConfig::default()
     };
     let Opened { capture, receiver, transmitters, writer } =
@@ -307,9 +306,15 @@ fn a_port_has_what_is_configured() {
     drop((receiver, transmitters));
     assert_eq!(writer.expect("it writes").run().expect("the disk has room"), Written::default());
 
-    let same = PcapConfig { write: config.read.clone(), ..config.clone() };
-    let error = Opened::open(PORT, 1, &same).err().expect("it would be emptied");
-    assert!(error.to_string().contains("would be written over while it is read"), "{error}");
+    // One file, by one name or by two.
+    let [read, link] = ["in.pcap", "link.pcap"].map(|name| folder.join(name));
+    std::fs::copy(captures().join("udp.pcap"), &read).expect("the disk has room");
+    std::fs::hard_link(&read, &link).expect("it is the same disk");
+    for write in [read.clone(), link] {
+        let same = PcapConfig { read: Some(read.clone()), write: Some(write), ..config.clone() };
+        let error = Opened::open(PORT, 1, &same).err().expect("it would be emptied");
+        assert!(error.to_string().contains("would be written over while it is read"), "{error}");
+    }
     let nowhere = PcapConfig { write: Some(folder.join("no/out.pcapng")), ..config };
     let error = Opened::open(PORT, 1, &nowhere).err().expect("there is no such folder");
     assert!(error.to_string().contains("no/out.pcapng: cannot make the capture"), "{error}");

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -184,9 +185,10 @@ fn begin<W: Write>(
     Ok(file)
 }
 
-/// Whether both name one file.
+/// Whether both name one file, by whichever links.
 pub(super) fn is_same_file(one: &Path, other: &Path) -> io::Result<bool> {
-    Ok(one.canonicalize()? == other.canonicalize()?)
+    let [one, other] = [one.metadata()?, other.metadata()?];
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
 /// `epb_flags` (draft-ietf-opsawg-pcapng, 4.3.1).

@@ -63,9 +63,14 @@ impl Queue {
         }
     }
 
-    /// Lets `program` choose the queue of each frame that the host sends.
-    pub fn steer_by(&self, program: BorrowedFd<'_>) -> io::Result<()> {
-        let program: libc::c_int = program.as_raw_fd();
+    /// Lets `program` choose the queue of each frame that the host sends, until what is returned ends.
+    pub fn steer_by(&self, program: BorrowedFd<'_>) -> io::Result<Steering> {
+        self.set_steering(program.as_raw_fd())?;
+        Ok(Steering(self.clone()))
+    }
+
+    /// Hands the interface a program, or -1 for none.
+    fn set_steering(&self, program: libc::c_int) -> io::Result<()> {
         // SAFETY: TUNSETSTEERINGEBPF reads an `int`.
         check(unsafe {
             libc::ioctl(self.0.as_raw_fd(), libc::TUNSETSTEERINGEBPF, &raw const program)
@@ -103,6 +108,16 @@ impl Queue {
     }
 }
 
+/// A program on an interface. One that outlives us goes back to the kernel's own way.
+pub(super) struct Steering(Queue);
+
+impl Drop for Steering {
+    fn drop(&mut self) {
+        // The one failure would be an interface that is gone, and the program with it.
+        let _ = self.0.set_steering(NO_PROGRAM);
+    }
+}
+
 impl AsFd for Queue {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
@@ -110,3 +125,41 @@ impl AsFd for Queue {
 }
 
 const DEVICE: &str = "/dev/net/tun";
+/// `tun_set_ebpf`.
+const NO_PROGRAM: libc::c_int = -1;
+
+#[cfg(test)]
+mod tests {
+    use aya::programs::loaded_programs;
+
+    use super::*;
+    use crate::bpf::SteerProgram;
+    use crate::interface::Interface;
+    use crate::namespace::Namespace;
+
+    /// Somebody may have made the interface, and have it after us. Needs root.
+    #[test]
+    fn a_program_leaves_the_interface_that_stays() {
+        if let Err(error) = Namespace::new_for_this_thread() {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {error}");
+            eprintln!("SKIPPED {error}");
+            return;
+        }
+        let queue = Queue::open("t0", true).expect("root may");
+        let mut program = SteerProgram::load().expect("root may");
+        let id = program.id();
+        let is_loaded = || loaded_programs().flatten().any(|program| program.id() == id);
+        let steering = queue.steer_by(program.fd()).expect("it is of the right type");
+        drop(program);
+        assert!(is_loaded(), "the interface has it");
+        drop(steering);
+        // The kernel lets it go after a grace period.
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        while is_loaded() {
+            assert!(std::time::Instant::now() < end, "the interface has it still");
+            std::thread::yield_now();
+        }
+        assert!(Interface::read("t0").is_ok(), "else both had gone together");
+        drop(queue);
+    }
+}

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use super::super::vnet::PACKET_MAX;
+use super::counter::PATH;
 use crate::bpf::BpfError;
 use crate::interface::InterfaceError;
 
@@ -37,7 +38,7 @@ pub enum OpenError {
         /// The queues asked for.
         queues: u16,
     },
-    /// Packets of the interface's MTU, or of 64 KiB in too many frames, are not provided for.
+    /// `packet_max` is less than a packet of the interface's MTU has, or more than any has.
     PacketMax {
         /// The interface.
         interface: String,
@@ -57,6 +58,13 @@ pub enum OpenError {
     SameMac {
         /// The interface.
         interface: String,
+    },
+    /// What the kernel counts for the interface cannot be read.
+    Counts {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
     },
     /// The program that steers flows to queues did not load.
     Program(BpfError),
@@ -114,15 +122,21 @@ impl fmt::Display for OpenError {
                  {PACKET_MAX}"
             ),
             OpenError::NoStation { interface, mac } => {
+                let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
                 write!(
                     f,
-                    "{interface}: `mac` is {mac:02x?}, a group's address or none; choose one like 02:00:00:00:00:01"
+                    "{interface}: `mac` is {mac}, a group's address or none; choose one like \
+                     02:00:00:00:00:01"
                 )
             }
             OpenError::SameMac { interface } => write!(
                 f,
                 "{interface}: `mac` is the interface's own, which is the host's end; choose another for \
                  ours"
+            ),
+            OpenError::Counts { interface, source } => write!(
+                f,
+                "{interface}: cannot read {PATH}, where its losses are counted: {source}; mount /proc"
             ),
             OpenError::Program(error) => error.fmt(f),
             OpenError::Refused { interface, step, source } => {
@@ -141,7 +155,7 @@ impl std::error::Error for OpenError {
         match self {
             OpenError::Interface(error) => Some(error),
             OpenError::Program(error) => Some(error),
-            OpenError::Refused { source, .. } => Some(source),
+            OpenError::Refused { source, .. } | OpenError::Counts { source, .. } => Some(source),
             _ => None,
         }
     }

@@ -21,6 +21,7 @@
 //! | [`Receiver`]    | a queue, and frames for one packet         | the worker owning the queue |
 //! | [`Transmitter`] | a way into a queue, shared with a receiver | one worker, one for each    |
 
+mod counter;
 mod device;
 mod error;
 mod open;

@@ -1,12 +1,13 @@
 //! Opening and closing a port, in the calling thread's network namespace.
 
 use manylane_frame::vocabulary::{PortId, QueueId};
-use manylane_frame::{CHAIN_MAX, Pool, Region};
+use manylane_frame::{Pool, Region};
 
-use super::super::vnet::{PACKET_MAX, frames_for};
-use super::device::Queue;
+use super::super::vnet::{PACKET_MAX, check_packet_max, frames_for};
+use super::counter::Counter;
+use super::device::{Queue, Steering};
 use super::error::OpenError;
-use super::receiver::{Counter, Receiver};
+use super::receiver::Receiver;
 use super::transmitter::Transmitter;
 use crate::bpf::SteerProgram;
 use crate::interface::{Interface, InterfaceError};
@@ -17,8 +18,8 @@ use crate::netlink::Netlink;
 pub struct TapConfig {
     /// Our address on the wire; made of the host's when `None`, and as unique and as lasting as that.
     pub mac: Option<[u8; 6]>,
-    /// Bytes of the largest packet, with its Ethernet header: larger ones are lost. The host's segments
-    /// have up to 64 KiB, whatever the MTU.
+    /// Bytes of the largest packet, with its Ethernet header: those that do not fit as many frames are
+    /// lost. The host's segments have up to 64 KiB, whatever the MTU.
     pub packet_max: u32,
 }
 
@@ -31,7 +32,12 @@ impl Default for TapConfig {
 impl TapConfig {
     /// Frames of `frame_size` bytes that a queue has ready for packets: a line of the pool's sum.
     pub fn frames_posted(&self, frame_size: u32) -> u32 {
-        frames_for(self.packet_max, frame_size) as u32
+        frames_for(self.landing_bytes(), frame_size) as u32
+    }
+
+    /// One more than the largest packet: when all there is was written to, more may be lost.
+    fn landing_bytes(&self) -> u32 {
+        self.packet_max.saturating_add(1)
     }
 }
 
@@ -39,6 +45,7 @@ impl TapConfig {
 pub struct Tap {
     port: PortId,
     interface: String,
+    _steering: Option<Steering>,
 }
 
 /// A port and its parts. An interface that did not exist before lasts as long as one of them.
@@ -97,7 +104,7 @@ impl Tap {
             Err(InterfaceError::NoSuchInterface { .. }) => None,
             Err(error) => return Err(OpenError::Interface(error)),
         };
-        config.check(interface, present.as_ref(), region)?;
+        config.check(interface, present.as_ref())?;
 
         let opened = open_queues(interface, queues).map_err(|error| {
             match (error.1.raw_os_error(), &present) {
@@ -108,16 +115,19 @@ impl Tap {
                 _ => refused(error),
             }
         })?;
-        if let [first, _, ..] = opened.as_slice() {
-            // It goes with the interface.
-            let mut program = SteerProgram::load().map_err(OpenError::Program)?;
-            let steer = first.steer_by(program.fd());
-            steer.map_err(|source| refused(("steer flows to queues", source)))?;
-        }
+        let steering = match opened.as_slice() {
+            [first, _, ..] => {
+                let mut program = SteerProgram::load().map_err(OpenError::Program)?;
+                let steering = first.steer_by(program.fd());
+                Some(steering.map_err(|source| refused(("steer flows to queues", source)))?)
+            }
+            _ => None,
+        };
 
-        let mut netlink = Netlink::open().map_err(|error| OpenError::Interface(error.into()))?;
         if present.is_none() {
-            netlink.set_up(interface).map_err(|error| OpenError::Interface(error.into()))?;
+            Netlink::open()
+                .and_then(|mut netlink| netlink.set_up(interface))
+                .map_err(|error| OpenError::Interface(error.into()))?;
         }
         let facts = Interface::read(interface).map_err(OpenError::Interface)?;
         let facts = Facts {
@@ -133,13 +143,15 @@ impl Tap {
         let transmitters = (0..workers)
             .map(|worker| Transmitter::new(opened[worker % opened.len()].clone(), region, port))
             .collect();
-        let mut counter = Some(Counter::new(netlink, interface));
+        let counter = Counter::open(interface)
+            .map_err(|source| OpenError::Counts { interface: name(), source })?;
+        let mut counter = Some(counter);
         let receivers = (0..).zip(opened).map(|(number, queue)| {
             let number = QueueId(number);
-            Receiver::new(queue, region, config.packet_max, port, number, counter.take())
+            Receiver::new(queue, region, config.landing_bytes(), port, number, counter.take())
         });
         let receivers = receivers.collect();
-        let port = Tap { port, interface: name() };
+        let port = Tap { port, interface: name(), _steering: steering };
         Ok(Opened { port, facts, receivers, transmitters })
     }
 
@@ -167,19 +179,13 @@ impl Tap {
 }
 
 impl TapConfig {
-    fn check(
-        &self,
-        interface: &str,
-        present: Option<&Interface>,
-        region: &Region,
-    ) -> Result<(), OpenError> {
+    fn check(&self, interface: &str, present: Option<&Interface>) -> Result<(), OpenError> {
         let TapConfig { packet_max, mac } = *self;
         let mtu = present.map_or(MTU_OF_A_NEW_ONE, |facts| facts.mtu);
-        let least = mtu.saturating_add(ETHERNET_AND_TAG);
-        let frames = frames_for(packet_max, region.frame_size());
-        if packet_max < least.min(PACKET_MAX) || frames > CHAIN_MAX {
-            return Err(OpenError::PacketMax { interface: interface.into(), packet_max, least });
-        }
+        check_packet_max(packet_max, mtu).map_err(|least| {
+            let interface = interface.into();
+            OpenError::PacketMax { interface, packet_max, least }
+        })?;
         match mac {
             Some(mac) if mac[0] & GROUP != 0 || mac == [0; 6] => {
                 Err(OpenError::NoStation { interface: interface.into(), mac })
@@ -218,12 +224,18 @@ const ANOTHER: u8 = 4;
 const NAME_MAX: usize = 15;
 /// `ether_setup`.
 const MTU_OF_A_NEW_ONE: u32 = 1500;
-/// An Ethernet header and one 802.1Q tag.
-const ETHERNET_AND_TAG: u32 = 14 + 4;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// 1792 bytes fill a frame to its end, which would look like a part of a larger packet.
+    #[test]
+    fn a_packet_that_fills_its_frames_has_one_to_spare() {
+        let frames = |packet_max| TapConfig { packet_max, mac: None }.frames_posted(2048);
+        assert_eq!((frames(1791), frames(1792)), (1, 2));
+        assert_eq!(frames(PACKET_MAX), 33);
+    }
 
     #[test]
     fn our_end_has_an_address_of_its_own() {

@@ -8,8 +8,8 @@ use manylane_frame::{Batch, Pool, Region};
 
 use super::super::Losses;
 use super::super::vnet::{HEADER, Landed, Landing, Lost};
+use super::counter::Counter;
 use super::device::Queue;
-use crate::netlink::Netlink;
 
 /// A queue and frames for one packet.
 pub struct Receiver {
@@ -25,18 +25,11 @@ pub struct Receiver {
     invalid: u64,
 }
 
-/// What the kernel counts for an interface, from a moment on.
-pub(super) struct Counter {
-    netlink: Netlink,
-    interface: String,
-    seen: u64,
-}
-
 impl Receiver {
     pub(super) fn new(
         queue: Queue,
         region: &Region,
-        packet_max: u32,
+        landing_bytes: u32,
         port: PortId,
         number: QueueId,
         counter: Option<Counter>,
@@ -44,7 +37,7 @@ impl Receiver {
         Receiver {
             queue,
             region: region.clone(),
-            landing: Landing::new(region, packet_max),
+            landing: Landing::new(region, landing_bytes),
             port,
             number,
             lost: RefCell::default(),
@@ -92,7 +85,7 @@ impl Receiver {
         if len < HEADER {
             self.invalid += 1;
         } else if len == self.landing.capacity() {
-            self.too_large += 1; // Or just as large as there is room for; there is more than 64 KiB.
+            self.too_large += 1; // There is room for more than the largest that is provided for.
         } else {
             match self.landing.land(&self.region, len, self.port, self.number) {
                 Landed::Packet(frame) => {
@@ -140,22 +133,6 @@ impl Receiver {
 impl AsFd for Receiver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.queue.as_fd()
-    }
-}
-
-impl Counter {
-    /// Counts from now on.
-    pub(super) fn new(netlink: Netlink, interface: &str) -> Counter {
-        let mut counter = Counter { netlink, interface: interface.into(), seen: 0 };
-        counter.look();
-        counter
-    }
-
-    /// Packets that the host sent since the last look and found no place.
-    fn look(&mut self) -> u64 {
-        let Ok(link) = self.netlink.link(&self.interface) else { return 0 }; // It is gone.
-        let before = std::mem::replace(&mut self.seen, link.transmit_dropped);
-        link.transmit_dropped.saturating_sub(before)
     }
 }
 

@@ -9,15 +9,16 @@
 //! add up as always. For a copy that there is no frame for, or that the other way out does not take
 //! ([`Offload`]) or has no place for, a counter goes up.
 //!
-//! Copies in hand are at most [`COPIES_MAX`] frames, or one packet; then they are sent. What the other
-//! way out keeps is bounded by its ring.
+//! Copies in hand are at most [`COPIES_MAX`] frames and the rest of a packet; then they are sent. What the
+//! other way out keeps is bounded by its ring. Frames that it lends to a device are not in this port's
+//! [`lent`](super::Transmitter::lent), though they are among those that the device returns.
 
 use manylane_frame::vocabulary::{Checksum, Offload, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Pool};
 
 use super::pcap::Direction;
 use super::write::copy;
-use super::{Receiver as AnyReceiver, Sent, Transmitter as AnyTransmitter, earlier};
+use super::{Receiver as AnyReceiver, Sent, Transmitter as AnyTransmitter, Wait, earlier};
 
 /// A receive queue that is copied.
 pub struct Receiver {
@@ -102,6 +103,16 @@ impl Receiver {
         // In every turn, also for what a file has from turns before.
         self.copies.to.flush();
         received
+    }
+
+    /// As [`AnyReceiver::wait`]: also for what the copies' way out holds.
+    pub(super) fn wait(&self) -> Wait<'_> {
+        self.inner.wait().at_most(self.copies.to.due_ns())
+    }
+
+    /// Frames that the copies' way out holds.
+    pub(super) fn held(&self) -> usize {
+        self.copies.to.held()
     }
 
     /// What became of copies.
@@ -262,7 +273,7 @@ impl Copies {
     }
 }
 
-/// Most frames of copies in hand, but for one packet's more.
+/// Most frames of copies in hand, but for the rest of a packet.
 pub const COPIES_MAX: usize = 128;
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Both directions, to a file and to a port; frames add up after each.
 
-use manylane_frame::vocabulary::{QueueId, SegmentKind, Segments};
+use manylane_frame::vocabulary::{QueueId, SegmentKind, Segments, WorkerId};
 
+use super::super::fault::{self, FaultConfig};
 use super::super::pcap::{Capture, FileConfig, Writer, wall_clock};
 use super::super::rig::{PORT, bytes, free, number, numbers, packet, pool, sink, source, wire};
 use super::super::{Receiver as AnyReceiver, Wait};
@@ -129,6 +130,36 @@ fn a_copy_without_a_frame_is_counted() {
     assert_eq!(free(&mut pool), 40);
 }
 
+/// The copies of either direction may be late themselves: they are told, waited for, and at home at the
+/// end; and the copies of copies' file has its end.
+#[test]
+fn copies_that_are_late_are_waited_for_and_come_home() {
+    let mut pool = pool(512);
+    let late = |worker| {
+        let ((inner, _), (to, seen)) = (sink(), sink());
+        let copied = AnyTransmitter::Tee(Box::new(Transmitter::new(inner, to)));
+        let config = FaultConfig { delay: 1.0, delay_ns: 700..=700, ..FaultConfig::default() };
+        let faults = fault::Transmitter::new(copied, WorkerId(worker), config, Box::new(|| 0));
+        (AnyTransmitter::Fault(Box::new(faults)), seen)
+    };
+    let ((to, received), (other, sent)) = (late(0), late(1));
+    let mut receiver = AnyReceiver::Tee(Box::new(Receiver::new(source(3, 4, len), to)));
+    let mut transmitter = AnyTransmitter::Tee(Box::new(Transmitter::new(sink().0, other)));
+    let mut batch = Batch::new();
+    assert_eq!(receiver.receive(&mut pool, &mut batch, 0), 3);
+    assert!(matches!(receiver.wait(), Wait::After(700)), "the source has no more");
+    assert_eq!(receiver.posted(), 1 + 1 + 2);
+    transmitter.transmit(&mut pool, &mut batch, |_| {});
+    assert_eq!((transmitter.held(), transmitter.due_ns()), (1 + 1 + 2, Some(700)));
+
+    let mut others = Vec::new();
+    receiver.unwrapped(&mut pool, &mut others);
+    transmitter.unwrapped(&mut pool, &mut others, &mut |_, _| panic!("all were completed"));
+    assert_eq!((numbers(&received), numbers(&sent)), (vec![0, 1, 2], vec![0, 1, 2]));
+    assert!(others.iter().all(|exit| matches!(exit, AnyTransmitter::Memory(_))));
+    assert_eq!((others.len(), free(&mut pool)), (4, 512));
+}
+
 /// A way out that takes ordinary packets only gets no others: they would leave wrong.
 #[test]
 fn what_the_other_way_out_does_not_take_is_not_copied() {
@@ -188,7 +219,7 @@ fn a_file_has_both_directions() {
     assert_eq!(numbers(&seen), Vec::from_iter(0..30));
     let mut others = Vec::new();
     let receiver = receiver.unwrapped(&mut pool, &mut others);
-    let transmitter = transmitter.unwrapped(&mut pool, &mut others, &mut |_| {});
+    let transmitter = transmitter.unwrapped(&mut pool, &mut others, &mut |_, _| {});
     assert!(matches!(receiver, AnyReceiver::Memory(_)));
     assert!(matches!(transmitter, AnyTransmitter::Memory(_)));
     assert_eq!(others.len(), 2);

@@ -76,7 +76,7 @@ impl Landing {
     /// Where the kernel may write, when the landing is full.
     #[inline]
     pub fn iov(&mut self) -> &mut [iovec] {
-        debug_assert_eq!(self.frames.len(), self.wanted, "frames are missing");
+        debug_assert!(self.is_full(), "frames are missing");
         &mut self.iov
     }
 
@@ -119,6 +119,11 @@ impl Landing {
         Landed::Packet(frame)
     }
 
+    /// Whether all frames are there that the largest packet needs.
+    pub fn is_full(&self) -> bool {
+        self.frames.len() == self.wanted
+    }
+
     /// Frames that lie here.
     pub fn frames(&self) -> usize {
         self.frames.len()
@@ -157,9 +162,9 @@ fn slot(region: &Region, frame: &Frame) -> *mut u8 {
     region.base().as_ptr().wrapping_add(offset)
 }
 
-/// Frames that a packet of up to `packet_max` bytes is received into.
-pub fn frames_for(packet_max: u32, frame_size: u32) -> usize {
-    let beyond = packet_max.saturating_sub(frame_size - u32::from(HEADROOM));
+/// Frames that packets of up to `packet_max` bytes are received into; somewhat larger ones may fit too.
+pub const fn frames_for(packet_max: u32, frame_size: u32) -> usize {
+    let beyond = packet_max.saturating_sub(frame_size - HEADROOM as u32);
     1 + beyond.div_ceil(frame_size) as usize
 }
 

@@ -23,6 +23,8 @@ mod iov;
 mod landing;
 mod lost;
 
+use manylane_frame::CHAIN_MAX;
+
 pub(super) use header::{HEADER, Header};
 pub(super) use iov::{IOV_MAX, push_packet};
 pub(super) use landing::{Landed, Landing, frames_for};
@@ -31,3 +33,31 @@ pub(super) use lost::Lost;
 /// The largest packet there can be, with an Ethernet header and two tags: an IPv6 packet without a
 /// jumbo payload.
 pub const PACKET_MAX: u32 = 14 + 2 * 4 + 40 + 65_535;
+const _: () = assert!(frames_for(PACKET_MAX + 1, 2048) <= CHAIN_MAX, "no landing is too long");
+
+/// Whether packets of up to `packet_max` bytes are enough for an interface of `mtu`, and not more than
+/// there can be; the least that is, if not.
+pub(super) fn check_packet_max(packet_max: u32, mtu: u32) -> Result<(), u32> {
+    let least = mtu.saturating_add(ETHERNET_AND_TAG).min(PACKET_MAX);
+    match (least..=PACKET_MAX).contains(&packet_max) {
+        true => Ok(()),
+        false => Err(least),
+    }
+}
+
+/// An Ethernet header and one 802.1Q tag.
+const ETHERNET_AND_TAG: u32 = 14 + 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_as_large_as_the_mtu_asks_and_no_larger_than_there_can_be() {
+        assert_eq!(check_packet_max(1518, 1500), Ok(()));
+        assert_eq!(check_packet_max(1517, 1500), Err(1518));
+        assert_eq!(check_packet_max(PACKET_MAX, 1500), Ok(()));
+        assert_eq!(check_packet_max(PACKET_MAX + 1, 1500), Err(1518));
+        assert_eq!(check_packet_max(PACKET_MAX, u32::MAX), Ok(()));
+    }
+}

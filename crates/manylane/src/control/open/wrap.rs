@@ -6,9 +6,9 @@ use manylane_io::port::pcap::{self, FileConfig, Opened, PcapConfig, Writer, wall
 use manylane_io::port::{Receiver, Transmitter, fault, tee};
 use manylane_net::wire::ethernet::Mac;
 
-use super::{Device, Halves, OpenPort, PortError, ROUTER, facts, memory_mac};
+use super::{Device, Halves, OpenPort, PortError, ROUTER, count_ended, facts, memory_mac};
 use crate::config::{ChecksumPolicy, MEMORY_MTU, PcapPort, Port, Tee};
-use crate::stats::{PortCount, Stats};
+use crate::stats::Stats;
 use crate::worker::Clock;
 
 pub(super) fn open_pcap(
@@ -97,8 +97,9 @@ fn named(file: &FileConfig, port: &Port) -> FileConfig {
     FileConfig { interface: port.name.clone(), ..file.clone() }
 }
 
-/// Takes a port's halves out of what wraps them. What was held on its way out is sent, and what was held
-/// on its way in was never received; files get their last buffers.
+/// Takes a port's halves out of what wraps them. What was held on its way out is sent, or counted as
+/// dropped where there is no place; what was held on its way in was never received; files get their last
+/// buffers.
 pub fn unwrap(
     receivers: Vec<Receiver>,
     transmitters: Vec<Transmitter>,
@@ -109,10 +110,8 @@ pub fn unwrap(
     let mut lanes = Vec::new();
     let receivers = receivers.into_iter().map(|queue| queue.unwrapped(pool, &mut lanes)).collect();
     let transmitters = transmitters.into_iter().map(|exit| {
-        exit.unwrapped(pool, &mut lanes, &mut |entry| {
-            stats.count(id, PortCount::Completed, 1);
-            stats.count(entry, PortCount::Transmitted, 1);
-        })
+        let mut ended = |fate, entry| count_ended(stats, id, fate, entry);
+        exit.unwrapped(pool, &mut lanes, &mut ended)
     });
     (receivers, transmitters.collect())
 }
