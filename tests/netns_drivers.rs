@@ -1,12 +1,15 @@
 //! Each driver of an interface beside each other: hosts with their default offloads, whose packets come
 //! as segments of 64 KiB where the driver takes them, and are cut where the way out does not.
 
+use std::net::IpAddr;
+
 use manylane::api::PortStatus;
 use manylane::lab::scenario::{Scenario, all_answered};
 use manylane::lab::{
-    CLIENT_V4, CLIENT_V6, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
+    CLIENT_V4, CLIENT_V6, Lab, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
 };
-use manylane_io::netlink::Netlink;
+use manylane_io::netlink::{Netlink, Route};
+use manylane_io::sysctl;
 
 #[test]
 fn packet_sockets_pass_segments_on_whole() {
@@ -63,24 +66,46 @@ fn transfer(drivers: [&'static str; 2]) -> Option<[PortStatus; 2]> {
     Some(ports.try_into().expect("there are two"))
 }
 
-/// The host that manylane runs on, as one more host: through an interface that is made for it.
+/// The host that manylane runs on, as one more host: through an interface that is made for it. What it
+/// sends comes in segments too, and leaves so by packet sockets, cut by AF_XDP.
 #[test]
 fn the_host_itself_is_reached_by_a_tap() {
     let more = "[[port]]\nname = \"host\"\ndriver = \"tap\"\ninterface = \"host0\"\n\
-                addresses = [\"10.9.0.254/24\"]\n";
-    let options = RouterOptions { more: more.into(), ..RouterOptions::default() };
+                addresses = [\"10.9.0.254/24\", \"fd09::254/64\"]\n";
+    let drivers = ["af_packet", "af_xdp"];
+    let options = RouterOptions { drivers, more: more.into(), ..RouterOptions::default() };
     let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
-    let added = scenario.lab.router.run(|| {
+    let Lab { client, router, server } = &scenario.lab;
+    let address = |text: &str| text.parse::<IpAddr>().expect("an address");
+    let added = router.run(move || {
+        // The lab's routers keep their kernels silent. Its own addresses are usable at once.
+        for (name, value) in [("accept_dad", "0"), ("disable_ipv6", "0")] {
+            let set = sysctl::set(&format!("net/ipv6/conf/host0/{name}"), value);
+            set.expect("the interface was made");
+        }
         let mut netlink = Netlink::open()?;
-        netlink.add_address("host0", "10.9.0.1".parse().expect("an address"), 24)
+        netlink.add_address("host0", address("10.9.0.1"), 24)?;
+        netlink.add_address("host0", address("fd09::1"), 64)?;
+        netlink.add_route(&Route::via(address("0.0.0.0"), 0, address("10.9.0.254")))?;
+        netlink.add_route(&Route::via(address("::"), 0, address("fd09::254")))
     });
-    added.expect("the interface was made");
-    for size in [56, 1400] {
-        all_answered(&scenario.lab.router, "10.9.0.254".parse().expect("an address"), size);
+    added.expect("the addresses are nobody's");
+    for to in ["10.9.0.254", "fd09::254"].map(address) {
+        [56, 1400].into_iter().for_each(|size| all_answered(router, to, size));
+    }
+    for (to, destination) in
+        [(client, CLIENT_V4), (client, CLIENT_V6), (server, SERVER_V4), (server, SERVER_V6)]
+    {
+        all_answered(router, destination, 56); // Neighbours are known.
+        let report = tcp_transfer(router, to, destination, 16 << 20)
+            .unwrap_or_else(|error| panic!("{destination}: {error}"));
+        assert!(report.is_intact(), "{destination}: {report:?}");
     }
     let ports = scenario.source().ports();
-    let host = ports.iter().find(|port| port.name == "host").expect("it is there");
+    let port = |name| ports.iter().find(|port| port.name == name).expect("it is there");
+    let host = port("host");
     assert_eq!((host.driver.as_str(), host.interface.as_deref()), ("tap", Some("host0")));
-    assert!(host.received >= 6 && host.transmitted >= 6, "{host:?}");
+    assert_eq!((host.segments_cut, port("lan").segments_cut), (0, 0), "{ports:?}");
+    assert!(port("wan").segments_cut > 1000, "{ports:?}");
     scenario.finish();
 }

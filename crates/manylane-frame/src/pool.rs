@@ -50,8 +50,10 @@ pub struct Depot(Arc<Shared>);
 
 struct Shared {
     region: Region,
-    /// Slots that hold frames.
+    /// Slots that hold a magazine.
     full: IndexStack,
+    /// Slots that hold less than one: what was left of lists that ended.
+    partial: IndexStack,
     /// Slots that hold none.
     empty: IndexStack,
     slots: Box<[Slot]>,
@@ -94,12 +96,13 @@ impl Depot {
             return Err(FramesTaken);
         }
         let frames = region.frames() as usize;
-        // Enough for all frames in full magazines, and a partly filled one for each list that ends.
+        // Enough for all frames in full magazines, and a partly filled one for each list that is ending.
         let slots = frames.div_ceil(MAGAZINE) + pools + 1;
         let empty =
             || Slot { indices: UnsafeCell::new([0; MAGAZINE]), len: SharedLevel::default() };
         let shared = Shared {
             full: IndexStack::new(slots as u32),
+            partial: IndexStack::new(slots as u32),
             empty: IndexStack::new(slots as u32),
             slots: (0..slots).map(|_| empty()).collect(),
             pools: SharedCount::default(),
@@ -107,7 +110,7 @@ impl Depot {
         };
         (0..slots as u32).for_each(|slot| shared.empty.push(slot));
         let depot = Depot(Arc::new(shared));
-        // From the end, so that the first frames taken are the region's first.
+        // From the end: what is taken first lies near the region's beginning.
         let all: Vec<u32> = (0..frames as u32).rev().collect();
         depot.put(&all);
         Ok(depot)
@@ -152,49 +155,66 @@ impl Depot {
     /// Takes `magazines` magazines' frames out, or all there are, onto the end of `list`. False when there
     /// were fewer.
     fn get(&self, list: &mut Vec<u32>, mut magazines: usize) -> bool {
-        let mut slots = [0; AT_ONCE];
         while magazines > 0 {
             let wanted = magazines.min(AT_ONCE);
-            let popped = self.0.full.pop_into(&mut slots[..wanted]);
-            let popped = &slots[..popped];
-            for &slot in popped {
-                let slot = &self.0.slots[slot as usize];
-                #[cfg(manylane_counted)]
-                slot.touch();
-                // SAFETY: we popped the slot and push it only below, so nobody else reaches the cell
-                // (comment at `Sync`).
-                let indices = unsafe { &*slot.indices.get() };
-                list.extend_from_slice(&indices[..slot.len.load() as usize]);
-                slot.len.set(0);
-            }
-            self.0.empty.push_all(popped);
-            if popped.len() < wanted {
+            let got = match self.get_from(&self.0.full, list, wanted) {
+                0 => self.get_from(&self.0.partial, list, wanted),
+                got => got,
+            };
+            if got == 0 {
                 return false;
             }
-            magazines -= wanted;
+            magazines -= got;
         }
         true
     }
 
-    /// Puts frames in, a magazine at a time.
-    fn put(&self, indices: &[u32]) {
+    /// Takes what lies in up to `wanted` of a stack's slots, [`AT_ONCE`] at most; returns how many there
+    /// were.
+    fn get_from(&self, stack: &IndexStack, list: &mut Vec<u32>, wanted: usize) -> usize {
         let mut slots = [0; AT_ONCE];
-        for indices in indices.chunks(AT_ONCE * MAGAZINE) {
-            let wanted = indices.len().div_ceil(MAGAZINE);
-            let popped = self.0.empty.pop_into(&mut slots[..wanted]);
-            let popped = &slots[..popped];
-            assert_eq!(popped.len(), wanted, "there is a slot for every magazine there can be");
-            for (&slot, indices) in popped.iter().zip(indices.chunks(MAGAZINE)) {
-                let slot = &self.0.slots[slot as usize];
-                #[cfg(manylane_counted)]
-                slot.touch();
-                // SAFETY: as in `get`.
-                let place = unsafe { &mut *slot.indices.get() };
-                place[..indices.len()].copy_from_slice(indices);
-                slot.len.set(indices.len() as u32);
-            }
-            self.0.full.push_all(popped);
+        let popped = stack.pop_into(&mut slots[..wanted]);
+        let popped = &slots[..popped];
+        for &slot in popped {
+            let slot = &self.0.slots[slot as usize];
+            #[cfg(manylane_counted)]
+            slot.touch();
+            // SAFETY: we popped the slot and push it only below, so nobody else reaches the cell (comment
+            // at `Sync`).
+            let indices = unsafe { &*slot.indices.get() };
+            list.extend_from_slice(&indices[..slot.len.load() as usize]);
+            slot.len.set(0);
         }
+        self.0.empty.push_all(popped);
+        popped.len()
+    }
+
+    /// Puts frames in: the first that are no magazine, then magazines.
+    fn put(&self, indices: &[u32]) {
+        let (rest, full) = indices.split_at(indices.len() % MAGAZINE);
+        if !rest.is_empty() {
+            self.put_into(&self.0.partial, rest);
+        }
+        full.chunks(AT_ONCE * MAGAZINE).for_each(|indices| self.put_into(&self.0.full, indices));
+    }
+
+    /// Puts at most [`AT_ONCE`] magazines' frames into a stack's slots.
+    fn put_into(&self, stack: &IndexStack, indices: &[u32]) {
+        let mut slots = [0; AT_ONCE];
+        let wanted = indices.len().div_ceil(MAGAZINE);
+        let popped = self.0.empty.pop_into(&mut slots[..wanted]);
+        let popped = &slots[..popped];
+        assert_eq!(popped.len(), wanted, "there is a slot for every magazine there can be");
+        for (&slot, indices) in popped.iter().zip(indices.chunks(MAGAZINE)) {
+            let slot = &self.0.slots[slot as usize];
+            #[cfg(manylane_counted)]
+            slot.touch();
+            // SAFETY: as in `get_from`.
+            let place = unsafe { &mut *slot.indices.get() };
+            place[..indices.len()].copy_from_slice(indices);
+            slot.len.set(indices.len() as u32);
+        }
+        stack.push_all(popped);
     }
 }
 
@@ -204,7 +224,7 @@ const AT_ONCE: usize = 8;
 impl Drop for Shared {
     fn drop(&mut self) {
         let mut frames = 0;
-        while let Some(slot) = self.full.pop() {
+        while let Some(slot) = self.full.pop().or_else(|| self.partial.pop()) {
             frames += self.slots[slot as usize].len.load() as usize;
         }
         if frames == self.region.frames() as usize {
@@ -388,7 +408,7 @@ impl Pool {
 
     fn fetch(&mut self, level: usize) {
         self.counts.refills += 1;
-        // Some of the magazines may be partly filled; each of them is a list that ended.
+        // Those that lists left when they ended are partly filled.
         while let wanted @ 1.. = level.saturating_sub(self.list.len()).div_ceil(MAGAZINE) {
             if !self.depot.get(&mut self.list, wanted) {
                 break;
@@ -412,14 +432,12 @@ fn bounded(len: u32) -> usize {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Join the remainder with a magazine that may be partly filled itself, so that lists that come
-        // and go leave few partly filled ones and the depot's slots suffice.
+        // Join the remainder with that of a list that ended before: so there are never more partly filled
+        // magazines than lists that end at the same time, and the depot's slots suffice.
         if !self.list.len().is_multiple_of(MAGAZINE) {
-            self.depot.get(&mut self.list, 1);
+            self.depot.get_from(&self.depot.0.partial, &mut self.list, 1);
         }
-        let (full, rest) = self.list.split_at(self.list.len() / MAGAZINE * MAGAZINE);
-        self.depot.put(full);
-        self.depot.put(rest); // On top, where the next list that ends finds it.
+        self.depot.put(&self.list);
     }
 }
 
@@ -575,19 +593,26 @@ mod tests {
         batches.iter_mut().for_each(|batch| pool.give_back_all(batch));
     }
 
-    /// Each list ends with one frame more than a magazine: these join, or they would take all slots.
+    /// Each list ends with one frame more than a magazine, and another spills on top of it: what is left
+    /// of them joins, or it would take all slots.
     #[test]
     fn lists_that_only_end_leave_one_magazine_partly_filled() {
-        let depot = depot(65 * 40);
+        const ROUNDS: usize = 40;
+        let depot = depot(2 * 65 * ROUNDS as u32);
         let mut taker = depot.pool();
         let mut frames = Vec::from_iter(std::iter::from_fn(|| taker.take()));
-        while !frames.is_empty() {
-            let mut pool = depot.pool();
-            frames.drain(..65).for_each(|frame| pool.give_back(frame));
+        let mut spilling = depot.pool_of(128);
+        for _ in 0..ROUNDS {
+            let mut ending = depot.pool();
+            frames.drain(..65).for_each(|frame| ending.give_back(frame));
+            drop(ending);
+            frames.drain(..65).for_each(|frame| spilling.give_back(frame));
         }
+        assert!(spilling.counts().spills > ROUNDS as u64 / 2, "{:?}", spilling.counts());
+        drop(spilling);
         let levels = depot.0.slots.iter().map(|slot| slot.len.load() as usize % MAGAZINE);
         assert_eq!(levels.filter(|&level| level > 0).count(), 1);
-        assert_eq!(depot.frames(), 65 * 40);
+        assert_eq!(depot.frames(), 2 * 65 * ROUNDS as u64);
     }
 
     /// Taken on one thread, given back on the other, 200,000 times: all frames are still there.
