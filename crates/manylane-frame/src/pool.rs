@@ -296,14 +296,50 @@ impl Pool {
         taken
     }
 
+    /// Takes the frames of a packet of `len` bytes: its window begins at `head` in the first, and at the
+    /// start of the slot in the others. `None`, and nothing taken, when there are not so many.
+    ///
+    /// # Panics
+    ///
+    /// When `head` is beyond the slot, or the packet of more frames than a chain can have.
+    #[inline]
+    pub fn take_packet(&mut self, head: u16, len: usize) -> Option<Frame> {
+        let view = self.depot.region().view();
+        let frames = view.frames_for(head, len);
+        if self.list.len() < frames {
+            self.refill(frames);
+        }
+        let rest = self.list.len().checked_sub(frames)?;
+        let packet = self.depot.region().view().chain(&self.list[rest..], head, len, self.number);
+        self.list.truncate(rest);
+        self.counts.taken += frames as u64;
+        Some(packet)
+    }
+
     /// How many of `wanted` frames may be taken now to receive into; 0 when there are none but the last
     /// [`RESERVE`] of this list. Ask again after taking them: there may be more.
     #[inline]
     pub fn may_receive(&mut self, wanted: usize) -> usize {
-        if self.spare() < wanted.min(RECEIVE_MIN) {
-            self.refill_to_receive(wanted);
+        // In the shortest lists, the reserve ends near the middle: they refill later, so as not to look
+        // at the depot each time.
+        let enough = wanted.min(RECEIVE_MIN).min(self.len / 2 + 1 - RESERVE);
+        if self.spare() < enough {
+            self.refill_to_receive(enough, wanted);
         }
         wanted.min(self.spare())
+    }
+
+    /// As [`Pool::take_packet`], to receive into: leaves this list's last [`RESERVE`] frames.
+    #[inline]
+    pub fn receive_packet(&mut self, head: u16, len: usize) -> Option<Frame> {
+        let frames = self.depot.region().view().frames_for(head, len);
+        if self.spare() < frames {
+            self.refill_to_receive(frames, frames);
+            if self.spare() < frames {
+                return None;
+            }
+        }
+        self.take_packet(head, len)
     }
 
     #[inline(always)]
@@ -398,12 +434,13 @@ impl Pool {
         self.counts.fetched += fetched as u64;
     }
 
+    /// Fetches magazines up to the middle, and until `enough` of the `wanted` frames can be received into.
     #[cold]
-    fn refill_to_receive(&mut self, wanted: usize) {
+    fn refill_to_receive(&mut self, enough: usize, wanted: usize) {
         let before = self.spare();
-        self.fetch((self.len / 2).max(RESERVE + 1)); // The middle of the shortest is the reserve.
+        self.fetch((self.len / 2).max(RESERVE + enough));
         self.counts.fetched += wanted.min(self.spare()).saturating_sub(before) as u64;
-        self.counts.starved += u64::from(self.spare() < wanted.min(RECEIVE_MIN));
+        self.counts.starved += u64::from(self.spare() < enough);
     }
 
     fn fetch(&mut self, level: usize) {

@@ -81,6 +81,9 @@ const fn row(suffixes: &'static [&'static str], bulk: usize, outstanding: usize)
 /// program makes.
 const FRAMES: u32 = 16_384;
 const JUMBO_LEN: usize = 9000;
+/// What manylane is divided into, and how that ratio's name begins.
+const OTHERS: [(&str, &str); 3] =
+    [("", "before"), ("snmalloc_", "snmalloc"), ("mimalloc_", "mimalloc")];
 /// There are two hundred in a round.
 const SLICE: Duration = Duration::from_millis(30);
 
@@ -114,9 +117,7 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     interleave(plan, output, round, |rounds| {
         for suffix in ROWS.iter().flat_map(|row| row.suffixes) {
             for across in ["", "cross_"] {
-                for (prefix, over) in
-                    [("", "before"), ("snmalloc_", "snmalloc"), ("mimalloc_", "mimalloc")]
-                {
+                for (prefix, over) in OTHERS {
                     rounds.ratio(
                         &format!("{prefix}{across}gain{suffix}"),
                         &format!("{over}_{across}ns{suffix}"),
@@ -125,7 +126,13 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
                 }
             }
         }
-        rounds.ratio("gain_jumbo", "before_ns_jumbo", "manylane_ns_jumbo");
+        for (prefix, over) in OTHERS {
+            rounds.ratio(
+                &format!("{prefix}gain_jumbo"),
+                &format!("{over}_ns_jumbo"),
+                "manylane_ns_jumbo",
+            );
+        }
         Forwarding::ratios(rounds);
     })
 }

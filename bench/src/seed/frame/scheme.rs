@@ -120,16 +120,9 @@ impl<const BARE: bool> Scheme for Manylane<BARE> {
 
     #[inline(always)]
     fn take_large(&mut self, len: usize) -> Frame {
-        let room = (self.0.region().frame_size() - u32::from(HEADROOM)) as usize;
-        let mut packet = self.take();
+        let mut packet = self.0.take_packet(HEADROOM, len).expect(ENOUGH);
         let view = self.0.region().view();
-        view.set_window(&mut packet, HEADROOM, HEADROOM + len.min(room) as u16);
-        for first in (room..len).step_by(room) {
-            let mut part = self.0.take().expect(ENOUGH);
-            let view = self.0.region().view();
-            view.set_window(&mut part, HEADROOM, HEADROOM + (len - first).min(room) as u16);
-            view.append(&mut packet, part).expect("a packet has few parts");
-        }
+        view.set_entry(&mut packet, MARKS.entry, MARKS.queue, MARKS.checksum);
         packet
     }
 

@@ -88,6 +88,33 @@ fn no_list_exceeds_its_length_and_none_goes_to_the_depot_at_each_call() {
     }
 }
 
+/// At every level that a list can have between turns: what is asked for is there, since the depot has
+/// it, and the list does not go there in vain.
+#[test]
+fn short_lists_receive_at_any_level() {
+    for len in [128, 129, 190, 300] {
+        let depot = depot(4096);
+        let mut pool = depot.pool_of(len);
+        let mut out = Vec::new();
+        for taken in (1..40).cycle().take(2000) {
+            let refills = pool.counts().refills;
+            let (before, may) = (pool.level(), pool.may_receive(taken));
+            assert!(may > 0 && pool.counts().starved == 0, "{len}: {taken} at {before}");
+            assert!(pool.level() > before || pool.counts().refills == refills, "{len}: in vain");
+            assert!(pool.level() <= len as usize, "{len}: {taken} at {before}");
+            out.extend((0..may).map(|_| pool.take().expect("it said so")));
+            if out.len() > 2000 {
+                out.drain(..).for_each(|frame| pool.give_back(frame));
+            }
+        }
+        // And a packet of the most frames there can be.
+        let packet = pool.receive_packet(0, 64 * 2048).expect("the depot has them");
+        assert!(pool.level() >= RESERVE && pool.level() <= len as usize, "{}", pool.level());
+        pool.give_back(packet);
+        out.drain(..).for_each(|frame| pool.give_back(frame));
+    }
+}
+
 #[test]
 fn hits_are_the_frames_that_were_there() {
     let depot = depot(2048);

@@ -20,6 +20,51 @@ use crate::frame::Frame;
 pub const CHAIN_MAX: usize = 64;
 
 impl<'r> View<'r> {
+    /// How many frames a packet of `len` bytes takes whose first window begins at `head`.
+    ///
+    /// # Panics
+    ///
+    /// When `head` is beyond the slot, or they are more than [`CHAIN_MAX`].
+    #[inline]
+    pub(crate) fn frames_for(self, head: u16, len: usize) -> usize {
+        let frame_size = 1 << self.layout.shift;
+        assert!(usize::from(head) <= frame_size, "window outside its slot");
+        let frames = (usize::from(head) + len).div_ceil(frame_size).max(1);
+        assert!(frames <= CHAIN_MAX, "{len} bytes are more than a chain holds");
+        frames
+    }
+
+    /// Makes a packet of free frames, which are now its own: the last of `indices` first.
+    /// There are as many as [`View::frames_for`] says; `pool` is where they come from.
+    #[inline]
+    pub(crate) fn chain(self, indices: &[u32], head: u16, len: usize, pool: u16) -> Frame {
+        let frame_size = 1 << self.layout.shift;
+        let (&first, parts) = indices.split_last().expect("a packet has a frame");
+        let mut frame = self.take(first, pool);
+        let in_first = len.min(frame_size - usize::from(head));
+        self.set_window(&mut frame, head, head + in_first as u16); // A slot's bytes at most.
+        let Some(&second) = parts.last() else { return frame };
+        let mut left = len - in_first;
+        let meta = self.whole_meta_mut(&mut frame);
+        // Invariants 3 and 4 of `Meta`: the parts' handles end below, each named by the one before.
+        (meta.next, meta.last) = (second + 1, parts[0]);
+        (meta.following, meta.following_len) = (parts.len() as u8, left as u32);
+        frame.set_chained(true);
+        let mut after = parts.iter().rev().skip(1).map(|index| index + 1);
+        for &index in parts.iter().rev() {
+            let mut part = self.take(index, pool);
+            let bytes = left.min(frame_size);
+            let meta = self.whole_meta_mut(&mut part);
+            (meta.head, meta.tail) = (0, bytes as u16); // Invariants 1 and 2: at most the slot's bytes.
+            meta.next = after.next().unwrap_or(0);
+            meta.marks.later = true;
+            self.joined(&part, first);
+            part.into_index();
+            left -= bytes;
+        }
+        frame
+    }
+
     /// Adds `part`, a single frame with its window set, to the end of the packet that `frame` begins.
     /// Hands it back when the packet has [`CHAIN_MAX`] frames.
     ///
@@ -243,6 +288,51 @@ mod tests {
         assert_eq!(view.copy_to(&frame, 99, &mut some), 0);
         pool.give_back(frame);
         assert_eq!(all(&mut pool), 8);
+    }
+
+    /// Around each end of a slot, and to the longest chain: the parts are full but the last, the rest is
+    /// as if each part had been appended.
+    #[test]
+    fn a_packet_is_taken_whole() {
+        let mut pool = pool(CHAIN_MAX as u32);
+        let longest = CHAIN_MAX * 2048;
+        for (head, len) in [(256, 0), (256, 1792), (256, 1793), (2048, 0), (2048, 1), (0, 2048)]
+            .into_iter()
+            .chain([(0, 2049), (256, 9000), (256, longest - 256), (0, longest)])
+        {
+            let mut frame = pool.take_packet(head, len).expect("all are free");
+            let view = pool.region().view();
+            let frames = (usize::from(head) + len).div_ceil(2048).max(1);
+            let meta = view.meta(&frame);
+            assert_eq!((meta.packet_len(), meta.frames(), meta.head()), (len, frames, head));
+            assert_eq!(pool.level() + frames, CHAIN_MAX);
+            let lens = view.parts(&frame).map(<[u8]>::len);
+            let full = (1..frames).map(|part| (part * 2048).min(usize::from(head) + len));
+            let ends = full
+                .chain([usize::from(head) + len])
+                .scan(head.into(), |from, to| Some(to - std::mem::replace(from, to)));
+            assert!(lens.eq(ends), "{head} {len}");
+            view.parts_mut(&mut frame).for_each(|part| part.fill(7));
+            let (first, rest) = view.split(frame);
+            assert_eq!(rest.as_ref().map_or(1, |rest| 1 + view.meta(rest).frames()), frames);
+            assert!(rest.as_ref().is_none_or(|rest| view.meta(rest).later));
+            pool.give_back(first);
+            rest.into_iter().for_each(|rest| pool.give_back(rest));
+            assert_eq!(all(&mut pool), CHAIN_MAX);
+        }
+    }
+
+    #[test]
+    fn a_packet_is_not_taken_in_part() {
+        let mut pool = pool(4);
+        assert!(pool.take_packet(256, 4 * 2048).is_none());
+        assert_eq!((pool.level(), pool.counts().taken), (4, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "more than a chain holds")]
+    fn a_packet_beyond_a_chain_is_refused() {
+        pool(1).take_packet(1, CHAIN_MAX * 2048);
     }
 
     #[test]

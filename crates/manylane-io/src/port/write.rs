@@ -4,7 +4,7 @@ use manylane_frame::{Frame, Pool, View};
 
 /// A packet of `len` bytes whose first frame's window begins at `head`. `fill` writes each frame's bytes,
 /// in order, with the region's view to read others by. `None`, with nothing taken, when the pool has not
-/// enough frames: the last of a list are for packets that are here already ([`Pool::may_receive`]).
+/// enough frames: the last of a list are for packets that are here already ([`Pool::receive_packet`]).
 ///
 /// # Panics
 ///
@@ -12,38 +12,14 @@ use manylane_frame::{Frame, Pool, View};
 #[inline]
 pub(super) fn write(
     pool: &mut Pool,
-    mut head: u16,
+    head: u16,
     len: usize,
     mut fill: impl FnMut(View<'_>, &mut [u8]),
 ) -> Option<Frame> {
-    let frame_size = pool.region().frame_size() as u16; // 4096 at most.
-    let mut left = len;
-    let mut packet: Option<Frame> = None;
-    let mut may = 0;
-    loop {
-        if may == 0 {
-            let frames = (left + usize::from(head)).div_ceil(frame_size.into());
-            may = pool.may_receive(frames.max(1));
-        }
-        if may == 0 {
-            packet.into_iter().for_each(|packet| pool.give_back(packet));
-            return None;
-        }
-        let mut frame = pool.take().expect("the pool has just said so");
-        may -= 1;
-        let view = pool.region().view();
-        let bytes = left.min((frame_size - head).into());
-        view.set_window(&mut frame, head, head + bytes as u16);
-        fill(view, view.bytes_mut(&mut frame));
-        (left, head) = (left - bytes, 0);
-        match &mut packet {
-            None => packet = Some(frame),
-            Some(first) => view.append(first, frame).expect("the packet is not too large"),
-        }
-        if left == 0 {
-            return packet;
-        }
-    }
+    let mut packet = pool.receive_packet(head, len)?;
+    let view = pool.region().view();
+    view.parts_mut(&mut packet).for_each(|bytes| fill(view, bytes));
+    Some(packet)
 }
 
 /// A copy of the packet, with its marks. Its first frame begins where that of `frame` does, so that what

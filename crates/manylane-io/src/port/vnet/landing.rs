@@ -173,7 +173,7 @@ mod tests {
     use super::*;
     use manylane_frame::{Depot, RESERVE, RegionConfig};
 
-    const FRAMES: u32 = 80 + RESERVE as u32;
+    const FRAMES: u32 = 128 + RESERVE as u32;
 
     #[test]
     fn a_packet_takes_as_many_frames_as_it_needs() {
