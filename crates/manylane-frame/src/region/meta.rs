@@ -21,16 +21,18 @@ use crate::vocabulary::{Checksum, PortId, QueueId, Segments};
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Meta {
+    /// Where 16 bytes are written at once.
+    pub(super) marks: Marks,
     pub(super) head: u16,
     pub(super) tail: u16,
     pub(super) next: u32,
     pub(super) last: u32,
     pub(super) following_len: u32,
     pub(super) following: u8,
-    pub(super) marks: Marks,
 }
 
 const _: () = assert!(size_of::<Meta>() == 64, "one cache line");
+const _: () = assert!(size_of::<Marks>() == 16, "one store");
 
 /// What is known of a packet besides its bytes, for ports and rules to read and write: in the first frame.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,14 @@ pub struct Marks {
     pub later: bool,
     /// Whether the packet stands for several.
     pub segments: Segments,
+}
+
+impl Marks {
+    /// Of an ordinary packet that came in by `queue` of `entry`.
+    #[inline(always)]
+    pub const fn received(entry: PortId, queue: QueueId, checksum: Checksum) -> Marks {
+        Marks { entry, queue, checksum, own: false, later: false, segments: Segments::NONE }
+    }
 }
 
 impl Meta {

@@ -33,7 +33,7 @@ use manylane_sync::words::prefetch;
 
 use crate::frame::{FRAMES_MAX, Frame, TAG_MAX};
 use crate::mapping::Mapping;
-use crate::vocabulary::{Checksum, PortId, QueueId, Segments};
+use crate::vocabulary::{Checksum, PortId, QueueId};
 
 /// Bytes in front of a received packet: what the kernel leaves before an XDP frame
 /// (`XDP_PACKET_HEADROOM`), and what the other ports leave so that all frames look alike.
@@ -482,9 +482,7 @@ impl<'r> View<'r> {
     /// Says how a frame came to be: by `queue` of port `entry`, or on its behalf.
     #[inline(always)]
     pub fn set_entry(self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
-        let segments = Segments::NONE;
-        *self.meta_mut(frame) =
-            Marks { entry, queue, checksum, own: false, later: false, segments };
+        *self.meta_mut(frame) = Marks::received(entry, queue, checksum);
     }
 
     /// Cuts the bytes in this frame to at most `len`; a whole packet: [`Pool::truncate`](crate::Pool::truncate).

@@ -43,9 +43,8 @@ pub enum Next {
 
 /// A receive queue in memory.
 pub struct Receiver {
-    port: PortId,
-    queue: QueueId,
-    checksum: Checksum,
+    /// What is said of each packet: whole, so that it is also written whole, by one store.
+    marks: Marks,
     feed: Feed,
 }
 
@@ -75,18 +74,23 @@ impl Receiver {
     pub fn from_source(port: PortId, queue: QueueId, source: Source) -> Receiver {
         let feed =
             Feed::Source { source, next: Next::More, not_before_ns: 0, now_ns: 0, marks: false };
-        Receiver { port, queue, checksum: Checksum::Valid, feed }
+        Receiver::of(port, queue, feed)
+    }
+
+    fn of(port: PortId, queue: QueueId, feed: Feed) -> Receiver {
+        Receiver { marks: Marks::received(port, queue, Checksum::Valid), feed }
     }
 
     /// A queue of `port` that nothing comes from.
     pub fn silent(port: PortId, queue: QueueId) -> Receiver {
-        Receiver { port, queue, checksum: Checksum::Valid, feed: Feed::Nothing }
+        Receiver::of(port, queue, Feed::Nothing)
     }
 
     /// The queue with packets marked as `checksum` that came in as valid, to stand for a device that does
     /// not know.
-    pub fn with_checksum(self, checksum: Checksum) -> Receiver {
-        Receiver { checksum, ..self }
+    pub fn with_checksum(mut self, checksum: Checksum) -> Receiver {
+        self.marks.checksum = checksum;
+        self
     }
 
     /// The queue with checksum and segments of each packet as its source has set them
@@ -131,18 +135,16 @@ impl Receiver {
     /// Says where packets came in, and what is known of them.
     #[inline]
     fn mark(&self, region: View<'_>, frames: &mut [Frame]) {
-        let (port, queue) = (self.port, self.queue);
         if let Feed::Source { marks: false, .. } = self.feed {
             for frame in frames {
-                region.set_entry(frame, port, queue, self.checksum);
+                *region.meta_mut(frame) = self.marks;
             }
             return;
         }
         for frame in frames {
             let Marks { checksum, segments, .. } = **region.meta(frame);
-            let known = if checksum == Checksum::Valid { self.checksum } else { checksum };
-            region.set_entry(frame, port, queue, known);
-            region.meta_mut(frame).segments = segments;
+            let checksum = if checksum == Checksum::Valid { self.marks.checksum } else { checksum };
+            *region.meta_mut(frame) = Marks { checksum, segments, ..self.marks };
         }
     }
 
@@ -166,11 +168,11 @@ impl Receiver {
     }
 
     pub(super) fn port(&self) -> PortId {
-        self.port
+        self.marks.entry
     }
 
     pub(super) fn queue(&self) -> QueueId {
-        self.queue
+        self.marks.queue
     }
 
     /// Gives back what still waits in wires; returns how many frames that were.
@@ -348,7 +350,7 @@ pub fn wires(
             FarEnd { wire: consumer, surplus }
         });
         let feed = Feed::Wires(wires.collect());
-        Receiver { port: to, queue: QueueId(queue), checksum: Checksum::Valid, feed }
+        Receiver::of(to, QueueId(queue), feed)
     });
     let receivers = receivers.collect();
     let transmitters =
