@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use crate::primitive::foreign::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+pub mod wide;
+
 /// What keeps the memory of a table alive.
 pub type Owner = Arc<dyn Any + Send + Sync>;
 
