@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The free pieces of `len` units.
 pub(super) struct Arena {
-    len: u32,
     used: u32,
     /// Free pieces: first unit and length. No two of them touch.
     by_first: BTreeMap<u32, u32>,
@@ -24,8 +23,7 @@ impl Arena {
     /// An arena of `len` free units.
     pub fn new(len: usize) -> Arena {
         let len = u32::try_from(len).expect("a table's offsets are 32 bits");
-        let mut arena =
-            Arena { len, used: len, by_first: BTreeMap::new(), by_len: BTreeSet::new() };
+        let mut arena = Arena { used: len, by_first: BTreeMap::new(), by_len: BTreeSet::new() };
         arena.give_back(0, len);
         arena
     }
@@ -62,11 +60,6 @@ impl Arena {
             len += after_len;
         }
         self.note(first, len);
-    }
-
-    /// The units in all.
-    pub fn len(&self) -> u32 {
-        self.len
     }
 
     /// The units taken.
@@ -127,7 +120,7 @@ mod tests {
         assert_eq!(arena.take(6), None);
         assert_eq!(arena.take(5), Some(2));
         assert_eq!(arena.take(1), None);
-        assert_eq!((arena.used(), arena.len()), (16, 16));
+        assert_eq!(arena.used(), 16);
         assert_eq!(Arena::new(0).take(1), None);
     }
 }

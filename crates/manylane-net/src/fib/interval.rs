@@ -7,7 +7,7 @@
 /// Who owns an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
-    /// What the table says there: a next-hop id, or in IPv6 also the way to a tree.
+    /// What the table says there: a next-hop id, or in IPv6 also what leads on.
     pub value: u32,
     /// The owner's prefix length + 1; 0 where there is no route.
     pub depth: u8,

@@ -3,7 +3,8 @@
 //! A prefix has a [`NextHopId`]; a lookup answers with the id of the longest prefix that contains the
 //! address, 0 when there is none. One table per family, [`v4`] and [`v6`], exact for every set of
 //! prefixes. Both live in [`Words`](manylane_sync::words::Words) that the caller hands in, and are
-//! walked by index in bounded loops, so that a BPF program can walk the same memory.
+//! walked by index in bounded loops, so that a BPF program can walk the same memory. Batches with
+//! AVX-512 ([`wide`](manylane_sync::words::wide)) walk it too: there is one structure.
 //!
 //! | side                          | thread  | may                                             |
 //! |-------------------------------|---------|-------------------------------------------------|
@@ -19,9 +20,9 @@
 //!   overwritten one word at a time. Nothing is allocated, so a default route over 300,000 lists
 //!   needs no room. Beside each value the writer keeps the length of the prefix that owns it: an
 //!   edit overwrites what longer prefixes do not own.
-//! - **by copy**: a long prefix comes or goes. The one list or tree that holds it is written anew in
+//! - **by copy**: a long prefix comes or goes. The one list or leaf that holds it is written anew in
 //!   unused memory, then published by one store; the old one is *retired*, and its memory is used
-//!   again after a grace period.
+//!   again after a grace period. (Now and then it is what leads there, to have better strides.)
 //!
 //! # The protocol, for a loom twin
 //!
@@ -103,7 +104,7 @@ impl fmt::Display for NextHopId {
 pub struct Limits {
     /// Routes in the table.
     pub routes_max: usize,
-    /// Retired lists and trees that wait for a grace period: structural edits per grace period, twice.
+    /// Retired lists and leaves that wait for a grace period: structural edits per grace period, twice.
     pub waiting_max: usize,
 }
 
@@ -114,10 +115,7 @@ impl Default for Limits {
     }
 }
 
-/// Addresses whose memory a batch lookup asks for before it reads any of it.
-const STAGE: usize = 64;
-
-/// The most that one edit retires: a list and a directory, or a tree and a tree in it.
+/// The most that one edit retires: a list and a directory, or what there was of both halves.
 const EDIT_RETIRES: usize = 2;
 
 /// Why an edit was refused. The table is unchanged, and correct.
@@ -127,7 +125,7 @@ pub enum EditError {
     /// What it needs waits for a grace period, or for the next. Repeat it after a turn of the workers,
     /// and perhaps once more after another.
     Busy {
-        /// Retired lists and trees that wait.
+        /// Retired lists and leaves that wait.
         waiting: usize,
         /// How many may.
         waiting_max: usize,
@@ -138,7 +136,7 @@ pub enum EditError {
         table: &'static str,
         /// The words it has.
         words: usize,
-        /// The words that the edit needed for a list or tree.
+        /// The words that the edit needed in one piece.
         wanted: usize,
     },
     /// There are as many routes as there may be.

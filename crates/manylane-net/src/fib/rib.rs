@@ -14,6 +14,9 @@ pub(super) trait Bits: Copy + Ord {
 
     /// The first `len` bits, the others 1.
     fn last(self, len: u8) -> Self;
+
+    /// How many bits it begins with like `other`.
+    fn common(self, other: Self) -> u8;
 }
 
 macro_rules! bits {
@@ -28,6 +31,10 @@ macro_rules! bits {
             fn last(self, len: u8) -> $bits {
                 self | <$bits>::MAX.checked_shr(len.into()).unwrap_or(0)
             }
+
+            fn common(self, other: $bits) -> u8 {
+                (self ^ other).leading_zeros() as u8
+            }
         }
     )+ };
 }
@@ -37,32 +44,22 @@ bits!(u32 u64 u128);
 /// Routes by address bits and prefix length.
 pub(super) struct Rib<B> {
     routes: BTreeMap<(B, u8), NextHopId>,
-    /// How many routes have each length: a search tries only those there are.
-    lengths: [usize; 129],
 }
 
 impl<B: Bits> Rib<B> {
     /// No routes.
     pub fn new() -> Rib<B> {
-        Rib { routes: BTreeMap::new(), lengths: [0; 129] }
+        Rib { routes: BTreeMap::new() }
     }
 
     /// Adds or replaces a route; returns the id it had.
     pub fn insert(&mut self, addr: B, len: u8, id: NextHopId) -> Option<NextHopId> {
-        let old = self.routes.insert((addr, len), id);
-        if old.is_none() {
-            self.lengths[usize::from(len)] += 1;
-        }
-        old
+        self.routes.insert((addr, len), id)
     }
 
     /// Takes a route away; returns the id it had.
     pub fn remove(&mut self, addr: B, len: u8) -> Option<NextHopId> {
-        let old = self.routes.remove(&(addr, len));
-        if old.is_some() {
-            self.lengths[usize::from(len)] -= 1;
-        }
-        old
+        self.routes.remove(&(addr, len))
     }
 
     /// The id of exactly this prefix.
@@ -71,11 +68,17 @@ impl<B: Bits> Rib<B> {
     }
 
     /// The longest prefix of at most `len_max` bits that contains `addr`.
-    pub fn longest(&self, addr: B, len_max: u8) -> Option<(u8, NextHopId)> {
-        (0..=len_max)
-            .rev()
-            .filter(|&len| self.lengths[usize::from(len)] > 0)
-            .find_map(|len| Some((len, self.exact(addr.first(len), len)?)))
+    pub fn longest(&self, addr: B, mut len_max: u8) -> Option<(u8, NextHopId)> {
+        loop {
+            // What contains `addr` stands before this key, the longest last.
+            let up_to = (addr.first(len_max), len_max);
+            let (&(first, len), &id) = self.routes.range(..=up_to).next_back()?;
+            if addr.first(len) == first {
+                return Some((len, id));
+            }
+            // What is longer than the common part and contains `addr` would stand between the two.
+            len_max = addr.common(first);
+        }
     }
 
     /// The routes that begin in `first..=last`, in order: address, then length.
@@ -98,11 +101,7 @@ impl<B: Bits> Rib<B> {
 impl<B: Bits> FromIterator<((B, u8), NextHopId)> for Rib<B> {
     /// Sorts once and builds the map from its leaves up. Of equal prefixes the last one stays.
     fn from_iter<I: IntoIterator<Item = ((B, u8), NextHopId)>>(routes: I) -> Rib<B> {
-        let mut rib = Rib { routes: routes.into_iter().collect(), lengths: [0; 129] };
-        for &(_, len) in rib.routes.keys() {
-            rib.lengths[usize::from(len)] += 1;
-        }
-        rib
+        Rib { routes: routes.into_iter().collect() }
     }
 }
 

@@ -567,7 +567,11 @@ fn ipv4_tables(sizes: Ipv4Sizes) -> io::Result<Ipv4Tables> {
 }
 
 fn ipv6_tables(sizes: Ipv6Sizes) -> io::Result<Ipv6Tables> {
-    Ok(Ipv6Tables { direct: Mapping::words(sizes.direct)?, nodes: Mapping::words(sizes.nodes)? })
+    Ok(Ipv6Tables {
+        direct: Mapping::words(sizes.direct)?,
+        index: Mapping::words(sizes.index)?,
+        leaves: Mapping::words(sizes.leaves)?,
+    })
 }
 
 #[cfg(test)]

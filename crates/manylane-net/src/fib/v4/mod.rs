@@ -36,6 +36,9 @@ pub const DIRECT: usize = 1 << 24;
 /// Entries of `blocks`.
 pub const BLOCKS: usize = 1 << 16;
 
+/// Addresses whose memory a batch lookup asks for before it reads any of it.
+const STAGE: usize = 64;
+
 /// How many words each table of an [`Ipv4Tables`] has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ipv4Sizes {
@@ -121,7 +124,7 @@ impl Ipv4Fib {
     pub fn lookup_batch(&self, guard: Guard<'_>, addrs: &[u32], ids: &mut [u16]) {
         let _ = guard;
         assert_eq!(addrs.len(), ids.len(), "each address needs a place for its id");
-        for (addrs, ids) in addrs.chunks(super::STAGE).zip(ids.chunks_mut(super::STAGE)) {
+        for (addrs, ids) in addrs.chunks(STAGE).zip(ids.chunks_mut(STAGE)) {
             addrs.iter().for_each(|&addr| self.prefetch(addr));
             for (&addr, id) in addrs.iter().zip(ids) {
                 *id = self.find(addr);

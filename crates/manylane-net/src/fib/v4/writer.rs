@@ -209,6 +209,12 @@ impl Ipv4Writer {
         (self.groups_free.used() as usize, self.ranges_free.used() as usize * UNIT)
     }
 
+    /// Bytes of the tables that lookups may read.
+    pub fn bytes_used(&self) -> usize {
+        let (groups, ranges) = self.words_used();
+        self.direct.len() * 2 + (self.blocks.len() + groups + ranges) * 4
+    }
+
     /// Gives every value in `prefix` that no longer route owns to `owner`. In place: see the door.
     fn paint(&mut self, prefix: Ipv4Prefix, owner: Owner) {
         let depth_max = prefix.len() + 1;

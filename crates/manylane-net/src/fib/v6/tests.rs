@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use manylane_sync::rcu::{Domain, Reader};
+use manylane_sync::words::wide::Batch;
 use prefix_trie::PrefixMap;
 
 use super::*;
@@ -150,15 +151,44 @@ fn scattered_host_routes_are_exact() {
     fixture.check_all(&mut random);
 }
 
+/// Deep and wide: 300,000 host routes at random, as many in one /48, and all /64s of a /48.
+#[test]
+fn large_adversarial_tables_are_exact() {
+    let mut random = Random(11);
+    let count = if cfg!(debug_assertions) { 20_000 } else { 300_000 };
+    let base = 0x2001_0db8_0001_u128 << 80;
+    let bits = |random: &mut Random| u128::from(random.next()) << 64 | u128::from(random.next());
+    for mask in [u128::MAX, u128::MAX >> 48, (1 << 80) - (1 << 64), u128::MAX >> 111] {
+        let len = if mask == (1 << 80) - (1 << 64) { 64 } else { 128 };
+        let routes: Vec<_> = (0..count)
+            .map(|number| {
+                let bits = bits(&mut random) & mask | base & !mask;
+                (containing(bits, len), id(number % 500 + 1))
+            })
+            .collect();
+        let mut fixture = Fixture::new(count as usize);
+        fixture.load(&routes);
+        fixture.check_all(&mut random);
+        for &(prefix, _) in routes.iter().step_by(count as usize / 500) {
+            fixture.remove(prefix);
+            fixture.check_around(prefix);
+        }
+        for &(prefix, id) in routes.iter().step_by(count as usize / 400) {
+            fixture.insert(prefix, id);
+            fixture.check_around(prefix);
+        }
+    }
+}
+
 /// Reaching a bound changes nothing, and what was refused goes through later.
 #[test]
 fn a_busy_or_full_table_refuses_and_stays_as_it_was() {
-    let sizes = Ipv6Sizes { direct: DIRECT, nodes: 4 * LINE_WORDS };
+    let sizes = Ipv6Sizes { direct: DIRECT, index: 0, leaves: 4 * LEAF_WORDS };
     let mut fixture = Fixture::with(sizes, 2, 100);
     let host = |low: u128| containing(0x2001_u128 << 112 | low, 128);
     let raw = |fixture: &Fixture, low: u128| fixture.raw(0x2001_u128 << 112 | low);
-    fixture.writer.insert(host(1), id(1)).expect("two lines: the bucket's and the /64's");
-    fixture.writer.insert(host(5), id(2)).expect("a line for the /64's new tree");
+    fixture.writer.insert(host(1), id(1)).expect("two leaves: the bucket's and the /64's");
+    fixture.writer.insert(host(5), id(2)).expect("a new leaf for the /64");
     assert_eq!((raw(&fixture, 1), raw(&fixture, 5), raw(&fixture, 3)), (1, 2, 0));
     // No reader was quiescent: one place is left in the limbo, and an edit wants two.
     let busy = EditError::Busy { waiting: 1, waiting_max: 2 };
@@ -171,10 +201,10 @@ fn a_busy_or_full_table_refuses_and_stays_as_it_was() {
     assert_eq!((raw(&fixture, 1), raw(&fixture, 5), raw(&fixture, 3)), (1, 4, 8));
 
     fixture.reader.quiescent();
-    fixture.writer.insert(containing(0x30 << 120, 48), id(5)).expect("another bucket, one line");
-    fixture.writer.insert(containing(0x31 << 120, 48), id(6)).expect("another bucket, one line");
+    fixture.writer.insert(containing(0x30 << 120, 48), id(5)).expect("another bucket, one leaf");
+    fixture.writer.insert(containing(0x31 << 120, 48), id(6)).expect("another bucket, one leaf");
     let full = fixture.writer.insert(host(9), id(3));
-    assert_eq!(full, Err(EditError::Full { table: "nodes", words: 32, wanted: 24 }));
+    assert_eq!(full, Err(EditError::Full { table: "index", words: 0, wanted: 16 }));
     assert_eq!((raw(&fixture, 9), raw(&fixture, 5)), (8, 4));
     // Taking away goes always: here the trees keep their boundaries.
     assert_eq!(fixture.writer.remove(host(1)), Ok(Some(id(1))));
@@ -182,22 +212,22 @@ fn a_busy_or_full_table_refuses_and_stays_as_it_was() {
     assert_eq!(fixture.writer.remove(host(5)), Ok(Some(id(4))));
     assert_eq!(raw(&fixture, 5), 8);
     fixture.settle();
-    assert_eq!(fixture.writer.words_used(), 2 * LINE_WORDS, "the two other buckets");
+    assert_eq!(fixture.writer.words_used(), (0, 2 * LEAF_WORDS), "the two other buckets");
 }
 
 /// The last host route of a /64 goes while its bucket has no room for a new tree.
 #[test]
 fn a_64_without_host_routes_becomes_plain_in_a_full_table() {
-    let sizes = Ipv6Sizes { direct: DIRECT, nodes: 2 * LINE_WORDS };
+    let sizes = Ipv6Sizes { direct: DIRECT, index: 0, leaves: 2 * LEAF_WORDS };
     let mut fixture = Fixture::with(sizes, 4, 100);
     let network = containing(0x2001_u128 << 112, 48);
     let host = containing(0x2001_u128 << 112 | 1, 128);
     fixture.load(&[(network, id(1)), (host, id(2))]);
-    assert_eq!(fixture.writer.words_used(), 2 * LINE_WORDS);
+    assert_eq!(fixture.writer.words_used(), (0, 2 * LEAF_WORDS));
     fixture.remove(host);
     fixture.check_around(host);
     fixture.settle();
-    assert_eq!(fixture.writer.words_used(), LINE_WORDS);
+    assert_eq!(fixture.writer.words_used(), (0, LEAF_WORDS));
     // The boundaries that stayed do no harm to what comes next.
     fixture.insert(containing(0, 0), id(3));
     fixture.insert(network, id(4));
@@ -208,13 +238,13 @@ fn a_64_without_host_routes_becomes_plain_in_a_full_table() {
 
 #[test]
 fn a_load_that_does_not_fit_leaves_an_empty_table() {
-    let sizes = Ipv6Sizes { direct: DIRECT, nodes: 8 * LINE_WORDS };
+    let sizes = Ipv6Sizes { direct: DIRECT, index: 0, leaves: 8 * LEAF_WORDS };
     let mut fixture = Fixture::with(sizes, 2, 5);
     let hosts = |count: u128| (0..count).map(|number| (containing(number << 112 | 1, 128), id(1)));
-    assert!(matches!(fixture.writer.load(hosts(5)), Err(EditError::Full { table: "nodes", .. })));
+    assert!(matches!(fixture.writer.load(hosts(5)), Err(EditError::Full { table: "leaves", .. })));
     let many = EditError::TooManyRoutes { routes_max: 5 };
     assert_eq!(fixture.writer.load(hosts(6)), Err(many.clone()));
-    assert_eq!((fixture.writer.routes_len(), fixture.writer.words_used()), (0, 0));
+    assert_eq!((fixture.writer.routes_len(), fixture.writer.words_used()), (0, (0, 0)));
     assert_eq!(fixture.raw(1), 0);
     assert_eq!(fixture.writer.load(hosts(4)), Ok(4));
     assert_eq!((fixture.raw(1), fixture.raw(2), fixture.raw(3 << 112 | 1)), (1, 0, 1));
@@ -229,23 +259,26 @@ fn a_reader_that_stopped_on_its_way_finds_the_old_route() {
     let addr = 0x2001_0db8_u128 << 96 | 7;
     fixture.writer.insert(containing(addr, 48), id(1)).expect("room");
     fixture.writer.insert(containing(addr, 128), id(2)).expect("room");
-    let bucket_tree = fixture.fib.direct.load(bucket(upper(addr)));
-    let host_tree = walk(&fixture.fib.nodes, bucket_tree, upper(addr));
-    assert_ne!(bucket_tree & host_tree & TREE, 0);
+    let upper_half = fixture.fib.direct.load(bucket(upper(addr)));
+    let walk = |fixture: &Fixture, way: u32, key: u64, pos: u32| {
+        tree::walk(&fixture.fib.index, &fixture.fib.leaves, way, key, key << pos)
+    };
+    let lower_half = walk(&fixture, upper_half, upper(addr), 24);
+    assert_eq!((upper_half & tree::LEAF, lower_half & HOST), (tree::LEAF, HOST));
 
     fixture.writer.remove(containing(addr, 128)).expect("room");
     for low in 0..40 {
         fixture.writer.insert(containing(addr ^ low << 4, 128), id(3)).expect("room");
         fixture.writer.insert(containing(addr ^ low << 68, 64), id(4)).expect("room");
     }
-    assert_eq!(walk(&fixture.fib.nodes, host_tree, lower(addr)), 2);
-    assert_eq!(walk(&fixture.fib.nodes, bucket_tree, upper(addr)), host_tree);
+    assert_eq!(walk(&fixture, lower_half, lower(addr), 0), 2);
+    assert_eq!(walk(&fixture, upper_half, upper(addr), 24), lower_half);
     assert_eq!(fixture.raw(addr), 3);
 
     // After a turn of the reader all of it is used again.
-    let used = fixture.writer.words_used();
+    let (_, used) = fixture.writer.words_used();
     fixture.settle();
-    assert!(fixture.writer.words_used() < used / 4);
+    assert!(fixture.writer.words_used().1 < used / 4);
 }
 
 /// I6: whatever the writer does meanwhile, each answer is one that was true during the lookup.
@@ -330,6 +363,51 @@ fn the_internets_table_agrees_with_the_oracle() {
     fixture.check_all(&mut random);
 }
 
+/// What a BPF program does: loops of a fixed length over words, shifts and masks, nothing else.
+#[test]
+fn loops_of_a_fixed_length_find_the_same() {
+    let mut fixture = Fixture::new(3000);
+    let mut random = Random(12);
+    for number in 0..3000 {
+        let prefix = containing(place(&mut random, 200), random_len(&mut random));
+        fixture.insert(prefix, id(number % 500 + 1));
+    }
+    let half = |mut way: u32, key: u64, mut left: u64| {
+        way &= !(1 << 29);
+        for _ in 0..16 {
+            if way >> 29 & 3 != 2 {
+                break;
+            }
+            let stride = (way >> 27 & 3) * 4;
+            let first = (way & 0x07ff_ffff) * 16;
+            way = fixture.fib.index.load(first as usize + (left >> (64 - stride)) as usize);
+            left <<= stride;
+        }
+        if way >> 31 & !(way >> 29) & 1 == 1 {
+            let line = (way & 0x07ff_ffff) as usize * 8;
+            let mut number = 0;
+            for word in 0..5 {
+                number += usize::from(fixture.fib.leaves.load(line + word) < key);
+            }
+            way = (fixture.fib.leaves.load(line + 5 + number / 2) >> (number % 2 * 32)) as u32;
+        }
+        way
+    };
+    for _ in 0..20_000 {
+        let addr = place(&mut random, 200);
+        let (upper, lower) = (upper(addr), lower(addr));
+        let way = if upper >> 61 == 1 {
+            let bucket = upper >> 40 & 0x1f_ffff;
+            half(fixture.fib.direct.load(bucket as usize), upper, upper << 24)
+        } else {
+            let bucket = 0x20_0000 + (upper >> 48);
+            half(fixture.fib.direct.load(bucket as usize), upper, upper << 16)
+        };
+        let found = if way >> 29 & 1 == 1 { half(way, lower, lower) } else { way };
+        assert_eq!(found, fixture.raw(addr).into(), "{addr:#034x}");
+    }
+}
+
 #[test]
 fn a_batch_answers_as_single_lookups_do() {
     let mut fixture = Fixture::new(1000);
@@ -339,11 +417,9 @@ fn a_batch_answers_as_single_lookups_do() {
         fixture.insert(prefix, id(number + 1));
     }
     let addrs: Vec<u128> = (0..200).map(|_| place(&mut random, 20)).collect();
-    let mut ids = vec![0; 200];
-    fixture.fib.lookup_batch(fixture.reader.guard(), &addrs, &mut ids);
+    let ids = fixture.batch(&addrs);
     for (&addr, &raw) in addrs.iter().zip(&ids) {
         fixture.fib.prefetch(addr);
-        fixture.fib.prefetch_bucket(addr);
         assert_eq!(raw, fixture.raw(addr));
     }
     assert!(ids.iter().any(|&raw| raw > 1));
@@ -408,13 +484,27 @@ impl Fixture {
         self.fib.lookup(self.reader.guard(), addr).raw() as u16
     }
 
+    /// What both kinds of batch find; they agree.
+    fn batch(&self, addrs: &[u128]) -> Vec<u16> {
+        let mut ids = vec![0; addrs.len()];
+        self.fib.lookup_batch(self.reader.guard(), addrs, &mut ids);
+        let mut others = vec![0; addrs.len()];
+        for (addrs, ids) in addrs.chunks(STAGE).zip(others.chunks_mut(STAGE)) {
+            Stage { fib: &self.fib, addrs, ids }.scalar();
+        }
+        assert_eq!(ids, others);
+        ids
+    }
+
     fn check_at(&self, addr: u128) {
         let expected = self.oracle.get_lpm(&(addr, 128)).map_or(0, |(_, &raw)| raw);
         assert_eq!(self.raw(addr), expected, "{addr:#034x}");
     }
 
     fn check_around(&self, prefix: Ipv6Prefix) {
-        around(prefix).into_iter().for_each(|addr| self.check_at(addr));
+        let addrs = around(prefix);
+        addrs.into_iter().for_each(|addr| self.check_at(addr));
+        assert_eq!(self.batch(&addrs), addrs.map(|addr| self.raw(addr)));
     }
 
     /// Of a large table, a sample; all of it in release builds.
@@ -426,10 +516,32 @@ impl Fixture {
         for _ in 0..2000 {
             self.check_at(place(random, 1 << 20));
         }
+        self.check_inside(random, if cfg!(debug_assertions) { 2000 } else { 500_000 });
         let addr = place(random, 1);
         let route = self.writer.lookup(addr.into()).map_or(0, |(_, id)| id.raw());
         assert_eq!(route, self.raw(addr));
         assert_eq!(self.writer.routes_len(), self.oracle.iter().count());
+    }
+
+    /// Addresses in the table's prefixes, `count` of them, in batches of all sizes.
+    fn check_inside(&self, random: &mut Random, count: usize) {
+        let prefixes: Vec<Ipv6Prefix> = self.writer.routes().map(|(prefix, _)| prefix).collect();
+        let mut left = count;
+        while left > 0 && !prefixes.is_empty() {
+            let len = (1 + random.below(80) as usize).min(left);
+            let addrs: Vec<u128> = (0..len)
+                .map(|_| {
+                    let prefix = prefixes[random.below(prefixes.len() as u64) as usize];
+                    let host = u128::from(random.next()) << 64 | u128::from(random.next());
+                    prefix.addr().to_bits()
+                        | host & (prefix.addr().to_bits() ^ prefix.last().to_bits())
+                })
+                .collect();
+            let expected =
+                |&addr: &u128| self.oracle.get_lpm(&(addr, 128)).map_or(0, |(_, &raw)| raw);
+            assert_eq!(self.batch(&addrs), addrs.iter().map(expected).collect::<Vec<_>>());
+            left -= len;
+        }
     }
 
     /// Two turns: what was retired during a grace period waits for the next.
@@ -446,7 +558,7 @@ impl Fixture {
             self.remove(prefix);
         }
         self.settle();
-        assert_eq!(self.writer.words_used(), 0);
+        assert_eq!(self.writer.words_used(), (0, 0));
         for bucket in 0..DIRECT {
             assert_eq!(self.fib.direct.load(bucket), 0, "{bucket}");
         }

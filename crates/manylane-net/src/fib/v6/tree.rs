@@ -1,295 +1,411 @@
-//! A search tree over elementary intervals, packed in cache lines of eight words.
+//! What a bucket with longer routes has instead of a next hop: entries by address bits, and leaves.
 //!
-//! | line  | word 0                  | words 1 to 4   | words 5 to 7                           |
-//! |-------|-------------------------|----------------|----------------------------------------|
-//! | inner | line of the first child | keys           | keys (7 in all; the children are 8)    |
-//! | leaf  | key                     | keys (5 in all)| 6 values of 32 bits, the low half first|
+//! | word                       | bits                                                             |
+//! |----------------------------|------------------------------------------------------------------|
+//! | [`LEAF`] and a number      | the leaf's line in `leaves`                                      |
+//! | [`INDEX`], stride / 4 (bits 27, 28), a number | where in `index`, in lines of 16 words, an entry for each of the next 4, 8 or 12 bits begins |
+//! | [`HOST`] with one of these | it goes on with the lower 64 bits of the address                 |
+//! | none of these              | a next-hop id                                                    |
 //!
-//! A key is the *last* of the addresses before a boundary. The child, or the value, for an address
-//! is the one whose number is the count of keys below the address: comparisons and a sum, no branch.
-//! A missing key is `u64::MAX`, which is below no address. The children of a line are neighbours; one
-//! such family, up to 8 lines, is all that has to be in one piece.
+//! A leaf is a cache line of eight words over up to six intervals: five keys, then six words, two in
+//! each, the low half first. A key is the *last* of the addresses before a boundary: the number of keys
+//! below the address is the number of its word. A missing key is `u64::MAX`, which is below no address.
 //!
-//! A tree of up to 6 intervals is one line, up to 48 two, up to 384 three.
-//!
-//! A *word of the way* is what leads on, in `direct` and among a leaf's values: a next-hop id, or
-//! [`TREE`], the inner levels (3 bits) and the root's line (28 bits).
+//! Strides are multiples of four, so that no entry goes across the middle of an address and none of
+//! the small ones across two cache lines. Where routes are few there is no entry at all, and one leaf
+//! tells them apart whatever bits they differ in. Which strides a bucket has is `plan`'s to choose.
 
+use manylane_sync::words::wide::Wide;
 use manylane_sync::words::{Words, WordsMut};
 
+use super::plan;
 use crate::fib::arena::Arena;
-use crate::fib::interval::{Interval, Owner};
+use crate::fib::interval::{Interval, Owner, Span};
 
-/// In a word of the way: there is a tree.
-pub const TREE: u32 = 1 << 31;
+/// In a word: there is a leaf.
+pub const LEAF: u32 = 1 << 31;
+/// In a word: there are entries.
+pub const INDEX: u32 = 1 << 30;
+/// In a word: what it leads to is about the lower half.
+pub const HOST: u32 = 1 << 29;
+/// Any of the first two.
+pub const NODE: u32 = LEAF | INDEX;
 
-/// Words of a line.
-pub const LINE_WORDS: usize = 8;
-
-/// The most inner levels of a tree: 12 million intervals.
-pub const LEVELS_MAX: u32 = 7;
-
-const LEVEL: u32 = 1 << 28;
-const LINE: u32 = LEVEL - 1;
-
-/// Children of an inner line.
-const CHILDREN: usize = 8;
-/// Values of a leaf.
-const VALUES: usize = 6;
+/// Words of a leaf.
+pub const LEAF_WORDS: usize = 8;
+/// Entries of the shortest stride: a cache line.
+pub const INDEX_WORDS: usize = 16;
+/// Intervals of a leaf.
+pub(super) const VALUES: usize = 6;
 /// The first word of a leaf that holds values.
 const VALUES_AT: usize = VALUES - 1;
 
-/// The first word of the line that `way`, which leads to a tree, leads to.
+const STRIDE_SHIFT: u32 = 27;
+const NUMBER: u32 = (1 << STRIDE_SHIFT) - 1;
+
+/// How many address bits the entries that `way` leads to take; 0 when it leads to none.
 #[inline(always)]
-pub fn line_at(way: u32) -> usize {
-    (way & LINE) as usize * LINE_WORDS
+pub fn stride(way: u32) -> u32 {
+    (way >> STRIDE_SHIFT & 3) * 4
 }
 
-/// Whether `way`, which leads to a tree, leads to a leaf of it.
+/// The word of `index` that `way`, which leads to entries, leads to for the first bits of `key`.
 #[inline(always)]
-pub fn is_leaf(way: u32) -> bool {
-    way & !TREE < LEVEL
+pub fn entry_at(way: u32, key: u64) -> usize {
+    // In two steps: a stride of 0 would be one of 64.
+    index_at(way) + (key >> 1 >> (63 - stride(way))) as usize
 }
 
-/// The way on from an inner line to `child`.
+/// 1 when `way` leads to entries of this half, else 0.
 #[inline(always)]
-fn one_level_down(way: u32, child: u32) -> u32 {
-    ((way & !LINE) - LEVEL) | child
+pub(super) fn is_index(way: u32) -> usize {
+    (way >> 30 & !(way >> 29) & 1) as usize
 }
 
-/// One line further on the way to `key`: from an inner line to a child, from a leaf to its value.
+/// 1 when `way` leads to a leaf of this half, else 0.
 #[inline(always)]
-pub fn step(nodes: &Words<u64>, way: u32, key: u64) -> u32 {
-    let at = line_at(way);
+pub(super) fn is_leaf(way: u32) -> usize {
+    (way >> 31 & !(way >> 29) & 1) as usize
+}
+
+/// The first word of a leaf.
+#[inline(always)]
+pub fn leaf_at(way: u32) -> usize {
+    (way & NUMBER) as usize * LEAF_WORDS
+}
+
+/// The first of the entries.
+#[inline(always)]
+pub(super) fn index_at(way: u32) -> usize {
+    (way & NUMBER) as usize * INDEX_WORDS
+}
+
+/// The word of the leaf at `at` for `key`, one half of an address.
+#[inline(always)]
+pub fn in_leaf(leaves: &Words<u64>, at: usize, key: u64) -> u32 {
     // Once for the line: the compiler drops the check of each of its words.
-    assert!(at + LINE_WORDS <= nodes.len(), "a line out of bounds");
-    if is_leaf(way) {
-        let number = below(nodes, at..at + VALUES_AT, key);
-        (nodes.load(at + VALUES_AT + number / 2) >> (32 * (number % 2))) as u32
-    } else {
-        let child = nodes.load(at) as u32 + below(nodes, at + 1..at + CHILDREN, key) as u32;
-        one_level_down(way, child)
-    }
+    assert!(at + LEAF_WORDS <= leaves.len(), "a leaf out of bounds");
+    let number: usize = (0..VALUES_AT).map(|word| usize::from(leaves.load(at + word) < key)).sum();
+    (leaves.load(at + VALUES_AT + number / 2) >> (32 * (number % 2))) as u32
 }
 
-/// All lines of the tree that `way` leads to: the value at `key`, which may lead to another tree.
+/// The same for the leaf that `way` leads to, in three instructions.
 #[inline(always)]
-pub fn walk(nodes: &Words<u64>, mut way: u32, key: u64) -> u32 {
-    // Bounded: `LEVELS_MAX` inner lines and the leaf.
-    for _ in 0..=(way & !TREE) / LEVEL {
-        way = step(nodes, way, key);
-    }
-    way
+pub(super) fn in_leaf_wide(wide: Wide, leaves: &Words<u64>, way: u32, key: u64) -> u32 {
+    let at = leaf_at(way);
+    let number = (wide.below(leaves, at, key) & ((1 << VALUES_AT) - 1)).count_ones() as usize;
+    (leaves.load(at + VALUES_AT + number / 2) >> (32 * (number % 2))) as u32
 }
 
-/// How many of the keys in `words` are below `key`.
+/// All the way through one half of an address: `left` begins with the bits not yet used of `key`.
+/// What comes back may be a `HOST` word.
 #[inline(always)]
-fn below(nodes: &Words<u64>, words: std::ops::Range<usize>, key: u64) -> usize {
-    words.map(|word| usize::from(nodes.load(word) < key)).sum()
+pub fn walk(index: &Words<u32>, leaves: &Words<u64>, way: u32, key: u64, mut left: u64) -> u32 {
+    let mut way = way & !HOST;
+    // Bounded: each stride takes at least four of at most 64 bits.
+    while way & (INDEX | HOST) == INDEX {
+        let stride = stride(way);
+        way = index.load(entry_at(way, left));
+        left <<= stride;
+    }
+    if way & (LEAF | HOST) == LEAF { in_leaf(leaves, leaf_at(way), key) } else { way }
 }
 
-/// The writer's side of all trees.
+/// The writer's side of all entries and leaves.
 pub(super) struct Trees {
-    nodes: WordsMut<u64>,
-    /// As readers see it.
-    view: Words<u64>,
-    free: Arena,
-    /// By line and value: the owner's depth (`Owner`), 0 for a value that leads to a tree.
-    depths: Vec<[u8; VALUES]>,
+    index: WordsMut<u32>,
+    leaves: WordsMut<u64>,
+    index_free: Arena,
+    leaves_free: Vec<u32>,
+    /// Leaves below this have been given out once.
+    leaves_fresh: u32,
+    /// By word of `index`: the owner's depth (`Owner`), 0 for what is no next hop.
+    index_depths: Vec<u8>,
+    /// The same by leaf and interval.
+    leaf_depths: Vec<[u8; VALUES]>,
+    /// By the first line of entries.
+    shapes: Vec<Shape>,
 }
 
-/// Where a value lies, and the last key that it is for.
-struct Place {
-    line: usize,
-    number: usize,
-    last: u64,
+/// What the writer knows of entries.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Shape {
+    /// Routes, and lower halves, that are longer than what leads here.
+    pub routes: u32,
+    /// So many more of them may come and go until the strides are chosen anew.
+    pub edits_left: u32,
+}
+
+/// A table has no room, and what was wanted of it.
+#[derive(Debug)]
+pub(super) struct NoRoom {
+    pub table: &'static str,
+    pub words: usize,
+    pub wanted: usize,
+}
+
+/// Where a value lies.
+enum Place {
+    Entry(usize),
+    Leaf { line: usize, number: usize },
 }
 
 impl Trees {
-    /// No trees, in `nodes`.
-    pub fn new(nodes: WordsMut<u64>) -> Trees {
-        let lines = nodes.len() / LINE_WORDS;
-        assert!(lines <= 1 << 28, "a line's number has 28 bits");
+    pub fn new(index: WordsMut<u32>, leaves: WordsMut<u64>) -> Trees {
+        let (lines, leaf_lines) = (index.len() / INDEX_WORDS, leaves.len() / LEAF_WORDS);
+        assert!(lines.max(leaf_lines) <= 1 << STRIDE_SHIFT, "a number has {STRIDE_SHIFT} bits");
         Trees {
-            view: nodes.reader(),
-            free: Arena::new(lines),
-            depths: vec![[0; VALUES]; lines],
-            nodes,
+            index_free: Arena::new(lines),
+            leaves_free: Vec::new(),
+            leaves_fresh: 0,
+            index_depths: vec![0; index.len()],
+            leaf_depths: vec![[0; VALUES]; leaf_lines],
+            shapes: vec![Shape::default(); lines],
+            index,
+            leaves,
         }
     }
 
     /// The readers' side.
-    pub fn reader(&self) -> Words<u64> {
-        self.view.clone()
+    pub fn reader(&self) -> (Words<u32>, Words<u64>) {
+        (self.index.reader(), self.leaves.reader())
     }
 
-    /// Lines in use or waiting.
-    pub fn lines_used(&self) -> usize {
-        self.free.used() as usize
+    /// Words in use or waiting, of `index` and of `leaves`.
+    pub fn words_used(&self) -> (usize, usize) {
+        let leaves = self.leaves_fresh as usize - self.leaves_free.len();
+        (self.index_free.used() as usize * INDEX_WORDS, leaves * LEAF_WORDS)
     }
 
-    /// Lines in all.
-    pub fn lines_len(&self) -> usize {
-        self.free.len() as usize
-    }
-
-    /// Writes the tree of `cut`, that nobody can find yet. On an error says how many lines it needs.
-    pub fn build(&mut self, cut: &[Interval]) -> Result<u32, usize> {
-        let mut families = Vec::new();
-        let way = self.build_families(cut, &mut families);
-        way.ok_or_else(|| {
-            for (first, lines) in families {
-                self.free.give_back(first, lines);
+    /// Writes what `cut`, the intervals of a block of prefix length `pos`, needs, and that nobody can
+    /// find yet. `spans` are those that made the cut. The word that leads there, and its owner's depth.
+    pub fn build(&mut self, cut: &[Interval], spans: &[Span], pos: u32) -> Result<Owner, NoRoom> {
+        let mut taken = Vec::new();
+        self.build_block(cut, spans, pos, &mut taken).inspect_err(|_| {
+            for way in taken {
+                self.give_back_one(way);
             }
-            lines_needed(cut.len())
         })
     }
 
-    /// Level by level from the leaves up. Adds what it took to `families`.
-    fn build_families(&mut self, cut: &[Interval], families: &mut Vec<(u32, u32)>) -> Option<u32> {
-        let mut lines = cut.len().div_ceil(VALUES);
-        let mut children: Vec<u32> = Vec::new(); // The families of the level below.
-        for level in 0..=LEVELS_MAX {
-            let mut family = 0;
-            let mut firsts = Vec::with_capacity(lines.div_ceil(CHILDREN));
-            for number in 0..lines {
-                if number % CHILDREN == 0 {
-                    let len = CHILDREN.min(lines - number) as u32;
-                    family = self.free.take(len)?;
-                    families.push((family, len));
-                    firsts.push(family);
-                }
-                let line = family as usize + number % CHILDREN;
-                if level == 0 {
-                    self.write_leaf(line, &cut[number * VALUES..]);
-                } else {
-                    // From the first interval of a child to the first of the next.
-                    let stride = VALUES * CHILDREN.pow(level - 1);
-                    let parts = cut[number * CHILDREN * stride..].iter().step_by(stride);
-                    let at = line * LINE_WORDS;
-                    self.nodes.store(at, children[number].into());
-                    self.write_keys(at + 1..at + CHILDREN, parts.take(CHILDREN));
-                }
-            }
-            if lines == 1 {
-                return Some(TREE | (level * LEVEL) | family);
-            }
-            lines = firsts.len();
-            children = firsts;
+    fn build_block(
+        &mut self,
+        cut: &[Interval],
+        spans: &[Span],
+        pos: u32,
+        taken: &mut Vec<u32>,
+    ) -> Result<Owner, NoRoom> {
+        if cut.len() == 1 {
+            return Ok(cut[0].owner);
         }
-        None
+        if cut.len() <= VALUES {
+            let way = self.take_leaf()?;
+            taken.push(way);
+            self.write_leaf((way & NUMBER) as usize, cut);
+            return Ok(Owner { value: way, depth: 0 });
+        }
+        let stride = plan::stride(cut, pos);
+        let way = self.take_index(stride)?;
+        taken.push(way);
+        let first = index_at(way);
+        self.shapes[(way & NUMBER) as usize] = Shape {
+            routes: spans.len() as u32,
+            edits_left: 2 * spans.len() as u32 + plan::EDITS_MIN,
+        };
+        // Entries between two blocks with boundaries are their last interval's.
+        let mut filled = 0;
+        let mut before = cut[0].owner;
+        for (number, inner) in plan::blocks(cut, pos, stride) {
+            self.fill(first + filled..first + number, before);
+            let inside = plan::longer(spans, inner[inner.len() - 1].first, pos + stride);
+            let owner = self.build_block(inner, inside, pos + stride, taken)?;
+            self.fill(first + number..first + number + 1, owner);
+            filled = number + 1;
+            before = inner[inner.len() - 1].owner;
+        }
+        self.fill(first + filled..first + (1 << stride), before);
+        Ok(Owner { value: way, depth: 0 })
     }
 
-    /// Makes the lines of a tree free, that no reader can be in.
+    fn fill(&mut self, words: std::ops::Range<usize>, owner: Owner) {
+        for at in words {
+            self.index.store(at, owner.value);
+            self.index_depths[at] = owner.depth;
+        }
+    }
+
+    /// Makes free what `way` leads to, that no reader can be in. Not what a leaf or an entry leads to
+    /// in the lower half: that has an owner of its own.
     pub fn give_back(&mut self, way: u32) {
-        self.give_back_below(way);
-        self.free.give_back(way & LINE, 1);
-    }
-
-    fn give_back_below(&mut self, way: u32) {
-        if is_leaf(way) {
-            return;
-        }
-        let at = line_at(way);
-        let family = self.nodes.load(at) as u32;
-        let keys = (at + 1..at + CHILDREN).take_while(|&at| self.nodes.load(at) != u64::MAX);
-        let len = 1 + keys.count() as u32;
-        for child in family..family + len {
-            self.give_back_below(one_level_down(way, child));
-        }
-        self.free.give_back(family, len);
-    }
-
-    /// Gives every value in `first..=last` that no longer route owns to `owner`, also in the trees
-    /// below. `first` and `last + 1` are boundaries of the tree, or outside of what it is for.
-    pub fn paint(&mut self, way: u32, (first, last): (u64, u64), depth_max: u8, owner: Owner) {
-        let mut key = first;
-        loop {
-            let place = self.place(way, key);
-            let value = self.value(&place);
-            if value & TREE != 0 {
-                self.paint(value, (0, u64::MAX), depth_max, owner);
-            } else if self.depths[place.line][place.number] <= depth_max {
-                self.set_value(&place, owner);
+        if way & INDEX != 0 {
+            for at in index_at(way)..index_at(way) + (1 << stride(way)) {
+                let inner = self.index.load(at);
+                if inner & NODE != 0 && inner & HOST == 0 {
+                    self.give_back(inner);
+                }
             }
-            if place.last >= last {
+        }
+        self.give_back_one(way);
+    }
+
+    /// Gives every value in `first..=last` that no longer route owns to `owner`, also in the lower
+    /// halves. `way` leads to the block of prefix length `pos` that begins with `begin`; the range is
+    /// one prefix, whose boundaries are there.
+    pub fn paint(
+        &mut self,
+        way: u32,
+        (begin, pos): (u64, u32),
+        (first, last): (u64, u64),
+        depth_max: u8,
+        owner: Owner,
+    ) {
+        if way & HOST != 0 {
+            return self.paint(way & !HOST, (0, 0), (0, u64::MAX), depth_max, owner);
+        }
+        if way & LEAF != 0 {
+            return self.paint_leaf(way, begin, (first, last), depth_max, owner);
+        }
+        let below = 64 - pos - stride(way);
+        let end = (1u64 << stride(way)) - 1;
+        let from = first.saturating_sub(begin) >> below;
+        let to = (last.saturating_sub(begin) >> below).min(end);
+        for number in from..=to {
+            let at = index_at(way) + number as usize;
+            let word = self.index.load(at);
+            if word & NODE != 0 {
+                let block = (begin + (number << below), 64 - below);
+                self.paint(word, block, (first, last), depth_max, owner);
+            } else if self.index_depths[at] <= depth_max {
+                self.publish(&Place::Entry(at), owner);
+            }
+        }
+    }
+
+    fn paint_leaf(
+        &mut self,
+        way: u32,
+        begin: u64,
+        (first, last): (u64, u64),
+        depth_max: u8,
+        owner: Owner,
+    ) {
+        let line = (way & NUMBER) as usize;
+        let mut start = begin;
+        for number in 0..VALUES {
+            if (first..=last).contains(&start) {
+                let word = self.leaf_value(line, number);
+                if word & NODE != 0 {
+                    self.paint(word, (0, 0), (0, u64::MAX), depth_max, owner);
+                } else if self.leaf_depths[line][number] <= depth_max {
+                    self.publish(&Place::Leaf { line, number }, owner);
+                }
+            }
+            // The next one's first address, if there is a next one.
+            let key = self.leaves.load(line * LEAF_WORDS + number.min(VALUES_AT - 1));
+            if number == VALUES_AT || key == u64::MAX {
                 return;
             }
-            key = place.last + 1;
+            start = key + 1;
         }
     }
 
-    /// Overwrites the value at `key`.
-    pub fn set(&mut self, way: u32, key: u64, owner: Owner) {
-        let place = self.place(way, key);
-        self.set_value(&place, owner);
+    /// Overwrites the value for `key` in the block of prefix length `pos` that `way` leads to.
+    pub fn set(&mut self, way: u32, key: u64, pos: u32, owner: Owner) {
+        let (mut way, mut left) = (way, key << pos);
+        let mut at = 0;
+        while way & (INDEX | HOST) == INDEX {
+            at = entry_at(way, left);
+            left <<= stride(way);
+            way = self.index.load(at);
+        }
+        if way & (LEAF | HOST) != LEAF {
+            return self.publish(&Place::Entry(at), owner);
+        }
+        let line = (way & NUMBER) as usize;
+        let keys = line * LEAF_WORDS..line * LEAF_WORDS + VALUES_AT;
+        let number = keys.filter(|&at| self.leaves.load(at) < key).count();
+        self.publish(&Place::Leaf { line, number }, owner);
     }
 
-    fn place(&self, mut way: u32, key: u64) -> Place {
-        let mut last = u64::MAX;
-        loop {
-            let at = line_at(way);
-            let keys = if is_leaf(way) { at..at + VALUES_AT } else { at + 1..at + CHILDREN };
-            let number = below(&self.view, keys.clone(), key);
-            // The next key; the least of them all, as a line may have none left.
-            if let Some(next) = keys.clone().nth(number) {
-                last = last.min(self.nodes.load(next));
+    /// The entry of `way` for `left`, as [`entry_at`] says: where it is, and its word.
+    pub fn entry(&self, way: u32, left: u64) -> (usize, u32) {
+        let at = entry_at(way, left);
+        (at, self.index.load(at))
+    }
+
+    /// Overwrites an entry.
+    pub fn set_entry(&mut self, at: usize, owner: Owner) {
+        self.publish(&Place::Entry(at), owner);
+    }
+
+    /// What is known of the entries that `way` leads to.
+    pub fn shape(&mut self, way: u32) -> &mut Shape {
+        &mut self.shapes[(way & NUMBER) as usize]
+    }
+
+    fn publish(&mut self, place: &Place, owner: Owner) {
+        match *place {
+            Place::Entry(at) => {
+                self.index_depths[at] = owner.depth;
+                self.index.publish(at, owner.value);
             }
-            if is_leaf(way) {
-                return Place { line: at / LINE_WORDS, number, last };
+            Place::Leaf { line, number } => {
+                let at = line * LEAF_WORDS + VALUES_AT + number / 2;
+                let shift = 32 * (number % 2);
+                let other = self.leaves.load(at) & !(u64::from(u32::MAX) << shift);
+                self.leaf_depths[line][number] = owner.depth;
+                self.leaves.publish(at, other | u64::from(owner.value) << shift);
             }
-            way = step(&self.view, way, key);
         }
     }
 
-    fn value(&self, place: &Place) -> u32 {
-        let word = self.nodes.load(place.line * LINE_WORDS + VALUES_AT + place.number / 2);
-        (word >> (32 * (place.number % 2))) as u32
+    fn leaf_value(&self, line: usize, number: usize) -> u32 {
+        let word = self.leaves.load(line * LEAF_WORDS + VALUES_AT + number / 2);
+        (word >> (32 * (number % 2))) as u32
     }
 
-    fn set_value(&mut self, place: &Place, owner: Owner) {
-        let at = place.line * LINE_WORDS + VALUES_AT + place.number / 2;
-        let shift = 32 * (place.number % 2);
-        let others = self.nodes.load(at) & !(u64::from(u32::MAX) << shift);
-        self.depths[place.line][place.number] = owner.depth;
-        self.nodes.publish(at, others | u64::from(owner.value) << shift);
-    }
-
-    /// Writes a leaf of the first intervals in `cut`.
     fn write_leaf(&mut self, line: usize, cut: &[Interval]) {
-        let cut = &cut[..cut.len().min(VALUES)];
-        let at = line * LINE_WORDS;
-        self.write_keys(at..at + VALUES_AT, cut.iter());
+        let at = line * LEAF_WORDS;
+        for number in 0..VALUES_AT {
+            let key = cut.get(number + 1).map_or(u64::MAX, |next| next.first - 1);
+            self.leaves.store(at + number, key);
+        }
         for pair in 0..VALUES / 2 {
             let value = |number: usize| cut.get(number).map_or(0, |i| u64::from(i.owner.value));
             let word = value(2 * pair) | value(2 * pair + 1) << 32;
-            self.nodes.store(at + VALUES_AT + pair, word);
+            self.leaves.store(at + VALUES_AT + pair, word);
         }
-        for (depth, interval) in self.depths[line].iter_mut().zip(cut) {
+        for (depth, interval) in self.leaf_depths[line].iter_mut().zip(cut) {
             *depth = interval.owner.depth;
         }
     }
 
-    /// Writes the keys between `parts`: one before each but the first.
-    fn write_keys<'a>(
-        &mut self,
-        words: std::ops::Range<usize>,
-        parts: impl Iterator<Item = &'a Interval>,
-    ) {
-        let keys = parts.skip(1).map(|part| part.first - 1);
-        for (word, key) in words.zip(keys.chain(std::iter::repeat(u64::MAX))) {
-            self.nodes.store(word, key);
+    fn take_leaf(&mut self) -> Result<u32, NoRoom> {
+        let words = self.leaves.len();
+        let fresh = self.leaves_fresh;
+        let line = self.leaves_free.pop().or_else(|| {
+            self.leaves_fresh += u32::from((fresh as usize) < words / LEAF_WORDS);
+            (fresh < self.leaves_fresh).then_some(fresh)
+        });
+        let line = line.ok_or(NoRoom { table: "leaves", words, wanted: LEAF_WORDS })?;
+        Ok(LEAF | line)
+    }
+
+    fn take_index(&mut self, stride: u32) -> Result<u32, NoRoom> {
+        let (words, wanted) = (self.index.len(), 1 << stride);
+        let line = self.index_free.take((wanted / INDEX_WORDS) as u32);
+        let line = line.ok_or(NoRoom { table: "index", words, wanted })?;
+        Ok(INDEX | (stride / 4) << STRIDE_SHIFT | line)
+    }
+
+    fn give_back_one(&mut self, way: u32) {
+        if way & LEAF != 0 {
+            self.leaves_free.push(way & NUMBER);
+        } else {
+            let lines = (1usize << stride(way)) / INDEX_WORDS;
+            self.index_free.give_back(way & NUMBER, lines as u32);
         }
     }
-}
-
-fn lines_needed(intervals: usize) -> usize {
-    let (mut lines, mut all) = (intervals.div_ceil(VALUES), 0);
-    while lines > 1 {
-        all += lines;
-        lines = lines.div_ceil(CHILDREN);
-    }
-    all + 1
 }
 
 #[cfg(test)]
@@ -297,13 +413,14 @@ mod tests {
     use super::*;
     use crate::fib::testing::Random;
 
-    /// Each number of lines and levels, one more and one less, with keys at both ends of the range.
+    /// Every number of intervals around a leaf's, and more; boundaries at both ends of the range, all
+    /// over it, and close together.
     #[test]
-    fn a_tree_of_any_size_finds_every_interval() {
+    fn what_was_built_finds_every_interval() {
         let mut random = Random(7);
-        let mut trees = Trees::new(WordsMut::zeroed(8 * 4096));
-        for intervals in (2..60).chain([383, 384, 385, 3071, 3072, 3073, 5000]) {
-            let mut firsts: Vec<u64> = (1..intervals - 1).map(|_| random.next()).collect();
+        let mut trees = Trees::new(WordsMut::zeroed(16 << 12), WordsMut::zeroed(8 << 12));
+        for (intervals, shift) in (2..40).chain([500, 3000]).flat_map(|n| [(n, 0), (n, 44)]) {
+            let mut firsts: Vec<u64> = (1..intervals).map(|_| random.next() >> shift).collect();
             firsts.extend([0, u64::MAX]);
             firsts.sort_unstable();
             firsts.dedup();
@@ -311,31 +428,35 @@ mod tests {
                 .zip(&firsts)
                 .map(|(value, &first)| Interval { first, owner: Owner { value, depth: 1 } })
                 .collect();
-            let way = trees.build(&cut).expect("there is room");
-            assert_eq!(trees.lines_used(), lines_needed(cut.len()));
+            let way = trees.build(&cut, &[], 0).expect("there is room").value;
+            let (index, leaves) = trees.reader();
             for (number, interval) in cut.iter().enumerate() {
-                let value = interval.owner.value;
-                assert_eq!(walk(&trees.view, way, interval.first), value, "{intervals}");
                 let last = cut.get(number + 1).map_or(u64::MAX, |next| next.first - 1);
-                assert_eq!(walk(&trees.view, way, last), value, "{intervals}");
-                let place = trees.place(way, interval.first);
-                assert_eq!((trees.value(&place), place.last), (value, last), "{intervals}");
+                for key in [interval.first, last] {
+                    assert_eq!(walk(&index, &leaves, way, key, key), interval.owner.value);
+                }
             }
             trees.give_back(way);
-            assert_eq!(trees.lines_used(), 0);
+            assert_eq!(trees.words_used(), (0, 0));
         }
     }
 
     #[test]
-    fn a_typical_bucket_is_seven_lines_in_two_levels() {
-        let mut trees = Trees::new(WordsMut::zeroed(8 * 16));
+    fn a_build_without_room_takes_nothing() {
+        let mut trees = Trees::new(WordsMut::zeroed(16), WordsMut::zeroed(16));
         let owner = Owner { value: 1, depth: 1 };
         let cut: Vec<Interval> =
-            (0..32).map(|number| Interval { first: number * 100, owner }).collect();
-        let way = trees.build(&cut).expect("there is room");
-        assert_eq!((way & !TREE) / LEVEL, 1);
-        assert_eq!(trees.lines_used(), 7);
-        assert_eq!(trees.build(&cut[..10]).ok().map(|way| (way & !TREE) / LEVEL), Some(1));
-        assert_eq!(trees.build(&cut), Err(7), "16 lines have no room for another");
+            (0..64).map(|number| Interval { first: number << 58, owner }).collect();
+        let refused = trees.build(&cut, &[], 0).expect_err("it needs more");
+        assert_eq!((refused.table, refused.wanted), ("index", 256));
+        assert_eq!(trees.words_used(), (0, 0));
+        // Four neighbours in each of four blocks: a line of entries, and a leaf for each block.
+        let first = |number: u64| (number / 4) << 60 | (number % 4);
+        let cut: Vec<Interval> =
+            (0..16).map(|number| Interval { first: first(number), owner }).collect();
+        let refused = trees.build(&cut, &[], 0).expect_err("it needs more");
+        assert_eq!((refused.table, refused.wanted), ("leaves", 8));
+        assert_eq!(trees.words_used(), (0, 0));
+        trees.build(&cut[..8], &[], 0).expect("two leaves are there");
     }
 }

@@ -6,34 +6,38 @@ use std::net::Ipv6Addr;
 use manylane_sync::rcu::{Domain, Limbo};
 use manylane_sync::words::WordsMut;
 
-use super::tree::{LINE_WORDS, TREE, Trees};
+use super::tree::{HOST, NODE, NoRoom, Trees};
 use super::{BUCKETS_GLOBAL, DIRECT, Ipv6Fib, Ipv6Tables, bucket, bucket_len, is_global};
 use super::{lower, upper};
-use crate::fib::interval::{Interval, Owner, Span, intervals};
+use crate::fib::interval::{Interval, Owner, Span};
 use crate::fib::rib::{Bits, Rib};
 use crate::fib::{EDIT_RETIRES, EditError, Ipv6Prefix, Limits, NextHopId};
+
+mod structure;
+
+use structure::{Change, Done, Half};
 
 /// Inserts and removes routes while readers look up; keeps the exact list of them.
 ///
 /// # Invariants
 ///
-/// 1. A bucket has a tree exactly when there is a route longer than the bucket in it. The tree has at
-///    least the boundaries of those up to /64, and of each /64 with longer ones.
-/// 2. A /64 has a tree, listed in `hosts`, exactly when there is a route longer than /64 in it. Its
-///    bucket's tree leads to it.
+/// 1. A bucket leads on exactly when there is a longer route in it, and an entry does when there is a
+///    longer route in its block. A leaf has at least the boundaries of those up to /64, and of each /64
+///    with longer ones.
+/// 2. A /64 leads on, and is listed in `hosts`, exactly when there is a route longer than /64 in it.
 /// 3. A value's depth is the prefix length + 1 of the route that owns it, 0 for none: `depths` for
 ///    the plain words of `direct`, `Trees` keeps its own.
 pub struct Ipv6Writer {
     direct: WordsMut<u32>,
     depths: Vec<u8>,
     trees: Trees,
-    /// The trees over lower halves, by upper half.
+    /// The words that lead to lower halves, by upper half.
     hosts: BTreeMap<u64, u32>,
     /// Routes up to /64.
     networks: Rib<u64>,
     /// Longer ones.
     longer: Rib<u128>,
-    /// Trees that no reader can find any more, by the word of the way that led there.
+    /// What no reader can find any more, by the word that led there.
     limbo: Limbo<u32>,
     limits: Limits,
 }
@@ -46,13 +50,13 @@ impl Ipv6Writer {
     /// When a table has the wrong size (see [`Ipv6Sizes`](super::Ipv6Sizes)), or `limits` leave no
     /// room for a single edit.
     pub fn new(tables: Ipv6Tables, domain: &Domain, limits: Limits) -> Ipv6Writer {
-        let Ipv6Tables { direct, nodes } = tables;
+        let Ipv6Tables { direct, index, leaves } = tables;
         assert_eq!(direct.len(), DIRECT, "`direct` has a word for each bucket");
         assert!(limits.waiting_max >= EDIT_RETIRES, "one edit retires up to {EDIT_RETIRES} parts");
         Ipv6Writer {
             depths: vec![0; direct.len()],
             direct,
-            trees: Trees::new(nodes),
+            trees: Trees::new(index, leaves),
             hosts: BTreeMap::new(),
             networks: Rib::new(),
             longer: Rib::new(),
@@ -77,9 +81,12 @@ impl Ipv6Writer {
         }
         self.rib_insert(prefix, id);
         if old.is_none() {
-            self.rebuild(prefix).inspect_err(|_| {
+            let done = self.restructure(prefix, Change::Came).inspect_err(|_| {
                 self.rib_remove(prefix);
             })?;
+            if done == Done::Rebuilt && !self.has_hosts(prefix) {
+                return Ok(old);
+            }
         }
         self.paint(prefix, Owner::of(Some((prefix.len(), id))));
         Ok(old)
@@ -89,9 +96,10 @@ impl Ipv6Writer {
     pub fn remove(&mut self, prefix: Ipv6Prefix) -> Result<Option<NextHopId>, EditError> {
         self.reclaim();
         let Some(old) = self.rib_remove(prefix) else { return Ok(None) };
-        match self.rebuild(prefix) {
-            // No room for the smaller tree: the larger one will do, with other values.
-            Ok(()) | Err(EditError::Full { .. }) => (),
+        match self.restructure(prefix, Change::Went) {
+            Ok(Done::Rebuilt) if !self.has_hosts(prefix) => return Ok(Some(old)),
+            // No room for fewer boundaries: those there are will do, with other values.
+            Ok(_) | Err(EditError::Full { .. }) => (),
             Err(busy) => {
                 self.rib_insert(prefix, old);
                 return Err(busy);
@@ -101,7 +109,7 @@ impl Ipv6Writer {
         Ok(Some(old))
     }
 
-    /// Fills a table that is empty, and where nothing waits for a grace period. Each tree is built
+    /// Fills a table that is empty, and where nothing waits for a grace period. Each leaf is built
     /// once. Of equal prefixes the last one counts. Returns the number of routes.
     pub fn load(
         &mut self,
@@ -126,10 +134,10 @@ impl Ipv6Writer {
         let short: Vec<_> = self
             .networks
             .iter()
-            .filter(|&(first, len, _)| len <= bucket_len(first))
+            .filter(|&(first, len, _)| u32::from(len) <= bucket_len(first))
             .map(|(first, len, id)| (network(first, len), id))
             .collect();
-        // Each after those that contain it, and all before the trees, which have their values.
+        // Each after those that contain it, and all before what leads on, which has their values.
         for (prefix, id) in short {
             self.paint(prefix, Owner::of(Some((prefix.len(), id))));
         }
@@ -148,7 +156,8 @@ impl Ipv6Writer {
 
     /// A readers' side of the table.
     pub fn reader(&self) -> Ipv6Fib {
-        Ipv6Fib { direct: self.direct.reader(), nodes: self.trees.reader() }
+        let (index, leaves) = self.trees.reader();
+        Ipv6Fib { direct: self.direct.reader(), index, leaves }
     }
 
     /// The route that `addr` takes, for the control plane.
@@ -181,9 +190,15 @@ impl Ipv6Writer {
         self.networks.len() + self.longer.len()
     }
 
-    /// Words of `nodes` in use or waiting.
-    pub fn words_used(&self) -> usize {
-        self.trees.lines_used() * LINE_WORDS
+    /// Words in use or waiting, of `index` and of `leaves`.
+    pub fn words_used(&self) -> (usize, usize) {
+        self.trees.words_used()
+    }
+
+    /// Bytes of the tables that lookups may read.
+    pub fn bytes_used(&self) -> usize {
+        let (index, leaves) = self.words_used();
+        (self.direct.len() + index) * 4 + leaves * 8
     }
 
     /// Gives every value in `prefix` that no longer route owns to `owner`. In place: see the door.
@@ -191,9 +206,10 @@ impl Ipv6Writer {
         let depth_max = prefix.len() + 1;
         let (addr, last) = (prefix.addr().to_bits(), prefix.last().to_bits());
         if prefix.len() > 64 {
-            // Without a tree there the route was the last longer one, and its bucket was rebuilt.
+            // Without a way on the route was the last longer one, and its /64 is as the RIB says.
             if let Some(&way) = self.hosts.get(&upper(addr)) {
-                self.trees.paint(way, (lower(addr), lower(last)), depth_max, owner);
+                let range = (lower(addr), lower(last));
+                self.trees.paint(way & !HOST, (0, 0), range, depth_max, owner);
             }
             return;
         }
@@ -201,118 +217,18 @@ impl Ipv6Writer {
         for buckets in buckets(first, last) {
             for bucket in buckets {
                 let way = self.direct.load(bucket);
-                if way & TREE != 0 {
-                    self.trees.paint(way, (first, last), depth_max, owner);
+                if way & NODE != 0 {
+                    let block = begin(bucket);
+                    self.trees.paint(way, block, (first, last), depth_max, owner);
                 } else if self.depths[bucket] <= depth_max {
-                    self.publish_plain(bucket, owner);
+                    self.publish(bucket, owner);
                 }
             }
         }
     }
 
-    /// Makes the trees around `prefix`, which has come or gone, what the RIB says. A short one has
-    /// none. On an error nothing has changed.
-    fn rebuild(&mut self, prefix: Ipv6Prefix) -> Result<(), EditError> {
-        let first = upper(prefix.addr().to_bits());
-        if prefix.len() <= bucket_len(first) {
-            return Ok(());
-        }
-        if self.limits.waiting_max - self.limbo.len() < EDIT_RETIRES {
-            return Err(self.busy());
-        }
-        if prefix.len() > 64 { self.rebuild_hosts(first) } else { self.rebuild_bucket(first) }
-    }
-
-    /// The tree over the lower halves of the /64 `upper`.
-    fn rebuild_hosts(&mut self, upper: u64) -> Result<(), EditError> {
-        let old = self.hosts.get(&upper).copied();
-        let cut = self.cut_hosts(upper);
-        if cut.len() > 1 {
-            let new = self.build(&cut)?;
-            self.hosts.insert(upper, new);
-            if old.is_some() {
-                let way = self.direct.load(bucket(upper));
-                self.trees.set(way, upper, Owner { value: new, depth: 0 });
-            } else {
-                self.rebuild_bucket(upper).inspect_err(|_| {
-                    self.hosts.remove(&upper);
-                    self.trees.give_back(new); // No reader has found it.
-                })?;
-            }
-        } else {
-            self.hosts.remove(&upper);
-            match self.rebuild_bucket(upper) {
-                Ok(()) => (),
-                // The /64's boundaries stay in the bucket, and its value becomes plain.
-                Err(EditError::Full { .. }) => {
-                    self.trees.set(self.direct.load(bucket(upper)), upper, cut[0].owner);
-                }
-                Err(busy) => {
-                    self.hosts.extend(old.map(|old| (upper, old)));
-                    return Err(busy);
-                }
-            }
-        }
-        if let Some(old) = old {
-            self.retire(old);
-        }
-        Ok(())
-    }
-
-    /// The tree of the bucket of `upper`, or none.
-    fn rebuild_bucket(&mut self, upper: u64) -> Result<(), EditError> {
-        let cut = self.cut_bucket(upper);
-        let bucket = bucket(upper);
-        let old = self.direct.load(bucket);
-        if cut.len() > 1 {
-            let new = self.build(&cut)?;
-            self.direct.publish(bucket, new);
-        } else {
-            self.publish_plain(bucket, cut[0].owner);
-        }
-        if old & TREE != 0 {
-            self.retire(old);
-        }
-        Ok(())
-    }
-
-    /// The intervals of a /64's lower half: one when it has no longer routes.
-    fn cut_hosts(&self, upper: u64) -> Vec<Interval> {
-        let base = Owner::of(self.networks.longest(upper, 64));
-        let first = u128::from(upper) << 64;
-        let longer = self.longer.within(first, first.last(64)).map(|(addr, len, id)| Span {
-            first: lower(addr),
-            last: lower(addr.last(len)),
-            owner: Owner::of(Some((len, id))),
-        });
-        intervals((0, u64::MAX), base, longer)
-    }
-
-    /// The intervals of a bucket: one when it has no longer routes.
-    fn cut_bucket(&self, upper: u64) -> Vec<Interval> {
-        let len = bucket_len(upper);
-        let (first, last) = (upper.first(len), upper.last(len));
-        let base = Owner::of(self.networks.longest(first, len));
-        let longer = self.networks.within(first, last).filter(|route| route.1 > len);
-        let mut spans: Vec<Span> = longer
-            .map(|(first, len, id)| Span {
-                first,
-                last: first.last(len),
-                owner: Owner::of(Some((len, id))),
-            })
-            .collect();
-        spans.extend(self.hosts.range(first..=last).map(|(&upper, &way)| Span {
-            first: upper,
-            last: upper,
-            owner: Owner { value: way, depth: 0 },
-        }));
-        // Stable: a /64's tree stays behind its route, inside which it is.
-        spans.sort_by_key(|span| (span.first, std::cmp::Reverse(span.last)));
-        intervals((first, last), base, spans)
-    }
-
-    /// Builds the trees that all routes need, which no word of `direct` leads to yet. On an error
-    /// nothing has changed.
+    /// Builds what all routes need, which no word of `direct` leads to yet. On an error nothing has
+    /// changed.
     fn load_trees(&mut self) -> Result<Vec<(usize, u32)>, EditError> {
         if self.routes_len() > self.limits.routes_max {
             return Err(EditError::TooManyRoutes { routes_max: self.limits.routes_max });
@@ -331,32 +247,35 @@ impl Ipv6Writer {
         let mut uppers: Vec<u64> = self.longer.iter().map(|(addr, _, _)| upper(addr)).collect();
         uppers.dedup();
         for &upper in &uppers {
-            let way = self.build(&self.cut_hosts(upper))?;
+            let (cut, spans) = self.cut(Half::Lower(upper), 0, 0);
+            let way = self.build(&cut, &spans, 0)?.value | HOST;
             self.hosts.insert(upper, way);
         }
-        let long = self.networks.iter().filter(|&(first, len, _)| len > bucket_len(first));
+        let long =
+            self.networks.iter().filter(|&(first, len, _)| u32::from(len) > bucket_len(first));
         uppers.extend(long.map(|(first, _, _)| first));
         uppers.sort_unstable_by_key(|&upper| bucket(upper));
         uppers.dedup_by_key(|upper| bucket(*upper));
         for upper in uppers {
-            let way = self.build(&self.cut_bucket(upper))?;
+            let pos = bucket_len(upper);
+            let (cut, spans) = self.cut(Half::Upper, upper.first(pos as u8), pos);
+            let way = self.build(&cut, &spans, pos)?.value;
             trees.push((bucket(upper), way));
         }
         Ok(())
     }
 
-    fn build(&mut self, cut: &[Interval]) -> Result<u32, EditError> {
-        self.trees.build(cut).map_err(|lines| {
+    fn build(&mut self, cut: &[Interval], spans: &[Span], pos: u32) -> Result<Owner, EditError> {
+        self.trees.build(cut, spans, pos).map_err(|NoRoom { table, words, wanted }| {
             // No piece of that many: for good, or until a grace period is over?
             if !self.limbo.is_empty() {
                 return self.busy();
             }
-            let words = self.trees.lines_len() * LINE_WORDS;
-            EditError::Full { table: "nodes", words, wanted: lines * LINE_WORDS }
+            EditError::Full { table, words, wanted }
         })
     }
 
-    fn publish_plain(&mut self, bucket: usize, owner: Owner) {
+    fn publish(&mut self, bucket: usize, owner: Owner) {
         self.depths[bucket] = owner.depth;
         self.direct.publish(bucket, owner.value);
     }
@@ -396,6 +315,14 @@ impl Ipv6Writer {
 
     fn busy(&self) -> EditError {
         EditError::Busy { waiting: self.limbo.len(), waiting_max: self.limits.waiting_max }
+    }
+}
+
+/// The first upper half of a bucket, and its prefix length.
+fn begin(bucket: usize) -> (u64, u32) {
+    match bucket.checked_sub(BUCKETS_GLOBAL) {
+        Some(elsewhere) => ((elsewhere as u64) << 48, 16),
+        None => (1 << 61 | (bucket as u64) << 40, 24),
     }
 }
 
