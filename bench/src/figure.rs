@@ -73,6 +73,15 @@ impl Rounds {
         self.0.push(Figure { name: name.into(), unit: "x", values });
     }
 
+    /// The figure's newest value, if it could be measured.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such figure.
+    pub fn last(&self, name: &str) -> Option<f64> {
+        self.values(name).last().copied().flatten()
+    }
+
     /// Prints all figures. An error names those that fewer than half of the rounds could measure.
     pub fn print(&self, output: &Output) -> io::Result<()> {
         let mut disturbed = Vec::new();

@@ -5,6 +5,7 @@
 //! Figures of different runs, or machines, do not compare.
 
 mod baseline;
+mod fib;
 mod figure;
 mod forward;
 mod prefixes;
@@ -49,6 +50,27 @@ enum Question {
         /// Only rows whose names begin so, such as `ipv4_same`: for a profiler
         #[arg(long, value_name = "NAME", default_value = "")]
         row: String,
+    },
+    /// How fast is the longest match, how large are its tables, and what do updates cost?
+    Fib {
+        /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
+        #[arg(long, value_name = "FILE")]
+        prefixes: Option<PathBuf>,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+        /// A short run, to see that it works; its figures mean little
+        #[arg(long)]
+        quick: bool,
+        /// How many rounds
+        #[arg(long, default_value_t = 9)]
+        runs: usize,
+        /// The two cores to run on; without them, the last two
+        #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
+        cores: Option<Vec<usize>>,
+        /// Only these figures: `lookup`, `updates` or both
+        #[arg(long, value_name = "PART", default_value = "")]
+        only: String,
     },
     /// Which cache lines do workers take from each other, and what would 128 cores do?
     Scale {
@@ -117,6 +139,11 @@ fn main() -> ExitCode {
         Question::Forward { prefixes, json, quick, runs, core, row } => {
             let output = Output { bench: "forward", json };
             forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
+        }
+        Question::Fib { prefixes, json, quick, runs, cores, only } => {
+            let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
+            let plan = fib::Plan { prefixes, quick, runs, cores, only };
+            fib::run(&plan, &Output { bench: "fib", json })
         }
         Question::Scale { json, quick } => scale::run(quick, &Output { bench: "scale", json }),
         Question::Tcp { json, quick, seconds, runs, workers, row } => {

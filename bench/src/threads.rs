@@ -71,6 +71,11 @@ impl Team {
         self.slice = self.slice.min(slice);
     }
 
+    /// How long a slice is.
+    pub fn slice_length(&self) -> Duration {
+        self.slice
+    }
+
     /// How many slices did not count so far.
     pub fn refused(&self) -> usize {
         self.refused
