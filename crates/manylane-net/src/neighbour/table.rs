@@ -21,7 +21,9 @@ use manylane_frame::vocabulary::PortId;
 use super::Key;
 use super::adjacency::AdjacencyState;
 use super::bucket::Bucket;
+
 use super::entry::{self, Entry, Event, Kind, Question, State, Timing};
+use super::own::Claim;
 
 /// What workers tell the control thread about neighbours, by ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ pub enum Report {
         slot: u32,
     },
     /// A packet told a neighbour's address. Not for our own addresses: who claims one of those is
-    /// another matter.
+    /// [`Report::Claimed`].
     Answer {
         /// The neighbour.
         key: Key,
@@ -45,6 +47,15 @@ pub enum Report {
         mac: Option<[u8; 6]>,
         /// What packet it was.
         kind: Kind,
+    },
+    /// Another station lays claim to an address of ours.
+    Claimed {
+        /// Our address.
+        key: Key,
+        /// The station.
+        mac: [u8; 6],
+        /// How.
+        claim: Claim,
     },
 }
 
@@ -223,6 +234,7 @@ impl Table {
                     self.counts.invalid += 1;
                 }
             }
+            Report::Claimed { .. } => {} // Our addresses are `OwnTable`'s.
         }
     }
 

@@ -215,6 +215,59 @@ fn an_order_becomes_a_question() {
     hall.close(vec![worker]);
 }
 
+/// What the control thread wants to be said of our own addresses is said, and counted.
+#[test]
+fn an_order_becomes_a_probe_or_an_announcement() {
+    let (mut hall, mut worker, _, seen) = one();
+    for addr in ["10.1.0.1", "2001:db8:1::1"] {
+        let key = Key { port: PortId(1), addr: addr.parse().unwrap() };
+        for order in [Order::Probe { key }, Order::Announce { key }] {
+            hall.control.orders[0].push(order).unwrap();
+        }
+    }
+    hall.control.orders[0].submit();
+    assert_eq!(worker.turn(0), 4);
+    assert_eq!(hall.created(1, Created::Solicitation), 2);
+    assert_eq!(hall.created(1, Created::Announcement), 2);
+    assert_eq!(hall.sum(1, PortCount::Transmitted), 4);
+    let seen = seen[1].lock().unwrap();
+    let arp = |at: usize| arp::Packet::checked(&seen[at][14..]).unwrap();
+    assert!(arp(0).is_probe() && arp(1).is_announcement());
+    let group = [0x33, 0x33, 0xff, 0, 0, 1];
+    assert_eq!((&seen[2][..6], &seen[3][..6]), (&group[..], &[0x33, 0x33, 0, 0, 0, 1][..]));
+    drop(seen);
+    hall.close(vec![worker]);
+}
+
+/// Linux's `unres_qlen`, of each family: the newest 101 leave, in order; the others are counted.
+#[test]
+fn by_default_101_packets_wait_for_a_neighbour() {
+    let mut hall = Hall::new(1);
+    let (feed, (seen, exits)) = (Feed::default(), sinks());
+    let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, HoldLimits::default());
+    for sequence in 0..150 {
+        for (flow, to) in [(1, "10.1.0.2"), (2, "2001:db8:1::2")] {
+            feed.lock().unwrap().push(packet(addr(to), flow, sequence, 4));
+        }
+    }
+    while worker.turn(0) > 0 {}
+    assert_eq!(hall.sum(0, PortCount::Held), 202);
+    assert_eq!(hall.dropped(0, DropReason::HoldOverflow), 98);
+    hall.assert_nothing_is_missing();
+    for key in hall.control.hear(0) {
+        hall.control.answer(key, 0);
+    }
+    worker.turn(0);
+    for flow in [1, 2] {
+        let seen = seen[1].lock().unwrap();
+        let stamps = seen.iter().map(|frame| stamp(frame).unwrap());
+        let left: Vec<u32> =
+            stamps.filter(|stamp| stamp.0 == flow).map(|(_, sequence)| sequence).collect();
+        assert_eq!(left, Vec::from_iter(49..150));
+    }
+    hall.close(vec![worker]);
+}
+
 /// Nothing comes for a minute, then a frame, and so for hours.
 #[test]
 fn sleeping_for_long_looks_again_every_second() {
