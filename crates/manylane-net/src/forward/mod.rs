@@ -221,6 +221,9 @@ pub struct Forwarder {
 /// packet says it again.
 const EVENTS_MAX: usize = 256;
 
+/// The last of these are for reports that keep a neighbour alive.
+const EVENTS_RESERVED: usize = EVENTS_MAX / 4;
+
 /// A neighbour is reported at most so often, by one worker.
 const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
 
@@ -395,7 +398,8 @@ impl Forwarder {
     }
 
     fn report(&mut self, event: Report) {
-        if self.events.len() < EVENTS_MAX {
+        let reserved = if event.keeps_alive() { 0 } else { EVENTS_RESERVED };
+        if self.events.len() < EVENTS_MAX - reserved {
             self.events.push(event);
         }
     }

@@ -9,7 +9,8 @@
 //! A scan of our networks makes `Incomplete` entries as fast as it likes. Three bounds hold it: these
 //! and the failed ones may take only `unproven_max` places, the oldest going first; questions to
 //! everybody leave a quarter of the token bucket to the questions that keep used neighbours alive; and
-//! a question that finds no token waits without counting as asked.
+//! a question that finds no token waits without counting as asked. On the way here, places are reserved for
+//! what keeps known neighbours alive ([`Report::keeps_alive`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -57,6 +58,21 @@ pub enum Report {
         /// How.
         claim: Claim,
     },
+}
+
+impl Report {
+    /// Whether it keeps alive what is known already. Places on the way to the control thread are reserved for
+    /// it: a scan reports missing neighbours as fast as it likes, and a neighbour whose three answers were
+    /// lost behind them would look dead.
+    pub fn keeps_alive(&self) -> bool {
+        match self {
+            Report::Used { .. } => true,
+            Report::Answer { kind, .. } => {
+                matches!(kind, Kind::ArpReply | Kind::Advertisement { .. })
+            }
+            Report::Missing { .. } | Report::Claimed { .. } => false,
+        }
+    }
 }
 
 /// What the control thread has to do, in this order.

@@ -1,6 +1,7 @@
 //! Each bound, and what is counted when it is reached; and what the control thread asks for.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
 
 use manylane_frame::vocabulary::{
     Checksum, Created, DropReason, PortId, QueueId, SegmentKind, Segments,
@@ -8,7 +9,8 @@ use manylane_frame::vocabulary::{
 use manylane_frame::{Batch, Frame, HEADROOM};
 use manylane_io::port::Transmitter;
 use manylane_io::port::memory;
-use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
+use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key, Report, State};
+use manylane_net::wire::nd::{Advertisement, Solicitation};
 use manylane_net::wire::{arp, icmp, ipv4};
 
 use super::rig::*;
@@ -329,6 +331,63 @@ fn frames_that_run_out_are_missing_where_packets_come_in_and_nowhere_else() {
     let mut pool = hall.depot.pool_of(8192);
     taken.into_iter().for_each(|frame| pool.give_back(frame));
     drop(pool);
+    hall.close(vec![worker]);
+}
+
+/// The control thread is slower than a scan: the ring is full of neighbours that are missing. Those that
+/// answer must be heard, or they would look dead.
+#[test]
+fn answers_are_heard_through_a_scan() {
+    let mut hall = Hall::new(1);
+    let (feed, back, (seen, exits)) = (Feed::default(), Feed::default(), sinks());
+    let queues = vec![fed(0, 0, &feed), fed(1, 0, &back)];
+    let mut worker = hall.worker(queues, exits, HoldLimits::default());
+    let hosts = ["10.1.0.2", "2001:db8:1::2"];
+    for host in hosts {
+        feed.lock().unwrap().push(packet(addr(host), 1, 0, 4));
+    }
+    worker.turn(0);
+    hall.control.hear(0);
+    hall.control.tick(0); // Both are asked.
+    for number in 0..4000u32 {
+        let host: IpAddr = match number % 2 {
+            0 => [10, 1, 1 + (number / 250) as u8, (number % 250) as u8].into(),
+            _ => Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 1, number as u16).into(),
+        };
+        feed.lock().unwrap().push(packet(host, 2, number, 4));
+    }
+    while worker.turn(1) > 0 {}
+    let mut reply = vec![0; 42];
+    let answer = arp::Packet {
+        operation: arp::Operation::Reply,
+        sender_mac: station(1),
+        sender: [10, 1, 0, 2].into(),
+        target_mac: ours(1),
+        target: [10, 1, 0, 1].into(),
+    };
+    answer.emit_frame(&mut reply, ours(1)).unwrap();
+    let mut news = vec![0; 86];
+    let (our, their) = ("2001:db8:1::1".parse().unwrap(), "2001:db8:1::2".parse().unwrap());
+    let question = Solicitation::ask(ours(1), our, their);
+    Advertisement::answer(&question, station(1)).emit(&mut news, station(1), ours(1)).unwrap();
+    back.lock().unwrap().extend([reply, news]);
+    worker.turn(2);
+    let reported = &mut hall.control.reported[0];
+    let reports: Vec<Report> = std::iter::from_fn(|| reported.pop()).collect();
+    reported.release();
+    let missing = reports.iter().filter(|report| matches!(report, Report::Missing { .. })).count();
+    assert!((700..1024).contains(&missing), "{missing}: as many as had places");
+    assert_eq!(reports.len() - missing, 2, "and both answers");
+    for report in reports {
+        hall.control.routing.handle(report, Duration::ZERO, &mut hall.control.told);
+    }
+    for host in hosts {
+        let key = Key { port: PortId(1), addr: addr(host) };
+        let known = hall.control.routing.neighbours().find(|entry| entry.key == key);
+        assert_eq!(known.map(|entry| entry.state), Some(State::Reachable), "{host}");
+    }
+    worker.turn(3);
+    assert_eq!(seen[1].lock().unwrap().iter().filter(|it| stamp(it).unwrap().0 == 1).count(), 2);
     hall.close(vec![worker]);
 }
 
