@@ -467,6 +467,7 @@ impl Router {
             next_hops: next_hops_mut.reader(),
             adjacencies: neighbours(&domain).reader(),
             ports: [port(0xb, 2, MTU), port(0xa, 100, MTU), port(0xc, 200, 1280)].into(),
+            own: Default::default(),
         };
         let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
         let region = region.expect("half a megabyte is to be had");

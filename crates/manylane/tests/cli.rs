@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use manylane::api::{
-    ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus,
-    SetError, Setting, Socket, Source, WorkerStatus, serve,
+    AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
+    RouteStatus, SetError, Setting, Socket, Source, WorkerStatus, serve,
 };
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -133,6 +133,27 @@ fn a_setting_of_a_running_daemon_is_changed_or_refused() {
     daemon.stop();
 }
 
+#[test]
+fn a_neighbour_of_a_running_daemon_is_added_and_deleted() {
+    let place = Place::new("neighbour");
+    let daemon = FakeDaemon::start(&place.socket());
+    let socket = place.socket();
+    let said = |words: &[&str]| {
+        let output = manylane(&[words, &["--socket", &socket]].concat());
+        (status(&output), text(&output.stdout) + &text(&output.stderr))
+    };
+    let added = said(&["neighbour", "add", "lan", "2001:db8::9", "02:00:00:00:00:09"]);
+    let says = "2001:db8::9 on lan is 02:00:00:00:00:09, until it is deleted or the daemon ends\n";
+    assert_eq!(added, (0, says.into()));
+    let deleted = said(&["neigh", "delete", "lan", "10.1.0.9"]);
+    assert_eq!(deleted, (0, "10.1.0.9 on lan is forgotten\n".into()));
+    let says = "error: the daemon refused: there is no port wan; choose among lan\n";
+    assert_eq!(said(&["neighbour", "delete", "wan", "10.1.0.9"]), (1, says.into()));
+    assert_eq!(said(&["neighbour", "add", "lan", "10.1.0.9"]).0, 2, "without a MAC");
+    assert_eq!(said(&["show", "addresses"]).1, "No addresses on links with other stations.\n");
+    daemon.stop();
+}
+
 /// `manylane show routes | head -1`, where the answer is larger than the pipe.
 #[test]
 fn a_reader_that_has_had_enough_is_no_failure() {
@@ -220,6 +241,10 @@ impl Source for Routes {
         Vec::new()
     }
 
+    fn addresses(&self) -> Vec<AddressStatus> {
+        Vec::new()
+    }
+
     fn drops(&self) -> Vec<DropStatus> {
         Vec::new()
     }
@@ -234,6 +259,32 @@ impl Source for Routes {
 
     fn daemon(&self) -> Daemon {
         Daemon::default()
+    }
+
+    fn add_neighbour(
+        &self,
+        port: &str,
+        addr: &str,
+        mac: &str,
+    ) -> Result<NeighbourStatus, SetError> {
+        let neighbour = NeighbourStatus {
+            port: port.into(),
+            address: addr.into(),
+            mac: Some(mac.into()),
+            state: manylane::api::NeighbourState::Permanent,
+            age_s: 0,
+        };
+        Ok(neighbour)
+    }
+
+    fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {
+        match port {
+            "lan" => self.add_neighbour(port, addr, ""),
+            _ => Err(SetError::UnknownKey(ApiError {
+                error: format!("there is no port {port}"),
+                help: "choose among lan".into(),
+            })),
+        }
     }
 
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {

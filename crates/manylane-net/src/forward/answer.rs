@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use manylane_frame::vocabulary::{Checksum, DropReason, Segments};
+use manylane_frame::vocabulary::{Checksum, DropReason, PortId, Segments};
 use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::Guard;
 
@@ -126,21 +126,29 @@ impl Forwarder {
     /// on any other.
     fn error_source_ipv4(&self, frame: &Frame) -> Option<Ipv4Addr> {
         let entry = self.region.meta(frame).entry;
-        let here = self.port(entry).ipv4.first();
-        let anywhere = || self.tables.ports.iter().find_map(|port| port.ipv4.first());
-        here.or_else(anywhere).map(|own| own.addr)
+        let first = |port: PortId| {
+            let mut ours = self.port(port).ipv4.iter().map(|own| own.addr);
+            ours.find(|&own| self.uses(port, own))
+        };
+        first(entry).or_else(|| self.port_ids().find_map(first))
     }
 
     /// As `error_source_ipv4` (RFC 4443 §2.2 d). A sender with a link-local address gets one back.
     fn error_source_ipv6(&self, frame: &Frame) -> Option<Ipv6Addr> {
-        let entry = self.port(self.region.meta(frame).entry);
+        let entry = self.region.meta(frame).entry;
         let octets = self.region.bytes(frame).get(LINK_HEADER + 8..LINK_HEADER + 24)?;
         let sender = Ipv6Addr::from(<[u8; 16]>::try_from(octets).ok()?);
         if sender.is_unicast_link_local() {
-            return Some(entry.link_local);
+            let own = self.port(entry).link_local;
+            return self.uses(entry, own).then_some(own);
         }
-        let here = entry.ipv6.first();
-        here.or_else(|| self.tables.ports.iter().find_map(|port| port.ipv6.first())).copied()
+        let first =
+            |port: PortId| self.port(port).ipv6.iter().copied().find(|&own| self.uses(port, own));
+        first(entry).or_else(|| self.port_ids().find_map(first))
+    }
+
+    fn port_ids(&self) -> impl Iterator<Item = PortId> + use<> {
+        (0..self.tables.ports.len() as u16).map(PortId)
     }
 
     /// From here on, the packet in the frame is ours.

@@ -3,7 +3,7 @@
 //! Answers are made in the frame of the question, by the worker that received it. What a question or
 //! an answer tells about its sender is reported to the control thread, which owns the neighbours.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use manylane_frame::vocabulary::DropReason;
 use manylane_frame::{Frame, HEADROOM, Pool};
@@ -12,7 +12,7 @@ use manylane_sync::rcu::Guard;
 use super::rewrite::Link;
 use super::{Fate, Forwarder, LINK_HEADER, Origin, Verdict, parts, prepare};
 use crate::icmp::{self, ErrorKind};
-use crate::neighbour::{Key, Kind, Report};
+use crate::neighbour::{Claim, Key, Kind, Report, Standing};
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::Mac;
 use crate::wire::nd::{self, Advertisement, Message, Solicitation};
@@ -30,7 +30,11 @@ impl Forwarder {
         let facts = self.port(entry);
         let is_asked = facts.owns(packet.target.into());
         // Who claims one of our addresses, or has none yet, tells nothing about a neighbour.
-        if !packet.sender.is_unspecified() && !facts.owns(packet.sender.into()) {
+        if facts.owns(packet.sender.into()) {
+            self.claimed(entry, packet.sender, packet.sender_mac, Claim::Used);
+        } else if packet.is_probe() && is_asked && !self.uses(entry, packet.target) {
+            self.claimed(entry, packet.target, packet.sender_mac, Claim::Wanted);
+        } else if !packet.sender.is_unspecified() {
             let kind = match packet.operation {
                 arp::Operation::Request if is_asked => Kind::ArpRequest,
                 arp::Operation::Reply if is_asked => Kind::ArpReply,
@@ -39,7 +43,7 @@ impl Forwarder {
             let key = Key { port: entry, addr: packet.sender.into() };
             self.report(Report::Answer { key, mac: Some(packet.sender_mac.0), kind });
         }
-        if !is_asked || packet.operation != arp::Operation::Request {
+        if packet.operation != arp::Operation::Request || !self.uses(entry, packet.target) {
             return DELIVER;
         }
         let reply = packet.answer(self.port(entry).mac);
@@ -163,14 +167,22 @@ impl Forwarder {
         message: Message,
     ) -> Verdict<'g> {
         let entry = self.region.meta(frame).entry;
+        let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
         match message {
             Message::Solicitation(question) => {
                 if !self.port(entry).owns(question.target.into()) {
                     return DELIVER;
                 }
-                if let Some(Mac(mac)) = question.link_layer
-                    && !self.port(entry).owns(question.source.into())
-                {
+                if !self.uses(entry, question.target) {
+                    if question.source.is_unspecified() {
+                        self.claimed(entry, question.target, link.source(), Claim::Wanted);
+                    }
+                    return DELIVER;
+                }
+                if self.port(entry).owns(question.source.into()) {
+                    let station = question.link_layer.unwrap_or(link.source());
+                    self.claimed(entry, question.source, station, Claim::Used);
+                } else if let Some(Mac(mac)) = question.link_layer {
                     let key = Key { port: entry, addr: question.source.into() };
                     let kind = Kind::Solicitation;
                     self.report(Report::Answer { key, mac: Some(mac), kind });
@@ -178,7 +190,10 @@ impl Forwarder {
                 self.advertise(pool, frame, &question)
             }
             Message::Advertisement(answer) => {
-                if !self.port(entry).owns(answer.target.into()) {
+                if self.port(entry).owns(answer.target.into()) {
+                    let station = answer.link_layer.unwrap_or(link.source());
+                    self.claimed(entry, answer.target, station, Claim::Used);
+                } else {
                     let key = Key { port: entry, addr: answer.target.into() };
                     let Advertisement { router, solicited, overrides, .. } = answer;
                     let kind = Kind::Advertisement { router, solicited, overrides };
@@ -202,7 +217,9 @@ impl Forwarder {
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
         self.mark_own(frame);
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
-        let reply = Advertisement::answer(question, station);
+        // RFC 4429 §3.3: what may be another's does not override.
+        let overrides = self.standing(entry, question.target) == Standing::Ours;
+        let reply = Advertisement { overrides, ..Advertisement::answer(question, station) };
         match reply.emit(self.region.bytes_mut(frame), station, link.source()) {
             Some(len) => {
                 pool.truncate(frame, len);
@@ -215,40 +232,44 @@ impl Forwarder {
     /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. False
     /// when the port has no address to ask from.
     pub fn solicit(&mut self, frame: &mut Frame, key: Key, unicast: Option<[u8; 6]>) -> bool {
-        let facts = &self.tables.ports[key.port.index()];
-        let station = facts.mac;
-        self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
-        let buf = self.region.bytes_mut(frame);
-        let len = match key.addr {
-            IpAddr::V4(target) => {
-                let source = facts.ipv4.iter().find(|own| own.contains(target));
-                let Some(source) = source.or(facts.ipv4.first()) else { return false };
-                let question = arp::Packet::request(station, source.addr, target);
+        let Some(source) = self.source_for(key) else { return false };
+        self.write(frame, key.port, |buf, station| match (source, key.addr) {
+            (IpAddr::V4(source), IpAddr::V4(target)) => {
+                let question = arp::Packet::request(station, source, target);
                 question.emit_frame(buf, unicast.map_or(Mac::BROADCAST, Mac))
             }
-            IpAddr::V6(target) => {
-                let source = facts.source_for(target);
-                match unicast {
-                    Some(mac) => {
-                        Solicitation::probe(station, source, target).emit(buf, station, Mac(mac))
-                    }
-                    None => {
-                        let question = Solicitation::ask(station, source, target);
-                        question.emit(buf, station, Mac::BROADCAST)
-                    }
+            (IpAddr::V6(source), IpAddr::V6(target)) => match unicast {
+                Some(mac) => {
+                    Solicitation::probe(station, source, target).emit(buf, station, Mac(mac))
                 }
-            }
-        };
-        len.inspect(|&len| self.region.truncate(frame, len)).is_some()
+                None => {
+                    let question = Solicitation::ask(station, source, target);
+                    question.emit(buf, station, Mac::BROADCAST)
+                }
+            },
+            _ => None, // `source_for` stays in the family.
+        })
     }
-}
 
-impl super::PortFacts {
-    /// The address to ask for `target` from (RFC 4861 §7.2.2): one the target can answer.
-    fn source_for(&self, target: Ipv6Addr) -> Ipv6Addr {
-        if target.is_unicast_link_local() {
-            return self.link_local;
+    /// The address to ask for a neighbour from, among those that we use: one the target can answer (RFC
+    /// 4861 §7.2.2, RFC 4862 §5.4).
+    fn source_for(&self, key: Key) -> Option<IpAddr> {
+        let facts = self.port(key.port);
+        match key.addr {
+            IpAddr::V4(target) => {
+                let used = || facts.ipv4.iter().filter(|own| self.uses(key.port, own.addr));
+                let source = used().find(|own| own.contains(target)).or_else(|| used().next());
+                source.map(|own| own.addr.into())
+            }
+            IpAddr::V6(target) => {
+                let link_local = [facts.link_local];
+                let [first, second] = match target.is_unicast_link_local() {
+                    true => [&link_local[..], &facts.ipv6],
+                    false => [&facts.ipv6[..], &link_local],
+                };
+                let mut ours = first.iter().chain(second);
+                ours.find(|&&own| self.uses(key.port, own)).map(|&own| own.into())
+            }
         }
-        self.ipv6.first().copied().unwrap_or(self.link_local)
     }
 }

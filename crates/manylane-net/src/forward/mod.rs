@@ -18,6 +18,7 @@
 //! | `rewrite`     | pass 3, and the way out for packets of our own                             |
 //! | `slow`        | layer 2 rules, RFC 1812 §5.2 and §5.3, RFC 8200 §3, RFC 4291 §2.5          |
 //! | `local`       | packets for ourselves: ARP, ND, echo                                       |
+//! | `own`         | claims to our own addresses, and what we send about them                   |
 //! | `answer`      | ICMP errors, made of the packet that caused them                           |
 //! | `prepare`     | what a way out does not take as it is, made into what it takes             |
 //! | `segment`     | packets that stand for several (TSO, USO, GRO): their size, and cut        |
@@ -36,6 +37,7 @@ mod answer;
 mod check;
 mod fragment;
 mod local;
+mod own;
 mod parts;
 mod prepare;
 mod rewrite;
@@ -53,7 +55,7 @@ use manylane_sync::rcu::{Guard, Index};
 
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
 use crate::icmp::RateLimit;
-use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, Report};
+use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, OwnAddresses, Report};
 use crate::nexthop::{NextHop, NextHops};
 use crate::wire::ethernet::Mac;
 
@@ -72,6 +74,8 @@ pub struct Tables {
     pub adjacencies: Adjacencies,
     /// What each port is, by its id.
     pub ports: Arc<[PortFacts]>,
+    /// What may be done with our own addresses.
+    pub own: OwnAddresses,
 }
 
 /// What the rules must know of a port.
@@ -216,6 +220,9 @@ pub struct Forwarder {
 /// Reports that wait for the worker to pass them on. Dropping one loses nothing that matters: the next
 /// packet says it again.
 const EVENTS_MAX: usize = 256;
+
+/// The last of these are for reports that keep a neighbour alive.
+const EVENTS_RESERVED: usize = EVENTS_MAX / 4;
 
 /// A neighbour is reported at most so often, by one worker.
 const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
@@ -391,7 +398,8 @@ impl Forwarder {
     }
 
     fn report(&mut self, event: Report) {
-        if self.events.len() < EVENTS_MAX {
+        let reserved = if event.keeps_alive() { 0 } else { EVENTS_RESERVED };
+        if self.events.len() < EVENTS_MAX - reserved {
             self.events.push(event);
         }
     }

@@ -1,6 +1,6 @@
 //! One frame at a time, by the rules written out in full.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::DropReason;
 use manylane_frame::{Frame, Pool};
@@ -128,7 +128,7 @@ impl Forwarder {
             return Verdict::drop(DropReason::LinkBroadcast);
         }
         if destination.is_unicast_link_local() {
-            return if self.port(entry).owns(IpAddr::V6(destination)) {
+            return if self.uses(entry, destination) {
                 self.local_ipv6(guard, pool, frame, now_ns)
             } else {
                 Verdict::drop(DropReason::LinkLocalScope)

@@ -69,6 +69,7 @@
 //! | [`Report`] ring               | reads                           | write; a full ring loses nothing that matters: the next packet says it again |
 //! | [`AdjacencyTable`]            | publishes                       | read through [`Adjacencies`]    |
 //! | [`HoldQueues`]                | never                           | each its own                    |
+//! | [`OwnTable`]                  | owns                            | read through [`OwnAddresses`]   |
 //!
 //! # Guarantees
 //!
@@ -78,13 +79,14 @@
 //! - **N4** The table never holds more than `entries_max` entries, and never forgets a neighbour in
 //!   `Reachable`, `Delay`, `Probe` or `Permanent`, or one that a next hop needs, to make room.
 //!
-//! Elsewhere: ARP and ND bytes are in `wire`; the kernel's own table comes in through the mirror in
+//! Our own addresses have a table of states of their own: [`own`]. Elsewhere: ARP and ND bytes are in `wire`; the kernel's own table comes in through the mirror in
 //! `manylane`.
 
 pub mod adjacency;
 pub mod bucket;
 pub mod entry;
 pub mod hold;
+pub mod own;
 pub mod table;
 
 pub use adjacency::{
@@ -93,6 +95,8 @@ pub use adjacency::{
 };
 pub use entry::{Entry, Kind, State, Timing};
 pub use hold::{HOLD_MAX_NS, HoldLimits, HoldQueues};
+pub use own::table::{Conflicts, OwnAction, OwnAddresses, OwnTable};
+pub use own::{Claim, DuplicateDetection, OwnAddress, OwnState, Standing};
 pub use table::{Action, Report, Table, TableConfig, TableCounts, TableFull};
 
 use std::fmt;

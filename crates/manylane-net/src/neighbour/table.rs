@@ -9,7 +9,8 @@
 //! A scan of our networks makes `Incomplete` entries as fast as it likes. Three bounds hold it: these
 //! and the failed ones may take only `unproven_max` places, the oldest going first; questions to
 //! everybody leave a quarter of the token bucket to the questions that keep used neighbours alive; and
-//! a question that finds no token waits without counting as asked.
+//! a question that finds no token waits without counting as asked. On the way here, places are reserved for
+//! what keeps known neighbours alive ([`Report::keeps_alive`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,7 +22,9 @@ use manylane_frame::vocabulary::PortId;
 use super::Key;
 use super::adjacency::AdjacencyState;
 use super::bucket::Bucket;
+
 use super::entry::{self, Entry, Event, Kind, Question, State, Timing};
+use super::own::Claim;
 
 /// What workers tell the control thread about neighbours, by ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +40,7 @@ pub enum Report {
         slot: u32,
     },
     /// A packet told a neighbour's address. Not for our own addresses: who claims one of those is
-    /// another matter.
+    /// [`Report::Claimed`].
     Answer {
         /// The neighbour.
         key: Key,
@@ -46,6 +49,30 @@ pub enum Report {
         /// What packet it was.
         kind: Kind,
     },
+    /// Another station lays claim to an address of ours.
+    Claimed {
+        /// Our address.
+        key: Key,
+        /// The station.
+        mac: [u8; 6],
+        /// How.
+        claim: Claim,
+    },
+}
+
+impl Report {
+    /// Whether it keeps alive what is known already. Places on the way to the control thread are reserved for
+    /// it: a scan reports missing neighbours as fast as it likes, and a neighbour whose three answers were
+    /// lost behind them would look dead.
+    pub fn keeps_alive(&self) -> bool {
+        match self {
+            Report::Used { .. } => true,
+            Report::Answer { kind, .. } => {
+                matches!(kind, Kind::ArpReply | Kind::Advertisement { .. })
+            }
+            Report::Missing { .. } | Report::Claimed { .. } => false,
+        }
+    }
 }
 
 /// What the control thread has to do, in this order.
@@ -223,6 +250,7 @@ impl Table {
                     self.counts.invalid += 1;
                 }
             }
+            Report::Claimed { .. } => {} // Our addresses are `OwnTable`'s.
         }
     }
 

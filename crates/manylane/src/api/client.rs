@@ -83,6 +83,12 @@ impl Client {
         serde_json::from_str(&answer).map_err(|error| self.unexpected(error))
     }
 
+    /// Deletes what a path names, and reads what it was.
+    pub fn delete<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let answer = self.say(Method::DELETE, path, String::new())?;
+        serde_json::from_str(&answer).map_err(|error| self.unexpected(error))
+    }
+
     fn say(&self, method: Method, path: &str, body: String) -> Result<String, ClientError> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()

@@ -6,6 +6,7 @@
 //! | `/v1/workers`    | list of [`WorkerStatus`]     | `workers`       |
 //! | `/v1/routes`     | list of [`RouteStatus`]      | `routes`        |
 //! | `/v1/neighbours` | list of [`NeighbourStatus`]  | `neighbours`    |
+//! | `/v1/addresses`  | list of [`AddressStatus`]    | `addresses`     |
 //! | `/v1/drops`      | list of [`DropStatus`]       | `drops`         |
 //! | `/v1/ledger`     | [`Ledger`]                   | `ledger`        |
 //! | `/v1/frames`     | [`FramesStatus`]             | `frames`        |
@@ -14,6 +15,12 @@
 //! `PUT /v1/config/frames.hot_list_len` with a number as its body (`manylane config set`) changes that
 //! setting of the running daemon, and answers with the [`Setting`]; a value that cannot be is an
 //! [`ApiError`] with status 400, another key one with 404.
+//!
+//! `PUT /v1/neighbours/PORT/ADDRESS` with a link-layer address as its body (`manylane neighbour add`) sets a
+//! neighbour until it is deleted or the daemon ends; `DELETE` of the same path (`manylane neighbour delete`)
+//! forgets one, whatever is known of it. Both answer with the [`NeighbourStatus`]: as it is now, as it was
+//! then. What cannot be a neighbour is an [`ApiError`] with status 400, an unknown port or neighbour one with
+//! 404, a full table one with 409.
 //!
 //! Every other path or method is an [`ApiError`] with status 404 or 405. Names in `model` are the JSON: they may
 //! be added to, and never change.
@@ -36,9 +43,10 @@ mod tests;
 
 pub use client::{Client, ClientError};
 pub use model::{
-    ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger, FrameLine,
-    FramesStatus, Ledger, ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus,
-    QueueName, RouteKind, RouteStatus, SetError, Setting, WorkerStatus,
+    AddressState, AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus,
+    FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus, NeighbourState,
+    NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting,
+    WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

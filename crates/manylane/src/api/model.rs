@@ -212,6 +212,39 @@ pub enum NeighbourState {
     Permanent,
 }
 
+/// One address of ours, on a link where others may have it too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressStatus {
+    /// The name of the port it is on.
+    pub port: String,
+    /// The address.
+    pub address: String,
+    /// Whether it is ours alone.
+    pub state: AddressState,
+    /// Whether we answer for it and send from it.
+    pub in_use: bool,
+    /// Seconds since it entered this state.
+    pub age_s: u64,
+    /// How often another station laid claim to it.
+    pub conflicts: u64,
+    /// The link-layer address of the last that did.
+    pub claimed_by: Option<String>,
+}
+
+/// Whether an address of ours is ours alone (RFC 5227, RFC 4862 §5.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AddressState {
+    /// Its link is being asked whether somebody has it.
+    Probing,
+    /// Nobody has; its link is being told.
+    Announcing,
+    /// It is ours.
+    Held,
+    /// Another station has it.
+    Duplicate,
+}
+
 /// One reason for dropping, in all and by port of entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DropStatus {
@@ -333,13 +366,15 @@ pub struct Setting {
     pub value: u64,
 }
 
-/// Why a setting stays as it was.
+/// Why a setting, or a neighbour, stays as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
-    /// No setting of this name can be changed while the daemon runs.
+    /// There is nothing of this name that can be changed while the daemon runs.
     UnknownKey(ApiError),
     /// The value is none for this key, or for this daemon.
     BadValue(ApiError),
+    /// There is no place for it.
+    NoRoom(ApiError),
 }
 
 /// The packets' sum for those that entered by one port.
@@ -403,6 +438,18 @@ impl RouteKind {
             RouteKind::Blackhole => "blackhole",
             RouteKind::Unreachable => "unreachable",
             RouteKind::Prohibit => "prohibit",
+        }
+    }
+}
+
+impl AddressState {
+    /// As JSON and tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            AddressState::Probing => "probing",
+            AddressState::Announcing => "announcing",
+            AddressState::Held => "held",
+            AddressState::Duplicate => "duplicate",
         }
     }
 }

@@ -150,6 +150,28 @@ impl Source for Sample {
         ]
     }
 
+    fn addresses(&self) -> Vec<AddressStatus> {
+        let address = |address: &str, state, in_use, age_s| AddressStatus {
+            port: "lan".into(),
+            address: address.into(),
+            state,
+            in_use,
+            age_s,
+            conflicts: 0,
+            claimed_by: None,
+        };
+        let rival = Some("52:54:00:ab:cd:ef".into());
+        vec![
+            AddressStatus {
+                conflicts: 1234,
+                claimed_by: rival,
+                ..address("10.1.0.254", AddressState::Duplicate, false, 65)
+            },
+            address("2001:db8:1::fe", AddressState::Probing, true, 0),
+            address("fe80::5054:ff:fe12:3456", AddressState::Held, true, 400_000),
+        ]
+    }
+
     fn drops(&self) -> Vec<DropStatus> {
         let reason = |reason: &str, explanation: &str, ports: &[(&str, u64)]| DropStatus {
             reason: reason.into(),
@@ -242,6 +264,35 @@ impl Source for Sample {
         }
         let value = value.parse().map_err(|_| SetError::BadValue(error(format!("not {value}"))))?;
         Ok(Setting { key: key.into(), value })
+    }
+
+    fn add_neighbour(
+        &self,
+        port: &str,
+        addr: &str,
+        mac: &str,
+    ) -> Result<NeighbourStatus, SetError> {
+        let error = |error: &str| ApiError { error: error.into(), help: "try another".into() };
+        match (port, mac) {
+            ("full", _) => Err(SetError::NoRoom(error("there is no place"))),
+            (_, "") => Err(SetError::BadValue(error("that is no address"))),
+            _ => Ok(NeighbourStatus {
+                port: port.into(),
+                address: addr.into(),
+                mac: Some(mac.into()),
+                state: NeighbourState::Permanent,
+                age_s: 0,
+            }),
+        }
+    }
+
+    fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {
+        let known = self.neighbours().into_iter();
+        let mut found = known.filter(|known| known.port == port && known.address == addr);
+        found.next().ok_or_else(|| {
+            let (error, help) = (format!("{addr} is nobody"), "try another".into());
+            SetError::UnknownKey(ApiError { error, help })
+        })
     }
 
     fn daemon(&self) -> Daemon {

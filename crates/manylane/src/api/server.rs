@@ -14,8 +14,8 @@ use tokio::net::UnixListener;
 use tokio::sync::oneshot;
 
 use super::model::{
-    ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus, RouteStatus,
-    SetError, Setting, WorkerStatus,
+    AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
+    RouteStatus, SetError, Setting, WorkerStatus,
 };
 use super::socket::Socket;
 
@@ -29,6 +29,8 @@ pub trait Source: Send + Sync {
     fn routes(&self) -> Vec<RouteStatus>;
     /// All neighbours.
     fn neighbours(&self) -> Vec<NeighbourStatus>;
+    /// Our own addresses, where others may have them.
+    fn addresses(&self) -> Vec<AddressStatus>;
     /// Drops by reason.
     fn drops(&self) -> Vec<DropStatus>;
     /// The sum that has to add up.
@@ -39,6 +41,11 @@ pub trait Source: Send + Sync {
     fn daemon(&self) -> Daemon;
     /// Changes a setting.
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError>;
+    /// Sets a neighbour by the operator's word; says what it is now.
+    fn add_neighbour(&self, port: &str, addr: &str, mac: &str)
+    -> Result<NeighbourStatus, SetError>;
+    /// Forgets a neighbour; says what it was.
+    fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError>;
 }
 
 /// Answers requests until `shutdown` is ready, and then those that have begun, for a second.
@@ -78,11 +85,13 @@ fn router(source: Arc<dyn Source>) -> Router {
         .route("/v1/workers", answer(|source| source.workers()))
         .route("/v1/routes", answer(|source| source.routes()))
         .route("/v1/neighbours", answer(|source| source.neighbours()))
+        .route("/v1/addresses", answer(|source| source.addresses()))
         .route("/v1/drops", answer(|source| source.drops()))
         .route("/v1/ledger", answer(|source| source.ledger()))
         .route("/v1/frames", answer(|source| source.frames()))
         .route("/v1/daemon", answer(|source| source.daemon()))
         .route("/v1/config/{key}", put(set))
+        .route("/v1/neighbours/{port}/{address}", put(add_neighbour).delete(delete_neighbour))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(source)
@@ -97,18 +106,39 @@ async fn set(
     Path(key): Path<String>,
     value: String,
 ) -> Result<Json<Setting>, (StatusCode, Json<ApiError>)> {
-    source.set(&key, value.trim()).map(Json).map_err(|error| match error {
+    changed(source.set(&key, value.trim()))
+}
+
+async fn add_neighbour(
+    State(source): State<Arc<dyn Source>>,
+    Path((port, address)): Path<(String, String)>,
+    mac: String,
+) -> Result<Json<NeighbourStatus>, (StatusCode, Json<ApiError>)> {
+    changed(source.add_neighbour(&port, &address, mac.trim()))
+}
+
+async fn delete_neighbour(
+    State(source): State<Arc<dyn Source>>,
+    Path((port, address)): Path<(String, String)>,
+) -> Result<Json<NeighbourStatus>, (StatusCode, Json<ApiError>)> {
+    changed(source.delete_neighbour(&port, &address))
+}
+
+fn changed<T>(result: Result<T, SetError>) -> Result<Json<T>, (StatusCode, Json<ApiError>)> {
+    result.map(Json).map_err(|error| match error {
         SetError::UnknownKey(error) => (StatusCode::NOT_FOUND, Json(error)),
         SetError::BadValue(error) => (StatusCode::BAD_REQUEST, Json(error)),
+        SetError::NoRoom(error) => (StatusCode::CONFLICT, Json(error)),
     })
 }
 
 async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
     let error = ApiError {
         error: format!("there is no {}", uri.path()),
-        help: "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/drops, /v1/ledger, \
-             /v1/frames or /v1/daemon"
-            .into(),
+        help:
+            "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/addresses, /v1/drops, \
+             /v1/ledger, /v1/frames or /v1/daemon"
+                .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))
 }
@@ -116,7 +146,10 @@ async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
 async fn not_allowed(method: Method, uri: Uri) -> (StatusCode, Json<ApiError>) {
     let error = ApiError {
         error: format!("{} does not take {method}", uri.path()),
-        help: "ask with GET; only settings below /v1/config/ are changed, with PUT".into(),
+        help:
+            "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
+               DELETE for a neighbour"
+                .into(),
     };
     (StatusCode::METHOD_NOT_ALLOWED, Json(error))
 }

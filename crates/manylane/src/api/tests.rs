@@ -24,6 +24,7 @@ fn what_the_daemon_says_is_what_the_client_reads() {
     assert_eq!(client.ask::<Vec<WorkerStatus>>("/v1/workers").unwrap(), Sample.workers());
     assert_eq!(client.ask::<Vec<RouteStatus>>("/v1/routes").unwrap(), Sample.routes());
     assert_eq!(client.ask::<Vec<NeighbourStatus>>("/v1/neighbours").unwrap(), Sample.neighbours());
+    assert_eq!(client.ask::<Vec<AddressStatus>>("/v1/addresses").unwrap(), Sample.addresses());
     assert_eq!(client.ask::<Vec<DropStatus>>("/v1/drops").unwrap(), Sample.drops());
     assert_eq!(client.ask::<Ledger>("/v1/ledger").unwrap(), Sample.ledger());
     assert_eq!(client.ask::<FramesStatus>("/v1/frames").unwrap(), Sample.frames());
@@ -54,6 +55,10 @@ fn the_json_has_stable_names() {
     );
     assert_eq!(keys(&Sample.routes()[0]), "prefix kind via port");
     assert_eq!(keys(&Sample.neighbours()[0]), "port address mac state age_s");
+    assert_eq!(
+        keys(&Sample.addresses()[0]),
+        "port address state in_use age_s conflicts claimed_by"
+    );
     assert_eq!(keys(&Sample.drops()[0]), "reason explanation total ports");
     let ledger = Sample.ledger();
     assert_eq!(
@@ -96,7 +101,7 @@ fn a_wrong_question_is_answered_in_json_with_help() {
     assert_eq!(
         error.to_string(),
         "the daemon refused: there is no /v1/prots; ask for /v1/ports, /v1/workers, /v1/routes, \
-         /v1/neighbours, /v1/drops, /v1/ledger, /v1/frames or /v1/daemon"
+         /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames or /v1/daemon"
     );
 
     let mut stream = UnixStream::connect(place.socket()).unwrap();
@@ -129,6 +134,29 @@ fn a_setting_is_changed_by_a_put_and_a_refusal_says_why() {
     );
     let error = put("/v1/frames", "1").unwrap_err();
     assert!(error.contains("/v1/frames does not take PUT; ask with GET"), "{error}");
+}
+
+#[test]
+fn a_neighbour_is_set_forgotten_or_refused() {
+    let place = Place::new("neighbour");
+    let daemon = FakeDaemon::start(&place.socket());
+    let client = Client::new(&place.socket());
+    let path = |port: &str, address: &str| format!("/v1/neighbours/{port}/{address}");
+    let set: NeighbourStatus =
+        client.put(&path("lan", "fe80%3A%3A9"), "02:00:00:00:00:09").unwrap();
+    assert_eq!((set.address.as_str(), set.state), ("fe80::9", NeighbourState::Permanent));
+    let was: NeighbourStatus = client.delete(&path("lan", "10.1.0.2")).unwrap();
+    assert_eq!(was, Sample.neighbours()[1]);
+    let refused = |error: Result<NeighbourStatus, ClientError>| error.unwrap_err().to_string();
+    let said = "the daemon refused: 10.1.0.99 is nobody; try another";
+    assert_eq!(refused(client.delete(&path("lan", "10.1.0.99"))), said);
+    let said = "the daemon refused: that is no address; try another";
+    assert_eq!(refused(client.put(&path("lan", "10.1.0.9"), "")), said);
+    let said = "the daemon refused: there is no place; try another";
+    assert_eq!(refused(client.put(&path("full", "10.1.0.9"), "02:00:00:00:00:09")), said);
+    let said = refused(client.delete("/v1/neighbours"));
+    assert!(said.contains("/v1/neighbours does not take DELETE"), "{said}");
+    daemon.stop();
 }
 
 #[test]

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::api::{Client, FrameLine, Setting};
+use crate::api::{Client, FrameLine, NeighbourStatus, Setting};
 use crate::config::{Config, DEFAULT_SOCKET, Environment};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
@@ -45,6 +45,9 @@ enum Command {
     Show(ShowOptions),
     /// Change a running daemon
     Config(ConfigOptions),
+    /// Add and delete neighbours of a running daemon
+    #[command(alias = "neigh")]
+    Neighbour(NeighbourOptions),
 }
 
 /// What `manylane demo` takes.
@@ -105,6 +108,39 @@ struct SetOptions {
     socket: PathBuf,
 }
 
+#[derive(Debug, Args)]
+struct NeighbourOptions {
+    #[command(subcommand)]
+    action: NeighbourAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum NeighbourAction {
+    /// Set a neighbour's link-layer address: it is not asked for, and not forgotten
+    Add(AddOptions),
+    /// Forget a neighbour; if it is wanted, it is asked for anew
+    Delete(NeighbourName),
+}
+
+#[derive(Debug, Args)]
+struct AddOptions {
+    #[command(flatten)]
+    name: NeighbourName,
+    /// Its link-layer address
+    mac: String,
+}
+
+#[derive(Debug, Args)]
+struct NeighbourName {
+    /// The name of the port it is behind
+    port: String,
+    /// Its IP address
+    address: String,
+    /// Where the daemon's API listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
 /// What can be shown.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Noun {
@@ -117,6 +153,8 @@ enum Noun {
     /// Neighbours and their link-layer addresses
     #[value(alias = "neigh")]
     Neighbours,
+    /// Our own addresses, and whether another station has them too
+    Addresses,
     /// Dropped packets by reason
     Drops,
     /// Where every packet and every frame went
@@ -144,6 +182,7 @@ pub fn run() -> ExitCode {
         Command::Run(options) => run_file(&options),
         Command::Show(options) => show(&options),
         Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
+        Command::Neighbour(NeighbourOptions { action }) => neighbour(&action),
     }
 }
 
@@ -192,6 +231,26 @@ fn set(options: &SetOptions) -> ExitCode {
     }
 }
 
+fn neighbour(action: &NeighbourAction) -> ExitCode {
+    let (NeighbourAction::Add(AddOptions { name, .. }) | NeighbourAction::Delete(name)) = action;
+    let client = Client::new(&name.socket);
+    let [port, address] = [&name.port, &name.address].map(|word| percent_encoded(word));
+    let path = format!("/v1/neighbours/{port}/{address}");
+    let changed = match action {
+        NeighbourAction::Add(AddOptions { mac, .. }) => client.put::<NeighbourStatus>(&path, mac),
+        NeighbourAction::Delete(_) => client.delete::<NeighbourStatus>(&path),
+    };
+    match changed {
+        Ok(NeighbourStatus { port, address, mac, .. }) => print(&match (action, mac) {
+            (NeighbourAction::Add(_), Some(mac)) => {
+                format!("{address} on {port} is {mac}, until it is deleted or the daemon ends\n")
+            }
+            _ => format!("{address} on {port} is forgotten\n"),
+        }),
+        Err(error) => done::<()>(Err(error)),
+    }
+}
+
 /// As one segment of a path (RFC 3986 §2.1, §2.3): so the daemon can say what it thinks of any key.
 fn percent_encoded(text: &str) -> String {
     let of_byte = |byte: u8| match byte {
@@ -210,6 +269,7 @@ impl Noun {
             Noun::Workers => "/v1/workers",
             Noun::Routes => "/v1/routes",
             Noun::Neighbours => "/v1/neighbours",
+            Noun::Addresses => "/v1/addresses",
             Noun::Drops => "/v1/drops",
             Noun::Ledger => "/v1/ledger",
             Noun::Frames => "/v1/frames",

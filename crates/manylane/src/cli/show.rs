@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::Noun;
 use super::table::{bytes, count, duration, lay_out, signed};
 use crate::api::{
-    Client, ClientError, DropStatus, FrameLedger, FrameLine, FramesStatus, Ledger, NeighbourStatus,
-    PortStatus, RouteStatus, WorkerStatus,
+    AddressStatus, Client, ClientError, DropStatus, FrameLedger, FrameLine, FramesStatus, Ledger,
+    NeighbourStatus, PortStatus, RouteStatus, WorkerStatus,
 };
 
 /// Asks the daemon and lays out what it says.
@@ -17,6 +17,7 @@ pub(super) fn table(client: &Client, what: Noun) -> Result<String, ClientError> 
         Noun::Workers => client.ask(path).map(|answer: Vec<_>| workers(&answer)),
         Noun::Routes => client.ask(path).map(|answer: Vec<_>| routes(&answer)),
         Noun::Neighbours => client.ask(path).map(|answer: Vec<_>| neighbours(&answer)),
+        Noun::Addresses => client.ask(path).map(|answer: Vec<_>| addresses(&answer)),
         Noun::Drops => client.ask(path).map(|answer: Vec<_>| drops(&answer)),
         Noun::Ledger => client.ask(path).map(|answer| ledger(&answer)),
         Noun::Frames => client.ask(path).map(|answer| frames(&answer)),
@@ -211,6 +212,25 @@ pub(super) fn neighbours(neighbours: &[NeighbourStatus]) -> String {
         ]
     });
     lay_out(&["Address", "MAC", "State", ">Since", "Port"], rows)
+}
+
+pub(super) fn addresses(addresses: &[AddressStatus]) -> String {
+    if addresses.is_empty() {
+        return "No addresses on links with other stations.\n".into();
+    }
+    let rows = addresses.iter().map(|own| {
+        vec![
+            own.address.clone(),
+            own.state.name().into(),
+            if own.in_use { "yes" } else { "no" }.into(),
+            duration(own.age_s),
+            own.port.clone(),
+            count(own.conflicts),
+            or_dash(&own.claimed_by),
+        ]
+    });
+    let titles = ["Address", "State", "In use", ">Since", "Port", ">Conflicts", "Claimed by"];
+    lay_out(&titles, rows)
 }
 
 pub(super) fn drops(drops: &[DropStatus]) -> String {

@@ -15,7 +15,7 @@ fn only_what_works_is_listed() {
     let help = Cli::command().render_help().to_string();
     let listed: Vec<_> =
         help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
-    assert_eq!(listed, ["demo", "run", "show", "config", "help", "-h,", "-V,"]);
+    assert_eq!(listed, ["demo", "run", "show", "config", "neighbour", "help", "-h,", "-V,"]);
     for (words, noun) in [("show neigh", "/v1/neighbours"), ("show ledger --json", "/v1/ledger")] {
         let cli = Cli::try_parse_from(["manylane"].into_iter().chain(words.split(' '))).unwrap();
         let Command::Show(show) = cli.command else { panic!("{words}") };
@@ -44,6 +44,11 @@ fn neighbours_as_a_table() {
 }
 
 #[test]
+fn addresses_as_a_table() {
+    assert_eq!(show::addresses(&Sample.addresses()), ADDRESSES);
+}
+
+#[test]
 fn drops_as_a_table() {
     assert_eq!(show::drops(&Sample.drops()), DROPS);
 }
@@ -64,6 +69,7 @@ fn an_empty_table_says_so() {
     assert_eq!(show::workers(&[]), "No workers.\n");
     assert_eq!(show::routes(&[]), "No routes.\n");
     assert_eq!(show::neighbours(&[]), "No neighbours.\n");
+    assert_eq!(show::addresses(&[]), "No addresses on links with other stations.\n");
     assert_eq!(show::drops(&[]), "Nothing was dropped.\n");
     let never_dropped = &Sample.drops()[..1];
     assert_eq!(show::drops(never_dropped), "Nothing was dropped.\n");
@@ -190,6 +196,14 @@ Address                        MAC                State           Since  Port
 10.1.0.4                       -                  failed      1 min 5 s  lan
 2001:db8:1::5054:ff:feab:cdef  52:54:00:ab:cd:ef  probe             2 s  lan
 fe80::5054:ff:feab:cdef        52:54:00:ab:cd:ef  delay        4 d 15 h  lan
+";
+
+const ADDRESSES: &str = "\
+Address                  State      In use      Since  Port  Conflicts  Claimed by
+──────────────────────────────────────────────────────────────────────────────────────────
+10.1.0.254               duplicate  no      1 min 5 s  lan       1,234  52:54:00:ab:cd:ef
+2001:db8:1::fe           probing    yes           0 s  lan           0  -
+fe80::5054:ff:fe12:3456  held       yes      4 d 15 h  lan           0  -
 ";
 
 const DROPS: &str = "\

@@ -68,7 +68,7 @@ pub(super) fn pcap(
     checksum: Option<ChecksumPolicy>,
     files: &mut Vec<NamedFile>,
 ) -> Result<PcapPort, Problem> {
-    let mac = section.text("mac")?.map(|text| mac(&text)).transpose()?;
+    let mac = mac(section)?;
     let read = file(section, "read", false, files)?;
     let write = file(section, "write", true, files)?;
     if read.is_none() && write.is_none() {

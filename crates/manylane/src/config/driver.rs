@@ -235,7 +235,7 @@ pub(super) fn of_interface(
             Driver::AfPacket(AfPacketPort::new(interface, queues.unwrap_or(for_each_worker)))
         }
         Kind::Tap => {
-            let mac = section.text("mac")?.map(|text| mac(&text)).transpose()?;
+            let mac = mac(section)?;
             Driver::Tap(TapPort { interface, queues: queues.unwrap_or(1), mac })
         }
         Kind::Auto => Driver::Auto(AutoPort { interface, queues: for_each_worker, multi_buffer }),

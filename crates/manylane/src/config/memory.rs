@@ -52,7 +52,7 @@ pub(super) fn memory(
     mtu: u16,
     frames: &Frames,
 ) -> Result<(MemoryPort, Option<Span>), Problem> {
-    let mac = section.text("mac")?.map(|text| mac(&text)).transpose()?;
+    let mac = mac(section)?;
     let queues = section.number("queues", 1..=64)?.map_or(1, |queues| queues.into_inner());
     let part = section.table("generate", "[port.generate]", GENERATE_KEYS)?;
     if !part.is_present() {
@@ -62,10 +62,13 @@ pub(super) fn memory(
     Ok((MemoryPort { mac, queues, peer: None, generate }, Some(part.span())))
 }
 
-pub(super) fn mac(text: &Spanned<&str>) -> Result<[u8; 6], Problem> {
+/// `mac`, if the table has it: one station's address.
+pub(super) fn mac(section: &Section<'_>) -> Result<Option<[u8; 6]>, Problem> {
+    let Some(text) = section.text("mac")? else { return Ok(None) };
     let complain = |why| {
+        let title = format!("`mac` in {} is not a station's address", section.name());
         let help = "write six pairs of hexadecimal digits, for example `02:00:00:00:00:01`";
-        Problem::new(text.span(), "`mac` in [[port]] is not a station's address", why, help)
+        Problem::new(text.span(), title, why, help)
     };
     let pairs: Vec<_> = text.get_ref().split(':').collect();
     let byte = |pair: &&str| {
@@ -80,7 +83,7 @@ pub(super) fn mac(text: &Spanned<&str>) -> Result<[u8; 6], Problem> {
         [0, 0, 0, 0, 0, 0] => Err(complain("all zero")),
         // IEEE 802 §8.2: the lowest bit of the first byte marks a group.
         [first, ..] if first & 1 == 1 => Err(complain("a group's address: the first byte is odd")),
-        _ => Ok(mac),
+        _ => Ok(Some(mac)),
     }
 }
 

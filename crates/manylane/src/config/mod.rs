@@ -10,9 +10,11 @@
 //! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs`, `capture.rs` | where frames enter and leave |
 //! | `[port.tee]`, `[port.fault]` | `capture.rs`, `fault.rs` | what wraps a port |
 //! | `[[route]]` | `route.rs` | static routes |
+//! | `[[neighbour.static]]` | `neighbour.rs` | neighbours by the operator's word |
 //!
 //! `section.rs` reads single keys, `prefix.rs` addresses; `error.rs` makes the message. Checks across
-//! tables stand with the later one: ports look at workers and frames, routes look at ports.
+//! tables stand with the later one: ports look at workers and frames, routes look at ports, static
+//! neighbours at both.
 //!
 //! Complete examples, used as tests: `examples/router.toml` and `examples/memory.toml`.
 
@@ -21,6 +23,7 @@ mod driver;
 mod error;
 mod fault;
 mod memory;
+mod neighbour;
 mod port;
 mod ports;
 mod prefix;
@@ -42,7 +45,9 @@ pub use driver::{AfPacketPort, AfXdpPort, AttachMode, AutoPort, Driver, TapPort}
 pub use error::ConfigError;
 pub use fault::Faults;
 pub use memory::{Generate, MEMORY_MTU, MemoryPort};
+pub use neighbour::StaticNeighbour;
 pub use port::{ChecksumPolicy, Port};
+pub(crate) use prefix::not_unicast;
 pub use prefix::{InterfaceAddress, Prefix};
 pub use route::{Route, RouteTarget};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
@@ -70,6 +75,8 @@ pub struct Config {
     pub ports: Vec<Port>,
     /// The static routes. No two have the same prefix, and none is a connected prefix.
     pub routes: Vec<Route>,
+    /// Neighbours by the operator's word. No two have the same port and address.
+    pub static_neighbours: Vec<StaticNeighbour>,
 }
 
 /// What a configuration is checked against.
@@ -125,7 +132,8 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let socket = settings::socket(&file, environment)?;
     let ports = ports::ports(&file, &workers, &frames, environment)?;
     let routes = route::routes(&file, &ports)?;
-    Ok(Config { workers, frames, icmp, neighbour, socket, ports, routes })
+    let static_neighbours = neighbour::static_neighbours(&file, &neighbour, &ports, &routes)?;
+    Ok(Config { workers, frames, icmp, neighbour, socket, ports, routes, static_neighbours })
 }
 
 fn allowed_cores() -> Vec<u16> {

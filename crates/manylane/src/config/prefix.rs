@@ -71,7 +71,7 @@ impl InterfaceAddress {
     /// In IPv4 the first and last address of a network name the network and all its hosts (RFC 1122
     /// §3.2.1.3), except in a /31 (RFC 3021). In IPv6 the first is any router's (RFC 4291 §2.6.1),
     /// except in a /127 (RFC 6164).
-    pub(super) fn not_a_host(self, address: IpAddr) -> Option<&'static str> {
+    pub(crate) fn not_a_host(self, address: IpAddr) -> Option<&'static str> {
         if self.length + 1 >= bits(address) {
             return None;
         }
@@ -136,7 +136,7 @@ pub(super) fn network(text: &Spanned<&str>, title: &str) -> Result<Prefix, Probl
 }
 
 /// Why `address` cannot be one host's, whatever its network is.
-pub(super) fn not_unicast(address: IpAddr) -> Option<&'static str> {
+pub(crate) fn not_unicast(address: IpAddr) -> Option<&'static str> {
     match address {
         _ if address.is_unspecified() => Some("the unspecified address"),
         _ if address.is_loopback() => Some("a loopback address"),

@@ -81,12 +81,12 @@ fn target(section: &Section<'_>, prefix: Prefix, ports: &[Port]) -> Result<Route
         }
         return Ok(kind);
     }
-    let port = section.text("port")?.map(|name| named(&name, ports)).transpose()?;
+    let port = section.text("port")?.map(|name| named(section, &name, ports)).transpose()?;
     match (section.text("via")?, port) {
-        (Some(via), port) => next_hop(&via, prefix, port, ports),
+        (Some(via), port) => next_hop(section, &via, prefix, port, ports),
         (None, Some(port)) => {
             let span = section.key_span("port").unwrap_or_default();
-            require_family(span, &ports[port.index()], prefix.network())?;
+            require_family(section, span, &ports[port.index()], prefix.network())?;
             Ok(RouteTarget::OnLink { port })
         }
         (None, None) => Err(section.missing(
@@ -97,16 +97,22 @@ fn target(section: &Section<'_>, prefix: Prefix, ports: &[Port]) -> Result<Route
     }
 }
 
-fn named(name: &Spanned<&str>, ports: &[Port]) -> Result<PortId, Problem> {
+/// The port that a table names.
+pub(super) fn named(
+    section: &Section<'_>,
+    name: &Spanned<&str>,
+    ports: &[Port],
+) -> Result<PortId, Problem> {
     let found = ports.iter().position(|port| port.name == *name.get_ref());
     found.map(port_id).ok_or_else(|| {
-        let title = format!("unknown `port` `{}` in [[route]]", name.get_ref());
+        let title = format!("unknown `port` `{}` in {}", name.get_ref(), section.name());
         let help = suggest(name.get_ref(), ports.iter().map(|port| port.name.as_str()));
         Problem::new(name.span(), title, "no port has this name", help)
     })
 }
 
 fn next_hop(
+    section: &Section<'_>,
     text: &Spanned<&str>,
     prefix: Prefix,
     port: Option<PortId>,
@@ -136,7 +142,7 @@ fn next_hop(
             let help = "add `port = \"NAME\"`: a link-local address does not say which link";
             return Err(complain("link-local, without a port".into(), help.into()));
         };
-        require_family(text.span(), &ports[port.index()], next_hop)?;
+        require_family(section, text.span(), &ports[port.index()], next_hop)?;
         return Ok(RouteTarget::Via { next_hop, port });
     }
 
@@ -166,15 +172,23 @@ fn next_hop(
 }
 
 /// A port can ask for neighbours of a family only if it has an address of that family to ask from.
-fn require_family(span: Span, port: &Port, address: IpAddr) -> Result<(), Problem> {
+pub(super) fn require_family(
+    section: &Section<'_>,
+    span: Span,
+    port: &Port,
+    address: IpAddr,
+) -> Result<(), Problem> {
     if port.addresses.iter().any(|ours| ours.address.is_ipv4() == address.is_ipv4()) {
         return Ok(());
     }
     let family = family(address);
     Err(Problem::new(
         span,
-        format!("`port` `{}` in [[route]] has no {family} address", port.name),
-        format!("an {family} route through it"),
+        format!("`port` `{}` in {} has no {family} address", port.name, section.name()),
+        format!(
+            "an {family} {} it",
+            if section.name() == "[[route]]" { "route through" } else { "neighbour on" }
+        ),
         format!("add an {family} address to `addresses` of `{}`", port.name),
     ))
 }

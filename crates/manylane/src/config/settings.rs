@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use manylane_frame::{HOT_LIST_DEFAULT, HOT_LIST_LENGTHS};
+use manylane_net::neighbour::DuplicateDetection;
 
 use super::Environment;
 use super::error::Problem;
@@ -58,6 +59,8 @@ pub struct Neighbour {
     pub hold_per_entry: u32,
     /// Packets that wait for any neighbour, per worker.
     pub hold_per_worker: u32,
+    /// What is done about our own addresses that somebody else may have.
+    pub duplicate_detection: DuplicateDetection,
 }
 
 pub(super) fn workers(
@@ -154,14 +157,23 @@ pub(super) fn icmp(file: &Section<'_>) -> Result<Icmp, Problem> {
     })
 }
 
+/// The keys of `[neighbour]`, its list of static ones included.
+pub(super) const NEIGHBOUR_KEYS: &[&str] =
+    &["entries_max", "hold_per_entry", "hold_per_worker", "duplicate_detection", "static"];
+
 pub(super) fn neighbour(file: &Section<'_>) -> Result<Neighbour, Problem> {
-    let known = ["entries_max", "hold_per_entry", "hold_per_worker"];
-    let section = file.table("neighbour", "[neighbour]", &known)?;
+    let section = file.table("neighbour", "[neighbour]", NEIGHBOUR_KEYS)?;
     let entries_max = section.number("entries_max", 16..=ENTRIES_MAX)?;
     let per_entry = section.number::<u32>("hold_per_entry", 1..=65_536)?;
     let per_worker = section.number::<u32>("hold_per_worker", 1..=65_536)?;
 
+    let modes = [
+        ("optimistic", DuplicateDetection::Optimistic),
+        ("strict", DuplicateDetection::Strict),
+        ("off", DuplicateDetection::Off),
+    ];
     let neighbour = Neighbour {
+        duplicate_detection: section.choice("duplicate_detection", &modes)?.unwrap_or_default(),
         entries_max: entries_max.map_or(8192, |entries| entries.into_inner()),
         hold_per_entry: per_entry.as_ref().map_or(101, |hold| *hold.get_ref()),
         hold_per_worker: per_worker.as_ref().map_or(1024, |hold| *hold.get_ref()),

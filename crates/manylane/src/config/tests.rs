@@ -5,6 +5,7 @@ use std::path::Path;
 use manylane_frame::vocabulary::{Checksum, PortId, WorkerId};
 use manylane_io::port::fault::FaultConfig;
 use manylane_io::port::pcap::{FileConfig, PcapConfig, ReplayConfig, Timing};
+use manylane_net::neighbour::DuplicateDetection;
 
 use super::*;
 use faults::{FAULTS, LAN};
@@ -38,8 +39,16 @@ fn the_router_example_sets_every_key_of_a_router() {
     let frames = Frames { size: 2048, count: None, hot_list_len: 1024, spare_queues: 1 };
     assert_eq!(config.frames, frames);
     assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50 });
-    let neighbour = Neighbour { entries_max: 8192, hold_per_entry: 101, hold_per_worker: 1024 };
+    let neighbour = Neighbour {
+        entries_max: 8192,
+        hold_per_entry: 101,
+        hold_per_worker: 1024,
+        duplicate_detection: DuplicateDetection::Optimistic,
+    };
     assert_eq!(config.neighbour, neighbour);
+    let (port, mac) = (PortId(0), [2, 0, 0, 0, 0, 2]);
+    let known = StaticNeighbour { port, address: ip("10.1.0.2"), mac };
+    assert_eq!(config.static_neighbours, [known]);
     assert_eq!(config.socket, Path::new(DEFAULT_SOCKET));
 
     let [lan, wan] = &config.ports[..] else { panic!("two ports") };

@@ -17,7 +17,7 @@ use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::forward::Forwarder;
 use manylane_net::generate::FarEndReader;
 use manylane_net::icmp::RateLimit;
-use manylane_net::neighbour::{HoldLimits, HoldQueues};
+use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
@@ -30,7 +30,7 @@ use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::{FrameStatus, Status};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
-use crate::config::Config;
+use crate::config::{Config, StaticNeighbour};
 use crate::stats::Stats;
 use crate::worker::{Clock, STOP, Worker, WorkerParts};
 
@@ -201,7 +201,8 @@ impl Daemon {
 
         let routing = Arc::new(Mutex::new(routing));
         let frames = FrameStatus::new(budget, depot.clone(), hot_list_len, bells.clone());
-        let status = Status::new(&config, &ports, stats, routing.clone(), frames, clock);
+        let bell = control_bell.clone();
+        let status = Status::new(&config, &ports, stats, routing.clone(), bell, frames, clock);
         let control_phase = WordsMut::zeroed(1);
         let control = Control {
             routing,
@@ -209,6 +210,7 @@ impl Daemon {
             bell: control_bell.clone(),
             phase: control_phase.reader(),
             clock,
+            names: config.ports.iter().map(|port| port.name.clone()).collect(),
         };
         // Each thread has a clone, and drops it when it ends, in whatever way.
         let alive = Arc::new(());
@@ -402,7 +404,7 @@ fn write(writer: Writer) -> Result<Written, WriteError> {
 }
 
 /// Says something on standard error. `eprintln!` would panic where nobody reads it any more.
-fn say(what: &str) {
+pub(super) fn say(what: &str) {
     let _ = writeln!(io::stderr(), "manylane: {what}");
 }
 
@@ -459,6 +461,14 @@ fn routing(
     for route in &config.routes {
         routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
     }
+    for &StaticNeighbour { port, address, mac } in &config.static_neighbours {
+        let key = Key { port, addr: address };
+        routing.set_neighbour(key, mac, clock.now(), told).map_err(StartError::Routing)?;
+    }
+    // Files and wires in memory have no other stations.
+    let is_link = |port: &OpenPort| port.config.driver.interface().is_some();
+    let links = (0..).map(PortId).zip(ports).filter(|(_, port)| is_link(port)).map(|(id, _)| id);
+    routing.watch_own(links, config.neighbour.duplicate_detection, clock.now());
     Ok(routing)
 }
 

@@ -14,6 +14,9 @@
 //! tried again after the workers' next turn; nothing blocks, and nothing is lost. A newer edit of the
 //! same neighbour takes its place: only the last word counts, and there is one for each slot at most.
 
+mod operator;
+mod own;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::io;
@@ -28,8 +31,8 @@ use manylane_net::fib::{
 };
 use manylane_net::forward::{PortFacts, Tables};
 use manylane_net::neighbour::{
-    Action, AdjacencyTable, AdjacencyWords, Entry, Header, Key, Report, Rewrite, Table,
-    TableConfig, TableCounts, TableFull,
+    Action, AdjacencyTable, AdjacencyWords, DuplicateDetection, Entry, Header, Key, OwnAction,
+    OwnTable, Report, Rewrite, Table, TableConfig, TableCounts, TableFull,
 };
 use manylane_net::nexthop::{NextHop, NextHopsMut};
 use manylane_net::wire::ethernet::ether_type;
@@ -37,6 +40,8 @@ use manylane_sync::rcu::Domain;
 
 use crate::config::{InterfaceAddress, Route, RouteTarget};
 use crate::worker::Order;
+
+pub use operator::NeighbourRefused;
 
 const LOCAL: u16 = 1;
 const BROADCAST: u16 = 2;
@@ -66,6 +71,11 @@ pub struct Routing {
     waiting: BTreeMap<u32, Action>,
     given_up: u64,
     actions: Vec<Action>,
+    /// Our own addresses, where others may have them.
+    own: OwnTable,
+    own_actions: Vec<OwnAction>,
+    /// What workers must be told after edits by other threads.
+    owed: Told,
 }
 
 /// A port, as routing sees it.
@@ -137,6 +147,14 @@ pub struct Told {
     pub orders: Vec<Order>,
     /// Whether something was published that a sleeping worker may wait for.
     pub published: bool,
+    /// Addresses of ours that turned out to be another station's: for the operator.
+    pub duplicates: Vec<(Key, [u8; 6])>,
+}
+
+impl Told {
+    fn is_empty(&self) -> bool {
+        self.orders.is_empty() && !self.published && self.duplicates.is_empty()
+    }
 }
 
 impl Routing {
@@ -179,6 +197,9 @@ impl Routing {
             waiting: BTreeMap::new(),
             given_up: 0,
             actions: Vec::new(),
+            own: OwnTable::new([], DuplicateDetection::Off, 0, Duration::ZERO),
+            own_actions: Vec::new(),
+            owed: Told::default(),
         };
         routing.set_fixed_next_hops();
         routing.add_connected()?;
@@ -193,6 +214,7 @@ impl Routing {
             next_hops: self.next_hops.reader(),
             adjacencies: self.adjacencies.reader(),
             ports: self.ports.iter().map(|port| port.facts.clone()).collect(),
+            own: self.own.reader(),
         }
     }
 
@@ -228,6 +250,9 @@ impl Routing {
 
     /// Takes in what a worker reported.
     pub fn handle(&mut self, report: Report, now: Duration, told: &mut Told) {
+        if let Report::Claimed { key, mac, claim } = report {
+            return self.claimed(key, mac, claim, now, told);
+        }
         if !self.concerns_us(report) {
             return;
         }
@@ -238,6 +263,7 @@ impl Routing {
 
     /// Lets time pass: timers, edits that wait, memory whose grace period is over.
     pub fn tick(&mut self, now: Duration, told: &mut Told) {
+        self.pay(told);
         self.ipv4.reclaim();
         self.ipv6.reclaim();
         while let Some(slot) = self.adjacencies.next_quiet_slot() {
@@ -255,27 +281,13 @@ impl Routing {
         let mut actions = std::mem::take(&mut self.actions);
         self.neighbours.tick(now, &mut actions);
         self.apply(actions, told);
+        self.tick_own(now, told);
     }
 
     /// When to call [`Routing::tick`] next, if nothing is reported before.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
         let retry = (!self.waiting.is_empty()).then(|| now + RETRY);
-        self.neighbours.deadline().into_iter().chain(retry).min()
-    }
-
-    /// Sets a neighbour by the operator's word.
-    pub fn set_neighbour(
-        &mut self,
-        key: Key,
-        mac: [u8; 6],
-        now: Duration,
-        told: &mut Told,
-    ) -> Result<u32, RoutingError> {
-        let mut actions = std::mem::take(&mut self.actions);
-        let slot =
-            self.neighbours.set(key, mac, now, &mut actions).map_err(RoutingError::Neighbour);
-        self.apply(actions, told);
-        slot
+        [self.neighbours.deadline(), self.own.deadline(), retry].into_iter().flatten().min()
     }
 
     /// The IPv4 routes' writer, to load a full table.
@@ -390,10 +402,16 @@ impl Routing {
         let key = match report {
             Report::Missing { key } | Report::Answer { key, .. } => key,
             Report::Used { .. } => return true,
+            Report::Claimed { .. } => return false, // It is about us.
         };
         if self.neighbours.find(key).is_some() {
             return true;
         }
+        self.is_neighbours(key)
+    }
+
+    /// Whether a neighbour may have this address on this port's link.
+    fn is_neighbours(&self, key: Key) -> bool {
         let Some(port) = self.ports.get(key.port.index()) else { return false };
         let is_connected = is_link_local(key.addr)
             || port.addresses.iter().any(|own| own.prefix().contains(key.addr));

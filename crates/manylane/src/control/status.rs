@@ -3,6 +3,8 @@
 //! Nothing here is on a worker's way: counters are read as they stand, and the lock is the control
 //! thread's.
 
+mod neighbours;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,7 +15,7 @@ use manylane_frame::{Depot, HOT_LIST_LENGTHS};
 use manylane_io::bpf::Mode;
 use manylane_io::netlink::Netlink;
 use manylane_net::fib::IpPrefix;
-use manylane_net::neighbour::{Entry, Key, State};
+use manylane_net::neighbour::Key;
 use manylane_net::nexthop::NextHop;
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::words::WordsMut;
@@ -22,8 +24,8 @@ use super::frames::{Budget, Line};
 use super::open::{Bell, Device, OpenPort};
 use super::routing::Routing;
 use crate::api::{
-    ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger, FrameLine,
-    FramesStatus, Ledger, ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus,
+    AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger,
+    FrameLine, FramesStatus, Ledger, ListStatus, NeighbourStatus, PortLedger, PortStatus,
     QueueName, RouteKind, RouteStatus, SetError, Setting, Source, WorkerStatus,
 };
 use crate::config::{Config, Faults, RouteTarget};
@@ -36,6 +38,8 @@ pub struct Status {
     cores: Vec<u16>,
     stats: Vec<StatsReader>,
     routing: Arc<Mutex<Routing>>,
+    /// The control thread's, who tells workers of edits.
+    control: Bell,
     /// Prefixes of on-link static routes, to tell them from connected networks.
     on_link: Vec<String>,
     frames: FrameStatus,
@@ -150,6 +154,7 @@ impl Status {
         ports: &[OpenPort],
         stats: Vec<StatsReader>,
         routing: Arc<Mutex<Routing>>,
+        control: Bell,
         frames: FrameStatus,
         clock: Clock,
     ) -> Status {
@@ -161,6 +166,7 @@ impl Status {
             load: Mutex::new(vec![Load::default(); stats.len()]),
             stats,
             routing,
+            control,
             on_link: on_link.map(|route| route.prefix.to_string()).collect(),
             frames,
             clock,
@@ -383,17 +389,11 @@ impl Source for Status {
     }
 
     fn neighbours(&self) -> Vec<NeighbourStatus> {
-        let now = self.clock.now();
-        let mut entries: Vec<Entry> = unpoisoned(&self.routing).neighbours().copied().collect();
-        entries.sort_by_key(|entry| entry.key);
-        let of_entry = |entry: Entry| NeighbourStatus {
-            port: self.name(entry.key.port),
-            address: entry.key.addr.to_string(),
-            mac: entry.mac.map(|mac| Mac(mac).to_string()),
-            state: shown(entry.state),
-            age_s: entry.age(now).as_secs(),
-        };
-        entries.into_iter().map(of_entry).collect()
+        self.all_neighbours()
+    }
+
+    fn addresses(&self) -> Vec<AddressStatus> {
+        self.all_addresses()
     }
 
     fn drops(&self) -> Vec<DropStatus> {
@@ -475,6 +475,19 @@ impl Source for Status {
         }
         let len = self.frames.set_hot_list_len(value).map_err(SetError::BadValue)?;
         Ok(Setting { key: key.into(), value: len.into() })
+    }
+
+    fn add_neighbour(
+        &self,
+        port: &str,
+        addr: &str,
+        mac: &str,
+    ) -> Result<NeighbourStatus, SetError> {
+        self.set_neighbour(port, addr, mac)
+    }
+
+    fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {
+        self.forget_neighbour(port, addr)
     }
 
     fn daemon(&self) -> Daemon {
@@ -566,18 +579,6 @@ impl ShownPort {
             has_faults: port.config.faults != Faults::default(),
             has_copies: port.config.tee.is_some(),
         }
-    }
-}
-
-fn shown(state: State) -> NeighbourState {
-    match state {
-        State::Incomplete => NeighbourState::Incomplete,
-        State::Reachable => NeighbourState::Reachable,
-        State::Stale => NeighbourState::Stale,
-        State::Delay => NeighbourState::Delay,
-        State::Probe => NeighbourState::Probe,
-        State::Failed => NeighbourState::Failed,
-        State::Permanent => NeighbourState::Permanent,
     }
 }
 

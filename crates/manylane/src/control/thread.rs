@@ -4,10 +4,12 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use manylane_io::poll;
-use manylane_net::neighbour::Report;
+use manylane_net::neighbour::{Key, Report};
+use manylane_net::wire::ethernet::Mac;
 use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
+use super::daemon::say;
 use super::open::Bell;
 use super::routing::{Routing, Told};
 use crate::worker::{Clock, Order, RUN};
@@ -19,6 +21,8 @@ pub(super) struct Control {
     pub bell: Bell,
     pub phase: Words<u32>,
     pub clock: Clock,
+    /// The ports' names, by id.
+    pub names: Vec<String>,
 }
 
 /// The control thread's end of what it shares with one worker.
@@ -64,15 +68,26 @@ impl Control {
             }
         }
         told.published = false;
+        for (Key { port, addr }, mac) in told.duplicates.drain(..) {
+            let (name, mac) = (&self.names[port.index()], Mac(mac));
+            say(&format!(
+                "{addr} on {name} is not ours alone: {mac} has it too. It is not used until nobody answers \
+                 for it any more; `manylane show addresses` tells"
+            ));
+        }
     }
 
     fn sleep(&mut self) {
         let now = self.clock.now();
         let deadline = lock(&self.routing).deadline(now);
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
-        let Control { links, phase, bell, .. } = self;
+        let Control { routing, links, phase, bell, .. } = self;
         bell.sleep(
-            || phase.load(0) != RUN || links.iter_mut().any(|link| !link.reported.is_empty()),
+            || {
+                phase.load(0) != RUN
+                    || links.iter_mut().any(|link| !link.reported.is_empty())
+                    || lock(routing).owes()
+            },
             // The one failure is ENOMEM: then it turns instead of sleeping.
             || poll::poll(&[bell.waker().as_fd()], timeout).is_ok(),
         );

@@ -145,6 +145,8 @@ pub fn error_of(host: &Host, destination: IpAddr, size: usize, hops: u8) -> (IpA
 pub struct Running {
     child: Child,
     stderr: BufReader<ChildStderr>,
+    /// Lines of it that nobody has waited for yet.
+    said: Vec<String>,
     folder: PathBuf,
 }
 
@@ -161,19 +163,22 @@ impl Running {
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = spawn_in(&lab.router, command);
         let stderr = BufReader::new(child.stderr.take().expect("it is a pipe"));
-        let mut running = Running { child, stderr, folder };
-        running.wait_until_it_forwards();
+        let mut running = Running { child, stderr, said: Vec::new(), folder };
+        running.wait_for("forwarding");
         running
     }
 
-    fn wait_until_it_forwards(&mut self) {
-        let mut said = String::new();
-        while self.stderr.read_line(&mut said).expect("what it says is text") > 0 {
-            if said.contains("forwarding") {
-                return;
+    /// Waits until it has said a line with these words on standard error; returns the line, each once.
+    pub fn wait_for(&mut self, words: &str) -> String {
+        loop {
+            if let Some(at) = self.said.iter().position(|line| line.contains(words)) {
+                return self.said.remove(at);
             }
+            let mut line = String::new();
+            let len = self.stderr.read_line(&mut line).expect("what it says is text");
+            assert!(len > 0, "`manylane run` ended: {:?}", self.said);
+            self.said.push(line);
         }
-        panic!("`manylane run` ended: {said}");
     }
 
     /// Its process.
@@ -194,7 +199,7 @@ impl Running {
     /// Ends it with SIGTERM: its status, and what else it said on standard error.
     pub fn terminate(mut self) -> (ExitStatus, String) {
         signal(&self.child, Signal::SIGTERM);
-        let mut said = String::new();
+        let mut said = self.said.concat();
         self.stderr.read_to_string(&mut said).expect("what it says is text");
         (self.child.wait().expect("it is our child"), said)
     }

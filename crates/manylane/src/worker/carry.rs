@@ -274,23 +274,40 @@ impl Work {
     #[inline]
     pub(super) fn carry_out_orders(&mut self) -> usize {
         let mut moved = 0;
-        while let Some(Order::Solicit { key, unicast }) = self.orders.pop() {
+        while let Some(order) = self.orders.pop() {
             moved += 1;
             let Some(mut frame) = self.pool.take() else { continue };
-            let region = self.pool.region();
-            region.set_entry(&mut frame, key.port, QueueId(0), Checksum::Valid);
-            region.meta_mut(&mut frame).own = true;
-            if self.forwarder.solicit(&mut frame, key, unicast) {
-                self.stats.created(key.port, Created::Solicitation);
-                self.queue(key.port, frame);
-            } else {
-                self.pool.give_back(frame); // A port without an address of that family asks nobody.
+            let (port, made) = self.write_order(order, &mut frame);
+            match made {
+                Some(created) => {
+                    self.stats.created(port, created);
+                    self.queue(port, frame);
+                }
+                // A port without an address of that family asks nobody.
+                None => self.pool.give_back(frame),
             }
         }
         if moved > 0 {
             self.orders.release();
         }
         moved
+    }
+
+    /// Writes the packet that the control thread wants into a fresh frame; says through which port it goes,
+    /// and what it is.
+    fn write_order(&mut self, order: Order, frame: &mut Frame) -> (PortId, Option<Created>) {
+        let (Order::Solicit { key, .. } | Order::Probe { key } | Order::Announce { key }) = order;
+        let region = self.pool.region();
+        region.set_entry(frame, key.port, QueueId(0), Checksum::Valid);
+        region.meta_mut(frame).own = true;
+        let (is_made, created) = match order {
+            Order::Solicit { unicast, .. } => {
+                (self.forwarder.solicit(frame, key, unicast), Created::Solicitation)
+            }
+            Order::Probe { .. } => (self.forwarder.probe(frame, key), Created::Solicitation),
+            Order::Announce { .. } => (self.forwarder.announce(frame, key), Created::Announcement),
+        };
+        (key.port, is_made.then_some(created))
     }
 
     fn held_changed(&mut self, entry: PortId, by: i64) {

@@ -72,6 +72,16 @@ pub enum Order {
         /// Ask only this station.
         unicast: Option<[u8; 6]>,
     },
+    /// The question whether anybody else has an address of ours.
+    Probe {
+        /// The address and its port.
+        key: Key,
+    },
+    /// The news that an address of ours is here.
+    Announce {
+        /// The address and its port.
+        key: Key,
+    },
 }
 
 /// What the phase word says: go on, or return from [`Worker::run`].

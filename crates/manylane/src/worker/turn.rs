@@ -95,13 +95,18 @@ impl Work {
         }
         let mut lost = 0;
         for event in self.forwarder.events() {
-            lost += u64::from(self.reports.push(event).is_err());
+            let reserved = if event.keeps_alive() { 0 } else { REPORTS_RESERVED };
+            let has_place = self.reports.room(reserved + 1) > reserved;
+            lost += u64::from(!has_place || self.reports.push(event).is_err());
         }
         self.reports.submit();
         self.control.ring();
         self.stats.worker(WorkerCount::EventsLost, lost);
     }
 }
+
+/// Places in the ring to the control thread that only reports which keep a neighbour alive may take.
+const REPORTS_RESERVED: usize = 256;
 
 /// Counts completions by port of entry, a run of equal ports at a time.
 #[derive(Default)]

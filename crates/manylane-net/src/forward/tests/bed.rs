@@ -151,6 +151,7 @@ impl Bed {
             next_hops: next_hops.reader(),
             adjacencies: adjacencies.reader(),
             ports: (0..3).map(|port| PortFacts { offload, ..facts(port) }).collect(),
+            own: OwnAddresses::default(),
         };
         let forwarder = Forwarder::new(region.clone(), tables, errors);
         let mut bed = Bed {

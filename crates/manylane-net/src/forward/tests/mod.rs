@@ -10,6 +10,7 @@ mod cut;
 mod errors;
 mod neighbours;
 mod ours;
+mod own;
 mod rules;
 mod segments;
 mod sorting;

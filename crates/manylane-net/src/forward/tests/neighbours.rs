@@ -3,8 +3,9 @@
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_sync::rcu::Index;
 
-use super::super::{AdjacencyState, Key, NextHop, Origin, Report};
+use super::super::{AdjacencyState, EVENTS_MAX, EVENTS_RESERVED, Key, NextHop, Origin, Report};
 use super::bed::*;
+use crate::wire::arp;
 
 #[test]
 fn a_packet_for_an_unresolved_neighbour_is_held_as_it_came() {
@@ -182,11 +183,26 @@ fn a_held_packet_takes_the_route_there_is_now() {
 fn reports_beyond_the_bound_are_forgotten() {
     let mut bed = Bed::new();
     let frame = super::ours::who_has("10.0.0.9", "10.0.0.2");
+    let reply = arp::Packet {
+        operation: arp::Operation::Reply,
+        sender_mac: station(0),
+        sender: [10, 0, 0, 2].into(),
+        target_mac: ours(0),
+        target: [10, 0, 0, 1].into(),
+    };
     let batch = vec![(0, frame); 64];
     for _ in 0..8 {
         bed.judge_batch(SECOND, &batch);
     }
+    // Who asks has had its share; the rest is for who answers.
+    let batch = vec![(0, super::ours::frame_of(&reply, ours(0))); 64];
+    for _ in 0..8 {
+        bed.judge_batch(SECOND, &batch);
+    }
     assert!(bed.forwarder.has_events());
-    assert_eq!(bed.events().len(), super::super::EVENTS_MAX);
+    let events = bed.events();
+    assert_eq!(events.len(), EVENTS_MAX);
+    let answers = events.iter().filter(|event| event.keeps_alive()).count();
+    assert_eq!(answers, EVENTS_RESERVED);
     assert!(!bed.forwarder.has_events());
 }

@@ -6,7 +6,7 @@ use manylane_frame::vocabulary::{Checksum, DropReason, PortId, QueueId};
 
 use super::super::{AdjacencyState, Key, Origin, Report};
 use super::bed::*;
-use crate::neighbour::Kind;
+use crate::neighbour::{Claim, Kind};
 use crate::wire::ethernet::{self, Mac};
 use crate::wire::nd::{Advertisement, Message, Solicitation};
 use crate::wire::{arp, icmp, icmpv6, ipv4, ipv6, protocol};
@@ -18,10 +18,16 @@ pub fn who_has(target: &str, sender: &str) -> Vec<u8> {
     frame_of(&packet, Mac::BROADCAST)
 }
 
-fn frame_of(packet: &arp::Packet, to: Mac) -> Vec<u8> {
+pub fn frame_of(packet: &arp::Packet, to: Mac) -> Vec<u8> {
     let mut frame = vec![0; 60]; // As devices pad it.
     packet.emit_frame(&mut frame, to).unwrap();
     frame
+}
+
+/// The station of port 0 speaks as if it had our address.
+pub fn claimed(addr: &str) -> Report {
+    let key = Key { port: PortId(0), addr: addr.parse().unwrap() };
+    Report::Claimed { key, mac: station(0).0, claim: Claim::Used }
 }
 
 fn answer(addr: &str, kind: Kind) -> Report {
@@ -82,7 +88,7 @@ fn arp_that_asks_us_nothing_is_heard_and_not_answered() {
             who_has("10.0.1.1", "10.0.0.2"),
             vec![answer("10.0.0.2", Kind::Gratuitous)],
         ),
-        ("a claim of our address", who_has("10.0.0.9", "10.0.0.1"), vec![]),
+        ("a claim of our address", who_has("10.0.0.9", "10.0.0.1"), vec![claimed("10.0.0.1")]),
         ("a probe for another", who_has("10.0.0.9", "0.0.0.0"), vec![]),
     ] {
         let outcome = bed.judge(0, &frame);
@@ -95,10 +101,10 @@ fn arp_that_asks_us_nothing_is_heard_and_not_answered() {
 #[test]
 fn our_address_is_defended() {
     let mut bed = Bed::new();
-    for sender in ["0.0.0.0", "10.0.0.1"] {
+    for (sender, heard) in [("0.0.0.0", vec![]), ("10.0.0.1", vec![claimed("10.0.0.1")])] {
         let outcome = bed.judge(0, &who_has("10.0.0.1", sender));
         assert_eq!((outcome.said, outcome.origin), (Said::Transmit(0), Origin::Reply), "{sender}");
-        assert_eq!(bed.events(), [], "{sender}");
+        assert_eq!(bed.events(), heard, "{sender}");
     }
 }
 
@@ -207,7 +213,7 @@ fn an_echo_reply_too_large_for_its_way_out_is_cut_or_dropped() {
     assert_eq!(bed.judge(0, &ping6.frame()).said, Said::Drop(DropReason::TooBig));
 }
 
-fn solicitation(question: Solicitation) -> Vec<u8> {
+pub fn solicitation(question: Solicitation) -> Vec<u8> {
     let mut frame = vec![0; 86];
     let len = question.emit(&mut frame, station(0), ours(0)).unwrap();
     frame.truncate(len);
@@ -294,7 +300,7 @@ fn an_advertisement_is_reported_with_its_flags() {
     let conflict = Advertisement::unsolicited("2001:db8::1".parse().unwrap(), station(0));
     conflict.emit(&mut frame, station(0), Mac::BROADCAST).unwrap();
     assert_eq!(bed.judge(0, &frame).said, Said::Deliver);
-    assert_eq!(bed.events(), []);
+    assert_eq!(bed.events(), [claimed("2001:db8::1")]);
 }
 
 #[test]

@@ -106,6 +106,47 @@ fn n4_a_scan_of_a_whole_16_evicts_no_reachable_neighbour() {
     assert!(table.counts().reclaimed > 60_000 && table.counts().refused == 0);
 }
 
+/// N4, the other way in: a station on the link makes up senders, each of which would be a neighbour. In
+/// both families, with a table that is full of them many times over.
+#[test]
+fn n4_made_up_senders_evict_no_reachable_neighbour() {
+    let config = TableConfig { entries_max: 256, unproven_max: 128, ..Default::default() };
+    let mut table = Table::new(config);
+    let v6 = |host: u32| Key {
+        port: PortId(1),
+        addr: IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8 << 96) + u128::from(host))),
+    };
+    let mut proven = Vec::new();
+    for host in 0..50 {
+        for key in [v4(0xc633_6400 + host), v6(host)] {
+            handle(&mut table, missing(key), ms(host.into()));
+            let kind = match key.addr {
+                IpAddr::V4(_) => Kind::ArpReply,
+                IpAddr::V6(_) => {
+                    Kind::Advertisement { router: false, solicited: true, overrides: true }
+                }
+            };
+            let report = Report::Answer { key, mac: Some(MAC), kind };
+            handle(&mut table, report, ms(host.into()));
+            proven.push(key);
+        }
+    }
+    for host in 0..20_000 {
+        for (key, kind) in
+            [(v4(0x0a00_0000 + host), Kind::ArpRequest), (v6(0x1_0000 + host), Kind::Solicitation)]
+        {
+            let report = Report::Answer { key, mac: Some(MAC), kind };
+            let actions = handle(&mut table, report, at(1) + Duration::from_micros(10) * host);
+            slots_left(&actions).into_iter().for_each(|slot| table.free(slot));
+            assert!(table.len() <= config.entries_max);
+        }
+    }
+    for key in proven {
+        assert_eq!(state_of(&table, key), Some(State::Reachable), "{key}");
+    }
+    assert_eq!((table.len(), table.counts().refused), (256, 0));
+}
+
 /// Keeping alive what carries traffic goes before finding what may not exist.
 #[test]
 fn a_scan_leaves_tokens_to_the_checks_of_used_neighbours() {

@@ -1,5 +1,8 @@
 //! What the tables say after each event. The tables are this process's own; nobody forwards by them.
 
+mod operator;
+mod own;
+
 use std::net::Ipv6Addr;
 
 use manylane_frame::vocabulary::Offload;

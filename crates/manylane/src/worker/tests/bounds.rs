@@ -1,6 +1,7 @@
 //! Each bound, and what is counted when it is reached; and what the control thread asks for.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
 
 use manylane_frame::vocabulary::{
     Checksum, Created, DropReason, PortId, QueueId, SegmentKind, Segments,
@@ -8,7 +9,8 @@ use manylane_frame::vocabulary::{
 use manylane_frame::{Batch, Frame, HEADROOM};
 use manylane_io::port::Transmitter;
 use manylane_io::port::memory;
-use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
+use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key, Report, State};
+use manylane_net::wire::nd::{Advertisement, Solicitation};
 use manylane_net::wire::{arp, icmp, ipv4};
 
 use super::rig::*;
@@ -215,6 +217,59 @@ fn an_order_becomes_a_question() {
     hall.close(vec![worker]);
 }
 
+/// What the control thread wants to be said of our own addresses is said, and counted.
+#[test]
+fn an_order_becomes_a_probe_or_an_announcement() {
+    let (mut hall, mut worker, _, seen) = one();
+    for addr in ["10.1.0.1", "2001:db8:1::1"] {
+        let key = Key { port: PortId(1), addr: addr.parse().unwrap() };
+        for order in [Order::Probe { key }, Order::Announce { key }] {
+            hall.control.orders[0].push(order).unwrap();
+        }
+    }
+    hall.control.orders[0].submit();
+    assert_eq!(worker.turn(0), 4);
+    assert_eq!(hall.created(1, Created::Solicitation), 2);
+    assert_eq!(hall.created(1, Created::Announcement), 2);
+    assert_eq!(hall.sum(1, PortCount::Transmitted), 4);
+    let seen = seen[1].lock().unwrap();
+    let arp = |at: usize| arp::Packet::checked(&seen[at][14..]).unwrap();
+    assert!(arp(0).is_probe() && arp(1).is_announcement());
+    let group = [0x33, 0x33, 0xff, 0, 0, 1];
+    assert_eq!((&seen[2][..6], &seen[3][..6]), (&group[..], &[0x33, 0x33, 0, 0, 0, 1][..]));
+    drop(seen);
+    hall.close(vec![worker]);
+}
+
+/// Linux's `unres_qlen`, of each family: the newest 101 leave, in order; the others are counted.
+#[test]
+fn by_default_101_packets_wait_for_a_neighbour() {
+    let mut hall = Hall::new(1);
+    let (feed, (seen, exits)) = (Feed::default(), sinks());
+    let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, HoldLimits::default());
+    for sequence in 0..150 {
+        for (flow, to) in [(1, "10.1.0.2"), (2, "2001:db8:1::2")] {
+            feed.lock().unwrap().push(packet(addr(to), flow, sequence, 4));
+        }
+    }
+    while worker.turn(0) > 0 {}
+    assert_eq!(hall.sum(0, PortCount::Held), 202);
+    assert_eq!(hall.dropped(0, DropReason::HoldOverflow), 98);
+    hall.assert_nothing_is_missing();
+    for key in hall.control.hear(0) {
+        hall.control.answer(key, 0);
+    }
+    worker.turn(0);
+    for flow in [1, 2] {
+        let seen = seen[1].lock().unwrap();
+        let stamps = seen.iter().map(|frame| stamp(frame).unwrap());
+        let left: Vec<u32> =
+            stamps.filter(|stamp| stamp.0 == flow).map(|(_, sequence)| sequence).collect();
+        assert_eq!(left, Vec::from_iter(49..150));
+    }
+    hall.close(vec![worker]);
+}
+
 /// Nothing comes for a minute, then a frame, and so for hours.
 #[test]
 fn sleeping_for_long_looks_again_every_second() {
@@ -276,6 +331,63 @@ fn frames_that_run_out_are_missing_where_packets_come_in_and_nowhere_else() {
     let mut pool = hall.depot.pool_of(8192);
     taken.into_iter().for_each(|frame| pool.give_back(frame));
     drop(pool);
+    hall.close(vec![worker]);
+}
+
+/// The control thread is slower than a scan: the ring is full of neighbours that are missing. Those that
+/// answer must be heard, or they would look dead.
+#[test]
+fn answers_are_heard_through_a_scan() {
+    let mut hall = Hall::new(1);
+    let (feed, back, (seen, exits)) = (Feed::default(), Feed::default(), sinks());
+    let queues = vec![fed(0, 0, &feed), fed(1, 0, &back)];
+    let mut worker = hall.worker(queues, exits, HoldLimits::default());
+    let hosts = ["10.1.0.2", "2001:db8:1::2"];
+    for host in hosts {
+        feed.lock().unwrap().push(packet(addr(host), 1, 0, 4));
+    }
+    worker.turn(0);
+    hall.control.hear(0);
+    hall.control.tick(0); // Both are asked.
+    for number in 0..4000u32 {
+        let host: IpAddr = match number % 2 {
+            0 => [10, 1, 1 + (number / 250) as u8, (number % 250) as u8].into(),
+            _ => Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 1, number as u16).into(),
+        };
+        feed.lock().unwrap().push(packet(host, 2, number, 4));
+    }
+    while worker.turn(1) > 0 {}
+    let mut reply = vec![0; 42];
+    let answer = arp::Packet {
+        operation: arp::Operation::Reply,
+        sender_mac: station(1),
+        sender: [10, 1, 0, 2].into(),
+        target_mac: ours(1),
+        target: [10, 1, 0, 1].into(),
+    };
+    answer.emit_frame(&mut reply, ours(1)).unwrap();
+    let mut news = vec![0; 86];
+    let (our, their) = ("2001:db8:1::1".parse().unwrap(), "2001:db8:1::2".parse().unwrap());
+    let question = Solicitation::ask(ours(1), our, their);
+    Advertisement::answer(&question, station(1)).emit(&mut news, station(1), ours(1)).unwrap();
+    back.lock().unwrap().extend([reply, news]);
+    worker.turn(2);
+    let reported = &mut hall.control.reported[0];
+    let reports: Vec<Report> = std::iter::from_fn(|| reported.pop()).collect();
+    reported.release();
+    let missing = reports.iter().filter(|report| matches!(report, Report::Missing { .. })).count();
+    assert!((700..1024).contains(&missing), "{missing}: as many as had places");
+    assert_eq!(reports.len() - missing, 2, "and both answers");
+    for report in reports {
+        hall.control.routing.handle(report, Duration::ZERO, &mut hall.control.told);
+    }
+    for host in hosts {
+        let key = Key { port: PortId(1), addr: addr(host) };
+        let known = hall.control.routing.neighbours().find(|entry| entry.key == key);
+        assert_eq!(known.map(|entry| entry.state), Some(State::Reachable), "{host}");
+    }
+    worker.turn(3);
+    assert_eq!(seen[1].lock().unwrap().iter().filter(|it| stamp(it).unwrap().0 == 1).count(), 2);
     hall.close(vec![worker]);
 }
 

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use manylane_frame::vocabulary::{Created, DropReason};
-use manylane_net::neighbour::HoldLimits;
+use manylane_frame::vocabulary::{Created, DropReason, PortId};
+use manylane_net::neighbour::{DuplicateDetection, HoldLimits};
 use manylane_net::wire::ethernet::Mac;
 use manylane_net::wire::nd::Solicitation;
 use manylane_net::wire::{arp, icmp, ipv4, protocol};
@@ -90,6 +90,8 @@ fn what_comes_in_or_begins_leaves_or_ends() {
         let mut hall = Hall::new(1);
         hall.control.set("10.2.0.2", 2);
         hall.control.set("2001:db8:2::2", 2);
+        let (ports, mode) = ((0..PORTS).map(PortId), DuplicateDetection::Optimistic);
+        hall.control.routing.watch_own(ports, mode, std::time::Duration::ZERO);
         let (feed, (seen, exits)) = (Feed::default(), sinks());
         let limits = HoldLimits { queue_frames_max: 8, frames_max: 20, queues_max: 6 };
         let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, limits);

@@ -168,6 +168,58 @@ fn a_flow_keeps_its_order_when_its_neighbour_answers_inside_a_batch() {
     hall.close(vec![worker]);
 }
 
+/// The operator sets and forgets neighbours while packets come, and some fail and come back: whatever
+/// becomes of the entry and its slot, what leaves leaves in order, and all of it does.
+#[test]
+fn a_flow_keeps_its_order_while_its_neighbour_is_set_deleted_and_found_again() {
+    const FLOWS: u16 = 12;
+    let mut hall = Hall::new(1);
+    let (feed, (seen, exits)) = (Feed::default(), sinks());
+    let limits = HoldLimits { queue_frames_max: 2000, frames_max: 3000, queues_max: 64 };
+    let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, limits);
+    let mut random = Random(3);
+    let mut sent = [0; FLOWS as usize];
+    for turn in 0..600 {
+        let now = turn * SECOND / 1000;
+        for _ in 0..random.below(20) {
+            let flow = random.below(FLOWS.into()) as u16;
+            let sequence = &mut sent[usize::from(flow)];
+            feed.lock().unwrap().push(packet(host(flow), flow, *sequence, 4));
+            *sequence += 1;
+        }
+        worker.turn(now);
+        let control = &mut hall.control;
+        for key in control.hear(now) {
+            if random.below(3) == 0 {
+                control.answer(key, now);
+            }
+        }
+        for flow in 0..FLOWS {
+            let (key, mac) = (Key { port: PortId(1), addr: host(flow) }, station(1).0);
+            let now = Duration::from_nanos(now);
+            match random.below(40) {
+                0 => drop(control.routing.add_neighbour(key, mac, now).expect("there is room")),
+                1 | 2 => drop(control.routing.delete_neighbour(key, now)), // If there is one.
+                3 => control.answer(key, now.as_nanos() as u64),
+                _ => {}
+            }
+        }
+        control.tick(now);
+    }
+    for flow in 0..FLOWS {
+        let key = Key { port: PortId(1), addr: host(flow) };
+        let set = hall.control.routing.add_neighbour(key, station(1).0, Duration::from_secs(1));
+        set.expect("there is room");
+    }
+    while worker.turn(SECOND) > 0 {}
+    let in_order = assert_in_order(&seen[1].lock().unwrap());
+    for (flow, &sent) in (0..).zip(&sent) {
+        assert!(sent > 300, "flow {flow}");
+        assert_eq!(in_order.get(&flow), Some(&sent), "flow {flow}");
+    }
+    hall.close(vec![worker]);
+}
+
 /// Two workers send through one port at once, over wires to two queues.
 #[test]
 fn two_workers_and_their_wires_keep_the_order_of_each_flow() {

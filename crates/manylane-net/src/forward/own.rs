@@ -1,0 +1,91 @@
+//! Our own addresses: who else lays claim to one, and what we send about them.
+//!
+//! What a claim means, and when something is sent, is `neighbour::own`'s. Here is what counts as one:
+//!
+//! | packet                                              | is           | rule                             |
+//! |-----------------------------------------------------|--------------|----------------------------------|
+//! | ARP with our address as sender                      | `Used`       | RFC 5227 §2.1.1, §2.4            |
+//! | ARP probe for our address, which we do not use yet  | `Wanted`     | RFC 5227 §2.1.1                  |
+//! | advertisement of our address                        | `Used`       | RFC 4862 §5.4.4                  |
+//! | solicitation from our address                       | `Used`       | (ours, as for ARP)               |
+//! | solicitation from `::` for one we do not use yet    | `Wanted`     | RFC 4862 §5.4.3                  |
+//! | any of these from our own station                   | nothing      | RFC 4862 §5.4.3: it was looped back |
+
+use std::net::IpAddr;
+
+use manylane_frame::vocabulary::PortId;
+use manylane_frame::{Frame, HEADROOM};
+
+use super::Forwarder;
+use crate::neighbour::{Claim, Key, Report, Standing};
+use crate::wire::arp;
+use crate::wire::ethernet::Mac;
+use crate::wire::nd::{self, Advertisement, Solicitation};
+
+impl Forwarder {
+    /// What may be done with an address of ours.
+    pub(super) fn standing(&self, port: PortId, addr: impl Into<IpAddr>) -> Standing {
+        self.tables.own.standing(Key { port, addr: addr.into() })
+    }
+
+    /// Whether this is an address of ours that we use.
+    pub(super) fn uses(&self, port: PortId, addr: impl Into<IpAddr>) -> bool {
+        let addr = addr.into();
+        self.port(port).owns(addr) && self.standing(port, addr).is_in_use()
+    }
+
+    /// Reports that `station` lays claim to our address, unless it is ourselves.
+    pub(super) fn claimed(
+        &mut self,
+        port: PortId,
+        addr: impl Into<IpAddr>,
+        station: Mac,
+        claim: Claim,
+    ) {
+        if station != self.port(port).mac {
+            let key = Key { port, addr: addr.into() };
+            self.report(Report::Claimed { key, mac: station.0, claim });
+        }
+    }
+
+    /// Writes the question whether anybody has our address into a fresh frame, from nobody's address
+    /// (RFC 5227 §2.1.1, RFC 4862 §5.4.2).
+    pub fn probe(&mut self, frame: &mut Frame, key: Key) -> bool {
+        self.write(frame, key.port, |buf, station| match key.addr {
+            IpAddr::V4(own) => {
+                let probe = arp::Packet::request(station, std::net::Ipv4Addr::UNSPECIFIED, own);
+                probe.emit_frame(buf, Mac::BROADCAST)
+            }
+            IpAddr::V6(own) => {
+                Solicitation::detect_duplicate(own).emit(buf, station, Mac::BROADCAST)
+            }
+        })
+    }
+
+    /// Writes the news that our address is here into a fresh frame: an ARP announcement, as a request (RFC
+    /// 5227 §2.3 and §3), or an unsolicited advertisement to all nodes (RFC 4861 §7.2.6).
+    pub fn announce(&mut self, frame: &mut Frame, key: Key) -> bool {
+        self.write(frame, key.port, |buf, station| match key.addr {
+            IpAddr::V4(own) => {
+                arp::Packet::request(station, own, own).emit_frame(buf, Mac::BROADCAST)
+            }
+            IpAddr::V6(own) => {
+                Advertisement::unsolicited(own, station).emit(buf, station, Mac::BROADCAST)
+            }
+        })
+    }
+
+    /// Opens a fresh frame for a packet about addresses of `port`, and cuts it to what `emit` wrote. False if
+    /// it wrote nothing.
+    pub(super) fn write(
+        &mut self,
+        frame: &mut Frame,
+        port: PortId,
+        emit: impl FnOnce(&mut [u8], Mac) -> Option<usize>,
+    ) -> bool {
+        let station = self.port(port).mac;
+        self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
+        let len = emit(self.region.bytes_mut(frame), station);
+        len.inspect(|&len| self.region.truncate(frame, len)).is_some()
+    }
+}

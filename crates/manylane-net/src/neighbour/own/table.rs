@@ -1,0 +1,206 @@
+//! The control thread's table of our own addresses, and the workers' side of it.
+//!
+//! | side           | may                                                       |
+//! |----------------|-----------------------------------------------------------|
+//! | [`OwnTable`]   | hear, tick, publish: the control thread                   |
+//! | [`OwnAddresses`] | ask, be cloned and sent to every worker                 |
+//!
+//! One word for each address says what workers may do with it ([`Standing`]). Off the way of packets that
+//! are forwarded: ARP, neighbour discovery and the source of what we send ask for it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use manylane_sync::words::{Words, WordsMut};
+
+use super::{
+    Claim, DuplicateDetection, OwnAddress, OwnEvent, OwnState, OwnTiming, Sends, Standing,
+};
+use crate::neighbour::Key;
+use crate::neighbour::bucket::Bucket;
+
+/// Our addresses, each with its state and timer.
+pub struct OwnTable {
+    keys: Arc<[Key]>,
+    addresses: Vec<OwnAddress>,
+    conflicts: Vec<Conflicts>,
+    /// Whether the operator was told that another station has it.
+    lost: Vec<bool>,
+    timers: BTreeSet<(Duration, usize)>,
+    standings: WordsMut<u32>,
+    bucket: Bucket,
+    random: u64,
+}
+
+/// Who else laid claim to an address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conflicts {
+    /// How often we heard of it.
+    pub heard: u64,
+    /// The station that did so last.
+    pub last: Option<[u8; 6]>,
+}
+
+/// What the control thread has to do, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnAction {
+    /// Ask whether anybody has it.
+    Probe(Key),
+    /// Tell everybody that we have it.
+    Announce(Key),
+    /// Packets to it are for us from now on.
+    Use(Key),
+    /// They are not any more.
+    Leave(Key),
+    /// This station has our address: tell the operator, once until it is ours again.
+    Lost(Key, [u8; 6]),
+}
+
+impl OwnTable {
+    /// Our addresses, on links where others may be. `seed` differs between routers, so that two that have
+    /// the same address and start together do not speak together for ever.
+    pub fn new(
+        keys: impl IntoIterator<Item = Key>,
+        mode: DuplicateDetection,
+        seed: u64,
+        now: Duration,
+    ) -> OwnTable {
+        let keys: BTreeSet<Key> = keys.into_iter().collect();
+        let mut table = OwnTable {
+            standings: WordsMut::zeroed(keys.len()),
+            keys: keys.into_iter().collect(),
+            addresses: Vec::new(),
+            conflicts: Vec::new(),
+            lost: Vec::new(),
+            timers: BTreeSet::new(),
+            bucket: Bucket::new(SENDS_PER_SECOND, SENDS_BURST),
+            random: seed,
+        };
+        for &key in table.keys.clone().iter() {
+            let draw = table.draw();
+            let address = super::first(key, mode, now, &OwnTiming::of(key.addr), draw);
+            let at = table.addresses.len();
+            table.timers.extend(address.deadline.map(|due| (due, at)));
+            table.standings.publish(at, address.standing() as u32);
+            table.addresses.push(address);
+            table.conflicts.push(Conflicts::default());
+            table.lost.push(false);
+        }
+        table
+    }
+
+    /// The workers' side.
+    pub fn reader(&self) -> OwnAddresses {
+        OwnAddresses { keys: self.keys.clone(), standings: self.standings.reader() }
+    }
+
+    /// Takes in that the station `mac` lays claim to an address of ours.
+    pub fn hear(
+        &mut self,
+        key: Key,
+        mac: [u8; 6],
+        claim: Claim,
+        now: Duration,
+        actions: &mut Vec<OwnAction>,
+    ) {
+        let Ok(at) = self.keys.binary_search(&key) else { return };
+        self.conflicts[at].heard += 1;
+        self.conflicts[at].last = Some(mac);
+        self.step(at, OwnEvent::Claimed(claim), now, actions);
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, now: Duration, actions: &mut Vec<OwnAction>) {
+        while let Some(&(due, at)) = self.timers.first()
+            && due <= now
+            && self.bucket.take(now, 0)
+        {
+            self.step(at, OwnEvent::Timeout, now, actions);
+        }
+    }
+
+    /// When to call [`OwnTable::tick`] next, if nothing is heard before.
+    pub fn deadline(&self) -> Option<Duration> {
+        self.timers.first().map(|&(due, _)| due.max(self.bucket.ready_at(0)))
+    }
+
+    /// Every address, by port and address, and who else lays claim to it.
+    pub fn addresses(&self) -> impl Iterator<Item = (&OwnAddress, Conflicts)> {
+        self.addresses.iter().zip(self.conflicts.iter().copied())
+    }
+
+    fn step(&mut self, at: usize, event: OwnEvent, now: Duration, actions: &mut Vec<OwnAction>) {
+        let old = self.addresses[at];
+        let draw = self.draw();
+        let (new, sends) = super::step(&old, event, now, &OwnTiming::of(old.key.addr), draw);
+        if let Some(due) = old.deadline {
+            self.timers.remove(&(due, at));
+        }
+        self.timers.extend(new.deadline.map(|due| (due, at)));
+        self.addresses[at] = new;
+        if new.standing() != old.standing() {
+            self.standings.publish(at, new.standing() as u32);
+        }
+        if new.in_use != old.in_use {
+            actions.push(if new.in_use {
+                OwnAction::Use(new.key)
+            } else {
+                OwnAction::Leave(new.key)
+            });
+        }
+        self.lost[at] &= !new.in_use;
+        if new.state == OwnState::Duplicate
+            && let Some(mac) = self.conflicts[at].last
+            && !std::mem::replace(&mut self.lost[at], true)
+        {
+            actions.push(OwnAction::Lost(new.key, mac));
+        }
+        actions.extend(sends.map(|sends| match sends {
+            Sends::Probe => OwnAction::Probe(new.key),
+            Sends::Announcement => OwnAction::Announce(new.key),
+        }));
+    }
+
+    /// From 0 to 1000.
+    fn draw(&mut self) -> u32 {
+        // SplitMix64 (Steele, Lea, Flood, OOPSLA 2014); nothing secret hangs on it.
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % 1001) as u32
+    }
+}
+
+/// Timers of all addresses together: a thousand addresses are announced in some seconds, by orders that
+/// find a place in the worker's ring.
+const SENDS_PER_SECOND: u32 = 500;
+const SENDS_BURST: u32 = 50;
+
+/// The workers' side.
+#[derive(Clone)]
+pub struct OwnAddresses {
+    keys: Arc<[Key]>,
+    standings: Words<u32>,
+}
+
+impl Default for OwnAddresses {
+    /// Knows of no address: all are [`Standing::Ours`].
+    fn default() -> Self {
+        OwnAddresses { keys: Arc::new([]), standings: WordsMut::zeroed(0).reader() }
+    }
+}
+
+impl OwnAddresses {
+    /// What may be done with an address of ours. One on a link without other stations is always ours.
+    pub fn standing(&self, key: Key) -> Standing {
+        match self.keys.binary_search(&key) {
+            Ok(at) => Standing::from_word(self.standings.load(at)),
+            Err(_) => Standing::Ours,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+use std::net::IpAddr;
+
+use manylane_frame::vocabulary::PortId;
+
+use super::*;
+
+#[test]
+fn an_address_is_probed_announced_and_held() {
+    let mut table = OwnTable::new([V4], DuplicateDetection::Strict, 1, at(0));
+    let own = table.reader();
+    assert_eq!(own.standing(V4), Standing::Unused);
+    let sent = run(&mut table, 20);
+    let expected = [
+        OwnAction::Probe(V4),
+        OwnAction::Probe(V4),
+        OwnAction::Probe(V4),
+        OwnAction::Use(V4),
+        OwnAction::Announce(V4),
+        OwnAction::Announce(V4),
+    ];
+    assert_eq!(sent, expected);
+    assert_eq!((own.standing(V4), table.deadline()), (Standing::Ours, None));
+}
+
+#[test]
+fn a_conflict_is_seen_by_workers_at_once_and_kept_for_the_operator() {
+    let mut table = OwnTable::new([V4, V6], DuplicateDetection::Optimistic, 1, at(0));
+    let own = table.reader();
+    assert_eq!([V4, V6].map(|key| own.standing(key)), [Standing::Tentative; 2]);
+    let mut actions = Vec::new();
+    table.hear(V6, OTHER, Claim::Used, at(0), &mut actions);
+    assert_eq!(actions, [OwnAction::Leave(V6), OwnAction::Lost(V6, OTHER)]);
+    assert_eq!([V4, V6].map(|key| own.standing(key)), [Standing::Tentative, Standing::Unused]);
+    table.hear(V6, OTHER, Claim::Used, at(1), &mut actions);
+    let shown: Vec<_> = table.addresses().map(|(own, conflicts)| (own.state, conflicts)).collect();
+    let conflicts = Conflicts { heard: 2, last: Some(OTHER) };
+    let nobody = Conflicts::default();
+    assert_eq!(shown, [(OwnState::Probing, nobody), (OwnState::Duplicate, conflicts)]);
+    // The other one goes; a minute and three seconds later the address is ours.
+    let actions = run(&mut table, 70);
+    assert!(actions.contains(&OwnAction::Use(V6)) && actions.contains(&OwnAction::Announce(V6)));
+    assert_eq!([V4, V6].map(|key| own.standing(key)), [Standing::Ours; 2]);
+}
+
+/// Also of one that was never used: and not every minute anew.
+#[test]
+fn the_operator_is_told_once_that_an_address_is_lost() {
+    let mut table = OwnTable::new([V4], DuplicateDetection::Strict, 1, at(0));
+    let mut told = Vec::new();
+    for now in 0..300 {
+        let mut actions = Vec::new();
+        table.hear(V4, OTHER, Claim::Used, at(now), &mut actions);
+        table.tick(at(now), &mut actions);
+        told.extend(actions.into_iter().filter(|it| matches!(it, OwnAction::Lost(..))));
+    }
+    assert_eq!(told, [OwnAction::Lost(V4, OTHER)]);
+    assert!(run(&mut table, 400).contains(&OwnAction::Use(V4)));
+}
+
+/// It is nobody's business whether somebody else has an address that is not ours.
+#[test]
+fn a_claim_of_another_address_is_none_of_ours() {
+    let mut table = OwnTable::new([V4], DuplicateDetection::Optimistic, 1, at(0));
+    let mut actions = Vec::new();
+    table.hear(V6, OTHER, Claim::Used, at(0), &mut actions);
+    table.hear(Key { port: PortId(2), ..V4 }, OTHER, Claim::Used, at(0), &mut actions);
+    assert_eq!(actions, []);
+    assert_eq!(table.reader().standing(V6), Standing::Ours);
+    assert_eq!(table.addresses().next().map(|(_, conflicts)| conflicts.heard), Some(0));
+}
+
+/// A router with many addresses must not flood its links, nor the ring to its worker, when it starts.
+#[test]
+fn a_thousand_addresses_are_spread_over_seconds() {
+    let keys = (0..1000u32).map(|number| {
+        let addr = IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0a00_0000 + number));
+        Key { port: PortId(0), addr }
+    });
+    let mut table = OwnTable::new(keys, DuplicateDetection::Off, 7, at(0));
+    let mut actions = Vec::new();
+    let mut sent = 0;
+    while let Some(now) = table.deadline() {
+        table.tick(now, &mut actions);
+        sent += actions.len();
+        assert!(actions.len() <= SENDS_BURST as usize);
+        let so_far = SENDS_BURST as usize + (now.as_secs_f64() * 500.0) as usize + 1;
+        assert!(sent <= so_far, "{sent} by {now:?}");
+        actions.clear();
+    }
+    assert_eq!(sent, 2000, "none is forgotten");
+}
+
+/// Lets `seconds` pass; returns what was done in them.
+fn run(table: &mut OwnTable, seconds: u64) -> Vec<OwnAction> {
+    let mut actions = Vec::new();
+    let end = at(seconds);
+    while let Some(now) = table.deadline().filter(|&due| due <= end) {
+        table.tick(now, &mut actions);
+    }
+    actions
+}
+
+const OTHER: [u8; 6] = [2, 9, 9, 9, 9, 9];
+const V4: Key = Key { port: PortId(1), addr: IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1)) };
+const V6: Key = Key {
+    port: PortId(1),
+    addr: IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1)),
+};
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}

@@ -1,0 +1,107 @@
+//! `[[neighbour.static]]`: neighbours by the operator's word.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use manylane_frame::vocabulary::PortId;
+
+use super::error::{Problem, Span};
+use super::memory::mac;
+use super::port::Port;
+use super::prefix::{is_link_local, not_unicast};
+use super::route::{Route, RouteTarget, named, require_family};
+use super::section::Section;
+use super::settings::Neighbour;
+
+/// A neighbour that is never asked for, and never forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StaticNeighbour {
+    /// The port it is behind.
+    pub port: PortId,
+    /// Its address there.
+    pub address: IpAddr,
+    /// Its link-layer address.
+    pub mac: [u8; 6],
+}
+
+pub(super) fn static_neighbours(
+    file: &Section<'_>,
+    limits: &Neighbour,
+    ports: &[Port],
+    routes: &[Route],
+) -> Result<Vec<StaticNeighbour>, Problem> {
+    let parent = file.table("neighbour", "[neighbour]", super::settings::NEIGHBOUR_KEYS)?;
+    let sections = parent.tables("static", "[[neighbour.static]]", &["port", "address", "mac"])?;
+    let mut seen: BTreeMap<(PortId, IpAddr), Span> = BTreeMap::new();
+    let mut neighbours = Vec::with_capacity(sections.len());
+    for section in &sections {
+        let (neighbour, span) = read(section, ports, routes)?;
+        if let Some(first) = seen.insert((neighbour.port, neighbour.address), span.clone()) {
+            return Err(Problem::new(
+                span,
+                format!("duplicate `address` {} in [[neighbour.static]]", neighbour.address),
+                "a second time on this port",
+                "keep one of the two",
+            )
+            .also(first, "first here"));
+        }
+        neighbours.push(neighbour);
+    }
+    let most = limits.entries_max as usize;
+    match sections.get(most) {
+        Some(section) => Err(Problem::new(
+            section.span(),
+            "more [[neighbour.static]] than `entries_max` in [neighbour]",
+            format!("this is number {}", most + 1),
+            "raise `entries_max`, with room for neighbours that are found",
+        )),
+        None => Ok(neighbours),
+    }
+}
+
+fn read(
+    section: &Section<'_>,
+    ports: &[Port],
+    routes: &[Route],
+) -> Result<(StaticNeighbour, Span), Problem> {
+    let name = section.required("port", "name the port it is behind: `port = \"NAME\"`")?;
+    let port = named(section, &name, ports)?;
+    let help = "write the neighbour's address, for example `address = \"10.1.0.1\"`";
+    let text = section.required("address", help)?;
+    let complain = |why: String, help: &str| {
+        let title = format!(
+            "`address` `{}` in [[neighbour.static]] cannot be a neighbour's",
+            text.get_ref()
+        );
+        Problem::new(text.span(), title, why, help)
+    };
+    let Ok(address) = text.get_ref().parse::<IpAddr>() else {
+        let help = "write an address without a length, for example `10.1.0.1`";
+        return Err(complain("not an IP address".into(), help));
+    };
+    if let Some(why) = not_unicast(address) {
+        return Err(complain(why.into(), "write one station's address"));
+    }
+    if let Some(own) =
+        ports.iter().find(|port| port.addresses.iter().any(|own| own.address == address))
+    {
+        let why = format!("our own address on `{}`", own.name);
+        return Err(complain(why, "write the address of another station"));
+    }
+    require_family(section, text.span(), &ports[port.index()], address)?;
+    let network = ports[port.index()].addresses.iter().find(|own| own.prefix().contains(address));
+    if let Some(why) = network.and_then(|network| network.not_a_host(address)) {
+        return Err(complain(why.into(), "write a host's address"));
+    }
+    let on_link = |route: &Route| {
+        route.target == RouteTarget::OnLink { port } && route.prefix.contains(address)
+    };
+    if network.is_none() && !is_link_local(address) && !routes.iter().any(on_link) {
+        let why = format!("not on the link of `{}`", ports[port.index()].name);
+        let help = "write an address of a network of this port, or of a [[route]] to its link";
+        return Err(complain(why, help));
+    }
+    let help = "write its link-layer address, for example `mac = \"02:00:00:00:00:01\"`";
+    let mac = mac(section)?.ok_or_else(|| section.missing("mac", help))?;
+    Ok((StaticNeighbour { port, address, mac }, text.span()))
+}

@@ -1,0 +1,142 @@
+//! Edits by the operator, while the daemon runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use manylane_net::neighbour::{Entry, Key, TableFull};
+use manylane_net::wire::ethernet::Mac;
+
+use super::{RoutedPort, Routing, RoutingError, Told, is_link_local};
+use crate::config::not_unicast;
+
+/// Why a neighbour was not set or forgotten.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NeighbourRefused {
+    /// No station has this link-layer address.
+    NotAStation,
+    /// No host has this address.
+    NotAHost(&'static str),
+    /// It is our own.
+    Own,
+    /// It is in no network of the port, nor in one that a static route says is on its link.
+    NotOnLink,
+    /// There is none with this address.
+    Unknown,
+    /// There is no place for it.
+    Full(TableFull),
+}
+
+impl fmt::Display for NeighbourRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NeighbourRefused::NotAStation => write!(f, "no station has this link-layer address"),
+            NeighbourRefused::NotAHost(why) => write!(f, "it is {why}"),
+            NeighbourRefused::Own => write!(f, "it is our own address"),
+            NeighbourRefused::NotOnLink => write!(f, "it is not on the link of this port"),
+            NeighbourRefused::Unknown => write!(f, "there is no such neighbour"),
+            NeighbourRefused::Full(full) => write!(f, "{full}"),
+        }
+    }
+}
+
+impl std::error::Error for NeighbourRefused {}
+
+impl Routing {
+    /// Sets a neighbour by the operator's word, in the configuration.
+    pub fn set_neighbour(
+        &mut self,
+        key: Key,
+        mac: [u8; 6],
+        now: Duration,
+        told: &mut Told,
+    ) -> Result<u32, RoutingError> {
+        let mut actions = std::mem::take(&mut self.actions);
+        let slot =
+            self.neighbours.set(key, mac, now, &mut actions).map_err(RoutingError::Neighbour);
+        self.apply(actions, told);
+        slot
+    }
+
+    /// Sets a neighbour by the operator's word. From another thread than the control thread: ring its bell
+    /// afterwards, for workers to be told.
+    pub fn add_neighbour(
+        &mut self,
+        key: Key,
+        mac: [u8; 6],
+        now: Duration,
+    ) -> Result<Entry, NeighbourRefused> {
+        if !Mac(mac).is_station() {
+            return Err(NeighbourRefused::NotAStation);
+        }
+        self.may_be_set(key)?;
+        let mut told = Told::default();
+        let set = self.set_neighbour(key, mac, now, &mut told);
+        self.owe(told);
+        match set {
+            Ok(slot) => Ok(*self.neighbours.entry(slot).expect("it was just set")),
+            Err(RoutingError::Neighbour(full)) => Err(NeighbourRefused::Full(full)),
+            Err(error) => unreachable!("only the table refuses a neighbour: {error}"),
+        }
+    }
+
+    /// Forgets a neighbour, whatever is known of it; one that routes lead through is looked for anew. Returns
+    /// what was known. For the thread, see [`Routing::add_neighbour`].
+    pub fn delete_neighbour(&mut self, key: Key, now: Duration) -> Result<Entry, NeighbourRefused> {
+        let entry = self.neighbours.find(key).map(|(_, entry)| *entry);
+        let entry = entry.ok_or(NeighbourRefused::Unknown)?;
+        let mut told = Told::default();
+        let mut actions = std::mem::take(&mut self.actions);
+        self.neighbours.forget(key, now, &mut actions);
+        self.apply(actions, &mut told);
+        self.owe(told);
+        Ok(entry)
+    }
+
+    /// Whether an edit by another thread waits for the workers to be told.
+    pub fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
+    /// What the workers must be told after such edits.
+    pub(super) fn pay(&mut self, told: &mut Told) {
+        let owed = std::mem::take(&mut self.owed);
+        told.orders.extend(owed.orders);
+        told.duplicates.extend(owed.duplicates);
+        told.published |= owed.published;
+    }
+
+    fn owe(&mut self, mut told: Told) {
+        self.pay(&mut told);
+        self.owed = told;
+    }
+
+    fn may_be_set(&self, key: Key) -> Result<(), NeighbourRefused> {
+        if let Some(why) = not_unicast(key.addr) {
+            return Err(NeighbourRefused::NotAHost(why));
+        }
+        // A link-local address is ours on one port, and another's on the next.
+        let owns = |port: &RoutedPort| {
+            port.facts.link_local == key.addr
+                || port.addresses.iter().any(|own| own.address == key.addr)
+        };
+        let is_ours = match is_link_local(key.addr) {
+            true => owns(&self.ports[key.port.index()]),
+            false => self.ports.iter().any(owns),
+        };
+        if is_ours {
+            return Err(NeighbourRefused::Own);
+        }
+        let networks = &self.ports[key.port.index()].addresses;
+        if let Some(network) = networks.iter().find(|own| own.prefix().contains(key.addr))
+            && let Some(why) = network.not_a_host(key.addr)
+        {
+            return Err(NeighbourRefused::NotAHost(why));
+        }
+        let has_family = networks.iter().any(|own| own.address.is_ipv4() == key.addr.is_ipv4());
+        if !has_family || !self.is_neighbours(key) {
+            return Err(NeighbourRefused::NotOnLink);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Our own addresses, as far as others may have them too: timers, claims, and what they mean for the FIB.
+
+use std::time::Duration;
+
+use manylane_frame::vocabulary::PortId;
+use manylane_net::neighbour::{
+    Claim, Conflicts, DuplicateDetection, Key, OwnAction, OwnAddress, OwnTable,
+};
+
+use super::{BLACKHOLE, LOCAL, RoutedPort, Routing, Told, fixed_id, host, is_link_local};
+use crate::worker::Order;
+
+impl Routing {
+    /// From now on, asks whether our addresses on these ports are ours alone, and tells their links. Before
+    /// [`Routing::tables`], which has the workers' side.
+    pub fn watch_own(
+        &mut self,
+        ports: impl IntoIterator<Item = PortId>,
+        mode: DuplicateDetection,
+        now: Duration,
+    ) {
+        let keys: Vec<Key> = ports
+            .into_iter()
+            .flat_map(|port| self.ports[port.index()].own_keys(port).collect::<Vec<_>>())
+            .collect();
+        // No two routers have the same: what one draws, the other does not.
+        let seed = self.ports.iter().fold(0, |seed: u64, port| {
+            let [a, b, c, d, e, f] = port.facts.mac.0;
+            seed.rotate_left(7) ^ u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+        });
+        self.own = OwnTable::new(keys, mode, seed, now);
+        let unused = self.own.addresses().filter(|(own, _)| !own.in_use).map(|(own, _)| own.key);
+        for key in unused.collect::<Vec<_>>() {
+            self.lead_own(key, false);
+        }
+    }
+
+    /// Our addresses where others may be, and who else lays claim to them.
+    pub fn own_addresses(&self) -> impl Iterator<Item = (&OwnAddress, Conflicts)> {
+        self.own.addresses()
+    }
+
+    pub(super) fn claimed(
+        &mut self,
+        key: Key,
+        mac: [u8; 6],
+        claim: Claim,
+        now: Duration,
+        told: &mut Told,
+    ) {
+        let mut actions = std::mem::take(&mut self.own_actions);
+        self.own.hear(key, mac, claim, now, &mut actions);
+        self.apply_own(actions, told);
+    }
+
+    pub(super) fn tick_own(&mut self, now: Duration, told: &mut Told) {
+        let mut actions = std::mem::take(&mut self.own_actions);
+        self.own.tick(now, &mut actions);
+        self.apply_own(actions, told);
+    }
+
+    fn apply_own(&mut self, mut actions: Vec<OwnAction>, told: &mut Told) {
+        for action in actions.drain(..) {
+            match action {
+                OwnAction::Probe(key) => told.orders.push(Order::Probe { key }),
+                OwnAction::Announce(key) => told.orders.push(Order::Announce { key }),
+                OwnAction::Use(key) => self.lead_own(key, true),
+                OwnAction::Leave(key) => self.lead_own(key, false),
+                OwnAction::Lost(key, mac) => told.duplicates.push((key, mac)),
+            }
+        }
+        self.own_actions = actions; // Its memory serves the next time.
+    }
+
+    /// Packets to an address of ours are for us while it is in use, and dropped in silence while it is not
+    /// (RFC 4862 §5.4). A link-local one has no route: workers ask for its standing. Another next hop for a
+    /// route that is there is one word for the FIB: it meets no bound.
+    fn lead_own(&mut self, key: Key, in_use: bool) {
+        if is_link_local(key.addr) {
+            return;
+        }
+        let id = fixed_id(if in_use { LOCAL } else { BLACKHOLE });
+        if self.insert(host(key.addr), id).is_err() {
+            self.given_up += 1;
+        }
+    }
+}
+
+impl RoutedPort {
+    /// Our addresses on this port, the link-local one included where there is IPv6.
+    fn own_keys(&self, port: PortId) -> impl Iterator<Item = Key> {
+        let has_ipv6 = self.addresses.iter().any(|own| own.address.is_ipv6());
+        let link_local = has_ipv6.then_some(self.facts.link_local.into());
+        let ours = self.addresses.iter().map(|own| own.address).chain(link_local);
+        ours.map(move |addr| Key { port, addr })
+    }
+}
