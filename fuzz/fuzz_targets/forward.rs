@@ -495,6 +495,8 @@ fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
         ipv4: vec![Ipv4Interface { addr: host_v4(host), len: 24 }],
         ipv6: vec![host_v6(host.into())],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),
+        vlan: None,
+        vlans: Vec::new(),
     }
 }
 
@@ -518,7 +520,7 @@ fn neighbours(domain: &Domain) -> AdjacencyTable {
                 true => Header::ethernet([2, 0, 0, 0, 1, slot as u8], station, ether_type),
                 false => Header::default(),
             };
-            let rewrite = Rewrite { key, state, header, mtu };
+            let rewrite = Rewrite { key, exit: key.port, state, header, mtu };
             table.publish(slots + slot, &rewrite).expect("there are records for all");
         }
     }

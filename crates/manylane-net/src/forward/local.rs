@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use manylane_frame::vocabulary::DropReason;
+use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{Frame, HEADROOM, Pool};
 use manylane_sync::rcu::Guard;
 
@@ -46,7 +46,7 @@ impl Forwarder {
         self.mark_own(frame);
         pool.truncate(frame, arp::FRAME_LEN);
         match reply.emit_frame(self.region.bytes_mut(frame), packet.sender_mac) {
-            Some(_) => Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply },
+            Some(_) => Verdict { fate: self.exit(frame, entry), origin: Origin::Reply },
             None => DELIVER,
         }
     }
@@ -206,15 +206,20 @@ impl Forwarder {
         match reply.emit(self.region.bytes_mut(frame), station, link.source()) {
             Some(len) => {
                 pool.truncate(frame, len);
-                Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply }
+                Verdict { fate: self.exit(frame, entry), origin: Origin::Reply }
             }
             None => DELIVER,
         }
     }
 
-    /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. False
-    /// when the port has no address to ask from.
-    pub fn solicit(&mut self, frame: &mut Frame, key: Key, unicast: Option<[u8; 6]>) -> bool {
+    /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. The port by
+    /// whose device it leaves; `None` when the neighbour's port has no address to ask from.
+    pub fn solicit(
+        &mut self,
+        frame: &mut Frame,
+        key: Key,
+        unicast: Option<[u8; 6]>,
+    ) -> Option<PortId> {
         let facts = &self.tables.ports[key.port.index()];
         let station = facts.mac;
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
@@ -222,7 +227,7 @@ impl Forwarder {
         let len = match key.addr {
             IpAddr::V4(target) => {
                 let source = facts.ipv4.iter().find(|own| own.contains(target));
-                let Some(source) = source.or(facts.ipv4.first()) else { return false };
+                let source = source.or(facts.ipv4.first())?;
                 let question = arp::Packet::request(station, source.addr, target);
                 question.emit_frame(buf, unicast.map_or(Mac::BROADCAST, Mac))
             }
@@ -239,7 +244,11 @@ impl Forwarder {
                 }
             }
         };
-        len.inspect(|&len| self.region.truncate(frame, len)).is_some()
+        self.region.truncate(frame, len?);
+        match self.exit(frame, key.port) {
+            Fate::Transmit(port) => Some(port),
+            _ => None,
+        }
     }
 }
 

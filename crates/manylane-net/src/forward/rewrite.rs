@@ -7,9 +7,7 @@ use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
 use manylane_frame::{CHAIN_MAX, Frame, Meta, Pool, View};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::{
-    Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, prepare, segment,
-};
+use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, segment};
 use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::NextHop;
@@ -48,7 +46,7 @@ impl Forwarder {
         if packet.meta().len() > len {
             packet.truncate(len); // Ethernet's padding of short packets ends here.
         }
-        Some(adjacency.port())
+        Some(adjacency.exit())
     }
 
     /// As `pass_on_ipv4`, for IPv6.
@@ -76,7 +74,7 @@ impl Forwarder {
         if packet.meta().len() > len {
             packet.truncate(len);
         }
-        Some(adjacency.port())
+        Some(adjacency.exit())
     }
 
     /// Decides for a packet that has passed every check but its route's.
@@ -169,8 +167,8 @@ impl Forwarder {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
         age_ipv4(head);
-        write_header(head, adjacency);
-        let port = adjacency.port();
+        write_untagged(head, adjacency);
+        let port = self.tables.adjacencies.port(adjacency);
         Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.exit(frame, port) })
     }
 
@@ -200,8 +198,8 @@ impl Forwarder {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
         head[21] -= 1; // Checked to be above 1.
-        write_header(head, adjacency);
-        Verdict::received(self.exit(frame, adjacency.port()))
+        write_untagged(head, adjacency);
+        Verdict::received(self.exit(frame, self.tables.adjacencies.port(adjacency)))
     }
 
     /// Makes a packet of `len` bytes of IP ready to be weighed: without Ethernet's padding, its checksum
@@ -225,14 +223,6 @@ impl Forwarder {
             return Ok(len as u32); // At most 40 bytes above a u16.
         }
         segment::Plan::find(pool, frame).map(|plan| plan.largest() as u32) // Not above `len`.
-    }
-
-    /// Transmit as it is, or prepared for a port that does not take all there is.
-    fn exit<'g>(&self, frame: &Frame, port: PortId) -> Fate<'g> {
-        match prepare::takes(self.port(port).offload, self.region.meta(frame)) {
-            true => Fate::Transmit(port),
-            false => Fate::Prepare(port),
-        }
     }
 
     /// Finds the way out for a packet of our own, and writes its link-layer header. `link` is how the
@@ -271,7 +261,7 @@ impl Forwarder {
             AdjacencyState::Failed => return Fate::Drop(DropReason::NeighbourFailed),
         }
         let bytes = self.region.bytes_mut(frame);
-        write_header(&mut bytes[..LINK_HEADER], adjacency);
+        write_untagged(&mut bytes[..LINK_HEADER], adjacency);
         let (front, len) = parts::front(&self.region, frame);
         let Some(packet) = ip::View::front(front, len) else {
             return Fate::Drop(DropReason::Truncated);
@@ -280,7 +270,7 @@ impl Forwarder {
         let may_be_cut = matches!(packet, ip::View::V4(view) if !view.dont_fragment());
         pool.truncate(frame, LINK_HEADER + len); // Without the request's padding.
         // An echo reply is as long as its request, and may leave by another port.
-        match adjacency.port() {
+        match self.tables.adjacencies.port(adjacency) {
             port if len <= adjacency.mtu() as usize => self.exit(frame, port),
             port if may_be_cut => Fate::Fragment(port),
             _ => Fate::Drop(DropReason::TooBig),
@@ -354,7 +344,7 @@ fn is_plain(meta: &Meta) -> bool {
     (meta.checksum == Checksum::Valid) & !meta.segments.any()
 }
 
-/// The adjacency behind a next hop, if packets may simply be sent there.
+/// The adjacency behind a next hop, if packets may simply be sent there, without a tag.
 #[inline(always)]
 fn resolved<'g, T>(
     tables: &Tables,
@@ -363,7 +353,7 @@ fn resolved<'g, T>(
 ) -> Option<Adjacency<'g>> {
     let neighbour = tables.next_hops.via(guard, next_hop)?;
     let adjacency = tables.adjacencies.load(guard, neighbour);
-    (adjacency.state() == AdjacencyState::Resolved).then_some(adjacency)
+    adjacency.is_plain().then_some(adjacency)
 }
 
 /// How a packet came: the stations of its link-layer header.
@@ -386,11 +376,18 @@ impl Link {
     }
 }
 
-/// Writes the neighbour's ready-made header in front of a packet.
+/// Writes the neighbour's ready-made header in front of a packet, which has no tag.
 #[inline(always)]
 fn write_header(frame: &mut [u8], adjacency: Adjacency<'_>) {
     if let Some(header) = frame.first_chunk_mut::<LINK_HEADER>() {
         adjacency.write_ethernet(header);
+    }
+}
+
+/// As `write_header`, for a packet whose tags come last ([`Forwarder::exit`]).
+fn write_untagged(frame: &mut [u8], adjacency: Adjacency<'_>) {
+    if let Some(header) = frame.first_chunk_mut::<LINK_HEADER>() {
+        adjacency.write_untagged(header);
     }
 }
 

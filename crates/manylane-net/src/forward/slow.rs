@@ -44,7 +44,7 @@ impl Forwarder {
             ether_type::IPV4 => self.judge_ipv4(guard, pool, frame, addressed, now_ns),
             ether_type::IPV6 => self.judge_ipv6(guard, pool, frame, addressed, now_ns),
             ether_type::ARP => self.local_arp(pool, frame),
-            tag if ethernet::is_vlan(tag) => Verdict::drop(DropReason::UnknownVlan),
+            tag if ethernet::is_vlan(tag) => self.judge_tagged(guard, pool, frame, now_ns),
             _ => Verdict::drop(DropReason::UnknownEtherType),
         }
     }

@@ -13,3 +13,4 @@ mod ours;
 mod rules;
 mod segments;
 mod sorting;
+mod vlans;

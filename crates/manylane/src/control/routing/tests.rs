@@ -95,7 +95,7 @@ impl Bed {
     /// Publishes for a slot that nobody has, until no record is free before the worker is quiescent.
     fn use_all_records(&mut self) {
         let (key, state) = (key(0, "10.0.0.200"), AdjacencyState::Unresolved);
-        let rewrite = Rewrite { key, state, header: Header::default(), mtu: 1500 };
+        let rewrite = Rewrite { key, exit: key.port, state, header: Header::default(), mtu: 1500 };
         while self.routing.adjacencies.publish(9, &rewrite).is_ok() {}
     }
 }
@@ -122,6 +122,8 @@ fn port(number: u16, addresses: &[&str]) -> RoutedPort {
         ipv4: Vec::<Ipv4Interface>::new(),
         ipv6: Vec::new(),
         link_local: "fe80::1".parse().unwrap(),
+        vlan: None,
+        vlans: Vec::new(),
     };
     RoutedPort { facts, addresses: addresses.collect() }
 }
