@@ -69,7 +69,8 @@ impl Forwarder {
             protocol::ICMP => self.local_icmp(guard, pool, frame, now_ns),
             // RFC 1812 §5.2.7.1: nobody listens on any port.
             protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
-            _ => Verdict::drop(DropReason::LocalNoService),
+            // RFC 1812 §5.2.7.1.
+            _ => self.not_spoken(guard, pool, frame, 0, now_ns),
         }
     }
 
@@ -89,6 +90,9 @@ impl Forwarder {
         let Some(view) = ipv6::View::front(packet, len) else {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
+        if let Some(wrong) = view.objection() {
+            return self.object(guard, pool, frame, wrong, now_ns);
+        }
         let Some(transport) = view.chain().transport() else {
             return Verdict::drop(DropReason::LocalInvalid);
         };
@@ -98,12 +102,51 @@ impl Forwarder {
         if ipv6::is_martian_source(view.source()) {
             return Verdict::drop(DropReason::MartianSource);
         }
+        let named_at = view.named_at(transport);
         match transport.protocol {
             _ if !transport.fragment.is_whole() => Verdict::drop(DropReason::LocalNoService),
             protocol::ICMPV6 => self.local_icmp(guard, pool, frame, now_ns),
             protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
-            _ => Verdict::drop(DropReason::LocalNoService),
+            // RFC 8200 §4.7: there is nothing, and nothing to be told.
+            protocol::NO_NEXT_HEADER => Verdict::drop(DropReason::LocalNoService),
+            // RFC 8200 §4.
+            _ => self.not_spoken(guard, pool, frame, named_at, now_ns),
         }
+    }
+
+    /// A packet for us whose extension headers we must not accept: dropped, and its sender told, as the
+    /// headers' own rules say.
+    fn object<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        wrong: ipv6::Objection,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let reason = DropReason::LocalInvalid;
+        let kind = match wrong {
+            ipv6::Objection::Silent => return Verdict::drop(reason),
+            ipv6::Objection::Routing { pointer } => ErrorKind::ParameterProblem { pointer },
+            ipv6::Objection::NextHeader { pointer } => ErrorKind::ProtocolUnreachable { pointer },
+            ipv6::Objection::Option { pointer, of_groups } => {
+                ErrorKind::UnknownOption { pointer, of_groups }
+            }
+        };
+        self.error(guard, pool, frame, kind, reason, now_ns)
+    }
+
+    /// A packet for us of a protocol that nothing here speaks, named at `pointer` by IPv6.
+    fn not_spoken<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        pointer: u32,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let kind = ErrorKind::ProtocolUnreachable { pointer };
+        self.error(guard, pool, frame, kind, DropReason::LocalNoService, now_ns)
     }
 
     /// An echo request becomes its reply, wherever its bytes lie; every other ICMP message ends here, and

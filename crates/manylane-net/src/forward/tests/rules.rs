@@ -145,7 +145,6 @@ fn what_must_not_be_forwarded_is_dropped_under_its_reason() {
         ("from ::1", from6("::1").frame(), MartianSource),
         ("from a mapped one", from6("::ffff:192.0.2.1").frame(), MartianSource),
         ("from a group", from6("ff02::1").frame(), MartianSource),
-        ("from a link", from6("fe80::7").frame(), LinkLocalScope),
         ("to ::", to6("::").frame(), MartianDestination),
         ("to ::1", to6("::1").frame(), MartianDestination),
         ("to a mapped one", to6("::ffff:198.51.100.9").frame(), MartianDestination),
