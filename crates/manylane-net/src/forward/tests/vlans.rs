@@ -4,6 +4,7 @@
 //! port 0. Port 3's station is slot 3, port 4's is slot 7.
 
 use manylane_frame::vocabulary::{Checksum, DropReason, PortId, QueueId};
+use proptest::prelude::*;
 
 use super::super::*;
 use super::bed::*;
@@ -300,6 +301,46 @@ fn what_is_left_to_the_device_stays_true_behind_tags() {
         let whole = untagged(&bed.bytes(&pieces[0]), q(100));
         assert_eq!(whole[34..], packet[34..], "completed");
         pieces.drain(..).for_each(|piece| bed.pool.give_back(piece));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// By a trunk as by a port without tags, whatever is in the frame.
+    #[test]
+    fn a_tag_changes_nothing_but_the_port(
+        kind in 0..4u8, at in 0..80usize, byte: u8, len in 14..200usize, both: bool,
+    ) {
+        let (tags, port, device) = if both { (q_in_ad(), V200_7, 1) } else { (q(100), V100, 0) };
+        let to = ours(device);
+        let mut frame = match kind {
+            0 => V4 { to, ..V4::udp("198.51.100.9", 40) }.frame(),
+            1 => V6 { to, ..V6::udp("2001:db8:c::9", 40) }.frame(),
+            2 => V4 { to, ttl: 1, ..V4::ping("198.18.0.9") }.frame(),
+            _ => V6 { to, ..V6::ping("fe80::7", &link_local(device).to_string()) }.frame(),
+        };
+        let at = at % frame.len();
+        // Else it would have a tag more, or be another station's.
+        prop_assume!(!(12..14).contains(&at) && at >= 6);
+        frame[at] = byte;
+        frame.truncate(len.max(18));
+        let (mut one, mut other) = (bed(), bed());
+        let by_tag = one.judge(device, &tagged(&frame, tags));
+        let by_port = other.judge_slowly(port.0 as u8, &frame);
+        prop_assert_eq!(by_tag, by_port);
+        prop_assert_eq!(one.events(), other.events());
+    }
+
+    #[test]
+    fn any_bytes_behind_any_tags_are_judged(bytes: Vec<u8>, count in 0..4usize) {
+        let mut bed = bed();
+        let mut frame = [&ours(0).0[..], &station(0).0].concat();
+        for tag in 0..count {
+            frame.extend([0x81, 0, 0, if tag == 0 { 100 } else { 7 }]);
+        }
+        frame.extend(&bytes);
+        bed.judge(0, &frame);
     }
 }
 
