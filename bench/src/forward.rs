@@ -260,6 +260,7 @@ pub fn routing(domain: &Domain) -> io::Result<Routing> {
             link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, last.into()),
             vlan: None,
             vlans: Vec::new(),
+            anycast: Vec::new(),
         },
         addresses: Vec::new(),
     };

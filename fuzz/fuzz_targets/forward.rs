@@ -497,6 +497,7 @@ fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),
         vlan: None,
         vlans: Vec::new(),
+        anycast: Vec::new(),
     }
 }
 

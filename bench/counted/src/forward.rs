@@ -274,6 +274,7 @@ fn routing(domain: &Domain) -> io::Result<Routing> {
             link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
             vlan: None,
             vlans: Vec::new(),
+            anycast: Vec::new(),
         },
         addresses: Vec::new(),
     };

@@ -111,6 +111,7 @@ fn port(number: u16) -> RoutedPort {
             link_local,
             vlan: None,
             vlans: Vec::new(),
+            anycast: Vec::new(),
         },
         addresses: vec![InterfaceAddress { address: addr.into(), length: 16 }],
     }

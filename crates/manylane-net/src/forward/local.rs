@@ -167,9 +167,21 @@ impl Forwarder {
         if icmp::turn_echo_v4(front).or_else(|| icmp::turn_echo_v6(front)).is_none() {
             return DELIVER;
         }
+        self.speak_as_one(frame);
         self.mark_own(frame);
         let fate = self.send(guard, pool, frame, link, now_ns);
         Verdict { fate, origin: Origin::Reply }
+    }
+
+    /// An echo reply comes from an address of one station: an anycast address is none (RFC 4443 §4.2).
+    fn speak_as_one(&self, frame: &mut Frame) {
+        let facts = self.port(self.region.meta(frame).entry);
+        let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
+        let Some(view) = ipv6::View::quoted(packet) else { return };
+        let (source, destination) = (view.source(), view.destination());
+        if self.tables.ports.iter().any(|port| port.anycast.contains(&source)) {
+            icmp::set_source_v6(packet, facts.source_for(destination));
+        }
     }
 
     /// Whether the packet holds an ICMP message as it was sent (RFC 1122 §3.2.2, RFC 4443 §2.3).
@@ -245,7 +257,13 @@ impl Forwarder {
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
         self.mark_own(frame);
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
-        let reply = Advertisement::answer(question, station);
+        let facts = self.port(entry);
+        let mut reply = Advertisement::answer(question, station);
+        if facts.anycast.contains(&question.target) {
+            // RFC 4861 §7.2.7: another router's advertisement is as good.
+            reply.overrides = false;
+            reply.source = facts.source_for(question.source);
+        }
         match reply.emit(self.region.bytes_mut(frame), station, link.source()) {
             Some(len) => {
                 pool.truncate(frame, len);

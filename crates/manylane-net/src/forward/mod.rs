@@ -92,6 +92,8 @@ pub struct PortFacts {
     pub ipv6: Vec<Ipv6Addr>,
     /// Our IPv6 link-local address there.
     pub link_local: Ipv6Addr,
+    /// The subnet-router anycast addresses of its networks, which every router of them has (RFC 4291 §2.6.1).
+    pub anycast: Vec<Ipv6Addr>,
     /// What it is, if it has no device of its own but is a sub-interface. Its MAC address and offload are
     /// those of its port.
     pub vlan: Option<Vlan>,
@@ -121,7 +123,11 @@ impl PortFacts {
     pub fn owns(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.ipv4.iter().any(|own| own.addr == address),
-            IpAddr::V6(address) => self.link_local == address || self.ipv6.contains(&address),
+            IpAddr::V6(address) => {
+                self.link_local == address
+                    || self.ipv6.contains(&address)
+                    || self.anycast.contains(&address)
+            }
         }
     }
 }

@@ -572,6 +572,7 @@ fn facts(port: &Port, mac: Mac, mtu: u32, halves: &Halves) -> PortFacts {
         link_local: link_local(mac),
         vlan: None,
         vlans: Vec::new(),
+        anycast: Vec::new(),
     };
     add_addresses(&mut facts, &port.addresses);
     facts
@@ -582,7 +583,11 @@ fn add_addresses(facts: &mut PortFacts, addresses: &[InterfaceAddress]) {
         match own.address {
             IpAddr::V4(addr) => facts.ipv4.push(Ipv4Interface { addr, len: own.length }),
             IpAddr::V6(addr) if addr.is_unicast_link_local() => facts.link_local = addr,
-            IpAddr::V6(addr) => facts.ipv6.push(addr),
+            IpAddr::V6(addr) => {
+                facts.ipv6.push(addr);
+                let anycast = own.prefix().anycast().filter(|one| !facts.anycast.contains(one));
+                facts.anycast.extend(anycast);
+            }
         }
     }
 }
@@ -621,6 +626,7 @@ fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts,
         link_local: link_local(facts.mac),
         vlan: Some(manylane_net::forward::Vlan { port, tags: vlan.tags }),
         vlans: Vec::new(),
+        anycast: Vec::new(),
         ..facts.clone()
     };
     add_addresses(&mut facts, &vlan.addresses);

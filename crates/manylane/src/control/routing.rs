@@ -345,6 +345,9 @@ impl Routing {
                 if !is_link_local(own.address) && prefix.len() < host_bits(own.address) {
                     self.insert(prefix, connected_id(PortId(port as u16)))?;
                     self.add_broadcast(prefix)?;
+                    if let Some(anycast) = network.anycast() {
+                        self.insert(host(anycast.into()), fixed_id(LOCAL))?;
+                    }
                 }
                 if !is_link_local(own.address) {
                     self.insert(host(own.address), fixed_id(LOCAL))?;

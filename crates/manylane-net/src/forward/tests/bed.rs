@@ -66,6 +66,7 @@ fn fib() -> (Ipv4Fib, Ipv6Fib) {
         to(&format!("10.0.{port}.2/32"), NEIGHBOUR + port);
         to(&format!("2001:db8:{port}::/64"), CONNECTED + port);
         to(&format!("2001:db8:{port}::1/128"), LOCAL);
+        to(&format!("2001:db8:{port}::/128"), LOCAL);
         to(&format!("2001:db8:{port}::2/128"), NEIGHBOUR + 4 + port);
     }
     for (prefix, id) in [
@@ -301,6 +302,7 @@ fn facts(port: u8) -> PortFacts {
         link_local: link_local(port),
         vlan: None,
         vlans: Vec::new(),
+        anycast: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 0)],
     }
 }
 

@@ -240,6 +240,7 @@ fn ipv6_is_routed_by_its_sections() {
         ("4291 §2.5.2", "to ::", to6("::"), Ends(MartianDestination)),
         ("4291 §2.5.3", "to ::1", to6("::1"), Ends(MartianDestination)),
         ("4291 §2.5.3", "from ::1", from6("::1", FAR6), Ends(MartianSource)),
+        ("4291 §2.6.1", "a subnet's routers", V6::ping("2001:db8:a::7", "2001:db8::").frame(), IsAnswered),
         ("4291 §2.5.6", "to another's link-local address", to6("fe80::99"), Ends(LinkLocalScope)),
         ("4007 §9", "off its link", from6("fe80::7", FAR6), IsTold(LinkLocalScope, 1, 2, 0)),
         ("4007 §9", "and nowhere", from6("fe80::7", "2001::"), IsTold(NoRoute, 1, 0, 0)),
@@ -258,6 +259,33 @@ fn solicitation() -> Vec<u8> {
     let len = question.emit(&mut frame, station(0), ours(0)).expect("it fits");
     frame.truncate(len);
     frame
+}
+
+/// RFC 4443 §4.2, RFC 4861 §7.2.7: answered by one station, and by any other as well.
+#[test]
+fn an_anycast_address_is_answered_for_by_a_stations_own() {
+    use crate::wire::nd::{Message, Solicitation};
+    let mut bed = Bed::new();
+    let one: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
+    // Of any port's network; from an address of the port that it came by.
+    for to in ["2001:db8::", "2001:db8:2::"] {
+        let outcome = bed.judge(0, &V6::ping("2001:db8:a::7", to).frame());
+        assert_eq!((outcome.said, outcome.origin), (Said::Transmit(0), Origin::Reply), "{to}");
+        let Some(View::V6(view)) = View::checked(&outcome.bytes[14..]) else { panic!("no IPv6") };
+        assert_eq!(view.source(), one);
+        let message = icmpv6::View::checked(view.payload()).expect("a reply");
+        assert!(message.has_valid_checksum(view.source(), view.destination()));
+    }
+    let (target, them) = ("2001:db8::".parse().unwrap(), "2001:db8::2".parse().unwrap());
+    let mut frame = vec![0; 86];
+    let question = Solicitation::ask(station(0), them, target);
+    let len = question.emit(&mut frame, station(0), Mac::BROADCAST).expect("it fits");
+    frame.truncate(len);
+    let outcome = bed.judge(0, &frame);
+    let Some(Message::Advertisement(told)) = Message::checked(&outcome.bytes[14..]) else {
+        panic!("no advertisement");
+    };
+    assert_eq!((told.target, told.source, told.overrides), (target, one, false));
 }
 
 /// RFC 1812 §4.3.2.4 and RFC 4443 §2.2 d: an error comes from the port that it leaves by, not from the

@@ -124,6 +124,7 @@ fn port(number: u16, addresses: &[&str]) -> RoutedPort {
         link_local: "fe80::1".parse().unwrap(),
         vlan: None,
         vlans: Vec::new(),
+        anycast: Vec::new(),
     };
     RoutedPort { facts, addresses: addresses.collect() }
 }
@@ -143,6 +144,7 @@ fn what_our_addresses_mean_is_in_the_fib() {
         ("10.0.1.1/32", NextHop::Local),
         ("10.9.9.9/32", NextHop::Local), // Alone in its network.
         ("2001:db8::/64", connected(0)),
+        ("2001:db8::/128", NextHop::Local), // Any router's: RFC 4291 §2.6.1.
         ("2001:db8::1/128", NextHop::Local),
     ]
     .map(|(prefix, to)| (prefix.to_owned(), to));

@@ -224,6 +224,7 @@ fn routed_port(port: u16) -> RoutedPort {
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
         vlan: None,
         vlans: Vec::new(),
+        anycast: Vec::new(),
     };
     RoutedPort { facts, addresses: vec![own4, own6] }
 }
