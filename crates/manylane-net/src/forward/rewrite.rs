@@ -12,8 +12,8 @@ use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
-use crate::wire::ip;
 use crate::wire::repair::{Repair, repair, repair_parted};
+use crate::wire::{ip, ipv4};
 
 /// Where an IPv4 packet may be cut: the flag that forbids it (RFC 791 §3.1).
 const DONT_FRAGMENT: u8 = 0x40;
@@ -163,13 +163,32 @@ impl Forwarder {
             let kind = ErrorKind::TooBig { mtu: adjacency.mtu() };
             return self.error(guard, pool, frame, kind, DropReason::TooBig, now_ns);
         }
+        let port = self.tables.adjacencies.port(adjacency);
         let Some(head) = self.region.bytes_mut(frame).first_chunk_mut::<34>() else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
         age_ipv4(head);
         write_untagged(head, adjacency);
-        let port = self.tables.adjacencies.port(adjacency);
+        if head[14] & 0x0f > 5 {
+            self.write_trace(frame, port, now_ns);
+        }
         Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.exit(frame, port) })
+    }
+
+    /// Writes ourselves into the options of a packet that leaves by `port`, if they ask for it.
+    #[cold]
+    fn write_trace(&self, frame: &mut Frame, port: PortId, now_ns: u64) {
+        let ports = &self.tables.ports;
+        let here = self.port(port).ipv4.first();
+        let Some(own) = here.or_else(|| ports.iter().find_map(|port| port.ipv4.first())) else {
+            return; // Nobody to write in.
+        };
+        let is_ours = |address: Ipv4Addr| ports.iter().any(|port| port.owns(address.into()));
+        let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
+        let len = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
+        if let Some(header) = packet.get_mut(..len) {
+            ipv4::write_trace(header, own.addr, is_ours, now_ns / 1_000_000);
+        }
     }
 
     /// The last steps of an IPv6 packet: MTU, hop limit, header.

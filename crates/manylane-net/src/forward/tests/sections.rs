@@ -144,8 +144,10 @@ fn ipv4_is_routed_by_its_sections() {
         ("1812 §5.3.10", "to multicast", to4("224.0.0.5"), Ends(MulticastNotRouted)),
         ("1812 §5.3.11", "a blackhole", to4("203.0.113.1"), Ends(Blackhole)),
         ("1812 §5.3.13.1", "an option that nobody knows", options4(&[30, 4, 0, 0]), Passes),
-        ("1812 §5.3.13.5", "record route, as configured: ignored", options4(&[7, 7, 4, 0, 0, 0, 0, 0]), Passes),
-        ("1812 §5.3.13.6", "timestamp, as configured: ignored", options4(&[68, 8, 5, 0, 0, 0, 0, 0]), Passes),
+        ("1812 §5.3.13.5", "record route", options4(&[7, 7, 4, 0, 0, 0, 0, 0]), Passes),
+        ("1812 §5.3.13.5", "with room for half an address", options4(&[7, 5, 4, 0, 0, 0, 0, 0]), IsTold(Ipv4HeaderInvalid, 12, 0, 22 << 24)),
+        ("1812 §5.3.13.6", "timestamp", options4(&[68, 8, 5, 0, 0, 0, 0, 0]), Passes),
+        ("1812 §5.3.13.6", "full, and nobody counts any more", options4(&[68, 4, 5, 0xf0]), IsTold(Ipv4HeaderInvalid, 12, 0, 23 << 24)),
         ("7126 §4.3", "a loose source route", options4(&[131, 3, 4, 0]), Ends(Ipv4SourceRoute)),
         ("7126 §4.4", "a strict source route", options4(&[137, 3, 4, 0]), Ends(Ipv4SourceRoute)),
         ("802.1Q §6.9", "a VLAN that is not ours", in_ethernet(super::bed::ours(0), station(0), ether_type::VLAN, &[7; 46]), Ends(UnknownVlan)),
@@ -259,6 +261,46 @@ fn solicitation() -> Vec<u8> {
     let len = question.emit(&mut frame, station(0), ours(0)).expect("it fits");
     frame.truncate(len);
     frame
+}
+
+/// RFC 1812 §5.3.13.5 and §5.3.13.6, RFC 791 §3.1: what a router writes in, as it leaves by port 1.
+#[test]
+fn a_router_writes_itself_into_options_that_ask_for_it() {
+    let mut bed = Bed::new();
+    let time = [0x80, 0, 0x27, 0x10]; // 10 s, by no standard.
+    let entry = [[10, 0, 1, 1], time].concat();
+    for (what, before, after) in [
+        ("the first", vec![7, 7, 4, 0, 0, 0, 0, 0], vec![7, 7, 8, 10, 0, 1, 1, 0]),
+        (
+            "the next",
+            vec![1, 7, 11, 8, 9, 9, 9, 9, 0, 0, 0, 0],
+            vec![1, 7, 11, 12, 9, 9, 9, 9, 10, 0, 1, 1],
+        ),
+        ("no place", vec![7, 7, 8, 9, 9, 9, 9, 0], vec![7, 7, 8, 9, 9, 9, 9, 0]),
+        ("the time", vec![68, 8, 5, 0, 0, 0, 0, 0], [&[68, 8, 9, 0], &time[..]].concat()),
+        (
+            "both",
+            vec![68, 12, 5, 1, 0, 0, 0, 0, 0, 0, 0, 0],
+            [&[68, 12, 13, 1], &entry[..]].concat(),
+        ),
+        (
+            "ours",
+            [68, 12, 5, 3, 10, 0, 1, 1, 0, 0, 0, 0].into(),
+            [&[68, 12, 13, 3], &entry[..]].concat(),
+        ),
+        (
+            "another's",
+            [68, 12, 5, 3, 9, 9, 9, 9, 0, 0, 0, 0].into(),
+            [68, 12, 5, 3, 9, 9, 9, 9, 0, 0, 0, 0].into(),
+        ),
+        ("one more", vec![68, 4, 5, 0x20], vec![68, 4, 5, 0x30]),
+    ] {
+        let outcome = bed.judge(0, &options4(&before));
+        assert_eq!(outcome.said, Said::Transmit(1), "{what}");
+        let Some(View::V4(view)) = View::checked(&outcome.bytes[14..]) else { panic!("no IPv4") };
+        assert!(view.has_valid_checksum() && view.ttl() == 63, "{what}");
+        assert_eq!(outcome.bytes[34..][..after.len()], after, "{what}");
+    }
 }
 
 /// RFC 4443 §4.2, RFC 4861 §7.2.7: answered by one station, and by any other as well.
