@@ -3,9 +3,9 @@
 //! Answers are made in the frame of the question, by the worker that received it. What a question or
 //! an answer tells about its sender is reported to the control thread, which owns the neighbours.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
-use manylane_frame::vocabulary::DropReason;
+use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{Frame, HEADROOM, Pool};
 use manylane_sync::rcu::Guard;
 
@@ -50,7 +50,7 @@ impl Forwarder {
         self.mark_own(frame);
         pool.truncate(frame, arp::FRAME_LEN);
         match reply.emit_frame(self.region.bytes_mut(frame), packet.sender_mac) {
-            Some(_) => Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply },
+            Some(_) => Verdict { fate: self.exit(frame, entry), origin: Origin::Reply },
             None => DELIVER,
         }
     }
@@ -73,7 +73,8 @@ impl Forwarder {
             protocol::ICMP => self.local_icmp(guard, pool, frame, now_ns),
             // RFC 1812 §5.2.7.1: nobody listens on any port.
             protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
-            _ => Verdict::drop(DropReason::LocalNoService),
+            // RFC 1812 §5.2.7.1.
+            _ => self.not_spoken(guard, pool, frame, 0, now_ns),
         }
     }
 
@@ -93,6 +94,9 @@ impl Forwarder {
         let Some(view) = ipv6::View::front(packet, len) else {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
+        if let Some(wrong) = view.objection() {
+            return self.object(guard, pool, frame, wrong, now_ns);
+        }
         let Some(transport) = view.chain().transport() else {
             return Verdict::drop(DropReason::LocalInvalid);
         };
@@ -102,12 +106,51 @@ impl Forwarder {
         if ipv6::is_martian_source(view.source()) {
             return Verdict::drop(DropReason::MartianSource);
         }
+        let named_at = view.named_at(transport);
         match transport.protocol {
             _ if !transport.fragment.is_whole() => Verdict::drop(DropReason::LocalNoService),
             protocol::ICMPV6 => self.local_icmp(guard, pool, frame, now_ns),
             protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
-            _ => Verdict::drop(DropReason::LocalNoService),
+            // RFC 8200 §4.7: there is nothing, and nothing to be told.
+            protocol::NO_NEXT_HEADER => Verdict::drop(DropReason::LocalNoService),
+            // RFC 8200 §4.
+            _ => self.not_spoken(guard, pool, frame, named_at, now_ns),
         }
+    }
+
+    /// A packet for us whose extension headers we must not accept: dropped, and its sender told, as the
+    /// headers' own rules say.
+    fn object<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        wrong: ipv6::Objection,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let reason = DropReason::LocalInvalid;
+        let kind = match wrong {
+            ipv6::Objection::Silent => return Verdict::drop(reason),
+            ipv6::Objection::Routing { pointer } => ErrorKind::ParameterProblem { pointer },
+            ipv6::Objection::NextHeader { pointer } => ErrorKind::ProtocolUnreachable { pointer },
+            ipv6::Objection::Option { pointer, of_groups } => {
+                ErrorKind::UnknownOption { pointer, of_groups }
+            }
+        };
+        self.error(guard, pool, frame, kind, reason, now_ns)
+    }
+
+    /// A packet for us of a protocol that nothing here speaks, named at `pointer` by IPv6.
+    fn not_spoken<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        pointer: u32,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let kind = ErrorKind::ProtocolUnreachable { pointer };
+        self.error(guard, pool, frame, kind, DropReason::LocalNoService, now_ns)
     }
 
     /// An echo request becomes its reply, wherever its bytes lie; every other ICMP message ends here, and
@@ -128,9 +171,23 @@ impl Forwarder {
         if icmp::turn_echo_v4(front).or_else(|| icmp::turn_echo_v6(front)).is_none() {
             return DELIVER;
         }
+        self.speak_as_one(frame);
         self.mark_own(frame);
         let fate = self.send(guard, pool, frame, link, now_ns);
         Verdict { fate, origin: Origin::Reply }
+    }
+
+    /// An echo reply comes from an address of one station: an anycast address is none (RFC 4443 §4.2).
+    fn speak_as_one(&self, frame: &mut Frame) {
+        let entry = self.region.meta(frame).entry;
+        let packet = &self.region.bytes(frame)[LINK_HEADER..];
+        let Some(view) = ipv6::View::quoted(packet) else { return };
+        let (source, destination) = (view.source(), view.destination());
+        if self.tables.ports.iter().any(|port| port.anycast.contains(&source))
+            && let Some(own) = self.source_ipv6(entry, destination)
+        {
+            icmp::set_source_v6(&mut self.region.bytes_mut(frame)[LINK_HEADER..], own);
+        }
     }
 
     /// Whether the packet holds an ICMP message as it was sent (RFC 1122 §3.2.2, RFC 4443 §2.3).
@@ -217,22 +274,33 @@ impl Forwarder {
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
         self.mark_own(frame);
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
+        let mut reply = Advertisement::answer(question, station);
         // RFC 4429 §3.3: what may be another's does not override.
-        let overrides = self.standing(entry, question.target) == Standing::Ours;
-        let reply = Advertisement { overrides, ..Advertisement::answer(question, station) };
+        reply.overrides = self.standing(entry, question.target) == Standing::Ours;
+        if self.port(entry).anycast.contains(&question.target) {
+            // RFC 4861 §7.2.7: another router's advertisement is as good.
+            reply.overrides = false;
+            let Some(source) = self.source_ipv6(entry, question.source) else { return DELIVER };
+            reply.source = source;
+        }
         match reply.emit(self.region.bytes_mut(frame), station, link.source()) {
             Some(len) => {
                 pool.truncate(frame, len);
-                Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply }
+                Verdict { fate: self.exit(frame, entry), origin: Origin::Reply }
             }
             None => DELIVER,
         }
     }
 
-    /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. False
-    /// when the port has no address to ask from.
-    pub fn solicit(&mut self, frame: &mut Frame, key: Key, unicast: Option<[u8; 6]>) -> bool {
-        let Some(source) = self.source_for(key) else { return false };
+    /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. The port by
+    /// whose device it leaves; `None` when the neighbour's port has no address to ask from.
+    pub fn solicit(
+        &mut self,
+        frame: &mut Frame,
+        key: Key,
+        unicast: Option<[u8; 6]>,
+    ) -> Option<PortId> {
+        let source = self.source_for(key)?;
         self.write(frame, key.port, |buf, station| match (source, key.addr) {
             (IpAddr::V4(source), IpAddr::V4(target)) => {
                 let question = arp::Packet::request(station, source, target);
@@ -261,15 +329,18 @@ impl Forwarder {
                 let source = used().find(|own| own.contains(target)).or_else(|| used().next());
                 source.map(|own| own.addr.into())
             }
-            IpAddr::V6(target) => {
-                let link_local = [facts.link_local];
-                let [first, second] = match target.is_unicast_link_local() {
-                    true => [&link_local[..], &facts.ipv6],
-                    false => [&facts.ipv6[..], &link_local],
-                };
-                let mut ours = first.iter().chain(second);
-                ours.find(|&&own| self.uses(key.port, own)).map(|&own| own.into())
-            }
+            IpAddr::V6(target) => self.source_ipv6(key.port, target).map(IpAddr::V6),
         }
+    }
+
+    /// The address of one station to speak from to `target` on `port`'s link, among those that we use.
+    fn source_ipv6(&self, port: PortId, target: Ipv6Addr) -> Option<Ipv6Addr> {
+        let facts = self.port(port);
+        let link_local = [facts.link_local];
+        let [first, second] = match target.is_unicast_link_local() {
+            true => [&link_local[..], &facts.ipv6],
+            false => [&facts.ipv6[..], &link_local],
+        };
+        first.iter().chain(second).copied().find(|&own| self.uses(port, own))
     }
 }

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use manylane_frame::vocabulary::PortId;
 use manylane_frame::{Frame, HEADROOM};
 
-use super::Forwarder;
+use super::{Fate, Forwarder};
 use crate::neighbour::{Claim, Key, Report, Standing};
 use crate::wire::arp;
 use crate::wire::ethernet::Mac;
@@ -50,7 +50,7 @@ impl Forwarder {
 
     /// Writes the question whether anybody has our address into a fresh frame, from nobody's address
     /// (RFC 5227 §2.1.1, RFC 4862 §5.4.2).
-    pub fn probe(&mut self, frame: &mut Frame, key: Key) -> bool {
+    pub fn probe(&mut self, frame: &mut Frame, key: Key) -> Option<PortId> {
         self.write(frame, key.port, |buf, station| match key.addr {
             IpAddr::V4(own) => {
                 let probe = arp::Packet::request(station, std::net::Ipv4Addr::UNSPECIFIED, own);
@@ -64,7 +64,7 @@ impl Forwarder {
 
     /// Writes the news that our address is here into a fresh frame: an ARP announcement, as a request (RFC
     /// 5227 §2.3 and §3), or an unsolicited advertisement to all nodes (RFC 4861 §7.2.6).
-    pub fn announce(&mut self, frame: &mut Frame, key: Key) -> bool {
+    pub fn announce(&mut self, frame: &mut Frame, key: Key) -> Option<PortId> {
         self.write(frame, key.port, |buf, station| match key.addr {
             IpAddr::V4(own) => {
                 arp::Packet::request(station, own, own).emit_frame(buf, Mac::BROADCAST)
@@ -75,17 +75,21 @@ impl Forwarder {
         })
     }
 
-    /// Opens a fresh frame for a packet about addresses of `port`, and cuts it to what `emit` wrote. False if
-    /// it wrote nothing.
+    /// Opens a fresh frame for a packet about addresses of `port`, cuts it to what `emit` wrote, and gives it
+    /// the port's tags. The port by whose device it leaves; `None` if nothing was written.
     pub(super) fn write(
         &mut self,
         frame: &mut Frame,
         port: PortId,
         emit: impl FnOnce(&mut [u8], Mac) -> Option<usize>,
-    ) -> bool {
+    ) -> Option<PortId> {
         let station = self.port(port).mac;
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
-        let len = emit(self.region.bytes_mut(frame), station);
-        len.inspect(|&len| self.region.truncate(frame, len)).is_some()
+        let len = emit(self.region.bytes_mut(frame), station)?;
+        self.region.truncate(frame, len);
+        match self.exit(frame, port) {
+            Fate::Transmit(device) => Some(device),
+            _ => None,
+        }
     }
 }

@@ -46,7 +46,7 @@ pub use model::{
     AddressState, AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus,
     FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus, NeighbourState,
     NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting,
-    WorkerStatus,
+    VlanStatus, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `[workers] [frames] [icmp] [neighbour] [api]` | `settings.rs` | sizes and limits, all optional |
 //! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs`, `capture.rs` | where frames enter and leave |
+//! | `[[port.vlan]]` | `vlan.rs` | sub-interfaces |
 //! | `[port.tee]`, `[port.fault]` | `capture.rs`, `fault.rs` | what wraps a port |
 //! | `[[route]]` | `route.rs` | static routes |
 //! | `[[neighbour.static]]` | `neighbour.rs` | neighbours by the operator's word |
@@ -32,6 +33,7 @@ mod section;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod vlan;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,6 +53,7 @@ pub(crate) use prefix::not_unicast;
 pub use prefix::{InterfaceAddress, Prefix};
 pub use route::{Route, RouteTarget};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
+pub use vlan::{Interface, Vlan, interfaces};
 
 use error::Problem;
 use section::Section;
@@ -131,8 +134,9 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let neighbour = settings::neighbour(&file)?;
     let socket = settings::socket(&file, environment)?;
     let ports = ports::ports(&file, &workers, &frames, environment)?;
-    let routes = route::routes(&file, &ports)?;
-    let static_neighbours = neighbour::static_neighbours(&file, &neighbour, &ports, &routes)?;
+    let interfaces = interfaces(&ports);
+    let routes = route::routes(&file, &interfaces)?;
+    let static_neighbours = neighbour::static_neighbours(&file, &neighbour, &interfaces, &routes)?;
     Ok(Config { workers, frames, icmp, neighbour, socket, ports, routes, static_neighbours })
 }
 

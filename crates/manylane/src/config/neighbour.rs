@@ -7,11 +7,11 @@ use manylane_frame::vocabulary::PortId;
 
 use super::error::{Problem, Span};
 use super::memory::mac;
-use super::port::Port;
 use super::prefix::{is_link_local, not_unicast};
 use super::route::{Route, RouteTarget, named, require_family};
 use super::section::Section;
 use super::settings::Neighbour;
+use super::vlan::Interface;
 
 /// A neighbour that is never asked for, and never forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct StaticNeighbour {
 pub(super) fn static_neighbours(
     file: &Section<'_>,
     limits: &Neighbour,
-    ports: &[Port],
+    ports: &[Interface<'_>],
     routes: &[Route],
 ) -> Result<Vec<StaticNeighbour>, Problem> {
     let parent = file.table("neighbour", "[neighbour]", super::settings::NEIGHBOUR_KEYS)?;
@@ -61,7 +61,7 @@ pub(super) fn static_neighbours(
 
 fn read(
     section: &Section<'_>,
-    ports: &[Port],
+    ports: &[Interface<'_>],
     routes: &[Route],
 ) -> Result<(StaticNeighbour, Span), Problem> {
     let name = section.required("port", "name the port it is behind: `port = \"NAME\"`")?;

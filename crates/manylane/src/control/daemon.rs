@@ -30,7 +30,7 @@ use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::{FrameStatus, Status};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
-use crate::config::{Config, StaticNeighbour};
+use crate::config::{Config, StaticNeighbour, interfaces};
 use crate::stats::Stats;
 use crate::worker::{Clock, STOP, Worker, WorkerParts};
 
@@ -158,7 +158,9 @@ impl Daemon {
 
         let domain = Domain::new(workers);
         let mut told = Told::default();
-        let routing = routing(&config, &ports, &domain, clock, &mut told)?;
+        let routed = open::routed(&ports).map_err(StartError::Port)?;
+        let interfaces = routed.len();
+        let routing = routing(&config, routed, &domain, clock, &mut told)?;
         let mut share = Share::among(workers, halves, &bells, &ports);
         let mut parts = Vec::new();
         let mut links = Vec::new();
@@ -170,7 +172,7 @@ impl Daemon {
             let (reports, reported) = ring(REPORTS);
             let (orders, ordered) = ring(ORDERS);
             let phase = WordsMut::zeroed(1);
-            let own = Stats::new(ports.len());
+            let own = Stats::new(interfaces);
             stats.push(own.reader());
             links.push(Link { reported, orders, bell: bell.clone() });
             let errors = RateLimit::new(config.icmp.errors_per_second, config.icmp.errors_burst);
@@ -441,23 +443,18 @@ impl Share {
 
 fn routing(
     config: &Config,
-    ports: &[OpenPort],
+    ports: Vec<RoutedPort>,
     domain: &Domain,
     clock: Clock,
     told: &mut Told,
 ) -> Result<Routing, StartError> {
-    let routed = ports.iter().map(|port| RoutedPort {
-        facts: port.facts.clone(),
-        addresses: port.config.addresses.clone(),
-    });
     let neighbours_max = config.neighbour.entries_max as usize;
     let limits = RoutingLimits {
         neighbours_max,
         long_ipv4_routes: neighbours_max + config.routes.len() + 4096,
         ipv6_routes: neighbours_max + config.routes.len() + 4096,
     };
-    let mut routing =
-        Routing::new(domain, routed.collect(), limits).map_err(StartError::Routing)?;
+    let mut routing = Routing::new(domain, ports, limits).map_err(StartError::Routing)?;
     for route in &config.routes {
         routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
     }
@@ -466,8 +463,9 @@ fn routing(
         routing.set_neighbour(key, mac, clock.now(), told).map_err(StartError::Routing)?;
     }
     // Files and wires in memory have no other stations.
-    let is_link = |port: &OpenPort| port.config.driver.interface().is_some();
-    let links = (0..).map(PortId).zip(ports).filter(|(_, port)| is_link(port)).map(|(id, _)| id);
+    let has_link = |port: PortId| config.ports[port.index()].driver.interface().is_some();
+    let links = interfaces(&config.ports).into_iter().filter(|interface| has_link(interface.port));
+    let links = links.map(|interface| interface.id);
     routing.watch_own(links, config.neighbour.duplicate_detection, clock.now());
     Ok(routing)
 }

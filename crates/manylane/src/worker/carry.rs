@@ -3,7 +3,7 @@
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
 use manylane_frame::{Frame, Holder};
 use manylane_io::port::Sent;
-use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, prepare};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
@@ -144,10 +144,10 @@ impl Work {
     /// Makes of a packet what its exit takes, and queues that in order.
     fn prepare(&mut self, port: PortId, frame: Frame) {
         let entry = self.pool.region().meta(&frame).entry;
-        let exit = &self.forwarder.tables().ports[port.index()];
-        let (offload, mtu) = (exit.offload, exit.mtu);
         let mut pieces = std::mem::take(&mut self.pieces);
-        match prepare(&mut self.pool, frame, offload, mtu, &mut pieces) {
+        let prepared = self.forwarder.prepare(&mut self.pool, frame, port, &mut pieces);
+        let port = self.forwarder.device(port);
+        match prepared {
             Ok(Prepared { completed, joined, cut, fragments }) => {
                 let stats = &mut self.stats;
                 stats.created_many(entry, Created::Segment, cut.into());
@@ -277,10 +277,10 @@ impl Work {
         while let Some(order) = self.orders.pop() {
             moved += 1;
             let Some(mut frame) = self.pool.take() else { continue };
-            let (port, made) = self.write_order(order, &mut frame);
+            let (key, created, made) = self.write_order(order, &mut frame);
             match made {
-                Some(created) => {
-                    self.stats.created(port, created);
+                Some(port) => {
+                    self.stats.created(key.port, created);
                     self.queue(port, frame);
                 }
                 // A port without an address of that family asks nobody.
@@ -293,21 +293,21 @@ impl Work {
         moved
     }
 
-    /// Writes the packet that the control thread wants into a fresh frame; says through which port it goes,
-    /// and what it is.
-    fn write_order(&mut self, order: Order, frame: &mut Frame) -> (PortId, Option<Created>) {
+    /// Writes the packet that the control thread wants into a fresh frame; says whom it is about, what it is,
+    /// and by which port's device it leaves.
+    fn write_order(&mut self, order: Order, frame: &mut Frame) -> (Key, Created, Option<PortId>) {
         let (Order::Solicit { key, .. } | Order::Probe { key } | Order::Announce { key }) = order;
         let region = self.pool.region();
         region.set_entry(frame, key.port, QueueId(0), Checksum::Valid);
         region.meta_mut(frame).own = true;
-        let (is_made, created) = match order {
+        let (created, device) = match order {
             Order::Solicit { unicast, .. } => {
-                (self.forwarder.solicit(frame, key, unicast), Created::Solicitation)
+                (Created::Solicitation, self.forwarder.solicit(frame, key, unicast))
             }
-            Order::Probe { .. } => (self.forwarder.probe(frame, key), Created::Solicitation),
-            Order::Announce { .. } => (self.forwarder.announce(frame, key), Created::Announcement),
+            Order::Probe { .. } => (Created::Solicitation, self.forwarder.probe(frame, key)),
+            Order::Announce { .. } => (Created::Announcement, self.forwarder.announce(frame, key)),
         };
-        (key.port, is_made.then_some(created))
+        (key, created, device)
     }
 
     fn held_changed(&mut self, entry: PortId, by: i64) {

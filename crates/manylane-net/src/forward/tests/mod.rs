@@ -12,5 +12,7 @@ mod neighbours;
 mod ours;
 mod own;
 mod rules;
+mod sections;
 mod segments;
 mod sorting;
+mod vlans;

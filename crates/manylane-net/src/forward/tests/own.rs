@@ -133,7 +133,7 @@ fn nothing_is_sent_from_an_address_that_is_not_used() {
     };
     let expired = [V4 { ttl: 1, ..V4::udp("198.51.100.9", 10) }.frame()];
     for addr in ["10.0.0.9", "2001:db8::9", "fe80::9"] {
-        assert!(!ask(&mut bed, addr), "{addr}");
+        assert_eq!(ask(&mut bed, addr), None, "{addr}");
     }
     // The errors come from another port's addresses.
     let other = |bytes: &[u8]| ipv4::View::checked(&bytes[14..]).unwrap().source();
@@ -146,7 +146,7 @@ fn nothing_is_sent_from_an_address_that_is_not_used() {
         table.tick(now, &mut Vec::new());
     }
     for addr in ["10.0.0.9", "2001:db8::9", "fe80::9"] {
-        assert!(ask(&mut bed, addr), "{addr}");
+        assert_eq!(ask(&mut bed, addr), Some(PortId(0)), "{addr}");
     }
     assert_eq!(other(&bed.judge(0, &expired[0]).bytes), std::net::Ipv4Addr::new(10, 0, 0, 1));
 }
@@ -173,7 +173,7 @@ fn probes_come_from_nobody_and_announcements_go_to_everybody() {
             true => bed.forwarder.announce(&mut frame, key),
             false => bed.forwarder.probe(&mut frame, key),
         };
-        assert!(done);
+        assert_eq!(done, Some(PortId(1)));
         let bytes = bed.region.bytes(&frame).to_vec();
         bed.pool.give_back(frame);
         let view = ethernet::View::checked(&bytes).unwrap();
