@@ -19,7 +19,9 @@
 //! bucket's new owner finds another number than before, and looks up again what it holds; the second
 //! step is for whoever did so before the bucket's turn had come.
 //!
+//! Elsewhere: what somebody keeps of a next hop longer than a turn is `dst`'s.
 
+pub mod dst;
 mod group;
 
 use std::collections::BTreeSet;
