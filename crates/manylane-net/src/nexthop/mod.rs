@@ -145,6 +145,11 @@ impl NextHopsMut {
         }
     }
 
+    /// Divides flows by another seed: for sides that are made from now on.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
     /// A side for workers.
     pub fn reader(&self) -> NextHops {
         NextHops {

@@ -37,8 +37,8 @@ mod tests;
 pub use client::{Client, ClientError};
 pub use model::{
     ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger, FrameLine,
-    FramesStatus, Ledger, ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus,
-    QueueName, RouteKind, RouteStatus, SetError, Setting, WorkerStatus,
+    FramesStatus, Ledger, ListStatus, MemberStatus, NeighbourState, NeighbourStatus, PortLedger,
+    PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

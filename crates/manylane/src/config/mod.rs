@@ -44,7 +44,7 @@ pub use fault::Faults;
 pub use memory::{Generate, MEMORY_MTU, MemoryPort};
 pub use port::{ChecksumPolicy, Port};
 pub use prefix::{InterfaceAddress, Prefix};
-pub use route::{Route, RouteTarget};
+pub use route::{Hop, Route, RouteTarget};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
 
 use error::Problem;

@@ -1,6 +1,7 @@
 //! A forwarder, put together and taken apart.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -456,6 +457,8 @@ fn routing(
     };
     let mut routing =
         Routing::new(domain, routed.collect(), limits).map_err(StartError::Routing)?;
+    // The standard library's keys are the kernel's random numbers.
+    routing.set_flow_seed(RandomState::new().hash_one(0));
     for route in &config.routes {
         routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
     }
