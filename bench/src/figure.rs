@@ -82,6 +82,15 @@ impl Rounds {
         self.values(name).last().copied().flatten()
     }
 
+    /// The same when both have `part` in them, which is no part of the question and is taken off.
+    pub fn ratio_net(&mut self, name: &str, over: &str, under: &str, part: &str) {
+        let pairs = self.values(over).iter().zip(self.values(under)).zip(self.values(part));
+        let values =
+            pairs.map(|((over, under), part)| Some(((*over)? - (*part)?) / ((*under)? - (*part)?)));
+        let values = values.collect();
+        self.0.push(Figure { name: name.into(), unit: "x", values });
+    }
+
     /// Prints all figures. An error names those that fewer than half of the rounds could measure.
     pub fn print(&self, output: &Output) -> io::Result<()> {
         let mut disturbed = Vec::new();

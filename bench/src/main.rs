@@ -118,6 +118,9 @@ enum Question {
         /// The two cores to run on; without them, the last two
         #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
         cores: Option<Vec<usize>>,
+        /// With `neighbour`: so many frames by each way besides, such as the source's 160000000
+        #[arg(long)]
+        frames: Option<u64>,
         /// What `frame` starts as its child
         #[arg(long, hide = true)]
         untuned: bool,
@@ -132,6 +135,8 @@ enum Mechanism {
     Refcount,
     /// Grace periods
     Rcu,
+    /// The way out to a neighbour
+    Neighbour,
 }
 
 fn main() -> ExitCode {
@@ -150,7 +155,7 @@ fn main() -> ExitCode {
             let plan = tcp::Plan { quick, runs, seconds, workers, row };
             tcp::run(&plan, &Output { bench: "tcp", json })
         }
-        Question::Seed { mechanism, json, quick, runs, cores, untuned } => {
+        Question::Seed { mechanism, json, quick, runs, cores, frames, untuned } => {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
             let plan = seed::Plan { quick, runs, cores };
             match mechanism {
@@ -158,6 +163,10 @@ fn main() -> ExitCode {
                 Mechanism::Frame => seed::frame::run(&plan, &Output { bench: "seed/frame", json }),
                 Mechanism::Refcount => {
                     seed::refcount::run(&plan, &Output { bench: "seed/refcount", json })
+                }
+                Mechanism::Neighbour => {
+                    let output = Output { bench: "seed/neighbour", json };
+                    seed::neighbour::run(&plan, frames, &output)
                 }
                 Mechanism::Rcu => seed::rcu::run(&plan, &Output { bench: "seed/rcu", json }),
             }

@@ -47,7 +47,7 @@ use crate::figure::{Output, quantile};
 
 /// Counts, measures the one thing, and prints.
 pub fn run(quick: bool, output: &Output) -> io::Result<()> {
-    let counted = counted(quick)?;
+    let counted = counted(quick, None)?;
     let (slices, runs) = if quick { (4, 3) } else { (64, 9) };
     let mut transactions: Vec<f64> =
         (0..runs).map(|_| transaction_ns(slices)).collect::<io::Result<_>>()?;
@@ -104,7 +104,7 @@ fn print_table(rows: &[(String, Values)]) {
 
 /// What the build that counts has printed.
 #[derive(Default)]
-struct Counted {
+pub struct Counted {
     lines: Vec<String>,
     /// Name without the number of workers, and what was counted with each number.
     rows: Vec<(String, Values)>,
@@ -134,6 +134,11 @@ impl Counted {
             Some((_, values)) => _ = values.insert(workers, value),
             None => self.rows.push((row.into(), BTreeMap::from([(workers, value)]))),
         }
+    }
+
+    /// Figures without a number of workers.
+    pub fn others(&self) -> &[(String, f64)] {
+        &self.others
     }
 
     /// Names of modelled figures without the number of workers, and how many times a line changes hands
@@ -169,7 +174,7 @@ fn workers(figure: &str) -> Option<(&str, u32)> {
 }
 
 /// Builds and runs `bench/counted`, in a target folder of its own: its flag would rebuild everything.
-fn counted(quick: bool) -> io::Result<Counted> {
+pub fn counted(quick: bool, only: Option<&str>) -> io::Result<Counted> {
     let program = env::current_exe()?;
     let target = program.ancestors().nth(2).unwrap_or(&program).join("counted");
     let flags = env::var("RUSTFLAGS").unwrap_or_default() + " --cfg manylane_counted";
@@ -178,6 +183,7 @@ fn counted(quick: bool) -> io::Result<Counted> {
         .args(["run", "--quiet", "--release", "--locked", "--manifest-path"])
         .args([concat!(env!("CARGO_MANIFEST_DIR"), "/counted/Cargo.toml"), "--"])
         .args(quick.then_some("--quick"))
+        .args(only)
         .env("CARGO_TARGET_DIR", target)
         .env("RUSTFLAGS", flags)
         .env_remove("CARGO_ENCODED_RUSTFLAGS") // It would come first.

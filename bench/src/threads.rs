@@ -158,6 +158,11 @@ impl Lap<'_> {
         Watch::new(Instant::now())
     }
 
+    /// How long the slice is, for who counts operations himself.
+    pub fn length(&self) -> Duration {
+        self.slice
+    }
+
     /// Repeats `batch`, which does [`BATCH`] operations, for the length of the slice.
     #[inline(always)]
     pub fn run(&self, batch: impl FnMut()) -> Share {

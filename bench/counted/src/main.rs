@@ -1,4 +1,5 @@
-//! Who takes whose cache line, counted: the child of the bench's question `scale`.
+//! Who takes whose cache line, counted: the child of the bench's question `scale`, and with `neighbour` of
+//! `seed neighbour`.
 //!
 //! Built with `--cfg manylane_counted`, it steps virtual workers through each protocol and through the
 //! forwarding path, and prints what `manylane_sync::primitive::counted` has counted (its door says what
@@ -16,6 +17,9 @@ compile_error!(
 mod baseline;
 mod figure;
 mod forward;
+mod neighbour;
+#[path = "../../src/baseline/neighbour.rs"]
+mod old;
 mod protocols;
 mod refcounts;
 
@@ -28,16 +32,22 @@ use figure::Output;
 const WORKERS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 const WORKERS_QUICK: [usize; 3] = [2, 4, 16];
 
+const OUTPUT: Output = Output { bench: "scale", json: true };
+
 fn main() -> ExitCode {
-    let quick = match std::env::args().nth(1).as_deref() {
-        None => false,
-        Some("--quick") => true,
-        Some(other) => {
-            eprintln!("manylane-counted: `{other}`: only --quick is known");
-            return ExitCode::FAILURE;
+    let (mut quick, mut only_neighbour) = (false, false);
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "--quick" => quick = true,
+            "neighbour" => only_neighbour = true,
+            other => {
+                eprintln!("manylane-counted: `{other}`: only `neighbour` and --quick are known");
+                return ExitCode::FAILURE;
+            }
         }
-    };
-    match run(quick) {
+    }
+    let ran = if only_neighbour { neighbour::run(&OUTPUT) } else { run(quick) };
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("manylane-counted: {error}");
@@ -47,9 +57,8 @@ fn main() -> ExitCode {
 }
 
 fn run(quick: bool) -> io::Result<()> {
-    let output = Output { bench: "scale", json: true };
     let workers: &[usize] = if quick { &WORKERS_QUICK } else { &WORKERS };
-    refcounts::run(workers, quick, &output);
-    protocols::run(workers, quick, &output);
-    forward::run(&output)
+    refcounts::run(workers, quick, &OUTPUT);
+    protocols::run(workers, quick, &OUTPUT);
+    forward::run(&OUTPUT)
 }

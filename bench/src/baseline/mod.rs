@@ -2,4 +2,5 @@
 
 pub mod calls;
 pub mod frame;
+pub mod neighbour;
 pub mod refcount;

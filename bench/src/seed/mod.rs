@@ -4,6 +4,7 @@
 //! was measured within the same second, and on two cores at most.
 
 pub mod frame;
+pub mod neighbour;
 pub mod rcu;
 pub mod refcount;
 
@@ -55,6 +56,8 @@ mod tests {
         let plan = Plan { quick: true, runs: 0, cores: None };
         let output = |bench| Output { bench, json: true };
         refcount::run(&plan, &output("seed/refcount")).expect("a reference is held all the time");
+        neighbour::measure(&plan, Some(4096), &output("seed/neighbour"))
+            .expect("no frame is a mixture");
         rcu::run(&plan, &output("seed/rcu")).expect("readers turn until the writer is done");
     }
 }

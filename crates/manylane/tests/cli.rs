@@ -247,6 +247,7 @@ impl Source for Routes {
             kind: manylane::api::RouteKind::Blackhole,
             via: None,
             port: None,
+            group: Vec::new(),
         };
         (0..65_536).map(route).collect()
     }

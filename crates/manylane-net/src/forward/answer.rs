@@ -168,13 +168,14 @@ impl Forwarder {
                 self.tables.next_hops.load(guard, self.tables.ipv6.lookup(guard, to.into()))
             }
         };
-        match next_hop {
-            NextHop::Via(slot) => {
-                self.tables.adjacencies.port(self.tables.adjacencies.load(guard, slot))
-            }
-            NextHop::Connected(port) => port,
-            _ => self.region.meta(frame).entry,
-        }
+        let neighbour = match next_hop {
+            NextHop::Via(neighbour) => neighbour,
+            // The answer goes where the flow goes that it is about.
+            NextHop::Group(group) => self.member(guard, frame, group),
+            NextHop::Connected(port) => return port,
+            _ => return self.region.meta(frame).entry,
+        };
+        self.tables.adjacencies.port(self.tables.adjacencies.load(guard, neighbour))
     }
 
     /// From here on, the packet in the frame is ours.

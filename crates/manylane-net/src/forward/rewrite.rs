@@ -10,8 +10,9 @@ use manylane_sync::rcu::{Guard, Index};
 use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, segment};
 use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
-use crate::nexthop::NextHop;
+use crate::nexthop::{GroupId, NextHop};
 use crate::wire::ethernet::{self, Mac, ether_type};
+use crate::wire::flow::flow_hash;
 use crate::wire::repair::{Repair, repair, repair_parted};
 use crate::wire::{ip, ipv4};
 
@@ -88,6 +89,10 @@ impl Forwarder {
     ) -> Verdict<'g> {
         match self.tables.next_hops.load(guard, next_hop) {
             NextHop::Via(neighbour) => self.pass_to(guard, pool, frame, neighbour, now_ns),
+            NextHop::Group(group) => {
+                let neighbour = self.member(guard, frame, group);
+                self.pass_to(guard, pool, frame, neighbour, now_ns)
+            }
             NextHop::Local if is_ipv6(self.region.bytes(frame)) => {
                 self.local_ipv6(guard, pool, frame, now_ns)
             }
@@ -109,6 +114,18 @@ impl Forwarder {
                 self.error(guard, pool, frame, ErrorKind::NetworkUnreachable, reason, now_ns)
             }
         }
+    }
+
+    /// The member of a group that takes this packet's flow. An ICMP error goes where the flow goes that it
+    /// is about.
+    pub(super) fn member<'g>(
+        &self,
+        guard: Guard<'g>,
+        frame: &Frame,
+        group: GroupId,
+    ) -> Index<'g, Neighbour> {
+        let (packet, _) = parts::front(&self.region, frame);
+        self.tables.next_hops.member(guard, group, flow_hash(packet))
     }
 
     /// Decides for a packet to a neighbour, whatever is known of it.
@@ -266,6 +283,7 @@ impl Forwarder {
         let id: Index<'g, ()> = Index::new(guard, id);
         let neighbour = match self.tables.next_hops.load(guard, id) {
             NextHop::Via(neighbour) => neighbour,
+            NextHop::Group(group) => self.member(guard, frame, group),
             NextHop::Connected(port) => return Fate::Glean(port),
             _ => return Fate::Drop(DropReason::NoRoute),
         };

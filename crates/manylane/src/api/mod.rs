@@ -44,9 +44,9 @@ mod tests;
 pub use client::{Client, ClientError};
 pub use model::{
     AddressState, AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus,
-    FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus, NeighbourState,
-    NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting,
-    VlanStatus, WorkerStatus,
+    FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus, MemberStatus,
+    NeighbourState, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus,
+    SetError, Setting, VlanStatus, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

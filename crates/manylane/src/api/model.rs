@@ -154,7 +154,7 @@ pub struct QueueName {
 }
 
 /// One route.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RouteStatus {
     /// The destinations.
     pub prefix: String,
@@ -164,6 +164,22 @@ pub struct RouteStatus {
     pub via: Option<String>,
     /// The exit's name, for `via`, `on_link`, `connected` and `local`.
     pub port: Option<String>,
+    /// The next hops, for `group`; left out otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub group: Vec<MemberStatus>,
+}
+
+/// One of the next hops of a route that has several.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatus {
+    /// The next hop.
+    pub via: String,
+    /// The exit's name.
+    pub port: String,
+    /// Its part of the flows, by the sum of all weights.
+    pub weight: u16,
+    /// The part that it takes at present, 0 to 1. 0: its link-layer address is not known, and another's is.
+    pub share: f64,
 }
 
 /// What a route does.
@@ -172,6 +188,8 @@ pub struct RouteStatus {
 pub enum RouteKind {
     /// To a next hop.
     Via,
+    /// To one of several next hops, by the packet's flow.
+    Group,
     /// To the destination itself, by a static route.
     OnLink,
     /// To the destination itself, in a port's network.
@@ -442,6 +460,7 @@ impl RouteKind {
     pub fn name(self) -> &'static str {
         match self {
             RouteKind::Via => "via",
+            RouteKind::Group => "group",
             RouteKind::OnLink => "on_link",
             RouteKind::Connected => "connected",
             RouteKind::Local => "local",

@@ -134,12 +134,25 @@ impl Source for Sample {
             kind,
             via: via.map(Into::into),
             port: port.map(Into::into),
+            group: Vec::new(),
         };
+        let member = |via: &str, port: &str, weight, share| MemberStatus {
+            via: via.into(),
+            port: port.into(),
+            weight,
+            share,
+        };
+        let group = vec![
+            member("10.2.0.1", "wire", 3, 0.75),
+            member("10.2.0.2", "wire", 1, 0.25),
+            member("10.1.0.9", "lan", 1, 0.0),
+        ];
         vec![
             route("0.0.0.0/0", RouteKind::Via, Some("10.2.0.1"), Some("wire")),
             route("10.1.0.0/24", RouteKind::Connected, None, Some("lan")),
             route("10.1.0.254/32", RouteKind::Local, None, Some("lan")),
             route("10.3.0.0/16", RouteKind::OnLink, None, Some("lan")),
+            RouteStatus { group, ..route("172.16.0.0/12", RouteKind::Group, None, None) },
             route("192.168.0.0/16", RouteKind::Blackhole, None, None),
             route("2001:db8:4::/48", RouteKind::Prohibit, None, None),
             route("2001:db8:5::/48", RouteKind::Unreachable, None, None),

@@ -6,7 +6,7 @@ use super::Noun;
 use super::table::{bytes, count, duration, lay_out, signed};
 use crate::api::{
     AddressStatus, Client, ClientError, DropStatus, FrameLedger, FrameLine, FramesStatus, Ledger,
-    NeighbourStatus, PortStatus, RouteStatus, WorkerStatus,
+    MemberStatus, NeighbourStatus, PortStatus, RouteStatus, WorkerStatus,
 };
 
 /// Asks the daemon and lays out what it says.
@@ -195,13 +195,18 @@ pub(super) fn routes(routes: &[RouteStatus]) -> String {
     if routes.is_empty() {
         return "No routes.\n".into();
     }
-    let rows = routes.iter().map(|route| {
-        vec![
+    let rows = routes.iter().flat_map(|route| {
+        let first = vec![
             route.prefix.clone(),
             route.kind.name().into(),
             or_dash(&route.via),
             or_dash(&route.port),
-        ]
+        ];
+        let member = |member: &MemberStatus| {
+            let share = format!("{:.0} %", member.share * 100.0);
+            vec![String::new(), share, member.via.clone(), member.port.clone()]
+        };
+        [first].into_iter().chain(route.group.iter().map(member)).collect::<Vec<_>>()
     });
     lay_out(&["Prefix", "Kind", "Via", "Port"], rows)
 }

@@ -184,6 +184,10 @@ Prefix           Kind         Via                      Port
 10.1.0.0/24      connected    -                        lan
 10.1.0.254/32    local        -                        lan
 10.3.0.0/16      on_link      -                        lan
+172.16.0.0/12    group        -                        -
+                 75 %         10.2.0.1                 wire
+                 25 %         10.2.0.2                 wire
+                 0 %          10.1.0.9                 lan
 192.168.0.0/16   blackhole    -                        -
 2001:db8:4::/48  prohibit     -                        -
 2001:db8:5::/48  unreachable  -                        -

@@ -51,7 +51,7 @@ pub use neighbour::StaticNeighbour;
 pub use port::{ChecksumPolicy, Port};
 pub(crate) use prefix::not_unicast;
 pub use prefix::{InterfaceAddress, Prefix};
-pub use route::{Route, RouteTarget};
+pub use route::{Hop, Route, RouteTarget};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
 pub use vlan::{Interface, Vlan, interfaces};
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use manylane_frame::vocabulary::PortId;
+use manylane_net::nexthop::MEMBERS_MAX;
 use serde_spanned::Spanned;
 
 use super::error::{Problem, Span};
@@ -12,7 +13,7 @@ use super::section::{Section, suggest};
 use super::vlan::Interface;
 
 /// A static route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The destinations.
     pub prefix: Prefix,
@@ -21,7 +22,7 @@ pub struct Route {
 }
 
 /// What becomes of a packet that a route matches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RouteTarget {
     /// To a router on a connected network.
     Via {
@@ -30,6 +31,8 @@ pub enum RouteTarget {
         /// The port that network is behind.
         port: PortId,
     },
+    /// To one of several routers, by the packet's flow.
+    Group(Vec<Hop>),
     /// To the destination itself, on this port's link.
     OnLink {
         /// The port.
@@ -43,8 +46,23 @@ pub enum RouteTarget {
     Prohibit,
 }
 
+/// One of several next hops of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hop {
+    /// The router's address.
+    pub next_hop: IpAddr,
+    /// The port that it is behind.
+    pub port: PortId,
+    /// Its part of the flows is this by the sum of all weights.
+    pub weight: u16,
+}
+
+/// As much as the kernel's routes have.
+const WEIGHT_MAX: u64 = 256;
+
 pub(super) fn routes(file: &Section<'_>, ports: &[Interface<'_>]) -> Result<Vec<Route>, Problem> {
-    let sections = file.tables("route", "[[route]]", &["prefix", "via", "port", "type"])?;
+    let sections =
+        file.tables("route", "[[route]]", &["prefix", "via", "weights", "port", "type"])?;
     let mut seen: BTreeMap<Prefix, Span> = BTreeMap::new();
     let mut routes = Vec::with_capacity(sections.len());
     for section in &sections {
@@ -52,7 +70,7 @@ pub(super) fn routes(file: &Section<'_>, ports: &[Interface<'_>]) -> Result<Vec<
         let text = section.required("prefix", help)?;
         let prefix = network(&text, "`prefix` in [[route]] is not a prefix")?;
         let target = target(section, prefix, ports)?;
-        check_destination(&text, prefix, target, ports)?;
+        check_destination(&text, prefix, &target, ports)?;
         if let Some(first) = seen.insert(prefix, text.span()) {
             return Err(Problem::new(
                 text.span(),
@@ -79,13 +97,18 @@ fn target(
         ("prohibit", RouteTarget::Prohibit),
     ];
     if let Some(kind) = section.choice("type", &kinds)? {
-        for key in ["via", "port"] {
+        for key in ["via", "weights", "port"] {
             let why = "a route with `type` drops its packets";
             section.refuse(key, why, "remove `type`, or remove `via` and `port`")?;
         }
         return Ok(kind);
     }
     let port = section.text("port")?.map(|name| named(section, &name, ports)).transpose()?;
+    if section.is_list("via") {
+        return group(section, prefix, port, ports);
+    }
+    let help = "remove `weights`, or write several: `via = [\"10.2.0.1\", \"10.3.0.1\"]`";
+    section.refuse("weights", "one next hop takes all packets", help)?;
     match (section.text("via")?, port) {
         (Some(via), port) => next_hop(section, &via, prefix, port, ports),
         (None, Some(port)) => {
@@ -99,6 +122,63 @@ fn target(
              `type = \"blackhole\"`",
         )),
     }
+}
+
+/// Several next hops; `fe80::1%NAME` says which port one is behind (RFC 4007 §11).
+fn group(
+    section: &Section<'_>,
+    prefix: Prefix,
+    port: Option<PortId>,
+    ports: &[Interface<'_>],
+) -> Result<RouteTarget, Problem> {
+    let list = section.texts("via")?.expect("it is a list");
+    let weights = section.numbers::<u16>("weights", 1..=WEIGHT_MAX)?;
+    if !(1..=MEMBERS_MAX).contains(&list.get_ref().len()) {
+        return Err(Problem::new(
+            list.span(),
+            "`via` in [[route]] has no next hop, or too many",
+            format!("there are {}", list.get_ref().len()),
+            format!("write 1 to {MEMBERS_MAX}"),
+        ));
+    }
+    if let Some(weights) =
+        weights.as_ref().filter(|all| all.get_ref().len() != list.get_ref().len())
+    {
+        return Err(Problem::new(
+            weights.span(),
+            "`weights` in [[route]] do not fit `via`",
+            format!("{} weights", weights.get_ref().len()),
+            format!("write one for each of the {} next hops", list.get_ref().len()),
+        )
+        .also(list.span(), "these"));
+    }
+    let weight = |at: usize| weights.as_ref().map_or(1, |all| *all.get_ref()[at].get_ref());
+    let mut hops: Vec<Hop> = Vec::new();
+    for (at, text) in list.get_ref().iter().enumerate() {
+        let (address, port) = match text.get_ref().split_once('%') {
+            Some((address, name)) => {
+                (address, Some(named(section, &Spanned::new(text.span(), name), ports)?))
+            }
+            None => (*text.get_ref(), port),
+        };
+        let found = next_hop(section, &Spanned::new(text.span(), address), prefix, port, ports)?;
+        let RouteTarget::Via { next_hop, port } = found else {
+            unreachable!("that is what `next_hop` finds")
+        };
+        if let Some(first) =
+            hops.iter().position(|hop| (hop.next_hop, hop.port) == (next_hop, port))
+        {
+            return Err(Problem::new(
+                text.span(),
+                format!("duplicate next hop `{}` in [[route]]", text.get_ref()),
+                "a second time",
+                "write it once, and give it more weight",
+            )
+            .also(list.get_ref()[first].span(), "first here"));
+        }
+        hops.push(Hop { next_hop, port, weight: weight(at) });
+    }
+    Ok(RouteTarget::Group(hops))
 }
 
 /// The port, or sub-interface, that a table names.
@@ -203,7 +283,7 @@ pub(super) fn require_family(
 fn check_destination(
     text: &Spanned<&str>,
     prefix: Prefix,
-    target: RouteTarget,
+    target: &RouteTarget,
     ports: &[Interface<'_>],
 ) -> Result<(), Problem> {
     let connected =
@@ -236,7 +316,10 @@ fn check_destination(
         _ => return Ok(()),
     };
     // To drop them by a route is pointless but harmless: lists of bogons have them.
-    if !matches!(target, RouteTarget::Via { .. } | RouteTarget::OnLink { .. }) {
+    if !matches!(
+        target,
+        RouteTarget::Via { .. } | RouteTarget::Group(_) | RouteTarget::OnLink { .. }
+    ) {
         return Ok(());
     }
     Err(Problem::new(

@@ -104,6 +104,11 @@ impl<'a> Section<'a> {
         self.list(key, |value| self.as_text(key, value))
     }
 
+    /// Whether the key is there, with a list.
+    pub(super) fn is_list(&self, key: &str) -> bool {
+        self.value(key).is_some_and(|value| matches!(value.get_ref(), DeValue::Array(_)))
+    }
+
     /// A whole number within `bounds`, if the key is there.
     pub(super) fn number<T: TryFrom<u64>>(
         &self,
@@ -153,7 +158,7 @@ impl<'a> Section<'a> {
     }
 
     /// One of a few words, if the key is there.
-    pub(super) fn choice<T: Copy>(
+    pub(super) fn choice<T: Clone>(
         &self,
         key: &str,
         choices: &[(&str, T)],
@@ -161,7 +166,7 @@ impl<'a> Section<'a> {
         let Some(text) = self.text(key)? else { return Ok(None) };
         let found = choices.iter().find(|(word, _)| word == text.get_ref());
         match found {
-            Some((_, value)) => Ok(Some(*value)),
+            Some((_, value)) => Ok(Some(value.clone())),
             None => Err(self.unknown_word(key, &text, choices.iter().map(|(word, _)| *word))),
         }
     }

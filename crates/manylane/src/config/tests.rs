@@ -62,17 +62,32 @@ fn the_router_example_sets_every_key_of_a_router() {
     assert_eq!((wan.mtu, wan.checksum, &wan.queue_owners), (None, None, &None));
     assert_eq!((wan.rx_ring, wan.tx_ring), (2048, 2048));
 
-    let targets: Vec<_> = config.routes.iter().map(|route| route.target).collect();
+    let targets: Vec<_> = config.routes.iter().map(|route| route.target.clone()).collect();
     let via = |address: &str, port| RouteTarget::Via { next_hop: ip(address), port: PortId(port) };
+    let hop =
+        |address: &str, port, weight| Hop { next_hop: ip(address), port: PortId(port), weight };
     let expected = [
         via("10.2.0.1", 1),
         via("fe80::1", 1),
+        RouteTarget::Group(vec![hop("10.2.0.1", 1, 3), hop("10.2.0.2", 1, 1)]),
         RouteTarget::OnLink { port: PortId(0) },
         RouteTarget::Blackhole,
         RouteTarget::Unreachable,
     ];
     assert_eq!(targets, expected);
     assert_eq!(config.routes[1].prefix.to_string(), "::/0");
+}
+
+#[test]
+fn a_route_may_have_several_next_hops() {
+    let wan =
+        LAN.replace("\"lan\"", "\"wan\"").replace("10.1.0", "10.2.0").replace("db8:1", "db8:2");
+    let text = format!(
+        "{LAN}{wan}[[route]]\nprefix = \"::/0\"\nvia = [\"fe80::1%wan\", \"fe80::1%lan\"]\n"
+    );
+    let hop = |port| Hop { next_hop: ip("fe80::1"), port: PortId(port), weight: 1 };
+    let config = parse(&text).unwrap();
+    assert_eq!(config.routes[0].target, RouteTarget::Group(vec![hop(1), hop(0)]));
 }
 
 /// What stands behind `#:` in the example: other drivers, captures, copies, faults.
@@ -139,7 +154,7 @@ fn a_port_is_divided_by_tags() {
     let expected =
         [of(0, "t", 0), of(1, "u", 1), of(2, "t.100", 0), of(3, "t.100.7", 0), of(4, "x", 1)];
     assert_eq!(interfaces, expected);
-    let targets: Vec<_> = config.routes.iter().map(|route| route.target).collect();
+    let targets: Vec<_> = config.routes.iter().map(|route| route.target.clone()).collect();
     let via = RouteTarget::Via { next_hop: ip("10.3.0.9"), port: PortId(4) };
     assert_eq!(targets, [via, RouteTarget::OnLink { port: PortId(2) }]);
 }

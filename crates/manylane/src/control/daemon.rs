@@ -1,6 +1,7 @@
 //! A forwarder, put together and taken apart.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
@@ -455,6 +456,8 @@ fn routing(
         ipv6_routes: neighbours_max + config.routes.len() + 4096,
     };
     let mut routing = Routing::new(domain, ports, limits).map_err(StartError::Routing)?;
+    // The standard library's keys are the kernel's random numbers.
+    routing.set_flow_seed(RandomState::new().hash_one(0));
     for route in &config.routes {
         routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
     }

@@ -4,6 +4,7 @@
 //! |--------------------------------|-----------------------------------------|
 //! | `LOCAL` ... `PROHIBIT`         | what their names say                    |
 //! | `CONNECTED + port`             | the destination itself, on that port    |
+//! | `GROUP + group`                | one of that group's neighbours (`groups`) |
 //! | `NEIGHBOUR + slot`             | that neighbour                          |
 //!
 //! A neighbour on a connected network gets a host route to its id as soon as somebody asks for it, so
@@ -14,6 +15,7 @@
 //! tried again after the workers' next turn; nothing blocks, and nothing is lost. A newer edit of the
 //! same neighbour takes its place: only the last word counts, and there is one for each slot at most.
 
+mod groups;
 mod operator;
 mod own;
 
@@ -34,13 +36,14 @@ use manylane_net::neighbour::{
     Action, AdjacencyTable, AdjacencyWords, DuplicateDetection, Entry, Header, Key, OwnAction,
     OwnTable, Report, Rewrite, Table, TableConfig, TableCounts, TableFull,
 };
-use manylane_net::nexthop::{NextHop, NextHopsMut};
+use manylane_net::nexthop::{BUCKETS, GroupId, GroupsFull, Member, NextHop, NextHopsMut};
 use manylane_net::wire::ethernet::{Tags, ether_type};
 use manylane_sync::rcu::Domain;
 
 use crate::config::{InterfaceAddress, Route, RouteTarget};
 use crate::worker::Order;
 
+pub use groups::GroupMember;
 pub use operator::NeighbourRefused;
 
 const LOCAL: u16 = 1;
@@ -49,10 +52,14 @@ const BLACKHOLE: u16 = 3;
 const UNREACHABLE: u16 = 4;
 const PROHIBIT: u16 = 5;
 const CONNECTED: u16 = 16;
-const NEIGHBOUR: u16 = 1024;
+const GROUP: u16 = 1024;
+const NEIGHBOUR: u16 = 1536;
 
-/// Ports a daemon can have: ids between `CONNECTED` and `NEIGHBOUR`.
-pub const PORTS_MAX: usize = (NEIGHBOUR - CONNECTED) as usize;
+/// Ports a daemon can have: ids between `CONNECTED` and `GROUP`.
+pub const PORTS_MAX: usize = (GROUP - CONNECTED) as usize;
+
+/// Groups of next hops that a daemon can have: ids between `GROUP` and `NEIGHBOUR`.
+pub const GROUPS_MAX: usize = (NEIGHBOUR - GROUP) as usize;
 
 /// Slots for neighbours that a daemon can have: ids from `NEIGHBOUR` on.
 pub const NEIGHBOURS_MAX: usize = (NextHopId::MAX.raw() - NEIGHBOUR) as usize;
@@ -64,6 +71,8 @@ pub struct Routing {
     next_hops: NextHopsMut,
     adjacencies: AdjacencyTable,
     neighbours: Table,
+    /// Groups, by their members: routes with the same ones share a group.
+    groups: HashMap<Vec<Member>, GroupId>,
     ports: Vec<RoutedPort>,
     /// Host routes that neighbours brought, by slot.
     host_routes: HashMap<u32, IpPrefix>,
@@ -118,6 +127,8 @@ pub enum RoutingError {
     },
     /// The neighbour table refused a next hop.
     Neighbour(TableFull),
+    /// There are too many different groups of next hops.
+    Groups(GroupsFull),
 }
 
 impl fmt::Display for RoutingError {
@@ -126,6 +137,7 @@ impl fmt::Display for RoutingError {
             RoutingError::Memory(source) => write!(f, "no memory for the routing tables: {source}"),
             RoutingError::Fib { prefix, source } => write!(f, "route {prefix}: {source}"),
             RoutingError::Neighbour(source) => write!(f, "next hop: {source}"),
+            RoutingError::Groups(source) => write!(f, "next hops: {source}"),
         }
     }
 }
@@ -136,6 +148,7 @@ impl std::error::Error for RoutingError {
             RoutingError::Memory(source) => Some(source),
             RoutingError::Fib { source, .. } => Some(source),
             RoutingError::Neighbour(source) => Some(source),
+            RoutingError::Groups(source) => Some(source),
         }
     }
 }
@@ -178,6 +191,7 @@ impl Routing {
             records: Mapping::words(AdjacencyWords::records_len(slots)).map_err(memory)?,
         };
         let next_hops = Mapping::words(usize::from(NEIGHBOUR) + slots).map_err(memory)?;
+        let buckets = Mapping::words(GROUPS_MAX * BUCKETS).map_err(memory)?;
         let mut routing = Routing {
             ipv4: Ipv4Writer::new(
                 ipv4_tables(Ipv4Sizes::for_long_routes(limits.long_ipv4_routes)).map_err(memory)?,
@@ -189,9 +203,10 @@ impl Routing {
                 domain,
                 Limits::default(),
             ),
-            next_hops: NextHopsMut::new(next_hops),
+            next_hops: NextHopsMut::with_groups(next_hops, buckets, domain.clone(), 0),
             adjacencies: AdjacencyTable::new(domain.clone(), adjacencies),
             neighbours,
+            groups: HashMap::new(),
             ports,
             host_routes: HashMap::new(),
             waiting: BTreeMap::new(),
@@ -226,6 +241,7 @@ impl Routing {
         told: &mut Told,
     ) -> Result<(), RoutingError> {
         let id = match route.target {
+            RouteTarget::Group(ref hops) => self.group(hops, now, told)?,
             RouteTarget::Via { next_hop, port } => {
                 let slot = self.pin(Key { port, addr: next_hop }, now, told)?;
                 neighbour_id(slot)
@@ -340,6 +356,9 @@ impl Routing {
         }
         for port in (0..self.ports.len() as u16).map(PortId) {
             self.next_hops.set(connected_id(port), NextHop::Connected(port));
+        }
+        for group in (0..GROUPS_MAX as u16).map(GroupId) {
+            self.next_hops.set(group_id(group), NextHop::Group(group));
         }
         for slot in 0..self.neighbours.slots_max() as u32 {
             self.next_hops.set(neighbour_id(slot), NextHop::Via(slot));
@@ -466,8 +485,15 @@ impl Routing {
                 let mac = mac.unwrap_or_default();
                 let header = Header::tagged(mac, port.mac.0, tags, ether_type);
                 let rewrite = Rewrite { key, exit, state, header, mtu: port.mtu };
+                // Flows go elsewhere before an address is lost, and come when there is one.
+                if !state.is_resolved() {
+                    self.next_hops.set_resolved(slot, false);
+                }
                 if self.adjacencies.publish(slot, &rewrite).is_err() {
                     return false;
+                }
+                if state.is_resolved() {
+                    self.next_hops.set_resolved(slot, true);
                 }
                 told.published = true;
                 self.add_host_route(slot, key)
@@ -539,6 +565,7 @@ impl Routing {
                 Some(entry) => NextHop::Via(entry.key),
                 None => NextHop::None,
             },
+            raw if raw >= GROUP => NextHop::Group(GroupId(raw - GROUP)),
             raw if raw >= CONNECTED => NextHop::Connected(PortId(raw - CONNECTED)),
             _ => NextHop::None,
         }
@@ -559,6 +586,10 @@ const RETRY: Duration = Duration::from_millis(1);
 /// The next-hop id of a neighbour's slot.
 pub fn neighbour_id(slot: u32) -> NextHopId {
     fixed_id(NEIGHBOUR + slot as u16)
+}
+
+fn group_id(group: GroupId) -> NextHopId {
+    fixed_id(GROUP + group.0)
 }
 
 fn connected_id(port: PortId) -> NextHopId {

@@ -23,11 +23,12 @@ use manylane_sync::words::WordsMut;
 
 use super::frames::{Budget, Line};
 use super::open::{Bell, Device, OpenPort};
-use super::routing::Routing;
+use super::routing::{GroupMember, Routing};
 use crate::api::{
     AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger,
-    FrameLine, FramesStatus, Ledger, ListStatus, NeighbourStatus, PortLedger, PortStatus,
-    QueueName, RouteKind, RouteStatus, SetError, Setting, Source, VlanStatus, WorkerStatus,
+    FrameLine, FramesStatus, Ledger, ListStatus, MemberStatus, NeighbourStatus, PortLedger,
+    PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting, Source, VlanStatus,
+    WorkerStatus,
 };
 use crate::config::{Config, Faults, RouteTarget, Vlan};
 use crate::stats::{PortCount, StatsReader, WorkerCount};
@@ -161,8 +162,8 @@ impl Status {
         frames: FrameStatus,
         clock: Clock,
     ) -> Status {
-        let is_on_link = |target| matches!(target, RouteTarget::OnLink { .. });
-        let on_link = config.routes.iter().filter(|route| is_on_link(route.target));
+        let is_on_link = |target: &RouteTarget| matches!(target, RouteTarget::OnLink { .. });
+        let on_link = config.routes.iter().filter(|route| is_on_link(&route.target));
         let ports = shown_ports(ports, &unpoisoned(&routing));
         Status {
             ports,
@@ -371,13 +372,27 @@ impl Source for Status {
 
     fn routes(&self) -> Vec<RouteStatus> {
         // Copied under the lock, put into words after: the control thread waits for the lock.
-        let routes: Vec<_> = unpoisoned(&self.routing).routes().collect();
+        let (routes, groups) = {
+            let routing = unpoisoned(&self.routing);
+            (routing.routes().collect::<Vec<_>>(), routing.groups())
+        };
+        let of_member = |member: &GroupMember| MemberStatus {
+            via: member.key.addr.to_string(),
+            port: self.name(member.key.port),
+            weight: member.weight,
+            share: member.share,
+        };
         let of_route = |(prefix, next_hop): (IpPrefix, NextHop<Key>)| {
             let prefix: String = prefix.to_string();
+            let members = match next_hop {
+                NextHop::Group(id) => groups.get(&id).map(|group| group.iter().map(of_member)),
+                _ => None,
+            };
             let (kind, via, port) = match next_hop {
                 NextHop::Via(Key { port, addr }) => {
                     (RouteKind::Via, Some(addr.to_string()), Some(port))
                 }
+                NextHop::Group(_) => (RouteKind::Group, None, None),
                 NextHop::Connected(port) if self.on_link.contains(&prefix) => {
                     (RouteKind::OnLink, None, Some(port))
                 }
@@ -388,7 +403,8 @@ impl Source for Status {
                 NextHop::Broadcast => (RouteKind::Broadcast, None, None),
                 NextHop::Unreachable | NextHop::None => (RouteKind::Unreachable, None, None),
             };
-            RouteStatus { prefix, kind, via, port: port.map(|port| self.name(port)) }
+            let group = members.into_iter().flatten().collect();
+            RouteStatus { prefix, kind, via, port: port.map(|port| self.name(port)), group }
         };
         routes.into_iter().map(of_route).collect()
     }

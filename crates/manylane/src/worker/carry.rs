@@ -56,6 +56,7 @@ impl Work {
                 self.stats.count(entry, PortCount::Delivered, 1);
                 self.pool.give_back(frame);
             }
+            Fate::Hold(_) if self.flows_moved() => self.judge_again(guard, frame, now_ns),
             Fate::Hold(neighbour) => {
                 let key = self.forwarder.key(guard, neighbour);
                 if key.addr.is_unspecified() {
@@ -200,6 +201,43 @@ impl Work {
         }
     }
 
+    /// Whether flows have moved to other members of their groups since what is held was last judged.
+    fn flows_moved(&self) -> bool {
+        self.forwarder.tables().next_hops.moves() != self.moves
+    }
+
+    /// Judges a packet that was to be held when flows moved: its verdict may be older. What it finds, what
+    /// is held of its flow must find too, and first (I3).
+    fn judge_again(&mut self, guard: Guard<'_>, mut frame: Frame, now_ns: u64) {
+        self.judge_held(guard, now_ns);
+        let verdict = self.forwarder.resume(guard, &mut self.pool, &mut frame, now_ns);
+        let moves = self.moves;
+        if self.flows_moved() {
+            self.judge_held(guard, now_ns);
+        }
+        let late = self.moves != moves;
+        // Held, it is judged no more today; but if it is older than the last look, again in the next turn.
+        self.carry_out(guard, frame, &verdict, now_ns);
+        if late {
+            self.moves = self.moves.wrapping_sub(1);
+        }
+    }
+
+    /// Judges everything held anew: where a flow's bucket has moved, it leaves by its new neighbour, or
+    /// waits for that. Returns how many frames were held.
+    #[cold]
+    fn judge_held(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
+        // Before the first look: what moves later is another reason to look.
+        self.moves = self.forwarder.tables().next_hops.moves();
+        let mut moved = 0;
+        for _ in 0..self.held_for.len() {
+            // What comes to be held again is behind those that have not been judged yet.
+            let Some(&HeldFor { key, .. }) = self.held_for.first() else { break };
+            moved += self.release(guard, key, now_ns);
+        }
+        moved
+    }
+
     /// Whether what is held for `key` must go on waiting. The slot may have been another's since it
     /// was kept; the engine compares its key.
     fn is_waiting(&self, guard: Guard<'_>, key: Key, slot: Option<u32>) -> bool {
@@ -216,7 +254,7 @@ impl Work {
     #[cold]
     fn release_ready(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
         self.generation = self.forwarder.tables().adjacencies.generation();
-        let mut moved = 0;
+        let mut moved = if self.flows_moved() { self.judge_held(guard, now_ns) } else { 0 };
         let mut at = 0;
         while let Some(&HeldFor { key, slot, .. }) = self.held_for.get(at) {
             if self.is_waiting(guard, key, slot) {

@@ -171,6 +171,8 @@ struct Work {
     reclaim_ns: u64,
     /// Generation of the neighbours when what is held was last looked at.
     generation: u32,
+    /// How often flows had moved when what is held was last judged.
+    moves: u32,
 }
 
 /// A neighbour that frames wait for.
@@ -214,6 +216,7 @@ impl Worker {
             idle_spin_ns: parts.idle_spin.as_nanos() as u64,
             reclaim_ns: sleep::RECLAIM_FIRST_NS,
             generation: 0,
+            moves: 0,
         };
         Worker { reader: parts.reader, work }
     }

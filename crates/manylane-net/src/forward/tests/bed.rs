@@ -23,7 +23,7 @@ use crate::fib::{
     Limits, NextHopId,
 };
 use crate::neighbour::{AdjacencyTable, AdjacencyWords, Header, Rewrite};
-use crate::nexthop::NextHopsMut;
+use crate::nexthop::{BUCKETS, NextHopsMut};
 use crate::wire::ethernet::{self, ether_type};
 use crate::wire::{checksum::Sum, icmp, icmpv6, ipv4, ipv6, protocol, udp};
 
@@ -144,7 +144,8 @@ impl Bed {
         let depot = Depot::new(region.clone(), 1).expect("the first taker");
         let domain = Domain::new(1);
         let (ipv4, ipv6) = FIB.clone();
-        let next_hops = NextHopsMut::new(WordsMut::zeroed(64));
+        let (words, buckets) = (WordsMut::zeroed(64), WordsMut::zeroed(2 * BUCKETS));
+        let next_hops = NextHopsMut::with_groups(words, buckets, domain.clone(), 1);
         let adjacencies = AdjacencyTable::new(domain.clone(), AdjacencyWords::boxed(SLOTS));
         let tables = Tables {
             ipv4,

@@ -8,6 +8,7 @@ mod chains;
 mod claims;
 mod cut;
 mod errors;
+mod groups;
 mod neighbours;
 mod ours;
 mod own;

@@ -1260,6 +1260,62 @@ prefix = "0.0.0.0/0"
 help: write `via = "ADDRESS"`, or `port = "NAME"` for destinations on that link, or `type = "blackhole"`"#),
     (&[LAN, r#"[[route]]
 prefix = "0.0.0.0/0"
+via = []
+"#], r#"error: `via` in [[route]] has no next hop, or too many
+ --> router.toml:7:7
+  |
+7 | via = []
+  |       ^^ there are 0
+  |
+help: write 1 to 64"#),
+    (&[LAN, r#"[[route]]
+prefix = "0.0.0.0/0"
+via = ["10.1.0.1", "10.1.0.2"]
+weights = [1]
+"#], r#"error: `weights` in [[route]] do not fit `via`
+ --> router.toml:8:11
+  |
+7 | via = ["10.1.0.1", "10.1.0.2"]
+  |       ------------------------ these
+8 | weights = [1]
+  |           ^^^ 1 weights
+  |
+help: write one for each of the 2 next hops"#),
+    (&[LAN, r#"[[route]]
+prefix = "0.0.0.0/0"
+via = ["10.1.0.1", "10.1.0.1%lan"]
+"#], r#"error: duplicate next hop `10.1.0.1%lan` in [[route]]
+ --> router.toml:7:20
+  |
+7 | via = ["10.1.0.1", "10.1.0.1%lan"]
+  |        ----------  ^^^^^^^^^^^^^^ a second time
+  |        |
+  |        first here
+  |
+help: write it once, and give it more weight"#),
+    (&[LAN, r#"[[route]]
+prefix = "0.0.0.0/0"
+via = ["10.1.0.1", "10.9.0.1"]
+"#], r#"error: `via` `10.9.0.1` in [[route]] cannot be the next hop
+ --> router.toml:7:20
+  |
+7 | via = ["10.1.0.1", "10.9.0.1"]
+  |                    ^^^^^^^^^^ not in a network of any port
+  |
+help: write an address in one of 10.1.0.0/24"#),
+    (&[LAN, r#"[[route]]
+prefix = "0.0.0.0/0"
+via = "10.1.0.1"
+weights = [2]
+"#], r#"error: misplaced key `weights` in [[route]]
+ --> router.toml:8:1
+  |
+8 | weights = [2]
+  | ^^^^^^^ one next hop takes all packets
+  |
+help: remove `weights`, or write several: `via = ["10.2.0.1", "10.3.0.1"]`"#),
+    (&[LAN, r#"[[route]]
+prefix = "0.0.0.0/0"
 via = "10.1.0.1/24"
 "#], r#"error: `via` `10.1.0.1/24` in [[route]] cannot be the next hop
  --> router.toml:7:7

@@ -12,7 +12,7 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Reader;
 
 use super::*;
-use crate::config::Prefix;
+use crate::config::{Hop, Prefix};
 
 /// Routing with two ports, and a worker that reads.
 struct Bed {
@@ -263,6 +263,57 @@ fn every_kind_of_static_route_means_what_it_says() {
 }
 
 /// The FIB's limbo is full until the worker's turn ends: nothing is lost, and nothing is done twice.
+#[test]
+fn as_many_neighbours_as_may_be_configured_have_ids() {
+    let limits = RoutingLimits { neighbours_max: 30_000, long_ipv4_routes: 64, ipv6_routes: 64 };
+    Routing::new(&Domain::new(1), Vec::new(), limits).expect("the tables can be mapped");
+}
+
+/// By one group for all routes with the same members; who is not found is left out while another is.
+#[test]
+fn a_route_by_several_next_hops_goes_by_those_that_are_found() {
+    let mut bed = Bed::new();
+    let hop = |addr: &str, weight| Hop { next_hop: addr.parse().unwrap(), port: PortId(0), weight };
+    let hops = [hop("10.0.0.2", 3), hop("10.0.0.3", 1)];
+    let reversed = [hops[1], hops[0]];
+    bed.static_route("192.0.2.0/24", RouteTarget::Group(hops.to_vec()));
+    bed.static_route("198.51.100.0/24", RouteTarget::Group(reversed.to_vec()));
+    let six = [hop("2001:db8::2", 1), hop("fe80::3", 1)];
+    bed.static_route("2001:db8:9::/48", RouteTarget::Group(six.to_vec()));
+    let group = |bed: &Bed, prefix| match bed.route(prefix) {
+        Some(NextHop::Group(group)) => group,
+        other => panic!("{other:?}"),
+    };
+    let id = group(&bed, "192.0.2.0/24");
+    assert_eq!(group(&bed, "198.51.100.0/24"), id);
+    assert_ne!(group(&bed, "2001:db8:9::/48"), id);
+    assert_eq!(bed.orders().len(), 4, "each is asked for at once, once");
+
+    let shares =
+        |bed: &Bed| Vec::from_iter(bed.routing.groups()[&id].iter().map(|member| member.share));
+    assert_eq!(shares(&bed), [0.75, 0.25]);
+    bed.hear(0, "10.0.0.3", Kind::ArpReply, 0);
+    assert_eq!(shares(&bed), [0.0, 1.0]);
+    bed.hear(0, "10.0.0.2", Kind::ArpReply, 0);
+    assert_eq!(shares(&bed), [0.75, 0.25]);
+
+    // 10.0.0.2 goes away: it is used, checked, asked, and gives no answer.
+    let slot = bed.routing.neighbours.find(key(0, "10.0.0.2")).expect("it is pinned").0;
+    for now in 30..120 {
+        bed.hear(0, "10.0.0.3", Kind::ArpReply, now);
+        bed.tick(now);
+        bed.routing.handle(Report::Used { slot }, at(now), &mut bed.told);
+        bed.worker.quiescent();
+        if bed.state(0, "10.0.0.2") == Some(State::Failed) {
+            break;
+        }
+        assert_eq!(shares(&bed), [0.75, 0.25], "at {now}, {:?}", bed.state(0, "10.0.0.2"));
+    }
+    assert_eq!(shares(&bed), [0.0, 1.0]);
+    bed.hear(0, "10.0.0.2", Kind::ArpRequest, 130);
+    assert_eq!(shares(&bed), [0.75, 0.25], "it is back");
+}
+
 #[test]
 fn edits_that_meet_a_bound_are_done_after_the_workers_turn() {
     let mut bed = Bed::new();

@@ -220,6 +220,88 @@ fn a_flow_keeps_its_order_while_its_neighbour_is_set_deleted_and_found_again() {
     hall.close(vec![worker]);
 }
 
+/// Flows of a group leave by whoever is found first, and some of them by the other when that is found
+/// too. What is held moves with its flow. Each round has a new group.
+#[test]
+fn flows_keep_their_order_when_they_move_to_another_member() {
+    const FLOWS: u16 = 6;
+    let mut hall = Hall::new(1);
+    let feed = Feed::default();
+    let (seen, exits) = sinks();
+    let mut random = Random(3);
+    let middle = Meddler::default();
+    let meddle = |middle: &Meddler| {
+        let middle = middle.clone();
+        move || {
+            if let Some(action) = &mut *middle.lock().unwrap() {
+                action();
+            }
+        }
+    };
+    let (before, between) = (meddle(&middle), meddle(&middle));
+    let first_feed = feed.clone();
+    let first = source(0, 0, move || {
+        before();
+        let mut feed = first_feed.lock().unwrap();
+        if feed.is_empty() { None } else { Some(feed.remove(0)) }
+    });
+    let second = source(0, 1, move || {
+        between();
+        None
+    });
+    let mut worker = hall.worker(vec![first, second], exits, HoldLimits::default());
+
+    let control = Arc::new(Mutex::new(hall.control));
+    let mut moves = 0;
+    for round in 0..60 {
+        // Two of one family, and a prefix behind them.
+        let members = [4 * round + round % 2, 4 * round + round % 2 + 2].map(host);
+        let to: IpAddr = match members[0] {
+            IpAddr::V4(_) => [198, 18, round as u8, 9].into(),
+            IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0x100 + round, 0, 0, 0, 0, 9).into(),
+        };
+        let now = u64::from(round) * SECOND;
+        control.lock().unwrap().add_group(to, &members, now);
+        let keys = members.map(|addr| Key { port: PortId(1), addr });
+        let mut sequence = 0;
+        // How many calls of a source's function before each answers.
+        let mut left = [random.below(120), random.below(240)];
+        let shared = control.clone();
+        *middle.lock().unwrap() = Some(Box::new(move || {
+            for (left, key) in left.iter_mut().zip(keys) {
+                if *left == 0 {
+                    shared.lock().unwrap().answer(key, now);
+                }
+                *left = left.wrapping_sub(1);
+            }
+        }));
+        for _ in 0..4 {
+            let mut feed = feed.lock().unwrap();
+            for _ in 0..8 {
+                feed.extend((0..FLOWS).map(|flow| packet(to, round * FLOWS + flow, sequence, 4)));
+                sequence += 1;
+            }
+            drop(feed);
+            worker.turn(now);
+        }
+        *middle.lock().unwrap() = None;
+        for key in keys {
+            control.lock().unwrap().answer(key, now);
+            worker.turn(now);
+        }
+        worker.turn(now);
+        moves = control.lock().unwrap().routing.tables().next_hops.moves();
+    }
+    drop(middle);
+    assert!(moves > 100, "flows moved in most rounds, and twice: {moves}");
+    let in_order = assert_in_order(&seen[1].lock().unwrap());
+    assert_eq!(in_order.len(), 60 * usize::from(FLOWS));
+    assert!(in_order.values().all(|&next| next == 32), "{in_order:?}");
+    let control = Arc::into_inner(control);
+    hall.control = control.expect("the sources have let go").into_inner().unwrap();
+    hall.close(vec![worker]);
+}
+
 /// Two workers send through one port at once, over wires to two queues.
 #[test]
 fn two_workers_and_their_wires_keep_the_order_of_each_flow() {

@@ -21,7 +21,7 @@ use manylane_sync::rcu::Domain;
 use manylane_sync::ring::{Consumer, Producer, ring};
 use manylane_sync::words::WordsMut;
 
-use crate::config::InterfaceAddress;
+use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
 use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
 use crate::stats::{PortCount, Stats, StatsReader};
 use crate::worker::{Clock, Order, Worker, WorkerParts};
@@ -192,6 +192,17 @@ impl Control {
         let mac = station(port).0;
         self.routing
             .set_neighbour(key, mac, Duration::ZERO, &mut self.told)
+            .expect("there is room");
+    }
+
+    /// A route to what is around `to`, by several neighbours on port 1.
+    pub fn add_group(&mut self, to: IpAddr, members: &[IpAddr], now_ns: u64) {
+        let hop = |&next_hop| Hop { next_hop, port: PortId(1), weight: 1 };
+        let target = RouteTarget::Group(members.iter().map(hop).collect());
+        let prefix = Prefix::containing(to, if to.is_ipv4() { 24 } else { 48 });
+        let now = Duration::from_nanos(now_ns);
+        self.routing
+            .add_route(&Route { prefix, target }, now, &mut self.told)
             .expect("there is room");
     }
 

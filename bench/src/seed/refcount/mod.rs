@@ -17,6 +17,7 @@
 //! | `*_fairness`              | the slower thread's pairs for each of the faster one's             |
 //! | `*_failed_per_op`         | exchanges that failed, for each pair, contended; in loops of their own |
 //! | `layout_*`                | four read-mostly fields beside a count, on its line and on their own |
+//! | `e2e_*`, `end_to_end_gain`, `uncounted_gain` | what all this is of the whole (`end_to_end.rs`)    |
 //!
 //! There are two floors because x86 can add without giving back what was there: enough for `sticky`,
 //! which asks the processor's flags (`lock inc`), but not for `rcuref` and `debt`, whose slow paths go on
@@ -32,6 +33,8 @@
 
 #![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
 
+mod end_to_end;
+
 use std::array;
 use std::hint::black_box;
 use std::io;
@@ -46,6 +49,7 @@ use super::{Plan, interleave};
 use crate::baseline::refcount::{ArcTwin, CasRef, PairRef, StickyRef, XaddCasRef};
 use crate::figure::{Output, Rounds};
 use crate::threads::{BATCH, Lap, Share, Slice, Team};
+use end_to_end::EndToEnd;
 
 /// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
@@ -54,6 +58,7 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
          {BATCH} pairs"
     ));
     let lab = Lab::new();
+    let end_to_end = EndToEnd::new()?;
     let blind = Blind(&lab.pair);
     let rows: [(&str, &dyn Row); 9] = [
         ("cas", &lab.cas),
@@ -79,12 +84,14 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
             rounds.push(&format!("{name}_fairness"), "x", fairness);
         }
         lab.failures(team, rounds)?;
-        layout(team, rounds)
+        layout(team, rounds)?;
+        end_to_end.round(team, rounds)
     };
     interleave(plan, output, round, |rounds| {
         for (name, over, under) in RATIOS {
             rounds.ratio(name, over, under);
         }
+        EndToEnd::ratios(rounds);
     })
 }
 

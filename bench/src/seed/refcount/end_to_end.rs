@@ -1,0 +1,400 @@
+//! What the count, and where it lies, are of the whole: many flows to one destination, by two threads.
+//!
+//! After the source's case (memcached and its clients on one machine, all by one route): each thread
+//! sends to the other and receives from it. To send, it takes frames from its pool, writes 64 bytes into
+//! each with the next flow's ports, looks the destination up, reads the dst (does the packet fit its
+//! MTU?), holds it, and hands frame and reference on by a ring. The receiver reads the dst again (port
+//! and header), writes the header, counts TTL and checksum down, lets the reference go, and gives the
+//! frame back to its own pool. So each thread does as many gets as puts, all of one count.
+//!
+//! | figure             | the count                         | and the facts                              |
+//! |--------------------|-----------------------------------|--------------------------------------------|
+//! | `e2e_cas_shared_ns`| increment unless zero, in a loop  | on its line, as in the kernel's `dst_entry` |
+//! | `e2e_cas_split_ns` | the same                          | on lines of their own                      |
+//! | `e2e_rcuref_ns`    | `RcuRef`: the product's `DstRef`  | the same                                   |
+//! | `e2e_guard_ns`     | none: the receiver looks up again | the same                                   |
+//!
+//! Elapsed time x threads / frames received. `e2e_layout_gain` is what the split alone brings,
+//! `e2e_count_gain` what the count alone does, `end_to_end_gain` both together, and `uncounted_gain`
+//! what is left to gain by not counting at all.
+//!
+//! Of each of the first three, the reference is to a dst of the same four words, which a lookup finds by
+//! the same index.
+
+#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
+
+use std::array;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use manylane_frame::vocabulary::PortId;
+use manylane_frame::{BATCH_MAX, Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
+use manylane_net::fib::{
+    Ipv4Fib, Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Limits, NextHop as Mark, NextHopId,
+};
+use manylane_net::nexthop::dst::{DstRef, Dsts, DstsMut, Facts, Flags};
+use manylane_sync::CacheAligned;
+use manylane_sync::primitive::{AtomicU64, Ordering};
+use manylane_sync::rcu::{Domain, Guard, Index, Reader};
+use manylane_sync::ring::{Consumer, Producer, ring};
+
+use crate::baseline::refcount::CasRef;
+use crate::figure::Rounds;
+use crate::forward::{FRAME_LEN, ipv4_template};
+use crate::threads::{Lap, Share, Team};
+
+const FLOWS: u16 = 4096;
+/// Frames on their way between two threads at most.
+const RING: usize = 512;
+const DESTINATION: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
+const MTU: u32 = 1500;
+
+/// What both threads of every row read.
+pub struct EndToEnd {
+    depot: Depot,
+    fib: Ipv4Fib,
+    domain: Domain,
+    shared: OldDst<Shared>,
+    split: OldDst<Split>,
+    product: Dsts,
+    _writers: (Ipv4Writer, DstsMut),
+}
+
+impl EndToEnd {
+    /// A route to the destination, with a dst of each kind behind it.
+    pub fn new() -> io::Result<EndToEnd> {
+        let region = RegionConfig { frames: 4096, frame_size: 2048 };
+        let region = Region::new(region).map_err(io::Error::other)?;
+        let domain = Domain::new(4);
+        let tables = Ipv4Tables::zeroed(Ipv4Sizes::for_long_routes(64));
+        let mut ipv4 = Ipv4Writer::new(tables, &domain, Limits::default());
+        let network = Ipv4Prefix::containing(DESTINATION, 24).expect("24 is a length");
+        ipv4.insert(network, hop()).map_err(io::Error::other)?;
+        let mut dsts = DstsMut::new(domain.clone(), 16, 4);
+        let (port, flags) = (PortId(1), Flags::default());
+        let facts = Facts { next_hop: hop(), neighbour: Some(1), port, mtu: MTU, flags };
+        dsts.publish(&facts).map_err(io::Error::other)?;
+        Ok(EndToEnd {
+            depot: Depot::new(region, 8).expect("the region is new"),
+            fib: ipv4.reader(),
+            domain,
+            shared: OldDst::new(),
+            split: OldDst::new(),
+            product: dsts.reader(),
+            _writers: (ipv4, dsts),
+        })
+    }
+
+    /// Measures each once.
+    pub fn round(&self, team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
+        let product = Counted(&self.product);
+        let guard = Uncounted(&self.product);
+        self.row(team, rounds, "cas_shared", &self.shared)?;
+        self.row(team, rounds, "cas_split", &self.split)?;
+        self.row(team, rounds, "rcuref", &product)?;
+        self.row(team, rounds, "guard", &guard)
+    }
+
+    /// What the rounds give together.
+    pub fn ratios(rounds: &mut Rounds) {
+        rounds.ratio("e2e_layout_gain", "e2e_cas_shared_ns", "e2e_cas_split_ns");
+        rounds.ratio("e2e_count_gain", "e2e_cas_split_ns", "e2e_rcuref_ns");
+        rounds.ratio("end_to_end_gain", "e2e_cas_shared_ns", "e2e_rcuref_ns");
+        rounds.ratio("uncounted_gain", "e2e_rcuref_ns", "e2e_guard_ns");
+    }
+
+    fn row<K: Keep>(
+        &self,
+        team: &mut Team,
+        rounds: &mut Rounds,
+        name: &str,
+        keep: &K,
+    ) -> io::Result<()> {
+        let slice = team.slice_with(
+            2,
+            || Pair::new(&self.depot),
+            |pair: &Pair<K::Held>, thread, lap| {
+                let reader = self.domain.register().expect("there is a place for each thread");
+                let mut end = Side { lab: self, keep, reader, side: lock(&pair.0[thread]) };
+                end.run(&lap)
+            },
+        )?;
+        rounds.push(&format!("e2e_{name}_ns"), "ns", slice.map(|slice| slice.ns()));
+        Ok(())
+    }
+}
+
+fn hop() -> NextHopId {
+    NextHopId::new(7).expect("it is small")
+}
+
+/// A way to keep the result of a lookup.
+trait Keep: Sync {
+    /// What goes with a frame.
+    type Held: Send;
+
+    /// Under the sender's guard: what the packet must fit, and what goes along.
+    fn hold(&self, guard: Guard<'_>, id: Index<'_, Mark>) -> (u32, Self::Held);
+
+    /// Under the receiver's guard: the port.
+    fn read(&self, guard: Guard<'_>, held: &Self::Held, look_up: impl FnOnce() -> u32) -> PortId;
+
+    /// The frame has gone.
+    fn put(&self, guard: Guard<'_>, held: Self::Held);
+}
+
+/// The product's.
+struct Counted<'a>(&'a Dsts);
+
+impl Keep for Counted<'_> {
+    type Held = DstRef;
+
+    #[inline(always)]
+    fn hold(&self, guard: Guard<'_>, id: Index<'_, Mark>) -> (u32, DstRef) {
+        let dst = self.0.borrow(guard, id, 0).expect("it is published");
+        (dst.facts().mtu, self.0.hold(dst))
+    }
+
+    #[inline(always)]
+    fn read(&self, _: Guard<'_>, held: &DstRef, _: impl FnOnce() -> u32) -> PortId {
+        self.0.facts(held).port
+    }
+
+    #[inline(always)]
+    fn put(&self, guard: Guard<'_>, held: DstRef) {
+        self.0.put(guard, held);
+    }
+}
+
+/// The product's without a count.
+struct Uncounted<'a>(&'a Dsts);
+
+impl Keep for Uncounted<'_> {
+    type Held = ();
+
+    #[inline(always)]
+    fn hold(&self, guard: Guard<'_>, id: Index<'_, Mark>) -> (u32, ()) {
+        (self.0.borrow(guard, id, 0).expect("it is published").facts().mtu, ())
+    }
+
+    #[inline(always)]
+    fn read(&self, guard: Guard<'_>, (): &(), look_up: impl FnOnce() -> u32) -> PortId {
+        let id: Index<'_, Mark> = Index::new(guard, look_up());
+        self.0.borrow(guard, id, 0).expect("it is published").facts().port
+    }
+
+    #[inline(always)]
+    fn put(&self, _: Guard<'_>, (): ()) {}
+}
+
+/// Dsts by next-hop id, as many as the product's table has, with a count that is a loop.
+struct OldDst<L>(Vec<L>);
+
+/// Where count and facts lie.
+trait Layout: Sync + Send {
+    fn new(facts: [u64; 4]) -> Self;
+    fn count(&self) -> &CasRef;
+    fn facts(&self) -> &[AtomicU64; 4];
+}
+
+/// On one line.
+#[repr(C, align(128))]
+struct Shared {
+    facts: [AtomicU64; 4],
+    count: CasRef,
+}
+
+/// Each on lines of its own.
+#[repr(C)]
+struct Split {
+    facts: CacheAligned<[AtomicU64; 4]>,
+    count: CacheAligned<CasRef>,
+}
+
+impl Layout for Shared {
+    fn new(facts: [u64; 4]) -> Shared {
+        Shared { facts: facts.map(AtomicU64::new), count: CasRef::new(1) }
+    }
+
+    #[inline(always)]
+    fn count(&self) -> &CasRef {
+        &self.count
+    }
+
+    #[inline(always)]
+    fn facts(&self) -> &[AtomicU64; 4] {
+        &self.facts
+    }
+}
+
+impl Layout for Split {
+    fn new(facts: [u64; 4]) -> Split {
+        let facts = CacheAligned(facts.map(AtomicU64::new));
+        Split { facts, count: CacheAligned(CasRef::new(1)) }
+    }
+
+    #[inline(always)]
+    fn count(&self) -> &CasRef {
+        &self.count
+    }
+
+    #[inline(always)]
+    fn facts(&self) -> &[AtomicU64; 4] {
+        &self.facts
+    }
+}
+
+impl<L: Layout> OldDst<L> {
+    fn new() -> OldDst<L> {
+        OldDst((0..16).map(|id| L::new([id, 1 | u64::from(MTU) << 32, 2, 0])).collect())
+    }
+}
+
+/// The facts are loaded as the product loads them.
+#[inline(always)]
+fn load(facts: &[AtomicU64; 4]) -> [u64; 4] {
+    array::from_fn(|word| facts[word].load(Ordering::Relaxed)) // Relaxed: they do not change.
+}
+
+impl<L: Layout> Keep for OldDst<L> {
+    type Held = u32;
+
+    #[inline(always)]
+    fn hold(&self, _: Guard<'_>, id: Index<'_, Mark>) -> (u32, u32) {
+        let dst = &self.0[id.raw() as usize];
+        let mtu = (load(dst.facts())[1] >> 32) as u32;
+        assert!(dst.count().get(), "the table keeps a reference");
+        (mtu, id.raw())
+    }
+
+    #[inline(always)]
+    fn read(&self, _: Guard<'_>, &held: &u32, _: impl FnOnce() -> u32) -> PortId {
+        PortId(load(self.0[held as usize].facts())[1] as u16)
+    }
+
+    #[inline(always)]
+    fn put(&self, _: Guard<'_>, held: u32) {
+        assert!(!self.0[held as usize].count().put(), "the table keeps a reference");
+    }
+}
+
+/// Both threads' ends of two rings.
+struct Pair<H: Send>([Mutex<Ends<H>>; 2]);
+
+struct Ends<H: Send> {
+    pool: Pool,
+    sent: Producer<(Frame, H)>,
+    received: Consumer<(Frame, H)>,
+    batch: Batch,
+    flow: u16,
+}
+
+impl<H: Send> Pair<H> {
+    fn new(depot: &Depot) -> Pair<H> {
+        let ((to_second, from_first), (to_first, from_second)) = (ring(RING), ring(RING));
+        let ends = |sent, received, flow| {
+            Mutex::new(Ends { pool: depot.pool(), sent, received, batch: Batch::new(), flow })
+        };
+        Pair([ends(to_second, from_second, 0), ends(to_first, from_first, FLOWS / 2)])
+    }
+}
+
+/// What is left in the rings goes home. (Its references stay: nobody asks how many there are.)
+impl<H: Send> Drop for Pair<H> {
+    fn drop(&mut self) {
+        for ends in &mut self.0 {
+            let Ends { pool, received, .. } =
+                ends.get_mut().unwrap_or_else(PoisonError::into_inner);
+            while let Some((frame, _)) = received.pop() {
+                pool.give_back(frame);
+            }
+        }
+    }
+}
+
+/// One thread.
+struct Side<'a, K: Keep> {
+    lab: &'a EndToEnd,
+    keep: &'a K,
+    reader: Reader,
+    side: MutexGuard<'a, Ends<K::Held>>,
+}
+
+impl<K: Keep> Side<'_, K> {
+    fn run(&mut self, lap: &Lap<'_>) -> Share {
+        let template = ipv4_template(DESTINATION, FRAME_LEN).0;
+        let mut watch = lap.start();
+        let mut received = 0;
+        loop {
+            for _ in 0..8 {
+                self.send(&template);
+                received += self.receive();
+                self.reader.quiescent();
+            }
+            if watch.look() >= lap.length() {
+                return watch.share(received.max(1));
+            }
+        }
+    }
+
+    /// A batch, or what finds room.
+    #[inline(always)]
+    fn send(&mut self, template: &[u8; FRAME_LEN]) {
+        let (guard, EndToEnd { fib, .. }, keep) = (self.reader.guard(), self.lab, self.keep);
+        let Ends { pool, sent, batch, flow, .. } = &mut *self.side;
+        let wanted = sent.room(BATCH_MAX);
+        pool.take_into(batch, wanted);
+        let region = pool.region().view();
+        for frame in batch.iter_mut() {
+            region.set_window(frame, HEADROOM, HEADROOM + FRAME_LEN as u16);
+            let bytes = region.bytes_mut(frame).first_chunk_mut::<FRAME_LEN>();
+            let bytes = bytes.expect("the window was just set");
+            *bytes = *template;
+            *flow = (*flow + 1) % FLOWS;
+            bytes[34..36].copy_from_slice(&flow.to_be_bytes());
+        }
+        let mut packets = batch.drain().map(|mut frame| {
+            let bytes = region.bytes_mut(&mut frame);
+            let id = fib.lookup(guard, destination(bytes));
+            let (mtu, held) = keep.hold(guard, id);
+            assert!(bytes.len() as u32 - 14 <= mtu, "it fits");
+            (frame, held)
+        });
+        sent.push_all(&mut packets);
+        drop(packets);
+        sent.submit();
+    }
+
+    /// What has come, up to a batch.
+    #[inline(always)]
+    fn receive(&mut self) -> u64 {
+        let (guard, EndToEnd { fib, .. }, keep) = (self.reader.guard(), self.lab, self.keep);
+        let Ends { pool, received, .. } = &mut *self.side;
+        let mut packets = 0;
+        for (mut frame, held) in received.pop_up_to(BATCH_MAX) {
+            let bytes = pool.region().view().bytes_mut(&mut frame);
+            let to = destination(bytes);
+            let port = keep.read(guard, &held, || fib.lookup(guard, to).raw());
+            bytes[..6].copy_from_slice(&[2, 0, 0, 0, 1, port.0 as u8]);
+            bytes[22] -= 1;
+            let sum = u32::from(u16::from_be_bytes([bytes[24], bytes[25]])) + 0x0100;
+            let sum = (sum + u32::from(sum >= 0xffff)) as u16;
+            bytes[24..26].copy_from_slice(&sum.to_be_bytes());
+            pool.give_back(frame);
+            keep.put(guard, held);
+            packets += 1;
+        }
+        received.release();
+        packets
+    }
+}
+
+#[inline(always)]
+fn destination(bytes: &[u8]) -> u32 {
+    bytes[30..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,441 @@
+//! What the prefixes of the FIB lead to.
+//!
+//! A prefix holds the id of a next hop; the next hop is one word in a table. Prefixes share next hops,
+//! so that changing one word moves all its prefixes in one step (I6). Where it is a group, one more
+//! word says whose the packet's flow is (`group`).
+//!
+//! | table              | one word for each | holds                                                 |
+//! |--------------------|-------------------|-------------------------------------------------------|
+//! | `next_hops: u64`   | next-hop id       | what it leads to                                      |
+//! | `buckets: u16`     | bucket of a group | a neighbour's slot; [`BUCKETS`] words for each group  |
+//! | `moves: u32`       | all               | how often buckets began to move, or had moved         |
+//!
+//! Who touches what: the control thread writes, workers read one word per packet, two where a group is.
+//!
+//! # What waits while its bucket moves
+//!
+//! A packet that waits for one neighbour may be of a flow whose bucket moves to another, and newer ones
+//! would overtake it (I3). So buckets change between two steps of [`NextHops::moves`]. Who has read a
+//! bucket's new owner finds another number than before, and looks up again what it holds; the second
+//! step is for whoever did so before the bucket's turn had come.
+//!
+//! Elsewhere: what somebody keeps of a next hop longer than a turn is `dst`'s.
+
+pub mod dst;
+mod group;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use manylane_frame::vocabulary::PortId;
+use manylane_sync::rcu::{Domain, Guard, Index, Limbo};
+use manylane_sync::words::{Words, WordsMut};
+
+use crate::fib::NextHopId;
+use crate::neighbour::Neighbour;
+use group::Group;
+
+pub use group::{BUCKETS, MEMBERS_MAX, Member};
+
+/// Where a packet goes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextHop<N> {
+    /// Nowhere: no route.
+    None,
+    /// To this neighbour.
+    Via(N),
+    /// To one of a group's members, by the packet's flow.
+    Group(GroupId),
+    /// Its destination is a neighbour on this port, and nobody has asked for it yet.
+    Connected(PortId),
+    /// It is for one of our own addresses.
+    Local,
+    /// It is for the broadcast address of a connected network.
+    Broadcast,
+    /// Drop it in silence.
+    Blackhole,
+    /// Drop it and tell the sender that the host is unreachable.
+    Unreachable,
+    /// Drop it and tell the sender that this is prohibited.
+    Prohibit,
+}
+
+/// The number of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(pub u16);
+
+/// There are as many groups as there can be, or the free ones wait for their grace period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupsFull {
+    /// The bound.
+    pub groups_max: usize,
+}
+
+impl fmt::Display for GroupsFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "none of the {} groups of next hops is free; use the same members, in the same order, for \
+             more prefixes: they share one group",
+            self.groups_max
+        )
+    }
+}
+
+impl std::error::Error for GroupsFull {}
+
+/// The writer's side of the next-hop table.
+pub struct NextHopsMut {
+    words: WordsMut<u64>,
+    buckets: WordsMut<u16>,
+    moves: WordsMut<u32>,
+    groups: Vec<Option<Group>>,
+    free: Vec<GroupId>,
+    /// The groups that a slot is a member of.
+    by_slot: BTreeSet<(u32, GroupId)>,
+    limbo: Limbo<GroupId>,
+    seed: u64,
+}
+
+/// The workers' side of the next-hop table.
+#[derive(Clone)]
+pub struct NextHops {
+    words: Words<u64>,
+    buckets: Words<u16>,
+    moves: Words<u32>,
+    seed: u64,
+}
+
+/// The number stands in the middle of 256 bytes, as the adjacencies' generation does, and for its reasons.
+const MOVES_WORDS: usize = 64;
+const MOVES: usize = MOVES_WORDS / 2;
+
+/// A next hop's word: the kind in the lowest byte, its number from bit 32 on.
+const KIND: u64 = 0xff;
+const NUMBER_SHIFT: u32 = 32;
+const VIA: u64 = 1;
+
+impl NextHopsMut {
+    /// A table in `words`; all next hops are `None`, and there are no groups.
+    pub fn new(words: WordsMut<u64>) -> NextHopsMut {
+        NextHopsMut::with_groups(words, WordsMut::zeroed(0), Domain::new(1), 0)
+    }
+
+    /// The same with groups: one for each [`BUCKETS`] words of `buckets`. Their numbers are used again
+    /// after a grace period of `domain`; `seed` divides flows otherwise than another router does.
+    pub fn with_groups(
+        words: WordsMut<u64>,
+        buckets: WordsMut<u16>,
+        domain: Domain,
+        seed: u64,
+    ) -> NextHopsMut {
+        assert!(words.len() <= usize::from(NextHopId::MAX.raw()) + 1, "more next hops than ids");
+        let groups_max = buckets.len() / BUCKETS;
+        let last = u16::try_from(groups_max).expect("a group has a next-hop id");
+        NextHopsMut {
+            words,
+            buckets,
+            moves: WordsMut::zeroed(MOVES_WORDS),
+            groups: (0..groups_max).map(|_| None).collect(),
+            free: (0..last).rev().map(GroupId).collect(),
+            by_slot: BTreeSet::new(),
+            // Each group is in limbo once at most: `retire` cannot refuse.
+            limbo: Limbo::new(domain, groups_max.max(1)),
+            seed,
+        }
+    }
+
+    /// Divides flows by another seed: for sides that are made from now on.
+    pub fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+    }
+
+    /// A side for workers.
+    pub fn reader(&self) -> NextHops {
+        NextHops {
+            words: self.words.reader(),
+            buckets: self.buckets.reader(),
+            moves: self.moves.reader(),
+            seed: self.seed,
+        }
+    }
+
+    /// How many next hops there can be, id 0 included.
+    pub fn len(&self) -> usize {
+        self.words.len()
+    }
+
+    /// Whether the table has no words.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+
+    /// Sets what `id` means. All its prefixes follow at once. `Via` names a neighbour's slot.
+    pub fn set(&mut self, id: NextHopId, next_hop: NextHop<u32>) {
+        let (kind, number) = match next_hop {
+            NextHop::None => (0, 0),
+            NextHop::Via(slot) => (VIA, slot),
+            NextHop::Connected(port) => (2, u32::from(port.0)),
+            NextHop::Local => (3, 0),
+            NextHop::Broadcast => (4, 0),
+            NextHop::Blackhole => (5, 0),
+            NextHop::Unreachable => (6, 0),
+            NextHop::Prohibit => (7, 0),
+            NextHop::Group(group) => (8, u32::from(group.0)),
+        };
+        self.words.publish(usize::from(id.raw()), kind | u64::from(number) << NUMBER_SHIFT);
+    }
+
+    /// Makes a group; `has_address` says whether a slot's neighbour can be sent to.
+    ///
+    /// # Panics
+    ///
+    /// When there are no members or more than [`MEMBERS_MAX`], two have one slot, or a weight is 0.
+    pub fn add_group(
+        &mut self,
+        members: &[Member],
+        has_address: impl Fn(u32) -> bool,
+    ) -> Result<GroupId, GroupsFull> {
+        self.free.extend(std::iter::from_fn(|| self.limbo.reclaim()));
+        let made = Group::new(members, has_address);
+        let id = self.free.pop().ok_or(GroupsFull { groups_max: self.groups.len() })?;
+        // No word leads here yet: nothing moves. `set` publishes all of it.
+        for (bucket, &slot) in made.buckets().iter().enumerate() {
+            self.buckets.store(usize::from(id.0) * BUCKETS + bucket, slot);
+        }
+        self.by_slot.extend(members.iter().map(|member| (member.slot, id)));
+        self.groups[usize::from(id.0)] = Some(made);
+        Ok(id)
+    }
+
+    /// Gives a group other members, or weights. Only the flows move that must.
+    ///
+    /// # Panics
+    ///
+    /// As [`NextHopsMut::add_group`], and when there is no such group.
+    pub fn set_members(
+        &mut self,
+        id: GroupId,
+        members: &[Member],
+        has_address: impl Fn(u32) -> bool,
+    ) {
+        let group = self.groups[usize::from(id.0)].as_mut().expect("the group was not removed");
+        let former: Vec<u32> = group.members().map(|(member, _)| member.slot).collect();
+        group.set_members(members, has_address);
+        former.into_iter().for_each(|slot| _ = self.by_slot.remove(&(slot, id)));
+        self.by_slot.extend(members.iter().map(|member| (member.slot, id)));
+        self.publish(&[id]);
+    }
+
+    /// Takes a group away. First make sure that no next hop leads there any more.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such group.
+    pub fn remove_group(&mut self, id: GroupId) {
+        let group =
+            self.groups[usize::from(id.0)].take().expect("the group was not removed before");
+        group.members().for_each(|(member, _)| _ = self.by_slot.remove(&(member.slot, id)));
+        let refused = self.limbo.retire(id).is_err();
+        assert!(!refused, "limbo has room for all there is");
+    }
+
+    /// Hears whether the neighbour in `slot` can be sent to. Says whether flows moved: then whoever
+    /// holds packets should look. To be told *before* workers see that an address is lost, and *after*
+    /// they see that there is one.
+    pub fn set_resolved(&mut self, slot: u32, resolved: bool) -> bool {
+        let Ok(member) = u16::try_from(slot) else { return false };
+        let groups = self.by_slot.range((slot, GroupId(0))..=(slot, GroupId(u16::MAX)));
+        let changed = groups.map(|&(_, id)| id).filter(|id| {
+            let group = self.groups[usize::from(id.0)].as_mut();
+            group.is_some_and(|group| group.set_resolved(member, resolved))
+        });
+        let changed: Vec<GroupId> = changed.collect();
+        self.publish(&changed)
+    }
+
+    /// A group's members, and how many of its [`BUCKETS`] buckets each has at present.
+    pub fn members(&self, id: GroupId) -> impl Iterator<Item = (Member, usize)> {
+        let group = self.groups.get(usize::from(id.0)).and_then(Option::as_ref);
+        group.into_iter().flat_map(Group::members)
+    }
+
+    /// Lets workers see the buckets that these groups have moved.
+    fn publish(&mut self, groups: &[GroupId]) -> bool {
+        let mut moved = false;
+        for &id in groups {
+            let group = self.groups[usize::from(id.0)].as_ref().expect("it was just changed");
+            for (bucket, &slot) in group.buckets().iter().enumerate() {
+                let at = usize::from(id.0) * BUCKETS + bucket;
+                if self.buckets.load(at) != slot {
+                    if !moved {
+                        self.moves.publish(MOVES, self.moves.load(MOVES).wrapping_add(1));
+                        moved = true;
+                    }
+                    self.buckets.publish(at, slot);
+                }
+            }
+        }
+        if moved {
+            self.moves.publish(MOVES, self.moves.load(MOVES).wrapping_add(1));
+        }
+        moved
+    }
+}
+
+impl NextHops {
+    /// The neighbour at `id`, if it leads to one: the ordinary case, without the others' branches.
+    #[inline(always)]
+    pub fn via<'g, T>(&self, guard: Guard<'g>, id: Index<'g, T>) -> Option<Index<'g, Neighbour>> {
+        let word = self.words.load(id.raw() as usize);
+        (word & KIND == VIA).then(|| Index::new(guard, (word >> NUMBER_SHIFT) as u32))
+    }
+
+    /// What the next hop at `id` is.
+    #[inline(always)]
+    pub fn load<'g, T>(&self, guard: Guard<'g>, id: Index<'g, T>) -> NextHop<Index<'g, Neighbour>> {
+        let word = self.words.load(id.raw() as usize);
+        let number = (word >> NUMBER_SHIFT) as u32;
+        match word & KIND {
+            VIA => NextHop::Via(Index::new(guard, number)),
+            2 => NextHop::Connected(PortId(number as u16)),
+            3 => NextHop::Local,
+            4 => NextHop::Broadcast,
+            5 => NextHop::Blackhole,
+            6 => NextHop::Unreachable,
+            7 => NextHop::Prohibit,
+            8 => NextHop::Group(GroupId(number as u16)),
+            _ => NextHop::None,
+        }
+    }
+
+    /// The member of a group, which was loaded under this guard, that takes the flow with this hash.
+    ///
+    /// # Panics
+    ///
+    /// When the group is not one of this table.
+    #[inline]
+    pub fn member<'g>(
+        &self,
+        guard: Guard<'g>,
+        group: GroupId,
+        flow_hash: u32,
+    ) -> Index<'g, Neighbour> {
+        let at = usize::from(group.0) * BUCKETS + group::bucket(self.seed, flow_hash);
+        Index::new(guard, self.buckets.load(at).into())
+    }
+
+    /// How often flows began to move to other members, or had moved. If it is not what it was when a
+    /// packet's way was looked up, its way may be another now.
+    #[inline]
+    pub fn moves(&self) -> u32 {
+        self.moves.load(MOVES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use manylane_sync::rcu::Reader;
+
+    #[test]
+    fn each_kind_is_read_as_it_was_set() {
+        let mut table = NextHopsMut::new(WordsMut::zeroed(16));
+        let reader = table.reader();
+        let domain = Domain::new(1);
+        let registered = domain.register().expect("the first fits");
+        let guard = registered.guard();
+        let kinds = [
+            NextHop::Via(70_000),
+            NextHop::Connected(PortId(3)),
+            NextHop::Local,
+            NextHop::Broadcast,
+            NextHop::Blackhole,
+            NextHop::Unreachable,
+            NextHop::Prohibit,
+            NextHop::Group(GroupId(1023)),
+            NextHop::None,
+        ];
+        for (number, kind) in (1..).zip(kinds) {
+            table.set(NextHopId::new(number).expect("it is small"), kind);
+            let read = reader.load(guard, Index::<()>::new(guard, number.into()));
+            let read = match read {
+                NextHop::Via(index) => NextHop::Via(index.raw()),
+                NextHop::Connected(port) => NextHop::Connected(port),
+                NextHop::Local => NextHop::Local,
+                NextHop::Broadcast => NextHop::Broadcast,
+                NextHop::Blackhole => NextHop::Blackhole,
+                NextHop::Unreachable => NextHop::Unreachable,
+                NextHop::Prohibit => NextHop::Prohibit,
+                NextHop::Group(group) => NextHop::Group(group),
+                NextHop::None => NextHop::None,
+            };
+            assert_eq!(read, kind);
+        }
+        assert_eq!(reader.load(guard, Index::<()>::new(guard, 0)), NextHop::None);
+    }
+
+    #[test]
+    fn flows_of_a_group_go_to_its_members() {
+        let (mut table, registered) = bed(2);
+        let reader = table.reader();
+        let group =
+            table.add_group(&[member(3, 1), member(9, 3)], |_| true).expect("there are two");
+        let flows = |slot| {
+            let guard = registered.guard();
+            (0..4096).filter(|&hash| reader.member(guard, group, hash).raw() == slot).count()
+        };
+        assert_eq!(flows(3) + flows(9), 4096);
+        assert!((900..1150).contains(&flows(3)), "{} of 4096 are a quarter", flows(3));
+
+        let moves = reader.moves();
+        assert!(table.set_resolved(3, false));
+        assert_eq!((flows(3), flows(9)), (0, 4096));
+        assert_eq!(reader.moves(), moves + 2);
+        assert!(!table.set_resolved(3, false) && !table.set_resolved(4, false));
+        assert_eq!(reader.moves(), moves + 2, "nothing moved");
+        table.set_members(group, &[member(3, 1), member(5, 1)], |_| true);
+        assert_eq!(flows(9), 0);
+        assert!(!table.set_resolved(9, false), "a member no more");
+    }
+
+    #[test]
+    fn one_neighbour_may_be_in_several_groups() {
+        let (mut table, _) = bed(3);
+        let shared = [member(1, 1), member(2, 1)];
+        let one = table.add_group(&shared, |_| true).expect("there are three");
+        let other = table.add_group(&[member(2, 1), member(3, 1)], |_| true).expect("a second");
+        let none = table.add_group(&[member(4, 1)], |_| true).expect("and a third");
+        assert!(table.set_resolved(2, false));
+        let buckets =
+            |id| -> Vec<usize> { table.members(id).map(|(_, buckets)| buckets).collect() };
+        assert_eq!(buckets(one), [BUCKETS, 0]);
+        assert_eq!(buckets(other), [0, BUCKETS]);
+        assert_eq!(buckets(none), [BUCKETS]);
+    }
+
+    /// A worker may have the number of a group that is gone, to the end of its turn.
+    #[test]
+    fn a_groups_number_is_used_again_after_a_grace_period() {
+        let (mut table, mut registered) = bed(1);
+        let members = [member(1, 1)];
+        let group = table.add_group(&members, |_| true).expect("there is one");
+        let full = GroupsFull { groups_max: 1 };
+        assert_eq!(table.add_group(&members, |_| true), Err(full));
+        table.remove_group(group);
+        assert_eq!(table.add_group(&members, |_| true), Err(full));
+        registered.quiescent();
+        assert_eq!(table.add_group(&members, |_| true), Ok(group));
+    }
+
+    fn bed(groups: usize) -> (NextHopsMut, Reader) {
+        let domain = Domain::new(1);
+        let reader = domain.register().expect("the first fits");
+        let buckets = WordsMut::zeroed(groups * BUCKETS);
+        (NextHopsMut::with_groups(WordsMut::zeroed(16), buckets, domain, 42), reader)
+    }
+
+    fn member(slot: u32, weight: u16) -> Member {
+        Member { slot, weight }
+    }
+}
