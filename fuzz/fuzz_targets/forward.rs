@@ -376,6 +376,7 @@ fn bare(packet: ip::View<'_>, checksum: Checksum) -> Vec<u8> {
     let header_len = match packet {
         ip::View::V4(view) => {
             bytes[10..12].fill(0);
+            blank_traces(&mut bytes[ipv4::HEADER_LEN..view.header_len()]);
             view.header_len()
         }
         ip::View::V6(_) => ipv6::HEADER_LEN,
@@ -384,6 +385,23 @@ fn bare(packet: ip::View<'_>, checksum: Checksum) -> Vec<u8> {
         bytes.truncate(header_len);
     }
     bytes
+}
+
+/// Blanks the options that routers write in: record route, and timestamp.
+fn blank_traces(mut options: &mut [u8]) {
+    while let [kind, rest @ ..] = options {
+        let len = match (*kind, rest.first()) {
+            (0, _) => return,
+            (1, _) => 0,
+            (_, Some(&len)) => usize::from(len).saturating_sub(1),
+            (_, None) => return,
+        };
+        let Some((option, behind)) = rest.split_at_mut_checked(len) else { return };
+        if let (7 | 68, Some(written)) = (*kind, option.get_mut(1..)) {
+            written.fill(0);
+        }
+        options = behind;
+    }
 }
 
 /// Source and destination.
@@ -495,6 +513,9 @@ fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
         ipv4: vec![Ipv4Interface { addr: host_v4(host), len: 24 }],
         ipv6: vec![host_v6(host.into())],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),
+        vlan: None,
+        vlans: Vec::new(),
+        anycast: Vec::new(),
     }
 }
 
@@ -518,7 +539,7 @@ fn neighbours(domain: &Domain) -> AdjacencyTable {
                 true => Header::ethernet([2, 0, 0, 0, 1, slot as u8], station, ether_type),
                 false => Header::default(),
             };
-            let rewrite = Rewrite { key, state, header, mtu };
+            let rewrite = Rewrite { key, exit: key.port, state, header, mtu };
             table.publish(slots + slot, &rewrite).expect("there are records for all");
         }
     }

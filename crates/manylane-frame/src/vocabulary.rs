@@ -206,7 +206,8 @@ reasons! {
         HoldFull = "hold_full",
         /// For one of our addresses, and nothing here speaks that protocol.
         LocalNoService = "local_no_service",
-        /// For one of our addresses, and malformed or with a wrong checksum.
+        /// For one of our addresses, and malformed, with a wrong checksum, or with extension headers that a node
+        /// must refuse (RFC 8200 §4).
         LocalInvalid = "local_invalid",
         /// The exit's transmit ring had no place.
         TransmitRingFull = "transmit_ring_full",

@@ -32,6 +32,8 @@ pub struct Interface {
     pub receive_queues: u32,
     /// Transmit queues in use.
     pub transmit_queues: u32,
+    /// Whether it takes VLAN tags off what it receives, to tell them beside (`rx-vlan-offload`).
+    pub takes_tags_off: bool,
 }
 
 impl Interface {
@@ -44,6 +46,7 @@ impl Interface {
         let (receive_queues, transmit_queues) =
             asker.channels(&link).unwrap_or((link.receive_queues, link.transmit_queues));
         let driver = asker.driver(&link).unwrap_or_default();
+        let takes_tags_off = asker.flags(&link).is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0);
         let Link { index, name, mac, mtu, is_up, is_running, .. } = link;
         Ok(Interface {
             index,
@@ -55,6 +58,7 @@ impl Interface {
             driver,
             receive_queues,
             transmit_queues,
+            takes_tags_off,
         })
     }
 }
@@ -189,6 +193,14 @@ impl Ethtool {
         Ok((rx_count + combined_count, tx_count + combined_count))
     }
 
+    /// The flags of old: `ETH_FLAG_...`.
+    fn flags(&self, link: &Link) -> io::Result<u32> {
+        let mut answer = [ETHTOOL_GFLAGS, 0];
+        // SAFETY: ETHTOOL_GFLAGS fills a `struct ethtool_value`, two words.
+        unsafe { self.ask(link, &mut answer) }?;
+        Ok(answer[1])
+    }
+
     /// Lets the driver of `link` fill `answer`, which begins with the question's number.
     ///
     /// # Safety
@@ -245,5 +257,7 @@ struct Channels {
 // linux/ethtool.h. The structure's size is part of the kernel's interface: 196 bytes since 2.6.
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const _: () = assert!(size_of::<DriverInfo>() == 196);
 const _: () = assert!(size_of::<Channels>() == 36);

@@ -25,6 +25,20 @@ fn a_good_file_is_checked_with_status_0() {
 }
 
 #[test]
+fn a_port_that_is_all_vlans_is_shown_by_them() {
+    let place = Place::new("trunk");
+    let file = place.folder.join("trunk.toml");
+    let trunk = "[workers]\ncount = 1\n[[port]]\nname = \"trunk\"\ndriver = \"memory\"\n\
+                 [[port.vlan]]\nid = 200\ntag = \"802.1ad\"\ninner = 7\naddresses = [\"10.1.0.1/24\"]\n";
+    fs::write(&file, trunk).unwrap();
+    let output = manylane(&["run", &file.display().to_string(), "--check"]);
+    let said = text(&output.stdout);
+    assert!(said.contains("\n  trunk (memory): no addresses\n"), "{said}");
+    let vlan = "\n  trunk.200.7 (802.1ad 200, 802.1Q 7 on trunk): 10.1.0.1/24\n";
+    assert!(said.contains(vlan), "{said}");
+}
+
+#[test]
 fn a_bad_file_is_told_on_standard_error_with_status_2() {
     let place = Place::new("bad");
     let file = place.folder.join("bad.toml");

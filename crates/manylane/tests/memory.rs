@@ -98,6 +98,50 @@ fn through_faults_and_copies_every_packet_and_frame_is_accounted_for() {
     fs::remove_file(&file).expect("it is ours");
 }
 
+/// Out by a VLAN of one end of a wire and in by that of the other, until the hop limit has run out: a
+/// tag off and a tag on for each hop, and neighbours found through them.
+#[test]
+fn a_wire_carries_the_vlans_of_its_ends() {
+    const LOOPS: u64 = 200;
+
+    let environment = Environment::of_this_thread();
+    let core = environment.cores[0];
+    let end = |name: &str, more: &str| {
+        format!(
+            "[[port]]\nname = \"{name}\"\ndriver = \"memory\"\n{more}\
+             [[port.vlan]]\nid = 9\naddresses = [\"2001:db8:9:{name}::1/64\"]\n\
+             [[port.vlan]]\nid = 5\ntag = \"802.1ad\"\ninner = 7\n\
+             addresses = [\"2001:db8:5:{name}::1/64\", \"fe80::{name}/64\"]\n"
+        )
+    };
+    let text = format!(
+        "[workers]\ncores = [{core}, {core}]\n[neighbour]\nhold_per_entry = 1024\n{}{}\
+         [[port]]\nname = \"source\"\ndriver = \"memory\"\naddresses = [\"2001:db8:2::fe/64\"]\n\
+         [port.generate]\nsource = \"2001:db8:2::1\"\ndestination = \"2001:db8:3::/48\"\n\
+         flows = 16\npackets = {LOOPS}\n\
+         [[route]]\nprefix = \"2001:db8:3::/48\"\nvia = \"fe80::b\"\nport = \"a.5.7\"\n",
+        end("a", "peer = \"b\"\n"),
+        end("b", ""),
+    );
+    let config = Config::parse(&text, "memory.toml", &environment);
+    let config = config.unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let daemon = Daemon::start(config).unwrap_or_else(|error| panic!("{error}"));
+    let source = daemon.source();
+    let ended = || source.ledger().dropped.get("hop_limit_exceeded").copied().unwrap_or(0);
+    let begin = Instant::now();
+    while ended() < LOOPS && begin.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(5)); // Counters are no event.
+    }
+    let ledger = daemon.stop();
+    assert_eq!(ended(), LOOPS, "{ledger:#?}");
+    assert!(ledger.per_port.iter().all(|port| port.missing == 0), "{ledger:#?}");
+    let ports = source.ports();
+    let received = |name| ports.iter().find(|port| port.name == name).map(|port| port.received);
+    // Hop limits 63 to 1, and what neighbours have to say.
+    assert!(received("b.5.7").is_some_and(|packets| packets > 63 * LOOPS), "{ports:#?}");
+    assert_eq!((received("b"), received("b.9"), received("a.9")), (Some(0), Some(0), Some(0)));
+}
+
 fn forward(workers: usize, owners: &str) {
     let environment = Environment::of_this_thread();
     let core = environment.cores[0].to_string();

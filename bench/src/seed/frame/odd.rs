@@ -109,6 +109,9 @@ fn port(number: u16) -> RoutedPort {
             ipv4: vec![Ipv4Interface { addr, len: 16 }],
             ipv6: Vec::new(),
             link_local,
+            vlan: None,
+            vlans: Vec::new(),
+            anycast: Vec::new(),
         },
         addresses: vec![InterfaceAddress { address: addr.into(), length: 16 }],
     }

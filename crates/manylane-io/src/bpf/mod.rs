@@ -2,9 +2,10 @@
 //!
 //! | program          | where it runs            | what it does                                |
 //! |------------------|--------------------------|---------------------------------------------|
-//! | [`XskProgram`]   | XDP of an AF_XDP port    | every frame goes to the socket of its queue |
+//! | [`XskProgram`]   | XDP of an AF_XDP port    | every frame goes to the socket of its queue, with its VLAN tag |
 //! | [`MuteProgram`]  | tcx of an AF_PACKET port | nothing goes to the host's own stack        |
 //! | [`SteerProgram`] | queues of a TAP port     | a flow stays in its queue                   |
+//! | [`VlanLink`]     | tcx of a lab's host      | what it sends and receives is in a VLAN     |
 //!
 //! `x.bpf.c` is the source, `x.bpf.o` the object that is compiled into the crate; how one comes from the
 //! other is said in `xsk.bpf.c`. Attached by a BPF link, which the kernel takes away when its descriptor
@@ -13,12 +14,14 @@
 
 mod mute;
 mod steer;
+mod tagged;
+mod vlan;
 
 use std::error::Error;
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use aya::maps::{MapData, MapError, XskMap};
+use aya::maps::{Map, MapData, MapError, XskMap};
 use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
@@ -27,18 +30,29 @@ use crate::interface::Interface;
 
 pub use mute::{MuteLink, MuteProgram};
 pub use steer::SteerProgram;
+pub use vlan::{Tag, VlanLink};
 
 /// The program, loaded and not attached, with a map of its own.
 pub struct XskProgram {
     ebpf: Ebpf,
     sockets: XskMap<MapData>,
+    /// The map's, for the program that aya does not load.
+    sockets_fd: OwnedFd,
 }
 
 /// The program on an interface, until this is dropped.
 pub struct XskLink {
-    _link: FdLink,
+    _link: OnInterface,
     sockets: XskMap<MapData>,
     mode: Mode,
+}
+
+/// What keeps a program where it is.
+enum OnInterface {
+    /// The plain program: a tag that the device took off is lost.
+    Plain { _link: FdLink },
+    /// The one that puts tags back.
+    Tagged { _link: OwnedFd },
 }
 
 /// Where in the receive path an XDP program runs.
@@ -79,12 +93,16 @@ impl XskProgram {
             .load(object)
             .map_err(|source| BpfError::Load(source.into()))?;
         let map = ebpf.take_map(MAP).expect("the object has this map");
+        let Map::XskMap(data) = &map else { unreachable!("the object says what the map is") };
+        let fd = data.fd().as_fd().try_clone_to_owned();
+        let sockets_fd = fd.map_err(|source| BpfError::Load(source.into()))?;
         let sockets = XskMap::try_from(map).map_err(|source| BpfError::Load(source.into()))?;
         program(&mut ebpf).load().map_err(|source| BpfError::Load(source.into()))?;
-        Ok(XskProgram { ebpf, sockets })
+        Ok(XskProgram { ebpf, sockets, sockets_fd })
     }
 
-    /// Attaches the program to an interface of the calling thread's network namespace.
+    /// Attaches the program to an interface of the calling thread's network namespace: one that puts back
+    /// VLAN tags which the device has taken off, where kernel and driver tell them, and else a plain one.
     pub fn attach(mut self, interface: &Interface, how: Attach) -> Result<XskLink, BpfError> {
         let modes: &[Mode] = match how {
             Attach::Best => &[Mode::Native, Mode::Generic],
@@ -92,9 +110,18 @@ impl XskProgram {
             Attach::Only(Mode::Generic) => &[Mode::Generic],
         };
         let mut reasons = Vec::new();
+        if modes.contains(&Mode::Native)
+            && let Ok(link) = tagged::attach(interface.index, self.sockets_fd.as_fd())
+        {
+            let link = OnInterface::Tagged { _link: link };
+            return Ok(XskLink { _link: link, sockets: self.sockets, mode: Mode::Native });
+        }
         for &mode in modes {
             match attach(program(&mut self.ebpf), interface.index, mode) {
-                Ok(link) => return Ok(XskLink { _link: link, sockets: self.sockets, mode }),
+                Ok(link) => {
+                    let link = OnInterface::Plain { _link: link };
+                    return Ok(XskLink { _link: link, sockets: self.sockets, mode });
+                }
                 Err(reason) => reasons.push((mode, reason)),
             }
         }
@@ -106,7 +133,7 @@ impl XskProgram {
         set_socket(&mut self.sockets, queue, socket)
     }
 
-    /// What the program says about `frame`, as if it came in by queue 0 (`BPF_PROG_TEST_RUN`): an
+    /// What the plain program says about `frame`, as if it came in by queue 0 (`BPF_PROG_TEST_RUN`): an
     /// `XDP_*` number of linux/bpf.h.
     pub fn verdict(&mut self, frame: &[u8]) -> Result<u32, BpfError> {
         let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
@@ -126,6 +153,11 @@ impl XskLink {
     /// Where the program runs.
     pub fn mode(&self) -> Mode {
         self.mode
+    }
+
+    /// Whether frames have the VLAN tags that they had on the wire, whatever the device does with these.
+    pub fn has_tags(&self) -> bool {
+        matches!(self._link, OnInterface::Tagged { .. })
     }
 }
 

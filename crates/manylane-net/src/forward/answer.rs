@@ -3,15 +3,16 @@
 //! The packet ends under its drop reason; what is in the frame afterwards was created here. Whether an
 //! error may be sent at all, and what it says, are `icmp`'s rules.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use manylane_frame::vocabulary::{Checksum, DropReason, Segments};
+use manylane_frame::vocabulary::{Checksum, DropReason, PortId, Segments};
 use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::Guard;
 
 use super::rewrite::{Link, is_ipv6};
 use super::{Forwarder, LINK_HEADER, Origin, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
+use crate::nexthop::NextHop;
 use crate::wire::ethernet;
 
 impl Forwarder {
@@ -34,9 +35,9 @@ impl Forwarder {
             return Verdict::drop(reason);
         }
         let made = if is_ipv6(self.region.bytes(frame)) {
-            self.make_ipv6_error(pool, frame, kind, now_ns)
+            self.make_ipv6_error(guard, pool, frame, kind, now_ns)
         } else {
-            self.make_ipv4_error(pool, frame, kind, now_ns)
+            self.make_ipv4_error(guard, pool, frame, kind, now_ns)
         };
         let Some(link) = made else { return Verdict::drop(reason) };
         self.mark_own(frame);
@@ -60,6 +61,7 @@ impl Forwarder {
     /// to be sent; then the frame is as it was.
     fn make_ipv4_error(
         &mut self,
+        guard: Guard<'_>,
         pool: &mut Pool,
         frame: &mut Frame,
         kind: ErrorKind,
@@ -69,7 +71,7 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        let source = self.error_source_ipv4(frame)?;
+        let source = self.error_source_ipv4(guard, frame)?;
         if !icmp::may_answer_v4(packet, group) || !self.errors.allow(now_ns) {
             return None;
         }
@@ -84,6 +86,7 @@ impl Forwarder {
     /// As `make_ipv4_error`, for IPv6.
     fn make_ipv6_error(
         &mut self,
+        guard: Guard<'_>,
         pool: &mut Pool,
         frame: &mut Frame,
         kind: ErrorKind,
@@ -93,7 +96,7 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        let source = self.error_source_ipv6(frame)?;
+        let source = self.error_source_ipv6(guard, frame)?;
         if !icmp::may_answer_v6(packet, group, kind) || !self.errors.allow(now_ns) {
             return None;
         }
@@ -122,25 +125,46 @@ impl Forwarder {
         Some(())
     }
 
-    /// The address an error comes from: ours on the port the packet came in by (RFC 1812 §4.3.2.4), or
-    /// on any other.
-    fn error_source_ipv4(&self, frame: &Frame) -> Option<Ipv4Addr> {
-        let entry = self.region.meta(frame).entry;
-        let here = self.port(entry).ipv4.first();
+    /// The address an error comes from: ours on the port that it leaves by (RFC 1812 §4.3.2.4), or on any
+    /// other.
+    fn error_source_ipv4(&self, guard: Guard<'_>, frame: &Frame) -> Option<Ipv4Addr> {
+        let octets = self.region.bytes(frame).get(LINK_HEADER + 12..)?.first_chunk::<4>()?;
+        let port = self.way_to(guard, frame, Ipv4Addr::from(*octets).into());
+        let here = self.port(port).ipv4.first();
         let anywhere = || self.tables.ports.iter().find_map(|port| port.ipv4.first());
         here.or_else(anywhere).map(|own| own.addr)
     }
 
-    /// As `error_source_ipv4` (RFC 4443 §2.2 d). A sender with a link-local address gets one back.
-    fn error_source_ipv6(&self, frame: &Frame) -> Option<Ipv6Addr> {
-        let entry = self.port(self.region.meta(frame).entry);
+    /// As `error_source_ipv4` (RFC 4443 §2.2 d: as for every packet of ours, RFC 6724 §5 rule 5). A sender
+    /// with a link-local address gets one back.
+    fn error_source_ipv6(&self, guard: Guard<'_>, frame: &Frame) -> Option<Ipv6Addr> {
         let octets = self.region.bytes(frame).get(LINK_HEADER + 8..LINK_HEADER + 24)?;
         let sender = Ipv6Addr::from(<[u8; 16]>::try_from(octets).ok()?);
         if sender.is_unicast_link_local() {
-            return Some(entry.link_local);
+            return Some(self.port(self.region.meta(frame).entry).link_local);
         }
-        let here = entry.ipv6.first();
+        let here = self.port(self.way_to(guard, frame, sender.into())).ipv6.first();
         here.or_else(|| self.tables.ports.iter().find_map(|port| port.ipv6.first())).copied()
+    }
+
+    /// The port by which a packet to this address leaves; where there is no way, the one that the packet in
+    /// the frame came in by.
+    fn way_to(&self, guard: Guard<'_>, frame: &Frame, to: IpAddr) -> PortId {
+        let next_hop = match to {
+            IpAddr::V4(to) => {
+                self.tables.next_hops.load(guard, self.tables.ipv4.lookup(guard, to.into()))
+            }
+            IpAddr::V6(to) => {
+                self.tables.next_hops.load(guard, self.tables.ipv6.lookup(guard, to.into()))
+            }
+        };
+        match next_hop {
+            NextHop::Via(slot) => {
+                self.tables.adjacencies.port(self.tables.adjacencies.load(guard, slot))
+            }
+            NextHop::Connected(port) => port,
+            _ => self.region.meta(frame).entry,
+        }
     }
 
     /// From here on, the packet in the frame is ours.

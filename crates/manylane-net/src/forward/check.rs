@@ -20,8 +20,6 @@ pub(super) enum Class {
 
 /// What pass 1 found, by the frame's place in the batch.
 pub(super) struct Checked {
-    /// The port the batch came in by.
-    pub entry: PortId,
     /// Bytes of the whole batch.
     pub bytes: u64,
     pub class: [Class; BATCH_MAX],
@@ -36,7 +34,6 @@ impl Checked {
     #[inline(always)]
     pub fn new() -> Checked {
         Checked {
-            entry: PortId(0),
             bytes: 0,
             class: [Class::Odd; BATCH_MAX],
             ipv4: [0; BATCH_MAX],
@@ -46,17 +43,24 @@ impl Checked {
     }
 }
 
-/// Pass 1.
+/// Pass 1, over a batch from the device of `entry`.
 #[inline(always)]
-pub(super) fn check(region: View<'_>, tables: &Tables, frames: &[Frame], checked: &mut Checked) {
-    let entry = frames.first().map_or(PortId(0), |frame| region.meta(frame).entry);
-    checked.entry = entry;
+pub(super) fn check(
+    region: View<'_>,
+    tables: &Tables,
+    entry: PortId,
+    frames: &[Frame],
+    checked: &mut Checked,
+) {
     let mut batch_bytes = 0;
     let ours = station(tables.ports[entry.index()].mac.0);
     let places = checked.class.iter_mut().zip(&mut checked.ipv4);
     for (frame, (class, ipv4)) in frames.iter().zip(places) {
         let bytes = region.bytes(frame);
-        debug_assert_eq!(region.meta(frame).entry, entry, "a batch comes from one port");
+        debug_assert!(
+            comes_by(tables, region.meta(frame).entry, entry),
+            "a batch is of one device"
+        );
         if frame.is_chained() {
             batch_bytes += region.meta(frame).packet_len() as u64;
             continue; // Odd, whatever is in it.
@@ -74,6 +78,11 @@ pub(super) fn check(region: View<'_>, tables: &Tables, frames: &[Frame], checked
         }
     }
     checked.bytes = batch_bytes;
+}
+
+/// Whether what came in by `entry` came by the device of `port`.
+fn comes_by(tables: &Tables, entry: PortId, port: PortId) -> bool {
+    tables.ports[entry.index()].vlan.map_or(entry, |vlan| vlan.port) == port
 }
 
 /// A MAC address as [`is_to`] compares it.

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use manylane_frame::vocabulary::DropReason;
+use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{Frame, HEADROOM, Pool};
 use manylane_sync::rcu::Guard;
 
@@ -46,7 +46,7 @@ impl Forwarder {
         self.mark_own(frame);
         pool.truncate(frame, arp::FRAME_LEN);
         match reply.emit_frame(self.region.bytes_mut(frame), packet.sender_mac) {
-            Some(_) => Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply },
+            Some(_) => Verdict { fate: self.exit(frame, entry), origin: Origin::Reply },
             None => DELIVER,
         }
     }
@@ -69,7 +69,8 @@ impl Forwarder {
             protocol::ICMP => self.local_icmp(guard, pool, frame, now_ns),
             // RFC 1812 §5.2.7.1: nobody listens on any port.
             protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
-            _ => Verdict::drop(DropReason::LocalNoService),
+            // RFC 1812 §5.2.7.1.
+            _ => self.not_spoken(guard, pool, frame, 0, now_ns),
         }
     }
 
@@ -89,6 +90,9 @@ impl Forwarder {
         let Some(view) = ipv6::View::front(packet, len) else {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
+        if let Some(wrong) = view.objection() {
+            return self.object(guard, pool, frame, wrong, now_ns);
+        }
         let Some(transport) = view.chain().transport() else {
             return Verdict::drop(DropReason::LocalInvalid);
         };
@@ -98,12 +102,51 @@ impl Forwarder {
         if ipv6::is_martian_source(view.source()) {
             return Verdict::drop(DropReason::MartianSource);
         }
+        let named_at = view.named_at(transport);
         match transport.protocol {
             _ if !transport.fragment.is_whole() => Verdict::drop(DropReason::LocalNoService),
             protocol::ICMPV6 => self.local_icmp(guard, pool, frame, now_ns),
             protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
-            _ => Verdict::drop(DropReason::LocalNoService),
+            // RFC 8200 §4.7: there is nothing, and nothing to be told.
+            protocol::NO_NEXT_HEADER => Verdict::drop(DropReason::LocalNoService),
+            // RFC 8200 §4.
+            _ => self.not_spoken(guard, pool, frame, named_at, now_ns),
         }
+    }
+
+    /// A packet for us whose extension headers we must not accept: dropped, and its sender told, as the
+    /// headers' own rules say.
+    fn object<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        wrong: ipv6::Objection,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let reason = DropReason::LocalInvalid;
+        let kind = match wrong {
+            ipv6::Objection::Silent => return Verdict::drop(reason),
+            ipv6::Objection::Routing { pointer } => ErrorKind::ParameterProblem { pointer },
+            ipv6::Objection::NextHeader { pointer } => ErrorKind::ProtocolUnreachable { pointer },
+            ipv6::Objection::Option { pointer, of_groups } => {
+                ErrorKind::UnknownOption { pointer, of_groups }
+            }
+        };
+        self.error(guard, pool, frame, kind, reason, now_ns)
+    }
+
+    /// A packet for us of a protocol that nothing here speaks, named at `pointer` by IPv6.
+    fn not_spoken<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        pointer: u32,
+        now_ns: u64,
+    ) -> Verdict<'g> {
+        let kind = ErrorKind::ProtocolUnreachable { pointer };
+        self.error(guard, pool, frame, kind, DropReason::LocalNoService, now_ns)
     }
 
     /// An echo request becomes its reply, wherever its bytes lie; every other ICMP message ends here, and
@@ -124,9 +167,21 @@ impl Forwarder {
         if icmp::turn_echo_v4(front).or_else(|| icmp::turn_echo_v6(front)).is_none() {
             return DELIVER;
         }
+        self.speak_as_one(frame);
         self.mark_own(frame);
         let fate = self.send(guard, pool, frame, link, now_ns);
         Verdict { fate, origin: Origin::Reply }
+    }
+
+    /// An echo reply comes from an address of one station: an anycast address is none (RFC 4443 §4.2).
+    fn speak_as_one(&self, frame: &mut Frame) {
+        let facts = self.port(self.region.meta(frame).entry);
+        let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
+        let Some(view) = ipv6::View::quoted(packet) else { return };
+        let (source, destination) = (view.source(), view.destination());
+        if self.tables.ports.iter().any(|port| port.anycast.contains(&source)) {
+            icmp::set_source_v6(packet, facts.source_for(destination));
+        }
     }
 
     /// Whether the packet holds an ICMP message as it was sent (RFC 1122 §3.2.2, RFC 4443 §2.3).
@@ -202,19 +257,30 @@ impl Forwarder {
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
         self.mark_own(frame);
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
-        let reply = Advertisement::answer(question, station);
+        let facts = self.port(entry);
+        let mut reply = Advertisement::answer(question, station);
+        if facts.anycast.contains(&question.target) {
+            // RFC 4861 §7.2.7: another router's advertisement is as good.
+            reply.overrides = false;
+            reply.source = facts.source_for(question.source);
+        }
         match reply.emit(self.region.bytes_mut(frame), station, link.source()) {
             Some(len) => {
                 pool.truncate(frame, len);
-                Verdict { fate: Fate::Transmit(entry), origin: Origin::Reply }
+                Verdict { fate: self.exit(frame, entry), origin: Origin::Reply }
             }
             None => DELIVER,
         }
     }
 
-    /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. False
-    /// when the port has no address to ask from.
-    pub fn solicit(&mut self, frame: &mut Frame, key: Key, unicast: Option<[u8; 6]>) -> bool {
+    /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. The port by
+    /// whose device it leaves; `None` when the neighbour's port has no address to ask from.
+    pub fn solicit(
+        &mut self,
+        frame: &mut Frame,
+        key: Key,
+        unicast: Option<[u8; 6]>,
+    ) -> Option<PortId> {
         let facts = &self.tables.ports[key.port.index()];
         let station = facts.mac;
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
@@ -222,7 +288,7 @@ impl Forwarder {
         let len = match key.addr {
             IpAddr::V4(target) => {
                 let source = facts.ipv4.iter().find(|own| own.contains(target));
-                let Some(source) = source.or(facts.ipv4.first()) else { return false };
+                let source = source.or(facts.ipv4.first())?;
                 let question = arp::Packet::request(station, source.addr, target);
                 question.emit_frame(buf, unicast.map_or(Mac::BROADCAST, Mac))
             }
@@ -239,7 +305,11 @@ impl Forwarder {
                 }
             }
         };
-        len.inspect(|&len| self.region.truncate(frame, len)).is_some()
+        self.region.truncate(frame, len?);
+        match self.exit(frame, key.port) {
+            Fate::Transmit(port) => Some(port),
+            _ => None,
+        }
     }
 }
 

@@ -23,6 +23,7 @@
 //! | `segment`     | packets that stand for several (TSO, USO, GRO): their size, and cut        |
 //! | `fragment`    | IPv4 fragmentation, RFC 791 §3.2                                           |
 //! | `parts`       | bytes of packets that lie in several frames                                |
+//! | `vlan`        | tags of IEEE 802.1Q and 802.1ad, off and on                                |
 //!
 //! A packet larger than a frame is a chain of frames. The passes leave it to `slow`, which looks at its
 //! first frame: headers lie there, or are brought there (`parts`).
@@ -43,6 +44,7 @@ mod segment;
 mod slow;
 #[cfg(test)]
 mod tests;
+mod vlan;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
@@ -55,9 +57,10 @@ use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
 use crate::icmp::RateLimit;
 use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, Report};
 use crate::nexthop::{NextHop, NextHops};
-use crate::wire::ethernet::Mac;
+use crate::wire::ethernet::{Mac, Tags};
 
 pub use prepare::{PrepareError, Prepared, prepare};
+pub use vlan::{Sorted, Vlan};
 
 /// What a worker reads: the readers' sides of all tables.
 #[derive(Clone)]
@@ -89,6 +92,13 @@ pub struct PortFacts {
     pub ipv6: Vec<Ipv6Addr>,
     /// Our IPv6 link-local address there.
     pub link_local: Ipv6Addr,
+    /// The subnet-router anycast addresses of its networks, which every router of them has (RFC 4291 §2.6.1).
+    pub anycast: Vec<Ipv6Addr>,
+    /// What it is, if it has no device of its own but is a sub-interface. Its MAC address and offload are
+    /// those of its port.
+    pub vlan: Option<Vlan>,
+    /// Its sub-interfaces, sorted by their tags.
+    pub vlans: Vec<(Tags, PortId)>,
 }
 
 /// An IPv4 address of ours and the network it is in.
@@ -113,7 +123,11 @@ impl PortFacts {
     pub fn owns(&self, address: IpAddr) -> bool {
         match address {
             IpAddr::V4(address) => self.ipv4.iter().any(|own| own.addr == address),
-            IpAddr::V6(address) => self.link_local == address || self.ipv6.contains(&address),
+            IpAddr::V6(address) => {
+                self.link_local == address
+                    || self.ipv6.contains(&address)
+                    || self.anycast.contains(&address)
+            }
         }
     }
 }
@@ -131,12 +145,13 @@ pub struct Verdict<'g> {
 /// What becomes of one frame. Branded: it cannot outlive the turn that looked it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate<'g> {
-    /// Transmit it through this port; its link-layer header is written.
+    /// Transmit it through this port's device; its link-layer header is written, tags included.
     Transmit(PortId),
-    /// Too large for this port and free to be cut: [`prepare`] it, then transmit the pieces.
+    /// Too large for this port and free to be cut: [prepare](Forwarder::prepare) it, then transmit the
+    /// pieces by its [device](Forwarder::device).
     Fragment(PortId),
     /// It is what this port does not take as it is (its checksum partial, of segments, or in too many
-    /// frames): [`prepare`] it, then transmit what that makes of it.
+    /// frames): [prepare](Forwarder::prepare) it, then transmit what that makes of it.
     Prepare(PortId),
     /// It was for us, and has been dealt with.
     Deliver,
@@ -174,7 +189,7 @@ impl<'g> Verdicts<'g> {
         &self.list[..self.len]
     }
 
-    /// The port the batch came in by.
+    /// The port whose device the batch came in by.
     #[inline(always)]
     pub fn entry(&self) -> PortId {
         self.entry
@@ -211,6 +226,8 @@ pub struct Forwarder {
     /// Packets whose encapsulated transport checksum could not be looked at.
     inner_checksum_unknown: u64,
     events: Vec<Report>,
+    /// What came in by sub-interfaces, in the last batch from a port that has any.
+    sorted: Vec<Sorted>,
 }
 
 /// Reports that wait for the worker to pass them on. Dropping one loses nothing that matters: the next
@@ -233,6 +250,7 @@ impl Forwarder {
             reported_ns,
             inner_checksum_unknown: 0,
             events,
+            sorted: Vec::with_capacity(BATCH_MAX),
         }
     }
 
@@ -247,13 +265,17 @@ impl Forwarder {
         now_ns: u64,
     ) -> Verdicts<'g> {
         let frames = batch.as_mut_slice();
+        let entry = frames.first().map_or(PortId(0), |frame| self.region.meta(frame).entry);
+        if !self.tables.ports[entry.index()].vlans.is_empty() {
+            self.sort(entry, frames);
+        }
         let mut checked = check::Checked::new();
-        check::check(self.region.view(), &self.tables, frames, &mut checked);
+        check::check(self.region.view(), &self.tables, entry, frames, &mut checked);
         let next_hops = check::look_up(&self.tables, guard, frames.len(), &checked);
         let undecided = Verdict::drop(DropReason::Shutdown);
         let mut verdicts = Verdicts {
             len: frames.len(),
-            entry: checked.entry,
+            entry,
             bytes: checked.bytes,
             list: [undecided; BATCH_MAX],
         };

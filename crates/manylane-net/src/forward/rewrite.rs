@@ -7,15 +7,13 @@ use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
 use manylane_frame::{CHAIN_MAX, Frame, Meta, Pool, View};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::{
-    Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, prepare, segment,
-};
+use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, segment};
 use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
-use crate::wire::ip;
 use crate::wire::repair::{Repair, repair, repair_parted};
+use crate::wire::{ip, ipv4};
 
 /// Where an IPv4 packet may be cut: the flag that forbids it (RFC 791 §3.1).
 const DONT_FRAGMENT: u8 = 0x40;
@@ -48,7 +46,7 @@ impl Forwarder {
         if packet.meta().len() > len {
             packet.truncate(len); // Ethernet's padding of short packets ends here.
         }
-        Some(adjacency.port())
+        Some(adjacency.exit())
     }
 
     /// As `pass_on_ipv4`, for IPv6.
@@ -76,7 +74,7 @@ impl Forwarder {
         if packet.meta().len() > len {
             packet.truncate(len);
         }
-        Some(adjacency.port())
+        Some(adjacency.exit())
     }
 
     /// Decides for a packet that has passed every check but its route's.
@@ -165,13 +163,32 @@ impl Forwarder {
             let kind = ErrorKind::TooBig { mtu: adjacency.mtu() };
             return self.error(guard, pool, frame, kind, DropReason::TooBig, now_ns);
         }
+        let port = self.tables.adjacencies.port(adjacency);
         let Some(head) = self.region.bytes_mut(frame).first_chunk_mut::<34>() else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
         age_ipv4(head);
-        write_header(head, adjacency);
-        let port = adjacency.port();
+        write_untagged(head, adjacency);
+        if head[14] & 0x0f > 5 {
+            self.write_trace(frame, port, now_ns);
+        }
         Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.exit(frame, port) })
+    }
+
+    /// Writes ourselves into the options of a packet that leaves by `port`, if they ask for it.
+    #[cold]
+    fn write_trace(&self, frame: &mut Frame, port: PortId, now_ns: u64) {
+        let ports = &self.tables.ports;
+        let here = self.port(port).ipv4.first();
+        let Some(own) = here.or_else(|| ports.iter().find_map(|port| port.ipv4.first())) else {
+            return; // Nobody to write in.
+        };
+        let is_ours = |address: Ipv4Addr| ports.iter().any(|port| port.owns(address.into()));
+        let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
+        let len = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
+        if let Some(header) = packet.get_mut(..len) {
+            ipv4::write_trace(header, own.addr, is_ours, now_ns / 1_000_000);
+        }
     }
 
     /// The last steps of an IPv6 packet: MTU, hop limit, header.
@@ -200,8 +217,8 @@ impl Forwarder {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
         head[21] -= 1; // Checked to be above 1.
-        write_header(head, adjacency);
-        Verdict::received(self.exit(frame, adjacency.port()))
+        write_untagged(head, adjacency);
+        Verdict::received(self.exit(frame, self.tables.adjacencies.port(adjacency)))
     }
 
     /// Makes a packet of `len` bytes of IP ready to be weighed: without Ethernet's padding, its checksum
@@ -225,14 +242,6 @@ impl Forwarder {
             return Ok(len as u32); // At most 40 bytes above a u16.
         }
         segment::Plan::find(pool, frame).map(|plan| plan.largest() as u32) // Not above `len`.
-    }
-
-    /// Transmit as it is, or prepared for a port that does not take all there is.
-    fn exit<'g>(&self, frame: &Frame, port: PortId) -> Fate<'g> {
-        match prepare::takes(self.port(port).offload, self.region.meta(frame)) {
-            true => Fate::Transmit(port),
-            false => Fate::Prepare(port),
-        }
     }
 
     /// Finds the way out for a packet of our own, and writes its link-layer header. `link` is how the
@@ -271,7 +280,7 @@ impl Forwarder {
             AdjacencyState::Failed => return Fate::Drop(DropReason::NeighbourFailed),
         }
         let bytes = self.region.bytes_mut(frame);
-        write_header(&mut bytes[..LINK_HEADER], adjacency);
+        write_untagged(&mut bytes[..LINK_HEADER], adjacency);
         let (front, len) = parts::front(&self.region, frame);
         let Some(packet) = ip::View::front(front, len) else {
             return Fate::Drop(DropReason::Truncated);
@@ -280,7 +289,7 @@ impl Forwarder {
         let may_be_cut = matches!(packet, ip::View::V4(view) if !view.dont_fragment());
         pool.truncate(frame, LINK_HEADER + len); // Without the request's padding.
         // An echo reply is as long as its request, and may leave by another port.
-        match adjacency.port() {
+        match self.tables.adjacencies.port(adjacency) {
             port if len <= adjacency.mtu() as usize => self.exit(frame, port),
             port if may_be_cut => Fate::Fragment(port),
             _ => Fate::Drop(DropReason::TooBig),
@@ -354,7 +363,7 @@ fn is_plain(meta: &Meta) -> bool {
     (meta.checksum == Checksum::Valid) & !meta.segments.any()
 }
 
-/// The adjacency behind a next hop, if packets may simply be sent there.
+/// The adjacency behind a next hop, if packets may simply be sent there, without a tag.
 #[inline(always)]
 fn resolved<'g, T>(
     tables: &Tables,
@@ -363,7 +372,7 @@ fn resolved<'g, T>(
 ) -> Option<Adjacency<'g>> {
     let neighbour = tables.next_hops.via(guard, next_hop)?;
     let adjacency = tables.adjacencies.load(guard, neighbour);
-    (adjacency.state() == AdjacencyState::Resolved).then_some(adjacency)
+    adjacency.is_plain().then_some(adjacency)
 }
 
 /// How a packet came: the stations of its link-layer header.
@@ -386,11 +395,18 @@ impl Link {
     }
 }
 
-/// Writes the neighbour's ready-made header in front of a packet.
+/// Writes the neighbour's ready-made header in front of a packet, which has no tag.
 #[inline(always)]
 fn write_header(frame: &mut [u8], adjacency: Adjacency<'_>) {
     if let Some(header) = frame.first_chunk_mut::<LINK_HEADER>() {
         adjacency.write_ethernet(header);
+    }
+}
+
+/// As `write_header`, for a packet whose tags come last ([`Forwarder::exit`]).
+fn write_untagged(frame: &mut [u8], adjacency: Adjacency<'_>) {
+    if let Some(header) = frame.first_chunk_mut::<LINK_HEADER>() {
+        adjacency.write_untagged(header);
     }
 }
 

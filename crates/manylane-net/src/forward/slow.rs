@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::DropReason;
 use manylane_frame::{Frame, Pool};
-use manylane_sync::rcu::Guard;
+use manylane_sync::rcu::{Guard, Index};
 
 use super::{Forwarder, PortFacts, Verdict, parts};
 use crate::icmp::ErrorKind;
@@ -44,7 +44,7 @@ impl Forwarder {
             ether_type::IPV4 => self.judge_ipv4(guard, pool, frame, addressed, now_ns),
             ether_type::IPV6 => self.judge_ipv6(guard, pool, frame, addressed, now_ns),
             ether_type::ARP => self.local_arp(pool, frame),
-            tag if ethernet::is_vlan(tag) => Verdict::drop(DropReason::UnknownVlan),
+            tag if ethernet::is_vlan(tag) => self.judge_tagged(guard, pool, frame, now_ns),
             _ => Verdict::drop(DropReason::UnknownEtherType),
         }
     }
@@ -144,13 +144,28 @@ impl Forwarder {
         if ipv6::is_martian_source(source) {
             return Verdict::drop(DropReason::MartianSource);
         }
-        if source.is_unicast_link_local() {
-            return Verdict::drop(DropReason::LinkLocalScope);
-        }
         if view.hop_limit() <= 1 {
             return self.expired(guard, pool, frame, now_ns);
         }
+        // RFC 4007 §9: every way on leaves the link, if only because we do not send redirects instead.
+        if source.is_unicast_link_local() && self.leads_on(guard, id) {
+            let reason = DropReason::LinkLocalScope;
+            return self.error(guard, pool, frame, ErrorKind::BeyondScope, reason, now_ns);
+        }
         self.rewrite(guard, pool, frame, id, now_ns)
+    }
+
+    /// Whether a next hop is a neighbour, known or not, and so no reason to drop a packet by itself.
+    fn leads_on<'g, T>(&self, guard: Guard<'g>, id: Index<'g, T>) -> bool {
+        !matches!(
+            self.tables.next_hops.load(guard, id),
+            NextHop::None
+                | NextHop::Local
+                | NextHop::Broadcast
+                | NextHop::Blackhole
+                | NextHop::Unreachable
+                | NextHop::Prohibit
+        )
     }
 
     fn expired<'g>(
@@ -184,9 +199,9 @@ impl PortFacts {
     }
 
     /// The groups a router belongs to on a link (RFC 4291 §2.8): all nodes, all routers, and the
-    /// solicited-node group of each of its addresses.
+    /// solicited-node group of each of its addresses, anycast too.
     fn groups(&self) -> impl Iterator<Item = Ipv6Addr> {
-        let ours = self.ipv6.iter().chain([&self.link_local]).copied();
+        let ours = self.ipv6.iter().chain([&self.link_local]).chain(&self.anycast).copied();
         [ipv6::ALL_NODES, ALL_ROUTERS].into_iter().chain(ours.map(ipv6::solicited_node))
     }
 }

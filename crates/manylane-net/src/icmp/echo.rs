@@ -15,6 +15,8 @@
 //! The reply keeps the identification of the request: (source, destination, protocol) is the
 //! requester's own turned round, so what was unique there is unique here (RFC 6864 §4.3).
 
+use std::net::Ipv6Addr;
+
 use super::TTL;
 use crate::wire::checksum::update16;
 use crate::wire::ip::Fragment;
@@ -99,6 +101,19 @@ pub fn turn_echo_v6(packet: &mut [u8]) -> Option<()> {
     header[24..].copy_from_slice(&source.octets());
     message[0] = icmpv6::kind::ECHO_REPLY;
     message[2..4].copy_from_slice(&message_sum.to_be_bytes());
+    Some(())
+}
+
+/// Gives an ICMPv6 packet without extension headers another source.
+///
+/// `None`, and nothing written, if it is none.
+pub fn set_source_v6(packet: &mut [u8], source: Ipv6Addr) -> Option<()> {
+    let view = ipv6::View::quoted(packet).filter(|view| view.next_header() == protocol::ICMPV6)?;
+    let (old, new) = (view.source().segments(), source.segments());
+    let sum = icmpv6::View::checked(view.payload())?.checksum();
+    let sum = old.into_iter().zip(new).fold(sum, |sum, (old, new)| update16(sum, old, new));
+    packet[8..24].copy_from_slice(&source.octets());
+    packet[ipv6::HEADER_LEN + 2..][..2].copy_from_slice(&sum.to_be_bytes());
     Some(())
 }
 

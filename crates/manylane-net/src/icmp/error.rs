@@ -29,6 +29,23 @@ pub enum ErrorKind {
     HostUnreachable,
     /// For us, and nobody listens (RFC 792; RFC 4443 §3.1 code 4).
     PortUnreachable,
+    /// For us, and its protocol is not spoken here: *protocol unreachable* (RFC 1812 §5.2.7.1),
+    /// *unrecognized next header* (RFC 8200 §4, RFC 4443 §3.4 code 1).
+    ProtocolUnreachable {
+        /// Where IPv6 names the protocol, counted from the start of the packet.
+        pointer: u32,
+    },
+    /// For us, with an IPv6 option that is not known and says that this is to be told (RFC 8200 §4.2, RFC
+    /// 4443 §3.4 code 2).
+    UnknownOption {
+        /// Where, counted from the start of the packet.
+        pointer: u32,
+        /// It is to be told also of a packet to a group.
+        of_groups: bool,
+    },
+    /// Its source means something on its own link only, and it would leave that (RFC 4007 §9, RFC 4443
+    /// §3.1 code 2).
+    BeyondScope,
     /// The operator forbids it (RFC 1812 §5.2.7.1 code 13; RFC 4443 §3.1 code 1).
     Prohibited,
     /// Larger than the next link carries: *fragmentation needed* (RFC 1191 §4), *packet too big*
@@ -53,6 +70,11 @@ impl ErrorKind {
             ErrorKind::NetworkUnreachable => (kind::UNREACHABLE, unreachable::NETWORK, 0),
             ErrorKind::HostUnreachable => (kind::UNREACHABLE, unreachable::HOST, 0),
             ErrorKind::PortUnreachable => (kind::UNREACHABLE, unreachable::PORT, 0),
+            ErrorKind::ProtocolUnreachable { .. } => (kind::UNREACHABLE, unreachable::PROTOCOL, 0),
+            // Neither is said of IPv4.
+            ErrorKind::UnknownOption { .. } | ErrorKind::BeyondScope => {
+                (kind::UNREACHABLE, unreachable::HOST, 0)
+            }
             ErrorKind::Prohibited => (kind::UNREACHABLE, unreachable::PROHIBITED, 0),
             // RFC 1191 §4: the low half of the word; no packet is larger than the half can say.
             ErrorKind::TooBig { mtu } => {
@@ -73,6 +95,13 @@ impl ErrorKind {
             ErrorKind::NetworkUnreachable => (kind::UNREACHABLE, unreachable::NO_ROUTE, 0),
             ErrorKind::HostUnreachable => (kind::UNREACHABLE, unreachable::ADDRESS, 0),
             ErrorKind::PortUnreachable => (kind::UNREACHABLE, unreachable::PORT, 0),
+            ErrorKind::ProtocolUnreachable { pointer } => {
+                (kind::PARAMETER_PROBLEM, parameter_problem::NEXT_HEADER, pointer)
+            }
+            ErrorKind::UnknownOption { pointer, .. } => {
+                (kind::PARAMETER_PROBLEM, parameter_problem::OPTION, pointer)
+            }
+            ErrorKind::BeyondScope => (kind::UNREACHABLE, unreachable::BEYOND_SCOPE, 0),
             ErrorKind::Prohibited => (kind::UNREACHABLE, unreachable::PROHIBITED, 0),
             ErrorKind::TooBig { mtu } => (kind::PACKET_TOO_BIG, 0, mtu),
             ErrorKind::ParameterProblem { pointer } => {
@@ -153,7 +182,7 @@ pub fn emit_v6_error(buf: &mut [u8], kind: ErrorKind, source: Ipv6Addr) -> Optio
 mod tests {
     use super::*;
 
-    const KINDS: [ErrorKind; 7] = [
+    const KINDS: [ErrorKind; 10] = [
         ErrorKind::TimeExceeded,
         ErrorKind::NetworkUnreachable,
         ErrorKind::HostUnreachable,
@@ -161,6 +190,9 @@ mod tests {
         ErrorKind::Prohibited,
         ErrorKind::TooBig { mtu: 1400 },
         ErrorKind::ParameterProblem { pointer: 6 },
+        ErrorKind::ProtocolUnreachable { pointer: 40 },
+        ErrorKind::UnknownOption { pointer: 42, of_groups: false },
+        ErrorKind::BeyondScope,
     ];
 
     #[test]
@@ -173,8 +205,22 @@ mod tests {
             (3, 13, 0),
             (3, 4, 1400),
             (12, 0, 0x0600_0000),
+            (3, 2, 0),
+            (3, 1, 0),
+            (3, 1, 0),
         ];
-        let v6 = [(3, 0, 0), (1, 0, 0), (1, 3, 0), (1, 4, 0), (1, 1, 0), (2, 0, 1400), (4, 0, 6)];
+        let v6 = [
+            (3, 0, 0),
+            (1, 0, 0),
+            (1, 3, 0),
+            (1, 4, 0),
+            (1, 1, 0),
+            (2, 0, 1400),
+            (4, 0, 6),
+            (4, 1, 40),
+            (4, 2, 42),
+            (1, 2, 0),
+        ];
         for ((kind, v4), v6) in KINDS.into_iter().zip(v4).zip(v6) {
             assert_eq!(kind.v4(), v4, "{kind:?}");
             assert_eq!(kind.v6(), v6, "{kind:?}");

@@ -27,7 +27,7 @@ mod error;
 mod limit;
 mod rules;
 
-pub use echo::{echo_reply_v4, echo_reply_v6, turn_echo_v4, turn_echo_v6};
+pub use echo::{echo_reply_v4, echo_reply_v6, set_source_v6, turn_echo_v4, turn_echo_v6};
 pub use error::{
     ERROR_HEADROOM_V4, ERROR_HEADROOM_V6, ErrorKind, emit_v4_error, emit_v6_error, quote_len_v4,
     quote_len_v6,

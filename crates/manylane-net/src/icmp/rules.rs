@@ -11,7 +11,7 @@
 //! | a header that fails validation         | yes               | (does not get here)   |
 //!
 //! The exceptions: *packet too big* is sent about multicast, or path MTU discovery would not work for
-//! it. (The other, about options with the high bits 10, is for who processes options.)
+//! it; and what an unknown option asks to be told in any case, by its high bits 10 (RFC 8200 §4.2).
 //!
 //! What cannot be read far enough to know that it is no error is not answered. Whether a destination
 //! is the broadcast address of a connected network only the caller knows.
@@ -48,9 +48,9 @@ pub fn may_answer_v6(packet: &[u8], was_link_broadcast: bool, kind: ErrorKind) -
     // In a later fragment there is no type to look at.
     let may_be_error = transport.protocol == protocol::ICMPV6
         && (transport.fragment == Fragment::Later || may_be_v6_error(message));
-    (!was_group || matches!(kind, ErrorKind::TooBig { .. }))
-        && !ipv6::is_martian_source(view.source())
-        && !may_be_error
+    let of_groups =
+        matches!(kind, ErrorKind::TooBig { .. } | ErrorKind::UnknownOption { of_groups: true, .. });
+    (!was_group || of_groups) && !ipv6::is_martian_source(view.source()) && !may_be_error
 }
 
 /// An undefined type may be an error of tomorrow; only known queries are surely none.
@@ -132,6 +132,10 @@ mod tests {
         assert!(may_answer_v6(&packet, true, TOO_BIG));
         assert!(!may_answer_v6(&packet, true, TIME_EXCEEDED));
         assert!(!may_answer_v6(&packet, false, ErrorKind::NetworkUnreachable));
+        for (of_groups, expected) in [(true, true), (false, false)] {
+            let kind = ErrorKind::UnknownOption { pointer: 42, of_groups };
+            assert_eq!(may_answer_v6(&packet, true, kind), expected, "as the option says");
+        }
         let error = v6("2001:db8::1", "ff0e::1", protocol::ICMPV6, &[1; 8]);
         assert!(!may_answer_v6(&error, true, TOO_BIG), "an error stays an error");
     }

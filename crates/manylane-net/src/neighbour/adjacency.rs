@@ -16,10 +16,10 @@
 //! | word of a record | holds                                                                       |
 //! |------------------|-----------------------------------------------------------------------------|
 //! | 0, 1, 2          | 24 bytes of link-layer header as on the wire, right-aligned                 |
-//! | 3                | state (bits 0 to 7), header length (8 to 15), port (16 to 31), MTU (32 to 63) |
+//! | 3                | state (bits 0 to 7), header length (8 to 15), exit (16 to 31), MTU (32 to 63) |
 //! | 4, 5             | the neighbour's address as on the wire; IPv4 as `::ffff:a.b.c.d`            |
 //! | 6                | slot (bits 0 to 31), generation when published (32 to 63)                   |
-//! | 7                | zero                                                                        |
+//! | 7                | the port the neighbour is on (bits 0 to 15)                                 |
 //!
 //! # The protocol
 //!
@@ -42,6 +42,7 @@ use manylane_sync::rcu::{Domain, Guard, Index, Limbo};
 use manylane_sync::words::{Words, WordsMut};
 
 use super::{Key, Neighbour};
+use crate::wire::ethernet::{HEADER_LEN as ETHERNET, Tags};
 
 /// What a worker does with a packet for this neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -96,18 +97,11 @@ impl Header {
         header
     }
 
-    /// An Ethernet header with one tag: `tag_type` is 0x8100 or 0x88a8, `tag` priority and VLAN.
-    pub fn tagged(
-        destination: [u8; 6],
-        source: [u8; 6],
-        tag_type: u16,
-        tag: u16,
-        ether_type: u16,
-    ) -> Header {
+    /// An Ethernet header with tags, as they stand between the source and the ether type.
+    pub fn tagged(destination: [u8; 6], source: [u8; 6], tags: Tags, ether_type: u16) -> Header {
         let mut header = Header::default();
         header.push_front(&ether_type.to_be_bytes());
-        header.push_front(&tag.to_be_bytes());
-        header.push_front(&tag_type.to_be_bytes());
+        header.push_front(tags.as_bytes());
         header.push_front(&source);
         header.push_front(&destination);
         header
@@ -130,6 +124,8 @@ impl Header {
 pub struct Rewrite {
     /// Whose it is.
     pub key: Key,
+    /// The port whose device it is reached by: `key.port`, or what that is a VLAN of.
+    pub exit: PortId,
     /// What a worker does with its packets.
     pub state: AdjacencyState,
     /// What goes in front of the packet; empty unless the state is a resolved one.
@@ -330,14 +326,15 @@ fn encode(slot: u32, generation: u32, rewrite: &Rewrite) -> [u64; RECORD_WORDS] 
     let [h0, h1, h2] = words_of(rewrite.header.bytes);
     let facts = rewrite.state as u64
         | u64::from(rewrite.header.len) << 8
-        | u64::from(rewrite.key.port.0) << 16
+        | u64::from(rewrite.exit.0) << 16
         | u64::from(rewrite.mtu) << 32;
     let addr = match rewrite.key.addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped(),
         IpAddr::V6(addr) => addr,
     };
     let [a0, a1] = words_of(addr.octets());
-    [h0, h1, h2, facts, a0, a1, u64::from(slot) | u64::from(generation) << 32, 0]
+    let version = u64::from(slot) | u64::from(generation) << 32;
+    [h0, h1, h2, facts, a0, a1, version, rewrite.key.port.0.into()]
 }
 
 /// `bytes` as words that have them in this order in memory.
@@ -393,7 +390,14 @@ impl Adjacencies {
     /// Which neighbour `adjacency` was loaded for.
     #[inline]
     pub fn key(&self, adjacency: Adjacency<'_>) -> Key {
-        Key { port: adjacency.port(), addr: self.addr(adjacency) }
+        Key { port: self.port(adjacency), addr: self.addr(adjacency) }
+    }
+
+    /// The port the neighbour is on, from the record that `adjacency` was loaded from.
+    #[inline]
+    pub fn port(&self, adjacency: Adjacency<'_>) -> PortId {
+        let base = adjacency.record.raw() as usize * RECORD_WORDS;
+        PortId(self.records.load(base + 7) as u16)
     }
 
     /// The neighbour's address, from the record that `adjacency` was loaded from: what to hold a packet
@@ -443,7 +447,7 @@ impl Adjacency<'_> {
         bytes
     }
 
-    /// Writes the last 14 bytes of the header, an Ethernet header, by two stores. (Through `header` they
+    /// Writes the last 14 bytes of the header, an Ethernet header if there is no tag, by two stores. (Through `header` they
     /// would be stored in words and read across them, which the processor does not forward.)
     #[inline(always)]
     pub fn write_ethernet(self, to: &mut [u8; 14]) {
@@ -458,9 +462,24 @@ impl Adjacency<'_> {
         (self.facts >> 8) as u8
     }
 
-    /// The port the neighbour is on.
+    /// Whether packets may simply be sent behind an Ethernet header: [`AdjacencyState::Resolved`], and no
+    /// tag. One comparison.
     #[inline(always)]
-    pub fn port(self) -> PortId {
+    pub fn is_plain(self) -> bool {
+        self.facts as u16 == AdjacencyState::Resolved as u16 | (ETHERNET as u16) << 8
+    }
+
+    /// Writes an Ethernet header: this one without its tags.
+    pub fn write_untagged(self, to: &mut [u8; ETHERNET]) {
+        let header = self.header();
+        let start = HEADER_MAX.saturating_sub(self.header_len().into()).min(HEADER_MAX - ETHERNET);
+        to[..12].copy_from_slice(&header[start..start + 12]);
+        to[12..].copy_from_slice(&header[HEADER_MAX - 2..]);
+    }
+
+    /// The port whose device packets leave by.
+    #[inline(always)]
+    pub fn exit(self) -> PortId {
         PortId((self.facts >> 16) as u16)
     }
 

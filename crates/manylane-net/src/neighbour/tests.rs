@@ -30,7 +30,7 @@ fn held_packets_leave_in_order_once_the_neighbour_answers() {
         let guard = worker.guard();
         let adjacency = adjacencies.load(guard, Index::new(guard, slot));
         assert_eq!(adjacency.state(), AdjacencyState::Unresolved);
-        let key = Key { port: adjacency.port(), addr: adjacencies.addr(adjacency) };
+        let key = adjacencies.key(adjacency);
         assert_eq!(key, HOST);
         let frame = pool.take().expect("the pool is large enough");
         held.push(frame.index());
@@ -89,7 +89,7 @@ impl Control<'_> {
                 Action::Publish { slot, key, state, mac } => {
                     let header = mac.map(|mac| Header::ethernet(mac, OURS, 0x0800));
                     let header = header.unwrap_or_default();
-                    let rewrite = Rewrite { key, state, header, mtu: 1500 };
+                    let rewrite = Rewrite { key, exit: key.port, state, header, mtu: 1500 };
                     self.writer.publish(slot, &rewrite).expect("a record is free");
                 }
                 Action::Remove { slot, .. } => self.writer.withdraw(slot),

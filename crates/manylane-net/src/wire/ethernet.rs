@@ -34,6 +34,90 @@ pub const fn is_vlan(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::VLAN | ether_type::SERVICE_VLAN)
 }
 
+/// The VLAN tags in front of a packet, outermost first: none, one or two, without priority (IEEE 802.1Q
+/// §9.6: twelve bits of the tag say which VLAN).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tags {
+    bytes: [u8; TAGS_LEN_MAX],
+    len: u8,
+}
+
+/// Two tags: a provider's and its customer's (IEEE 802.1ad).
+pub const TAGS_LEN_MAX: usize = 2 * VLAN_TAG_LEN;
+
+/// The largest number of a VLAN; 4095 is reserved (IEEE 802.1Q table 9-2).
+pub const VLAN_MAX: u16 = 4094;
+
+impl Tags {
+    /// No tag.
+    pub const NONE: Tags = Tags { bytes: [0; TAGS_LEN_MAX], len: 0 };
+
+    /// These and, behind them, a tag of `ether_type` for `vlan`; `None` when there are two already.
+    #[must_use]
+    pub fn and(self, ether_type: u16, vlan: u16) -> Option<Tags> {
+        let Tags { mut bytes, len } = self;
+        let place: &mut [u8; VLAN_TAG_LEN] = bytes.get_mut(len.into()..)?.first_chunk_mut()?;
+        let ([a, b], [c, d]) = (ether_type.to_be_bytes(), (vlan & VLAN_BITS).to_be_bytes());
+        *place = [a, b, c, d];
+        Some(Tags { bytes, len: len + VLAN_TAG_LEN as u8 })
+    }
+
+    /// The first `count` tags of a frame, if it has so many.
+    pub fn of(frame: &[u8], count: usize) -> Option<Tags> {
+        let tags = frame.get(ADDRESSES_LEN..)?;
+        let (tags, _) = tags.split_at_checked(count * VLAN_TAG_LEN)?;
+        let (tags, _) = tags.as_chunks::<VLAN_TAG_LEN>();
+        tags.iter().try_fold(Tags::NONE, |before, &[a, b, c, d]| {
+            let (ether_type, vlan) = (be16(a, b), be16(c, d));
+            if is_vlan(ether_type) { before.and(ether_type, vlan) } else { None }
+        })
+    }
+
+    /// As they stand between the source and the ether type.
+    #[inline]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.len.into()]
+    }
+
+    /// Whether there is any.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.len > 0
+    }
+
+    /// Whether the first says VLAN 0, which is none: the tag is there for its priority (IEEE 802.1Q §6.9.1).
+    #[inline]
+    pub fn is_priority(&self) -> bool {
+        self.any() && self.bytes[2..VLAN_TAG_LEN] == [0, 0]
+    }
+
+    /// How many bytes a link must carry beyond what it promises. It promises an ordinary frame of its
+    /// MTU, and that with one customer tag (IEEE 802.3 §3.2.7; Linux: `VLAN_HLEN`).
+    pub fn beyond_mtu(&self) -> u16 {
+        let is_promised = self.bytes[..2] == ether_type::VLAN.to_be_bytes();
+        u16::from(self.len) - if is_promised { VLAN_TAG_LEN as u16 } else { 0 }
+    }
+}
+
+impl fmt::Display for Tags {
+    /// Outermost first, such as `802.1ad 200, 802.1Q 7`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tags, _) = self.as_bytes().as_chunks::<VLAN_TAG_LEN>();
+        for (number, &[a, b, c, d]) in tags.iter().enumerate() {
+            let between = if number > 0 { ", " } else { "" };
+            let kind = if be16(a, b) == ether_type::VLAN { "802.1Q" } else { "802.1ad" };
+            write!(f, "{between}{kind} {}", be16(c, d))?;
+        }
+        Ok(())
+    }
+}
+
+/// Of a tag's second half, the bits that number the VLAN; the others are priority and drop eligibility.
+const VLAN_BITS: u16 = 0x0fff;
+
+/// The two addresses in front of all tags.
+pub const ADDRESSES_LEN: usize = 12;
+
 /// A checked Ethernet frame.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'a> {
@@ -293,6 +377,39 @@ mod tests {
             prop_assert_eq!(frame.source(), Mac(source));
             prop_assert_eq!(frame.ether_type(), ether_type);
             prop_assert_eq!(frame.payload(), &[0; 6]);
+        }
+    }
+
+    #[test]
+    fn tags_are_read_as_they_stand_without_priority() {
+        let outer = Tags::NONE.and(ether_type::SERVICE_VLAN, 7).unwrap();
+        let both = outer.and(ether_type::VLAN, 4094).unwrap();
+        assert_eq!(both.as_bytes(), [0x88, 0xa8, 0, 7, 0x81, 0, 0x0f, 0xfe]);
+        assert_eq!(both.and(ether_type::VLAN, 1), None, "a third");
+        let frame = [&[2; 12][..], &[0x88, 0xa8, 0xe0, 7, 0x81, 0, 0x1f, 0xfe, 8, 0]].concat();
+        assert_eq!(Tags::of(&frame, 0), Some(Tags::NONE));
+        assert_eq!(Tags::of(&frame, 1), Some(outer));
+        assert_eq!(Tags::of(&frame, 2), Some(both));
+        assert_eq!(Tags::of(&frame[4..], 2), None, "one tag, and a packet");
+        for len in 0..frame.len() {
+            let _ = (Tags::of(&frame[..len], 1), Tags::of(&frame[..len], 2));
+        }
+        assert_eq!(Tags::of(&frame[..19], 2), None, "cut off");
+        assert!(both.any() && !Tags::NONE.any());
+        assert_eq!(both.to_string(), "802.1ad 7, 802.1Q 4094");
+    }
+
+    #[test]
+    fn a_link_promises_room_for_one_customer_tag() {
+        let one = |ether_type| Tags::NONE.and(ether_type, 1).unwrap();
+        for (tags, beyond) in [
+            (Tags::NONE, 0),
+            (one(ether_type::VLAN), 0),
+            (one(ether_type::SERVICE_VLAN), 4),
+            (one(ether_type::VLAN).and(ether_type::VLAN, 2).unwrap(), 4),
+            (one(ether_type::SERVICE_VLAN).and(ether_type::VLAN, 2).unwrap(), 8),
+        ] {
+            assert_eq!(tags.beyond_mtu(), beyond, "{tags:?}");
         }
     }
 }

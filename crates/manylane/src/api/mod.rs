@@ -38,7 +38,7 @@ pub use client::{Client, ClientError};
 pub use model::{
     ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger, FrameLine,
     FramesStatus, Ledger, ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus,
-    QueueName, RouteKind, RouteStatus, SetError, Setting, WorkerStatus,
+    QueueName, RouteKind, RouteStatus, SetError, Setting, VlanStatus, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

@@ -12,7 +12,7 @@ pub struct PortStatus {
     pub port: u16,
     /// Its name.
     pub name: String,
-    /// `af_xdp`, `af_packet`, `tap`, `pcap` or `memory`.
+    /// `af_xdp`, `af_packet`, `tap`, `pcap` or `memory`; `vlan` for a sub-interface.
     pub driver: String,
     /// Why it has this driver, where the configuration says `auto`.
     pub chosen: Option<String>,
@@ -42,7 +42,7 @@ pub struct PortStatus {
     pub received: u64,
     /// Bytes received, Ethernet headers included.
     pub received_bytes: u64,
-    /// Packets transmitted.
+    /// Packets transmitted by its device: none by a sub-interface, whose port has them.
     pub transmitted: u64,
     /// Bytes transmitted, Ethernet headers included.
     pub transmitted_bytes: u64,
@@ -66,6 +66,17 @@ pub struct PortStatus {
     pub faults: Option<FaultStatus>,
     /// What became of copies of its packets, where [port.tee] says so.
     pub copies: Option<CopyStatus>,
+    /// What a sub-interface is.
+    pub vlan: Option<VlanStatus>,
+}
+
+/// What a sub-interface is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VlanStatus {
+    /// The name of its port.
+    pub port: String,
+    /// Its tags, outermost first, such as `802.1ad 200, 802.1Q 7`.
+    pub tags: String,
 }
 
 /// Faults on purpose, both directions together.

@@ -39,6 +39,7 @@ impl Source for Sample {
             dropped: reasons(&[("no_route", 1_234_567), ("hop_limit_exceeded", 12)]),
             faults: None,
             copies: Some(CopyStatus { copied: 12_345, refused: 6, ..CopyStatus::default() }),
+            vlan: None,
         };
         let wire = PortStatus {
             port: 1,
@@ -71,7 +72,22 @@ impl Source for Sample {
             copies: None,
             ..lan.clone()
         };
-        vec![lan, wire]
+        let vlan = PortStatus {
+            port: 2,
+            name: "lan.100".into(),
+            driver: "vlan".into(),
+            mode: None,
+            queues: 0,
+            mtu: 1496,
+            addresses: vec!["10.3.0.254/24".into()],
+            received: 77,
+            received_bytes: 7700,
+            vlan: Some(VlanStatus { port: "lan".into(), tags: "802.1ad 100".into() }),
+            ..wire.clone()
+        };
+        let vlan = PortStatus { interface: lan.interface.clone(), mac: lan.mac.clone(), ..vlan };
+        let vlan = PortStatus { faults: None, transmitted: 0, transmitted_bytes: 0, ..vlan };
+        vec![lan, wire, PortStatus { link_up: true, ..vlan }]
     }
 
     fn workers(&self) -> Vec<WorkerStatus> {

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::api::{Client, FrameLine, Setting};
-use crate::config::{Config, DEFAULT_SOCKET, Environment};
+use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
 
@@ -236,10 +236,18 @@ fn summary(file: &Path, config: &Config) -> String {
         if let Some(why) = port.chosen {
             on += &format!(": {why}");
         }
-        let addresses: Vec<_> = port.addresses.iter().map(ToString::to_string).collect();
-        text += &format!("  {} ({on}): {}\n", port.name, addresses.join(", "));
+        text += &format!("  {} ({on}): {}\n", port.name, listed(&port.addresses));
+        for vlan in &port.vlans {
+            let (name, tags, addresses) = (&vlan.name, vlan.tags, listed(&vlan.addresses));
+            text += &format!("  {name} ({tags} on {}): {addresses}\n", port.name);
+        }
     }
     text
+}
+
+fn listed(addresses: &[InterfaceAddress]) -> String {
+    let list: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    if list.is_empty() { "no addresses".into() } else { list.join(", ") }
 }
 
 /// How many frames that takes, and why.

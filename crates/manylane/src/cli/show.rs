@@ -30,7 +30,7 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
     let set_up = ports.iter().map(|port| {
         vec![
             port.name.clone(),
-            format!("{}\n{}", port.interface.as_deref().unwrap_or(&port.driver), port.mac),
+            format!("{}\n{}", device(port), port.mac),
             state(port),
             port.queues.to_string(),
             port.mtu.to_string(),
@@ -53,6 +53,14 @@ pub(super) fn ports(ports: &[PortStatus]) -> String {
     let (counters, prepared) = (lay_out(&titles, counters), prepared(ports));
     let (faults, copies) = (faults(ports), copies(ports));
     format!("{set_up}{}{}\n{counters}{prepared}{faults}{copies}", chosen(ports), single(ports))
+}
+
+/// What a port's frames go through.
+fn device(port: &PortStatus) -> String {
+    match &port.vlan {
+        Some(vlan) => format!("{}, {}", vlan.port, vlan.tags),
+        None => port.interface.as_ref().unwrap_or(&port.driver).clone(),
+    }
 }
 
 /// Why `auto` came to be what it is, a line for each port.

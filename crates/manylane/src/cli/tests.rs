@@ -129,19 +129,22 @@ fn numbers_are_grouped_and_units_are_human() {
 }
 
 const PORTS: &str = "\
-Port  Device             State                         Queues   MTU  Addresses
-───────────────────────────────────────────────────────────────────────────────────────
-lan   enp65s0f0np0       up, native, zero copy, trust      16  1500  10.1.0.254/24
-      52:54:00:12:34:56                                              2001:db8:1::fe/64
-wire  memory             down, repair                       1  1500  10.2.0.254/24
-      02:00:00:00:00:01
+Port     Device             State                         Queues   MTU  Addresses
+──────────────────────────────────────────────────────────────────────────────────────────
+lan      enp65s0f0np0       up, native, zero copy, trust      16  1500  10.1.0.254/24
+         52:54:00:12:34:56                                              2001:db8:1::fe/64
+wire     memory             down, repair                       1  1500  10.2.0.254/24
+         02:00:00:00:00:01
+lan.100  lan, 802.1ad 100   up, vlan, repair                   0  1496  10.3.0.254/24
+         52:54:00:12:34:56
 lan: auto is af_xdp: neither a veth nor a TAP.
 lan: packets lie in one frame: zero-copy: the device takes a packet in one frame.
 
-Port        Received   Bytes    Transmitted    Bytes   Lost    Dropped
-───────────────────────────────────────────────────────────────────────
-lan   12,345,678,901  988 GB  9,876,543,210   790 GB  1,239  1,234,579
-wire               0     0 B            999  63.9 kB      0          0
+Port           Received    Bytes    Transmitted    Bytes   Lost    Dropped
+───────────────────────────────────────────────────────────────────────────
+lan      12,345,678,901   988 GB  9,876,543,210   790 GB  1,239  1,234,579
+wire                  0      0 B            999  63.9 kB      0          0
+lan.100              77  7.70 kB              0      0 B      0          0
 
 Port  Segments cut here  Checksums completed  Packets joined
 ─────────────────────────────────────────────────────────────

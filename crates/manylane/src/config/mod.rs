@@ -8,6 +8,7 @@
 //! |---|---|---|
 //! | `[workers] [frames] [icmp] [neighbour] [api]` | `settings.rs` | sizes and limits, all optional |
 //! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs`, `capture.rs` | where frames enter and leave |
+//! | `[[port.vlan]]` | `vlan.rs` | sub-interfaces |
 //! | `[port.tee]`, `[port.fault]` | `capture.rs`, `fault.rs` | what wraps a port |
 //! | `[[route]]` | `route.rs` | static routes |
 //!
@@ -29,6 +30,7 @@ mod section;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod vlan;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,7 @@ pub use port::{ChecksumPolicy, Port};
 pub use prefix::{InterfaceAddress, Prefix};
 pub use route::{Route, RouteTarget};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
+pub use vlan::{Interface, Vlan, interfaces};
 
 use error::Problem;
 use section::Section;
@@ -124,7 +127,7 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let neighbour = settings::neighbour(&file)?;
     let socket = settings::socket(&file, environment)?;
     let ports = ports::ports(&file, &workers, &frames, environment)?;
-    let routes = route::routes(&file, &ports)?;
+    let routes = route::routes(&file, &interfaces(&ports))?;
     Ok(Config { workers, frames, icmp, neighbour, socket, ports, routes })
 }
 

@@ -13,14 +13,17 @@ use super::ports::Placed;
 use super::prefix::{self, InterfaceAddress};
 use super::section::Section;
 use super::settings::{Frames, Workers};
+use super::vlan::{Vlan, vlans};
 
 /// A port, as configured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
     /// Its name in routes, counters and messages; no other port has it.
     pub name: String,
-    /// Our addresses on it, at least one.
+    /// Our addresses on it, at least one, or none if it has sub-interfaces.
     pub addresses: Vec<InterfaceAddress>,
+    /// Its sub-interfaces.
+    pub vlans: Vec<Vlan>,
     /// Largest IP packet. Without it, the device's, or [`MEMORY_MTU`].
     pub mtu: Option<u16>,
     /// What to do about transport checksums. Without it, repair on a veth through AF_XDP and trust
@@ -60,10 +63,15 @@ pub(super) fn read<'a>(
     environment: &Environment<'_>,
 ) -> Result<Placed<'a>, Problem> {
     let name = section.required("name", "name the port, for example `name = \"lan\"`")?;
-    check_name(&name)?;
+    check_name(&name, section.name())?;
     let kind = Kind::read(section)?;
-    let (addresses, address_spans) = addresses(section)?;
+    let (addresses, address_spans) = match section.key_span("vlan") {
+        // All of its frames may be tagged.
+        Some(_) if section.key_span("addresses").is_none() => Default::default(),
+        _ => addresses(section)?,
+    };
     let mtu = mtu(section, &addresses, frames)?;
+    let (vlans, placed_vlans) = vlans(section, name.get_ref(), mtu)?.into_iter().unzip();
     let checksum = section.choice(
         "checksum",
         &[("repair", ChecksumPolicy::Repair), ("trust", ChecksumPolicy::Trust)],
@@ -85,6 +93,7 @@ pub(super) fn read<'a>(
     let port = Port {
         name: (*name.get_ref()).into(),
         addresses,
+        vlans,
         mtu,
         checksum,
         queue_owners,
@@ -101,13 +110,14 @@ pub(super) fn read<'a>(
         name: name.span(),
         interface,
         addresses: address_spans,
+        vlans: placed_vlans,
         peer,
         generate,
         files,
     })
 }
 
-fn check_name(name: &Spanned<&str>) -> Result<(), Problem> {
+pub(super) fn check_name(name: &Spanned<&str>, section: &str) -> Result<(), Problem> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let text = name.get_ref();
     if (1..=NAME_MAX).contains(&text.len()) && text.bytes().all(plain) {
@@ -120,17 +130,20 @@ fn check_name(name: &Spanned<&str>) -> Result<(), Problem> {
     };
     Err(Problem::new(
         name.span(),
-        "`name` in [[port]] cannot be a port's name",
+        format!("`name` in {section} cannot be a port's name"),
         why,
         format!("use 1 to {NAME_MAX} letters, digits, `-`, `_` or `.`"),
     ))
 }
 
-fn addresses(section: &Section<'_>) -> Result<(Vec<InterfaceAddress>, Vec<Span>), Problem> {
+pub(super) fn addresses(
+    section: &Section<'_>,
+) -> Result<(Vec<InterfaceAddress>, Vec<Span>), Problem> {
     let help = "list our addresses here, for example `addresses = [\"10.1.0.254/24\"]`";
     let list = section.texts("addresses")?.ok_or_else(|| section.missing("addresses", help))?;
     if list.get_ref().is_empty() {
-        return Err(Problem::new(list.span(), "`addresses` in [[port]] is empty", "none", help));
+        let title = format!("`addresses` in {} is empty", section.name());
+        return Err(Problem::new(list.span(), title, "none", help));
     }
     let mut addresses = Vec::new();
     let mut spans: Vec<Span> = Vec::new();
@@ -140,7 +153,11 @@ fn addresses(section: &Section<'_>) -> Result<(Vec<InterfaceAddress>, Vec<Span>)
         if let Some(first) = addresses.iter().position(same) {
             return Err(Problem::new(
                 text.span(),
-                format!("duplicate address {} in `addresses` in [[port]]", address.address),
+                format!(
+                    "duplicate address {} in `addresses` in {}",
+                    address.address,
+                    section.name()
+                ),
                 "a second time on this port",
                 "remove one of the two",
             )
@@ -180,14 +197,7 @@ fn mtu(
 ) -> Result<Option<u16>, Problem> {
     // RFC 791 §3.1: 68 bytes pass every link. RFC 8200 §5: 1280 do for IPv6.
     let Some(mtu) = section.number::<u16>("mtu", 68..=9000)? else { return Ok(None) };
-    if *mtu.get_ref() < 1280 && addresses.iter().any(|address| address.address.is_ipv6()) {
-        return Err(Problem::new(
-            mtu.span(),
-            "`mtu` in [[port]] is too small for IPv6",
-            "less than 1280",
-            "choose a number from 1280 to 9000, or remove the IPv6 addresses of this port",
-        ));
-    }
+    smallest_mtu(mtu.span(), section.name(), *mtu.get_ref(), addresses)?;
     let fits = |size: u32| u32::from(*mtu.get_ref()) + FRAME_OVERHEAD <= size;
     // All drivers take packets in several frames, unless one is told not to.
     if fits(frames.size) || section.boolean("multi_buffer")? != Some(false) {
@@ -204,6 +214,24 @@ fn mtu(
         "`mtu` in [[port]] is more than a frame holds",
         format!("{} bytes fit into a frame of {}", frames.size - FRAME_OVERHEAD, frames.size),
         help,
+    ))
+}
+
+/// Refuses an MTU that IPv6 forbids, where there are IPv6 addresses (RFC 8200 §5).
+pub(super) fn smallest_mtu(
+    span: Span,
+    section: &str,
+    mtu: u16,
+    addresses: &[InterfaceAddress],
+) -> Result<(), Problem> {
+    if mtu >= 1280 || addresses.iter().all(|address| address.address.is_ipv4()) {
+        return Ok(());
+    }
+    Err(Problem::new(
+        span,
+        format!("`mtu` in {section} is too small for IPv6"),
+        "less than 1280",
+        "choose a number from 1280 to 9000, or remove the IPv6 addresses of this port",
     ))
 }
 
@@ -283,6 +311,7 @@ pub(super) const KEYS: &[&str] = &[
     "memory_bytes",
     "tee",
     "fault",
+    "vlan",
 ];
 
 /// In front of a packet in its frame: 256 bytes that AF_XDP keeps (`XDP_PACKET_HEADROOM`), the

@@ -8,9 +8,10 @@ use super::capture::{NamedFile, check_files};
 use super::driver::Driver;
 use super::error::{Problem, Span};
 use super::port::{self, Port};
-use super::prefix::is_link_local;
+use super::prefix::{InterfaceAddress, is_link_local};
 use super::section::{Section, suggest};
 use super::settings::{Frames, Workers};
+use super::vlan::PlacedVlan;
 
 /// A port and the places of what other ports are compared with.
 pub(super) struct Placed<'a> {
@@ -18,6 +19,7 @@ pub(super) struct Placed<'a> {
     pub(super) name: Span,
     pub(super) interface: Option<Span>,
     pub(super) addresses: Vec<Span>,
+    pub(super) vlans: Vec<PlacedVlan>,
     pub(super) peer: Option<Spanned<&'a str>>,
     pub(super) generate: Option<Span>,
     pub(super) files: Vec<NamedFile>,
@@ -52,6 +54,7 @@ pub(super) fn ports(
         let mut port = port::read(section, workers, frames, environment)?;
         check_against(&placed, &port)?;
         check_files(&files, &port.files)?;
+        check_count(&placed, &port)?;
         files.append(&mut port.files);
         placed.push(port);
     }
@@ -59,18 +62,67 @@ pub(super) fn ports(
     Ok(placed.into_iter().map(|placed| placed.port).collect())
 }
 
-/// Compares a port with those before it.
+/// A port or sub-interface, and the places of what others are compared with.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    section: &'static str,
+    name: &'p str,
+    name_span: &'p Span,
+    addresses: &'p [InterfaceAddress],
+    address_spans: &'p [Span],
+}
+
+impl Placed<'_> {
+    /// The port and its sub-interfaces.
+    fn places(&self) -> Vec<Place<'_>> {
+        let port = Place {
+            section: "[[port]]",
+            name: &self.port.name,
+            name_span: &self.name,
+            addresses: &self.port.addresses,
+            address_spans: &self.addresses,
+        };
+        let vlans = self.port.vlans.iter().zip(&self.vlans).map(|(vlan, placed)| Place {
+            section: "[[port.vlan]]",
+            name: &vlan.name,
+            name_span: &placed.name,
+            addresses: &vlan.addresses,
+            address_spans: &placed.addresses,
+        });
+        std::iter::once(port).chain(vlans).collect()
+    }
+}
+
+/// Refuses more ports and sub-interfaces than there are numbers for.
+fn check_count(earlier: &[Placed<'_>], port: &Placed<'_>) -> Result<(), Problem> {
+    let before: usize = earlier.iter().map(|other| 1 + other.vlans.len()).sum();
+    match port.vlans.get(INTERFACES_MAX.saturating_sub(before + 1)) {
+        Some(vlan) => Err(Problem::new(
+            vlan.tags.clone(),
+            "too many [[port]] and [[port.vlan]] tables",
+            format!("this is number {}", INTERFACES_MAX + 1),
+            format!("a daemon has at most {INTERFACES_MAX} ports and sub-interfaces together"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Compares a port with those before it, and its sub-interfaces with each other too.
 fn check_against(earlier: &[Placed<'_>], port: &Placed<'_>) -> Result<(), Problem> {
-    for other in earlier {
-        if other.port.name == port.port.name {
+    let mut before: Vec<Place<'_>> = earlier.iter().flat_map(Placed::places).collect();
+    for place in port.places() {
+        if let Some(other) = before.iter().find(|other| other.name == place.name) {
             return Err(Problem::new(
-                port.name.clone(),
-                format!("duplicate `name` `{}` in [[port]]", port.port.name),
+                place.name_span.clone(),
+                format!("duplicate `name` `{}` in {}", place.name, place.section),
                 "a second port of this name",
                 "give each port a name of its own",
             )
-            .also(other.name.clone(), "first here"));
+            .also(other.name_span.clone(), "first here"));
         }
+        before.push(place);
+    }
+    for other in earlier {
         if let (Some(ours), Some(theirs)) =
             (port.port.driver.interface(), other.port.driver.interface())
             && ours == theirs
@@ -84,15 +136,18 @@ fn check_against(earlier: &[Placed<'_>], port: &Placed<'_>) -> Result<(), Proble
             )
             .also(there.clone(), "first here"));
         }
-        check_addresses(other, port)?;
+    }
+    let first = before.len() - port.places().len();
+    for (at, place) in before.iter().enumerate().skip(first) {
+        before[..at].iter().try_for_each(|other| check_addresses(other, place))?;
     }
     Ok(())
 }
 
-fn check_addresses(earlier: &Placed<'_>, port: &Placed<'_>) -> Result<(), Problem> {
-    for (ours, here) in port.port.addresses.iter().zip(&port.addresses) {
-        for (theirs, there) in earlier.port.addresses.iter().zip(&earlier.addresses) {
-            let also = format!("here on `{}`", earlier.port.name);
+fn check_addresses(earlier: &Place<'_>, port: &Place<'_>) -> Result<(), Problem> {
+    for (ours, here) in port.addresses.iter().zip(port.address_spans) {
+        for (theirs, there) in earlier.addresses.iter().zip(earlier.address_spans) {
+            let also = format!("here on `{}`", earlier.name);
             // A link-local network is one link's: every port may be in it (RFC 4291 §2.5.6).
             if is_link_local(ours.address) && is_link_local(theirs.address) {
                 continue;
@@ -100,7 +155,10 @@ fn check_addresses(earlier: &Placed<'_>, port: &Placed<'_>) -> Result<(), Proble
             if ours.address == theirs.address {
                 return Err(Problem::new(
                     here.clone(),
-                    format!("duplicate address {} in `addresses` in [[port]]", ours.address),
+                    format!(
+                        "duplicate address {} in `addresses` in {}",
+                        ours.address, port.section
+                    ),
                     "a second port with this address",
                     "give each port an address of its own",
                 )
@@ -109,7 +167,7 @@ fn check_addresses(earlier: &Placed<'_>, port: &Placed<'_>) -> Result<(), Proble
             if ours.prefix().overlaps(theirs.prefix()) {
                 return Err(Problem::new(
                     here.clone(),
-                    format!("overlapping networks in `addresses` of `{}`", port.port.name),
+                    format!("overlapping networks in `addresses` of `{}`", port.name),
                     format!("{} overlaps {}", ours.prefix(), theirs.prefix()),
                     "a network is behind one port: change an address or a length",
                 )
@@ -169,3 +227,5 @@ fn wire(placed: &mut [Placed<'_>]) -> Result<(), Problem> {
 }
 
 const PORTS_MAX: usize = 256;
+/// Below `control::routing::PORTS_MAX`.
+const INTERFACES_MAX: usize = 1000;

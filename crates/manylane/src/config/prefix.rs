@@ -31,6 +31,15 @@ impl Prefix {
         self.length
     }
 
+    /// Its subnet-router anycast address: every router's there (RFC 4291 §2.6.1). Networks of a /127 (RFC
+    /// 6164 §5) or less have none.
+    pub fn anycast(self) -> Option<Ipv6Addr> {
+        match self.network {
+            IpAddr::V6(first) if self.length < 127 => Some(first),
+            _ => None,
+        }
+    }
+
     /// Whether `address` is in this network.
     pub fn contains(self, address: IpAddr) -> bool {
         self.network.is_ipv4() == address.is_ipv4()

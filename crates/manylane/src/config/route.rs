@@ -7,9 +7,9 @@ use manylane_frame::vocabulary::PortId;
 use serde_spanned::Spanned;
 
 use super::error::{Problem, Span};
-use super::port::Port;
 use super::prefix::{InterfaceAddress, Prefix, family, is_link_local, network};
 use super::section::{Section, suggest};
+use super::vlan::Interface;
 
 /// A static route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub enum RouteTarget {
     Prohibit,
 }
 
-pub(super) fn routes(file: &Section<'_>, ports: &[Port]) -> Result<Vec<Route>, Problem> {
+pub(super) fn routes(file: &Section<'_>, ports: &[Interface<'_>]) -> Result<Vec<Route>, Problem> {
     let sections = file.tables("route", "[[route]]", &["prefix", "via", "port", "type"])?;
     let mut seen: BTreeMap<Prefix, Span> = BTreeMap::new();
     let mut routes = Vec::with_capacity(sections.len());
@@ -68,7 +68,11 @@ pub(super) fn routes(file: &Section<'_>, ports: &[Port]) -> Result<Vec<Route>, P
 }
 
 /// Reads where the packets go: `via`, `port` or both, or `type` alone.
-fn target(section: &Section<'_>, prefix: Prefix, ports: &[Port]) -> Result<RouteTarget, Problem> {
+fn target(
+    section: &Section<'_>,
+    prefix: Prefix,
+    ports: &[Interface<'_>],
+) -> Result<RouteTarget, Problem> {
     let kinds = [
         ("blackhole", RouteTarget::Blackhole),
         ("unreachable", RouteTarget::Unreachable),
@@ -97,11 +101,11 @@ fn target(section: &Section<'_>, prefix: Prefix, ports: &[Port]) -> Result<Route
     }
 }
 
-fn named(name: &Spanned<&str>, ports: &[Port]) -> Result<PortId, Problem> {
+fn named(name: &Spanned<&str>, ports: &[Interface<'_>]) -> Result<PortId, Problem> {
     let found = ports.iter().position(|port| port.name == *name.get_ref());
     found.map(port_id).ok_or_else(|| {
         let title = format!("unknown `port` `{}` in [[route]]", name.get_ref());
-        let help = suggest(name.get_ref(), ports.iter().map(|port| port.name.as_str()));
+        let help = suggest(name.get_ref(), ports.iter().map(|port| port.name));
         Problem::new(name.span(), title, "no port has this name", help)
     })
 }
@@ -110,7 +114,7 @@ fn next_hop(
     text: &Spanned<&str>,
     prefix: Prefix,
     port: Option<PortId>,
-    ports: &[Port],
+    ports: &[Interface<'_>],
 ) -> Result<RouteTarget, Problem> {
     let complain = |why: String, help: String| {
         let title = format!("`via` `{}` in [[route]] cannot be the next hop", text.get_ref());
@@ -125,7 +129,7 @@ fn next_hop(
         let help = format!("write an {family} address: {prefix} is {family}");
         return Err(complain("of the other family".into(), help));
     }
-    let ours = |port: &Port| port.addresses.iter().any(|ours| ours.address == next_hop);
+    let ours = |port: &Interface<'_>| port.addresses.iter().any(|ours| ours.address == next_hop);
     let asked = |index: usize| port.is_none_or(|port| port.index() == index);
     if let Some(own) = (0..ports.len()).find(|&index| asked(index) && ours(&ports[index])) {
         let why = format!("our own address on `{}`", ports[own].name);
@@ -140,8 +144,9 @@ fn next_hop(
         return Ok(RouteTarget::Via { next_hop, port });
     }
 
-    let network_of =
-        |port: &Port| port.addresses.iter().copied().find(|ours| ours.prefix().contains(next_hop));
+    let network_of = |port: &Interface<'_>| {
+        port.addresses.iter().copied().find(|ours| ours.prefix().contains(next_hop))
+    };
     let mut behind =
         ports.iter().enumerate().filter_map(|(index, port)| Some((index, network_of(port)?)));
     match (behind.next(), port) {
@@ -166,7 +171,7 @@ fn next_hop(
 }
 
 /// A port can ask for neighbours of a family only if it has an address of that family to ask from.
-fn require_family(span: Span, port: &Port, address: IpAddr) -> Result<(), Problem> {
+fn require_family(span: Span, port: &Interface<'_>, address: IpAddr) -> Result<(), Problem> {
     if port.addresses.iter().any(|ours| ours.address.is_ipv4() == address.is_ipv4()) {
         return Ok(());
     }
@@ -185,9 +190,10 @@ fn check_destination(
     text: &Spanned<&str>,
     prefix: Prefix,
     target: RouteTarget,
-    ports: &[Port],
+    ports: &[Interface<'_>],
 ) -> Result<(), Problem> {
-    let connected = |port: &&Port| port.addresses.iter().any(|ours| ours.prefix() == prefix);
+    let connected =
+        |port: &&Interface<'_>| port.addresses.iter().any(|ours| ours.prefix() == prefix);
     if let Some(port) = ports.iter().find(connected).filter(|_| !is_link_local(prefix.network())) {
         return Err(Problem::new(
             text.span(),
@@ -198,7 +204,7 @@ fn check_destination(
     }
     let first = prefix.network();
     let is_host = prefix.length() == if first.is_ipv4() { 32 } else { 128 };
-    let ours = |port: &&Port| port.addresses.iter().any(|ours| ours.address == first);
+    let ours = |port: &&Interface<'_>| port.addresses.iter().any(|ours| ours.address == first);
     if let Some(port) = ports.iter().find(ours).filter(|_| is_host) {
         return Err(Problem::new(
             text.span(),
@@ -228,7 +234,7 @@ fn check_destination(
 }
 
 /// The help for a next hop that is nowhere: the connected networks of its family.
-fn networks(ports: &[Port], address: IpAddr) -> String {
+fn networks(ports: &[Interface<'_>], address: IpAddr) -> String {
     let same = |ours: &&InterfaceAddress| ours.address.is_ipv4() == address.is_ipv4();
     let all = ports.iter().flat_map(|port| port.addresses.iter().filter(same));
     let list: Vec<_> = all.take(8).map(|ours| ours.prefix().to_string()).collect();

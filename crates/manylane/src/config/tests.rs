@@ -5,6 +5,7 @@ use std::path::Path;
 use manylane_frame::vocabulary::{Checksum, PortId, WorkerId};
 use manylane_io::port::fault::FaultConfig;
 use manylane_io::port::pcap::{FileConfig, PcapConfig, ReplayConfig, Timing};
+use manylane_net::wire::ethernet::Tags;
 
 use super::*;
 use faults::{FAULTS, LAN};
@@ -84,6 +85,11 @@ fn the_router_example_shows_other_drivers_captures_copies_and_faults() {
     let transmit = FaultConfig { delay, delay_ns, reorder, ..default };
     assert_eq!(wan.faults.transmit, Some(transmit));
 
+    let vlan = &wan.vlans[0];
+    assert_eq!((vlan.name.as_str(), vlan.mtu), ("customer", Some(1492)));
+    assert_eq!(vlan.tags.to_string(), "802.1Q 100, 802.1Q 7");
+    assert_eq!(vlan.addresses[1].to_string(), "2001:db8:4::fe/64");
+
     assert_eq!(lab.driver, Driver::AfPacket(AfPacketPort::new("veth0".into(), 1)));
     let tap = TapPort { interface: "host0".into(), queues: 1, mac: Some([2, 0, 0, 0, 0, 9]) };
     assert_eq!(host.driver, Driver::Tap(tap));
@@ -95,6 +101,38 @@ fn the_router_example_shows_other_drivers_captures_copies_and_faults() {
     };
     let expected = PcapPort { mac: Some([2, 0, 0, 0, 0, 7]), files };
     assert_eq!((&file.driver, file.mtu), (&Driver::Pcap(expected), Some(1500)));
+}
+
+/// A trunk: its own frames are all tagged, and a route may name a sub-interface.
+#[test]
+fn a_port_is_divided_by_tags() {
+    let text = "[[port]]\nname = \"t\"\ndriver = \"memory\"\n\
+                [[port.vlan]]\nid = 100\naddresses = [\"10.1.0.1/24\"]\n\
+                [[port.vlan]]\nid = 100\ntag = \"802.1ad\"\ninner = 7\nmtu = 1280\n\
+                addresses = [\"2001:db8::1/64\"]\n\
+                [[port]]\nname = \"u\"\ndriver = \"memory\"\naddresses = [\"10.2.0.1/24\"]\n\
+                [[port.vlan]]\nid = 100\nname = \"x\"\naddresses = [\"10.3.0.1/24\"]\n\
+                [[route]]\nprefix = \"10.9.0.0/16\"\nvia = \"10.3.0.9\"\n\
+                [[route]]\nprefix = \"10.8.0.0/16\"\nport = \"t.100\"\n";
+    let config = parse(text).unwrap();
+    let [trunk, other] = &config.ports[..] else { panic!("two ports") };
+    assert!(trunk.addresses.is_empty());
+    let tags = Tags::NONE.and(0x8100, 100).unwrap();
+    assert_eq!((trunk.vlans[0].tags, trunk.vlans[0].mtu), (tags, None));
+    let tags = Tags::NONE.and(0x88a8, 100).unwrap().and(0x8100, 7).unwrap();
+    assert_eq!((trunk.vlans[1].tags, trunk.vlans[1].mtu), (tags, Some(1280)));
+    assert_eq!(other.addresses.len(), 1);
+    let interfaces: Vec<_> = interfaces(&config.ports)
+        .iter()
+        .map(|one| (one.id.0, one.name.to_owned(), one.port.0))
+        .collect();
+    let of = |id, name: &str, port| (id, name.to_owned(), port);
+    let expected =
+        [of(0, "t", 0), of(1, "u", 1), of(2, "t.100", 0), of(3, "t.100.7", 0), of(4, "x", 1)];
+    assert_eq!(interfaces, expected);
+    let targets: Vec<_> = config.routes.iter().map(|route| route.target).collect();
+    let via = RouteTarget::Via { next_hop: ip("10.3.0.9"), port: PortId(4) };
+    assert_eq!(targets, [via, RouteTarget::OnLink { port: PortId(2) }]);
 }
 
 #[test]

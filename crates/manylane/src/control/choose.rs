@@ -78,6 +78,7 @@ mod tests {
                 driver: driver.into(),
                 receive_queues: 4,
                 transmit_queues: 4,
+                takes_tags_off: true,
             };
             let auto = AutoPort { interface: "x0".into(), queues: 3, multi_buffer: true };
             let (driver, why) = best(&interface, &auto, listed);

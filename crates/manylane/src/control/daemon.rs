@@ -158,7 +158,9 @@ impl Daemon {
 
         let domain = Domain::new(workers);
         let mut told = Told::default();
-        let routing = routing(&config, &ports, &domain, clock, &mut told)?;
+        let routed = open::routed(&ports).map_err(StartError::Port)?;
+        let interfaces = routed.len();
+        let routing = routing(&config, routed, &domain, clock, &mut told)?;
         let mut share = Share::among(workers, halves, &bells, &ports);
         let mut parts = Vec::new();
         let mut links = Vec::new();
@@ -170,7 +172,7 @@ impl Daemon {
             let (reports, reported) = ring(REPORTS);
             let (orders, ordered) = ring(ORDERS);
             let phase = WordsMut::zeroed(1);
-            let own = Stats::new(ports.len());
+            let own = Stats::new(interfaces);
             stats.push(own.reader());
             links.push(Link { reported, orders, bell: bell.clone() });
             let errors = RateLimit::new(config.icmp.errors_per_second, config.icmp.errors_burst);
@@ -439,23 +441,18 @@ impl Share {
 
 fn routing(
     config: &Config,
-    ports: &[OpenPort],
+    ports: Vec<RoutedPort>,
     domain: &Domain,
     clock: Clock,
     told: &mut Told,
 ) -> Result<Routing, StartError> {
-    let routed = ports.iter().map(|port| RoutedPort {
-        facts: port.facts.clone(),
-        addresses: port.config.addresses.clone(),
-    });
     let neighbours_max = config.neighbour.entries_max as usize;
     let limits = RoutingLimits {
         neighbours_max,
         long_ipv4_routes: neighbours_max + config.routes.len() + 4096,
         ipv6_routes: neighbours_max + config.routes.len() + 4096,
     };
-    let mut routing =
-        Routing::new(domain, routed.collect(), limits).map_err(StartError::Routing)?;
+    let mut routing = Routing::new(domain, ports, limits).map_err(StartError::Routing)?;
     for route in &config.routes {
         routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
     }

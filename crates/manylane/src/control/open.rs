@@ -22,17 +22,20 @@ use manylane_net::forward::{Ipv4Interface, PortFacts};
 use manylane_net::generate::{
     Expected, FarEnd, FarEndConfig, FarEndError, FarEndReader, Link, Pace, Stream, StreamId,
 };
-use manylane_net::wire::ethernet::Mac;
+use manylane_net::wire::ethernet::{Mac, Tags, VLAN_TAG_LEN};
 use manylane_net::wire::flow::flow_hash;
 use manylane_sync::doorbell::{Doorbell, Wake};
 
 use crate::config::{
-    AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, MEMORY_MTU, MemoryPort, Port,
+    AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, InterfaceAddress, MEMORY_MTU,
+    MemoryPort, Port, Vlan,
 };
 use crate::stats::{PortCount, Stats};
 use crate::worker::Clock;
 
 pub use wrap::unwrap;
+
+use super::routing::RoutedPort;
 
 /// A worker's doorbell.
 pub type Bell = Arc<Doorbell<EventFd>>;
@@ -364,6 +367,7 @@ fn open_af_xdp(
             AttachMode::Generic => Attach::Only(Mode::Generic),
         },
         multi_buffer: af_xdp.multi_buffer,
+        vlans: !port.vlans.is_empty(),
         ..AfXdpConfig::default()
     };
     let opened = AfXdp::open(umem, id, &af_xdp.interface, workers, &owners, config)
@@ -524,7 +528,8 @@ impl Wires {
 
 /// Which receive queue of a wire's far end a frame goes to: by flow, as a device would choose.
 fn wire_hash(frame: &[u8]) -> u32 {
-    frame.get(LINK_HEADER..).map_or(0, flow_hash)
+    let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
+    frame.get(LINK_HEADER + tags * VLAN_TAG_LEN..).map_or(0, flow_hash)
 }
 
 const LINK_HEADER: usize = manylane_net::wire::ethernet::HEADER_LEN;
@@ -565,15 +570,67 @@ fn facts(port: &Port, mac: Mac, mtu: u32, halves: &Halves) -> PortFacts {
         ipv4: Vec::new(),
         ipv6: Vec::new(),
         link_local: link_local(mac),
+        vlan: None,
+        vlans: Vec::new(),
+        anycast: Vec::new(),
     };
-    for own in &port.addresses {
+    add_addresses(&mut facts, &port.addresses);
+    facts
+}
+
+fn add_addresses(facts: &mut PortFacts, addresses: &[InterfaceAddress]) {
+    for own in addresses {
         match own.address {
             IpAddr::V4(addr) => facts.ipv4.push(Ipv4Interface { addr, len: own.length }),
             IpAddr::V6(addr) if addr.is_unicast_link_local() => facts.link_local = addr,
-            IpAddr::V6(addr) => facts.ipv6.push(addr),
+            IpAddr::V6(addr) => {
+                facts.ipv6.push(addr);
+                let anycast = own.prefix().anycast().filter(|one| !facts.anycast.contains(one));
+                facts.anycast.extend(anycast);
+            }
         }
     }
-    facts
+}
+
+/// What the workers know of all ports and then of all sub-interfaces, in the order of
+/// [`config::interfaces`](crate::config::interfaces), and their addresses.
+pub fn routed(ports: &[OpenPort]) -> Result<Vec<RoutedPort>, PortError> {
+    let own = |port: &OpenPort| RoutedPort {
+        facts: port.facts.clone(),
+        addresses: port.config.addresses.clone(),
+    };
+    let mut routed: Vec<RoutedPort> = ports.iter().map(own).collect();
+    for (number, port) in ports.iter().enumerate() {
+        for vlan in &port.config.vlans {
+            let id = PortId(routed.len() as u16);
+            let facts = vlan_facts(PortId(number as u16), &port.facts, vlan)?;
+            routed.push(RoutedPort { facts, addresses: vlan.addresses.clone() });
+            routed[number].facts.vlans.push((vlan.tags, id));
+        }
+        routed[number].facts.vlans.sort_unstable();
+    }
+    Ok(routed)
+}
+
+/// What is known of a sub-interface of `port`, of which `facts` are known.
+fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts, PortError> {
+    let least = facts.mtu.saturating_sub(vlan.tags.beyond_mtu().into());
+    let mtu = vlan.mtu.map_or(least, u32::from);
+    if mtu > facts.mtu {
+        return Err(PortError::Mtu { port: vlan.name.clone(), mtu, device_mtu: facts.mtu });
+    }
+    let mut facts = PortFacts {
+        mtu,
+        ipv4: Vec::new(),
+        ipv6: Vec::new(),
+        link_local: link_local(facts.mac),
+        vlan: Some(manylane_net::forward::Vlan { port, tags: vlan.tags }),
+        vlans: Vec::new(),
+        anycast: Vec::new(),
+        ..facts.clone()
+    };
+    add_addresses(&mut facts, &vlan.addresses);
+    Ok(facts)
 }
 
 /// The link-local address that goes with a MAC address (RFC 4291 §2.5.6 and appendix A).

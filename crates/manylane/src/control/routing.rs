@@ -32,7 +32,7 @@ use manylane_net::neighbour::{
     TableConfig, TableCounts, TableFull,
 };
 use manylane_net::nexthop::{NextHop, NextHopsMut};
-use manylane_net::wire::ethernet::ether_type;
+use manylane_net::wire::ethernet::{Tags, ether_type};
 use manylane_sync::rcu::Domain;
 
 use crate::config::{InterfaceAddress, Route, RouteTarget};
@@ -300,6 +300,11 @@ impl Routing {
         ipv4.chain(ipv6).map(|(prefix, id)| (prefix, self.meaning(id)))
     }
 
+    /// What is known of a port.
+    pub fn facts(&self, port: PortId) -> &PortFacts {
+        &self.ports[port.index()].facts
+    }
+
     /// What reached the neighbour table's bounds.
     pub fn neighbour_counts(&self) -> TableCounts {
         self.neighbours.counts()
@@ -340,6 +345,9 @@ impl Routing {
                 if !is_link_local(own.address) && prefix.len() < host_bits(own.address) {
                     self.insert(prefix, connected_id(PortId(port as u16)))?;
                     self.add_broadcast(prefix)?;
+                    if let Some(anycast) = network.anycast() {
+                        self.insert(host(anycast.into()), fixed_id(LOCAL))?;
+                    }
                 }
                 if !is_link_local(own.address) {
                     self.insert(host(own.address), fixed_id(LOCAL))?;
@@ -435,8 +443,11 @@ impl Routing {
                     IpAddr::V4(_) => ether_type::IPV4,
                     IpAddr::V6(_) => ether_type::IPV6,
                 };
-                let header = Header::ethernet(mac.unwrap_or_default(), port.mac.0, ether_type);
-                let rewrite = Rewrite { key, state, header, mtu: port.mtu };
+                let (tags, exit) =
+                    port.vlan.map_or((Tags::NONE, key.port), |vlan| (vlan.tags, vlan.port));
+                let mac = mac.unwrap_or_default();
+                let header = Header::tagged(mac, port.mac.0, tags, ether_type);
+                let rewrite = Rewrite { key, exit, state, header, mtu: port.mtu };
                 if self.adjacencies.publish(slot, &rewrite).is_err() {
                     return false;
                 }

@@ -13,6 +13,7 @@ use manylane_frame::{Depot, HOT_LIST_LENGTHS};
 use manylane_io::bpf::Mode;
 use manylane_io::netlink::Netlink;
 use manylane_net::fib::IpPrefix;
+use manylane_net::forward::PortFacts;
 use manylane_net::neighbour::{Entry, Key, State};
 use manylane_net::nexthop::NextHop;
 use manylane_net::wire::ethernet::Mac;
@@ -24,9 +25,9 @@ use super::routing::Routing;
 use crate::api::{
     ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger, FrameLine,
     FramesStatus, Ledger, ListStatus, NeighbourState, NeighbourStatus, PortLedger, PortStatus,
-    QueueName, RouteKind, RouteStatus, SetError, Setting, Source, WorkerStatus,
+    QueueName, RouteKind, RouteStatus, SetError, Setting, Source, VlanStatus, WorkerStatus,
 };
-use crate::config::{Config, Faults, RouteTarget};
+use crate::config::{Config, Faults, RouteTarget, Vlan};
 use crate::stats::{PortCount, StatsReader, WorkerCount};
 use crate::worker::Clock;
 
@@ -130,6 +131,8 @@ struct ShownPort {
     is_wired: bool,
     has_faults: bool,
     has_copies: bool,
+    /// What a sub-interface is a VLAN of.
+    vlan: Option<VlanStatus>,
 }
 
 /// A worker's share of busy time between two looks.
@@ -155,8 +158,9 @@ impl Status {
     ) -> Status {
         let is_on_link = |target| matches!(target, RouteTarget::OnLink { .. });
         let on_link = config.routes.iter().filter(|route| is_on_link(route.target));
+        let ports = shown_ports(ports, &unpoisoned(&routing));
         Status {
-            ports: ports.iter().map(ShownPort::of).collect(),
+            ports,
             cores: config.workers.cores.clone(),
             load: Mutex::new(vec![Load::default(); stats.len()]),
             stats,
@@ -271,7 +275,7 @@ impl Status {
                     let lent = self.port_sum(id, lent).wrapping_sub(self.port_sum(id, returned));
                     if port.is_wired {
                         holders.push(holder(format!("{name} on its wires"), posted));
-                    } else if port.interface.is_some() || port.has_faults {
+                    } else if port.vlan.is_none() && (port.interface.is_some() || port.has_faults) {
                         holders.push(holder(format!("{name} to receive"), posted));
                     }
                     if port.mode.is_some() {
@@ -326,6 +330,7 @@ impl Source for Status {
             dropped: self.drops_of(id),
             faults: port.has_faults.then(|| self.faults(id)),
             copies: port.has_copies.then(|| self.copies(id)),
+            vlan: port.vlan.clone(),
         };
         self.ids().zip(&self.ports).map(of_port).collect()
     }
@@ -565,8 +570,51 @@ impl ShownPort {
             is_wired: matches!(port.device, Device::Memory(None)),
             has_faults: port.config.faults != Faults::default(),
             has_copies: port.config.tee.is_some(),
+            vlan: None,
         }
     }
+
+    /// A sub-interface of `port`, which is shown so; what it counts is what came in with its tags.
+    fn of_vlan(port: &ShownPort, vlan: &Vlan, facts: &PortFacts) -> ShownPort {
+        let mut addresses: Vec<String> =
+            vlan.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect();
+        let has_ipv6 = vlan.addresses.iter().any(|own| own.address.is_ipv6());
+        let link_local = IpAddr::V6(facts.link_local);
+        if has_ipv6 && !vlan.addresses.iter().any(|own| own.address == link_local) {
+            addresses.push(format!("{link_local}/64"));
+        }
+        ShownPort {
+            name: vlan.name.clone(),
+            driver: "vlan",
+            chosen: None,
+            interface: port.interface.clone(),
+            mac: facts.mac,
+            mtu: facts.mtu as u16,
+            mode: None,
+            zero_copy: false,
+            frames_max: facts.offload.frames_max,
+            single_because: None,
+            owners: Vec::new(),
+            addresses,
+            repair: port.repair,
+            is_wired: false,
+            has_faults: false,
+            has_copies: false,
+            vlan: Some(VlanStatus { port: port.name.clone(), tags: vlan.tags.to_string() }),
+        }
+    }
+}
+
+/// The ports and then their sub-interfaces, by id.
+fn shown_ports(ports: &[OpenPort], routing: &Routing) -> Vec<ShownPort> {
+    let mut shown: Vec<ShownPort> = ports.iter().map(ShownPort::of).collect();
+    for (number, port) in ports.iter().enumerate() {
+        for vlan in &port.config.vlans {
+            let facts = routing.facts(PortId(shown.len() as u16));
+            shown.push(ShownPort::of_vlan(&shown[number], vlan, facts));
+        }
+    }
+    shown
 }
 
 fn shown(state: State) -> NeighbourState {

@@ -12,6 +12,9 @@ pub struct RouterOptions {
     pub workers: u16,
     /// The drivers of the links to the client and to the server.
     pub drivers: [&'static str; 2],
+    /// The keys of `[[port.vlan]]`, but `addresses`, where all frames on the links to the client and to the
+    /// server are in a VLAN; empty where none is.
+    pub vlans: [&'static str; 2],
     /// Largest IP packet on the link to the server; without it, the device's.
     pub wan_mtu: Option<u16>,
     /// More of the file, after the ports: routes, or sections.
@@ -20,7 +23,13 @@ pub struct RouterOptions {
 
 impl Default for RouterOptions {
     fn default() -> Self {
-        RouterOptions { workers: 1, drivers: ["af_xdp"; 2], wan_mtu: None, more: String::new() }
+        RouterOptions {
+            workers: 1,
+            drivers: ["af_xdp"; 2],
+            vlans: [""; 2],
+            wan_mtu: None,
+            more: String::new(),
+        }
     }
 }
 
@@ -28,21 +37,28 @@ impl RouterOptions {
     /// The configuration file.
     pub fn text(&self) -> String {
         let mut text = format!("[workers]\ncount = {}\n", self.workers);
-        let [lan, wan] = self.drivers;
+        let [lan, wan] = [0, 1].map(|side| (self.drivers[side], self.vlans[side]));
         text += &port("lan", lan, &[format!("{LAN_V4}/24"), format!("{LAN_V6}/64")], None);
         text += &port("wan", wan, &[format!("{WAN_V4}/24"), format!("{WAN_V6}/64")], self.wan_mtu);
         text + "\n" + &self.more
     }
 }
 
-fn port(name: &str, driver: &str, addresses: &[String], mtu: Option<u16>) -> String {
-    let mut text = format!(
-        "\n[[port]]\nname = \"{name}\"\ndriver = \"{driver}\"\ninterface = \"{name}\"\naddresses = \
-         {addresses:?}\n"
-    );
+fn port(
+    name: &str,
+    (driver, vlan): (&str, &str),
+    addresses: &[String],
+    mtu: Option<u16>,
+) -> String {
+    let mut text =
+        format!("\n[[port]]\nname = \"{name}\"\ndriver = \"{driver}\"\ninterface = \"{name}\"\n");
     if let Some(mtu) = mtu {
         writeln!(text, "mtu = {mtu}").expect("a string takes everything");
     }
+    if !vlan.is_empty() {
+        writeln!(text, "[[port.vlan]]\n{vlan}").expect("a string takes everything");
+    }
+    writeln!(text, "addresses = {addresses:?}").expect("a string takes everything");
     text
 }
 
@@ -64,6 +80,7 @@ mod tests {
         let all = RouterOptions {
             wan_mtu: Some(1400),
             drivers: ["auto", "af_packet"],
+            vlans: ["", "id = 200\ntag = \"802.1ad\"\ninner = 7"],
             more,
             ..Default::default()
         };
@@ -77,6 +94,8 @@ mod tests {
                 .unwrap_or_else(|error| panic!("{error}\n{}", options.text()));
             assert_eq!(config.ports.len(), 2);
             assert_eq!(config.ports[1].mtu, options.wan_mtu);
+            let vlans = usize::from(!options.vlans[1].is_empty());
+            assert_eq!(config.ports[1].vlans.len(), vlans);
         }
     }
 }

@@ -3,7 +3,7 @@
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
 use manylane_frame::{Frame, Holder};
 use manylane_io::port::Sent;
-use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, prepare};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
@@ -144,10 +144,10 @@ impl Work {
     /// Makes of a packet what its exit takes, and queues that in order.
     fn prepare(&mut self, port: PortId, frame: Frame) {
         let entry = self.pool.region().meta(&frame).entry;
-        let exit = &self.forwarder.tables().ports[port.index()];
-        let (offload, mtu) = (exit.offload, exit.mtu);
         let mut pieces = std::mem::take(&mut self.pieces);
-        match prepare(&mut self.pool, frame, offload, mtu, &mut pieces) {
+        let prepared = self.forwarder.prepare(&mut self.pool, frame, port, &mut pieces);
+        let port = self.forwarder.device(port);
+        match prepared {
             Ok(Prepared { completed, joined, cut, fragments }) => {
                 let stats = &mut self.stats;
                 stats.created_many(entry, Created::Segment, cut.into());
@@ -280,11 +280,13 @@ impl Work {
             let region = self.pool.region();
             region.set_entry(&mut frame, key.port, QueueId(0), Checksum::Valid);
             region.meta_mut(&mut frame).own = true;
-            if self.forwarder.solicit(&mut frame, key, unicast) {
-                self.stats.created(key.port, Created::Solicitation);
-                self.queue(key.port, frame);
-            } else {
-                self.pool.give_back(frame); // A port without an address of that family asks nobody.
+            match self.forwarder.solicit(&mut frame, key, unicast) {
+                Some(port) => {
+                    self.stats.created(key.port, Created::Solicitation);
+                    self.queue(port, frame);
+                }
+                // A port without an address of that family asks nobody.
+                None => self.pool.give_back(frame),
             }
         }
         if moved > 0 {

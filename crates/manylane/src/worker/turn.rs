@@ -38,14 +38,29 @@ impl Work {
             return 0;
         }
         let verdicts = self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns);
-        self.stats.count(verdicts.entry(), PortCount::Received, received as u64);
-        self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, verdicts.bytes());
+        let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
+        if self.forwarder.has_sorted() {
+            self.count_sorted(&mut packets, &mut bytes);
+        }
+        self.stats.count(verdicts.entry(), PortCount::Received, packets);
+        self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, bytes);
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
         for (frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
             self.carry_out(guard, frame, verdict, now_ns);
         }
         received
+    }
+
+    /// Counts what came in by sub-interfaces there, and not by the port whose device it came by.
+    #[inline(never)]
+    fn count_sorted(&mut self, packets: &mut u64, bytes: &mut u64) {
+        for sorted in self.forwarder.sorted() {
+            *packets -= sorted.frames;
+            *bytes -= sorted.bytes;
+            self.stats.count(sorted.port, PortCount::Received, sorted.frames);
+            self.stats.count(sorted.port, PortCount::ReceivedBytes, sorted.bytes);
+        }
     }
 
     /// Hands what waits to the devices.

@@ -5,7 +5,7 @@ use std::io;
 
 use manylane_frame::HEADROOM;
 
-use crate::bpf::BpfError;
+use crate::bpf::{BpfError, Mode};
 use crate::interface::InterfaceError;
 
 /// Why a port did not open.
@@ -43,6 +43,15 @@ pub enum OpenError {
     },
     /// The XDP program did not load or attach.
     Program(BpfError),
+    /// VLANs are to be told apart, and the device may hide their tags from the XDP program.
+    TagsHidden {
+        /// The interface.
+        interface: String,
+        /// Its driver.
+        driver: String,
+        /// Where the XDP program runs.
+        mode: Mode,
+    },
     /// A queue belongs to another AF_XDP socket, and did so for two seconds.
     Busy {
         /// The interface.
@@ -83,6 +92,21 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::Interface(error) => error.fmt(f),
             OpenError::Program(error) => error.fmt(f),
+            OpenError::TagsHidden { interface, driver, mode } => {
+                write!(
+                    f,
+                    "{interface}: VLAN tags are beside the frame, where the XDP program ({mode}) cannot see \
+                     them; "
+                )?;
+                match driver.as_str() {
+                    "veth" => f.write_str(
+                        "choose `driver = \"af_packet\"`, or `mode = \"native\"` with Linux 6.8",
+                    ),
+                    _ => {
+                        write!(f, "ethtool -K {interface} rxvlan off, or `driver = \"af_packet\"`")
+                    }
+                }
+            }
             OpenError::Owners { interface, queues, owners } => write!(
                 f,
                 "{interface} has {queues} receive queues and {owners} have an owner; each needs one"

@@ -17,6 +17,9 @@
 //!   ([`Transmitter::flush`] kicks on).
 //! - A veth's receive queue is its peer's transmit queue: a queue without a socket loses nothing, it
 //!   goes to the kernel, which looks like loss. So every queue gets a socket.
+//! - Nothing on a descriptor tells of a VLAN tag that the device has taken off, or that a veth's peer never
+//!   put on (`tx-vlan-offload`): frames of all VLANs look alike. So the program puts it back
+//!   (`bpf/xsk_tag.bpf.c`); where it cannot, a port with VLANs does not open.
 //! - The four mappings hold a socket open; and a queue is free only some time after its socket is gone.
 //!
 //! | type            | what it is                                   | whose                       |
@@ -74,6 +77,8 @@ pub struct AfXdpConfig {
     pub zero_copy: bool,
     /// Whether packets may lie in several frames, where the kernel can (Linux 6.6).
     pub multi_buffer: bool,
+    /// Whether VLANs are told apart: then the port does not open where the device may hide tags.
+    pub vlans: bool,
 }
 
 impl Default for AfXdpConfig {
@@ -87,6 +92,7 @@ impl Default for AfXdpConfig {
             attach: Attach::Best,
             zero_copy: true,
             multi_buffer: true,
+            vlans: false,
         }
     }
 }

@@ -94,6 +94,7 @@ impl AfXdp {
 
         let program = XskProgram::load(interface.receive_queues).map_err(OpenError::Program)?;
         let link = program.attach(&interface, config.attach).map_err(OpenError::Program)?;
+        check_tags(&interface, &link, config.vlans)?;
         let multicast = AllMulticast::join(&interface).map_err(OpenError::Interface)?;
         let mut opening = Opening { umem, port, interface: &interface, config, mode: link.mode() };
         let (receivers, transmitters, way) = opening.bind_queues(workers, owners)?;
@@ -377,6 +378,17 @@ fn check_mtu(interface: &Interface, region: &Region, frames_max: u8) -> Result<(
         return Err(OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max });
     }
     Ok(())
+}
+
+/// Whether frames come with the tags that they had on the wire.
+fn check_tags(interface: &Interface, link: &XskLink, vlans: bool) -> Result<(), OpenError> {
+    // A veth's own flag says nothing: it is the peer that keeps the tag beside the frame, unseen from here.
+    let may_hide = interface.takes_tags_off || interface.driver == "veth";
+    if !vlans || link.has_tags() || !may_hide {
+        return Ok(());
+    }
+    let (interface, driver) = (interface.name.clone(), interface.driver.clone());
+    Err(OpenError::TagsHidden { interface, driver, mode: link.mode() })
 }
 
 /// Most frames of a packet that the device takes.

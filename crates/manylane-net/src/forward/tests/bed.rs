@@ -66,6 +66,7 @@ fn fib() -> (Ipv4Fib, Ipv6Fib) {
         to(&format!("10.0.{port}.2/32"), NEIGHBOUR + port);
         to(&format!("2001:db8:{port}::/64"), CONNECTED + port);
         to(&format!("2001:db8:{port}::1/128"), LOCAL);
+        to(&format!("2001:db8:{port}::/128"), LOCAL);
         to(&format!("2001:db8:{port}::2/128"), NEIGHBOUR + 4 + port);
     }
     for (prefix, id) in [
@@ -188,7 +189,7 @@ impl Bed {
         let key = key(slot);
         let (port, ether_type) = (key.port.0 as u8, ether_type_of(key.addr));
         let header = Header::ethernet(station(port).0, ours(port).0, ether_type);
-        let rewrite = Rewrite { key, state, header, mtu };
+        let rewrite = Rewrite { key, exit: key.port, state, header, mtu };
         self.adjacencies.publish(slot, &rewrite).expect("there are records");
     }
 
@@ -299,6 +300,9 @@ fn facts(port: u8) -> PortFacts {
         ipv4: vec![Ipv4Interface { addr: Ipv4Addr::new(10, 0, port, 1), len: 24 }],
         ipv6: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 1)],
         link_local: link_local(port),
+        vlan: None,
+        vlans: Vec::new(),
+        anycast: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 0)],
     }
 }
 

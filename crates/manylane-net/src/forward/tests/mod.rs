@@ -11,5 +11,7 @@ mod errors;
 mod neighbours;
 mod ours;
 mod rules;
+mod sections;
 mod segments;
 mod sorting;
+mod vlans;

@@ -1,6 +1,6 @@
 //! The fast path against the rules written out in full: each decides for the same packet alike.
 
-use manylane_frame::vocabulary::Checksum;
+use manylane_frame::vocabulary::{Checksum, PortId};
 use proptest::prelude::*;
 
 use super::super::AdjacencyState;
@@ -118,7 +118,8 @@ fn ordinary_packets_take_the_fast_path_and_only_they() {
     let mut class = |frame: Vec<u8>| {
         let frame = bed.receive(0, &frame);
         let mut checked = Checked::new();
-        check(bed.region.view(), &bed.forwarder.tables, std::slice::from_ref(&frame), &mut checked);
+        let (tables, frames) = (&bed.forwarder.tables, std::slice::from_ref(&frame));
+        check(bed.region.view(), tables, PortId(0), frames, &mut checked);
         bed.pool.give_back(frame);
         checked.class[0]
     };

@@ -8,9 +8,11 @@ fn an_adjacency_reads_as_it_was_published() {
     let reader = domain.register().expect("there is room for one");
     let mut table = AdjacencyTable::new(domain.clone(), AdjacencyWords::boxed(4));
     let adjacencies = table.reader();
-    let header = Header::tagged([1; 6], [2; 6], 0x8100, 0x2007, 0x86dd);
+    let tags = Tags::NONE.and(0x8100, 7).expect("there is room for one");
+    let header = Header::tagged([1; 6], [2; 6], tags, 0x86dd);
     let key = Key { port: PortId(513), addr: "fe80::1".parse().expect("an address") };
-    let rewrite = Rewrite { key, state: AdjacencyState::ResolvedReport, header, mtu: 9000 };
+    let (state, exit) = (AdjacencyState::ResolvedReport, PortId(3));
+    let rewrite = Rewrite { key, exit, state, header, mtu: 9000 };
     table.publish(3, &rewrite).expect("there is a record");
 
     let guard = reader.guard();
@@ -19,10 +21,13 @@ fn an_adjacency_reads_as_it_was_published() {
     assert_eq!(adjacency.header_len(), 18);
     assert_eq!(
         adjacency.header()[6..],
-        [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0x20, 7, 0x86, 0xdd]
+        [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0, 7, 0x86, 0xdd]
     );
-    assert_eq!((adjacency.port(), adjacency.mtu()), (PortId(513), 9000));
-    assert_eq!(adjacencies.addr(adjacency), key.addr);
+    assert_eq!((adjacency.exit(), adjacency.mtu()), (exit, 9000));
+    assert_eq!(adjacencies.key(adjacency), key);
+    let mut untagged = [0; 14];
+    adjacency.write_untagged(&mut untagged);
+    assert_eq!(untagged, [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x86, 0xdd]);
     assert_eq!(adjacencies.published(adjacency), adjacencies.generation());
 }
 
@@ -188,5 +193,6 @@ fn resolved(version: u32) -> Rewrite {
     let [a, b, c, d] = version.to_be_bytes();
     let header = Header::ethernet([d, c, b, a, d, c], [b, a, d, c, b, a], version as u16);
     let key = Key { port: PortId(version as u16), addr: HOST };
-    Rewrite { key, state: AdjacencyState::Resolved, header, mtu: version }
+    let state = AdjacencyState::Resolved;
+    Rewrite { key, exit: key.port, state, header, mtu: version }
 }

@@ -95,7 +95,7 @@ impl Bed {
     /// Publishes for a slot that nobody has, until no record is free before the worker is quiescent.
     fn use_all_records(&mut self) {
         let (key, state) = (key(0, "10.0.0.200"), AdjacencyState::Unresolved);
-        let rewrite = Rewrite { key, state, header: Header::default(), mtu: 1500 };
+        let rewrite = Rewrite { key, exit: key.port, state, header: Header::default(), mtu: 1500 };
         while self.routing.adjacencies.publish(9, &rewrite).is_ok() {}
     }
 }
@@ -122,6 +122,9 @@ fn port(number: u16, addresses: &[&str]) -> RoutedPort {
         ipv4: Vec::<Ipv4Interface>::new(),
         ipv6: Vec::new(),
         link_local: "fe80::1".parse().unwrap(),
+        vlan: None,
+        vlans: Vec::new(),
+        anycast: Vec::new(),
     };
     RoutedPort { facts, addresses: addresses.collect() }
 }
@@ -141,6 +144,7 @@ fn what_our_addresses_mean_is_in_the_fib() {
         ("10.0.1.1/32", NextHop::Local),
         ("10.9.9.9/32", NextHop::Local), // Alone in its network.
         ("2001:db8::/64", connected(0)),
+        ("2001:db8::/128", NextHop::Local), // Any router's: RFC 4291 §2.6.1.
         ("2001:db8::1/128", NextHop::Local),
     ]
     .map(|(prefix, to)| (prefix.to_owned(), to));

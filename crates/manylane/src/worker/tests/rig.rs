@@ -222,6 +222,9 @@ fn routed_port(port: u16) -> RoutedPort {
         ipv4: vec![Ipv4Interface { addr: [10, port as u8, 0, 1].into(), len: 16 }],
         ipv6: vec![v6],
         link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
+        vlan: None,
+        vlans: Vec::new(),
+        anycast: Vec::new(),
     };
     RoutedPort { facts, addresses: vec![own4, own6] }
 }

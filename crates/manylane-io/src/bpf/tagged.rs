@@ -1,0 +1,252 @@
+//! The program for devices that may hide VLAN tags: `xsk_tag.bpf.c`.
+//!
+//! It calls a function of the kernel's, by its number in the kernel's own type information, and is loaded
+//! for one device, whose driver answers (`BPF_F_XDP_DEV_BOUND_ONLY`). aya knows neither, so the three
+//! system calls are made here; the map is [`XskProgram`](super::XskProgram)'s.
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::syscall::check;
+
+/// Attaches the program natively to the interface of this number, with `sockets` as its map. Returns the
+/// link.
+///
+/// An error where the kernel has no such function (before Linux 6.8) or the driver does not answer.
+pub(super) fn attach(index: u32, sockets: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let types = fs::read("/sys/kernel/btf/vmlinux")?;
+    let unknown = || io::Error::new(io::ErrorKind::Unsupported, "the kernel has no such function");
+    let function = function_id(&types, FUNCTION).ok_or_else(unknown)?;
+    drop(types);
+    let code = code(OBJECT, sockets.as_raw_fd(), function);
+    let program = load(&code, index)?;
+    link(&program, index)
+}
+
+/// An instruction of BPF, as `struct bpf_insn` has it.
+type Instruction = [u8; 8];
+
+/// The program's instructions, with the numbers that only the running kernel has.
+///
+/// # Panics
+///
+/// When `object` is not what `xsk_tag.bpf.c` compiles to.
+fn code(object: &[u8], map: i32, function: u32) -> Vec<Instruction> {
+    let section = section(object, SECTION).expect("the object has this section");
+    let (instructions, rest) = section.as_chunks::<8>();
+    assert!(rest.is_empty(), "an instruction has 8 bytes");
+    let mut code = instructions.to_vec();
+    let (mut maps, mut calls) = (0, 0);
+    for instruction in &mut code {
+        let [op, registers, _, _, value @ ..] = instruction;
+        match (*op, i32::from_le_bytes(*value)) {
+            (LOAD_64, 0) => {
+                *registers |= MAP_BY_FD << 4;
+                *value = map.to_le_bytes();
+                maps += 1;
+            }
+            (CALL, RX_VLAN_TAG) => {
+                *registers |= CALL_OF_KERNEL << 4;
+                *value = function.to_le_bytes();
+                calls += 1;
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((maps, calls), (1, 1), "one map, and one call of what the kernel tells");
+    code
+}
+
+/// The bytes of a section of an ELF file of 64 bits, little-endian (elf(5)).
+fn section<'o>(object: &'o [u8], name: &str) -> Option<&'o [u8]> {
+    let headers = u64_at(object, 0x28)? as usize;
+    let (size, count) = (u16_at(object, 0x3a)? as usize, u16_at(object, 0x3c)?);
+    let header = |number: u16| object.get(headers + usize::from(number) * size..);
+    let bytes = |header: &[u8]| {
+        let (offset, len) = (u64_at(header, 24)? as usize, u64_at(header, 32)? as usize);
+        object.get(offset..)?.get(..len)
+    };
+    let names = bytes(header(u16_at(object, 0x3e)?)?)?;
+    (0..count).filter_map(header).find_map(|header| {
+        let named = text_at(names, u32_at(header, 0)?)?;
+        if named == name.as_bytes() { bytes(header) } else { None }
+    })
+}
+
+/// The number of a function in type information of the kernel's (Documentation/bpf/btf.rst).
+fn function_id(btf: &[u8], name: &str) -> Option<u32> {
+    let header = u32_at(btf, 4)?;
+    let word = |at| u32_at(btf, at).map(|word| (header + word) as usize);
+    let types = btf.get(word(8)?..)?.get(..u32_at(btf, 12)? as usize)?;
+    let names = btf.get(word(16)?..)?;
+    let (mut at, mut id) = (0, 1);
+    while at < types.len() {
+        let (named, facts) = (u32_at(types, at)?, u32_at(types, at + 4)?);
+        let (kind, members) = (facts >> 24 & 0x1f, (facts & 0xffff) as usize);
+        if kind == KIND_FUNCTION && text_at(names, named)? == name.as_bytes() {
+            return Some(id);
+        }
+        at += 12
+            + match kind {
+                1 | 14 | 17 => 4,                // Integer, variable, tag of a declaration.
+                3 => 12,                         // Array.
+                6 | 13 => 8 * members,           // Enumeration, function's arguments.
+                4 | 5 | 15 | 19 => 12 * members, // Structure, union, section, enumeration of 64 bits.
+                _ => 0,
+            };
+        id += 1;
+    }
+    None
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// What stands at `at`, up to its zero.
+fn text_at(bytes: &[u8], at: u32) -> Option<&[u8]> {
+    bytes.get(at as usize..)?.split(|&byte| byte == 0).next()
+}
+
+fn load(code: &[Instruction], index: u32) -> io::Result<OwnedFd> {
+    let attributes = Load {
+        kind: PROGRAM_XDP,
+        instructions: code.len() as u32,
+        code: code.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        flags: HAS_FRAGMENTS | FOR_DEVICE,
+        name: *b"to_socket\0\0\0\0\0\0\0",
+        interface: index,
+        attach: ATTACH_XDP,
+        ..Load::default()
+    };
+    // SAFETY: BPF_PROG_LOAD reads `union bpf_attr` as `Load` lays it out, and what that points to: `code`
+    // and a text that ends with a zero, which both outlive the call. There is no buffer for a log.
+    unsafe { bpf(PROGRAM_LOAD, &attributes) }
+}
+
+fn link(program: &OwnedFd, index: u32) -> io::Result<OwnedFd> {
+    let program = program.as_raw_fd() as u32;
+    let attributes = Link { program, interface: index, attach: ATTACH_XDP, flags: NATIVE };
+    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer.
+    unsafe { bpf(LINK_CREATE, &attributes) }
+}
+
+/// bpf(2), for commands that return a descriptor.
+///
+/// # Safety
+///
+/// `T` is the part of `union bpf_attr` that belongs to `command`, and what it points to is as the command
+/// wants it.
+unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel reads as many bytes of `attributes` as it is told to; the rest is the caller's
+    // debt.
+    let returned = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), mem::size_of::<T>())
+    };
+    let fd = check(returned as libc::c_int)?;
+    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `union bpf_attr` for BPF_PROG_LOAD, up to what we say.
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    kind: u32,
+    instructions: u32,
+    code: u64,
+    license: u64,
+    log_level: u32,
+    log_len: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach: u32,
+}
+const _: () = assert!(size_of::<Load>() == 72);
+
+/// `union bpf_attr` for BPF_LINK_CREATE, up to what we say.
+#[repr(C)]
+struct Link {
+    program: u32,
+    interface: u32,
+    attach: u32,
+    flags: u32,
+}
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("xsk_tag.bpf.o");
+const SECTION: &str = "xdp.frags";
+/// The kernel wants it to be compatible with the GPL, as the source's is.
+const LICENSE: &[u8] = b"Dual MIT/GPL\0";
+const FUNCTION: &str = "bpf_xdp_metadata_rx_vlan_tag";
+/// As in the source.
+const RX_VLAN_TAG: i32 = 0x7661;
+
+// linux/bpf.h, linux/if_link.h, linux/btf.h.
+const PROGRAM_LOAD: libc::c_int = 5;
+const LINK_CREATE: libc::c_int = 28;
+const PROGRAM_XDP: u32 = 6;
+const ATTACH_XDP: u32 = 37;
+const HAS_FRAGMENTS: u32 = 1 << 5;
+const FOR_DEVICE: u32 = 1 << 6;
+const NATIVE: u32 = 1 << 2;
+const LOAD_64: u8 = 0x18;
+const CALL: u8 = 0x85;
+const MAP_BY_FD: u8 = 1;
+const CALL_OF_KERNEL: u8 = 2;
+const KIND_FUNCTION: u32 = 12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_numbers_are_put_where_they_belong() {
+        let code = code(OBJECT, 7, 0x0102_0304);
+        let maps: Vec<_> =
+            code.iter().filter(|one| one[0] == LOAD_64 && one[1] >> 4 != 0).collect();
+        assert_eq!(maps, [&[LOAD_64, 0x11, 0, 0, 7, 0, 0, 0]]);
+        let calls: Vec<_> = code.iter().filter(|one| one[0] == CALL && one[1] != 0).collect();
+        assert_eq!(calls, [&[CALL, 0x20, 0, 0, 4, 3, 2, 1]]);
+        assert_eq!(section(OBJECT, "no such section"), None);
+        for len in 0..OBJECT.len() {
+            let _ = section(&OBJECT[..len], SECTION);
+        }
+    }
+
+    /// A structure with a member, an integer, a function of another name, and ours.
+    #[test]
+    fn a_function_is_found_by_its_name() {
+        let names = b"\0other\0wanted\0";
+        let of = |name: u32, kind: u32, members: u32| [name, kind << 24 | members, 0];
+        let mut types = of(8, 4, 1).to_vec();
+        types.extend([7, 7, 7]);
+        types.extend(of(8, 1, 0));
+        types.push(32);
+        types.extend(of(1, KIND_FUNCTION, 0));
+        types.extend(of(7, KIND_FUNCTION, 0));
+        let types_len = types.len() as u32 * 4;
+        let header = [0x0001_eb9f, 24, 0, types_len, types_len, names.len() as u32];
+        let words = header.iter().chain(&types).flat_map(|word| word.to_le_bytes());
+        let btf: Vec<u8> = words.chain(*names).collect();
+        assert_eq!(function_id(&btf, "wanted"), Some(4));
+        assert_eq!(function_id(&btf, "other"), Some(3));
+        assert_eq!(function_id(&btf, "wante"), None);
+        for len in 0..btf.len() {
+            let _ = function_id(&btf[..len], "wanted");
+        }
+    }
+}
