@@ -10,7 +10,7 @@ use super::plan::{self, Way};
 use super::read::Ip;
 use super::row::{
     Row, did, ends, field, has_end_of_options, has_options, is_multicast, is_port_unreachable,
-    is_to_router, may_be_error, ours_is, v4, v6,
+    is_routers, is_to_router, may_be_error, ours_is, v4, v6,
 };
 
 /// The first row that explains a difference counts. A row that explains none in a whole run is a failure.
@@ -282,6 +282,51 @@ pub const INTENDED: &[Row] = &[
             let to = ends(case).map(|(_, to)| plan::way(to));
             to == Some(Way::Nowhere(RouteKind::Unreachable))
                 && did(difference) == Some((Did::Said(1, 0), Did::Said(1, 3)))
+        },
+    },
+    Row {
+        reason: "Linux tells about packets to one of its addresses from that address; by RFC 1812 §4.3.2.4 it is that of the link that the error leaves by",
+        explains: |case, difference| {
+            v4(case).is_some_and(|header| plan::is_routers(header.destination.into()))
+                && is_routers(field(difference), "source")
+                && matches!(case.ours_did(), Did::Said(3 | 11 | 12, _))
+        },
+    },
+    Row {
+        reason: "Linux gives IPv6 errors the address of the link that the packet came by; RFC 6724 §5 rule 5 prefers that of the link they leave by",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| !plan::is_routers(header.destination.into()))
+                && matches!(case.ours_did(), Did::Said(1..=4, _))
+                && (is_routers(field(difference), "source")
+                    || matches!(field(difference), Some(("ICMP checksum", ..))))
+        },
+    },
+    Row {
+        reason: "Linux has a clock with the time of day, refuses a second timestamp option, and points elsewhere at what is wrong in one (RFC 791 §3.1)",
+        explains: |case, difference| {
+            has_options(case, &[7, 68])
+                && (matches!(
+                    field(difference),
+                    Some(("options" | "header checksum" | "ICMP word" | "ICMP checksum", ..))
+                ) || matches!(did(difference), Some((Did::Nothing | Did::Said(12, _), _))))
+        },
+    },
+    Row {
+        reason: "Linux speaks IGMP and UDP-Lite, and drops what is malformed of them in silence",
+        explains: |case, difference| {
+            (is_to_router(case, 2) || is_to_router(case, 136))
+                && matches!(
+                    did(difference),
+                    Some((Did::Nothing, Did::Said(3, 2) | Did::Said(4, 1)))
+                )
+        },
+    },
+    Row {
+        reason: "Linux without IPsec does not know the authentication header; manylane steps over it, and finds what is wrong behind it",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| header.next == 51)
+                && matches!(case.ours_did(), Did::Said(4, 1))
+                && matches!(field(difference), Some(("ICMP word" | "ICMP checksum", ..)))
         },
     },
 ];
