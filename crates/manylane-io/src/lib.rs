@@ -7,6 +7,7 @@
 //! | [`interface`] | what the kernel says of a network device                                |
 //! | [`netlink`]   | making links, addresses and routes, for labs                            |
 //! | [`namespace`] | anonymous network namespaces, one per thread                            |
+//! | [`station`]   | frames on a link, one by one, for labs                                  |
 //! | [`sysctl`]    | the kernel's settings under `/proc/sys`                                 |
 //! | [`eventfd`]   | what wakes a sleeping worker                                            |
 //! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 |
@@ -26,6 +27,7 @@ pub mod namespace;
 pub mod netlink;
 pub mod poll;
 pub mod port;
+pub mod station;
 pub mod sysctl;
 
 mod syscall;

@@ -14,7 +14,7 @@ use netlink_bindings::traits::NetlinkRequest;
 
 pub use error::NetlinkError;
 pub use link::{Link, LinkEnd};
-pub use route::Route;
+pub use route::{Route, RouteKind};
 
 use socket::Socket;
 

@@ -20,18 +20,45 @@ pub struct Route {
     /// The link it leaves by; the kernel finds it by the gateway without. A link-local gateway
     /// needs it.
     pub interface: Option<String>,
+    /// What becomes of packets.
+    pub kind: RouteKind,
+}
+
+/// What becomes of packets that a route matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RouteKind {
+    /// They go on.
+    Unicast,
+    /// They are dropped in silence.
+    Blackhole,
+    /// Their senders are told that the host cannot be reached.
+    Unreachable,
+    /// Their senders are told that it is forbidden.
+    Prohibit,
 }
 
 impl Route {
     /// A route by a gateway that the kernel can find.
     pub fn via(destination: IpAddr, prefix_length: u8, gateway: IpAddr) -> Route {
-        Route { destination, prefix_length, gateway: Some(gateway), interface: None }
+        let kind = RouteKind::Unicast;
+        Route { destination, prefix_length, gateway: Some(gateway), interface: None, kind }
+    }
+
+    /// A route that leads nowhere.
+    pub fn nowhere(destination: IpAddr, prefix_length: u8, kind: RouteKind) -> Route {
+        Route { destination, prefix_length, gateway: None, interface: None, kind }
     }
 }
 
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.destination, self.prefix_length)?;
+        let kind = match self.kind {
+            RouteKind::Unicast => "",
+            RouteKind::Blackhole => "blackhole ",
+            RouteKind::Unreachable => "unreachable ",
+            RouteKind::Prohibit => "prohibit ",
+        };
+        write!(f, "{kind}{}/{}", self.destination, self.prefix_length)?;
         if let Some(gateway) = self.gateway {
             write!(f, " via {gateway}")?;
         }
@@ -46,7 +73,9 @@ impl Netlink {
     /// Adds a route to the main table.
     pub fn add_route(&mut self, route: &Route) -> Result<(), NetlinkError> {
         let scope = match route.gateway {
-            None if route.destination.is_ipv4() => libc::RT_SCOPE_LINK,
+            None if route.destination.is_ipv4() && route.kind == RouteKind::Unicast => {
+                libc::RT_SCOPE_LINK
+            }
             _ => libc::RT_SCOPE_UNIVERSE,
         };
         let header = Rtmsg {
@@ -55,7 +84,12 @@ impl Netlink {
             rtm_table: libc::RT_TABLE_MAIN,
             rtm_protocol: libc::RTPROT_STATIC,
             rtm_scope: scope,
-            rtm_type: libc::RTN_UNICAST,
+            rtm_type: match route.kind {
+                RouteKind::Unicast => libc::RTN_UNICAST,
+                RouteKind::Blackhole => libc::RTN_BLACKHOLE,
+                RouteKind::Unreachable => libc::RTN_UNREACHABLE,
+                RouteKind::Prohibit => libc::RTN_PROHIBIT,
+            },
             ..Default::default()
         };
         let interface = route.interface.as_deref().map(|name| self.link(name)).transpose()?;

@@ -1,0 +1,123 @@
+//! A station on a link: frames as they are, past the host's own stack.
+//!
+//! For labs and tests, where a program plays the hosts of a link and must see and send every bit. Ports
+//! are in [`port`](crate::port); this one socket does a system call for each frame.
+
+use std::fmt;
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::netlink::{Netlink, NetlinkError};
+use crate::syscall::check;
+
+/// A packet socket on one link: see packet(7).
+#[derive(Debug)]
+pub struct Station {
+    /// The standard library sends and receives without asking what kind of socket it has.
+    socket: UdpSocket,
+}
+
+impl Station {
+    /// Opens a station on a link of the calling thread's network namespace.
+    pub fn open(interface: &str) -> Result<Station, StationError> {
+        let refused = |step| {
+            move |source| StationError::Refused { interface: interface.to_owned(), step, source }
+        };
+        let index = Netlink::open()?.link(interface)?.index;
+        let socket = socket().map_err(refused("make a packet socket for"))?;
+        // Only once it is bound does it hear: nothing of other links can be waiting.
+        bind(&socket, index).map_err(refused("listen on"))?;
+        Ok(Station { socket: socket.into() })
+    }
+
+    /// Sends a frame, Ethernet header included. EMSGSIZE: the link carries no such frame.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        self.socket.send(frame).map(drop)
+    }
+
+    /// The next frame that was received, in `buffer`, as long as it fits; `None` when none waits. A VLAN
+    /// tag is not shown: the kernel takes it off before.
+    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
+        match self.socket.recv(buffer) {
+            Ok(len) => Ok(Some(&buffer[..len])),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Readable when a frame waits.
+impl AsFd for Station {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A socket that does not block and receives nothing yet: its protocol is 0.
+fn socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: socket(2) takes no pointer.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
+    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid `sockaddr_ll`.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
+    address.sll_ifindex = index as i32;
+    let len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: bind(2) reads the address, of the given length.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
+    Ok(())
+}
+
+/// Why there is no station.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum StationError {
+    /// There is no such link, or no netlink.
+    Link(NetlinkError),
+    /// The kernel refused a step.
+    Refused {
+        /// The link.
+        interface: String,
+        /// The step, to be read after "cannot".
+        step: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for StationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StationError::Link(error) => error.fmt(f),
+            StationError::Refused { interface, step, source } => {
+                write!(f, "cannot {step} {interface}: {source}")?;
+                if source.kind() == io::ErrorKind::PermissionDenied {
+                    f.write_str("; needs root (CAP_NET_RAW)")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for StationError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StationError::Link(error) => Some(error),
+            StationError::Refused { source, .. } => Some(source),
+        }
+    }
+}
+
+impl From<NetlinkError> for StationError {
+    fn from(error: NetlinkError) -> Self {
+        StationError::Link(error)
+    }
+}

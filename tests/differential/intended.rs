@@ -1,0 +1,332 @@
+//! The differences that are meant, each with its reason.
+
+use std::net::IpAddr;
+
+use manylane_io::netlink::RouteKind;
+
+use super::compare::Did;
+use super::generate::{ICMP, TCP};
+use super::plan::{self, Way};
+use super::read::Ip;
+use super::row::{
+    Row, did, ends, field, has_end_of_options, has_options, is_multicast, is_port_unreachable,
+    is_routers, is_to_router, may_be_error, ours_is, v4, v6,
+};
+
+/// The first row that explains a difference counts. A row that explains none in a whole run is a failure.
+pub const INTENDED: &[Row] = &[
+    Row {
+        reason: "Linux takes 0.0.0.0/8 and 240.0.0.0/4 for hosts' addresses; RFC 1812 §5.3.7 does not",
+        explains: |case, difference| {
+            let odd =
+                |address| matches!(address, IpAddr::V4(v4) if matches!(v4.octets()[0], 0 | 240..));
+            ends(case).is_some_and(|(from, to)| odd(from) || odd(to))
+                && ours_is(difference, Did::Nothing)
+        },
+    },
+    Row {
+        reason: "Linux forwards IPv4-mapped addresses; RFC 6890 §2.2.3 says they are never on a wire",
+        explains: |case, difference| {
+            let mapped =
+                |address| matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
+            ends(case).is_some_and(|(from, to)| mapped(from) || mapped(to))
+                && ours_is(difference, Did::Nothing)
+        },
+    },
+    Row {
+        reason: "Linux looks at the route first, then at the TTL; to the sender both answers are true",
+        explains: |case, difference| {
+            let ended = case.ip().is_some_and(|ip| match ip {
+                Ip::V4(header) => header.ttl <= 1,
+                Ip::V6(header) => header.hop_limit <= 1,
+            });
+            let to = ends(case).map(|(_, to)| plan::way(to));
+            ended
+                && matches!(to, Some(Way::None | Way::Nowhere(_)))
+                && (ours_is(difference, Did::Said(11, 0)) || ours_is(difference, Did::Said(3, 0)))
+        },
+    },
+    Row {
+        reason: "Linux looks at the hop limit first, then at the scope of addresses (RFC 4291 §2.5.6)",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| {
+                let ends = [header.source, header.destination];
+                header.hop_limit <= 1 && ends.into_iter().any(|end| end.is_unicast_link_local())
+            }) && matches!(did(difference), Some((Did::Said(3, 0), Did::Nothing | Did::Said(1, 2))))
+        },
+    },
+    Row {
+        reason: "Linux forwards jumbograms (RFC 2675); to manylane they are packets without payload",
+        explains: |case, difference| {
+            // The length is 0, and hop-by-hop options come first.
+            let is_jumbo = case.shot.frame.get(14 + 4..14 + 7) == Some(&[0, 0, 0]);
+            v6(case).is_some()
+                && is_jumbo
+                && (did(difference) == Some((Did::Said(2, 0), Did::Passed))
+                    || matches!(field(difference), Some(("payload", ..))))
+        },
+    },
+    Row {
+        reason: "Linux clears what stands behind the end of the options; manylane leaves padding alone",
+        explains: |case, difference| {
+            has_end_of_options(case)
+                && matches!(
+                    field(difference),
+                    Some(("options" | "header checksum" | "payload" | "ICMP checksum", ..))
+                )
+        },
+    },
+    Row {
+        reason: "Linux copies a bit of ECN into errors; they are not ECN-capable (RFC 3168 §5)",
+        explains: |case, difference| {
+            matches!(case.ours_did(), Did::Said(3 | 11 | 12, _))
+                && matches!(field(difference), Some(("type of service", &[kernel], &[ours]))
+                    if kernel == ours | 0x02)
+        },
+    },
+    Row {
+        reason: "Linux leaves out its link-layer address when a solicitation came unicast: RFC 4861 §7.2.4 \
+                 allows both",
+        explains: |case, difference| {
+            case.ours_did() == Did::Said(136, 0)
+                && case.shot.frame[14 + 24] != 0xff
+                && match field(difference) {
+                    Some(("payload length", &[0, 24], &[0, 32])) => true,
+                    Some(("ICMP word", &[0xc0, ..], &[0xe0, ..])) => true,
+                    Some(("ICMP checksum", ..)) => true,
+                    Some(("payload", kernel, ours)) => ours.starts_with(kernel),
+                    _ => false,
+                }
+        },
+    },
+    Row {
+        reason: "Linux speaks TCP and answers by RST, or not at all; to manylane no port is open \
+                 (RFC 1812 §5.2.7.1)",
+        explains: |case, difference| {
+            is_to_router(case, TCP)
+                && matches!(did(difference), Some((Did::Nothing | Did::Answered, ours))
+                    if is_port_unreachable(ours))
+        },
+    },
+    Row {
+        reason: "Linux answers ARP for its addresses on other links, too; manylane only on their own",
+        explains: |case, difference| {
+            let frame = &case.shot.frame;
+            let others = case.shot.side.other().router_v4().octets();
+            frame[12..14] == [8, 6]
+                && frame.get(38..42) == Some(&others)
+                && did(difference) == Some((Did::Answered, Did::Nothing))
+        },
+    },
+    Row {
+        reason: "Linux answers what came by a link-layer broadcast; RFC 1812 §4.3.2.7 forbids it, and \
+                 §5.3.4 to pass it on",
+        explains: |case, difference| {
+            case.shot.frame[0] & 1 != 0
+                && case.ip().is_some()
+                && !is_multicast(case)
+                && ours_is(difference, Did::Nothing)
+        },
+    },
+    Row {
+        reason: "Linux answers timestamp requests: RFC 1812 §4.3.3.8 leaves that open",
+        explains: |_, difference| did(difference) == Some((Did::Said(14, 0), Did::Nothing)),
+    },
+    Row {
+        reason: "Linux processes hop-by-hop options; by RFC 8200 §4 only who is configured to does",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| header.next == 0)
+                && matches!(did(difference), Some((Did::Nothing | Did::Said(4, _), _)))
+        },
+    },
+    Row {
+        reason: "Linux tells the sender about what it cannot follow to its transport; it may be an error \
+                 (RFC 4443 §2.4 e)",
+        explains: |case, difference| {
+            v6(case).is_some()
+                && may_be_error(&case.shot.frame[14..])
+                && matches!(did(difference), Some((Did::Said(1..=4, _), Did::Nothing)))
+        },
+    },
+    Row {
+        reason: "Linux drops what comes from its own addresses; source validation (RFC 1812 §5.3.8) is no \
+                 rule of manylane's",
+        explains: |case, difference| {
+            ends(case).is_some_and(|(from, _)| plan::is_routers(from))
+                && matches!(did(difference), Some((Did::Nothing, _)))
+        },
+    },
+    Row {
+        reason: "Linux forwards from and to link-local addresses, and from ::, if only back to their link; RFC \
+                 4291 §2.5.2 and §2.5.6 do not",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| {
+                let ends = [header.source, header.destination];
+                ends.into_iter().any(|end| end.is_unicast_link_local()) || ends[0].is_unspecified()
+            }) && matches!(did(difference), Some((Did::Passed, Did::Nothing | Did::Said(1, 2))))
+        },
+    },
+    Row {
+        reason: "Linux tells senders to :: that there is no route; RFC 4291 §2.5.2 has no such packets",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| header.destination.is_unspecified())
+                && did(difference) == Some((Did::Said(1, 0), Did::Nothing))
+        },
+    },
+    Row {
+        reason: "Linux answers pings to all nodes; a router spares the link the burst (RFC 4443 §4.2)",
+        explains: |case, difference| {
+            is_multicast(case) && did(difference) == Some((Did::Said(129, 0), Did::Nothing))
+        },
+    },
+    Row {
+        reason: "Linux answers pings without their flow label; RFC 4443 §4.2 has no rule",
+        explains: |case, difference| {
+            case.ours_did() == Did::Said(129, 0)
+                && matches!(field(difference), Some(("version, class and label", kernel, ours))
+                    if kernel[..2] == [ours[0], ours[1] & 0xf0] && kernel[2..] == [0, 0])
+        },
+    },
+    Row {
+        reason: "Linux keeps silent about router discovery and extended echo (RFC 8335) as about errors; RFC \
+                 1812 §4.3.2.7 is about errors",
+        explains: |case, difference| {
+            v4(case).is_some_and(|header| {
+                header.protocol == ICMP
+                    && matches!(case.shot.frame.get(14 + header.len), Some(9 | 10 | 42 | 43))
+            }) && matches!(did(difference), Some((Did::Nothing, Did::Said(3 | 11 | 12, _))))
+        },
+    },
+    Row {
+        reason: "Linux answers pings of any code; RFC 792 and RFC 4443 §4.1 have code 0",
+        explains: |_, difference| {
+            matches!(did(difference), Some((Did::Said(0 | 129, 1..), Did::Nothing)))
+        },
+    },
+    Row {
+        reason: "Linux keeps the length of the header in later fragments and writes no-operations; manylane \
+                 leaves out what is not to be copied (RFC 791 §3.1)",
+        explains: |case, difference| {
+            v4(case).is_some_and(|header| header.len > 20)
+                && case.ours_did() == Did::Passed
+                && case.ours.iter().any(|frames| frames.len() > 1)
+                && matches!(
+                    field(difference),
+                    Some((
+                        "version and header length"
+                            | "total length"
+                            | "header checksum"
+                            | "options",
+                        ..
+                    ))
+                )
+        },
+    },
+    Row {
+        reason: "Linux cuts fragments whose end is beyond 65,535, and offsets begin anew; manylane drops them",
+        explains: |case, difference| {
+            v4(case).is_some_and(|header| {
+                let payload = case.shot.frame.len() - 14 - header.len;
+                8 * usize::from(header.offset) + payload > 65_535
+            }) && did(difference) == Some((Did::Passed, Did::Nothing))
+        },
+    },
+    Row {
+        reason: "Linux complains of what else is wrong beside a source route; manylane drops that in silence \
+                 (RFC 7126 §4.3)",
+        explains: |case, difference| {
+            has_options(case, &[131, 137])
+                && did(difference) == Some((Did::Said(12, 0), Did::Nothing))
+        },
+    },
+    Row {
+        reason: "Linux gives errors the options of their packets, and quotes them as they were changed",
+        explains: |case, difference| {
+            has_options(case, &[7, 68])
+                && matches!(case.ours_did(), Did::Said(3 | 11 | 12, _))
+                && matches!(
+                    field(difference),
+                    Some((
+                        "version and header length"
+                            | "total length"
+                            | "options"
+                            | "ICMP checksum"
+                            | "payload",
+                        ..
+                    ))
+                )
+        },
+    },
+    Row {
+        reason: "Linux answers pings with the options that it understands, manylane with all that came \
+                 (RFC 1122 §3.2.2.6)",
+        explains: |case, difference| {
+            v4(case).is_some_and(|header| header.len > 20)
+                && case.ours_did() == Did::Said(0, 0)
+                && matches!(
+                    field(difference),
+                    Some((
+                        "version and header length"
+                            | "total length"
+                            | "options"
+                            | "flags and fragment offset"
+                            | "payload",
+                        ..
+                    ))
+                )
+        },
+    },
+    Row {
+        reason: "Linux has one code for IPv6 routes to nowhere and for none; RFC 4443 §3.1 has a code 3",
+        explains: |case, difference| {
+            let to = ends(case).map(|(_, to)| plan::way(to));
+            to == Some(Way::Nowhere(RouteKind::Unreachable))
+                && did(difference) == Some((Did::Said(1, 0), Did::Said(1, 3)))
+        },
+    },
+    Row {
+        reason: "Linux tells about packets to one of its addresses from that address; by RFC 1812 §4.3.2.4 it is that of the link that the error leaves by",
+        explains: |case, difference| {
+            v4(case).is_some_and(|header| plan::is_routers(header.destination.into()))
+                && is_routers(field(difference), "source")
+                && matches!(case.ours_did(), Did::Said(3 | 11 | 12, _))
+        },
+    },
+    Row {
+        reason: "Linux gives IPv6 errors the address of the link that the packet came by; RFC 6724 §5 rule 5 prefers that of the link they leave by",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| !plan::is_routers(header.destination.into()))
+                && matches!(case.ours_did(), Did::Said(1..=4, _))
+                && (is_routers(field(difference), "source")
+                    || matches!(field(difference), Some(("ICMP checksum", ..))))
+        },
+    },
+    Row {
+        reason: "Linux has a clock with the time of day, refuses a second timestamp option, and points elsewhere at what is wrong in one (RFC 791 §3.1)",
+        explains: |case, difference| {
+            has_options(case, &[7, 68])
+                && (matches!(
+                    field(difference),
+                    Some(("options" | "header checksum" | "ICMP word" | "ICMP checksum", ..))
+                ) || matches!(did(difference), Some((Did::Nothing | Did::Said(12, _), _))))
+        },
+    },
+    Row {
+        reason: "Linux speaks IGMP and UDP-Lite, and drops what is malformed of them in silence",
+        explains: |case, difference| {
+            (is_to_router(case, 2) || is_to_router(case, 136))
+                && matches!(
+                    did(difference),
+                    Some((Did::Nothing, Did::Said(3, 2) | Did::Said(4, 1)))
+                )
+        },
+    },
+    Row {
+        reason: "Linux without IPsec does not know the authentication header; manylane steps over it, and finds what is wrong behind it",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| header.next == 51)
+                && matches!(case.ours_did(), Did::Said(4, 1))
+                && matches!(field(difference), Some(("ICMP word" | "ICMP checksum", ..)))
+        },
+    },
+];

@@ -1,0 +1,35 @@
+//! The same packets through a kernel's router and through manylane, and what is different afterwards.
+//!
+//! | file          | holds                                                                     |
+//! |---------------|---------------------------------------------------------------------------|
+//! | `plan.rs`     | addresses and routes of both labs, and who is a neighbour                  |
+//! | `twin.rs`     | a lab: a router of either kind, and the stations at its two links          |
+//! | `random.rs`   | numbers that a seed decides                                               |
+//! | `generate.rs` | packets: which, and what is odd about them                                |
+//! | `ipv4.rs`     | … of IPv4                                                                 |
+//! | `ipv6.rs`     | … of IPv6                                                                 |
+//! | `link.rs`     | … ARP, neighbour discovery, and oddities of Ethernet                       |
+//! | `read.rs`     | what a frame says, field by field                                         |
+//! | `compare.rs`  | which fields of two routers' outputs differ                               |
+//! | `intended.rs` | the differences that are meant, each with its reason                      |
+//! | `found.rs`    | those that are not, until they are gone                                   |
+//! | `row.rs`      | what the two are made of                                                  |
+//!
+//! Nothing waits for time to pass. Behind each packet the stations send two marks, ordinary packets
+//! that leave by either link: a router keeps its order, so what leaves between two marks was caused by
+//! the packet between them, and when the last marks are there, so is everything else. A packet that a
+//! router would answer only after seconds (a neighbour that is silent, a fragment that never comes) is not
+//! generated: what time does is for other scenarios.
+
+pub mod compare;
+pub mod found;
+pub mod generate;
+pub mod intended;
+pub mod ipv4;
+pub mod ipv6;
+pub mod link;
+pub mod plan;
+pub mod random;
+pub mod read;
+pub mod row;
+pub mod twin;

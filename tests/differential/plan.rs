@@ -1,0 +1,191 @@
+//! Addresses and routes of both labs, and who is a neighbour.
+//!
+//! ```text
+//!           hosts 1, 2              router              hosts 1, 2
+//!      "lan" station ──────── lan           wan ──────── "wan" station
+//!  10.1.0.0/24, 2001:db8:1::/64 MTU 1500    10.2.0.0/24, 2001:db8:2::/64 MTU 1400
+//! ```
+//!
+//! All MAC addresses are given, so that frames can be compared as they are.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use manylane_io::netlink::RouteKind;
+
+/// A link of the router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Lan,
+    Wan,
+}
+
+impl Side {
+    pub const BOTH: [Side; 2] = [Side::Lan, Side::Wan];
+
+    /// The router's name for the link.
+    pub fn name(self) -> &'static str {
+        ["lan", "wan"][self as usize]
+    }
+
+    pub fn other(self) -> Side {
+        Side::BOTH[1 - self as usize]
+    }
+
+    /// The router's MAC address.
+    pub fn router_mac(self) -> [u8; 6] {
+        [2, 0, 0, 0, 0, 0xf1 + self as u8]
+    }
+
+    /// The largest packet on the link.
+    pub fn mtu(self) -> usize {
+        [1500, 1400][self as usize]
+    }
+
+    /// The router's IPv4 address.
+    pub fn router_v4(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 1 + self as u8, 0, 254)
+    }
+
+    /// The link's IPv4 broadcast address.
+    pub fn broadcast(self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 1 + self as u8, 0, 255)
+    }
+
+    /// The router's IPv6 address.
+    pub fn router_v6(self) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 0xdb8, 1 + self as u16, 0, 0, 0, 0, 0xfe)
+    }
+
+    /// The router's link-local address: by its MAC address (RFC 4291 appendix A).
+    pub fn router_link_local(self) -> Ipv6Addr {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0x00ff, 0xfe00, 0x00f1 + self as u16)
+    }
+
+    /// The MAC address of host 1 or 2.
+    pub fn host_mac(self, host: u8) -> [u8; 6] {
+        [2, 0, 0, 0, 1 + self as u8, host]
+    }
+
+    /// The IPv4 address of host 1 or 2.
+    pub fn host_v4(self, host: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, 1 + self as u8, 0, host)
+    }
+
+    /// The IPv6 address of host 1 or 2.
+    pub fn host_v6(self, host: u8) -> Ipv6Addr {
+        Ipv6Addr::new(0x2001, 0xdb8, 1 + self as u16, 0, 0, 0, 0, host.into())
+    }
+
+    /// The link-local address of host 1 or 2.
+    pub fn host_link_local(self, host: u8) -> Ipv6Addr {
+        Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 1 + self as u16, host.into())
+    }
+
+    /// Everybody on the link but the router, with all addresses.
+    pub fn neighbours(self) -> impl Iterator<Item = (IpAddr, [u8; 6])> {
+        [1, 2].into_iter().flat_map(move |host| {
+            let addresses: [IpAddr; 3] = [
+                self.host_v4(host).into(),
+                self.host_v6(host).into(),
+                self.host_link_local(host).into(),
+            ];
+            addresses.map(|address| (address, self.host_mac(host)))
+        })
+    }
+}
+
+/// Where a route leads.
+#[derive(Clone, Copy, Debug)]
+pub enum To {
+    /// A host on a link.
+    Host(Side, u8),
+    /// Nowhere.
+    Nowhere(RouteKind),
+}
+
+/// The static routes: prefixes in prefixes, each family with each kind. There is no default route.
+pub const ROUTES: &[(&str, u8, To)] = &[
+    ("10.3.0.0", 16, To::Host(Side::Wan, 1)),
+    ("10.3.7.0", 24, To::Host(Side::Wan, 2)),
+    ("10.3.7.128", 25, To::Nowhere(RouteKind::Blackhole)),
+    ("10.3.7.200", 32, To::Host(Side::Wan, 1)),
+    ("10.4.0.0", 16, To::Host(Side::Lan, 1)),
+    ("10.4.7.0", 24, To::Host(Side::Lan, 2)),
+    ("172.16.0.0", 12, To::Nowhere(RouteKind::Unreachable)),
+    ("172.20.0.0", 14, To::Nowhere(RouteKind::Prohibit)),
+    ("172.20.5.0", 24, To::Host(Side::Wan, 2)),
+    ("240.0.0.0", 4, To::Host(Side::Wan, 1)),
+    ("169.254.0.0", 16, To::Host(Side::Wan, 1)),
+    ("2001:db8:3::", 48, To::Host(Side::Wan, 1)),
+    ("2001:db8:3:7::", 64, To::Host(Side::Wan, 2)),
+    ("2001:db8:3:7:8000::", 65, To::Nowhere(RouteKind::Blackhole)),
+    ("2001:db8:3:7:c000::1", 128, To::Host(Side::Wan, 1)),
+    ("2001:db8:4::", 48, To::Host(Side::Lan, 1)),
+    ("2001:db8:4:7::", 64, To::Host(Side::Lan, 2)),
+    ("2001:db8:5::", 48, To::Nowhere(RouteKind::Unreachable)),
+    ("2001:db8:6::", 48, To::Nowhere(RouteKind::Prohibit)),
+    ("2001:db8:6:5::", 64, To::Host(Side::Wan, 2)),
+    ("fc00::", 7, To::Host(Side::Wan, 1)),
+    ("::ffff:0:0", 96, To::Host(Side::Wan, 1)),
+];
+
+/// What a router of the plan does with packets to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// They are for itself.
+    Router,
+    /// They go on.
+    On,
+    /// A route drops them.
+    Nowhere(RouteKind),
+    /// There is no route.
+    None,
+}
+
+/// Where an address leads.
+pub fn way(address: IpAddr) -> Way {
+    if is_routers(address) {
+        return Way::Router;
+    }
+    let is_connected = Side::BOTH.into_iter().any(|side| {
+        is_in(address, side.router_v4().into(), 24) || is_in(address, side.router_v6().into(), 64)
+    });
+    if is_connected {
+        return Way::On;
+    }
+    let routes = ROUTES.iter().filter(|(prefix, len, _)| {
+        is_in(address, prefix.parse().expect("the plan is right"), *len)
+    });
+    match routes.max_by_key(|(_, len, _)| len) {
+        Some((_, _, To::Host(..))) => Way::On,
+        Some((_, _, To::Nowhere(kind))) => Way::Nowhere(*kind),
+        None => Way::None,
+    }
+}
+
+fn is_in(address: IpAddr, prefix: IpAddr, len: u8) -> bool {
+    let (bits, prefix, width) = match (address, prefix) {
+        (IpAddr::V4(address), IpAddr::V4(prefix)) => {
+            (u128::from(address.to_bits()), u128::from(prefix.to_bits()), 32)
+        }
+        (IpAddr::V6(address), IpAddr::V6(prefix)) => (address.to_bits(), prefix.to_bits(), 128),
+        _ => return false,
+    };
+    (bits ^ prefix) >> (width - len) == 0
+}
+
+/// The address of a host in the family of `like`.
+pub fn host(side: Side, host: u8, like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => side.host_v4(host).into(),
+        IpAddr::V6(_) => side.host_v6(host).into(),
+    }
+}
+
+/// Whether the address is one of the router's.
+pub fn is_routers(address: IpAddr) -> bool {
+    Side::BOTH.into_iter().any(|side| match address {
+        IpAddr::V4(address) => address == side.router_v4(),
+        IpAddr::V6(address) => address == side.router_v6() || address == side.router_link_local(),
+    })
+}

@@ -1,0 +1,289 @@
+//! A lab: a router of either kind, and the stations at its two links.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use manylane::config::{Config, Environment};
+use manylane::control::Daemon;
+use manylane::lab::Host;
+use manylane::lab::scenario::{assert_balanced, skip};
+use manylane_io::netlink::{LinkEnd, Netlink, NetlinkError, Route, RouteKind};
+use manylane_io::poll::poll;
+use manylane_io::station::Station;
+use manylane_io::sysctl;
+
+use super::generate::Shot;
+use super::link::{self, Question};
+use super::plan::{ROUTES, Side, To, host};
+use super::{ipv4, ipv6};
+
+/// What left the router because of one packet, by link, in order.
+pub type Outputs = [Vec<Vec<u8>>; 2];
+
+/// A router with a station at either link.
+pub struct Twin {
+    stations: [Station; 2],
+    daemon: Option<Daemon>,
+    router: Host,
+    _ends: [Host; 2],
+    /// The number of the next mark.
+    mark: u32,
+    buffer: Vec<u8>,
+}
+
+impl Twin {
+    /// A lab whose router is the kernel, or a line that says why there is none.
+    pub fn kernel() -> Option<Twin> {
+        let twin = Twin::lab(KERNEL_ROUTER)?;
+        twin.router.run(be_the_router).unwrap_or_else(|error| panic!("{error}"));
+        Some(twin)
+    }
+
+    /// A lab whose router is manylane, with these settings of its ports, or a line that says why there is
+    /// none.
+    pub fn manylane(port: &'static str) -> Option<Twin> {
+        let mut twin = Twin::lab(SILENT)?;
+        let start = move || {
+            let text = configuration(port);
+            let config = Config::parse(&text, "twin.toml", &Environment::of_this_thread());
+            Daemon::start(config.unwrap_or_else(|error| panic!("{error}\n{text}")))
+        };
+        match twin.router.run(start) {
+            Ok(daemon) => twin.daemon = Some(daemon),
+            Err(error) if error.is_unavailable() => {
+                skip(error);
+                return None;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        Some(twin)
+    }
+
+    fn lab(settings: &'static [(&'static str, &'static str)]) -> Option<Twin> {
+        let start = |name: &str, settings: &'static [(&str, &str)]| match Host::start(name) {
+            Ok(host) => {
+                let set = move || settings.iter().try_for_each(|(name, to)| sysctl::set(name, to));
+                host.run(set).unwrap_or_else(|error| panic!("{error}"));
+                Some(host)
+            }
+            Err(error) => {
+                skip(error);
+                None
+            }
+        };
+        let (router, lan, wan) =
+            (start("router", settings)?, start("lan", SILENT)?, start("wan", SILENT)?);
+        let ends = [lan, wan];
+        let stations = Side::BOTH.map(|side| connect(&router, &ends[side as usize], side));
+        let buffer = vec![0; 4096];
+        Some(Twin { stations, daemon: None, router, _ends: ends, mark: 0, buffer })
+    }
+
+    /// Makes the router know its neighbours: a packet to each, which waits until it is there.
+    pub fn meet_neighbours(&mut self) {
+        for side in Side::BOTH {
+            for (address, _) in side.neighbours() {
+                let from = side.other();
+                let frame = match address {
+                    IpAddr::V4(to) => ipv4::mark(from, to, self.mark),
+                    IpAddr::V6(to) if !to.is_unicast_link_local() => {
+                        ipv6::mark(from, to, self.mark)
+                    }
+                    IpAddr::V6(_) => continue,
+                };
+                self.send(from, &frame);
+                let end = Instant::now() + PATIENCE;
+                while !matches!(self.next(end), Received::Mark(at, number)
+                    if (at, number) == (side, self.mark))
+                {}
+                self.mark += 1;
+            }
+        }
+    }
+
+    /// Sends packets from one side, and returns what left the router because of each.
+    pub fn exchange(&mut self, side: Side, shots: &[Shot]) -> Vec<Outputs> {
+        let first = self.mark;
+        for shot in shots {
+            self.send(side, &shot.frame);
+            for to in [side.other().host_v4(1), side.host_v4(2)] {
+                self.send(side, &ipv4::mark(side, to, self.mark));
+            }
+            self.mark += 1;
+        }
+        let mut outputs = vec![Outputs::default(); shots.len()];
+        let mut passed = [0; 2];
+        let end = Instant::now() + PATIENCE;
+        while passed != [shots.len(); 2] {
+            match self.next(end) {
+                Received::Mark(side, number) => {
+                    let passed = &mut passed[side as usize];
+                    assert_eq!(number, first + *passed as u32, "marks keep their order");
+                    *passed += 1;
+                }
+                Received::Frame(side, frame) => {
+                    // Behind the last mark nothing is left that we have caused.
+                    let cause = passed[side as usize].min(shots.len() - 1);
+                    outputs[cause][side as usize].push(frame);
+                }
+            }
+        }
+        outputs
+    }
+
+    /// Ends the router. Of manylane, every packet and every frame is accounted for.
+    pub fn finish(mut self) {
+        if let Some(daemon) = self.daemon.take() {
+            assert_balanced(&self.router.run(move || daemon.stop()));
+        }
+    }
+
+    fn send(&self, side: Side, frame: &[u8]) {
+        let sent = self.stations[side as usize].send(frame);
+        sent.unwrap_or_else(|error| panic!("{} bytes to {side:?}: {error}", frame.len()));
+    }
+
+    /// The next frame that the router sends, of its own questions none: those are answered here.
+    fn next(&mut self, end: Instant) -> Received {
+        loop {
+            for side in Side::BOTH {
+                let station = &self.stations[side as usize];
+                let received = station.receive(&mut self.buffer).expect("the link is up");
+                let Some(frame) = received else { continue };
+                if let Some(number) = mark_in(frame) {
+                    return Received::Mark(side, number);
+                }
+                match link::question(side, frame) {
+                    Some(Question::Neighbour(answer)) => {
+                        self.stations[side as usize].send(&answer).expect("it is short");
+                    }
+                    Some(Question::Other) => {}
+                    None => return Received::Frame(side, frame.to_vec()),
+                }
+            }
+            let [lan, wan] = &self.stations;
+            let left = end.saturating_duration_since(Instant::now());
+            let ready = poll(&[lan.as_fd(), wan.as_fd()], Some(left)).expect("two descriptors");
+            assert!(ready.any(), "no mark came before mark {}", self.mark);
+        }
+    }
+}
+
+enum Received {
+    Mark(Side, u32),
+    Frame(Side, Vec<u8>),
+}
+
+/// A bound for what never lasts so long: a packet through a router on this machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The number in a mark.
+fn mark_in(frame: &[u8]) -> Option<u32> {
+    let number = frame.strip_suffix(MARK)?.last_chunk()?;
+    Some(u32::from_be_bytes(*number))
+}
+
+/// What a mark ends with.
+pub const MARK: &[u8] = b"a mark between packets";
+
+/// Makes the link and puts a station at its end.
+fn connect(router: &Host, end: &Host, side: Side) -> Station {
+    let namespace =
+        end.namespace().as_fd().try_clone_to_owned().expect("descriptors are to be had");
+    let made = router.run(move || {
+        let mut netlink = Netlink::open()?;
+        let mtu = Some(side.mtu() as u32);
+        let near = LinkEnd { mtu, ..LinkEnd::new(side.name()).mac(side.router_mac()) };
+        let far = LinkEnd { mtu, ..LinkEnd::new("eth0") };
+        netlink.create_veth(&near, &far, Some(namespace.as_fd()))?;
+        netlink.set_up("lo")?;
+        netlink.set_up(side.name())
+    });
+    made.unwrap_or_else(|error: NetlinkError| panic!("{error}"));
+    let opened = end.run(|| {
+        Netlink::open()?.set_up("eth0")?;
+        Station::open("eth0")
+    });
+    opened.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Gives the kernel of the calling thread's namespace the addresses, routes and neighbours of the plan.
+fn be_the_router() -> Result<(), NetlinkError> {
+    let mut netlink = Netlink::open()?;
+    for side in Side::BOTH {
+        netlink.add_address(side.name(), side.router_v4().into(), 24)?;
+        netlink.add_address(side.name(), side.router_v6().into(), 64)?;
+        for (address, mac) in side.neighbours() {
+            netlink.add_neighbour(side.name(), address, mac)?;
+        }
+    }
+    for &(prefix, len, to) in ROUTES {
+        let prefix: IpAddr = prefix.parse().expect("the plan is right");
+        let route = match to {
+            To::Host(side, number) => Route::via(prefix, len, host(side, number, prefix)),
+            To::Nowhere(kind) => Route::nowhere(prefix, len, kind),
+        };
+        netlink.add_route(&route)?;
+    }
+    Ok(())
+}
+
+/// manylane's configuration after the same plan.
+fn configuration(port: &str) -> String {
+    let mut text = String::from(
+        "[workers]\ncount = 1\n\n[icmp]\nerrors_per_second = 1000000\nerrors_burst = 10000\n",
+    );
+    for side in Side::BOTH {
+        let (name, v4, v6) = (side.name(), side.router_v4(), side.router_v6());
+        text += &format!(
+            "\n[[port]]\nname = \"{name}\"\ninterface = \"{name}\"\n{port}\n\
+             addresses = [\"{v4}/24\", \"{v6}/64\"]\n"
+        );
+    }
+    for &(prefix, len, to) in ROUTES {
+        let like: IpAddr = prefix.parse().expect("the plan is right");
+        let to = match to {
+            To::Host(side, number) => format!("via = \"{}\"", host(side, number, like)),
+            To::Nowhere(RouteKind::Blackhole) => "type = \"blackhole\"".into(),
+            To::Nowhere(RouteKind::Unreachable) => "type = \"unreachable\"".into(),
+            To::Nowhere(RouteKind::Prohibit) => "type = \"prohibit\"".into(),
+            To::Nowhere(RouteKind::Unicast) => unreachable!("that leads somewhere"),
+        };
+        text += &format!("\n[[route]]\nprefix = \"{prefix}/{len}\"\n{to}\n");
+    }
+    text
+}
+
+/// All that is set here is what manylane's configuration sets (no redirects, no limit on errors), what
+/// only hosts do (duplicate address detection), and what differs between distributions.
+const KERNEL_ROUTER: &[(&str, &str)] = &[
+    ("net/ipv4/ip_forward", "1"),
+    ("net/ipv4/conf/all/rp_filter", "0"),
+    ("net/ipv4/conf/default/rp_filter", "0"),
+    ("net/ipv4/conf/all/send_redirects", "0"),
+    ("net/ipv4/conf/default/send_redirects", "0"),
+    ("net/ipv4/conf/all/accept_redirects", "0"),
+    ("net/ipv4/conf/default/accept_redirects", "0"),
+    ("net/ipv4/conf/all/accept_source_route", "0"),
+    ("net/ipv4/conf/default/accept_source_route", "0"),
+    ("net/ipv4/icmp_ratelimit", "0"),
+    ("net/ipv4/icmp_ratemask", "0"),
+    ("net/ipv6/icmp/ratelimit", "0"),
+    // The limit on all errors together is for the types in the mask; this is nobody's.
+    ("net/ipv6/icmp/ratemask", "255"),
+    ("net/ipv6/auto_flowlabels", "0"),
+    ("net/ipv6/conf/all/forwarding", "1"),
+    ("net/ipv6/conf/default/forwarding", "1"),
+    ("net/ipv6/conf/all/accept_dad", "0"),
+    ("net/ipv6/conf/default/accept_dad", "0"),
+];
+
+/// A kernel that neither forwards nor answers nor speaks.
+const SILENT: &[(&str, &str)] = &[
+    ("net/ipv6/conf/all/disable_ipv6", "1"),
+    ("net/ipv6/conf/default/disable_ipv6", "1"),
+    ("net/ipv6/conf/all/forwarding", "0"),
+    // A namespace takes IPv4's settings from the first one, where they may be anything.
+    ("net/ipv4/ip_forward", "0"),
+];

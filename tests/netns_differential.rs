@@ -1,0 +1,185 @@
+//! The kernel as the measure: thousands of packets, half of them odd, through a kernel's router and through
+//! manylane with the same addresses, routes and neighbours, and what leaves the two compared field by field.
+//!
+//! A difference is a failure unless a row of `differential/intended.rs` has it with its reason; and so is
+//! a row that has nothing to explain any more. A failure says how to see its packet alone:
+//!
+//! | variable           | for                                  |
+//! |--------------------|--------------------------------------|
+//! | `MANYLANE_SEED`    | other packets than every run's       |
+//! | `MANYLANE_PACKETS` | so many of them                      |
+//! | `MANYLANE_PACKET`  | one of them alone, by its number     |
+
+mod differential;
+
+use std::env;
+use std::ops::Range;
+use std::panic;
+use std::thread;
+
+use differential::compare::{Case, without_redirects};
+use differential::found::FOUND;
+use differential::generate::{BURST, Shot, shot};
+use differential::intended::INTENDED;
+use differential::row::Row;
+use differential::twin::{Outputs, Twin};
+use manylane_io::affinity;
+
+/// Most packets pass by the shortest way, which no rule interrupts.
+#[test]
+fn by_af_xdp_manylane_does_what_the_kernel_does() {
+    compare("driver = \"af_xdp\"\nchecksum = \"trust\"", EVERY_ROW);
+}
+
+/// Every packet passes by the long way, because its checksum may be partial.
+#[test]
+fn by_af_xdp_with_repair_manylane_does_what_the_kernel_does() {
+    compare("driver = \"af_xdp\"\nchecksum = \"repair\"", Asked { seed: 2, numbers: 0..15_000 });
+}
+
+#[test]
+fn by_af_packet_manylane_does_what_the_kernel_does() {
+    compare("driver = \"af_packet\"", Asked { seed: 3, numbers: 0..15_000 });
+}
+
+/// Also of those that a router makes: another identification makes their header's checksum wrong.
+#[test]
+fn any_byte_that_differs_is_a_difference() {
+    for number in 0..500 {
+        let shot = shot(3, number);
+        let kernel: Outputs = [vec![shot.frame.clone()], Vec::new()];
+        let differs =
+            |ours: &Outputs| !Case { shot: &shot, kernel: &kernel, ours }.differences().is_empty();
+        assert!(!differs(&kernel.clone()), "packet {number} from itself");
+        for at in 0..shot.frame.len() {
+            let mut ours = kernel.clone();
+            ours[0][0][at] ^= 1;
+            assert!(differs(&ours), "byte {at} of packet {number}");
+        }
+        let [there, nowhere] = kernel.clone();
+        let twice = [there.clone(), there.clone()].concat();
+        for ours in [[nowhere.clone(), there], [twice, nowhere], Outputs::default()] {
+            assert!(differs(&ours), "packet {number}");
+        }
+    }
+}
+
+/// Enough that each row has something to explain.
+const EVERY_ROW: Asked = Asked { seed: 1, numbers: 0..40_000 };
+
+/// What a run is about.
+#[derive(Clone, PartialEq, Eq)]
+struct Asked {
+    seed: u64,
+    numbers: Range<u64>,
+}
+
+impl Asked {
+    /// The same, but for what the environment asks.
+    fn or_as_the_environment_says(&self) -> Asked {
+        let number = |name| {
+            let value = env::var(name).ok()?;
+            Some(value.parse().unwrap_or_else(|_| panic!("{name} is a number, not {value}")))
+        };
+        let end = number("MANYLANE_PACKETS").unwrap_or(self.numbers.end);
+        Asked {
+            seed: number("MANYLANE_SEED").unwrap_or(self.seed),
+            numbers: number("MANYLANE_PACKET").map_or(0..end, |one| one..one + 1),
+        }
+    }
+}
+
+fn compare(port: &'static str, usual: Asked) {
+    let Some(kernel) = Twin::kernel() else { return };
+    let Some(ours) = Twin::manylane(port) else { return };
+    let asked = usual.or_as_the_environment_says();
+    let seed = asked.seed;
+    let has_every_row = asked == EVERY_ROW;
+    let mut run =
+        Run { kernel, ours, asked, seen: vec![0; rows().count()], redirects: 0, failed: 0 };
+    let go = move || {
+        // What one core sends stays in order; what another sends may pass it in the kernel.
+        affinity::pin(affinity::cores().expect("there is one")[0]).expect("it is ours");
+        run.go();
+        run
+    };
+    let run = thread::spawn(go).join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+    run.kernel.finish();
+    run.ours.finish();
+    for (row, times) in rows().zip(&run.seen) {
+        println!("{times:6} {}", row.reason);
+    }
+    println!("{:6} redirects of the kernel's", run.redirects);
+    let failed = run.failed;
+    assert_eq!(failed, 0, "seed {seed}: packets differ, and nobody intends it; see {REPLAY}");
+    let unseen = rows().zip(&run.seen).filter(|(_, times)| **times == 0);
+    let unseen: Vec<_> = unseen.map(|(row, _)| row.reason).collect();
+    assert!(
+        !has_every_row || unseen.is_empty(),
+        "rows without a difference, to be removed: {unseen:#?}"
+    );
+}
+
+/// How a failure is seen again.
+const REPLAY: &str = "the packet alone by MANYLANE_SEED=… MANYLANE_PACKET=… cargo test -p manylane --test \
+                      netns_differential by_af";
+
+/// Failures that are told in full: a broken rule has thousands.
+const TOLD_MAX: u64 = 20;
+
+fn rows() -> impl Iterator<Item = &'static Row> {
+    INTENDED.iter().chain(FOUND)
+}
+
+struct Run {
+    kernel: Twin,
+    ours: Twin,
+    asked: Asked,
+    /// How often each row explained something.
+    seen: Vec<u64>,
+    redirects: usize,
+    failed: u64,
+}
+
+impl Run {
+    fn go(&mut self) {
+        self.kernel.meet_neighbours();
+        self.ours.meet_neighbours();
+        let Asked { seed, numbers } = self.asked.clone();
+        let mut start = numbers.start;
+        while start < numbers.end {
+            let end = ((start / BURST + 1) * BURST).min(numbers.end);
+            let shots: Vec<Shot> = (start..end).map(|number| shot(seed, number)).collect();
+            self.burst(&shots);
+            start = end;
+        }
+    }
+
+    fn burst(&mut self, shots: &[Shot]) {
+        let side = shots[0].side;
+        let mut kernel = self.kernel.exchange(side, shots);
+        self.redirects += kernel.iter_mut().map(without_redirects).sum::<usize>();
+        let ours = self.ours.exchange(side, shots);
+        for ((shot, kernel), ours) in shots.iter().zip(&kernel).zip(&ours) {
+            self.judge(&Case { shot, kernel, ours });
+        }
+    }
+
+    fn judge(&mut self, case: &Case<'_>) {
+        let differences = case.differences();
+        let explained: Vec<Option<usize>> = differences
+            .iter()
+            .map(|difference| rows().position(|row| (row.explains)(case, difference)))
+            .collect();
+        explained.iter().flatten().for_each(|&row| self.seen[row] += 1);
+        if explained.contains(&None) {
+            self.failed += 1;
+            if self.failed <= TOLD_MAX {
+                let Asked { seed, .. } = self.asked;
+                eprintln!("MANYLANE_SEED={seed} MANYLANE_PACKET={}", case.shot.number);
+                eprintln!("{case}");
+                differences.iter().for_each(|difference| eprintln!("    {difference}"));
+            }
+        }
+    }
+}
