@@ -10,10 +10,10 @@ use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::Guard;
 
 use super::rewrite::{Link, is_ipv6};
-use super::{Forwarder, LINK_HEADER, Origin, Verdict, parts};
+use super::{Forwarder, LINK_HEADER, Origin, PortFacts, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
 use crate::nexthop::NextHop;
-use crate::wire::ethernet;
+use crate::wire::{ethernet, ipv4, ipv6};
 
 impl Forwarder {
     /// Drops a packet and tells its sender, if the rules and the rate limit allow.
@@ -71,7 +71,11 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        let source = self.error_source_ipv4(guard, frame)?;
+        let sender = ipv4::View::front(packet, len)?.source();
+        let source = self.error_source_ipv4(guard, frame, sender)?;
+        if self.is_broadcast(guard, sender) {
+            return None;
+        }
         if !icmp::may_answer_v4(packet, group) || !self.errors.allow(now_ns) {
             return None;
         }
@@ -127,24 +131,41 @@ impl Forwarder {
 
     /// The address an error comes from: ours on the port that it leaves by (RFC 1812 §4.3.2.4), or on any
     /// other.
-    fn error_source_ipv4(&self, guard: Guard<'_>, frame: &Frame) -> Option<Ipv4Addr> {
-        let octets = self.region.bytes(frame).get(LINK_HEADER + 12..)?.first_chunk::<4>()?;
-        let port = self.way_to(guard, frame, Ipv4Addr::from(*octets).into());
+    fn error_source_ipv4(
+        &self,
+        guard: Guard<'_>,
+        frame: &Frame,
+        sender: Ipv4Addr,
+    ) -> Option<Ipv4Addr> {
+        let port = self.way_to(guard, frame, sender.into());
         let here = self.port(port).ipv4.first();
         let anywhere = || self.tables.ports.iter().find_map(|port| port.ipv4.first());
         here.or_else(anywhere).map(|own| own.addr)
     }
 
-    /// As `error_source_ipv4` (RFC 4443 §2.2 d: as for every packet of ours, RFC 6724 §5 rule 5). A sender
-    /// with a link-local address gets one back.
+    /// The address an error comes from: the one that its packet was for, if that is ours and no other
+    /// router's (RFC 4443 §2.2 a). Else as `error_source_ipv4` (§2.2 b: as for every packet of ours, RFC 6724
+    /// §5 rule 5); a sender with a link-local address gets one back.
     fn error_source_ipv6(&self, guard: Guard<'_>, frame: &Frame) -> Option<Ipv6Addr> {
-        let octets = self.region.bytes(frame).get(LINK_HEADER + 8..LINK_HEADER + 24)?;
-        let sender = Ipv6Addr::from(<[u8; 16]>::try_from(octets).ok()?);
+        let view = ipv6::View::quoted(&self.region.bytes(frame)[LINK_HEADER..])?;
+        let (sender, target) = (view.source(), view.destination());
+        let entry = self.port(self.region.meta(frame).entry);
+        let is_ours = |facts: &PortFacts| facts.ipv6.contains(&target);
+        if entry.link_local == target || self.tables.ports.iter().any(is_ours) {
+            return Some(target);
+        }
         if sender.is_unicast_link_local() {
-            return Some(self.port(self.region.meta(frame).entry).link_local);
+            return Some(entry.link_local);
         }
         let here = self.port(self.way_to(guard, frame, sender.into())).ipv6.first();
         here.or_else(|| self.tables.ports.iter().find_map(|port| port.ipv6.first())).copied()
+    }
+
+    /// Whether this is the broadcast address of a network of ours: nobody speaks from it, and an answer
+    /// would reach everybody (RFC 1812 §4.3.2.7, §5.3.7, RFC 1122 §3.2.1.3).
+    pub(super) fn is_broadcast(&self, guard: Guard<'_>, address: Ipv4Addr) -> bool {
+        let id = self.tables.ipv4.lookup(guard, address.into());
+        self.tables.next_hops.load(guard, id) == NextHop::Broadcast
     }
 
     /// The port by which a packet to this address leaves; where there is no way, the one that the packet in
