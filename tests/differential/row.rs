@@ -67,10 +67,6 @@ pub fn is_multicast(case: &Case<'_>) -> bool {
     ends(case).is_some_and(|(_, to)| to.is_multicast())
 }
 
-pub fn is_from_link_local(case: &Case<'_>) -> bool {
-    v6(case).is_some_and(|header| header.source.is_unicast_link_local())
-}
-
 /// Whether it is the broadcast address of a link.
 pub fn is_broadcast(address: Ipv4Addr) -> bool {
     Side::BOTH.into_iter().any(|side| address == side.broadcast())
@@ -115,6 +111,23 @@ pub fn transport(packet: &[u8]) -> Option<(u8, Option<usize>)> {
         }
         (next, at) = (packet[at], at + len);
     }
+}
+
+/// Whether there is a segment routing header (RFC 8754).
+pub fn has_segments(packet: &[u8]) -> bool {
+    let (mut next, mut at) = (packet[6], 40);
+    while let (0 | 43 | 44 | 51 | 60, Some(header)) = (next, packet.get(at..at + 4)) {
+        if next == 43 && header[2] == 4 {
+            return true;
+        }
+        at += match next {
+            44 => 8,
+            51 => 8 + 4 * usize::from(header[1]),
+            _ => 8 + 8 * usize::from(header[1]),
+        };
+        next = header[0];
+    }
+    false
 }
 
 /// Whether nobody can tell that it is no ICMP error.
