@@ -170,7 +170,7 @@ impl Forwarder {
 
     /// The port by which a packet to this address leaves; where there is no way, the one that the packet in
     /// the frame came in by.
-    fn way_to(&self, guard: Guard<'_>, frame: &Frame, to: IpAddr) -> PortId {
+    pub(super) fn way_to(&self, guard: Guard<'_>, frame: &Frame, to: IpAddr) -> PortId {
         let next_hop = match to {
             IpAddr::V4(to) => {
                 self.tables.next_hops.load(guard, self.tables.ipv4.lookup(guard, to.into()))

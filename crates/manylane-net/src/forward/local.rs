@@ -177,7 +177,7 @@ impl Forwarder {
         } else if icmp::turn_echo_v6(front).is_none() {
             return DELIVER;
         }
-        self.speak_as_one(frame);
+        self.speak_as_one(guard, frame);
         self.mark_own(frame);
         let fate = self.send(guard, pool, frame, link, now_ns);
         Verdict { fate, origin: Origin::Reply }
@@ -203,12 +203,13 @@ impl Forwarder {
     }
 
     /// An echo reply comes from an address of one station: an anycast address is none (RFC 4443 §4.2).
-    fn speak_as_one(&self, frame: &mut Frame) {
-        let facts = self.port(self.region.meta(frame).entry);
-        let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
+    fn speak_as_one(&self, guard: Guard<'_>, frame: &mut Frame) {
+        let packet = &self.region.bytes(frame)[LINK_HEADER..];
         let Some(view) = ipv6::View::quoted(packet) else { return };
         let (source, destination) = (view.source(), view.destination());
         if self.tables.ports.iter().any(|port| port.anycast.contains(&source)) {
+            let facts = self.port(self.way_to(guard, frame, destination.into()));
+            let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
             icmp::set_source_v6(packet, facts.source_for(destination));
         }
     }
