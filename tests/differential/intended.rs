@@ -305,6 +305,30 @@ pub const INTENDED: &[Row] = &[
         },
     },
     Row {
+        reason: "Linux speaks of packets to an anycast address from that; RFC 4443 §2.2 b does not",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| plan::is_anycast(header.destination.into()))
+                && matches!(case.ours_did(), Did::Said(1..=4, _))
+                && matches!(field(difference), Some(("source" | "ICMP checksum", ..)))
+        },
+    },
+    Row {
+        reason: "Linux answers pings to an anycast address only by the link that they came by",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| plan::is_anycast(header.destination.into()))
+                && did(difference) == Some((Did::Nothing, Did::Said(129, 0)))
+        },
+    },
+    Row {
+        reason: "Linux advertises an anycast address from a link-local one when the asker has none: RFC 4861 \
+                 §7.2.4 leaves that open",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| header.source.is_unspecified())
+                && case.ours_did() == Did::Said(136, 0)
+                && matches!(field(difference), Some(("source" | "ICMP checksum", ..)))
+        },
+    },
+    Row {
         reason: "Linux has a clock with the time of day, refuses a second timestamp option, and points elsewhere at what is wrong in one (RFC 791 §3.1)",
         explains: |case, difference| {
             has_options(case, &[7, 68])

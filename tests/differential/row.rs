@@ -56,7 +56,8 @@ pub fn is_to_router(case: &Case<'_>, protocol: u8) -> bool {
             header.protocol == protocol && plan::is_routers(header.destination.into())
         }
         Some(Ip::V6(header)) => {
-            plan::is_routers(header.destination.into())
+            let to = header.destination.into();
+            (plan::is_routers(to) || plan::is_anycast(to))
                 && matches!(transport(&case.shot.frame[14..]), Some((this, _)) if this == protocol)
         }
         None => false,
@@ -69,7 +70,7 @@ pub fn is_multicast(case: &Case<'_>) -> bool {
 
 /// Whether it is the broadcast address of a link.
 pub fn is_broadcast(address: Ipv4Addr) -> bool {
-    Side::BOTH.into_iter().any(|side| address == side.broadcast())
+    Side::ALL.into_iter().any(|side| address == side.broadcast())
 }
 
 /// Whether the packet has one of these options, malformed ones included.
