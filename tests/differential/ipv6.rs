@@ -199,7 +199,7 @@ pub fn sum(packet: &[u8], at: usize, protocol: u8) -> u16 {
 fn source(random: &mut Random, side: Side) -> Ipv6Addr {
     match random.below(24) {
         0..12 => side.host_v6(random.pick(&[1, 2])),
-        12..18 => behind(random, if side == Side::Lan { 4 } else { 3 }, random_subnet),
+        12..18 => behind(random, [4, 3, 0x18, 0x19][side as usize], random_subnet),
         18 => side.host_link_local(random.pick(&[1, 2])),
         // Nobody checks that it comes from where a route to it would lead.
         _ => random.pick(&[
@@ -223,18 +223,22 @@ fn behind(random: &mut Random, site: u16, subnet: fn(&mut Random) -> u16) -> Ipv
 /// Where routes lead, of every kind.
 fn destination(random: &mut Random, side: Side) -> Ipv6Addr {
     match random.below(20) {
-        0..3 => random.pick(&Side::BOTH).host_v6(random.pick(&[1, 2])),
+        0..3 => random.pick(&Side::ALL).host_v6(random.pick(&[1, 2])),
         3..7 => behind(random, 3, Random::word),
         7 => Ipv6Addr::new(0x2001, 0xdb8, 3, 7, 0x7fff, 0, 0, random.word()),
         8 => Ipv6Addr::new(0x2001, 0xdb8, 3, 7, 0x8000, 0, 0, random.word()),
         9 => Ipv6Addr::new(0x2001, 0xdb8, 3, 7, 0xc000, 0, 0, random.pick(&[0, 1, 2])),
-        10..13 => behind(random, 4, random_subnet),
+        10..12 => behind(random, 4, random_subnet),
+        12 => {
+            let site = random.pick(&[0x18, 0x19]);
+            behind(random, site, random_subnet)
+        }
         13 => behind(random, 5, Random::word),
         14 => behind(random, 6, |random| random.pick(&[4, 5, 6])),
         15 => Ipv6Addr::new(0x2001, 0xdb8, 99, 0, 0, 0, 0, random.word()),
         16 => Ipv6Addr::new(0xfd00, random.word(), 0, 0, 0, 0, 0, 1),
-        17 => side.router_link_local(),
-        _ => random.pick(&Side::BOTH).router_v6(),
+        17 => random.pick(&[side.router_link_local(), side.routers(), side.other().routers()]),
+        _ => random.pick(&Side::ALL).router_v6(),
     }
 }
 
