@@ -139,7 +139,11 @@ mod tests {
         for protocol in [protocol::ICMP, protocol::TCP, protocol::UDP, 50] {
             assert_eq!((of(protocol, 0x2000), of(protocol, 0x0005)), (gre, gre), "{protocol}");
         }
-        assert_ne!(of(protocol::TCP, 0), of(protocol::UDP, 0), "their ports are not the same ports");
+        assert_ne!(
+            of(protocol::TCP, 0),
+            of(protocol::UDP, 0),
+            "their ports are not the same ports"
+        );
     }
 
     /// The options after the fragment header are in the first fragment only.

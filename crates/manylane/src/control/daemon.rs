@@ -187,6 +187,7 @@ impl Daemon {
                     frames_max: config.neighbour.hold_per_worker,
                     ..HoldLimits::default()
                 }),
+                dsts: routing.dsts(),
                 queues: std::mem::take(&mut share.queues[number]),
                 transmitters: std::mem::take(&mut share.transmitters[number]),
                 stats: own,
