@@ -234,6 +234,8 @@ reasons! {
         Reply = "reply",
         /// A question of ours: ARP request or neighbour solicitation.
         Solicitation = "solicitation",
+        /// A redirect to the sender of a packet that was passed on.
+        Redirect = "redirect",
         /// A second or later fragment of a packet that was too big for its exit.
         Fragment = "fragment",
         /// A second or later piece of a packet of segments, cut here because its exit does not.

@@ -46,6 +46,9 @@ impl Work {
         self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, bytes);
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
+        if self.forwarder.sends_redirects() {
+            self.redirect(guard, &batch, verdicts.as_slice(), now_ns);
+        }
         for (frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
             self.carry_out(guard, frame, verdict, now_ns);
         }

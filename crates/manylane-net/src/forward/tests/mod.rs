@@ -10,6 +10,7 @@ mod cut;
 mod errors;
 mod neighbours;
 mod ours;
+mod redirects;
 mod rules;
 mod sections;
 mod segments;
