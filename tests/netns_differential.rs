@@ -13,6 +13,7 @@
 mod differential;
 
 use std::env;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::panic;
 use std::thread;
@@ -20,7 +21,9 @@ use std::thread;
 use differential::compare::{Case, without_redirects};
 use differential::generate::{BURST, Shot, shot};
 use differential::intended::INTENDED;
+use differential::plan::Side;
 use differential::twin::{Outputs, Twin};
+use differential::{ipv4, ipv6};
 use manylane_io::affinity;
 
 /// Most packets pass by the shortest way, which no rule interrupts.
@@ -38,6 +41,54 @@ fn by_af_xdp_with_repair_manylane_does_what_the_kernel_does() {
 #[test]
 fn by_af_packet_manylane_does_what_the_kernel_does() {
     compare("driver = \"af_packet\"", Asked { seed: 3, numbers: 0..15_000 });
+}
+
+/// Each sender once: how often, the kernel has rules of its own.
+#[test]
+fn redirects_are_the_kernels() {
+    for port in ["driver = \"af_xdp\"", "driver = \"af_packet\""] {
+        let Some(mut kernel) = Twin::kernel() else { return };
+        let Some(mut ours) = Twin::manylane(port, true) else { return };
+        kernel.send_redirects();
+        kernel.meet_neighbours();
+        ours.meet_neighbours();
+        let mut redirects = 0;
+        for shot in hairpins() {
+            let sent = std::slice::from_ref(&shot);
+            let [kernel, ours] =
+                [&mut kernel, &mut ours].map(|twin| twin.exchange(shot.side, sent).remove(0));
+            let case = Case { shot: &shot, kernel: &kernel, ours: &ours };
+            let differences = case.differences();
+            assert!(differences.is_empty(), "{port}: {case}{differences:#?}");
+            redirects += kernel.iter().flatten().count() - 1;
+        }
+        assert_eq!(redirects, 12, "{port}");
+        kernel.finish();
+        ours.finish();
+    }
+}
+
+/// Packets that leave by the link that they came by: to neighbours, and behind one; and a packet of each
+/// family whose sender is not on the link.
+fn hairpins() -> Vec<Shot> {
+    let far_v4 = Ipv4Addr::new(203, 0, 113, 9);
+    let far_v6 = Ipv6Addr::new(0x2001, 0xdb8, 99, 0, 0, 0, 0, 9);
+    let mut frames = Vec::new();
+    for side in Side::ALL {
+        let (behind, far) =
+            ([4, 3, 18, 19][side as usize], if side == Side::Customer { 1 } else { 2 });
+        let behind = Ipv4Addr::new(10, behind, 9, 9);
+        let (v4, v6) = (|host| side.host_v4(host), |host| side.host_v6(host));
+        frames.extend([
+            (side, ipv4::datagram(side, far, (v4(far), behind), b"behind a neighbour")),
+            (side, ipv4::datagram(side, 3 - far, (v4(3 - far), v4(far)), b"to a neighbour")),
+            (side, ipv4::datagram(side, 1, (far_v4, v4(2)), b"from elsewhere")),
+            (side, ipv6::datagram(side, 1, (v6(1), v6(2)), &[7; 1203])),
+            (side, ipv6::datagram(side, 1, (far_v6, v6(2)), b"from elsewhere")),
+        ]);
+    }
+    let shot = |(number, (side, frame))| Shot { number, side, frame, tags: &[], odd: Vec::new() };
+    (0..).zip(frames).map(shot).collect()
 }
 
 /// Also of those that a router makes: another identification makes their header's checksum wrong.
@@ -93,7 +144,7 @@ impl Asked {
 
 fn compare(port: &'static str, usual: Asked) {
     let Some(kernel) = Twin::kernel() else { return };
-    let Some(ours) = Twin::manylane(port) else { return };
+    let Some(ours) = Twin::manylane(port, false) else { return };
     let asked = usual.or_as_the_environment_says();
     let seed = asked.seed;
     let has_every_row = asked == EVERY_ROW;

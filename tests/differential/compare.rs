@@ -88,8 +88,7 @@ impl Did {
 }
 
 /// Takes redirects out of what left a router; returns how many there were. The kernel sends them for
-/// IPv6 once a second and has no setting for it; RFC 4861 §8.2 leaves them to a router's choice, and
-/// manylane has none.
+/// IPv6 once a second and has no setting for it; manylane sends none unless it is told to.
 pub fn without_redirects(outputs: &mut Outputs) -> usize {
     let count = |outputs: &Outputs| outputs.iter().flatten().count();
     let before = count(outputs);

@@ -292,11 +292,21 @@ fn options(random: &mut Random) -> Vec<u8> {
     options
 }
 
-/// A mark: an ordinary datagram to a neighbour.
+/// A mark: an ordinary datagram to a neighbour, from where nobody can be redirected.
 pub fn mark(side: Side, to: Ipv4Addr, number: u32) -> Vec<u8> {
+    let from = Ipv4Addr::new(203, 0, 113, 9);
+    datagram(side, 1, (from, to), &[&number.to_be_bytes(), MARK].concat())
+}
+
+/// An ordinary datagram from a host of `side`.
+pub fn datagram(
+    side: Side,
+    host: u8,
+    (source, destination): (Ipv4Addr, Ipv4Addr),
+    data: &[u8],
+) -> Vec<u8> {
     let mut bytes = [9, 9, 9, 9, 0, 0, 0, 0].to_vec();
-    bytes.extend(number.to_be_bytes());
-    bytes.extend(MARK);
+    bytes.extend(data);
     let len = bytes.len() as u16;
     bytes[4..6].copy_from_slice(&len.to_be_bytes());
     let packet = Packet {
@@ -304,10 +314,10 @@ pub fn mark(side: Side, to: Ipv4Addr, number: u32) -> Vec<u8> {
         identification: 0,
         fragment: DONT_FRAGMENT,
         ttl: 64,
-        source: side.host_v4(1),
-        destination: to,
+        source,
+        destination,
         options: Vec::new(),
         body: generate::Body { protocol: UDP, bytes, sum_at: Some(6) },
     };
-    link::ethernet(side, link::IPV4, &packet.bytes())
+    link::ethernet(side, host, link::IPV4, &packet.bytes())
 }

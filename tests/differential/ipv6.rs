@@ -276,21 +276,31 @@ fn odd_destination(random: &mut Random, side: Side) -> Ipv6Addr {
     ])
 }
 
-/// A mark: an ordinary datagram to a neighbour.
+/// A mark: an ordinary datagram to a neighbour, from where nobody can be redirected.
 pub fn mark(side: Side, to: Ipv6Addr, number: u32) -> Vec<u8> {
+    let from = Ipv6Addr::new(0x2001, 0xdb8, 99, 0, 0, 0, 0, 9);
+    datagram(side, 1, (from, to), &[&number.to_be_bytes(), MARK].concat())
+}
+
+/// An ordinary datagram from a host of `side`.
+pub fn datagram(
+    side: Side,
+    host: u8,
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    data: &[u8],
+) -> Vec<u8> {
     let mut bytes = [9, 9, 9, 9, 0, 0, 0, 0].to_vec();
-    bytes.extend(number.to_be_bytes());
-    bytes.extend(MARK);
+    bytes.extend(data);
     let len = bytes.len() as u16;
     bytes[4..6].copy_from_slice(&len.to_be_bytes());
     let packet = Packet {
         traffic_class: 0,
         flow_label: 0,
         hop_limit: 64,
-        source: side.host_v6(1),
-        destination: to,
+        source,
+        destination,
         extensions: Vec::new(),
         body: generate::Body { protocol: UDP, bytes, sum_at: Some(6) },
     };
-    link::ethernet(side, link::IPV6, &packet.bytes())
+    link::ethernet(side, host, link::IPV6, &packet.bytes())
 }

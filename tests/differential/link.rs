@@ -11,9 +11,9 @@ pub const IPV4: u16 = 0x0800;
 pub const ARP: u16 = 0x0806;
 pub const IPV6: u16 = 0x86dd;
 
-/// The frame of a packet from host 1 of `side` to the router.
-pub fn ethernet(side: Side, ether_type: u16, packet: &[u8]) -> Vec<u8> {
-    build(side.router_mac(), side.host_mac(1), ether_type, packet)
+/// The frame of a packet from a host of `side` to the router.
+pub fn ethernet(side: Side, host: u8, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+    build(side.router_mac(), side.host_mac(host), ether_type, packet)
 }
 
 fn build(to: [u8; 6], from: [u8; 6], ether_type: u16, packet: &[u8]) -> Vec<u8> {

@@ -49,12 +49,18 @@ impl Twin {
         Some(twin)
     }
 
+    /// Has a kernel's router send redirects of IPv4, too; those of IPv6 it sends anyway.
+    pub fn send_redirects(&self) {
+        let asked = self.router.run(|| sysctl::set("net/ipv4/conf/all/send_redirects", "1"));
+        asked.unwrap_or_else(|error| panic!("{error}"));
+    }
+
     /// A lab whose router is manylane, with these settings of its ports, or a line that says why there is
     /// none.
-    pub fn manylane(port: &'static str) -> Option<Twin> {
+    pub fn manylane(port: &'static str, redirects: bool) -> Option<Twin> {
         let mut twin = Twin::lab(SILENT, &[Side::Lan, Side::Wan])?;
         let start = move || {
-            let text = configuration(port);
+            let text = configuration(port, redirects);
             let config = Config::parse(&text, "twin.toml", &Environment::of_this_thread());
             Daemon::start(config.unwrap_or_else(|error| panic!("{error}\n{text}")))
         };
@@ -304,10 +310,10 @@ fn addresses(side: Side) -> String {
 }
 
 /// manylane's configuration after the same plan.
-fn configuration(port: &str) -> String {
-    let mut text = String::from(
-        "[workers]\ncount = 1\n\n[icmp]\nerrors_per_second = 1000000\nerrors_burst = 10000\n\n\
-         [neighbour]\nduplicate_detection = \"off\"\n",
+fn configuration(port: &str, redirects: bool) -> String {
+    let mut text = format!(
+        "[workers]\ncount = 1\n\n[icmp]\nerrors_per_second = 1000000\nerrors_burst = 10000\n\
+         redirects = {redirects}\n\n[neighbour]\nduplicate_detection = \"off\"\n",
     );
     let vlans =
         [(Side::Office, "id = 100"), (Side::Customer, "id = 200\ntag = \"802.1ad\"\ninner = 7")];

@@ -45,6 +45,12 @@ pub enum ErrorKind {
     },
     /// For us, and a first fragment without all of its headers (RFC 8200 §4.5, RFC 7112 §5: code 3).
     IncompleteHeaders,
+    /// It was passed on, and could have been sent straight to this router or host: *redirect for the host*
+    /// (RFC 1812 §4.3.3.2). IPv6 has a message of its own ([`crate::wire::nd::Redirect`]).
+    Redirect {
+        /// The better next hop.
+        gateway: Ipv4Addr,
+    },
     /// Its source means something on its own link only, and it would leave that (RFC 4007 §9, RFC 4443
     /// §3.1 code 2).
     BeyondScope,
@@ -73,6 +79,9 @@ impl ErrorKind {
             ErrorKind::HostUnreachable => (kind::UNREACHABLE, unreachable::HOST, 0),
             ErrorKind::PortUnreachable => (kind::UNREACHABLE, unreachable::PORT, 0),
             ErrorKind::ProtocolUnreachable { .. } => (kind::UNREACHABLE, unreachable::PROTOCOL, 0),
+            ErrorKind::Redirect { gateway } => {
+                (kind::REDIRECT, icmp::REDIRECT_HOST, gateway.to_bits())
+            }
             // None of them is said of IPv4.
             ErrorKind::UnknownOption { .. }
             | ErrorKind::IncompleteHeaders
@@ -95,7 +104,10 @@ impl ErrorKind {
         match self {
             ErrorKind::TimeExceeded => (kind::TIME_EXCEEDED, time_exceeded::TRANSIT, 0),
             ErrorKind::NetworkUnreachable => (kind::UNREACHABLE, unreachable::NO_ROUTE, 0),
-            ErrorKind::HostUnreachable => (kind::UNREACHABLE, unreachable::ADDRESS, 0),
+            // The first is not said of IPv6.
+            ErrorKind::Redirect { .. } | ErrorKind::HostUnreachable => {
+                (kind::UNREACHABLE, unreachable::ADDRESS, 0)
+            }
             ErrorKind::PortUnreachable => (kind::UNREACHABLE, unreachable::PORT, 0),
             ErrorKind::ProtocolUnreachable { pointer } => {
                 (kind::PARAMETER_PROBLEM, parameter_problem::NEXT_HEADER, pointer)
@@ -187,7 +199,7 @@ pub fn emit_v6_error(buf: &mut [u8], kind: ErrorKind, source: Ipv6Addr) -> Optio
 mod tests {
     use super::*;
 
-    const KINDS: [ErrorKind; 11] = [
+    const KINDS: [ErrorKind; 12] = [
         ErrorKind::TimeExceeded,
         ErrorKind::NetworkUnreachable,
         ErrorKind::HostUnreachable,
@@ -199,6 +211,7 @@ mod tests {
         ErrorKind::UnknownOption { pointer: 42, of_groups: false },
         ErrorKind::BeyondScope,
         ErrorKind::IncompleteHeaders,
+        ErrorKind::Redirect { gateway: Ipv4Addr::new(192, 0, 2, 1) },
     ];
 
     #[test]
@@ -215,6 +228,7 @@ mod tests {
             (3, 1, 0),
             (3, 1, 0),
             (3, 1, 0),
+            (5, 1, 0xc000_0201),
         ];
         let v6 = [
             (3, 0, 0),
@@ -228,6 +242,7 @@ mod tests {
             (4, 2, 42),
             (1, 2, 0),
             (4, 3, 0),
+            (1, 3, 0),
         ];
         for ((kind, v4), v6) in KINDS.into_iter().zip(v4).zip(v6) {
             assert_eq!(kind.v4(), v4, "{kind:?}");

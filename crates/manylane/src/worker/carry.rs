@@ -1,7 +1,7 @@
 //! What becomes of each frame, done: the worker's half of a verdict.
 
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
-use manylane_frame::{Frame, Holder};
+use manylane_frame::{Batch, Frame, Holder};
 use manylane_io::port::Sent;
 use manylane_net::fib::NextHopId;
 use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict};
@@ -75,6 +75,25 @@ impl Work {
                 None => self.drop_frame(frame, DropReason::Truncated),
             },
             Fate::Drop(reason) => self.drop_frame(frame, reason),
+        }
+    }
+
+    /// Sends the redirects that are due about packets that are being passed on.
+    #[cold]
+    pub(super) fn redirect<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        batch: &Batch,
+        verdicts: &[Verdict<'g>],
+        now_ns: u64,
+    ) {
+        for (frame, verdict) in batch.iter().zip(verdicts) {
+            let made = self.forwarder.redirect(guard, &mut self.pool, frame, verdict, now_ns);
+            let Some((made, fate)) = made else { continue };
+            let entry = self.pool.region().meta(&made).entry;
+            self.stats.created(entry, Created::Redirect);
+            let verdict = Verdict { fate, origin: Origin::Received };
+            self.carry_out(guard, made, &verdict, now_ns);
         }
     }
 

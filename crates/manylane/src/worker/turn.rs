@@ -54,6 +54,9 @@ impl Work {
             return received;
         }
         self.judged = judged;
+        if self.forwarder.sends_redirects() {
+            self.redirect(guard, &batch, verdicts.as_slice(), now_ns);
+        }
         for (frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
             self.carry_out(guard, frame, verdict, now_ns);
         }
