@@ -359,6 +359,9 @@ const KERNEL_ROUTER: &[(&str, &str)] = &[
     // The limit on all errors together is for the types in the mask; this is nobody's.
     ("net/ipv6/icmp/ratemask", "255"),
     ("net/ipv6/auto_flowlabels", "0"),
+    // A fragment whose packet never comes together is told of after so many seconds: not in this run.
+    ("net/ipv4/ipfrag_time", "86400"),
+    ("net/ipv6/ip6frag_time", "86400"),
     ("net/ipv6/conf/all/forwarding", "1"),
     ("net/ipv6/conf/default/forwarding", "1"),
     ("net/ipv6/conf/all/accept_dad", "0"),
