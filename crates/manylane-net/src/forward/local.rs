@@ -3,7 +3,7 @@
 //! Answers are made in the frame of the question, by the worker that received it. What a question or
 //! an answer tells about its sender is reported to the control thread, which owns the neighbours.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{Frame, HEADROOM, Pool};
@@ -35,9 +35,11 @@ impl Forwarder {
         } else if packet.is_probe() && is_asked && !self.uses(entry, packet.target) {
             self.claimed(entry, packet.target, packet.sender_mac, Claim::Wanted);
         } else if !packet.sender.is_unspecified() {
+            // The answer to a question from nobody's address is for our station.
+            let answers = packet.target.is_unspecified() && packet.target_mac == facts.mac;
             let kind = match packet.operation {
                 arp::Operation::Request if is_asked => Kind::ArpRequest,
-                arp::Operation::Reply if is_asked => Kind::ArpReply,
+                arp::Operation::Reply if is_asked || answers => Kind::ArpReply,
                 _ => Kind::Gratuitous,
             };
             let key = Key { port: entry, addr: packet.sender.into() };
@@ -319,28 +321,39 @@ impl Forwarder {
         })
     }
 
-    /// The address to ask for a neighbour from, among those that we use: one the target can answer (RFC
-    /// 4861 §7.2.2, RFC 4862 §5.4).
+    /// The address to ask for a neighbour from: one the target can answer (RFC 4861 §7.2.2, RFC 4862 §5.4),
+    /// and ours alone, for who is asked learns where it is (RFC 4429 §3.2). While there is only one that may
+    /// be another's, ARP asks from nobody's (RFC 5227 §2.1.1), and neighbour discovery does not.
     fn source_for(&self, key: Key) -> Option<IpAddr> {
-        let facts = self.port(key.port);
+        let is_ours = |own: IpAddr| self.standing(key.port, own) == Standing::Ours;
         match key.addr {
             IpAddr::V4(target) => {
-                let used = || facts.ipv4.iter().filter(|own| self.uses(key.port, own.addr));
-                let source = used().find(|own| own.contains(target)).or_else(|| used().next());
-                source.map(|own| own.addr.into())
+                let all = &self.port(key.port).ipv4;
+                let ours = || all.iter().filter(|own| is_ours(own.addr.into()));
+                let source = ours().find(|own| own.contains(target)).or_else(|| ours().next());
+                let used = || all.iter().any(|own| self.uses(key.port, own.addr));
+                let nobody = || used().then_some(Ipv4Addr::UNSPECIFIED);
+                source.map(|own| own.addr).or_else(nobody).map(IpAddr::V4)
             }
-            IpAddr::V6(target) => self.source_ipv6(key.port, target).map(IpAddr::V6),
+            IpAddr::V6(target) => {
+                let ours = self.sources_ipv6(key.port, target).find(|&own| is_ours(own.into()));
+                ours.map(IpAddr::V6)
+            }
         }
     }
 
     /// The address of one station to speak from to `target` on `port`'s link, among those that we use.
     fn source_ipv6(&self, port: PortId, target: Ipv6Addr) -> Option<Ipv6Addr> {
+        self.sources_ipv6(port, target).find(|&own| self.uses(port, own))
+    }
+
+    /// Our addresses on `port`, the best to speak from to `target` first.
+    fn sources_ipv6(&self, port: PortId, target: Ipv6Addr) -> impl Iterator<Item = Ipv6Addr> {
         let facts = self.port(port);
-        let link_local = [facts.link_local];
-        let [first, second] = match target.is_unicast_link_local() {
-            true => [&link_local[..], &facts.ipv6],
-            false => [&facts.ipv6[..], &link_local],
+        let [first, last] = match target.is_unicast_link_local() {
+            true => [Some(facts.link_local), None],
+            false => [None, Some(facts.link_local)],
         };
-        first.iter().chain(second).copied().find(|&own| self.uses(port, own))
+        first.into_iter().chain(facts.ipv6.iter().copied()).chain(last)
     }
 }
