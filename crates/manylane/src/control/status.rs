@@ -358,6 +358,7 @@ impl Source for Status {
                 sleeps: stats.worker(WorkerCount::Sleeps),
                 wakeups: stats.worker(WorkerCount::Wakeups),
                 reports_lost: stats.worker(WorkerCount::EventsLost),
+                orders_lost: stats.worker(WorkerCount::OrdersLost),
                 errors_suppressed: stats.worker(WorkerCount::ErrorsSuppressed),
                 inner_checksum_partial: stats.worker(WorkerCount::InnerChecksumUnknown),
                 queues: self.queues_of(WorkerId(number as u16)),

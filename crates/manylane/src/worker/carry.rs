@@ -9,7 +9,7 @@ use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
 use super::{Exit, HeldFor, Order, Work};
-use crate::stats::PortCount;
+use crate::stats::{PortCount, WorkerCount};
 
 impl Work {
     /// Carries out one verdict. The ordinary one first.
@@ -308,21 +308,28 @@ impl Work {
         }
     }
 
-    /// Sends what the control thread asked for.
+    /// Sends what the control thread asked for. What there is no frame for waits for one, and what comes behind
+    /// it waits in the ring.
     #[inline]
     pub(super) fn carry_out_orders(&mut self) -> usize {
         let mut moved = 0;
-        while let Some(order) = self.orders.pop() {
+        while let Some(order) = self.order.take().or_else(|| self.orders.pop()) {
+            let Some(mut frame) = self.pool.take() else {
+                self.order = Some(order);
+                break;
+            };
             moved += 1;
-            let Some(mut frame) = self.pool.take() else { continue };
             let (key, created, made) = self.write_order(order, &mut frame);
             match made {
                 Some(port) => {
                     self.stats.created(key.port, created);
                     self.queue(port, frame);
                 }
-                // A port without an address of that family asks nobody.
-                None => self.pool.give_back(frame),
+                // A port without an address of that family asks nobody; or it was lost just now.
+                None => {
+                    self.stats.worker(WorkerCount::OrdersLost, 1);
+                    self.pool.give_back(frame);
+                }
             }
         }
         if moved > 0 {

@@ -160,6 +160,8 @@ struct Work {
     reports: Producer<Report>,
     control: Arc<Doorbell<EventFd>>,
     orders: Consumer<Order>,
+    /// The one that waits for a frame.
+    order: Option<Order>,
     bell: Arc<Doorbell<EventFd>>,
     phase: Words<u32>,
     hot_list_len: Words<u32>,
@@ -208,6 +210,7 @@ impl Worker {
             reports: parts.reports,
             control: parts.control,
             orders: parts.orders,
+            order: None,
             bell: parts.bell,
             phase: parts.phase,
             hot_list_wanted: parts.hot_list_len.load(0),

@@ -241,6 +241,28 @@ fn an_order_becomes_a_probe_or_an_announcement() {
     hall.close(vec![worker]);
 }
 
+/// The pool is empty: an order waits for a frame, and those behind it for their turn.
+#[test]
+fn an_order_waits_for_a_frame() {
+    let (mut hall, mut worker, _, seen) = one();
+    let mut pool = hall.depot.pool_of(256);
+    let all = std::iter::from_fn(|| worker.work.pool.take().or_else(|| pool.take()));
+    let mut all: Vec<Frame> = all.collect();
+    for addr in ["10.1.0.2", "2001:db8:1::2"].map(addr) {
+        let key = Key { port: PortId(1), addr };
+        hall.control.orders[0].push(Order::Solicit { key, unicast: None }).expect("there is room");
+    }
+    hall.control.orders[0].submit();
+    assert_eq!((worker.turn(0), worker.turn(0)), (0, 0));
+    all.drain(..).for_each(|frame| worker.work.pool.give_back(frame));
+    drop(pool);
+    worker.turn(0);
+    let questions: Vec<[u8; 2]> =
+        seen[1].lock().unwrap().iter().map(|frame| [frame[12], frame[13]]).collect();
+    assert_eq!(questions, [[0x08, 0x06], [0x86, 0xdd]]);
+    hall.close(vec![worker]);
+}
+
 /// Linux's `unres_qlen`, of each family: the newest 101 leave, in order; the others are counted.
 #[test]
 fn by_default_101_packets_wait_for_a_neighbour() {
