@@ -7,11 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::{Checksum, DropReason, PortId, Segments};
 use manylane_frame::{Frame, Pool};
-use manylane_sync::rcu::Guard;
+use manylane_sync::rcu::{Guard, Index};
 
 use super::rewrite::{Link, is_ipv6};
 use super::{Forwarder, LINK_HEADER, Origin, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
+use crate::neighbour::Neighbour;
 use crate::nexthop::NextHop;
 use crate::wire::ethernet;
 
@@ -160,15 +161,7 @@ impl Forwarder {
     /// The port by which a packet to this address leaves; where there is no way, the one that the packet in
     /// the frame came in by.
     fn way_to(&self, guard: Guard<'_>, frame: &Frame, to: IpAddr) -> PortId {
-        let next_hop = match to {
-            IpAddr::V4(to) => {
-                self.tables.next_hops.load(guard, self.tables.ipv4.lookup(guard, to.into()))
-            }
-            IpAddr::V6(to) => {
-                self.tables.next_hops.load(guard, self.tables.ipv6.lookup(guard, to.into()))
-            }
-        };
-        let neighbour = match next_hop {
+        let neighbour = match self.next_hop(guard, to) {
             NextHop::Via(neighbour) => neighbour,
             // The answer goes where the flow goes that it is about.
             NextHop::Group(group) => self.member(guard, frame, group),
@@ -176,6 +169,19 @@ impl Forwarder {
             _ => return self.region.meta(frame).entry,
         };
         self.tables.adjacencies.port(self.tables.adjacencies.load(guard, neighbour))
+    }
+
+    /// Where a packet to this address goes.
+    pub(super) fn next_hop<'g>(
+        &self,
+        guard: Guard<'g>,
+        to: IpAddr,
+    ) -> NextHop<Index<'g, Neighbour>> {
+        let id = match to {
+            IpAddr::V4(to) => self.tables.ipv4.lookup(guard, to.into()),
+            IpAddr::V6(to) => self.tables.ipv6.lookup(guard, to.into()),
+        };
+        self.tables.next_hops.load(guard, id)
     }
 
     /// From here on, the packet in the frame is ours.

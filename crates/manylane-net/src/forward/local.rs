@@ -12,7 +12,7 @@ use manylane_sync::rcu::Guard;
 use super::rewrite::Link;
 use super::{Fate, Forwarder, LINK_HEADER, Origin, Verdict, parts, prepare};
 use crate::icmp::{self, ErrorKind};
-use crate::neighbour::{Claim, Key, Kind, Report, Standing};
+use crate::neighbour::{Claim, Key, Kind, Standing};
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::Mac;
 use crate::wire::nd::{self, Advertisement, Message, Solicitation};
@@ -22,7 +22,13 @@ const DELIVER: Verdict<'static> = Verdict { fate: Fate::Deliver, origin: Origin:
 
 impl Forwarder {
     /// ARP (RFC 826): who asks for us gets an answer, and who speaks of itself is reported.
-    pub(super) fn local_arp<'g>(&mut self, pool: &mut Pool, frame: &mut Frame) -> Verdict<'g> {
+    pub(super) fn local_arp<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
         let Some(packet) = arp::Packet::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
             return Verdict::drop(DropReason::ArpInvalid);
         };
@@ -31,9 +37,9 @@ impl Forwarder {
         let is_asked = facts.owns(packet.target.into());
         // Who claims one of our addresses, or has none yet, tells nothing about a neighbour.
         if facts.owns(packet.sender.into()) {
-            self.claimed(entry, packet.sender, packet.sender_mac, Claim::Used);
+            self.claimed(entry, packet.sender, packet.sender_mac, Claim::Used, now_ns);
         } else if packet.is_probe() && is_asked && !self.uses(entry, packet.target) {
-            self.claimed(entry, packet.target, packet.sender_mac, Claim::Wanted);
+            self.claimed(entry, packet.target, packet.sender_mac, Claim::Wanted, now_ns);
         } else if !packet.sender.is_unspecified() {
             // The answer to a question from nobody's address is for our station.
             let answers = packet.target.is_unspecified() && packet.target_mac == facts.mac;
@@ -43,7 +49,7 @@ impl Forwarder {
                 _ => Kind::Gratuitous,
             };
             let key = Key { port: entry, addr: packet.sender.into() };
-            self.report(Report::Answer { key, mac: Some(packet.sender_mac.0), kind });
+            self.heard(guard, key, Some(packet.sender_mac.0), kind, now_ns);
         }
         if packet.operation != arp::Operation::Request || !self.uses(entry, packet.target) {
             return DELIVER;
@@ -103,7 +109,7 @@ impl Forwarder {
             return Verdict::drop(DropReason::LocalInvalid);
         };
         if let Some(message) = Message::checked(packet) {
-            return self.local_nd(pool, frame, message);
+            return self.local_nd(guard, pool, frame, message, now_ns);
         }
         if ipv6::is_martian_source(view.source()) {
             return Verdict::drop(DropReason::MartianSource);
@@ -221,9 +227,11 @@ impl Forwarder {
     /// Neighbour discovery (RFC 4861 §7.2.3 to §7.2.5).
     fn local_nd<'g>(
         &mut self,
+        guard: Guard<'g>,
         pool: &mut Pool,
         frame: &mut Frame,
         message: Message,
+        now_ns: u64,
     ) -> Verdict<'g> {
         let entry = self.region.meta(frame).entry;
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
@@ -234,30 +242,30 @@ impl Forwarder {
                 }
                 if !self.uses(entry, question.target) {
                     if question.source.is_unspecified() {
-                        self.claimed(entry, question.target, link.source(), Claim::Wanted);
+                        self.claimed(entry, question.target, link.source(), Claim::Wanted, now_ns);
                     }
                     return DELIVER;
                 }
                 if self.port(entry).owns(question.source.into()) {
                     let station = question.link_layer.unwrap_or(link.source());
-                    self.claimed(entry, question.source, station, Claim::Used);
+                    self.claimed(entry, question.source, station, Claim::Used, now_ns);
                 } else if let Some(Mac(mac)) = question.link_layer {
                     let key = Key { port: entry, addr: question.source.into() };
                     let kind = Kind::Solicitation;
-                    self.report(Report::Answer { key, mac: Some(mac), kind });
+                    self.heard(guard, key, Some(mac), kind, now_ns);
                 }
                 self.advertise(pool, frame, &question)
             }
             Message::Advertisement(answer) => {
                 if self.port(entry).owns(answer.target.into()) {
                     let station = answer.link_layer.unwrap_or(link.source());
-                    self.claimed(entry, answer.target, station, Claim::Used);
+                    self.claimed(entry, answer.target, station, Claim::Used, now_ns);
                 } else {
                     let key = Key { port: entry, addr: answer.target.into() };
                     let Advertisement { router, solicited, overrides, .. } = answer;
                     let kind = Kind::Advertisement { router, solicited, overrides };
                     let mac = answer.link_layer.map(|Mac(mac)| mac);
-                    self.report(Report::Answer { key, mac, kind });
+                    self.heard(guard, key, mac, kind, now_ns);
                 }
                 DELIVER
             }

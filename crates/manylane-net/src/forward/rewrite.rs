@@ -347,7 +347,7 @@ impl Forwarder {
     fn report_use(&mut self, neighbour: Index<'_, Neighbour>, now_ns: u64) {
         let slot = neighbour.raw();
         if self.may_report(slot, now_ns) {
-            self.report(Report::Used { slot });
+            self.report_urgent(Report::Used { slot });
         }
     }
 

@@ -43,7 +43,7 @@ impl Forwarder {
         match view.ether_type() {
             ether_type::IPV4 => self.judge_ipv4(guard, pool, frame, addressed, now_ns),
             ether_type::IPV6 => self.judge_ipv6(guard, pool, frame, addressed, now_ns),
-            ether_type::ARP => self.local_arp(pool, frame),
+            ether_type::ARP => self.local_arp(guard, pool, frame, now_ns),
             tag if ethernet::is_vlan(tag) => self.judge_tagged(guard, pool, frame, now_ns),
             _ => Verdict::drop(DropReason::UnknownEtherType),
         }

@@ -12,7 +12,8 @@
 //! a question that finds no token waits without counting as asked, and so does one that could not be sent: for
 //! want of a place on the way to the worker ([`Table::give_places`]), or of an address of ours to ask from
 //! ([`Table::set_waiting`]). On the way here, places are reserved for
-//! what keeps known neighbours alive ([`Report::keeps_alive`]).
+//! what keeps known neighbours alive: the use of a stale one, and a few answers a second of each that has a
+//! slot (`forward::Forwarder::urgent_events`). What else answers, unasked, shares the places of the scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -60,21 +61,6 @@ pub enum Report {
         /// How.
         claim: Claim,
     },
-}
-
-impl Report {
-    /// Whether it keeps alive what is known already. Places on the way to the control thread are reserved for
-    /// it: a scan reports missing neighbours as fast as it likes, and a neighbour whose three answers were
-    /// lost behind them would look dead.
-    pub fn keeps_alive(&self) -> bool {
-        match self {
-            Report::Used { .. } => true,
-            Report::Answer { kind, .. } => {
-                matches!(kind, Kind::ArpReply | Kind::Advertisement { .. })
-            }
-            Report::Missing { .. } | Report::Claimed { .. } => false,
-        }
-    }
 }
 
 /// What the control thread has to do, in this order.

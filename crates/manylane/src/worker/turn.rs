@@ -109,9 +109,11 @@ impl Work {
             return;
         }
         let mut lost = 0;
+        for event in self.forwarder.urgent_events() {
+            lost += u64::from(self.reports.push(event).is_err());
+        }
         for event in self.forwarder.events() {
-            let reserved = if event.keeps_alive() { 0 } else { REPORTS_RESERVED };
-            let has_place = self.reports.room(reserved + 1) > reserved;
+            let has_place = self.reports.room(REPORTS_RESERVED + 1) > REPORTS_RESERVED;
             lost += u64::from(!has_place || self.reports.push(event).is_err());
         }
         self.reports.submit();

@@ -207,6 +207,22 @@ fn a_question_never_comes_from_an_address_that_may_be_anothers() {
     assert_eq!(arp_sender(ask(&mut bed, "10.0.0.9", None)), std::net::Ipv4Addr::new(10, 0, 0, 1));
 }
 
+/// A flood of claims tells no more than one of them.
+#[test]
+fn a_claim_is_reported_once_a_second() {
+    let (mut bed, _table) = bed(DuplicateDetection::Optimistic);
+    bed.forwarder.heard = super::super::heard::Heard::new(&bed.forwarder.tables);
+    let claims = [
+        (0, who_has(V4_OURS, V4_OURS)),
+        (0, advertised(V6_OURS.parse().unwrap(), Some(station(0)), station(0))),
+    ];
+    for (after_ns, reports) in [(0, 2), (1, 0), (SECOND - 1, 0), (SECOND, 2), (SECOND + 1, 0)] {
+        let now_ns = SECOND + after_ns;
+        bed.judge_batch(now_ns, &claims);
+        assert_eq!(bed.events().len(), reports, "{now_ns}");
+    }
+}
+
 /// A link-local address has no route that could be taken away.
 #[test]
 fn packets_to_a_link_local_address_that_is_not_used_are_dropped() {

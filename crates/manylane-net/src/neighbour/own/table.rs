@@ -244,6 +244,21 @@ impl Default for OwnAddresses {
 }
 
 impl OwnAddresses {
+    /// How many addresses it knows of.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether it knows of none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The place of an address among them.
+    pub fn place(&self, key: Key) -> Option<usize> {
+        self.keys.binary_search(&key).ok()
+    }
+
     /// What may be done with an address of ours. One on a link without other stations is always ours.
     pub fn standing(&self, key: Key) -> Standing {
         match self.keys.binary_search(&key) {
