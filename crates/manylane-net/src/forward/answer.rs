@@ -145,8 +145,7 @@ impl Forwarder {
         let sender = Ipv6Addr::from(<[u8; 16]>::try_from(octets).ok()?);
         if sender.is_unicast_link_local() {
             let entry = self.region.meta(frame).entry;
-            let own = self.port(entry).link_local;
-            return self.uses(entry, own).then_some(own);
+            return self.port(entry).link_local.filter(|&own| self.uses(entry, own));
         }
         let way = self.way_to(guard, frame, sender.into());
         let first =

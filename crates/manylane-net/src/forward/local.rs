@@ -359,8 +359,8 @@ impl Forwarder {
     fn sources_ipv6(&self, port: PortId, target: Ipv6Addr) -> impl Iterator<Item = Ipv6Addr> {
         let facts = self.port(port);
         let [first, last] = match target.is_unicast_link_local() {
-            true => [Some(facts.link_local), None],
-            false => [None, Some(facts.link_local)],
+            true => [facts.link_local, None],
+            false => [None, facts.link_local],
         };
         first.into_iter().chain(facts.ipv6.iter().copied()).chain(last)
     }

@@ -96,8 +96,8 @@ pub struct PortFacts {
     pub ipv4: Vec<Ipv4Interface>,
     /// Our IPv6 addresses there, global ones first.
     pub ipv6: Vec<Ipv6Addr>,
-    /// Our IPv6 link-local address there.
-    pub link_local: Ipv6Addr,
+    /// Our IPv6 link-local address there, if there is IPv6.
+    pub link_local: Option<Ipv6Addr>,
     /// The subnet-router anycast addresses of its networks, which every router of them has (RFC 4291 §2.6.1).
     pub anycast: Vec<Ipv6Addr>,
     /// What it is, if it has no device of its own but is a sub-interface. Its MAC address and offload are
@@ -130,7 +130,7 @@ impl PortFacts {
         match address {
             IpAddr::V4(address) => self.ipv4.iter().any(|own| own.addr == address),
             IpAddr::V6(address) => {
-                self.link_local == address
+                self.link_local == Some(address)
                     || self.ipv6.contains(&address)
                     || self.anycast.contains(&address)
             }

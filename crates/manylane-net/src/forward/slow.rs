@@ -201,7 +201,7 @@ impl PortFacts {
     /// The groups a router belongs to on a link (RFC 4291 §2.8): all nodes, all routers, and the
     /// solicited-node group of each of its addresses, anycast too.
     fn groups(&self) -> impl Iterator<Item = Ipv6Addr> {
-        let ours = self.ipv6.iter().chain([&self.link_local]).chain(&self.anycast).copied();
+        let ours = self.ipv6.iter().chain(&self.link_local).chain(&self.anycast).copied();
         [ipv6::ALL_NODES, ALL_ROUTERS].into_iter().chain(ours.map(ipv6::solicited_node))
     }
 }

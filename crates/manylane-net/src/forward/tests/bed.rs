@@ -306,7 +306,7 @@ fn facts(port: u8) -> PortFacts {
         offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: Ipv4Addr::new(10, 0, port, 1), len: 24 }],
         ipv6: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 1)],
-        link_local: link_local(port),
+        link_local: Some(link_local(port)),
         vlan: None,
         vlans: Vec::new(),
         anycast: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 0)],

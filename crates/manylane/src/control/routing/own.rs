@@ -99,9 +99,8 @@ impl Routing {
 
 impl RoutedPort {
     /// Our addresses on this port, the link-local one included where there is IPv6.
-    fn own_keys(&self, port: PortId) -> impl Iterator<Item = Key> {
-        let has_ipv6 = self.addresses.iter().any(|own| own.address.is_ipv6());
-        let link_local = has_ipv6.then_some(self.facts.link_local.into());
+    pub(in crate::control) fn own_keys(&self, port: PortId) -> impl Iterator<Item = Key> {
+        let link_local = self.facts.link_local.map(Into::into);
         let ours = self.addresses.iter().map(|own| own.address).chain(link_local);
         ours.map(move |addr| Key { port, addr })
     }

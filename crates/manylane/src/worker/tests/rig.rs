@@ -232,7 +232,7 @@ fn routed_port(port: u16) -> RoutedPort {
         offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: [10, port as u8, 0, 1].into(), len: 16 }],
         ipv6: vec![v6],
-        link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
+        link_local: Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port)),
         vlan: None,
         vlans: Vec::new(),
         anycast: Vec::new(),
