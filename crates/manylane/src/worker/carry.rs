@@ -8,7 +8,7 @@ use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
-use super::{Exit, HeldFor, Order, Work};
+use super::{Exit, HeldFor, Order, Waited, Work};
 use crate::stats::{PortCount, WorkerCount};
 
 impl Work {
@@ -167,9 +167,12 @@ impl Work {
     /// Asks the control thread for a neighbour that nobody has heard of: with the first frame that is
     /// held for it, and again every second, since a report may find no place.
     fn ask_for(&mut self, key: Key, now_ns: u64) {
-        match self.held_for.iter_mut().find(|held| held.key == key) {
-            Some(held) if now_ns.saturating_sub(held.asked_ns) < ASK_INTERVAL_NS => return,
-            Some(held) => held.asked_ns = now_ns,
+        let held = self.held_for.iter_mut().find(|held| held.key == key);
+        let waited = self.waited.as_mut().filter(|waited| waited.key == key);
+        let asked = held.map(|held| &mut held.asked_ns);
+        match asked.or(waited.map(|waited| &mut waited.asked_ns)) {
+            Some(asked_ns) if now_ns.saturating_sub(*asked_ns) < ASK_INTERVAL_NS => return,
+            Some(asked_ns) => *asked_ns = now_ns,
             None => {}
         }
         self.forwarder.report_missing_key(key);
@@ -179,8 +182,10 @@ impl Work {
         let region = self.pool.region();
         let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
-        let Work { holds, stats, pool, .. } = self;
-        let held = holds.push(key, frame, frames, now_ns, |oldest| {
+        let Work { holds, stats, pool, waited, .. } = self;
+        let since_ns = waited.map_or(now_ns, |waited| waited.since_ns);
+        let asked_ns = waited.filter(|waited| waited.key == key).map(|waited| waited.asked_ns);
+        let held = holds.push(key, frame, frames, since_ns, |oldest| {
             let entry = pool.region().meta(&oldest).entry;
             stats.change(entry, PortCount::Held, -1);
             stats.dropped(entry, DropReason::HoldOverflow);
@@ -192,7 +197,10 @@ impl Work {
         }
         match self.held_for.iter_mut().find(|held| held.key == key) {
             Some(held) => held.slot = slot.or(held.slot),
-            None => self.held_for.push(HeldFor { key, slot, asked_ns: now_ns }),
+            None => {
+                let asked_ns = asked_ns.unwrap_or(now_ns);
+                self.held_for.push(HeldFor { key, slot, asked_ns });
+            }
         }
         // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
         // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
@@ -285,6 +293,10 @@ impl Work {
     /// All are out of the hold before the first is dealt with: a frame may come to be held again, and
     /// even to be released again, meanwhile. Then its places in the list are behind ours.
     fn empty_hold(&mut self, key: Key, mut deal: impl FnMut(&mut Work, Frame)) -> usize {
+        let since_ns = self.holds.since_ns(key);
+        let asked_ns = self.held_for.iter().find(|held| held.key == key).map(|held| held.asked_ns);
+        let waited = since_ns.zip(asked_ns);
+        let mut waited = waited.map(|(since_ns, asked_ns)| Waited { since_ns, key, asked_ns });
         self.held_for.retain(|held| held.key != key);
         let first = self.released.len();
         self.released.extend(self.holds.take(key).map(Some));
@@ -292,7 +304,10 @@ impl Work {
         for at in first..end {
             let frame = self.released[at].take().expect("each place is emptied once, here");
             self.no_longer_held(&frame);
+            // One may be dealt with while another is; each has its own age.
+            std::mem::swap(&mut self.waited, &mut waited);
             deal(self, frame);
+            std::mem::swap(&mut self.waited, &mut waited);
         }
         self.released.truncate(first);
         end - first

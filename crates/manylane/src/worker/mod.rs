@@ -152,6 +152,8 @@ struct Work {
     held_for: Vec<HeldFor>,
     /// Frames that were held, on their way out; see `release`.
     released: Vec<Option<Frame>>,
+    /// How long the one that is being dealt with has waited, and for whom.
+    waited: Option<Waited>,
     queues: Vec<Receiver>,
     exits: Vec<Exit>,
     /// What a packet was made into for its exit; empty between packets, and kept for its memory.
@@ -187,6 +189,15 @@ struct HeldFor {
     asked_ns: u64,
 }
 
+/// What a frame that was held keeps if it comes to be held again: its age, and when its neighbour was asked for.
+/// Flows may move as often as they like; nothing is held for longer, nor asked for more often.
+#[derive(Clone, Copy)]
+struct Waited {
+    since_ns: u64,
+    key: Key,
+    asked_ns: u64,
+}
+
 impl Worker {
     /// Puts a worker together; it does nothing before [`Worker::run`] or [`Worker::turn`].
     pub fn new(parts: WorkerParts) -> Worker {
@@ -202,6 +213,7 @@ impl Worker {
             forwarder: parts.forwarder,
             held_for: Vec::with_capacity(HELD_FOR_MAX),
             released: Vec::with_capacity(RELEASED),
+            waited: None,
             holds: parts.holds,
             queues: parts.queues,
             exits: parts.transmitters.into_iter().map(exit).collect(),

@@ -87,6 +87,56 @@ fn who_waits_too_long_is_told_though_nobody_says_anything() {
     hall.close(vec![worker]);
 }
 
+/// Flows of other groups move all the time, and everything that is held is judged anew each time: it is held
+/// for no longer, and its neighbour is asked for no more often.
+#[test]
+fn what_is_judged_again_keeps_its_age() {
+    let mut hall = Hall::new(1);
+    let (feed, (seen, exits)) = (Feed::default(), sinks());
+    let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, HoldLimits::default());
+    ["10.0.0.2", "2001:db8::2"].into_iter().for_each(|host| hall.control.set(host, 0));
+    // Two that nobody has heard of, and two with a slot.
+    let silent = ["10.1.0.2", "2001:db8:1::2", "10.1.0.3", "2001:db8:1::3"].map(addr);
+    for (flow, &host) in (0..).zip(&silent[2..]) {
+        feed.lock().unwrap().push(packet(host, flow, 0, 4));
+        worker.turn(0);
+        hall.control.hear(0);
+    }
+    for (flow, &host) in (2..).zip(&silent[..2]) {
+        feed.lock().unwrap().push(packet(host, flow, 0, 4));
+    }
+    worker.turn(0);
+    let mut asked = [0; 4];
+    let (mut steps, mut now_ns) = (0u32, 0);
+    while now_ns < HOLD_MAX_NS {
+        assert_eq!(hall.sum(0, PortCount::Held), 4, "at {now_ns}");
+        // A group elsewhere, one of whose members is found, and then the other.
+        let members =
+            [2 * steps + 100, 2 * steps + 101].map(|host| IpAddr::from([10, 1, 1, host as u8]));
+        hall.control.add_group([198, 18, steps as u8, 0].into(), &members, now_ns);
+        for member in members {
+            hall.control.answer(Key { port: PortId(1), addr: member }, now_ns);
+            worker.turn(now_ns);
+            let reported = &mut hall.control.reported[0];
+            while let Some(report) = reported.pop() {
+                let Report::Missing { key } = report else { panic!("{report:?}") };
+                let host = silent.iter().position(|&host| host == key.addr);
+                asked[host.expect("nobody else is missing")] += 1; // And is not handled.
+            }
+            reported.release();
+        }
+        steps += 1;
+        now_ns += SECOND / 10;
+    }
+    assert!(hall.control.routing.tables().next_hops.moves() >= 2 * steps, "flows moved");
+    assert!(asked.iter().all(|&asked| (1..=7).contains(&asked)), "once a second: {asked:?}");
+    worker.turn(HOLD_MAX_NS);
+    assert_eq!(hall.sum(0, PortCount::Held), 0);
+    assert_eq!(hall.dropped(0, DropReason::NeighbourFailed), 4);
+    assert_eq!(seen[0].lock().unwrap().len(), 4, "each sender is told");
+    hall.close(vec![worker]);
+}
+
 fn assert_host_unreachable(frame: &[u8]) {
     let view = ipv4::View::checked(&frame[14..]).unwrap();
     let message = icmp::View::checked(view.payload()).unwrap();
