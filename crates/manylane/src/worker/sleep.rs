@@ -51,6 +51,7 @@ impl Work {
             forwarder,
             held_for,
             generation,
+            moves,
             stats,
             hot_list_len,
             hot_list_wanted,
@@ -76,12 +77,14 @@ impl Work {
         let fds = &fds[..wanted.min(POLL_MAX)];
         let waited = bell.sleep(
             || {
-                let neighbours = forwarder.tables().adjacencies.generation();
+                let tables = forwarder.tables();
+                let may_leave = tables.adjacencies.generation() != *generation
+                    || tables.next_hops.moves() != *moves;
                 phase.load(0) != RUN
                     || hot_list_len.load(0) != *hot_list_wanted
                     || (order.is_none() && !orders.is_empty())
                     || queues.iter().any(Receiver::has_frames)
-                    || (!held_for.is_empty() && neighbours != *generation)
+                    || (!held_for.is_empty() && may_leave)
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
             || poll(fds, timeout).is_ok_and(|ready| ready.any()),

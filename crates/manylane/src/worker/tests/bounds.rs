@@ -12,9 +12,10 @@ use manylane_io::port::memory;
 use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key, Report, State};
 use manylane_net::wire::nd::{Advertisement, Solicitation};
 use manylane_net::wire::{arp, icmp, ipv4};
+use manylane_sync::doorbell::Wake;
 
 use super::rig::*;
-use crate::stats::PortCount;
+use crate::stats::{PortCount, WorkerCount};
 use crate::worker::{Order, Worker};
 
 fn one() -> (Hall, Worker, Feed, Vec<Seen>) {
@@ -354,6 +355,26 @@ fn sleeping_for_long_looks_again_every_second() {
     worker.sleep(0);
     assert_eq!(worker.work.reclaim_ns, 1_024_000_000);
     hall.close(vec![worker]);
+}
+
+/// Flows have moved since what is held was judged: there is something to do before sleep.
+#[test]
+fn nobody_sleeps_while_flows_have_moved() {
+    for (moved, held, sleeps) in [(true, true, 0), (true, false, 1), (false, true, 1)] {
+        let (hall, mut worker, _, _) = one();
+        worker.work.queues.clear();
+        let tables = hall.control.routing.tables();
+        worker.work.generation = tables.adjacencies.generation();
+        worker.work.moves = tables.next_hops.moves().wrapping_sub(u32::from(moved));
+        if held {
+            let key = Key { port: PortId(1), addr: addr("2001:db8:1::2") };
+            worker.work.held_for.push(crate::worker::HeldFor { key, slot: None, asked_ns: 0 });
+        }
+        worker.work.bell.waker().wake(); // Who sleeps is woken at once.
+        worker.sleep(0);
+        assert_eq!(hall.counted(WorkerCount::Sleeps), sleeps, "{moved} {held}");
+        hall.close(vec![worker]);
+    }
 }
 
 #[test]

@@ -23,7 +23,7 @@ use manylane_sync::words::WordsMut;
 
 use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
 use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
-use crate::stats::{PortCount, Stats, StatsReader};
+use crate::stats::{PortCount, Stats, StatsReader, WorkerCount};
 use crate::worker::{Clock, Order, Worker, WorkerParts};
 
 pub const PORTS: u16 = 3;
@@ -124,6 +124,11 @@ impl Hall {
 
     pub fn created(&self, port: u16, reason: Created) -> u64 {
         self.stats.iter().map(|stats| stats.created(PortId(port), reason)).sum()
+    }
+
+    /// What the workers count for themselves.
+    pub fn counted(&self, what: WorkerCount) -> u64 {
+        self.stats.iter().map(|stats| stats.worker(what)).sum()
     }
 
     /// I2, port by port: what came in or began is what left, ended, or is held.
