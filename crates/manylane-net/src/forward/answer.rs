@@ -72,10 +72,12 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        let source = self.error_source_ipv4(guard, frame)?;
-        if !icmp::may_answer_v4(packet, group) || !self.errors.allow(now_ns) {
+        // Looking for a source may take long; what is not sent for want of one is not counted as sent.
+        if !icmp::may_answer_v4(packet, group) || !self.errors.has_token(now_ns) {
             return None;
         }
+        let source = self.error_source_ipv4(guard, frame)?;
+        self.errors.take();
         let packet_len = usize::from(u16::from_be_bytes([packet[2], packet[3]])).min(len);
         self.quote(pool, frame, icmp::quote_len_v4(packet_len), icmp::ERROR_HEADROOM_V4)?;
         self.identification = self.identification.wrapping_add(1);
@@ -97,10 +99,11 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        let source = self.error_source_ipv6(guard, frame)?;
-        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.allow(now_ns) {
+        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.has_token(now_ns) {
             return None;
         }
+        let source = self.error_source_ipv6(guard, frame)?;
+        self.errors.take();
         let packet_len = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
         let packet_len = packet_len.min(len);
         self.quote(pool, frame, icmp::quote_len_v6(packet_len), icmp::ERROR_HEADROOM_V6)?;
@@ -130,12 +133,16 @@ impl Forwarder {
     /// other.
     fn error_source_ipv4(&self, guard: Guard<'_>, frame: &Frame) -> Option<Ipv4Addr> {
         let octets = self.region.bytes(frame).get(LINK_HEADER + 12..)?.first_chunk::<4>()?;
-        let way = self.way_to(guard, frame, Ipv4Addr::from(*octets).into());
+        self.speaker_ipv4(self.way_to(guard, frame, Ipv4Addr::from(*octets).into()))
+    }
+
+    /// The address to speak from by `port`: one that we use there, or on any other.
+    pub(super) fn speaker_ipv4(&self, port: PortId) -> Option<Ipv4Addr> {
         let first = |port: PortId| {
             let mut ours = self.port(port).ipv4.iter().map(|own| own.addr);
             ours.find(|&own| self.uses(port, own))
         };
-        first(way).or_else(|| self.port_ids().find_map(first))
+        first(port).or_else(|| self.port_ids().find_map(first))
     }
 
     /// As `error_source_ipv4` (RFC 4443 §2.2 d: as for every packet of ours, RFC 6724 §5 rule 5). A sender

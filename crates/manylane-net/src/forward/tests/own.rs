@@ -207,6 +207,33 @@ fn a_question_never_comes_from_an_address_that_may_be_anothers() {
     assert_eq!(arp_sender(ask(&mut bed, "10.0.0.9", None)), std::net::Ipv4Addr::new(10, 0, 0, 1));
 }
 
+/// RFC 1812 §5.3.13.5: the route a packet took goes by addresses that are ours, and used.
+#[test]
+fn an_address_that_is_not_used_is_not_written_into_a_packet() {
+    let mut bed = Bed::new();
+    let key = Key { port: PortId(1), addr: [10, 0, 1, 1].into() };
+    let mut table = OwnTable::new([key], DuplicateDetection::Strict, 1, Duration::ZERO);
+    bed.forwarder.tables.own = table.reader();
+    let record = vec![7, 7, 4, 0, 0, 0, 0, 0];
+    let record = V4 { options: record, ..V4::udp("198.51.100.9", 10) }.frame();
+    let written = |bed: &mut Bed| {
+        let outcome = bed.judge(0, &record);
+        assert_eq!(outcome.said, Said::Transmit(1));
+        <[u8; 4]>::try_from(&outcome.bytes[37..41]).unwrap()
+    };
+    assert_eq!(written(&mut bed), [10, 0, 0, 1], "another port's");
+    while let Some(now) = table.deadline() {
+        table.tick(now, &mut Vec::new());
+    }
+    assert_eq!(written(&mut bed), [10, 0, 1, 1]);
+    // A timestamp is wanted of one address only: ours, as routes say, or not.
+    for (wanted, pointer) in [([10, 0, 2, 1], 13), ([10, 0, 2, 9], 5), ([10, 0, 2, 255], 5)] {
+        let options = [&[68, 12, 5, 3][..], &wanted, &[0; 4]].concat();
+        let outcome = bed.judge(0, &V4 { options, ..V4::udp("198.51.100.9", 10) }.frame());
+        assert_eq!(outcome.bytes[36], pointer, "{wanted:?}");
+    }
+}
+
 /// A flood of claims tells no more than one of them.
 #[test]
 fn a_claim_is_reported_once_a_second() {
