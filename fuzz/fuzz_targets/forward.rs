@@ -513,7 +513,7 @@ fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
         offload: CHAINS,
         ipv4: vec![Ipv4Interface { addr: host_v4(host), len: 24 }],
         ipv6: vec![host_v6(host.into())],
-        link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into()),
+        link_local: Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, host.into())),
         vlan: None,
         vlans: Vec::new(),
         anycast: Vec::new(),

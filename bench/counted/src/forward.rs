@@ -272,7 +272,7 @@ fn routing(domain: &Domain) -> io::Result<Routing> {
             offload: Offload::NONE,
             ipv4: Vec::new(),
             ipv6: Vec::new(),
-            link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
+            link_local: Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port)),
             vlan: None,
             vlans: Vec::new(),
             anycast: Vec::new(),

@@ -116,6 +116,8 @@ pub enum WorkerCount {
     Wakeups,
     /// Events for the control thread that found no place in the ring.
     EventsLost,
+    /// Orders of the control thread that nothing could be sent for: the address to ask from was lost meanwhile.
+    OrdersLost,
     /// ICMP errors that the rate limit held back.
     ErrorsSuppressed,
     /// Frames in its own list now (a level).

@@ -108,7 +108,7 @@ fn port(number: u16) -> RoutedPort {
             offload: Offload::NONE,
             ipv4: vec![Ipv4Interface { addr, len: 16 }],
             ipv6: Vec::new(),
-            link_local,
+            link_local: Some(link_local),
             vlan: None,
             vlans: Vec::new(),
             anycast: Vec::new(),

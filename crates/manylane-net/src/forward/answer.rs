@@ -7,11 +7,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::{Checksum, DropReason, PortId, Segments};
 use manylane_frame::{Frame, Pool};
-use manylane_sync::rcu::Guard;
+use manylane_sync::rcu::{Guard, Index};
 
 use super::rewrite::{Link, is_ipv6};
 use super::{Forwarder, LINK_HEADER, Origin, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
+use crate::neighbour::Neighbour;
 use crate::nexthop::NextHop;
 use crate::wire::{ethernet, ipv4, ipv6};
 
@@ -71,14 +72,16 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
+        // Looking for a source may take long; what is not sent for want of one is not counted as sent.
         let sender = ipv4::View::front(packet, len)?.source();
+        if !icmp::may_answer_v4(packet, group)
+            || !self.errors.has_token(now_ns)
+            || self.is_broadcast(guard, sender)
+        {
+            return None;
+        }
         let source = self.error_source_ipv4(guard, frame, sender)?;
-        if self.is_broadcast(guard, sender) {
-            return None;
-        }
-        if !icmp::may_answer_v4(packet, group) || !self.errors.allow(now_ns) {
-            return None;
-        }
+        self.errors.take();
         let packet_len = usize::from(u16::from_be_bytes([packet[2], packet[3]])).min(len);
         self.quote(pool, frame, icmp::quote_len_v4(packet_len), icmp::ERROR_HEADROOM_V4)?;
         self.identification = self.identification.wrapping_add(1);
@@ -100,10 +103,11 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        let source = self.error_source_ipv6(guard, frame)?;
-        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.allow(now_ns) {
+        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.has_token(now_ns) {
             return None;
         }
+        let source = self.error_source_ipv6(guard, frame)?;
+        self.errors.take();
         let packet_len = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
         let packet_len = packet_len.min(len);
         self.quote(pool, frame, icmp::quote_len_v6(packet_len), icmp::ERROR_HEADROOM_V6)?;
@@ -137,12 +141,16 @@ impl Forwarder {
         frame: &Frame,
         sender: Ipv4Addr,
     ) -> Option<Ipv4Addr> {
-        let way = self.way_to(guard, frame, sender.into());
+        self.speaker_ipv4(self.way_to(guard, frame, sender.into()))
+    }
+
+    /// The address to speak from by `port`: one that we use there, or on any other.
+    pub(super) fn speaker_ipv4(&self, port: PortId) -> Option<Ipv4Addr> {
         let first = |port: PortId| {
             let mut ours = self.port(port).ipv4.iter().map(|own| own.addr);
             ours.find(|&own| self.uses(port, own))
         };
-        first(way).or_else(|| self.port_ids().find_map(first))
+        first(port).or_else(|| self.port_ids().find_map(first))
     }
 
     /// The address an error comes from: the one that its packet was for, if that is ours and no other
@@ -153,12 +161,11 @@ impl Forwarder {
         let (sender, target) = (view.source(), view.destination());
         let entry = self.region.meta(frame).entry;
         let is_ours = |port| self.port(port).ipv6.contains(&target) && self.uses(port, target);
-        if self.port(entry).link_local == target || self.port_ids().any(is_ours) {
+        if self.port(entry).link_local == Some(target) || self.port_ids().any(is_ours) {
             return Some(target);
         }
         if sender.is_unicast_link_local() {
-            let own = self.port(entry).link_local;
-            return self.uses(entry, own).then_some(own);
+            return self.port(entry).link_local.filter(|&own| self.uses(entry, own));
         }
         let way = self.way_to(guard, frame, sender.into());
         let first =
@@ -180,15 +187,7 @@ impl Forwarder {
     /// The port by which a packet to this address leaves; where there is no way, the one that the packet in
     /// the frame came in by.
     pub(super) fn way_to(&self, guard: Guard<'_>, frame: &Frame, to: IpAddr) -> PortId {
-        let next_hop = match to {
-            IpAddr::V4(to) => {
-                self.tables.next_hops.load(guard, self.tables.ipv4.lookup(guard, to.into()))
-            }
-            IpAddr::V6(to) => {
-                self.tables.next_hops.load(guard, self.tables.ipv6.lookup(guard, to.into()))
-            }
-        };
-        let neighbour = match next_hop {
+        let neighbour = match self.next_hop(guard, to) {
             NextHop::Via(neighbour) => neighbour,
             // The answer goes where the flow goes that it is about.
             NextHop::Group(group) => self.member(guard, frame, group),
@@ -196,6 +195,19 @@ impl Forwarder {
             _ => return self.region.meta(frame).entry,
         };
         self.tables.adjacencies.port(self.tables.adjacencies.load(guard, neighbour))
+    }
+
+    /// Where a packet to this address goes.
+    pub(super) fn next_hop<'g>(
+        &self,
+        guard: Guard<'g>,
+        to: IpAddr,
+    ) -> NextHop<Index<'g, Neighbour>> {
+        let id = match to {
+            IpAddr::V4(to) => self.tables.ipv4.lookup(guard, to.into()),
+            IpAddr::V6(to) => self.tables.ipv6.lookup(guard, to.into()),
+        };
+        self.tables.next_hops.load(guard, id)
     }
 
     /// From here on, the packet in the frame is ours.

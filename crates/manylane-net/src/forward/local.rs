@@ -3,7 +3,7 @@
 //! Answers are made in the frame of the question, by the worker that received it. What a question or
 //! an answer tells about its sender is reported to the control thread, which owns the neighbours.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
 use manylane_frame::{Frame, HEADROOM, Pool};
@@ -12,7 +12,7 @@ use manylane_sync::rcu::Guard;
 use super::rewrite::Link;
 use super::{Fate, Forwarder, LINK_HEADER, Origin, Verdict, parts, prepare};
 use crate::icmp::{self, ErrorKind};
-use crate::neighbour::{Claim, Key, Kind, Report, Standing};
+use crate::neighbour::{Claim, Key, Kind, Standing};
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::Mac;
 use crate::wire::nd::{self, Advertisement, Message, Solicitation};
@@ -22,7 +22,13 @@ const DELIVER: Verdict<'static> = Verdict { fate: Fate::Deliver, origin: Origin:
 
 impl Forwarder {
     /// ARP (RFC 826): who asks for us gets an answer, and who speaks of itself is reported.
-    pub(super) fn local_arp<'g>(&mut self, pool: &mut Pool, frame: &mut Frame) -> Verdict<'g> {
+    pub(super) fn local_arp<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        pool: &mut Pool,
+        frame: &mut Frame,
+        now_ns: u64,
+    ) -> Verdict<'g> {
         let Some(packet) = arp::Packet::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
             return Verdict::drop(DropReason::ArpInvalid);
         };
@@ -31,17 +37,19 @@ impl Forwarder {
         let is_asked = facts.owns(packet.target.into());
         // Who claims one of our addresses, or has none yet, tells nothing about a neighbour.
         if facts.owns(packet.sender.into()) {
-            self.claimed(entry, packet.sender, packet.sender_mac, Claim::Used);
+            self.claimed(entry, packet.sender, packet.sender_mac, Claim::Used, now_ns);
         } else if packet.is_probe() && is_asked && !self.uses(entry, packet.target) {
-            self.claimed(entry, packet.target, packet.sender_mac, Claim::Wanted);
+            self.claimed(entry, packet.target, packet.sender_mac, Claim::Wanted, now_ns);
         } else if !packet.sender.is_unspecified() {
+            // The answer to a question from nobody's address is for our station.
+            let answers = packet.target.is_unspecified() && packet.target_mac == facts.mac;
             let kind = match packet.operation {
                 arp::Operation::Request if is_asked => Kind::ArpRequest,
-                arp::Operation::Reply if is_asked => Kind::ArpReply,
+                arp::Operation::Reply if is_asked || answers => Kind::ArpReply,
                 _ => Kind::Gratuitous,
             };
             let key = Key { port: entry, addr: packet.sender.into() };
-            self.report(Report::Answer { key, mac: Some(packet.sender_mac.0), kind });
+            self.heard(guard, key, Some(packet.sender_mac.0), kind, now_ns);
         }
         if packet.operation != arp::Operation::Request || !self.uses(entry, packet.target) {
             return DELIVER;
@@ -104,7 +112,7 @@ impl Forwarder {
             return Verdict::drop(DropReason::LocalInvalid);
         };
         if let Some(message) = Message::checked(packet) {
-            return self.local_nd(pool, frame, message);
+            return self.local_nd(guard, pool, frame, message, now_ns);
         }
         if ipv6::is_martian_source(view.source()) {
             return Verdict::drop(DropReason::MartianSource);
@@ -278,9 +286,11 @@ impl Forwarder {
     /// Neighbour discovery (RFC 4861 §7.2.3 to §7.2.5).
     fn local_nd<'g>(
         &mut self,
+        guard: Guard<'g>,
         pool: &mut Pool,
         frame: &mut Frame,
         message: Message,
+        now_ns: u64,
     ) -> Verdict<'g> {
         let entry = self.region.meta(frame).entry;
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
@@ -291,30 +301,30 @@ impl Forwarder {
                 }
                 if !self.uses(entry, question.target) {
                     if question.source.is_unspecified() {
-                        self.claimed(entry, question.target, link.source(), Claim::Wanted);
+                        self.claimed(entry, question.target, link.source(), Claim::Wanted, now_ns);
                     }
                     return DELIVER;
                 }
                 if self.port(entry).owns(question.source.into()) {
                     let station = question.link_layer.unwrap_or(link.source());
-                    self.claimed(entry, question.source, station, Claim::Used);
+                    self.claimed(entry, question.source, station, Claim::Used, now_ns);
                 } else if let Some(Mac(mac)) = question.link_layer {
                     let key = Key { port: entry, addr: question.source.into() };
                     let kind = Kind::Solicitation;
-                    self.report(Report::Answer { key, mac: Some(mac), kind });
+                    self.heard(guard, key, Some(mac), kind, now_ns);
                 }
                 self.advertise(pool, frame, &question)
             }
             Message::Advertisement(answer) => {
                 if self.port(entry).owns(answer.target.into()) {
                     let station = answer.link_layer.unwrap_or(link.source());
-                    self.claimed(entry, answer.target, station, Claim::Used);
+                    self.claimed(entry, answer.target, station, Claim::Used, now_ns);
                 } else {
                     let key = Key { port: entry, addr: answer.target.into() };
                     let Advertisement { router, solicited, overrides, .. } = answer;
                     let kind = Kind::Advertisement { router, solicited, overrides };
                     let mac = answer.link_layer.map(|Mac(mac)| mac);
-                    self.report(Report::Answer { key, mac, kind });
+                    self.heard(guard, key, mac, kind, now_ns);
                 }
                 DELIVER
             }
@@ -378,29 +388,40 @@ impl Forwarder {
         })
     }
 
-    /// The address to ask for a neighbour from, among those that we use: one the target can answer (RFC
-    /// 4861 §7.2.2, RFC 4862 §5.4).
+    /// The address to ask for a neighbour from: one the target can answer (RFC 4861 §7.2.2, RFC 4862 §5.4),
+    /// and ours alone, for who is asked learns where it is (RFC 4429 §3.2). While there is only one that may
+    /// be another's, ARP asks from nobody's (RFC 5227 §2.1.1), and neighbour discovery does not.
     fn source_for(&self, key: Key) -> Option<IpAddr> {
-        let facts = self.port(key.port);
+        let is_ours = |own: IpAddr| self.standing(key.port, own) == Standing::Ours;
         match key.addr {
             IpAddr::V4(target) => {
-                let used = || facts.ipv4.iter().filter(|own| self.uses(key.port, own.addr));
-                let source = used().find(|own| own.contains(target)).or_else(|| used().next());
-                source.map(|own| own.addr.into())
+                let all = &self.port(key.port).ipv4;
+                let ours = || all.iter().filter(|own| is_ours(own.addr.into()));
+                let source = ours().find(|own| own.contains(target)).or_else(|| ours().next());
+                let used = || all.iter().any(|own| self.uses(key.port, own.addr));
+                let nobody = || used().then_some(Ipv4Addr::UNSPECIFIED);
+                source.map(|own| own.addr).or_else(nobody).map(IpAddr::V4)
             }
-            IpAddr::V6(target) => self.source_ipv6(key.port, target).map(IpAddr::V6),
+            IpAddr::V6(target) => {
+                let ours = self.sources_ipv6(key.port, target).find(|&own| is_ours(own.into()));
+                ours.map(IpAddr::V6)
+            }
         }
     }
 
     /// The address of one station to speak from to `target` on `port`'s link, among those that we use.
     fn source_ipv6(&self, port: PortId, target: Ipv6Addr) -> Option<Ipv6Addr> {
+        self.sources_ipv6(port, target).find(|&own| self.uses(port, own))
+    }
+
+    /// Our addresses on `port`, the best to speak from to `target` first.
+    fn sources_ipv6(&self, port: PortId, target: Ipv6Addr) -> impl Iterator<Item = Ipv6Addr> {
         let facts = self.port(port);
-        let link_local = [facts.link_local];
-        let [first, second] = match target.is_unicast_link_local() {
-            true => [&link_local[..], &facts.ipv6],
-            false => [&facts.ipv6[..], &link_local],
+        let [first, last] = match target.is_unicast_link_local() {
+            true => [facts.link_local, None],
+            false => [None, facts.link_local],
         };
-        first.iter().chain(second).copied().find(|&own| self.uses(port, own))
+        first.into_iter().chain(facts.ipv6.iter().copied()).chain(last)
     }
 }
 

@@ -38,6 +38,7 @@
 mod answer;
 mod check;
 mod fragment;
+mod heard;
 mod local;
 mod own;
 mod parts;
@@ -57,6 +58,7 @@ use manylane_frame::vocabulary::{DropReason, Offload, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Pool, Region};
 use manylane_sync::rcu::{Guard, Index};
 
+use self::heard::Heard;
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
 use crate::icmp::RateLimit;
 use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, OwnAddresses, Report};
@@ -96,8 +98,8 @@ pub struct PortFacts {
     pub ipv4: Vec<Ipv4Interface>,
     /// Our IPv6 addresses there, global ones first.
     pub ipv6: Vec<Ipv6Addr>,
-    /// Our IPv6 link-local address there.
-    pub link_local: Ipv6Addr,
+    /// Our IPv6 link-local address there, if there is IPv6.
+    pub link_local: Option<Ipv6Addr>,
     /// The subnet-router anycast addresses of its networks, which every router of them has (RFC 4291 §2.6.1).
     pub anycast: Vec<Ipv6Addr>,
     /// What it is, if it has no device of its own but is a sub-interface. Its MAC address and offload are
@@ -130,7 +132,7 @@ impl PortFacts {
         match address {
             IpAddr::V4(address) => self.ipv4.iter().any(|own| own.addr == address),
             IpAddr::V6(address) => {
-                self.link_local == address
+                self.link_local == Some(address)
                     || self.ipv6.contains(&address)
                     || self.anycast.contains(&address)
             }
@@ -231,19 +233,22 @@ pub struct Forwarder {
     identification: u16,
     /// When each neighbour's slot was last reported to the control thread.
     reported_ns: Vec<u64>,
+    heard: Heard,
     /// Packets whose encapsulated transport checksum could not be looked at.
     inner_checksum_unknown: u64,
     events: Vec<Report>,
+    /// Those that keep a neighbour alive.
+    urgent: Vec<Report>,
     /// What came in by sub-interfaces, in the last batch from a port that has any.
     sorted: Vec<Sorted>,
 }
 
 /// Reports that wait for the worker to pass them on. Dropping one loses nothing that matters: the next
 /// packet says it again.
-const EVENTS_MAX: usize = 256;
+const EVENTS_MAX: usize = 192;
 
-/// The last of these are for reports that keep a neighbour alive.
-const EVENTS_RESERVED: usize = EVENTS_MAX / 4;
+/// Places for reports that keep a neighbour alive.
+const URGENT_MAX: usize = 64;
 
 /// A neighbour is reported at most so often, by one worker.
 const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
@@ -252,6 +257,7 @@ impl Forwarder {
     /// An engine over `region`'s frames that reads `tables` and sends ICMP errors as `errors` allows.
     pub fn new(region: Region, tables: Tables, errors: RateLimit) -> Forwarder {
         let reported_ns = vec![0; tables.adjacencies.slots()];
+        let heard = Heard::new(&tables);
         let events = Vec::with_capacity(EVENTS_MAX);
         Forwarder {
             region,
@@ -261,7 +267,9 @@ impl Forwarder {
             identification: 0,
             reported_ns,
             inner_checksum_unknown: 0,
+            heard,
             events,
+            urgent: Vec::with_capacity(URGENT_MAX),
             sorted: Vec::with_capacity(BATCH_MAX),
         }
     }
@@ -398,7 +406,14 @@ impl Forwarder {
         rewrite::destination(self.region.bytes(frame))
     }
 
-    /// What happened since the last call, for the control thread.
+    /// What happened since the last call and keeps a neighbour alive, for the control thread. Places on the
+    /// way there are reserved for it: a scan reports missing neighbours as fast as it likes, and a neighbour
+    /// whose three answers were lost behind them would look dead.
+    pub fn urgent_events(&mut self) -> std::vec::Drain<'_, Report> {
+        self.urgent.drain(..)
+    }
+
+    /// What else happened since the last call, for the control thread.
     pub fn events(&mut self) -> std::vec::Drain<'_, Report> {
         self.events.drain(..)
     }
@@ -406,7 +421,7 @@ impl Forwarder {
     /// Whether there is something to report.
     #[inline(always)]
     pub fn has_events(&self) -> bool {
-        !self.events.is_empty()
+        !self.events.is_empty() || !self.urgent.is_empty()
     }
 
     /// The tables this engine reads.
@@ -425,9 +440,16 @@ impl Forwarder {
     }
 
     fn report(&mut self, event: Report) {
-        let reserved = if event.keeps_alive() { 0 } else { EVENTS_RESERVED };
-        if self.events.len() < EVENTS_MAX - reserved {
+        if self.events.len() < EVENTS_MAX {
             self.events.push(event);
+        }
+    }
+
+    /// Reports what keeps a neighbour alive.
+    fn report_urgent(&mut self, event: Report) {
+        match self.urgent.len() < URGENT_MAX {
+            true => self.urgent.push(event),
+            false => self.report(event),
         }
     }
 

@@ -34,16 +34,17 @@ impl Forwarder {
         self.port(port).owns(addr) && self.standing(port, addr).is_in_use()
     }
 
-    /// Reports that `station` lays claim to our address, unless it is ourselves.
+    /// Reports that `station` lays claim to our address, once a second, unless it is ourselves.
     pub(super) fn claimed(
         &mut self,
         port: PortId,
         addr: impl Into<IpAddr>,
         station: Mac,
         claim: Claim,
+        now_ns: u64,
     ) {
-        if station != self.port(port).mac {
-            let key = Key { port, addr: addr.into() };
+        let key = Key { port, addr: addr.into() };
+        if station != self.port(port).mac && self.may_report_claim(key, now_ns) {
             self.report(Report::Claimed { key, mac: station.0, claim });
         }
     }

@@ -148,6 +148,7 @@ impl Forwarder {
         let next = self.neighbour(guard, destination.into())?;
         let (from, to) = (self.tables.adjacencies.key(there), self.tables.adjacencies.key(next));
         let IpAddr::V6(target) = to.addr else { return None };
+        let source = self.port(entry).link_local.filter(|&own| self.uses(entry, own))?;
         let is_neighbours = (from.port, from.addr) == (entry, IpAddr::V6(sender));
         let is_reachable = target == destination || target.is_unicast_link_local();
         let kind = ErrorKind::HostUnreachable; // It is about errors that one must not tell.
@@ -163,7 +164,7 @@ impl Forwarder {
         next.write_untagged(&mut header);
         let facts = self.port(entry);
         let redirect = nd::Redirect {
-            source: facts.link_local,
+            source,
             destination: sender,
             target,
             about: destination,
@@ -174,15 +175,7 @@ impl Forwarder {
 
     /// What is known of the neighbour that packets to an address go to.
     fn neighbour<'g>(&self, guard: Guard<'g>, to: IpAddr) -> Option<Adjacency<'g>> {
-        let next_hop = match to {
-            IpAddr::V4(to) => {
-                self.tables.next_hops.load(guard, self.tables.ipv4.lookup(guard, to.into()))
-            }
-            IpAddr::V6(to) => {
-                self.tables.next_hops.load(guard, self.tables.ipv6.lookup(guard, to.into()))
-            }
-        };
-        match next_hop {
+        match self.next_hop(guard, to) {
             NextHop::Via(slot) => Some(self.tables.adjacencies.load(guard, slot)),
             _ => None,
         }

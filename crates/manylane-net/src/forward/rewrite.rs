@@ -187,24 +187,21 @@ impl Forwarder {
         age_ipv4(head);
         write_untagged(head, adjacency);
         if head[14] & 0x0f > 5 {
-            self.write_trace(frame, port, now_ns);
+            self.write_trace(guard, frame, port, now_ns);
         }
         Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.exit(frame, port) })
     }
 
     /// Writes ourselves into the options of a packet that leaves by `port`, if they ask for it.
     #[cold]
-    fn write_trace(&self, frame: &mut Frame, port: PortId, now_ns: u64) {
-        let ports = &self.tables.ports;
-        let here = self.port(port).ipv4.first();
-        let Some(own) = here.or_else(|| ports.iter().find_map(|port| port.ipv4.first())) else {
-            return; // Nobody to write in.
-        };
-        let is_ours = |address: Ipv4Addr| ports.iter().any(|port| port.owns(address.into()));
+    fn write_trace(&self, guard: Guard<'_>, frame: &mut Frame, port: PortId, now_ns: u64) {
+        let Some(own) = self.speaker_ipv4(port) else { return }; // Nobody to write in.
+        let is_ours =
+            |address: Ipv4Addr| matches!(self.next_hop(guard, address.into()), NextHop::Local);
         let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
         let len = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
         if let Some(header) = packet.get_mut(..len) {
-            ipv4::write_trace(header, own.addr, is_ours, now_ns / 1_000_000);
+            ipv4::write_trace(header, own, is_ours, now_ns / 1_000_000);
         }
     }
 
@@ -347,7 +344,7 @@ impl Forwarder {
     fn report_use(&mut self, neighbour: Index<'_, Neighbour>, now_ns: u64) {
         let slot = neighbour.raw();
         if self.may_report(slot, now_ns) {
-            self.report(Report::Used { slot });
+            self.report_urgent(Report::Used { slot });
         }
     }
 

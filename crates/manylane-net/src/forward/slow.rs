@@ -43,7 +43,7 @@ impl Forwarder {
         match view.ether_type() {
             ether_type::IPV4 => self.judge_ipv4(guard, pool, frame, addressed, now_ns),
             ether_type::IPV6 => self.judge_ipv6(guard, pool, frame, addressed, now_ns),
-            ether_type::ARP => self.local_arp(pool, frame),
+            ether_type::ARP => self.local_arp(guard, pool, frame, now_ns),
             tag if ethernet::is_vlan(tag) => self.judge_tagged(guard, pool, frame, now_ns),
             _ => Verdict::drop(DropReason::UnknownEtherType),
         }
@@ -204,7 +204,7 @@ impl PortFacts {
     /// The groups a router belongs to on a link (RFC 4291 §2.8): all nodes, all routers, and the
     /// solicited-node group of each of its addresses, anycast too.
     fn groups(&self) -> impl Iterator<Item = Ipv6Addr> {
-        let ours = self.ipv6.iter().chain([&self.link_local]).chain(&self.anycast).copied();
+        let ours = self.ipv6.iter().chain(&self.link_local).chain(&self.anycast).copied();
         [ipv6::ALL_NODES, ALL_ROUTERS].into_iter().chain(ours.map(ipv6::solicited_node))
     }
 }

@@ -24,23 +24,31 @@ impl RateLimit {
         RateLimit { per_second, credit: credit_max, credit_max, last_ns: 0, refused: 0 }
     }
 
-    /// Whether one more may be sent now. A clock that went backwards earns nothing.
+    /// Whether one more may be sent now, and it is.
     pub fn allow(&mut self, now_ns: u64) -> bool {
+        let has_token = self.has_token(now_ns);
+        if has_token {
+            self.take();
+        }
+        has_token
+    }
+
+    /// Whether one more may be sent now; if it is, [`RateLimit::take`]. A clock that went backwards earns
+    /// nothing.
+    pub fn has_token(&mut self, now_ns: u64) -> bool {
         let elapsed_ns = now_ns.saturating_sub(self.last_ns);
         self.last_ns = self.last_ns.max(now_ns);
         // Saturating: after a long silence the product is large, and the bucket only full.
         let earned = elapsed_ns.saturating_mul(self.per_second.into());
         self.credit = self.credit.saturating_add(earned).min(self.credit_max);
-        match self.credit.checked_sub(TOKEN) {
-            Some(left) => {
-                self.credit = left;
-                true
-            }
-            None => {
-                self.refused += 1;
-                false
-            }
-        }
+        let has_token = self.credit >= TOKEN;
+        self.refused += u64::from(!has_token);
+        has_token
+    }
+
+    /// One is sent, which [`RateLimit::has_token`] has just allowed.
+    pub fn take(&mut self) {
+        self.credit = self.credit.saturating_sub(TOKEN);
     }
 
     /// How many were refused so far.

@@ -191,7 +191,8 @@ pub fn first(key: Key, event: Event, now: Duration) -> Option<Entry> {
 /// What becomes of `entry` by `event` at `now`.
 ///
 /// Questions are asked only by `Timeout`: who wants an answer sets a deadline that is over. So the
-/// table limits the rate of questions by holding timeouts back, and none counts as asked that was not.
+/// table limits the rate of questions by holding timeouts back, and none counts as asked that found no place
+/// on its way to a worker, or had no address to come from.
 pub fn step(entry: &Entry, event: Event, now: Duration, timing: &Timing) -> (Entry, Actions) {
     let mut actions = Actions::default();
     let next = match event {

@@ -118,7 +118,8 @@ impl HoldQueues {
         }
     }
 
-    /// Holds a packet that lies in so many `frames` for a neighbour, behind those already held for it.
+    /// Holds a packet that lies in so many `frames` for a neighbour, behind those already held for it. A queue
+    /// that it opens has the packet's age: it waits since `since_ns`, which is now unless it was held before.
     /// Where the queue's bound asks for it, its oldest packets make room; they go to `make_room`. An error
     /// hands the packet back, and nobody made room for it: a bound of the worker is reached.
     pub fn push(
@@ -126,14 +127,14 @@ impl HoldQueues {
         key: Key,
         frame: Frame,
         frames: usize,
-        now_ns: u64,
+        since_ns: u64,
         mut make_room: impl FnMut(Frame),
     ) -> Result<(), Frame> {
         let frames = frames as u32; // At most `CHAIN_MAX`.
         let queue = self.by_key.get(&key).copied();
         let Some(surplus) = self.surplus(queue, frames) else { return Err(frame) };
         // A queue is opened only for a packet that will be in it (invariant 2).
-        let Some(queue) = queue.or_else(|| self.open(key, now_ns)) else { return Err(frame) };
+        let Some(queue) = queue.or_else(|| self.open(key, since_ns)) else { return Err(frame) };
         for _ in 0..surplus {
             self.pop(queue).into_iter().for_each(&mut make_room);
         }
@@ -192,6 +193,11 @@ impl HoldQueues {
     /// Whether packets are held for this neighbour.
     pub fn contains(&self, key: Key) -> bool {
         self.by_key.contains_key(&key)
+    }
+
+    /// Since when packets have been waiting for a neighbour.
+    pub fn since_ns(&self, key: Key) -> Option<u64> {
+        self.by_key.get(&key).map(|&queue| self.queues[queue as usize].since_ns)
     }
 
     /// How many packets are held.
@@ -258,16 +264,24 @@ impl HoldQueues {
         frame
     }
 
-    fn open(&mut self, key: Key, now_ns: u64) -> Option<u32> {
+    fn open(&mut self, key: Key, since_ns: u64) -> Option<u32> {
         let at = self.free_queues;
-        let older = self.newest;
-        let queue = self.queues.get_mut(at as usize)?;
-        self.free_queues = queue.newer;
-        *queue = Queue { key: Some(key), since_ns: now_ns, older, ..Queue::blank() };
-        self.newest = at;
+        self.free_queues = self.queues.get(at as usize)?.newer;
+        let (mut older, mut newer) = (self.newest, NIL);
+        // Only what was held before goes further than the first step.
+        while let Some(before) = self.queues.get(older as usize).filter(|it| it.since_ns > since_ns)
+        {
+            (older, newer) = (before.older, older);
+        }
+        self.queues[at as usize] =
+            Queue { key: Some(key), since_ns, older, newer, ..Queue::blank() };
         match self.queues.get_mut(older as usize) {
             Some(before) => before.newer = at,
             None => self.oldest = at,
+        }
+        match self.queues.get_mut(newer as usize) {
+            Some(after) => after.older = at,
+            None => self.newest = at,
         }
         self.by_key.insert(key, at);
         Some(at)

@@ -27,7 +27,18 @@
 //! insist do not shout at each other (RFC 5227 §2.4 (c)). Nor has "wanted" when the address is in use: the
 //! ordinary answer to the question is the defence.
 //!
-//! Whether an address is in use while it is probed is the operator's choice, [`DuplicateDetection`].
+//! Whether an address is in use while it is probed is the operator's choice, [`DuplicateDetection`]. If it
+//! is, what we send must not replace what others know of its rightful owner:
+//!
+//! | while it is probed      | we send                                   | why                           |
+//! |-------------------------|-------------------------------------------|-------------------------------|
+//! | asked for it, by ND     | an advertisement that does not override   | RFC 4429 §3.3                 |
+//! | asked for it, by ARP    | a reply: who asks everybody knows nobody  | ARP has no such flag          |
+//! | to ask, by ND           | from another address, ours alone; or wait | RFC 4429 §2.2, §3.2           |
+//! | to ask, by ARP          | from 0.0.0.0, as a probe                  | nobody remembers that: RFC 5227 §2.1.1 |
+//!
+//! The last has a price: a host that is itself probing the very address that we ask for takes the question
+//! for a rival's. Strict detection asks nobody meanwhile.
 
 pub mod table;
 
@@ -104,8 +115,8 @@ pub enum Sends {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DuplicateDetection {
     /// Use them at once, and give one up that turns out to be somebody else's while it is probed. Less
-    /// than RFC 4862 asks for (we send from it; as RFC 4429 has it, we do not override with it); more
-    /// than Linux does for IPv4.
+    /// than RFC 4862 asks for (we send from it; as RFC 4429 has it, we replace nobody's entry with it; see
+    /// the door); more than Linux does for IPv4.
     #[default]
     Optimistic,
     /// Use one when nobody has answered its probes: after 1 to 2 s (IPv6), 4 to 7 s (IPv4).

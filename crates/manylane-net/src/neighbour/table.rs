@@ -9,8 +9,11 @@
 //! A scan of our networks makes `Incomplete` entries as fast as it likes. Three bounds hold it: these
 //! and the failed ones may take only `unproven_max` places, the oldest going first; questions to
 //! everybody leave a quarter of the token bucket to the questions that keep used neighbours alive; and
-//! a question that finds no token waits without counting as asked. On the way here, places are reserved for
-//! what keeps known neighbours alive ([`Report::keeps_alive`]).
+//! a question that finds no token waits without counting as asked, and so does one that could not be sent: for
+//! want of a place on the way to the worker ([`Table::give_places`]), or of an address of ours to ask from
+//! ([`Table::set_waiting`]). On the way here, places are reserved for
+//! what keeps known neighbours alive: the use of a stale one, and a few answers a second of each that has a
+//! slot (`forward::Forwarder::urgent_events`). What else answers, unasked, shares the places of the scan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -58,21 +61,6 @@ pub enum Report {
         /// How.
         claim: Claim,
     },
-}
-
-impl Report {
-    /// Whether it keeps alive what is known already. Places on the way to the control thread are reserved for
-    /// it: a scan reports missing neighbours as fast as it likes, and a neighbour whose three answers were
-    /// lost behind them would look dead.
-    pub fn keeps_alive(&self) -> bool {
-        match self {
-            Report::Used { .. } => true,
-            Report::Answer { kind, .. } => {
-                matches!(kind, Kind::ArpReply | Kind::Advertisement { .. })
-            }
-            Report::Missing { .. } | Report::Claimed { .. } => false,
-        }
-    }
 }
 
 /// What the control thread has to do, in this order.
@@ -184,6 +172,10 @@ pub struct Table {
     reclaimable: BTreeSet<(Rank, Duration, u32)>,
     unproven: usize,
     bucket: Bucket,
+    /// Questions that may be handed out.
+    places: usize,
+    /// Where no address of ours may ask yet: port, and whether IPv6.
+    waiting: BTreeSet<(PortId, bool)>,
     random: u64,
     counts: TableCounts,
 }
@@ -228,6 +220,8 @@ impl Table {
             reclaimable: BTreeSet::new(),
             unproven: 0,
             bucket: Bucket::new(config.questions_per_second, config.questions_burst),
+            places: usize::MAX,
+            waiting: BTreeSet::new(),
             random: config.seed,
             counts: TableCounts::default(),
             config,
@@ -261,11 +255,37 @@ impl Table {
         }
         for timer in [Timer::Probe, Timer::Search] {
             while let Some(slot) = self.next_due(timer, now)
+                && self.places > 0
                 && self.bucket.take(now, self.reserve(timer))
             {
                 self.step(slot, Event::Timeout, now, actions);
             }
         }
+    }
+
+    /// From now on, only so many questions may be handed out; at first there is no bound. Who has no place
+    /// waits, and there is no deadline for it.
+    pub fn give_places(&mut self, places: usize) {
+        self.places = places;
+    }
+
+    /// Whether questions wait for [`Table::give_places`].
+    pub fn needs_places(&self) -> bool {
+        self.places == 0
+    }
+
+    /// From now on, neighbours of this family on this port are not asked for, or are again: there is no address
+    /// of ours yet to ask from.
+    pub fn set_waiting(&mut self, port: PortId, is_ipv6: bool, waits: bool) {
+        let keys = self.keys_of(port);
+        let slots = keys.iter().filter(|key| key.addr.is_ipv6() == is_ipv6);
+        let slots: Vec<u32> = slots.map(|key| self.by_key[key]).collect();
+        slots.iter().for_each(|&slot| self.unlink(slot));
+        match waits {
+            true => self.waiting.insert((port, is_ipv6)),
+            false => self.waiting.remove(&(port, is_ipv6)),
+        };
+        slots.iter().for_each(|&slot| self.link(slot));
     }
 
     /// When to call [`Table::tick`] next, if nothing is reported before.
@@ -274,6 +294,7 @@ impl Table {
             let &(due, _) = self.timers[timer as usize].first()?;
             match timer {
                 Timer::Quiet => Some(due),
+                _ if self.places == 0 => None,
                 Timer::Probe | Timer::Search => {
                     Some(due.max(self.bucket.ready_at(self.reserve(timer))))
                 }
@@ -432,6 +453,7 @@ impl Table {
                 Question::Everybody => None,
                 Question::Itself(mac) => Some(mac),
             };
+            self.places = self.places.saturating_sub(1);
             actions.push(Action::Solicit { key: new.key, unicast });
         }
         if wanted.publish {
@@ -443,7 +465,8 @@ impl Table {
     /// under a flood of them an answer must find an entry that was not given up meanwhile.
     fn ask_now(&mut self, slot: u32, now: Duration, actions: &mut Vec<Action>) {
         let Some((timer, due, _)) = self.timer(slot) else { return };
-        if timer != Timer::Quiet && due <= now && self.bucket.take(now, self.reserve(timer)) {
+        let is_due = timer != Timer::Quiet && due <= now;
+        if is_due && self.places > 0 && self.bucket.take(now, self.reserve(timer)) {
             self.step(slot, Event::Timeout, now, actions);
         }
     }
@@ -461,6 +484,11 @@ impl Table {
             State::Probe if entry.asked < timing.unicast_max => Timer::Probe,
             _ => Timer::Quiet,
         };
+        if timer != Timer::Quiet
+            && self.waiting.contains(&(entry.key.port, entry.key.addr.is_ipv6()))
+        {
+            return None;
+        }
         Some((timer, entry.deadline?, slot))
     }
 

@@ -128,6 +128,8 @@ pub struct WorkerStatus {
     pub wakeups: u64,
     /// Reports to the control thread that found no place; each happens again with the next packet.
     pub reports_lost: u64,
+    /// Orders of the control thread that nothing could be sent for.
+    pub orders_lost: u64,
     /// ICMP errors that the rate limit held back.
     pub errors_suppressed: u64,
     /// Packets whose encapsulated transport checksum could not be completed.

@@ -463,6 +463,11 @@ fn routing(
     let mut routing = Routing::new(domain, ports, limits).map_err(StartError::Routing)?;
     // The standard library's keys are the kernel's random numbers.
     routing.set_flow_seed(RandomState::new().hash_one(0));
+    // Files and wires in memory have no other stations.
+    let has_link = |port: PortId| config.ports[port.index()].driver.interface().is_some();
+    let links = interfaces(&config.ports).into_iter().filter(|interface| has_link(interface.port));
+    let links = links.map(|interface| interface.id);
+    routing.watch_own(links, config.neighbour.duplicate_detection, clock.now());
     for route in &config.routes {
         routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
     }
@@ -470,11 +475,6 @@ fn routing(
         let key = Key { port, addr: address };
         routing.set_neighbour(key, mac, clock.now(), told).map_err(StartError::Routing)?;
     }
-    // Files and wires in memory have no other stations.
-    let has_link = |port: PortId| config.ports[port.index()].driver.interface().is_some();
-    let links = interfaces(&config.ports).into_iter().filter(|interface| has_link(interface.port));
-    let links = links.map(|interface| interface.id);
-    routing.watch_own(links, config.neighbour.duplicate_detection, clock.now());
     Ok(routing)
 }
 

@@ -569,7 +569,7 @@ fn facts(port: &Port, mac: Mac, mtu: u32, halves: &Halves) -> PortFacts {
         offload,
         ipv4: Vec::new(),
         ipv6: Vec::new(),
-        link_local: link_local(mac),
+        link_local: None,
         vlan: None,
         vlans: Vec::new(),
         anycast: Vec::new(),
@@ -582,13 +582,17 @@ fn add_addresses(facts: &mut PortFacts, addresses: &[InterfaceAddress]) {
     for own in addresses {
         match own.address {
             IpAddr::V4(addr) => facts.ipv4.push(Ipv4Interface { addr, len: own.length }),
-            IpAddr::V6(addr) if addr.is_unicast_link_local() => facts.link_local = addr,
+            IpAddr::V6(addr) if addr.is_unicast_link_local() => facts.link_local = Some(addr),
             IpAddr::V6(addr) => {
                 facts.ipv6.push(addr);
                 let anycast = own.prefix().anycast().filter(|one| !facts.anycast.contains(one));
                 facts.anycast.extend(anycast);
             }
         }
+    }
+    // Where there is IPv6, and none is configured, there is the one of the MAC address.
+    if !facts.ipv6.is_empty() {
+        facts.link_local.get_or_insert(link_local(facts.mac));
     }
 }
 
@@ -623,7 +627,7 @@ fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts,
         mtu,
         ipv4: Vec::new(),
         ipv6: Vec::new(),
-        link_local: link_local(facts.mac),
+        link_local: None,
         vlan: Some(manylane_net::forward::Vlan { port, tags: vlan.tags }),
         vlans: Vec::new(),
         anycast: Vec::new(),
@@ -647,4 +651,49 @@ const HOSTS: u8 = 0x02;
 fn memory_mac(id: PortId, end: u8) -> Mac {
     let [high, low] = id.0.to_be_bytes();
     Mac([0x02, 0x6d, 0x6c, end, high, low])
+}
+
+#[cfg(test)]
+mod tests {
+    use manylane_net::neighbour::Key;
+
+    use super::*;
+
+    /// A link-local address is ours where IPv6 is configured, and nowhere else: not on a port that has only
+    /// IPv4, nor on one that only carries tagged frames. What is ours is probed.
+    #[test]
+    fn a_port_without_ipv6_has_no_link_local_address() {
+        let mac = Mac([2, 0, 0, 0, 0, 7]);
+        let from_mac: IpAddr = "fe80::ff:fe00:7".parse().unwrap();
+        let own = |text: &str, length| InterfaceAddress { address: text.parse().unwrap(), length };
+        let (v4, global) = (own("10.0.0.1", 24), own("2001:db8::1", 64));
+        let chosen = own("fe80::77", 64);
+        for (addresses, expected) in [
+            (vec![], None),
+            (vec![v4], None),
+            (vec![v4, global], Some(from_mac)),
+            (vec![global, chosen], Some(chosen.address)),
+            (vec![chosen, global], Some(chosen.address)),
+            (vec![chosen], Some(chosen.address)),
+        ] {
+            let mut facts = PortFacts {
+                mac,
+                mtu: 1500,
+                offload: Offload::NONE,
+                ipv4: Vec::new(),
+                ipv6: Vec::new(),
+                link_local: None,
+                vlan: None,
+                vlans: Vec::new(),
+                anycast: Vec::new(),
+            };
+            add_addresses(&mut facts, &addresses);
+            assert_eq!(facts.link_local.map(IpAddr::V6), expected, "{addresses:?}");
+            assert_eq!(facts.owns(from_mac), expected == Some(from_mac), "{addresses:?}");
+            let port = RoutedPort { facts, addresses };
+            let probed: Vec<Key> = port.own_keys(PortId(0)).collect();
+            let is_link_local = |key: &&Key| key.addr.to_string().starts_with("fe80:");
+            assert_eq!(probed.iter().find(is_link_local).map(|key| key.addr), expected);
+        }
+    }
 }

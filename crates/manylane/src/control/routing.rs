@@ -309,10 +309,18 @@ impl Routing {
                 self.waiting.remove(&slot);
             }
         }
+        self.tick_own(now, told); // First: who waits for an address of ours to ask from asks now.
         let mut actions = std::mem::take(&mut self.actions);
         self.neighbours.tick(now, &mut actions);
         self.apply(actions, told);
-        self.tick_own(now, told);
+    }
+
+    /// From now on, only so many orders may be given, those included that [`Routing::owes`] says. What finds no
+    /// place is not sent, and does not count as sent. Half for each table.
+    pub fn give_places(&mut self, places: usize) {
+        let places = places.saturating_sub(self.owed.orders.len());
+        self.own.give_places(places / 2);
+        self.neighbours.give_places(places - places / 2);
     }
 
     /// Lets neighbours have the slots that no worker can know of any more.
@@ -330,7 +338,9 @@ impl Routing {
 
     /// When to call [`Routing::tick`] next, if nothing is reported before.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        let retry = (!self.waiting.is_empty()).then(|| now + RETRY);
+        let waits =
+            !self.waiting.is_empty() || self.neighbours.needs_places() || self.own.needs_places();
+        let retry = waits.then(|| now + RETRY);
         [self.neighbours.deadline(), self.own.deadline(), retry].into_iter().flatten().min()
     }
 
@@ -642,7 +652,7 @@ fn slot_of(action: Action) -> Option<u32> {
     }
 }
 
-/// How soon to try an edit again: after the workers' next turn, sleepers being offline.
+/// How soon to try an edit or an order again: after the workers' next turn, sleepers being offline.
 const RETRY: Duration = Duration::from_millis(1);
 
 /// The next-hop id of a neighbour's slot.

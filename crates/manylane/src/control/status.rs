@@ -6,7 +6,6 @@
 mod neighbours;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -358,6 +357,7 @@ impl Source for Status {
                 sleeps: stats.worker(WorkerCount::Sleeps),
                 wakeups: stats.worker(WorkerCount::Wakeups),
                 reports_lost: stats.worker(WorkerCount::EventsLost),
+                orders_lost: stats.worker(WorkerCount::OrdersLost),
                 errors_suppressed: stats.worker(WorkerCount::ErrorsSuppressed),
                 inner_checksum_partial: stats.worker(WorkerCount::InnerChecksumUnknown),
                 queues: self.queues_of(WorkerId(number as u16)),
@@ -574,9 +574,9 @@ impl ShownPort {
         let addresses = port.config.addresses.iter();
         let mut addresses: Vec<String> =
             addresses.map(|own| format!("{}/{}", own.address, own.length)).collect();
-        let has_ipv6 = port.config.addresses.iter().any(|own| own.address.is_ipv6());
-        let link_local = IpAddr::V6(port.facts.link_local);
-        if has_ipv6 && !port.config.addresses.iter().any(|own| own.address == link_local) {
+        if let Some(link_local) = port.facts.link_local
+            && !port.config.addresses.iter().any(|own| own.address == link_local)
+        {
             addresses.push(format!("{link_local}/64"));
         }
         ShownPort {
@@ -607,9 +607,9 @@ impl ShownPort {
     fn of_vlan(port: &ShownPort, vlan: &Vlan, facts: &PortFacts) -> ShownPort {
         let mut addresses: Vec<String> =
             vlan.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect();
-        let has_ipv6 = vlan.addresses.iter().any(|own| own.address.is_ipv6());
-        let link_local = IpAddr::V6(facts.link_local);
-        if has_ipv6 && !vlan.addresses.iter().any(|own| own.address == link_local) {
+        if let Some(link_local) = facts.link_local
+            && !vlan.addresses.iter().any(|own| own.address == link_local)
+        {
             addresses.push(format!("{link_local}/64"));
         }
         ShownPort {

@@ -39,6 +39,8 @@ impl Control {
             let now = self.clock.now();
             {
                 let mut routing = lock(&self.routing);
+                let places = self.links.first_mut().map(|first| first.orders.room(usize::MAX));
+                routing.give_places(places.unwrap_or(usize::MAX).saturating_sub(told.orders.len()));
                 for link in &mut self.links {
                     while let Some(report) = link.reported.pop() {
                         routing.handle(report, now, &mut told);
@@ -56,10 +58,9 @@ impl Control {
     fn tell(&mut self, told: &mut Told) {
         let ordered = !told.orders.is_empty();
         if let Some(first) = self.links.first_mut() {
-            for order in told.orders.drain(..) {
-                // A question that finds no place is asked again by its timer.
-                let _ = first.orders.push(order);
-            }
+            // What finds no place keeps its own here; no more is ordered meanwhile than there are places.
+            let places = first.orders.room(told.orders.len()).min(told.orders.len());
+            first.orders.push_all(&mut told.orders.drain(..places));
             first.orders.submit();
         }
         for (number, link) in self.links.iter().enumerate() {

@@ -9,9 +9,9 @@ use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
-use super::{Exit, HeldFor, Order, Work};
+use super::{Exit, HeldFor, Order, Pending, Waited, Work};
 use crate::control::routing::{connected_id, neighbour_id};
-use crate::stats::PortCount;
+use crate::stats::{PortCount, WorkerCount};
 
 impl Work {
     /// Carries out one verdict. The ordinary one first.
@@ -187,9 +187,12 @@ impl Work {
     /// Asks the control thread for a neighbour that nobody has heard of: with the first frame that is
     /// held for it, and again every second, since a report may find no place.
     fn ask_for(&mut self, key: Key, now_ns: u64) {
-        match self.held_for.iter_mut().find(|held| held.key == key) {
-            Some(held) if now_ns.saturating_sub(held.asked_ns) < ASK_INTERVAL_NS => return,
-            Some(held) => held.asked_ns = now_ns,
+        let held = self.held_for.iter_mut().find(|held| held.key == key);
+        let waited = self.waited.as_mut().filter(|waited| waited.key == key);
+        let asked = held.map(|held| &mut held.asked_ns);
+        match asked.or(waited.map(|waited| &mut waited.asked_ns)) {
+            Some(asked_ns) if now_ns.saturating_sub(*asked_ns) < ASK_INTERVAL_NS => return,
+            Some(asked_ns) => *asked_ns = now_ns,
             None => {}
         }
         self.forwarder.report_missing_key(key);
@@ -207,8 +210,10 @@ impl Work {
         let region = self.pool.region();
         let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
-        let Work { holds, stats, pool, .. } = self;
-        let held = holds.push(key, frame, frames, now_ns, |oldest| {
+        let Work { holds, stats, pool, waited, .. } = self;
+        let since_ns = waited.map_or(now_ns, |waited| waited.since_ns);
+        let asked_ns = waited.filter(|waited| waited.key == key).map(|waited| waited.asked_ns);
+        let held = holds.push(key, frame, frames, since_ns, |oldest| {
             let entry = pool.region().meta(&oldest).entry;
             stats.change(entry, PortCount::Held, -1);
             stats.dropped(entry, DropReason::HoldOverflow);
@@ -230,7 +235,10 @@ impl Work {
                 dsts.put(guard, former);
             }
             Some(_) => {}
-            None => held_for.push(HeldFor { key, dst: dsts.hold(dst), asked_ns: now_ns }),
+            None => {
+                let asked_ns = asked_ns.unwrap_or(now_ns);
+                held_for.push(HeldFor { key, dst: dsts.hold(dst), asked_ns });
+            }
         }
         // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
         // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
@@ -258,20 +266,22 @@ impl Work {
     pub(super) fn settle<'g>(
         &mut self,
         guard: Guard<'g>,
-        newer: Vec<(Frame, Option<Verdict<'g>>)>,
+        newer: Vec<Pending<'g>>,
         now_ns: u64,
     ) -> usize {
         let mut list = Vec::with_capacity(self.holds.len() + newer.len());
-        for at in 0..self.held_for.len() {
-            let held = self.holds.take(self.held_for[at].key);
-            list.extend(held.map(|frame| (frame, None)));
+        for &HeldFor { key, asked_ns, .. } in &self.held_for {
+            let since_ns = self.holds.since_ns(key);
+            let waited = since_ns.map(|since_ns| Waited { since_ns, key, asked_ns });
+            let held = self.holds.take(key);
+            list.extend(held.map(|frame| Pending { frame, verdict: None, waited }));
         }
-        list.iter().for_each(|(frame, _)| self.no_longer_held(frame));
+        list.iter().for_each(|held| self.no_longer_held(&held.frame));
         list.extend(newer);
         let mut judged = 0;
         for _ in 0..LOOKS_MAX {
             judged = self.forwarder.tables().next_hops.generation();
-            for (frame, verdict) in list.iter_mut().rev() {
+            for Pending { frame, verdict, .. } in list.iter_mut().rev() {
                 let origin = match *verdict {
                     None => Origin::Received,
                     Some(Verdict { fate: Fate::Hold(_) | Fate::Glean(_), origin }) => origin,
@@ -288,11 +298,13 @@ impl Work {
         }
         self.followed = judged;
         let frames = list.len();
-        for (frame, verdict) in list {
-            self.judged = judged;
+        let former = self.waited;
+        for Pending { frame, verdict, waited } in list {
+            (self.judged, self.waited) = (judged, waited);
             let verdict = verdict.expect("each was looked up");
             self.carry_out(guard, frame, &verdict, now_ns);
         }
+        self.waited = former;
         let Work { held_for, holds, dsts, .. } = self;
         for held in held_for.extract_if(.., |held| !holds.contains(held.key)) {
             dsts.put(guard, held.dst);
@@ -329,7 +341,7 @@ impl Work {
             }
         }
         while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
-            let (first, end) = self.empty_hold(guard, key);
+            let Emptied { first, end, .. } = self.empty_hold(guard, key);
             for at in first..end {
                 let mut frame = self.released[at].take().expect("each place is emptied once");
                 self.judged = self.forwarder.tables().next_hops.generation();
@@ -344,19 +356,23 @@ impl Work {
 
     /// Sends on what is held for one neighbour, oldest first. Returns how many frames there were.
     fn release(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> usize {
-        let (first, end) = self.empty_hold(guard, key);
+        let Emptied { first, end, waited } = self.empty_hold(guard, key);
+        let former = std::mem::replace(&mut self.waited, waited);
         for at in first..end {
             let mut frame = self.released[at].take().expect("each place is emptied once");
             let verdict = self.forwarder.resume(guard, &mut self.pool, &mut frame, now_ns);
             if !self.is_settled(self.followed) {
-                let mut newer = vec![(frame, Some(verdict))];
-                newer.extend(self.released.drain(at + 1..end).flatten().map(|frame| (frame, None)));
+                let waited = self.waited;
+                let mut newer = vec![Pending { frame, verdict: Some(verdict), waited }];
+                let rest = self.released.drain(at + 1..end).flatten();
+                newer.extend(rest.map(|frame| Pending { frame, verdict: None, waited }));
                 self.settle(guard, newer, now_ns);
                 break;
             }
             self.judged = self.followed;
             self.carry_out(guard, frame, &verdict, now_ns);
         }
+        self.waited = former;
         self.released.truncate(first);
         end - first
     }
@@ -365,10 +381,12 @@ impl Work {
     ///
     /// All are out of the hold before the first is dealt with: a frame may come to be held again, and
     /// even to be released again, meanwhile. Then its places in the list are behind ours.
-    fn empty_hold(&mut self, guard: Guard<'_>, key: Key) -> (usize, usize) {
+    fn empty_hold(&mut self, guard: Guard<'_>, key: Key) -> Emptied {
         let Work { held_for, dsts, released, holds, .. } = self;
-        for held in held_for.extract_if(.., |held| held.key == key) {
-            dsts.put(guard, held.dst);
+        let mut waited = None;
+        for HeldFor { dst, asked_ns, .. } in held_for.extract_if(.., |held| held.key == key) {
+            waited = holds.since_ns(key).map(|since_ns| Waited { since_ns, key, asked_ns });
+            dsts.put(guard, dst);
         }
         let first = released.len();
         released.extend(holds.take(key).map(Some));
@@ -378,7 +396,7 @@ impl Work {
                 self.released[at].as_ref().map(|frame| self.pool.region().meta(frame).entry);
             self.held_changed(entry.expect("it was just put there"), -1);
         }
-        (first, end)
+        Emptied { first, end, waited }
     }
 
     /// Gives back what is still held when the worker stops.
@@ -393,21 +411,28 @@ impl Work {
         }
     }
 
-    /// Sends what the control thread asked for.
+    /// Sends what the control thread asked for. What there is no frame for waits for one, and what comes behind
+    /// it waits in the ring.
     #[inline]
     pub(super) fn carry_out_orders(&mut self) -> usize {
         let mut moved = 0;
-        while let Some(order) = self.orders.pop() {
+        while let Some(order) = self.order.take().or_else(|| self.orders.pop()) {
+            let Some(mut frame) = self.pool.take() else {
+                self.order = Some(order);
+                break;
+            };
             moved += 1;
-            let Some(mut frame) = self.pool.take() else { continue };
             let (key, created, made) = self.write_order(order, &mut frame);
             match made {
                 Some(port) => {
                     self.stats.created(key.port, created);
                     self.queue(port, frame);
                 }
-                // A port without an address of that family asks nobody.
-                None => self.pool.give_back(frame),
+                // A port without an address of that family asks nobody; or it was lost just now.
+                None => {
+                    self.stats.worker(WorkerCount::OrdersLost, 1);
+                    self.pool.give_back(frame);
+                }
             }
         }
         if moved > 0 {
@@ -448,6 +473,13 @@ const LOOKS_MAX: usize = 4;
 
 /// How often to ask for a neighbour that nobody has heard of.
 const ASK_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// Where in `released` a neighbour's frames are, and how long they have waited.
+struct Emptied {
+    first: usize,
+    end: usize,
+    waited: Option<Waited>,
+}
 
 /// What a device took, and how much of it was finished at once.
 struct HandedOver {

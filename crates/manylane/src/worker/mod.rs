@@ -30,7 +30,7 @@ use manylane_frame::vocabulary::WorkerId;
 use manylane_frame::{Batch, Frame, Pool};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::{Receiver, Transmitter};
-use manylane_net::forward::Forwarder;
+use manylane_net::forward::{Forwarder, Verdict};
 use manylane_net::neighbour::{HoldQueues, Key, Report};
 use manylane_net::nexthop::dst::{DstRef, Dsts};
 use manylane_sync::doorbell::Doorbell;
@@ -156,6 +156,8 @@ struct Work {
     held_for: Vec<HeldFor>,
     /// Frames that were held, on their way out; see `release`.
     released: Vec<Option<Frame>>,
+    /// How long the one that is being dealt with has waited, and for whom.
+    waited: Option<Waited>,
     queues: Vec<Receiver>,
     exits: Vec<Exit>,
     /// What a packet was made into for its exit; empty between packets, and kept for its memory.
@@ -164,6 +166,8 @@ struct Work {
     reports: Producer<Report>,
     control: Arc<Doorbell<EventFd>>,
     orders: Consumer<Order>,
+    /// The one that waits for a frame.
+    order: Option<Order>,
     bell: Arc<Doorbell<EventFd>>,
     phase: Words<u32>,
     hot_list_len: Words<u32>,
@@ -191,6 +195,23 @@ struct HeldFor {
     asked_ns: u64,
 }
 
+/// What a frame that was held keeps if it comes to be held again: its age, and when its neighbour was asked for.
+/// Flows may move as often as they like; nothing is held for longer, nor asked for more often.
+#[derive(Clone, Copy)]
+struct Waited {
+    since_ns: u64,
+    key: Key,
+    asked_ns: u64,
+}
+
+/// A frame that is looked up again when routes change: one that was held, without a verdict, or one behind
+/// those.
+struct Pending<'g> {
+    frame: Frame,
+    verdict: Option<Verdict<'g>>,
+    waited: Option<Waited>,
+}
+
 impl Worker {
     /// Puts a worker together; it does nothing before [`Worker::run`] or [`Worker::turn`].
     pub fn new(parts: WorkerParts) -> Worker {
@@ -206,6 +227,7 @@ impl Worker {
             forwarder: parts.forwarder,
             held_for: Vec::with_capacity(HELD_FOR_MAX),
             released: Vec::with_capacity(RELEASED),
+            waited: None,
             holds: parts.holds,
             dsts: parts.dsts,
             queues: parts.queues,
@@ -215,6 +237,7 @@ impl Worker {
             reports: parts.reports,
             control: parts.control,
             orders: parts.orders,
+            order: None,
             bell: parts.bell,
             phase: parts.phase,
             hot_list_wanted: parts.hot_list_len.load(0),

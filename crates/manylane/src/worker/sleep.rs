@@ -44,6 +44,7 @@ impl Work {
         let Work {
             queues,
             orders,
+            order,
             bell,
             phase,
             reclaim_ns,
@@ -80,7 +81,7 @@ impl Work {
                 let routes = forwarder.tables().next_hops.generation();
                 phase.load(0) != RUN
                     || hot_list_len.load(0) != *hot_list_wanted
-                    || !orders.is_empty()
+                    || (order.is_none() && !orders.is_empty())
                     || queues.iter().any(Receiver::has_frames)
                     || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
@@ -114,7 +115,10 @@ impl Work {
         let held = (!self.held_for.is_empty()).then_some(HOLD_MAX_NS / 8);
         // A moment too long: it counts from the turn's transmit. What waits for its time has more of it.
         let late = self.exits.iter().filter_map(|exit| exit.transmitter.due_ns()).min();
-        shortest.into_iter().chain(reclaim).chain(held).chain(late).min().map(Duration::from_nanos)
+        // Another worker may have the frames that an order waits for.
+        let order = self.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
+        let all = shortest.into_iter().chain(reclaim).chain(held).chain(late).chain(order);
+        all.min().map(Duration::from_nanos)
     }
 
     /// Levels are published when there is time: before sleeping.

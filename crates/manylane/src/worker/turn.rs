@@ -4,7 +4,7 @@ use manylane_frame::Batch;
 use manylane_frame::vocabulary::PortId;
 use manylane_sync::rcu::Guard;
 
-use super::{Work, Worker};
+use super::{Pending, Work, Worker};
 use crate::stats::{PortCount, Stats, WorkerCount};
 
 impl Worker {
@@ -49,8 +49,13 @@ impl Work {
         self.release_held(guard, now_ns);
         if !self.is_settled(judged) {
             // Routes changed meanwhile. What does not wait keeps its verdict, and its place.
-            let verdicts = verdicts.as_slice().iter().map(|&verdict| Some(verdict));
-            self.settle(guard, batch.drain().zip(verdicts).collect(), now_ns);
+            let verdicts = batch.drain().zip(verdicts.as_slice());
+            let pending = verdicts.map(|(frame, &verdict)| Pending {
+                frame,
+                verdict: Some(verdict),
+                waited: None,
+            });
+            self.settle(guard, pending.collect(), now_ns);
             return received;
         }
         self.judged = judged;
@@ -120,9 +125,11 @@ impl Work {
             return;
         }
         let mut lost = 0;
+        for event in self.forwarder.urgent_events() {
+            lost += u64::from(self.reports.push(event).is_err());
+        }
         for event in self.forwarder.events() {
-            let reserved = if event.keeps_alive() { 0 } else { REPORTS_RESERVED };
-            let has_place = self.reports.room(reserved + 1) > reserved;
+            let has_place = self.reports.room(REPORTS_RESERVED + 1) > REPORTS_RESERVED;
             lost += u64::from(!has_place || self.reports.push(event).is_err());
         }
         self.reports.submit();

@@ -188,7 +188,10 @@ impl Bed {
 
     /// Says what is known of the station at `slot`.
     pub fn publish(&mut self, slot: u32, state: AdjacencyState, mtu: u32) {
-        let key = key(slot);
+        self.publish_key(slot, key(slot), state, mtu);
+    }
+
+    pub fn publish_key(&mut self, slot: u32, key: Key, state: AdjacencyState, mtu: u32) {
         let (port, ether_type) = (key.port.0 as u8, ether_type_of(key.addr));
         let header = Header::ethernet(station(port).0, ours(port).0, ether_type);
         let rewrite = Rewrite { key, exit: key.port, state, header, mtu };
@@ -272,7 +275,9 @@ impl Bed {
 
     /// What the engine has reported since the last time.
     pub fn events(&mut self) -> Vec<Report> {
-        self.forwarder.events().collect()
+        let mut all: Vec<Report> = self.forwarder.urgent_events().collect();
+        all.extend(self.forwarder.events());
+        all
     }
 }
 
@@ -301,7 +306,7 @@ fn facts(port: u8) -> PortFacts {
         offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: Ipv4Addr::new(10, 0, port, 1), len: 24 }],
         ipv6: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 1)],
-        link_local: link_local(port),
+        link_local: Some(link_local(port)),
         vlan: None,
         vlans: Vec::new(),
         anycast: vec![Ipv6Addr::new(0x2001, 0xdb8, port.into(), 0, 0, 0, 0, 0)],

@@ -212,6 +212,28 @@ fn the_rate_limit_holds_errors_back_and_counts_them() {
     assert_eq!(bed.judge_at(3 * SECOND, 0, &frame).said, Said::Transmit(0));
 }
 
+/// Who has no address to speak from sends nothing, and has it to send when there is one.
+#[test]
+fn what_nobody_can_say_costs_nothing() {
+    for frame in [V4::udp("8.8.8.8", 10).frame(), V6::udp("2001::", 10).frame()] {
+        let mut bed = Bed::with_errors(RateLimit::new(0, 1));
+        let ports = bed.forwarder.tables.ports.clone();
+        let mut without = ports.to_vec();
+        for port in &mut without {
+            port.ipv4.clear();
+            port.ipv6.clear();
+        }
+        bed.forwarder.tables.ports = without.into();
+        for _ in 0..3 {
+            assert_eq!(bed.judge(0, &frame).said, Said::Drop(DropReason::NoRoute));
+        }
+        bed.forwarder.tables.ports = ports;
+        assert_eq!(bed.judge(0, &frame).said, Said::Transmit(0));
+        assert_eq!(bed.judge(0, &frame).said, Said::Drop(DropReason::NoRoute));
+        assert_eq!(bed.forwarder.errors_suppressed(), 1);
+    }
+}
+
 /// RFC 791 §3.2: what is unique per source, destination and protocol can be told apart in pieces.
 #[test]
 fn errors_of_ours_are_numbered() {

@@ -1,11 +1,14 @@
 //! Packets for neighbours in every state, and packets that were held for them.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_sync::rcu::Index;
 
-use super::super::{AdjacencyState, EVENTS_MAX, EVENTS_RESERVED, Key, NextHop, Origin, Report};
+use super::super::{AdjacencyState, EVENTS_MAX, Key, NextHop, Origin, Report};
 use super::bed::*;
 use crate::wire::arp;
+use crate::wire::nd::Advertisement;
 
 #[test]
 fn a_packet_for_an_unresolved_neighbour_is_held_as_it_came() {
@@ -178,31 +181,75 @@ fn a_held_packet_takes_the_route_there_is_now() {
     bed.pool.give_back(held);
 }
 
-/// One turn's reports are bounded; the next packet says it again.
+/// One turn's reports are bounded; the next packet says it again. Who asks, and who answers unasked, have no
+/// share of the places for answers of neighbours there are; nor has one of these more than a few a second.
 #[test]
 fn reports_beyond_the_bound_are_forgotten() {
     let mut bed = Bed::new();
-    let frame = super::ours::who_has("10.0.0.9", "10.0.0.2");
-    let reply = arp::Packet {
-        operation: arp::Operation::Reply,
-        sender_mac: station(0),
-        sender: [10, 0, 0, 2].into(),
-        target_mac: ours(0),
-        target: [10, 0, 0, 1].into(),
+    let reply = |host: u16, port: u8| {
+        let [high, low] = host.to_be_bytes();
+        let answer = arp::Packet {
+            operation: arp::Operation::Reply,
+            sender_mac: station(port),
+            sender: [10, port, high, low].into(),
+            target_mac: ours(port),
+            target: [10, 0, port, 1].into(),
+        };
+        (port, super::ours::frame_of(&answer, ours(port)))
     };
-    let batch = vec![(0, frame); 64];
-    for _ in 0..8 {
-        bed.judge_batch(SECOND, &batch);
+    let news = |target: Ipv6Addr, port: u8| {
+        let news = Advertisement::unsolicited(target, station(port));
+        let mut frame = vec![0; 86];
+        let len = news.emit(&mut frame, station(port), ours(port)).unwrap();
+        frame.truncate(len);
+        (port, frame)
+    };
+    let anybody = |host: u16| Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 9, host);
+    for host in 0..200 {
+        bed.judge_batch(SECOND, &[reply(0x0900 + host, 0)]);
+        bed.judge_batch(SECOND, &[news(anybody(host), 0)]);
+        bed.judge_batch(SECOND, &[(0, super::ours::who_has("10.0.0.9", "10.0.0.2"))]);
     }
-    // Who asks has had its share; the rest is for who answers.
-    let batch = vec![(0, super::ours::frame_of(&reply, ours(0))); 64];
-    for _ in 0..8 {
-        bed.judge_batch(SECOND, &batch);
+    let there: Ipv6Addr = "2001:db8::2".parse().unwrap();
+    for _ in 0..EVENTS_MAX {
+        bed.judge_batch(SECOND, &[reply(2, 0), news(there, 0)]);
     }
     assert!(bed.forwarder.has_events());
-    let events = bed.events();
-    assert_eq!(events.len(), EVENTS_MAX);
-    let answers = events.iter().filter(|event| event.keeps_alive()).count();
-    assert_eq!(answers, EVENTS_RESERVED);
+    let urgent: Vec<Report> = bed.forwarder.urgent_events().collect();
+    let known: Vec<IpAddr> = urgent
+        .iter()
+        .map(|event| match event {
+            Report::Answer { key, .. } => key.addr,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(known, [IpAddr::from([10, 0, 0, 2]), there.into()]);
+    assert_eq!(bed.events().len(), EVENTS_MAX);
     assert!(!bed.forwarder.has_events());
+    for (now_ns, heard) in [(SECOND + 1, 0), (SECOND * 5 / 4, 2), (SECOND * 3 / 2, 2)] {
+        bed.judge_batch(now_ns, &[reply(2, 0), news(there, 0)]);
+        assert_eq!(bed.forwarder.urgent_events().count(), heard, "{now_ns}");
+    }
+}
+
+/// The FIB does not lead to link-local neighbours: they are known all the same, as soon as they have a slot.
+#[test]
+fn an_answer_of_a_link_local_neighbour_has_its_place() {
+    let mut bed = Bed::new();
+    let them: Ipv6Addr = "fe80::77".parse().unwrap();
+    let news = Advertisement::unsolicited(them, station(1));
+    let mut frame = vec![0; 86];
+    let len = news.emit(&mut frame, station(1), ours(1)).unwrap();
+    frame.truncate(len);
+    bed.judge(1, &frame);
+    assert_eq!((bed.forwarder.urgent_events().count(), bed.events().len()), (0, 1));
+    let key = Key { port: PortId(1), addr: them.into() };
+    bed.publish_key(3, key, AdjacencyState::Resolved, 1500);
+    let judge = |bed: &mut Bed, port, now_ns| {
+        bed.judge_batch(now_ns, &[(port, frame.clone())]);
+        let urgent = bed.forwarder.urgent_events().count();
+        (urgent, bed.events().len())
+    };
+    assert_eq!(judge(&mut bed, 1, 10 * SECOND + 10_000_000), (1, 0));
+    assert_eq!(judge(&mut bed, 1, 10 * SECOND + 10_000_001), (0, 1), "once is enough");
 }

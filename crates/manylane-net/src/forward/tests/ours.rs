@@ -154,6 +154,32 @@ fn a_link_local_ping_goes_back_the_way_it_came() {
     assert_eq!(bed.judge(2, &frame).said, Said::Drop(DropReason::NoRoute));
 }
 
+/// Nobody has configured IPv6 on the port: nothing there is ours, and `::` is nobody's address.
+#[test]
+fn a_port_without_ipv6_answers_for_no_link_local_address() {
+    let mut bed = Bed::new();
+    let mut ports = bed.forwarder.tables.ports.to_vec();
+    ports[2].ipv6.clear();
+    ports[2].anycast.clear();
+    ports[2].link_local = None;
+    bed.forwarder.tables.ports = ports.into();
+    assert!(!bed.forwarder.port(PortId(2)).owns("::".parse().unwrap()));
+    let target = link_local(2);
+    let ping = V6 { to: ours(2), ..V6::ping("fe80::99", &target.to_string()) }.frame();
+    assert_eq!(bed.judge(2, &ping).said, Said::Drop(DropReason::LinkLocalScope));
+    let asker = "fe80::99".parse().unwrap();
+    for question in
+        [Solicitation::detect_duplicate(target), Solicitation::probe(station(2), asker, target)]
+    {
+        let mut frame = vec![0; 86];
+        let len = question.emit(&mut frame, station(2), ours(2)).unwrap();
+        frame.truncate(len);
+        let outcome = bed.judge(2, &frame);
+        assert_eq!(outcome.origin, Origin::Received, "{question:?}");
+        assert!(!matches!(outcome.said, Said::Transmit(_)), "{question:?}");
+    }
+}
+
 #[test]
 fn what_is_no_whole_request_is_not_answered() {
     let mut bed = Bed::new();

@@ -8,7 +8,7 @@ use manylane_frame::vocabulary::{Checksum, DropReason, PortId, QueueId};
 use super::super::{Key, Origin, Report};
 use super::bed::*;
 use super::ours::{claimed, frame_of, solicitation, who_has};
-use crate::neighbour::{Claim, DuplicateDetection, OwnTable};
+use crate::neighbour::{Claim, DuplicateDetection, Kind, OwnTable, Standing};
 use crate::wire::ethernet::{self, Mac};
 use crate::wire::nd::{Advertisement, Message, Solicitation};
 use crate::wire::{arp, ipv4, ipv6};
@@ -149,6 +149,105 @@ fn nothing_is_sent_from_an_address_that_is_not_used() {
         assert_eq!(ask(&mut bed, addr), Some(PortId(0)), "{addr}");
     }
     assert_eq!(other(&bed.judge(0, &expired[0]).bytes), std::net::Ipv4Addr::new(10, 0, 0, 1));
+}
+
+/// RFC 4429 §3.2: who is asked remembers who asks. What may be another's asks nobody, or as nobody.
+#[test]
+fn a_question_never_comes_from_an_address_that_may_be_anothers() {
+    let (mut bed, mut table) = bed(DuplicateDetection::Optimistic);
+    let ask = |bed: &mut Bed, addr: &str, unicast: Option<[u8; 6]>| {
+        let mut frame = bed.pool.take().unwrap();
+        bed.region.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+        let key = Key { port: PortId(0), addr: addr.parse().unwrap() };
+        let asked = bed.forwarder.solicit(&mut frame, key, unicast);
+        let bytes = asked.map(|_| bed.region.bytes(&frame)[14..].to_vec());
+        bed.pool.give_back(frame);
+        bytes
+    };
+    let arp_sender = |bytes: Option<Vec<u8>>| arp::Packet::checked(&bytes.unwrap()).unwrap().sender;
+    let nd_source = |bytes: Option<Vec<u8>>| match Message::checked(&bytes?) {
+        Some(Message::Solicitation(question)) => Some(question.source),
+        other => panic!("{other:?}"),
+    };
+    for unicast in [None, Some(station(0).0)] {
+        let question = ask(&mut bed, "10.0.0.9", unicast);
+        assert!(arp::Packet::checked(&question.clone().unwrap()).unwrap().is_probe());
+        assert_eq!(arp_sender(question), std::net::Ipv4Addr::UNSPECIFIED);
+        for addr in ["2001:db8::9", "fe80::9"] {
+            assert_eq!(ask(&mut bed, addr, unicast), None, "{addr}");
+        }
+    }
+    // The answer to a question from nobody is the neighbour's, as to any other.
+    let answer = arp::Packet {
+        operation: arp::Operation::Reply,
+        sender_mac: station(0),
+        sender: [10, 0, 0, 9].into(),
+        target_mac: ours(0),
+        target: [0, 0, 0, 0].into(),
+    };
+    for (target_mac, kind) in [(ours(0), Kind::ArpReply), (station(1), Kind::Gratuitous)] {
+        bed.judge(0, &frame_of(&arp::Packet { target_mac, ..answer }, ours(0)));
+        let key = Key { port: PortId(0), addr: answer.sender.into() };
+        let mac = Some(station(0).0);
+        assert_eq!(bed.events(), [Report::Answer { key, mac, kind }]);
+    }
+    // The first that is ours alone speaks for the others.
+    let (own, global) = (link_local(0), V6_OURS.parse::<Ipv6Addr>().unwrap());
+    let settled = |table: &OwnTable, addr: std::net::IpAddr| {
+        table.reader().standing(Key { port: PortId(0), addr }) == Standing::Ours
+    };
+    while let Some(now) = table.deadline() {
+        table.tick(now, &mut Vec::new());
+        let ours = [settled(&table, global.into()), settled(&table, own.into())];
+        let expected =
+            |order: [usize; 2]| order.into_iter().find(|&at| ours[at]).map(|at| [global, own][at]);
+        assert_eq!(nd_source(ask(&mut bed, "2001:db8::9", None)), expected([0, 1]));
+        assert_eq!(nd_source(ask(&mut bed, "fe80::9", None)), expected([1, 0]));
+    }
+    assert_eq!(arp_sender(ask(&mut bed, "10.0.0.9", None)), std::net::Ipv4Addr::new(10, 0, 0, 1));
+}
+
+/// RFC 1812 §5.3.13.5: the route a packet took goes by addresses that are ours, and used.
+#[test]
+fn an_address_that_is_not_used_is_not_written_into_a_packet() {
+    let mut bed = Bed::new();
+    let key = Key { port: PortId(1), addr: [10, 0, 1, 1].into() };
+    let mut table = OwnTable::new([key], DuplicateDetection::Strict, 1, Duration::ZERO);
+    bed.forwarder.tables.own = table.reader();
+    let record = vec![7, 7, 4, 0, 0, 0, 0, 0];
+    let record = V4 { options: record, ..V4::udp("198.51.100.9", 10) }.frame();
+    let written = |bed: &mut Bed| {
+        let outcome = bed.judge(0, &record);
+        assert_eq!(outcome.said, Said::Transmit(1));
+        <[u8; 4]>::try_from(&outcome.bytes[37..41]).unwrap()
+    };
+    assert_eq!(written(&mut bed), [10, 0, 0, 1], "another port's");
+    while let Some(now) = table.deadline() {
+        table.tick(now, &mut Vec::new());
+    }
+    assert_eq!(written(&mut bed), [10, 0, 1, 1]);
+    // A timestamp is wanted of one address only: ours, as routes say, or not.
+    for (wanted, pointer) in [([10, 0, 2, 1], 13), ([10, 0, 2, 9], 5), ([10, 0, 2, 255], 5)] {
+        let options = [&[68, 12, 5, 3][..], &wanted, &[0; 4]].concat();
+        let outcome = bed.judge(0, &V4 { options, ..V4::udp("198.51.100.9", 10) }.frame());
+        assert_eq!(outcome.bytes[36], pointer, "{wanted:?}");
+    }
+}
+
+/// A flood of claims tells no more than one of them.
+#[test]
+fn a_claim_is_reported_once_a_second() {
+    let (mut bed, _table) = bed(DuplicateDetection::Optimistic);
+    bed.forwarder.heard = super::super::heard::Heard::new(&bed.forwarder.tables);
+    let claims = [
+        (0, who_has(V4_OURS, V4_OURS)),
+        (0, advertised(V6_OURS.parse().unwrap(), Some(station(0)), station(0))),
+    ];
+    for (after_ns, reports) in [(0, 2), (1, 0), (SECOND - 1, 0), (SECOND, 2), (SECOND + 1, 0)] {
+        let now_ns = SECOND + after_ns;
+        bed.judge_batch(now_ns, &claims);
+        assert_eq!(bed.events().len(), reports, "{now_ns}");
+    }
 }
 
 /// A link-local address has no route that could be taken away.

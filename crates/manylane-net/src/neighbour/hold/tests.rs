@@ -87,10 +87,39 @@ fn nothing_is_held_for_ever() {
     assert_eq!(holds.expired(110, 100), Some(key(2)));
     assert_eq!(holds.keys().collect::<Vec<_>>(), [key(2), key(3)]);
     // Taken from the middle of the order of age, and held for again: at its end.
-    push(&mut holds, 1, &mut pool);
+    let frame = pool.take().expect("the pool is large enough");
+    assert_eq!(holds.push(key(1), frame, 1, 110, nobody), Ok(()));
     assert_eq!(taken(&mut holds, key(3), &mut pool).len(), 1);
     assert_eq!(holds.keys().collect::<Vec<_>>(), [key(2), key(1)]);
     give_back_all(&mut holds, &mut pool);
+}
+
+/// Taken, and held again for the same neighbour or for another: as old as before, at any place of the order.
+#[test]
+fn what_was_held_before_keeps_its_age() {
+    let mut pool = pool();
+    for (since_ns, order) in
+        [(5, [4, 1, 2, 3]), (10, [1, 4, 2, 3]), (25, [1, 2, 4, 3]), (40, [1, 2, 3, 4])]
+    {
+        let mut holds = HoldQueues::new(HoldLimits::default());
+        let mut hold = |host, since_ns| {
+            let frame = pool.take().expect("the pool is large enough");
+            assert_eq!(holds.push(key(host), frame, 1, since_ns, nobody), Ok(()));
+        };
+        for (host, since_ns) in [(1, 10), (2, 20), (3, 30), (4, since_ns)] {
+            hold(host, since_ns);
+        }
+        assert_eq!(holds.since_ns(key(4)), Some(since_ns));
+        assert_eq!(holds.keys().collect::<Vec<_>>(), order.map(key));
+        let [first, .., last] = order;
+        assert_eq!(holds.expired(105, 100), (since_ns == 5).then_some(key(4)));
+        assert_eq!(holds.expired(110, 100), Some(key(first)));
+        // The chain holds together both ways: from the middle, from the ends.
+        for host in [order[1], last, first, order[2]] {
+            assert_eq!(taken(&mut holds, key(host), &mut pool).len(), 1);
+        }
+        assert_eq!((holds.since_ns(key(4)), holds.keys().count()), (None, 0));
+    }
 }
 
 /// An iterator that is dropped half way must not take frames with it.

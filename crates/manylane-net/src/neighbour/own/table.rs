@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use manylane_frame::vocabulary::PortId;
 use manylane_sync::words::{Words, WordsMut};
 
 use super::{
@@ -30,6 +31,10 @@ pub struct OwnTable {
     timers: BTreeSet<(Duration, usize)>,
     standings: WordsMut<u32>,
     bucket: Bucket,
+    /// Packets that may be asked for.
+    places: usize,
+    /// Where an address has changed: port, and whether IPv6.
+    changed: BTreeSet<(PortId, bool)>,
     random: u64,
 }
 
@@ -75,6 +80,8 @@ impl OwnTable {
             lost: Vec::new(),
             timers: BTreeSet::new(),
             bucket: Bucket::new(SENDS_PER_SECOND, SENDS_BURST),
+            places: usize::MAX,
+            changed: BTreeSet::new(),
             random: seed,
         };
         for &key in table.keys.clone().iter() {
@@ -83,6 +90,7 @@ impl OwnTable {
             let at = table.addresses.len();
             table.timers.extend(address.deadline.map(|due| (due, at)));
             table.standings.publish(at, address.standing() as u32);
+            table.changed.insert(link_of(key));
             table.addresses.push(address);
             table.conflicts.push(Conflicts::default());
             table.lost.push(false);
@@ -114,6 +122,7 @@ impl OwnTable {
     pub fn tick(&mut self, now: Duration, actions: &mut Vec<OwnAction>) {
         while let Some(&(due, at)) = self.timers.first()
             && due <= now
+            && self.places > 0
             && self.bucket.take(now, 0)
         {
             self.step(at, OwnEvent::Timeout, now, actions);
@@ -122,7 +131,36 @@ impl OwnTable {
 
     /// When to call [`OwnTable::tick`] next, if nothing is heard before.
     pub fn deadline(&self) -> Option<Duration> {
-        self.timers.first().map(|&(due, _)| due.max(self.bucket.ready_at(0)))
+        let first = self.timers.first().filter(|_| self.places > 0);
+        first.map(|&(due, _)| due.max(self.bucket.ready_at(0)))
+    }
+
+    /// From now on, only so many packets may be asked for; at first there is no bound. An address for which
+    /// there is no place stays as it is, and there is no deadline for it.
+    pub fn give_places(&mut self, places: usize) {
+        self.places = places;
+    }
+
+    /// Whether addresses wait for [`OwnTable::give_places`].
+    pub fn needs_places(&self) -> bool {
+        self.places == 0
+    }
+
+    /// The ports and families (whether IPv6) of which addresses have changed since this was last called.
+    pub fn take_changed(&mut self) -> BTreeSet<(PortId, bool)> {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Whether questions for neighbours must wait: no address of this family on this port may ask, and one may
+    /// soon. ARP asks from an address in use, or from nobody's; neighbour discovery from one that is ours.
+    pub fn must_wait(&self, port: PortId, is_ipv6: bool) -> bool {
+        let of_link = || self.addresses.iter().filter(|own| link_of(own.key) == (port, is_ipv6));
+        let asks = |own: &OwnAddress| match own.standing() {
+            Standing::Ours => true,
+            Standing::Tentative => !is_ipv6,
+            Standing::Unused => false,
+        };
+        of_link().any(|own| own.state == OwnState::Probing) && !of_link().any(asks)
     }
 
     /// Every address, by port and address, and who else lays claim to it.
@@ -134,6 +172,15 @@ impl OwnTable {
         let old = self.addresses[at];
         let draw = self.draw();
         let (new, sends) = super::step(&old, event, now, &OwnTiming::of(old.key.addr), draw);
+        if sends.is_some() {
+            if self.places == 0 {
+                return; // Not defended yet: the next claim comes.
+            }
+            self.places -= 1;
+        }
+        if (new.state, new.in_use) != (old.state, old.in_use) {
+            self.changed.insert(link_of(new.key));
+        }
         if let Some(due) = old.deadline {
             self.timers.remove(&(due, at));
         }
@@ -173,6 +220,10 @@ impl OwnTable {
     }
 }
 
+fn link_of(key: Key) -> (PortId, bool) {
+    (key.port, key.addr.is_ipv6())
+}
+
 /// Timers of all addresses together: a thousand addresses are announced in some seconds, by orders that
 /// find a place in the worker's ring.
 const SENDS_PER_SECOND: u32 = 500;
@@ -193,6 +244,21 @@ impl Default for OwnAddresses {
 }
 
 impl OwnAddresses {
+    /// How many addresses it knows of.
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether it knows of none.
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
+    /// The place of an address among them.
+    pub fn place(&self, key: Key) -> Option<usize> {
+        self.keys.binary_search(&key).ok()
+    }
+
     /// What may be done with an address of ours. One on a link without other stations is always ours.
     pub fn standing(&self, key: Key) -> Standing {
         match self.keys.binary_search(&key) {

@@ -63,6 +63,41 @@ fn an_address_that_no_station_has_is_not_believed() {
     assert_eq!(table.counts().invalid, 4);
 }
 
+/// A question that was not asked is no question: it has no place, or no address to come from.
+#[test]
+fn a_question_that_could_not_be_sent_does_not_count() {
+    let v6 = Key { port: HOST.port, addr: "2001:db8::9".parse().expect("an address") };
+    for key in [HOST, v6] {
+        let family = key.addr.is_ipv6();
+        let mut table = Table::new(TableConfig::default());
+        table.give_places(0);
+        let slot = table.pin(key, at(0), &mut Vec::new()).expect("there is room");
+        for now in 1..9 {
+            assert_eq!(tick(&mut table, at(now)), []);
+        }
+        assert_eq!((state_of(&table, key), table.deadline()), (Some(State::Incomplete), None));
+        assert!(table.needs_places());
+        table.give_places(1);
+        assert_eq!(table.deadline(), Some(at(0)));
+        let asked = |unicast| Action::Solicit { key, unicast };
+        assert_eq!(tick(&mut table, at(9)), [asked(None)]);
+        table.give_places(5);
+        table.set_waiting(key.port, family, true);
+        table.set_waiting(PortId(77), !family, true);
+        assert_eq!((tick(&mut table, at(30)), table.deadline()), (vec![], None));
+        assert_eq!(state_of(&table, key), Some(State::Incomplete));
+        table.set_waiting(key.port, family, false);
+        for now in [30, 31] {
+            assert_eq!(tick(&mut table, at(now)), [asked(None)]);
+        }
+        let failed = tick(&mut table, at(32));
+        let [Action::Publish { state: AdjacencyState::Failed, .. }] = failed[..] else {
+            panic!("three questions, and none more: {failed:?}");
+        };
+        table.unpin(slot);
+    }
+}
+
 /// N4. A scan of a /16 through us, at ten times the rate of questions, for six seconds and a half.
 #[test]
 fn n4_a_scan_of_a_whole_16_evicts_no_reachable_neighbour() {

@@ -117,7 +117,7 @@ impl Routing {
         }
         // A link-local address is ours on one port, and another's on the next.
         let owns = |port: &RoutedPort| {
-            port.facts.link_local == key.addr
+            port.facts.link_local.is_some_and(|own| own == key.addr)
                 || port.addresses.iter().any(|own| own.address == key.addr)
         };
         let is_ours = match is_link_local(key.addr) {

@@ -12,7 +12,8 @@ use crate::worker::Order;
 
 impl Routing {
     /// From now on, asks whether our addresses on these ports are ours alone, and tells their links. Before
-    /// [`Routing::tables`], which has the workers' side.
+    /// routes, whose next hops are asked for from these addresses, and before [`Routing::tables`], which has
+    /// the workers' side.
     pub fn watch_own(
         &mut self,
         ports: impl IntoIterator<Item = PortId>,
@@ -33,6 +34,7 @@ impl Routing {
         for key in unused.collect::<Vec<_>>() {
             self.lead_own(key, false, &mut Told::default());
         }
+        self.follow_own();
     }
 
     /// Our addresses where others may be, and who else lays claim to them.
@@ -70,6 +72,15 @@ impl Routing {
             }
         }
         self.own_actions = actions; // Its memory serves the next time.
+        self.follow_own();
+    }
+
+    /// Lets neighbours wait, or be asked for, by what has become of the addresses to ask from.
+    fn follow_own(&mut self) {
+        for (port, is_ipv6) in self.own.take_changed() {
+            let waits = self.own.must_wait(port, is_ipv6);
+            self.neighbours.set_waiting(port, is_ipv6, waits);
+        }
     }
 
     /// Packets to an address of ours are for us while it is in use, and dropped in silence while it is not
@@ -88,9 +99,8 @@ impl Routing {
 
 impl RoutedPort {
     /// Our addresses on this port, the link-local one included where there is IPv6.
-    fn own_keys(&self, port: PortId) -> impl Iterator<Item = Key> {
-        let has_ipv6 = self.addresses.iter().any(|own| own.address.is_ipv6());
-        let link_local = has_ipv6.then_some(self.facts.link_local.into());
+    pub(in crate::control) fn own_keys(&self, port: PortId) -> impl Iterator<Item = Key> {
+        let link_local = self.facts.link_local.map(Into::into);
         let ours = self.addresses.iter().map(|own| own.address).chain(link_local);
         ours.map(move |addr| Key { port, addr })
     }

@@ -114,22 +114,24 @@ fn at(seconds: u64) -> Duration {
 }
 
 fn port(number: u16, addresses: &[&str]) -> RoutedPort {
-    let addresses = addresses.iter().map(|text| {
+    let own = |text: &&str| {
         let (address, length) = text.split_once('/').unwrap();
         InterfaceAddress { address: address.parse().unwrap(), length: length.parse().unwrap() }
-    });
+    };
+    let addresses: Vec<InterfaceAddress> = addresses.iter().map(own).collect();
+    let has_ipv6 = addresses.iter().any(|own| own.address.is_ipv6());
     let facts = PortFacts {
         mac: Mac([2, 0, 0, 0, 0, number as u8]),
         mtu: 1500,
         offload: Offload::NONE,
         ipv4: Vec::<Ipv4Interface>::new(),
         ipv6: Vec::new(),
-        link_local: "fe80::1".parse().unwrap(),
+        link_local: has_ipv6.then(|| "fe80::1".parse().unwrap()),
         vlan: None,
         vlans: Vec::new(),
         anycast: Vec::new(),
     };
-    RoutedPort { facts, addresses: addresses.collect() }
+    RoutedPort { facts, addresses }
 }
 
 #[test]

@@ -12,12 +12,13 @@ use manylane_io::port::memory;
 use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key, Report, State};
 use manylane_net::wire::nd::{Advertisement, Solicitation};
 use manylane_net::wire::{arp, icmp, ipv4};
+use manylane_sync::doorbell::Wake;
 
 use manylane_sync::rcu::Index;
 
 use super::rig::*;
 use crate::control::routing::connected_id;
-use crate::stats::PortCount;
+use crate::stats::{PortCount, WorkerCount};
 use crate::worker::HeldFor;
 use crate::worker::{Order, Worker};
 
@@ -88,6 +89,56 @@ fn who_waits_too_long_is_told_though_nobody_says_anything() {
     assert_eq!(hall.dropped(0, DropReason::NeighbourFailed), 1);
     assert_eq!(hall.created(0, Created::Error), 1);
     assert_host_unreachable(&seen[0].lock().unwrap()[0]);
+    hall.close(vec![worker]);
+}
+
+/// Flows of other groups move all the time, and everything that is held is judged anew each time: it is held
+/// for no longer, and its neighbour is asked for no more often.
+#[test]
+fn what_is_judged_again_keeps_its_age() {
+    let mut hall = Hall::new(1);
+    let (feed, (seen, exits)) = (Feed::default(), sinks());
+    let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, HoldLimits::default());
+    ["10.0.0.2", "2001:db8::2"].into_iter().for_each(|host| hall.control.set(host, 0));
+    // Two that nobody has heard of, and two with a slot.
+    let silent = ["10.1.0.2", "2001:db8:1::2", "10.1.0.3", "2001:db8:1::3"].map(addr);
+    for (flow, &host) in (0..).zip(&silent[2..]) {
+        feed.lock().unwrap().push(packet(host, flow, 0, 4));
+        worker.turn(0);
+        hall.control.hear(0);
+    }
+    for (flow, &host) in (2..).zip(&silent[..2]) {
+        feed.lock().unwrap().push(packet(host, flow, 0, 4));
+    }
+    worker.turn(0);
+    let mut asked = [0; 4];
+    let (mut steps, mut now_ns) = (0u32, 0);
+    while now_ns < HOLD_MAX_NS {
+        assert_eq!(hall.sum(0, PortCount::Held), 4, "at {now_ns}");
+        // A group elsewhere, one of whose members is found, and then the other.
+        let members =
+            [2 * steps + 100, 2 * steps + 101].map(|host| IpAddr::from([10, 1, 1, host as u8]));
+        hall.control.add_group([198, 18, steps as u8, 0].into(), &members, now_ns);
+        for member in members {
+            hall.control.answer(Key { port: PortId(1), addr: member }, now_ns);
+            worker.turn(now_ns);
+            let reported = &mut hall.control.reported[0];
+            while let Some(report) = reported.pop() {
+                let Report::Missing { key } = report else { panic!("{report:?}") };
+                let host = silent.iter().position(|&host| host == key.addr);
+                asked[host.expect("nobody else is missing")] += 1; // And is not handled.
+            }
+            reported.release();
+        }
+        steps += 1;
+        now_ns += SECOND / 10;
+    }
+    assert!(hall.control.routing.tables().next_hops.generation() >= 4 * steps, "flows moved");
+    assert!(asked.iter().all(|&asked| (1..=7).contains(&asked)), "once a second: {asked:?}");
+    worker.turn(HOLD_MAX_NS);
+    assert_eq!(hall.sum(0, PortCount::Held), 0);
+    assert_eq!(hall.dropped(0, DropReason::NeighbourFailed), 4);
+    assert_eq!(seen[0].lock().unwrap().len(), 4, "each sender is told");
     hall.close(vec![worker]);
 }
 
@@ -245,6 +296,28 @@ fn an_order_becomes_a_probe_or_an_announcement() {
     hall.close(vec![worker]);
 }
 
+/// The pool is empty: an order waits for a frame, and those behind it for their turn.
+#[test]
+fn an_order_waits_for_a_frame() {
+    let (mut hall, mut worker, _, seen) = one();
+    let mut pool = hall.depot.pool_of(256);
+    let all = std::iter::from_fn(|| worker.work.pool.take().or_else(|| pool.take()));
+    let mut all: Vec<Frame> = all.collect();
+    for addr in ["10.1.0.2", "2001:db8:1::2"].map(addr) {
+        let key = Key { port: PortId(1), addr };
+        hall.control.orders[0].push(Order::Solicit { key, unicast: None }).expect("there is room");
+    }
+    hall.control.orders[0].submit();
+    assert_eq!((worker.turn(0), worker.turn(0)), (0, 0));
+    all.drain(..).for_each(|frame| worker.work.pool.give_back(frame));
+    drop(pool);
+    worker.turn(0);
+    let questions: Vec<[u8; 2]> =
+        seen[1].lock().unwrap().iter().map(|frame| [frame[12], frame[13]]).collect();
+    assert_eq!(questions, [[0x08, 0x06], [0x86, 0xdd]]);
+    hall.close(vec![worker]);
+}
+
 /// Linux's `unres_qlen`, of each family: the newest 101 leave, in order; the others are counted.
 #[test]
 fn by_default_101_packets_wait_for_a_neighbour() {
@@ -280,17 +353,41 @@ fn sleeping_for_long_looks_again_every_second() {
     let (hall, mut worker, _, _) = one();
     worker.work.queues.clear();
     worker.work.reclaim_ns = 1_024_000_000;
-    let key = Key { port: PortId(1), addr: addr("10.1.0.2") };
-    let guard = worker.reader.guard();
-    let link = Index::<()>::new(guard, connected_id(key.port).raw().into());
-    let dst = worker.work.dsts.borrow(guard, link, 0).expect("each port has one");
-    let dst = worker.work.dsts.hold(dst);
-    worker.work.held_for.push(HeldFor { key, dst, asked_ns: 0 });
+    hold_for(&mut worker, addr("10.1.0.2"));
     worker.work.followed = hall.control.routing.tables().next_hops.generation();
     worker.work.generation = hall.control.routing.tables().adjacencies.generation();
     worker.sleep(0);
     assert_eq!(worker.work.reclaim_ns, 1_024_000_000);
     hall.close(vec![worker]);
+}
+
+/// From now on the worker holds for a host of port 1, as yet nothing.
+fn hold_for(worker: &mut Worker, host: IpAddr) {
+    let key = Key { port: PortId(1), addr: host };
+    let guard = worker.reader.guard();
+    let link = Index::<()>::new(guard, connected_id(key.port).raw().into());
+    let dst = worker.work.dsts.borrow(guard, link, 0).expect("each port has one");
+    let dst = worker.work.dsts.hold(dst);
+    worker.work.held_for.push(HeldFor { key, dst, asked_ns: 0 });
+}
+
+/// Flows have moved since what is held was judged: there is something to do before sleep.
+#[test]
+fn nobody_sleeps_while_flows_have_moved() {
+    for (moved, held, sleeps) in [(true, true, 0), (true, false, 1), (false, true, 1)] {
+        let (hall, mut worker, _, _) = one();
+        worker.work.queues.clear();
+        let tables = hall.control.routing.tables();
+        worker.work.generation = tables.adjacencies.generation();
+        worker.work.followed = tables.next_hops.generation().wrapping_sub(2 * u32::from(moved));
+        if held {
+            hold_for(&mut worker, addr("2001:db8:1::2"));
+        }
+        worker.work.bell.waker().wake(); // Who sleeps is woken at once.
+        worker.sleep(0);
+        assert_eq!(hall.counted(WorkerCount::Sleeps), sleeps, "{moved} {held}");
+        hall.close(vec![worker]);
+    }
 }
 
 #[test]

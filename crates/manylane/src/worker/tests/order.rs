@@ -15,7 +15,7 @@ use manylane_net::wire::flow::flow_hash;
 
 use super::rig::*;
 use crate::stats::PortCount;
-use crate::worker::Worker;
+use crate::worker::{Pending, Worker};
 
 /// The `number`th host on port 1, IPv4 and IPv6 in turn.
 fn host(number: u16) -> IpAddr {
@@ -119,11 +119,41 @@ fn a_flow_keeps_its_order_when_its_neighbour_answers_at_any_step() {
 /// and those behind them one to leave. A real thread plays the control thread.
 #[test]
 fn a_flow_keeps_its_order_when_its_neighbour_answers_inside_a_batch() {
-    const FLOWS: u16 = 200;
-    /// Packets of a flow before its neighbour must have answered, and after.
+    answers_inside_a_batch(Hall::new(1), host, |key| key);
+}
+
+/// The same, and who answers is the other member of the group: the flow moves to it while the worker judges
+/// a batch.
+#[test]
+fn a_flow_keeps_its_order_when_it_moves_inside_a_batch() {
+    let mut hall = Hall::new(1);
+    let mut other = HashMap::new();
+    for flow in 0..FLOWS_IN_BATCHES {
+        // Two of one family.
+        let members = [4 * flow + flow % 2, 4 * flow + flow % 2 + 2].map(host);
+        hall.control.add_group(behind(flow), &members, 0);
+        let [one, two] = members.map(|addr| Key { port: PortId(1), addr });
+        other.extend([(one, two), (two, one)]);
+    }
+    answers_inside_a_batch(hall, behind, move |key| other[&key]);
+}
+
+/// What is behind the `number`th group, IPv4 and IPv6 in turn.
+fn behind(number: u16) -> IpAddr {
+    if number.is_multiple_of(2) {
+        [198, 18, number as u8, 9].into()
+    } else {
+        Ipv6Addr::new(0x2001, 0xdb8, 0x100 + number, 0, 0, 0, 0, 9).into()
+    }
+}
+
+const FLOWS_IN_BATCHES: u16 = 200;
+
+/// One flow after the other goes `to` its host, until `who` answers for whom it is held for.
+fn answers_inside_a_batch(mut hall: Hall, to: fn(u16) -> IpAddr, who: impl Fn(Key) -> Key + Send) {
+    /// Packets of a flow before somebody must have answered, and after.
     const BEFORE: u32 = 2000;
     const AFTER: u32 = 150;
-    let mut hall = Hall::new(1);
     let (seen, exits) = sinks();
     let (mut flow, mut sequence, mut end) = (0, 0, u32::MAX);
     let left = seen[1].clone();
@@ -135,9 +165,9 @@ fn a_flow_keeps_its_order_when_its_neighbour_answers_inside_a_batch() {
         if sequence == end {
             (flow, sequence, end) = (flow + 1, 0, u32::MAX);
         }
-        let may = flow < FLOWS && (end != u32::MAX || sequence < BEFORE);
+        let may = flow < FLOWS_IN_BATCHES && (end != u32::MAX || sequence < BEFORE);
         sequence += u32::from(may);
-        may.then(|| packet(host(flow), flow, sequence - 1, 4))
+        may.then(|| packet(to(flow), flow, sequence - 1, 4))
     });
     let limits = HoldLimits { queue_frames_max: 3000, frames_max: 3000, queues_max: 8 };
     let mut worker = hall.worker(vec![source], exits, limits);
@@ -150,14 +180,15 @@ fn a_flow_keeps_its_order_when_its_neighbour_answers_inside_a_batch() {
             while !*stop.lock().unwrap() {
                 for key in control.hear(0) {
                     (0..pause.below(4000)).for_each(|_| std::hint::spin_loop());
-                    control.answer(key, 0);
+                    control.answer(who(key), 0);
                 }
                 control.tick(0);
             }
         });
         let begin = Instant::now();
         let last = |seen: &Vec<Vec<u8>>| seen.last().and_then(|last| stamp(last));
-        let is_done = || last(&seen[1].lock().unwrap()).is_some_and(|(flow, _)| flow + 1 == FLOWS);
+        let is_done =
+            || last(&seen[1].lock().unwrap()).is_some_and(|(flow, _)| flow + 1 == FLOWS_IN_BATCHES);
         while !is_done() && begin.elapsed() < Duration::from_secs(60) {
             worker.turn(0);
         }
@@ -165,7 +196,7 @@ fn a_flow_keeps_its_order_when_its_neighbour_answers_inside_a_batch() {
         *done.lock().unwrap() = true;
     });
     let in_order = assert_in_order(&seen[1].lock().unwrap());
-    assert_eq!(in_order.len(), usize::from(FLOWS));
+    assert_eq!(in_order.len(), usize::from(FLOWS_IN_BATCHES));
     assert!(in_order.values().all(|&next| next > AFTER));
     hall.close(vec![worker]);
 }
@@ -307,7 +338,7 @@ fn flows_keep_their_order_when_they_move_to_another_member() {
 /// A member answers while the worker judges a batch: a flow's older packets have verdicts to be held for
 /// the member that it leaves, and newer ones to leave by the other; with something held before, and without.
 #[test]
-fn a_flow_keeps_its_order_when_it_moves_inside_a_batch() {
+fn a_flow_keeps_its_order_when_it_moves_in_the_middle_of_a_batch() {
     const FLOWS: u16 = 8;
     for held_before in [0, 1, 3] {
         let mut hall = Hall::new(1);
@@ -333,8 +364,12 @@ fn a_flow_keeps_its_order_when_it_moves_inside_a_batch() {
             let received = work.queues[0].receive(&mut work.pool, &mut batch, 0);
             work.stats.count(PortId(0), PortCount::Received, received as u64);
             let verdicts = work.forwarder.forward(guard, &mut work.pool, &mut batch, 0);
-            let verdicts = verdicts.as_slice().iter().map(|&verdict| Some(verdict));
-            pending.extend(batch.drain().zip(verdicts));
+            let verdicts = batch.drain().zip(verdicts.as_slice());
+            pending.extend(verdicts.map(|(frame, &verdict)| Pending {
+                frame,
+                verdict: Some(verdict),
+                waited: None,
+            }));
             hall.control.answer(Key { port: PortId(1), addr: members[1] }, 0);
         }
         work.release_held(guard, 0);

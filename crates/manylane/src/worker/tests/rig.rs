@@ -24,7 +24,7 @@ use manylane_sync::words::WordsMut;
 
 use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
 use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
-use crate::stats::{PortCount, Stats, StatsReader};
+use crate::stats::{PortCount, Stats, StatsReader, WorkerCount};
 use crate::worker::{Clock, Order, Worker, WorkerParts};
 
 pub const PORTS: u16 = 3;
@@ -126,6 +126,11 @@ impl Hall {
 
     pub fn created(&self, port: u16, reason: Created) -> u64 {
         self.stats.iter().map(|stats| stats.created(PortId(port), reason)).sum()
+    }
+
+    /// What the workers count for themselves.
+    pub fn counted(&self, what: WorkerCount) -> u64 {
+        self.stats.iter().map(|stats| stats.worker(what)).sum()
     }
 
     /// I2, port by port: what came in or began is what left, ended, or is held.
@@ -245,7 +250,7 @@ fn routed_port(port: u16) -> RoutedPort {
         offload: Offload::NONE,
         ipv4: vec![Ipv4Interface { addr: [10, port as u8, 0, 1].into(), len: 16 }],
         ipv6: vec![v6],
-        link_local: Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port),
+        link_local: Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port)),
         vlan: None,
         vlans: Vec::new(),
         anycast: Vec::new(),

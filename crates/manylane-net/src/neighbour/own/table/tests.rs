@@ -69,6 +69,57 @@ fn a_claim_of_another_address_is_none_of_ours() {
     assert_eq!(table.addresses().next().map(|(_, conflicts)| conflicts.heard), Some(0));
 }
 
+/// An address is not taken for ours by a probe that found no place on its way, nor defended by news that did.
+#[test]
+fn what_could_not_be_sent_moves_nothing() {
+    for (key, probes) in [(V4, 3), (V6, 1)] {
+        let mut table = OwnTable::new([key], DuplicateDetection::Strict, 1, at(0));
+        let mut actions = Vec::new();
+        table.give_places(0);
+        for now in 0..20 {
+            table.tick(at(now), &mut actions);
+        }
+        assert_eq!((&actions[..], table.deadline()), (&[][..], None));
+        assert!(table.needs_places() && table.must_wait(key.port, key.addr.is_ipv6()));
+        table.give_places(probes);
+        assert_eq!(run(&mut table, 40), vec![OwnAction::Probe(key); probes]);
+        assert_eq!(table.reader().standing(key), Standing::Unused);
+        table.give_places(9);
+        assert!(run(&mut table, 60).contains(&OwnAction::Use(key)));
+        assert!(!table.must_wait(key.port, key.addr.is_ipv6()));
+        for (places, defended) in [(0, vec![]), (1, vec![OwnAction::Announce(key)])] {
+            table.give_places(places);
+            actions.clear();
+            table.hear(key, OTHER, Claim::Used, at(60), &mut actions);
+            assert_eq!(actions, defended);
+        }
+    }
+}
+
+/// ARP can ask as nobody while an address is probed and used; neighbour discovery cannot, and nobody asks for
+/// who has given his address up.
+#[test]
+fn who_asks_for_neighbours_waits_for_an_address_that_may_ask() {
+    use DuplicateDetection::{Off, Optimistic, Strict};
+    for (mode, waits) in [(Strict, [true, true]), (Optimistic, [false, true]), (Off, [false; 2])] {
+        let mut table = OwnTable::new([V4, V6], mode, 1, at(0));
+        for (key, waits) in [V4, V6].into_iter().zip(waits) {
+            let link = (key.port, key.addr.is_ipv6());
+            assert!(table.take_changed().contains(&link) || key == V6);
+            assert_eq!(table.must_wait(link.0, link.1), waits, "{mode:?} {key}");
+            assert!(!table.must_wait(PortId(77), link.1));
+            if mode != Off {
+                table.hear(key, OTHER, Claim::Used, at(0), &mut Vec::new());
+                assert_eq!(table.take_changed().into_iter().collect::<Vec<_>>(), [link]);
+                assert!(
+                    !table.must_wait(link.0, link.1),
+                    "it is another's: there is none to wait for"
+                );
+            }
+        }
+    }
+}
+
 /// A router with many addresses must not flood its links, nor the ring to its worker, when it starts.
 #[test]
 fn a_thousand_addresses_are_spread_over_seconds() {

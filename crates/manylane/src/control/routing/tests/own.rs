@@ -124,3 +124,61 @@ fn an_address_is_left_without_waiting_for_the_workers_turn() {
     }
     assert_eq!(bed.routing.given_up(), 0);
 }
+
+/// A next hop that nobody can be asked for yet is waited for: its packets are held, not refused.
+#[test]
+fn a_next_hop_waits_until_there_is_an_address_to_ask_from() {
+    for (mode, waits) in
+        [(DuplicateDetection::Strict, true), (DuplicateDetection::Optimistic, false)]
+    {
+        let mut bed = Bed::watching(mode);
+        for (prefix, addr, waits) in
+            [("192.0.2.0/24", "10.0.0.2", waits), ("2001:db8:9::/48", "2001:db8::2", true)]
+        {
+            let port = PortId(0);
+            let next_hop = key(0, addr).addr;
+            bed.static_route(prefix, RouteTarget::Via { next_hop, port });
+            let question = Order::Solicit { key: key(0, addr), unicast: None };
+            assert_eq!(bed.orders().contains(&question), !waits, "{mode:?} {addr}");
+        }
+        let sent = bed.wait(60);
+        for (own, addr, waits) in
+            [("10.0.0.1", "10.0.0.2", waits), ("2001:db8::1", "2001:db8::2", true)]
+        {
+            let when = |order| sent.iter().position(|&(_, sent)| sent == order);
+            let asked = when(Order::Solicit { key: key(0, addr), unicast: None });
+            let announced = when(Order::Announce { key: key(0, own) });
+            assert!(asked.is_some() && announced.is_some(), "{mode:?} {addr}");
+            // The link-local address may ask for a neighbour on the network before its own may.
+            let first = match own {
+                "2001:db8::1" => announced.min(when(Order::Announce { key: key(0, "fe80::1") })),
+                _ => announced,
+            };
+            assert_eq!(first < asked, waits, "{mode:?} {addr}");
+        }
+    }
+}
+
+/// What does not fit into the worker's ring is neither asked nor counted as asked, and is asked then.
+#[test]
+fn orders_wait_for_places_on_their_way() {
+    let mut bed = Bed::watching(DuplicateDetection::Strict);
+    bed.routing.give_places(0);
+    for now in 0..30 {
+        bed.missing(1, "10.0.1.0", now);
+        bed.tick(now);
+    }
+    assert_eq!(bed.orders(), []);
+    assert_eq!(bed.routing.deadline(at(30)), Some(at(30) + RETRY));
+    assert_eq!(bed.own("2001:db8::1"), (OwnState::Probing, false));
+    assert_eq!(bed.state(1, "10.0.1.0"), Some(State::Incomplete));
+    bed.routing.give_places(4);
+    bed.tick(30);
+    let orders = bed.orders();
+    assert_eq!(
+        orders.len(),
+        3,
+        "two for our addresses, and all that the neighbours ask: {orders:?}"
+    );
+    assert!(orders.contains(&Order::Solicit { key: key(1, "10.0.1.0"), unicast: None }));
+}
