@@ -23,6 +23,8 @@
 //! | doorbell, 1 giver x 1 item               | none  |      4,950 |
 //! | doorbell, 1 giver x 2                    | 4     |     12,478 |
 //! | doorbell, 2 givers x 1                   | 3     |    195,546 |
+//! | dst, a worker                            | none  |     91,462 |
+//! | dst, and an heir                         | 3     |    140,619 |
 //! | handoff_a, 1 receiver x 3 frames         | none  |      8,962 |
 //! | handoff_a, receivers x 2 and 1           | none  |     72,946 |
 //! | handoff_a, receivers x 1 and 2           | none  |    129,649 |
@@ -44,6 +46,7 @@
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
 //! | ring, a batch of 3 through 2 slots       | none  |        607 |
 //! | rounds, a program x 2                    | none  |     82,971 |
+//! | routes                                   | none  |    183,982 |
 //! | shared, 2 owners, 1 weak                 | none  |        404 |
 //! | shared, 1 owner, 2 weak                  | 4     |      3,822 |
 //! | shared, clones and downgrades            | none  |      7,463 |
@@ -80,6 +83,8 @@
 mod counters;
 #[path = "loom/doorbell.rs"]
 mod doorbell;
+#[path = "loom/dst.rs"]
+mod dst;
 #[path = "loom/handoff.rs"]
 mod handoff;
 #[path = "loom/hook.rs"]
@@ -98,6 +103,8 @@ mod refcount_shared;
 mod refcount_twin;
 #[path = "loom/ring.rs"]
 mod ring;
+#[path = "loom/routes.rs"]
+mod routes;
 #[path = "loom/slots.rs"]
 mod slots;
 #[path = "loom/stack.rs"]
