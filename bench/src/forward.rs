@@ -160,7 +160,8 @@ impl Lab {
         let clock = Clock::start();
         let sinks: [memory::Sink; 2] = [Box::new(|_, _| {}), Box::new(|_, _| {})];
         let limit = RateLimit::new(1000, 50);
-        let (worker, reader) = worker(&domain, &routing, depot.pool(), feed, sinks, limit, clock)?;
+        let (worker, reader) =
+            worker(&domain, &routing, depot.pool(), vec![feed], sinks, limit, clock)?;
         Ok(Lab { worker, stats: reader, row, clock, source, pool: depot.pool(), _routing: routing })
     }
 
@@ -206,17 +207,20 @@ impl Lab {
     }
 }
 
-/// A worker with one receive queue, of port 0, that `source` feeds, and ports 0 and 1 to go out by.
+/// A worker with a receive queue of port 0 for each of `sources`, and ports 0 and 1 to go out by.
 pub fn worker(
     domain: &Domain,
     routing: &Routing,
     pool: Pool,
-    source: memory::Source,
+    sources: Vec<memory::Source>,
     sinks: [memory::Sink; 2],
     errors: RateLimit,
     clock: Clock,
 ) -> io::Result<(Worker, StatsReader)> {
-    let receiver = memory::Receiver::from_source(PortId(0), QueueId(0), source);
+    let queue = |(queue, source)| {
+        let queue = QueueId(queue);
+        Receiver::Memory(memory::Receiver::from_source(PortId(0), queue, source))
+    };
     let exit = |sink| (Transmitter::Memory(memory::Transmitter::into_sink(sink)), None);
     let bell = Arc::new(Doorbell::new(EventFd::open()?));
     // The other ends of the rings: nothing is reported or ordered here.
@@ -234,7 +238,7 @@ pub fn worker(
         pool,
         holds: HoldQueues::new(HoldLimits::default()),
         dsts: routing.dsts(),
-        queues: vec![Receiver::Memory(receiver)],
+        queues: (0..).zip(sources).map(queue).collect(),
         transmitters: sinks.into_iter().map(exit).collect(),
         stats,
         reports,

@@ -250,7 +250,7 @@ impl Lane {
             [(); 2].map(|()| device::sink(&switch, clock));
         let limit = RateLimit::new(1000, 50);
         let (worker, stats) =
-            worker(domain, routing, pool, Box::new(source), [first, second], limit, clock)?;
+            worker(domain, routing, pool, vec![Box::new(source)], [first, second], limit, clock)?;
         let latencies = [first_late, second_late];
         Ok(Lane { name, worker, clock, switch, stats, device: counters, latencies })
     }

@@ -65,7 +65,7 @@ impl Odd {
         let errors = RateLimit::new(0, u32::MAX >> 2); // Every one of them is sent.
         let clock = Clock::start();
         let (worker, stats) =
-            worker(&domain, &routing, depot.pool(), Box::new(feed), sinks, errors, clock)?;
+            worker(&domain, &routing, depot.pool(), vec![Box::new(feed)], sinks, errors, clock)?;
         Ok(Odd { worker: Some(worker), stats, now_ns: 0, _routing: routing })
     }
 

@@ -21,7 +21,7 @@
 //! | `nocache_gain`, `manylane_gain`      | `before` over it, two threads; `_1t`: one                 |
 //! | `manylane_gain_net`                  | the same, `fresh_ns` taken off both                       |
 //! | `scaling_2`                          | frames of two threads for each of twice one thread's      |
-//! | `forward_...`                        | all of these of the whole forwarding path (`forward.rs`)  |
+//! | `forward_...`, `forward_..._b1`      | all of these of the whole forwarding path, by batches and frame by frame (`forward.rs` says what each favours) |
 //! | `changing_ns`                        | `manylane` while another thread changes the address       |
 //! | `changes_per_s`                      | how often it did so                                       |
 //! | `mixed_frames`                       | frames with parts of two addresses: an error unless 0     |
@@ -85,23 +85,21 @@ pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<
         rounds.push("fresh_ns", "ns", fresh.map(|(ns, _)| ns));
         for threads in [1, 2] {
             for (name, row) in rows {
-                push(rounds, name, threads, row.measure(team, threads)?);
+                push(rounds, name, "", threads, row.measure(team, threads)?);
             }
         }
         for threads in [1, 2] {
-            for lanes in forwarding.ways() {
-                push(
-                    rounds,
-                    &format!("forward_{}", lanes.name),
-                    threads,
-                    lanes.measure(team, threads)?,
-                );
+            for (lanes, order) in [(forwarding.ways(), ""), (forwarding.singly(), "_b1")] {
+                for lanes in lanes {
+                    let measured = lanes.measure(team, threads)?;
+                    push(rounds, &format!("forward_{}", lanes.name), order, threads, measured);
+                }
             }
         }
         lab.changing(team, rounds)
     };
     interleave(plan, output, round, |rounds| {
-        for prefix in ["", "forward_"] {
+        for (prefix, order) in [("", ""), ("forward_", ""), ("forward_", "_b1")] {
             for (way, of) in [("nocache", "nocache"), ("manylane", "manylane")] {
                 // The path's gain is `forward_gain`, as the mechanism's is `manylane_gain`.
                 let name = match (prefix, way) {
@@ -109,14 +107,18 @@ pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<
                     _ => format!("{prefix}{way}"),
                 };
                 for (suffix, end) in [("", ""), ("_1t", "_1t")] {
-                    let over = format!("{prefix}before_ns{end}");
-                    let under = format!("{prefix}{of}_ns{end}");
-                    rounds.ratio(&format!("{name}_gain{suffix}"), &over, &under);
+                    let over = format!("{prefix}before_ns{order}{end}");
+                    let under = format!("{prefix}{of}_ns{order}{end}");
+                    rounds.ratio(&format!("{name}_gain{order}{suffix}"), &over, &under);
                 }
             }
             for (name, way) in [("", "manylane"), ("before_", "before"), ("nocache_", "nocache")] {
-                let (one, two) = (format!("{prefix}{way}_ns_1t"), format!("{prefix}{way}_ns"));
-                rounds.ratio(&format!("{prefix}{name}scaling_2"), &one, &two);
+                let two = format!("{prefix}{way}_ns{order}");
+                rounds.ratio(
+                    &format!("{prefix}{name}scaling_2{order}"),
+                    &format!("{two}_1t"),
+                    &two,
+                );
             }
         }
         rounds.ratio_net("manylane_gain_net", "before_ns", "manylane_ns", "fresh_ns");
@@ -127,10 +129,16 @@ pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<
     }
 }
 
-fn push(rounds: &mut Rounds, name: &str, threads: usize, measured: Option<(f64, f64)>) {
+fn push(
+    rounds: &mut Rounds,
+    name: &str,
+    order: &str,
+    threads: usize,
+    measured: Option<(f64, f64)>,
+) {
     let suffix = if threads == 1 { "_1t" } else { "" };
-    rounds.push(&format!("{name}_ns{suffix}"), "ns", measured.map(|(ns, _)| ns));
-    rounds.push(&format!("{name}_cpu_ns{suffix}"), "ns", measured.map(|(_, cpu_ns)| cpu_ns));
+    rounds.push(&format!("{name}_ns{order}{suffix}"), "ns", measured.map(|(ns, _)| ns));
+    rounds.push(&format!("{name}_cpu_ns{order}{suffix}"), "ns", measured.map(|(_, cpu_ns)| cpu_ns));
 }
 
 /// The child's figures, which are exact.
