@@ -10,6 +10,8 @@ use manylane_frame::{Frame, HEADROOM, Marks, Parts, Pool, Region, View};
 
 use super::LINK_HEADER;
 use crate::wire::checksum::Sum;
+use crate::wire::ethernet::ether_type;
+use crate::wire::ipv6;
 
 /// A first frame with so much of the packet has the headers that every rule looks at.
 const HEADERS: usize = 128;
@@ -19,10 +21,21 @@ const HEADERS: usize = 128;
 pub(super) const HEADERS_MAX: usize = 512;
 
 /// Brings the headers of a chain into its first frame. A packet that fits in one frame comes to lie in
-/// one. False when there is no frame to do it in.
+/// one, and of one with extension headers, which may be long, as much as fits. False when there is no
+/// frame to do it in.
 pub(super) fn have_headers(pool: &mut Pool, frame: &mut Frame) -> bool {
-    let fits = pool.region().meta(frame).packet_len() <= capacity(pool.region());
-    gather(pool, frame, if fits { usize::MAX } else { HEADERS })
+    let room = capacity(pool.region());
+    if pool.region().meta(frame).packet_len() <= room {
+        return gather(pool, frame, usize::MAX);
+    }
+    gather(pool, frame, HEADERS)
+        && (!has_extensions(pool.region().bytes(frame)) || gather(pool, frame, room))
+}
+
+fn has_extensions(bytes: &[u8]) -> bool {
+    let next_header = bytes.get(LINK_HEADER + 6);
+    bytes.get(12..14) == Some(&ether_type::IPV6.to_be_bytes())
+        && next_header.is_some_and(|&next| ipv6::is_extension(next))
 }
 
 /// Brings the first `wanted` bytes of a packet into its first frame, or all there are, or as many as fit

@@ -260,8 +260,9 @@ fn direct(protocol: u8) -> Chain {
     Chain::Transport(Transport { protocol, offset: HEADER_LEN, fragment, final_addresses: true })
 }
 
+/// Whether a next header is an extension header that the chain goes on behind (RFC 8200 §4).
 #[inline(always)]
-const fn is_extension(protocol: u8) -> bool {
+pub const fn is_extension(protocol: u8) -> bool {
     matches!(
         protocol,
         protocol::HOP_BY_HOP
