@@ -133,7 +133,7 @@ impl Batch {
         leaves: impl Fn(&Frame),
     ) -> bool {
         // In two passes without a branch in either: both are vectorised.
-        if self.iter().fold(0, |differs, frame| differs | frame.differs(tag)) != 0 {
+        if Frame::any_differs(self.as_slice(), tag) != 0 {
             return false;
         }
         self.iter().for_each(leaves);
@@ -156,7 +156,8 @@ impl Drop for Batch {
 ///
 /// # Invariants
 ///
-/// 1. The places `next..len` hold frames that the drain owns; the batch's own `len` is 0 meanwhile.
+/// 1. `next <= len <= BATCH_MAX`, and the places `next..len` hold frames that the drain owns; the batch's own
+///    `len` is 0 meanwhile.
 pub struct Drain<'b> {
     batch: ManuallyDrop<&'b mut Batch>,
     next: usize,
@@ -171,8 +172,10 @@ impl Iterator for Drain<'_> {
         if self.next == self.len {
             return None;
         }
-        let place = &self.batch.frames[self.next];
+        let place = self.next;
         self.next += 1;
+        // SAFETY: `place < len`, by invariant 1 at most `BATCH_MAX`, is a place of the array.
+        let place = unsafe { self.batch.frames.get_unchecked(place) };
         // SAFETY: invariant 1; `next` moved on first, so the frame is read once.
         Some(unsafe { place.assume_init_read() })
     }
@@ -192,6 +195,50 @@ impl Drop for Drain<'_> {
             self.batch.frames[..self.len].rotate_left(self.next);
             self.batch.len = self.len - self.next;
         }
+    }
+}
+
+/// What there is to say of up to [`BATCH_MAX`] frames, one behind the other. An empty one costs nothing to
+/// make.
+///
+/// # Invariants
+///
+/// 1. `len <= BATCH_MAX`, and the first `len` places are initialised.
+pub struct BatchList<T: Copy> {
+    len: usize,
+    places: [MaybeUninit<T>; BATCH_MAX],
+}
+
+impl<T: Copy> Default for BatchList<T> {
+    fn default() -> Self {
+        BatchList::new()
+    }
+}
+
+impl<T: Copy> BatchList<T> {
+    /// An empty list.
+    #[inline(always)]
+    pub const fn new() -> BatchList<T> {
+        BatchList { len: 0, places: [const { MaybeUninit::uninit() }; BATCH_MAX] }
+    }
+
+    /// Adds `value` at the end.
+    ///
+    /// # Panics
+    ///
+    /// When there are [`BATCH_MAX`] already.
+    #[inline(always)]
+    pub fn push(&mut self, value: T) {
+        self.places[self.len].write(value);
+        self.len += 1; // The place is now filled: invariant 1.
+    }
+
+    /// The values, in order.
+    #[inline(always)]
+    pub fn as_slice(&self) -> &[T] {
+        // SAFETY: by invariant 1 the first `len` places are initialised, and a `MaybeUninit<T>` has the
+        // layout of a `T`.
+        unsafe { slice::from_raw_parts(self.places.as_ptr().cast::<T>(), self.len) }
     }
 }
 
@@ -219,5 +266,13 @@ mod tests {
         first.into_iter().for_each(|frame| pool.give_back(frame));
         pool.give_back_all(&mut batch);
         assert_eq!((batch.len(), batch.room()), (0, BATCH_MAX));
+    }
+
+    #[test]
+    fn a_list_has_what_was_pushed() {
+        let mut list = BatchList::new();
+        assert!(list.as_slice().is_empty());
+        (0..BATCH_MAX).for_each(|value| list.push(value));
+        assert!(list.as_slice().iter().copied().eq(0..BATCH_MAX));
     }
 }

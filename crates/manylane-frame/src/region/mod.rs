@@ -142,6 +142,17 @@ pub struct View<'r> {
     region: PhantomData<&'r Region>,
 }
 
+/// The packet in one frame, with what is known of it.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    /// What is known of the frame.
+    pub meta: &'a Meta,
+    /// The bytes in its first frame.
+    pub bytes: &'a [u8],
+    /// Whether others follow that one.
+    pub is_chained: bool,
+}
+
 /// The packet in one frame, to change, with what is known of it.
 pub struct PacketMut<'a> {
     meta: &'a mut Meta,
@@ -413,20 +424,57 @@ impl<'r> View<'r> {
         unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
     }
 
-    /// The packet of `frame` with what is known of it: one look at the handle for both.
+    /// The packets that begin in these frames, in their order, with what is known of each. That the frames are
+    /// this region's is looked at once, for all.
     #[inline(always)]
-    pub fn packet_mut<'a>(self, frame: &'a mut Frame) -> PacketMut<'a>
+    pub fn packets<'a>(self, frames: &'a [Frame]) -> impl ExactSizeIterator<Item = Packet<'a>>
     where
         'r: 'a,
     {
-        self.check_ours(frame); // Before `slot`, which relies on it.
-        let slot = self.slot(frame);
-        let meta = self.whole_meta_mut(frame);
-        // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
-        // 2), so that the two borrows do not meet.
-        let bytes =
-            unsafe { slice::from_raw_parts_mut(slot.add(meta.head.into()).as_ptr(), meta.len()) };
-        PacketMut { meta, bytes }
+        self.check_all_ours(frames);
+        frames.iter().map(move |frame| {
+            self.used(frame);
+            // SAFETY: the frame is ours: `check_all_ours` has looked.
+            let meta = unsafe { self.known_meta(frame) };
+            let start = self.slot(frame).as_ptr().wrapping_add(meta.head.into());
+            // SAFETY: as in `bytes`.
+            let bytes = unsafe { slice::from_raw_parts(start, meta.len()) };
+            Packet { meta, bytes, is_chained: frame.is_chained() }
+        })
+    }
+
+    /// As [`View::packets`], to change.
+    #[inline(always)]
+    pub fn packets_mut<'a>(
+        self,
+        frames: &'a mut [Frame],
+    ) -> impl ExactSizeIterator<Item = PacketMut<'a>>
+    where
+        'r: 'a,
+    {
+        self.check_all_ours(frames);
+        frames.iter_mut().map(move |frame| {
+            self.used(frame);
+            let start = self.slot(frame).as_ptr();
+            // SAFETY: the frame is ours: `check_all_ours` has looked.
+            let meta = unsafe { self.known_meta_mut(frame) };
+            let start = start.wrapping_add(meta.head.into());
+            // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
+            // 2), so that the two borrows do not meet.
+            let bytes = unsafe { slice::from_raw_parts_mut(start, meta.len()) };
+            PacketMut { meta, bytes }
+        })
+    }
+
+    /// Writes what is known of the packets in these frames: of all the same.
+    #[inline(always)]
+    pub fn mark_all(self, frames: &mut [Frame], marks: Marks) {
+        self.check_all_ours(frames);
+        for frame in frames {
+            self.used(frame);
+            // SAFETY: the frame is ours: `check_all_ours` has looked.
+            unsafe { self.known_meta_mut(frame) }.marks = marks;
+        }
     }
 
     /// What is known of `frame`.
@@ -436,9 +484,21 @@ impl<'r> View<'r> {
         'r: 'a,
     {
         self.check_ours(frame);
+        // SAFETY: the frame is ours: just checked.
+        unsafe { self.known_meta(frame) }
+    }
+
+    /// # Safety
+    ///
+    /// `frame` is of this region: it has its tag.
+    #[inline(always)]
+    unsafe fn known_meta<'a>(self, frame: &'a Frame) -> &'a Meta
+    where
+        'r: 'a,
+    {
         #[cfg(manylane_counted)]
         self.touch_meta(frame, Access::Read);
-        // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its
+        // SAFETY: the frame is ours (the caller's debt, `Layout` invariant 3), so by `Frame` invariant 1 its
         // index is below `frames`, and by `Layout` invariant 2 there is an initialised `Meta` that
         // nobody changes while the handle is borrowed; the region is borrowed for longer.
         unsafe { self.layout.meta.add(frame.index() as usize).as_ref() }
@@ -460,9 +520,21 @@ impl<'r> View<'r> {
         'r: 'a,
     {
         self.check_ours(frame);
+        // SAFETY: the frame is ours: just checked.
+        unsafe { self.known_meta_mut(frame) }
+    }
+
+    /// # Safety
+    ///
+    /// `frame` is of this region: it has its tag.
+    #[inline(always)]
+    unsafe fn known_meta_mut<'a>(self, frame: &'a mut Frame) -> &'a mut Meta
+    where
+        'r: 'a,
+    {
         #[cfg(manylane_counted)]
         self.touch_meta(frame, Access::Write);
-        // SAFETY: as in `meta`, and the only handle is borrowed mutably.
+        // SAFETY: as in `known_meta`, and the only handle is borrowed mutably.
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
 
@@ -505,6 +577,13 @@ impl<'r> View<'r> {
             foreign(frame.index(), frame.tag(), self.layout.tag);
         }
         self.used(frame);
+    }
+
+    #[inline(always)]
+    fn check_all_ours(self, frames: &[Frame]) {
+        if Frame::any_foreign(frames, self.layout.tag) != 0 {
+            frames.iter().for_each(|frame| self.check_ours(frame));
+        }
     }
 
     #[inline(always)]

@@ -50,7 +50,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{DropReason, Offload, PortId};
-use manylane_frame::{BATCH_MAX, Batch, Frame, Pool, Region};
+use manylane_frame::{BATCH_MAX, Batch, BatchList, Frame, Pool, Region};
 use manylane_sync::rcu::{Guard, Index};
 
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
@@ -175,18 +175,58 @@ pub enum Origin {
 }
 
 /// The verdicts on a batch, in its order.
+///
+/// # Invariants
+///
+/// 1. Of each of the first `len` places, `exits` has the port to transmit by if the packet was simply passed
+///    on; else [`OTHER`], and the next of `others` is its verdict.
 pub struct Verdicts<'g> {
     len: usize,
     entry: PortId,
     bytes: u64,
-    list: [Verdict<'g>; BATCH_MAX],
+    exits: [u16; BATCH_MAX],
+    others: BatchList<Verdict<'g>>,
 }
 
+impl Default for Verdicts<'_> {
+    fn default() -> Self {
+        Verdicts::new()
+    }
+}
+
+/// One of the [`Verdicts`], the ordinary one apart: a worker meets it for nearly every packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way<'v, 'g> {
+    /// The packet that was received leaves by this port: [`Fate::Transmit`] and [`Origin::Received`].
+    Out(PortId),
+    /// Anything else.
+    Other(&'v Verdict<'g>),
+}
+
+/// In [`Verdicts`]: there are fewer ports (`config`).
+const OTHER: u16 = u16::MAX;
+
 impl<'g> Verdicts<'g> {
+    /// Of an empty batch.
+    #[inline(always)]
+    pub fn new() -> Verdicts<'g> {
+        let exits = [OTHER; BATCH_MAX];
+        Verdicts { len: 0, entry: PortId(0), bytes: 0, exits, others: BatchList::new() }
+    }
+
     /// The verdicts, in the batch's order.
     #[inline(always)]
-    pub fn as_slice(&self) -> &[Verdict<'g>] {
-        &self.list[..self.len]
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Way<'_, 'g>> {
+        let mut others = self.others.as_slice().iter();
+        self.exits[..self.len].iter().map(move |&exit| match exit {
+            OTHER => Way::Other(others.next().expect("invariant 1")),
+            exit => Way::Out(PortId(exit)),
+        })
+    }
+
+    /// The same as a list.
+    pub fn list(&self) -> Vec<Verdict<'g>> {
+        self.iter().map(Verdict::from).collect()
     }
 
     /// The port whose device the batch came in by.
@@ -199,6 +239,15 @@ impl<'g> Verdicts<'g> {
     #[inline(always)]
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+impl<'g> From<Way<'_, 'g>> for Verdict<'g> {
+    fn from(way: Way<'_, 'g>) -> Verdict<'g> {
+        match way {
+            Way::Out(port) => Verdict::received(Fate::Transmit(port)),
+            Way::Other(verdict) => *verdict,
+        }
     }
 }
 
@@ -226,6 +275,8 @@ pub struct Forwarder {
     /// Packets whose encapsulated transport checksum could not be looked at.
     inner_checksum_unknown: u64,
     events: Vec<Report>,
+    /// What the first passes found in the last batch.
+    checked: Box<check::Checked>,
     /// What came in by sub-interfaces, in the last batch from a port that has any.
     sorted: Vec<Sorted>,
 }
@@ -250,12 +301,14 @@ impl Forwarder {
             reported_ns,
             inner_checksum_unknown: 0,
             events,
+            checked: Box::new(check::Checked::new()),
             sorted: Vec::with_capacity(BATCH_MAX),
         }
     }
 
     /// Judges a batch of packets received from one port, and rewrites those that go on. The pool is for
-    /// frames that fall empty, and for the odd packet that must be brought together.
+    /// frames that fall empty, and for the odd packet that must be brought together. `verdicts` are of an
+    /// empty batch.
     #[inline]
     pub fn forward<'g>(
         &mut self,
@@ -263,58 +316,43 @@ impl Forwarder {
         pool: &mut Pool,
         batch: &mut Batch,
         now_ns: u64,
-    ) -> Verdicts<'g> {
+        verdicts: &mut Verdicts<'g>,
+    ) {
         let frames = batch.as_mut_slice();
         let entry = frames.first().map_or(PortId(0), |frame| self.region.meta(frame).entry);
         if !self.tables.ports[entry.index()].vlans.is_empty() {
             self.sort(entry, frames);
         }
-        let mut checked = check::Checked::new();
-        check::check(self.region.view(), &self.tables, entry, frames, &mut checked);
-        let next_hops = check::look_up(&self.tables, guard, frames.len(), &checked);
-        let undecided = Verdict::drop(DropReason::Shutdown);
-        let mut verdicts = Verdicts {
-            len: frames.len(),
-            entry,
-            bytes: checked.bytes,
-            list: [undecided; BATCH_MAX],
-        };
-        let classified = frames.iter_mut().zip(&checked.class).zip(&next_hops);
-        for (((frame, &class), &id), verdict) in classified.zip(&mut verdicts.list) {
-            let next_hop: Index<'g, NextHopMark> = Index::new(guard, id.into());
-            let (tables, region) = (&self.tables, self.region.view());
-            let sent = match class {
-                check::Class::Ipv4 => Self::pass_on_ipv4(tables, region, guard, frame, next_hop),
-                check::Class::Ipv6 => Self::pass_on_ipv6(tables, region, guard, frame, next_hop),
-                check::Class::Odd => None,
-            };
-            match sent {
-                Some(port) => *verdict = Verdict::received(Fate::Transmit(port)),
-                None => self.decide(guard, pool, frame, (class, next_hop), now_ns, verdict),
+        check::check(self.region.view(), &self.tables, entry, frames, &mut self.checked);
+        check::look_up(&self.tables, guard, frames.len(), &mut self.checked);
+        let mut at = 0;
+        while at < frames.len() {
+            let odd = self.checked.next_odd(at).min(frames.len());
+            let (ordinary, exits) = (&mut frames[at..odd], &mut verdicts.exits[at..odd]);
+            let (region, checked) = (self.region.view(), &self.checked);
+            at += rewrite::pass_on(region, &self.tables, guard, ordinary, (checked, at), exits);
+            if let Some(frame) = frames.get_mut(at) {
+                verdicts.others.push(self.decide(guard, pool, frame, at, now_ns));
+                at += 1;
             }
         }
-        verdicts
+        (verdicts.len, verdicts.entry, verdicts.bytes) = (frames.len(), entry, self.checked.bytes);
     }
 
-    /// Decides about a frame that is not simply passed on. Writes the verdict in place: returned, it
-    /// would be merged with the ordinary one in memory, which costs a failed store forwarding for each
-    /// frame, a dozen cycles.
+    /// Decides about the frame at one place of the batch, which is not simply passed on.
     #[inline(never)]
-    fn decide<'g, T>(
+    fn decide<'g>(
         &mut self,
         guard: Guard<'g>,
         pool: &mut Pool,
         frame: &mut Frame,
-        (class, next_hop): (check::Class, Index<'g, T>),
+        place: usize,
         now_ns: u64,
-        verdict: &mut Verdict<'g>,
-    ) {
-        *verdict = match class {
-            check::Class::Ipv4 | check::Class::Ipv6 => {
-                self.rewrite(guard, pool, frame, next_hop, now_ns)
-            }
-            check::Class::Odd => self.judge(guard, pool, frame, now_ns),
-        };
+    ) -> Verdict<'g> {
+        match self.checked.next_hop(guard, place) {
+            Some(next_hop) => self.rewrite(guard, pool, frame, next_hop, now_ns),
+            None => self.judge(guard, pool, frame, now_ns),
+        }
     }
 
     /// Judges a packet that was held. It is as it was received, unless we made it ourselves.

@@ -1,9 +1,9 @@
 //! What becomes of each frame, done: the worker's half of a verdict.
 
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
-use manylane_frame::{Frame, Holder};
+use manylane_frame::{Batch, Frame, Holder};
 use manylane_io::port::Sent;
-use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, Verdicts, Way};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
@@ -12,25 +12,26 @@ use super::{Exit, HeldFor, Order, Work};
 use crate::stats::PortCount;
 
 impl Work {
-    /// Carries out one verdict. The ordinary one first.
-    #[inline(always)]
-    pub(super) fn carry_out<'g>(
+    /// Carries out the verdicts on a batch, in its order.
+    #[inline(never)]
+    pub(super) fn carry_out_all<'g>(
         &mut self,
         guard: Guard<'g>,
-        frame: Frame,
-        verdict: &Verdict<'g>,
+        batch: &mut Batch,
+        verdicts: &Verdicts<'g>,
         now_ns: u64,
     ) {
-        match verdict {
-            Verdict { fate: Fate::Transmit(port), origin: Origin::Received } => {
-                self.queue(*port, frame);
+        for (frame, way) in batch.drain().zip(verdicts.iter()) {
+            match way {
+                Way::Out(port) => self.queue(port, frame),
+                Way::Other(verdict) => self.carry_out(guard, frame, verdict, now_ns),
             }
-            _ => self.carry_out_odd(guard, frame, verdict, now_ns),
         }
     }
 
+    /// Carries out one verdict.
     #[cold]
-    fn carry_out_odd<'g>(
+    pub(super) fn carry_out<'g>(
         &mut self,
         guard: Guard<'g>,
         frame: Frame,
@@ -80,10 +81,16 @@ impl Work {
     #[inline(always)]
     fn queue(&mut self, port: PortId, frame: Frame) {
         if let Err(frame) = self.exits[port.index()].waiting.push(frame) {
-            self.transmit_port(port.index());
-            let again = self.exits[port.index()].waiting.push(frame);
-            again.expect("transmitting has emptied the batch");
+            self.queue_anew(port, frame);
         }
+    }
+
+    /// As `queue`, where no more can wait.
+    #[cold]
+    fn queue_anew(&mut self, port: PortId, frame: Frame) {
+        self.transmit_port(port.index());
+        let again = self.exits[port.index()].waiting.push(frame);
+        again.expect("transmitting has emptied the batch");
     }
 
     /// Hands a port's waiting frames to its device. What finds no place is dropped.
@@ -118,13 +125,8 @@ impl Work {
         let Work { exits, stats, pool, .. } = self;
         let Exit { transmitter, waiting, .. } = &mut exits[port];
         let mut tally = Tally::default();
-        let mut completed = 0;
-        let sent = transmitter.transmit(pool, waiting, |entry| {
-            completed += 1;
-            tally.add(entry, stats);
-        });
-        tally.settle(stats);
-        HandedOver { sent, completed }
+        let sent = transmitter.transmit(pool, waiting, |entry| tally.add(entry, stats));
+        HandedOver { sent, completed: tally.settle(stats) }
     }
 
     #[cold]
