@@ -106,6 +106,22 @@ impl Batch {
         Drain { next: 0, len: std::mem::take(&mut self.len), batch: ManuallyDrop::new(self) }
     }
 
+    /// Takes all frames out, in order, each with what is at its place of `beside`. When `each` panics, the
+    /// frames that it has not got are lost.
+    ///
+    /// # Panics
+    ///
+    /// When `beside` is not as long as the batch.
+    #[inline(always)]
+    pub fn drain_with<T>(&mut self, beside: &[T], mut each: impl FnMut(Frame, &T)) {
+        assert_eq!(beside.len(), self.len, "something for each frame");
+        let frames = &self.frames[..std::mem::take(&mut self.len)];
+        for (place, value) in frames.iter().zip(beside) {
+            // SAFETY: by invariant 1 the place held a frame; `len` shrank first, and each is read once.
+            each(unsafe { place.assume_init_read() }, value);
+        }
+    }
+
     /// Adds the frames with the given indices, as many as fit; returns how many did. `frame` makes their
     /// handles.
     #[inline(always)]
@@ -156,8 +172,7 @@ impl Drop for Batch {
 ///
 /// # Invariants
 ///
-/// 1. `next <= len <= BATCH_MAX`, and the places `next..len` hold frames that the drain owns; the batch's own
-///    `len` is 0 meanwhile.
+/// 1. The places `next..len` hold frames that the drain owns; the batch's own `len` is 0 meanwhile.
 pub struct Drain<'b> {
     batch: ManuallyDrop<&'b mut Batch>,
     next: usize,
@@ -172,10 +187,8 @@ impl Iterator for Drain<'_> {
         if self.next == self.len {
             return None;
         }
-        let place = self.next;
+        let place = &self.batch.frames[self.next];
         self.next += 1;
-        // SAFETY: `place < len`, by invariant 1 at most `BATCH_MAX`, is a place of the array.
-        let place = unsafe { self.batch.frames.get_unchecked(place) };
         // SAFETY: invariant 1; `next` moved on first, so the frame is read once.
         Some(unsafe { place.assume_init_read() })
     }
@@ -233,6 +246,12 @@ impl<T: Copy> BatchList<T> {
         self.len += 1; // The place is now filled: invariant 1.
     }
 
+    /// Forgets all values.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
     /// The values, in order.
     #[inline(always)]
     pub fn as_slice(&self) -> &[T] {
@@ -264,7 +283,10 @@ mod tests {
         assert_eq!(first.iter().map(Frame::index).collect::<Vec<_>>(), order[..3]);
         assert_eq!(batch.iter().map(Frame::index).collect::<Vec<_>>(), order[3..]);
         first.into_iter().for_each(|frame| pool.give_back(frame));
-        pool.give_back_all(&mut batch);
+        batch.drain_with(&order[3..], |frame, &index| {
+            assert_eq!(frame.index(), index);
+            pool.give_back(frame);
+        });
         assert_eq!((batch.len(), batch.room()), (0, BATCH_MAX));
     }
 
@@ -274,5 +296,7 @@ mod tests {
         assert!(list.as_slice().is_empty());
         (0..BATCH_MAX).for_each(|value| list.push(value));
         assert!(list.as_slice().iter().copied().eq(0..BATCH_MAX));
+        list.clear();
+        assert!(list.as_slice().is_empty());
     }
 }

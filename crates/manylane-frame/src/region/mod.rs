@@ -36,7 +36,7 @@ use crate::mapping::Mapping;
 use crate::vocabulary::{Checksum, PortId, QueueId};
 
 /// Bytes in front of a received packet: what the kernel leaves before an XDP frame
-/// (`XDP_PACKET_HEADROOM`), and what the other ports leave so that all frames look alike.
+/// (`XDP_PACKET_HEADROOM`), and what the other ports leave at least, so that all frames look alike.
 pub const HEADROOM: u16 = 256;
 
 /// What a region is made of.
@@ -116,7 +116,7 @@ pub struct Region {
 ///
 /// # Invariants
 ///
-/// 1. `base` points at `frames << shift` bytes that the region's owner keeps mapped, initialised, and
+/// 1. `base` points at `frames * frame_size` bytes, `frame_size` being `1 << shift`, that the region's owner keeps mapped, initialised, and
 ///    reached only by a [`View`] and, for lent frames, by the kernel.
 /// 2. `meta` points at `frames` initialised `Meta`s that the owner keeps mapped and only a `View`
 ///    reaches.
@@ -128,6 +128,8 @@ struct Layout {
     base: NonNull<u8>,
     meta: NonNull<Meta>,
     shift: u32,
+    /// Once more, for the way to a slot: a product, where a shift by a variable wants a register of its own.
+    frame_size: usize,
     frames: u32,
     tag: u8,
     #[cfg(debug_assertions)]
@@ -223,6 +225,7 @@ impl Region {
             base: bytes.base(),
             meta: meta.base().cast(),
             shift: frame_size.trailing_zeros(),
+            frame_size: frame_size as usize,
             frames,
             tag,
             #[cfg(debug_assertions)]
@@ -436,9 +439,10 @@ impl<'r> View<'r> {
             self.used(frame);
             // SAFETY: the frame is ours: `check_all_ours` has looked.
             let meta = unsafe { self.known_meta(frame) };
-            let start = self.slot(frame).as_ptr().wrapping_add(meta.head.into());
+            let slot = self.slot(frame);
             // SAFETY: as in `bytes`.
-            let bytes = unsafe { slice::from_raw_parts(start, meta.len()) };
+            let bytes =
+                unsafe { slice::from_raw_parts(slot.add(meta.head.into()).as_ptr(), meta.len()) };
             Packet { meta, bytes, is_chained: frame.is_chained() }
         })
     }
@@ -455,14 +459,49 @@ impl<'r> View<'r> {
         self.check_all_ours(frames);
         frames.iter_mut().map(move |frame| {
             self.used(frame);
-            let start = self.slot(frame).as_ptr();
+            let slot = self.slot(frame);
             // SAFETY: the frame is ours: `check_all_ours` has looked.
             let meta = unsafe { self.known_meta_mut(frame) };
-            let start = start.wrapping_add(meta.head.into());
             // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
             // 2), so that the two borrows do not meet.
-            let bytes = unsafe { slice::from_raw_parts_mut(start, meta.len()) };
+            let bytes = unsafe {
+                slice::from_raw_parts_mut(slot.add(meta.head.into()).as_ptr(), meta.len())
+            };
             PacketMut { meta, bytes }
+        })
+    }
+
+    /// Opens a window of `len` bytes in each of these frames, and gives the bytes of each to be written: for
+    /// who receives by copying. Where the window begins, from [`HEADROOM`] on, depends on the frame, as far as
+    /// its slot has room.
+    ///
+    /// At the same place of their slots, which are 2048 or 4096 bytes, all headers would lie in two or one of
+    /// the 64 sets of a processor's first cache, 8 lines each: a batch would not stay there from one pass to
+    /// the next. (A device with a UMEM of aligned chunks has no choice: the kernel takes the chunk of an
+    /// address, not the address.)
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for `len` bytes behind the headroom.
+    #[inline(always)]
+    pub fn land<'a>(
+        self,
+        frames: &'a mut [Frame],
+        len: u16,
+    ) -> impl ExactSizeIterator<Item = &'a mut [u8]>
+    where
+        'r: 'a,
+    {
+        let spread = Spread::new(self.layout.frame_size, len);
+        self.check_all_ours(frames);
+        frames.iter_mut().map(move |frame| {
+            self.used(frame);
+            let (slot, head) = (self.slot(frame), spread.head(frame.index()));
+            // SAFETY: the frame is ours: `check_all_ours` has looked.
+            let meta = unsafe { self.known_meta_mut(frame) };
+            (meta.head, meta.tail) = (head, head + len); // `Spread` keeps invariants 1 and 2 of `Meta`.
+            // SAFETY: as in `bytes_mut`.
+            unsafe { slice::from_raw_parts_mut(slot.add(head.into()).as_ptr(), len.into()) }
         })
     }
 
@@ -601,9 +640,44 @@ impl<'r> View<'r> {
     unsafe fn slot_of(self, index: u32) -> NonNull<u8> {
         // SAFETY: by `Frame` invariant 1, or `Meta` invariant 3, `index` is below `frames`, so the slot is
         // inside the mapping of `Layout` invariant 1.
-        unsafe { self.layout.base.add((index as usize) << self.layout.shift) }
+        unsafe { self.layout.base.add(index as usize * self.layout.frame_size) }
     }
 }
+
+/// Where packets of one length begin in their slots.
+///
+/// # Invariants
+///
+/// 1. `head` of any index is at least [`HEADROOM`], and at most the length below the size of a slot.
+#[derive(Clone, Copy)]
+struct Spread {
+    /// The bits of an index that decide, each worth `step` times its value.
+    bits: u32,
+    step: u32,
+}
+
+impl Spread {
+    #[inline(always)]
+    fn new(frame_size: usize, len: u16) -> Spread {
+        let room = frame_size.checked_sub(usize::from(HEADROOM) + usize::from(len));
+        let lines = room.expect("the packet fits its slot") / LINE + 1;
+        // The lines are a power of two. A slot of half a page decides by the bits above its lowest, since a
+        // neighbour's lines lie in the other half of the sets.
+        let slots = PAGE / frame_size;
+        let bits = ((1 << lines.ilog2()) - 1) * slots;
+        Spread { bits: bits as u32, step: (LINE / slots) as u32 }
+    }
+
+    #[inline(always)]
+    fn head(self, index: u32) -> u16 {
+        HEADROOM + ((index & self.bits) * self.step) as u16
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes after which addresses fall into the same sets of a first cache of 64.
+const PAGE: usize = 64 * LINE;
 
 /// A tag that no region has.
 fn take_tag() -> Option<u8> {
@@ -643,6 +717,40 @@ mod tests {
             assert_eq!(region.push_front(frame, 300), Err(NoHeadroom { wanted: 300, left: 257 }));
             region.pull_front(frame, 99);
             assert!(region.meta(frame).is_empty());
+        });
+    }
+
+    #[test]
+    fn packets_land_on_different_lines_and_inside_their_slots() {
+        for frame_size in [2048, 4096] {
+            for len in [0, 60, 64, 65, 1514, frame_size - 256 - 64, frame_size - 256] {
+                let spread = Spread::new(frame_size, len as u16);
+                let heads: Vec<usize> = (0..128).map(|index| spread.head(index).into()).collect();
+                assert!(heads.iter().all(|head| (256..=frame_size - len).contains(head)), "{len}");
+                let set = |(index, head)| (index * frame_size + head) / LINE % 64;
+                let sets = heads.iter().copied().enumerate().map(set);
+                let sets = sets.collect::<std::collections::BTreeSet<_>>().len();
+                let lines = (frame_size - 256 - len) / LINE + 1;
+                let slots = PAGE / frame_size;
+                assert_eq!(sets, slots << lines.ilog2(), "{frame_size} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_lands_gets_the_window_that_is_set() {
+        with_frame(|region, frame| {
+            let frames = std::slice::from_mut(frame);
+            region.view().land(frames, 64).for_each(|bytes| bytes.fill(7));
+            assert_eq!(region.bytes(frame), [7; 64]);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "the packet fits its slot")]
+    fn what_does_not_fit_does_not_land() {
+        with_frame(|region, frame| {
+            let _ = region.view().land(std::slice::from_mut(frame), 1793).len();
         });
     }
 

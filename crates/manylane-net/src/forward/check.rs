@@ -89,39 +89,32 @@ pub(super) fn check(
     }
     (checked.bytes, checked.odd, checked.ipv6) = (bytes, 0, 0);
     if others != 0 {
-        check_others(region, tables, ours, frames, others, checked);
+        check_others(region, ours, frames, others, checked);
     }
 }
 
 /// The rest of pass 1: what is at the places of `others` is no ordinary IPv4 packet.
 #[inline(never)]
-fn check_others(
-    region: View<'_>,
-    tables: &Tables,
-    ours: u64,
-    frames: &[Frame],
-    others: u64,
-    checked: &mut Checked,
-) {
-    let (mut odd, mut ipv6, mut ipv6_len) = (0, 0, 0);
+fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, checked: &mut Checked) {
+    let (mut odd, mut rest, mut bytes) = (0, others, 0);
+    let mut to_ipv6 = checked.to_ipv6.iter_mut();
     for (place, packet) in region.packets(frames).enumerate() {
-        if others >> place & 1 == 0 {
+        let is_other = rest & 1 != 0;
+        rest >>= 1;
+        if !is_other {
             continue;
         }
         match ordinary_ipv6(packet, ours) {
-            Some(destination) => {
-                tables.ipv6.prefetch(destination);
-                checked.to_ipv6[ipv6_len] = destination;
-                ipv6_len += 1;
-                ipv6 |= 1 << place;
-            }
+            // Its memory is asked for by `lookup_batch`, some of them at a time.
+            Some(destination) => *to_ipv6.next().expect("a place for each") = destination,
             None => {
                 odd |= 1 << place;
-                checked.bytes += (packet.meta.packet_len() - packet.bytes.len()) as u64;
+                bytes += packet.meta.packet_len() - packet.bytes.len(); // What lies in other frames.
             }
         }
     }
-    (checked.odd, checked.ipv6) = (odd, ipv6);
+    checked.bytes += bytes as u64;
+    (checked.odd, checked.ipv6) = (odd, others & !odd);
 }
 
 /// Whether what came in by `entry` came by the device of `port`.
@@ -158,13 +151,13 @@ pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &m
 #[inline(always)]
 fn station(mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
-    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+    u64::from_le_bytes([0, 0, a, b, c, d, e, f])
 }
 
 /// Whether a frame that begins so is for this station: one comparison of eight bytes, less two.
 #[inline(always)]
 fn is_to(start: u64, station: u64) -> bool {
-    (start ^ station) << 16 == 0
+    start << 16 == station
 }
 
 /// The destination, if it is in one Ethernet frame to `ours` with an IPv4 packet that no rule but the

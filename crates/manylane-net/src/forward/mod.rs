@@ -7,14 +7,15 @@
 //! 2. *look up*: the FIB's answer for each destination
 //! 3. *rewrite*: next hop, neighbour, MTU; TTL, checksum, link-layer header
 //!
-//! What the first pass does not find perfectly ordinary, the third hands to `slow`, which judges one
-//! frame at a time by the same rules written out in full: our own addresses, ARP and ND, options,
-//! errors, and everything malformed. It does so in the frame's own place, so that a flow whose packets
-//! are now ordinary, now odd, keeps its order (I3).
+//! The passes are loops of few instructions over runs of ordinary packets, and know of one verdict only:
+//! passed on, by a port. What the first does not find perfectly ordinary, and what the third cannot simply
+//! pass on, is decided one frame at a time by the same rules written out in full, in `slow`: our own
+//! addresses, ARP and ND, options, errors, and everything malformed. That happens in the frame's own
+//! place, between the runs, so that a flow whose packets are now ordinary, now odd, keeps its order (I3).
 //!
 //! | file          | the rules in it                                                            |
 //! |---------------|----------------------------------------------------------------------------|
-//! | `check`       | pass 1                                                                     |
+//! | `check`       | pass 1 and 2                                                               |
 //! | `rewrite`     | pass 3, and the way out for packets of our own                             |
 //! | `slow`        | layer 2 rules, RFC 1812 §5.2 and §5.3, RFC 8200 §3, RFC 4291 §2.5          |
 //! | `local`       | packets for ourselves: ARP, ND, echo                                       |
@@ -194,39 +195,39 @@ impl Default for Verdicts<'_> {
     }
 }
 
-/// One of the [`Verdicts`], the ordinary one apart: a worker meets it for nearly every packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way<'v, 'g> {
-    /// The packet that was received leaves by this port: [`Fate::Transmit`] and [`Origin::Received`].
-    Out(PortId),
-    /// Anything else.
-    Other(&'v Verdict<'g>),
-}
-
 /// In [`Verdicts`]: there are fewer ports (`config`).
 const OTHER: u16 = u16::MAX;
 
 impl<'g> Verdicts<'g> {
-    /// Of an empty batch.
+    /// Of an empty batch; [`Forwarder::forward`] makes them those of another.
     #[inline(always)]
     pub fn new() -> Verdicts<'g> {
-        let exits = [OTHER; BATCH_MAX];
-        Verdicts { len: 0, entry: PortId(0), bytes: 0, exits, others: BatchList::new() }
+        let (exits, others) = ([OTHER; BATCH_MAX], BatchList::new());
+        Verdicts { len: 0, entry: PortId(0), bytes: 0, exits, others }
     }
 
-    /// The verdicts, in the batch's order.
+    /// For each place of the batch, in order: the index of the port that the packet leaves by, if it was
+    /// received and is passed on ([`Fate::Transmit`], [`Origin::Received`]), as nearly all are. Else one
+    /// beyond all ports, and the next of [`others`](Verdicts::others) tells.
     #[inline(always)]
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = Way<'_, 'g>> {
-        let mut others = self.others.as_slice().iter();
-        self.exits[..self.len].iter().map(move |&exit| match exit {
-            OTHER => Way::Other(others.next().expect("invariant 1")),
-            exit => Way::Out(PortId(exit)),
-        })
+    pub fn exits(&self) -> &[u16] {
+        &self.exits[..self.len]
     }
 
-    /// The same as a list.
+    /// The verdicts on packets that are not simply passed on, in the batch's order.
+    #[inline(always)]
+    pub fn others(&self) -> &[Verdict<'g>] {
+        self.others.as_slice()
+    }
+
+    /// All verdicts, in the batch's order.
     pub fn list(&self) -> Vec<Verdict<'g>> {
-        self.iter().map(Verdict::from).collect()
+        let mut others = self.others().iter();
+        let verdict = |&exit| match exit {
+            OTHER => *others.next().expect("invariant 1"),
+            exit => Verdict::received(Fate::Transmit(PortId(exit))),
+        };
+        self.exits().iter().map(verdict).collect()
     }
 
     /// The port whose device the batch came in by.
@@ -239,15 +240,6 @@ impl<'g> Verdicts<'g> {
     #[inline(always)]
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-}
-
-impl<'g> From<Way<'_, 'g>> for Verdict<'g> {
-    fn from(way: Way<'_, 'g>) -> Verdict<'g> {
-        match way {
-            Way::Out(port) => Verdict::received(Fate::Transmit(port)),
-            Way::Other(verdict) => *verdict,
-        }
     }
 }
 
@@ -307,8 +299,8 @@ impl Forwarder {
     }
 
     /// Judges a batch of packets received from one port, and rewrites those that go on. The pool is for
-    /// frames that fall empty, and for the odd packet that must be brought together. `verdicts` are of an
-    /// empty batch.
+    /// frames that fall empty, and for the odd packet that must be brought together. What `verdicts` held
+    /// is lost.
     #[inline]
     pub fn forward<'g>(
         &mut self,
@@ -325,13 +317,16 @@ impl Forwarder {
         }
         check::check(self.region.view(), &self.tables, entry, frames, &mut self.checked);
         check::look_up(&self.tables, guard, frames.len(), &mut self.checked);
+        verdicts.others.clear();
         let mut at = 0;
         while at < frames.len() {
+            // A run of ordinary packets, then the one that comes behind it, in its place (I3).
             let odd = self.checked.next_odd(at).min(frames.len());
             let (ordinary, exits) = (&mut frames[at..odd], &mut verdicts.exits[at..odd]);
             let (region, checked) = (self.region.view(), &self.checked);
             at += rewrite::pass_on(region, &self.tables, guard, ordinary, (checked, at), exits);
             if let Some(frame) = frames.get_mut(at) {
+                verdicts.exits[at] = OTHER;
                 verdicts.others.push(self.decide(guard, pool, frame, at, now_ns));
                 at += 1;
             }

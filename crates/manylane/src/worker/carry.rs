@@ -3,7 +3,7 @@
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
 use manylane_frame::{Batch, Frame, Holder};
 use manylane_io::port::Sent;
-use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, Verdicts, Way};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, Verdicts};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
@@ -21,12 +21,21 @@ impl Work {
         verdicts: &Verdicts<'g>,
         now_ns: u64,
     ) {
-        for (frame, way) in batch.drain().zip(verdicts.iter()) {
-            match way {
-                Way::Out(port) => self.queue(port, frame),
-                Way::Other(verdict) => self.carry_out(guard, frame, verdict, now_ns),
+        let mut others = verdicts.others().iter();
+        batch.drain_with(verdicts.exits(), |frame, &exit| {
+            let exit = usize::from(exit);
+            match self.exits.get_mut(exit) {
+                Some(Exit { waiting, .. }) => {
+                    if let Err(frame) = waiting.push(frame) {
+                        self.queue_anew(exit, frame);
+                    }
+                }
+                None => {
+                    let verdict = others.next().expect("there is one for each that does not leave");
+                    self.carry_out(guard, frame, verdict, now_ns);
+                }
             }
-        }
+        });
     }
 
     /// Carries out one verdict.
@@ -78,18 +87,17 @@ impl Work {
     }
 
     /// Puts a frame behind those that wait for the end of the turn.
-    #[inline(always)]
     fn queue(&mut self, port: PortId, frame: Frame) {
         if let Err(frame) = self.exits[port.index()].waiting.push(frame) {
-            self.queue_anew(port, frame);
+            self.queue_anew(port.index(), frame);
         }
     }
 
     /// As `queue`, where no more can wait.
     #[cold]
-    fn queue_anew(&mut self, port: PortId, frame: Frame) {
-        self.transmit_port(port.index());
-        let again = self.exits[port.index()].waiting.push(frame);
+    fn queue_anew(&mut self, port: usize, frame: Frame) {
+        self.transmit_port(port);
+        let again = self.exits[port].waiting.push(frame);
         again.expect("transmitting has emptied the batch");
     }
 
