@@ -23,7 +23,7 @@ use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neigh
 use manylane::stats::{PortCount, Stats, StatsReader};
 use manylane::worker::{Clock, STOP, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
-use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
+use manylane_frame::{BATCH_MAX, Batch, Depot, Pool, Region, RegionConfig};
 use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::memory::{self, Next};
@@ -310,6 +310,9 @@ pub fn load(
 struct Targets {
     ipv4: Vec<(u32, u16)>,
     ipv6: Vec<([u8; 16], u16)>,
+    /// One of them, for a batch of frames to one destination.
+    ipv4_same: [(u32, u16); BATCH_MAX],
+    ipv6_same: [([u8; 16], u16); BATCH_MAX],
     ipv4_template: [u8; FRAME_LEN],
     ipv6_template: [u8; FRAME_LEN],
 }
@@ -321,14 +324,17 @@ impl Targets {
             let address = draw_ipv4(prefixes, &mut random);
             (address.to_be(), ipv4_template(address.into(), FRAME_LEN).1)
         });
-        let ipv4 = ipv4.collect();
+        let ipv4: Vec<_> = ipv4.collect();
         let ipv6 = (0..TARGETS).map(|_| {
             let address = Ipv6Addr::from(prefixes.ipv6.as_slice().draw(&mut random));
             (address.octets(), ipv6_template(address).1)
         });
+        let ipv6: Vec<_> = ipv6.collect();
         Targets {
+            ipv4_same: [ipv4[5]; BATCH_MAX],
+            ipv6_same: [ipv6[5]; BATCH_MAX],
             ipv4,
-            ipv6: ipv6.collect(),
+            ipv6,
             ipv4_template: ipv4_template(Ipv4Addr::UNSPECIFIED, FRAME_LEN).0,
             ipv6_template: ipv6_template(Ipv6Addr::UNSPECIFIED).0,
         }
@@ -407,24 +413,22 @@ impl Generator {
         let targets = &*self.targets;
         if row < Row::Ipv6Random as u32 {
             let is_random = row == Row::Ipv4Random as u32;
-            for (place, frame) in batch.iter_mut().enumerate() {
-                let (address, checksum) = targets.ipv4[if is_random { first + place } else { 5 }];
-                region.set_window(frame, HEADROOM, HEADROOM + FRAME_LEN as u16);
-                let bytes = region.bytes_mut(frame).first_chunk_mut::<FRAME_LEN>();
-                let bytes = bytes.expect("the window was just set");
+            let targets4 = if is_random { &targets.ipv4[first..] } else { &targets.ipv4_same[..] };
+            let windows = region.land(batch.as_mut_slice(), FRAME_LEN as u16);
+            for (bytes, (address, checksum)) in windows.zip(targets4) {
+                let bytes = bytes.first_chunk_mut::<FRAME_LEN>().expect("as long as was asked for");
                 *bytes = targets.ipv4_template;
                 bytes[24..26].copy_from_slice(&checksum.to_ne_bytes());
                 bytes[30..34].copy_from_slice(&address.to_ne_bytes());
             }
         } else {
             let is_random = row == Row::Ipv6Random as u32;
-            for (place, frame) in batch.iter_mut().enumerate() {
-                let (address, checksum) = targets.ipv6[if is_random { first + place } else { 5 }];
-                region.set_window(frame, HEADROOM, HEADROOM + FRAME_LEN as u16);
-                let bytes = region.bytes_mut(frame).first_chunk_mut::<FRAME_LEN>();
-                let bytes = bytes.expect("the window was just set");
+            let targets6 = if is_random { &targets.ipv6[first..] } else { &targets.ipv6_same[..] };
+            let windows = region.land(batch.as_mut_slice(), FRAME_LEN as u16);
+            for (bytes, (address, checksum)) in windows.zip(targets6) {
+                let bytes = bytes.first_chunk_mut::<FRAME_LEN>().expect("as long as was asked for");
                 *bytes = targets.ipv6_template;
-                bytes[38..54].copy_from_slice(&address);
+                bytes[38..54].copy_from_slice(address);
                 bytes[60..62].copy_from_slice(&checksum.to_ne_bytes());
             }
         }

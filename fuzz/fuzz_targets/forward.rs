@@ -22,8 +22,8 @@ use manylane_frame::{Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 use manylane_net::fib::{Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
 use manylane_net::fib::{Ipv6Prefix, Ipv6Sizes, Ipv6Tables, Ipv6Writer};
 use manylane_net::fib::{Limits, NextHopId};
-use manylane_net::forward::{Fate, Forwarder, Ipv4Interface, Origin, PortFacts, Tables, Verdict};
-use manylane_net::forward::{PrepareError, Prepared, prepare};
+use manylane_net::forward::{Fate, Forwarder, Ipv4Interface, Origin, PortFacts, Tables};
+use manylane_net::forward::{PrepareError, Prepared, Verdict, Verdicts, prepare};
 use manylane_net::icmp::{ErrorKind, RateLimit, may_answer_v4, may_answer_v6};
 use manylane_net::neighbour::{
     AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, Rewrite,
@@ -158,9 +158,10 @@ impl Router {
         let mut judged = self.receive(bytes, entry, form);
 
         let guard = self.reader.guard();
-        let verdict = self.fast.forward(guard, &mut self.pool, &mut batch, self.now_ns);
-        assert_eq!(verdict.bytes(), bytes.len() as u64);
-        let verdict = verdict.as_slice()[0];
+        let mut verdicts = Verdicts::new();
+        self.fast.forward(guard, &mut self.pool, &mut batch, self.now_ns, &mut verdicts);
+        assert_eq!(verdicts.bytes(), bytes.len() as u64);
+        let verdict = verdicts.list()[0];
         let by_rules = self.full.resume(guard, &mut self.pool, &mut judged, self.now_ns);
         let mut frame = batch.pop().expect("it is still there");
         assert_eq!(verdict, by_rules, "the fast path decides otherwise");

@@ -106,6 +106,22 @@ impl Batch {
         Drain { next: 0, len: std::mem::take(&mut self.len), batch: ManuallyDrop::new(self) }
     }
 
+    /// Takes all frames out, in order, each with what is at its place of `beside`. When `each` panics, the
+    /// frames that it has not got are lost.
+    ///
+    /// # Panics
+    ///
+    /// When `beside` is not as long as the batch.
+    #[inline(always)]
+    pub fn drain_with<T>(&mut self, beside: &[T], mut each: impl FnMut(Frame, &T)) {
+        assert_eq!(beside.len(), self.len, "something for each frame");
+        let frames = &self.frames[..std::mem::take(&mut self.len)];
+        for (place, value) in frames.iter().zip(beside) {
+            // SAFETY: by invariant 1 the place held a frame; `len` shrank first, and each is read once.
+            each(unsafe { place.assume_init_read() }, value);
+        }
+    }
+
     /// Adds the frames with the given indices, as many as fit; returns how many did. `frame` makes their
     /// handles.
     #[inline(always)]
@@ -133,7 +149,7 @@ impl Batch {
         leaves: impl Fn(&Frame),
     ) -> bool {
         // In two passes without a branch in either: both are vectorised.
-        if self.iter().fold(0, |differs, frame| differs | frame.differs(tag)) != 0 {
+        if Frame::any_differs(self.as_slice(), tag) != 0 {
             return false;
         }
         self.iter().for_each(leaves);
@@ -195,6 +211,56 @@ impl Drop for Drain<'_> {
     }
 }
 
+/// What there is to say of up to [`BATCH_MAX`] frames, one behind the other. An empty one costs nothing to
+/// make.
+///
+/// # Invariants
+///
+/// 1. `len <= BATCH_MAX`, and the first `len` places are initialised.
+pub struct BatchList<T: Copy> {
+    len: usize,
+    places: [MaybeUninit<T>; BATCH_MAX],
+}
+
+impl<T: Copy> Default for BatchList<T> {
+    fn default() -> Self {
+        BatchList::new()
+    }
+}
+
+impl<T: Copy> BatchList<T> {
+    /// An empty list.
+    #[inline(always)]
+    pub const fn new() -> BatchList<T> {
+        BatchList { len: 0, places: [const { MaybeUninit::uninit() }; BATCH_MAX] }
+    }
+
+    /// Adds `value` at the end.
+    ///
+    /// # Panics
+    ///
+    /// When there are [`BATCH_MAX`] already.
+    #[inline(always)]
+    pub fn push(&mut self, value: T) {
+        self.places[self.len].write(value);
+        self.len += 1; // The place is now filled: invariant 1.
+    }
+
+    /// Forgets all values.
+    #[inline(always)]
+    pub fn clear(&mut self) {
+        self.len = 0;
+    }
+
+    /// The values, in order.
+    #[inline(always)]
+    pub fn as_slice(&self) -> &[T] {
+        // SAFETY: by invariant 1 the first `len` places are initialised, and a `MaybeUninit<T>` has the
+        // layout of a `T`.
+        unsafe { slice::from_raw_parts(self.places.as_ptr().cast::<T>(), self.len) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -217,7 +283,20 @@ mod tests {
         assert_eq!(first.iter().map(Frame::index).collect::<Vec<_>>(), order[..3]);
         assert_eq!(batch.iter().map(Frame::index).collect::<Vec<_>>(), order[3..]);
         first.into_iter().for_each(|frame| pool.give_back(frame));
-        pool.give_back_all(&mut batch);
+        batch.drain_with(&order[3..], |frame, &index| {
+            assert_eq!(frame.index(), index);
+            pool.give_back(frame);
+        });
         assert_eq!((batch.len(), batch.room()), (0, BATCH_MAX));
+    }
+
+    #[test]
+    fn a_list_has_what_was_pushed() {
+        let mut list = BatchList::new();
+        assert!(list.as_slice().is_empty());
+        (0..BATCH_MAX).for_each(|value| list.push(value));
+        assert!(list.as_slice().iter().copied().eq(0..BATCH_MAX));
+        list.clear();
+        assert!(list.as_slice().is_empty());
     }
 }

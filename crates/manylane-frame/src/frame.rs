@@ -76,6 +76,25 @@ impl Frame {
         (self.0.get() >> 24) as u8 ^ tag
     }
 
+    /// 0 when all are of the region with `tag`, chained or not. Without a branch, so that it is vectorised.
+    #[inline(always)]
+    pub(crate) fn any_foreign(frames: &[Frame], tag: u8) -> u8 {
+        Frame::differences(frames, tag) & TAG_MAX
+    }
+
+    /// 0 when all are single frames of the region with `tag`.
+    #[inline(always)]
+    pub(crate) fn any_differs(frames: &[Frame], tag: u8) -> u8 {
+        Frame::differences(frames, tag)
+    }
+
+    #[inline(always)]
+    fn differences(frames: &[Frame], tag: u8) -> u8 {
+        let bare = u32::from(tag) << 24;
+        let differences = frames.iter().fold(0, |differs, frame| differs | (frame.0.get() ^ bare));
+        (differences >> 24) as u8
+    }
+
     /// Notes whether others follow. Callers uphold invariant 3.
     #[inline(always)]
     pub(crate) fn set_chained(&mut self, chained: bool) {

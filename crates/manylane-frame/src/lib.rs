@@ -20,11 +20,11 @@ pub mod pool;
 pub mod region;
 pub mod vocabulary;
 
-pub use batch::{BATCH_MAX, Batch};
+pub use batch::{BATCH_MAX, Batch, BatchList};
 pub use frame::{Frame, frames_leaked};
 pub use mapping::Mapping;
 pub use pool::{Depot, HOT_LIST_DEFAULT, HOT_LIST_LENGTHS, MAGAZINE, Pool, PoolCounts, RESERVE};
 pub use region::{
-    CHAIN_MAX, HEADROOM, Holder, Marks, Meta, Missing, NoHeadroom, PacketMut, Parts, PartsMut,
-    Region, RegionConfig, RegionError, View,
+    CHAIN_MAX, HEADROOM, Holder, Marks, Meta, Missing, NoHeadroom, Packet, PacketMut, Parts,
+    PartsMut, Region, RegionConfig, RegionError, View,
 };

@@ -135,12 +135,10 @@ impl<W: Word> Words<W> {
         })
     }
 
-    /// Asks for the cache line of the word at `index`; out of bounds it asks for nothing.
+    /// Asks for the cache line of the word at `index`, a hint; out of bounds for one that is of no use.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
-        if index < self.len {
-            prefetch(self.word(index));
-        }
+        ask_for(self.base.as_ptr().wrapping_add(index).cast());
     }
 
     #[inline(always)]
@@ -224,14 +222,20 @@ impl<W: Word> WordsMut<W> {
 /// Asks for the cache line that `value` begins on. A hint: it never faults and changes nothing.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
+    ask_for(std::ptr::from_ref(value).cast());
+}
+
+/// Wherever the address leads: nothing is read.
+#[inline(always)]
+fn ask_for(address: *const i8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: `_mm_prefetch` asks only for SSE, which every x86_64 has; it dereferences nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(value).cast::<i8>()) }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = address;
 }
 
 #[cfg(all(test, not(manylane_loom)))]
@@ -277,6 +281,7 @@ mod tests {
 
     #[test]
     fn a_prefetch_out_of_bounds_is_nothing() {
-        WordsMut::<u64>::zeroed(2).reader().prefetch(2);
+        let words = WordsMut::<u64>::zeroed(2).reader();
+        [2, 1 << 40, usize::MAX].into_iter().for_each(|index| words.prefetch(index));
     }
 }

@@ -36,7 +36,7 @@ use crate::mapping::Mapping;
 use crate::vocabulary::{Checksum, PortId, QueueId};
 
 /// Bytes in front of a received packet: what the kernel leaves before an XDP frame
-/// (`XDP_PACKET_HEADROOM`), and what the other ports leave so that all frames look alike.
+/// (`XDP_PACKET_HEADROOM`), and what the other ports leave at least, so that all frames look alike.
 pub const HEADROOM: u16 = 256;
 
 /// What a region is made of.
@@ -116,7 +116,7 @@ pub struct Region {
 ///
 /// # Invariants
 ///
-/// 1. `base` points at `frames << shift` bytes that the region's owner keeps mapped, initialised, and
+/// 1. `base` points at `frames * frame_size` bytes, `frame_size` being `1 << shift`, that the region's owner keeps mapped, initialised, and
 ///    reached only by a [`View`] and, for lent frames, by the kernel.
 /// 2. `meta` points at `frames` initialised `Meta`s that the owner keeps mapped and only a `View`
 ///    reaches.
@@ -128,6 +128,8 @@ struct Layout {
     base: NonNull<u8>,
     meta: NonNull<Meta>,
     shift: u32,
+    /// Once more, for the way to a slot: a product, where a shift by a variable wants a register of its own.
+    frame_size: usize,
     frames: u32,
     tag: u8,
     #[cfg(debug_assertions)]
@@ -140,6 +142,17 @@ struct Layout {
 pub struct View<'r> {
     layout: Layout,
     region: PhantomData<&'r Region>,
+}
+
+/// The packet in one frame, with what is known of it.
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    /// What is known of the frame.
+    pub meta: &'a Meta,
+    /// The bytes in its first frame.
+    pub bytes: &'a [u8],
+    /// Whether others follow that one.
+    pub is_chained: bool,
 }
 
 /// The packet in one frame, to change, with what is known of it.
@@ -212,6 +225,7 @@ impl Region {
             base: bytes.base(),
             meta: meta.base().cast(),
             shift: frame_size.trailing_zeros(),
+            frame_size: frame_size as usize,
             frames,
             tag,
             #[cfg(debug_assertions)]
@@ -413,20 +427,93 @@ impl<'r> View<'r> {
         unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
     }
 
-    /// The packet of `frame` with what is known of it: one look at the handle for both.
+    /// The packets that begin in these frames, in their order, with what is known of each. That the frames are
+    /// this region's is looked at once, for all.
     #[inline(always)]
-    pub fn packet_mut<'a>(self, frame: &'a mut Frame) -> PacketMut<'a>
+    pub fn packets<'a>(self, frames: &'a [Frame]) -> impl ExactSizeIterator<Item = Packet<'a>>
     where
         'r: 'a,
     {
-        self.check_ours(frame); // Before `slot`, which relies on it.
-        let slot = self.slot(frame);
-        let meta = self.whole_meta_mut(frame);
-        // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
-        // 2), so that the two borrows do not meet.
-        let bytes =
-            unsafe { slice::from_raw_parts_mut(slot.add(meta.head.into()).as_ptr(), meta.len()) };
-        PacketMut { meta, bytes }
+        self.check_all_ours(frames);
+        frames.iter().map(move |frame| {
+            self.used(frame);
+            // SAFETY: the frame is ours: `check_all_ours` has looked.
+            let meta = unsafe { self.known_meta(frame) };
+            let slot = self.slot(frame);
+            // SAFETY: as in `bytes`.
+            let bytes =
+                unsafe { slice::from_raw_parts(slot.add(meta.head.into()).as_ptr(), meta.len()) };
+            Packet { meta, bytes, is_chained: frame.is_chained() }
+        })
+    }
+
+    /// As [`View::packets`], to change.
+    #[inline(always)]
+    pub fn packets_mut<'a>(
+        self,
+        frames: &'a mut [Frame],
+    ) -> impl ExactSizeIterator<Item = PacketMut<'a>>
+    where
+        'r: 'a,
+    {
+        self.check_all_ours(frames);
+        frames.iter_mut().map(move |frame| {
+            self.used(frame);
+            let slot = self.slot(frame);
+            // SAFETY: the frame is ours: `check_all_ours` has looked.
+            let meta = unsafe { self.known_meta_mut(frame) };
+            // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
+            // 2), so that the two borrows do not meet.
+            let bytes = unsafe {
+                slice::from_raw_parts_mut(slot.add(meta.head.into()).as_ptr(), meta.len())
+            };
+            PacketMut { meta, bytes }
+        })
+    }
+
+    /// Opens a window of `len` bytes in each of these frames, and gives the bytes of each to be written: for
+    /// who receives by copying. Where the window begins, from [`HEADROOM`] on, depends on the frame, as far as
+    /// its slot has room.
+    ///
+    /// At the same place of their slots, which are 2048 or 4096 bytes, all headers would lie in two or one of
+    /// the 64 sets of a processor's first cache, 8 lines each: a batch would not stay there from one pass to
+    /// the next. (A device with a UMEM of aligned chunks has no choice: the kernel takes the chunk of an
+    /// address, not the address.)
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for `len` bytes behind the headroom.
+    #[inline(always)]
+    pub fn land<'a>(
+        self,
+        frames: &'a mut [Frame],
+        len: u16,
+    ) -> impl ExactSizeIterator<Item = &'a mut [u8]>
+    where
+        'r: 'a,
+    {
+        let spread = Spread::new(self.layout.frame_size, len);
+        self.check_all_ours(frames);
+        frames.iter_mut().map(move |frame| {
+            self.used(frame);
+            let (slot, head) = (self.slot(frame), spread.head(frame.index()));
+            // SAFETY: the frame is ours: `check_all_ours` has looked.
+            let meta = unsafe { self.known_meta_mut(frame) };
+            (meta.head, meta.tail) = (head, head + len); // `Spread` keeps invariants 1 and 2 of `Meta`.
+            // SAFETY: as in `bytes_mut`.
+            unsafe { slice::from_raw_parts_mut(slot.add(head.into()).as_ptr(), len.into()) }
+        })
+    }
+
+    /// Writes what is known of the packets in these frames: of all the same.
+    #[inline(always)]
+    pub fn mark_all(self, frames: &mut [Frame], marks: Marks) {
+        self.check_all_ours(frames);
+        for frame in frames {
+            self.used(frame);
+            // SAFETY: the frame is ours: `check_all_ours` has looked.
+            unsafe { self.known_meta_mut(frame) }.marks = marks;
+        }
     }
 
     /// What is known of `frame`.
@@ -436,9 +523,21 @@ impl<'r> View<'r> {
         'r: 'a,
     {
         self.check_ours(frame);
+        // SAFETY: the frame is ours: just checked.
+        unsafe { self.known_meta(frame) }
+    }
+
+    /// # Safety
+    ///
+    /// `frame` is of this region: it has its tag.
+    #[inline(always)]
+    unsafe fn known_meta<'a>(self, frame: &'a Frame) -> &'a Meta
+    where
+        'r: 'a,
+    {
         #[cfg(manylane_counted)]
         self.touch_meta(frame, Access::Read);
-        // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its
+        // SAFETY: the frame is ours (the caller's debt, `Layout` invariant 3), so by `Frame` invariant 1 its
         // index is below `frames`, and by `Layout` invariant 2 there is an initialised `Meta` that
         // nobody changes while the handle is borrowed; the region is borrowed for longer.
         unsafe { self.layout.meta.add(frame.index() as usize).as_ref() }
@@ -460,9 +559,21 @@ impl<'r> View<'r> {
         'r: 'a,
     {
         self.check_ours(frame);
+        // SAFETY: the frame is ours: just checked.
+        unsafe { self.known_meta_mut(frame) }
+    }
+
+    /// # Safety
+    ///
+    /// `frame` is of this region: it has its tag.
+    #[inline(always)]
+    unsafe fn known_meta_mut<'a>(self, frame: &'a mut Frame) -> &'a mut Meta
+    where
+        'r: 'a,
+    {
         #[cfg(manylane_counted)]
         self.touch_meta(frame, Access::Write);
-        // SAFETY: as in `meta`, and the only handle is borrowed mutably.
+        // SAFETY: as in `known_meta`, and the only handle is borrowed mutably.
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
 
@@ -508,6 +619,13 @@ impl<'r> View<'r> {
     }
 
     #[inline(always)]
+    fn check_all_ours(self, frames: &[Frame]) {
+        if Frame::any_foreign(frames, self.layout.tag) != 0 {
+            frames.iter().for_each(|frame| self.check_ours(frame));
+        }
+    }
+
+    #[inline(always)]
     fn slot(self, frame: &Frame) -> NonNull<u8> {
         // SAFETY: the callers have checked the tag, so the frame is ours (`Layout` invariant 3).
         unsafe { self.slot_of(frame.index()) }
@@ -522,9 +640,44 @@ impl<'r> View<'r> {
     unsafe fn slot_of(self, index: u32) -> NonNull<u8> {
         // SAFETY: by `Frame` invariant 1, or `Meta` invariant 3, `index` is below `frames`, so the slot is
         // inside the mapping of `Layout` invariant 1.
-        unsafe { self.layout.base.add((index as usize) << self.layout.shift) }
+        unsafe { self.layout.base.add(index as usize * self.layout.frame_size) }
     }
 }
+
+/// Where packets of one length begin in their slots.
+///
+/// # Invariants
+///
+/// 1. `head` of any index is at least [`HEADROOM`], and at most the length below the size of a slot.
+#[derive(Clone, Copy)]
+struct Spread {
+    /// The bits of an index that decide, each worth `step` times its value.
+    bits: u32,
+    step: u32,
+}
+
+impl Spread {
+    #[inline(always)]
+    fn new(frame_size: usize, len: u16) -> Spread {
+        let room = frame_size.checked_sub(usize::from(HEADROOM) + usize::from(len));
+        let lines = room.expect("the packet fits its slot") / LINE + 1;
+        // The lines are a power of two. A slot of half a page decides by the bits above its lowest, since a
+        // neighbour's lines lie in the other half of the sets.
+        let slots = PAGE / frame_size;
+        let bits = ((1 << lines.ilog2()) - 1) * slots;
+        Spread { bits: bits as u32, step: (LINE / slots) as u32 }
+    }
+
+    #[inline(always)]
+    fn head(self, index: u32) -> u16 {
+        HEADROOM + ((index & self.bits) * self.step) as u16
+    }
+}
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes after which addresses fall into the same sets of a first cache of 64.
+const PAGE: usize = 64 * LINE;
 
 /// A tag that no region has.
 fn take_tag() -> Option<u8> {
@@ -564,6 +717,40 @@ mod tests {
             assert_eq!(region.push_front(frame, 300), Err(NoHeadroom { wanted: 300, left: 257 }));
             region.pull_front(frame, 99);
             assert!(region.meta(frame).is_empty());
+        });
+    }
+
+    #[test]
+    fn packets_land_on_different_lines_and_inside_their_slots() {
+        for frame_size in [2048, 4096] {
+            for len in [0, 60, 64, 65, 1514, frame_size - 256 - 64, frame_size - 256] {
+                let spread = Spread::new(frame_size, len as u16);
+                let heads: Vec<usize> = (0..128).map(|index| spread.head(index).into()).collect();
+                assert!(heads.iter().all(|head| (256..=frame_size - len).contains(head)), "{len}");
+                let set = |(index, head)| (index * frame_size + head) / LINE % 64;
+                let sets = heads.iter().copied().enumerate().map(set);
+                let sets = sets.collect::<std::collections::BTreeSet<_>>().len();
+                let lines = (frame_size - 256 - len) / LINE + 1;
+                let slots = PAGE / frame_size;
+                assert_eq!(sets, slots << lines.ilog2(), "{frame_size} {len}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_lands_gets_the_window_that_is_set() {
+        with_frame(|region, frame| {
+            let frames = std::slice::from_mut(frame);
+            region.view().land(frames, 64).for_each(|bytes| bytes.fill(7));
+            assert_eq!(region.bytes(frame), [7; 64]);
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "the packet fits its slot")]
+    fn what_does_not_fit_does_not_land() {
+        with_frame(|region, frame| {
+            let _ = region.view().land(std::slice::from_mut(frame), 1793).len();
         });
     }
 

@@ -136,10 +136,7 @@ impl Receiver {
     #[inline]
     fn mark(&self, region: View<'_>, frames: &mut [Frame]) {
         if let Feed::Source { marks: false, .. } = self.feed {
-            for frame in frames {
-                *region.meta_mut(frame) = self.marks;
-            }
-            return;
+            return region.mark_all(frames, self.marks);
         }
         for frame in frames {
             let Marks { checksum, segments, .. } = **region.meta(frame);
@@ -254,10 +251,9 @@ impl Transmitter {
             Exit::Sink(sink) => {
                 sink(pool.region(), batch.as_slice());
                 let region = pool.region().view();
-                for frame in batch.iter() {
-                    let meta = region.meta(frame);
-                    completed(meta.entry);
-                    sent.bytes += meta.packet_len() as u64;
+                for packet in region.packets(batch.as_slice()) {
+                    completed(packet.meta.entry);
+                    sent.bytes += packet.meta.packet_len() as u64;
                 }
                 sent.frames = batch.len();
                 pool.give_back_all(batch);

@@ -1,50 +1,71 @@
 //! Pass 1 and 2: is this an ordinary packet to route, and where does its destination lead?
+//!
+//! Headers are read in words of 4 and 8 bytes. The tests are those of `slow` and may be stricter, never
+//! laxer: what fails one is odd, and `slow` finds out what it is.
 
 use manylane_frame::vocabulary::PortId;
-use manylane_frame::{BATCH_MAX, Frame, View};
-use manylane_sync::rcu::Guard;
+use manylane_frame::{BATCH_MAX, Frame, Packet, View};
+use manylane_sync::rcu::{Guard, Index};
 
-use super::Tables;
+use super::{NextHopMark, Tables};
 
-/// What pass 1 says of a frame.
-#[derive(Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Class {
-    /// An ordinary IPv4 packet: only the next hop decides.
-    Ipv4,
-    /// An ordinary IPv6 packet: only the next hop decides.
-    Ipv6,
-    /// Anything else.
-    Odd,
-}
-
-/// What pass 1 found, by the frame's place in the batch.
+/// What pass 1 and 2 found, by the frame's place in the batch. Kept from batch to batch for its memory:
+/// places that a batch has not written are left from an earlier one, and are not read, or to no effect.
 pub(super) struct Checked {
     /// Bytes of the whole batch.
     pub bytes: u64,
-    pub class: [Class; BATCH_MAX],
-    /// Destination, for IPv4.
-    ipv4: [u32; BATCH_MAX],
+    /// A bit for each place: it is no ordinary packet.
+    odd: u64,
+    /// A bit for each place: it is an ordinary packet of IPv6; and if neither is set, of IPv4.
+    ipv6: u64,
+    /// Destinations of the IPv4 packets.
+    to_ipv4: [u32; BATCH_MAX],
     /// Destinations of the IPv6 packets, one behind the other.
-    ipv6: [u128; BATCH_MAX],
-    ipv6_len: usize,
+    to_ipv6: [u128; BATCH_MAX],
+    /// Raw ids of next hops.
+    next_hops: [u16; BATCH_MAX],
 }
 
+const _: () = assert!(BATCH_MAX == u64::BITS as usize, "a bit for each place");
+
 impl Checked {
-    #[inline(always)]
     pub fn new() -> Checked {
         Checked {
             bytes: 0,
-            class: [Class::Odd; BATCH_MAX],
-            ipv4: [0; BATCH_MAX],
-            ipv6: [0; BATCH_MAX],
-            ipv6_len: 0,
+            odd: 0,
+            ipv6: 0,
+            to_ipv4: [0; BATCH_MAX],
+            to_ipv6: [0; BATCH_MAX],
+            next_hops: [0; BATCH_MAX],
         }
+    }
+
+    /// The first place from `at` on, below [`BATCH_MAX`], that is odd; if there is none, one beyond the batch.
+    #[inline(always)]
+    pub fn next_odd(&self, at: usize) -> usize {
+        at + (self.odd >> at).trailing_zeros() as usize
+    }
+
+    /// Whether the ordinary packet at each place from `at` on is of IPv6, and the raw id of its next hop.
+    #[inline(always)]
+    pub fn routes(&self, at: usize) -> impl Iterator<Item = (bool, u16)> {
+        let mut ipv6 = self.ipv6 >> at;
+        self.next_hops[at..].iter().map(move |&next_hop| {
+            let is_ipv6 = ipv6 & 1 != 0;
+            ipv6 >>= 1;
+            (is_ipv6, next_hop)
+        })
+    }
+
+    /// The next hop of the packet at `place`, if that is an ordinary one.
+    pub fn next_hop<'g>(&self, guard: Guard<'g>, place: usize) -> Option<Index<'g, NextHopMark>> {
+        let ordinary = self.odd >> place & 1 == 0;
+        ordinary.then(|| Index::new(guard, self.next_hops[place].into()))
     }
 }
 
 /// Pass 1, over a batch from the device of `entry`.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn check(
     region: View<'_>,
     tables: &Tables,
@@ -52,32 +73,48 @@ pub(super) fn check(
     frames: &[Frame],
     checked: &mut Checked,
 ) {
-    let mut batch_bytes = 0;
     let ours = station(tables.ports[entry.index()].mac.0);
-    let places = checked.class.iter_mut().zip(&mut checked.ipv4);
-    for (frame, (class, ipv4)) in frames.iter().zip(places) {
-        let bytes = region.bytes(frame);
-        debug_assert!(
-            comes_by(tables, region.meta(frame).entry, entry),
-            "a batch is of one device"
-        );
-        if frame.is_chained() {
-            batch_bytes += region.meta(frame).packet_len() as u64;
-            continue; // Odd, whatever is in it.
-        }
-        batch_bytes += bytes.len() as u64;
-        if let Some(destination) = ordinary_ipv4(bytes, ours) {
-            tables.ipv4.prefetch(destination);
-            *ipv4 = destination;
-            *class = Class::Ipv4;
-        } else if let Some(destination) = ordinary_ipv6(bytes, ours) {
-            tables.ipv6.prefetch(destination);
-            checked.ipv6[checked.ipv6_len] = destination;
-            checked.ipv6_len += 1;
-            *class = Class::Ipv6;
+    let (mut bytes, mut others) = (0, 0);
+    let places = region.packets(frames).zip(&mut checked.to_ipv4);
+    for (place, (packet, to_ipv4)) in places.enumerate() {
+        debug_assert!(comes_by(tables, packet.meta.entry, entry), "a batch is of one device");
+        bytes += packet.bytes.len() as u64;
+        match ordinary_ipv4(packet, ours) {
+            Some(destination) => {
+                tables.ipv4.prefetch(destination);
+                *to_ipv4 = destination;
+            }
+            None => others |= 1 << place,
         }
     }
-    checked.bytes = batch_bytes;
+    (checked.bytes, checked.odd, checked.ipv6) = (bytes, 0, 0);
+    if others != 0 {
+        check_others(region, ours, frames, others, checked);
+    }
+}
+
+/// The rest of pass 1: what is at the places of `others` is no ordinary IPv4 packet.
+#[inline(never)]
+fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, checked: &mut Checked) {
+    let (mut odd, mut rest, mut bytes) = (0, others, 0);
+    let mut to_ipv6 = checked.to_ipv6.iter_mut();
+    for (place, packet) in region.packets(frames).enumerate() {
+        let is_other = rest & 1 != 0;
+        rest >>= 1;
+        if !is_other {
+            continue;
+        }
+        match ordinary_ipv6(packet, ours) {
+            // Its memory is asked for by `lookup_batch`, some of them at a time.
+            Some(destination) => *to_ipv6.next().expect("a place for each") = destination,
+            None => {
+                odd |= 1 << place;
+                bytes += packet.meta.packet_len() - packet.bytes.len(); // What lies in other frames.
+            }
+        }
+    }
+    checked.bytes += bytes as u64;
+    (checked.odd, checked.ipv6) = (odd, others & !odd);
 }
 
 /// Whether what came in by `entry` came by the device of `port`.
@@ -85,114 +122,131 @@ fn comes_by(tables: &Tables, entry: PortId, port: PortId) -> bool {
     tables.ports[entry.index()].vlan.map_or(entry, |vlan| vlan.port) == port
 }
 
+/// Pass 2: the next hop of each ordinary packet.
+#[inline(never)]
+pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &mut Checked) {
+    let Checked { odd, ipv6, to_ipv4, to_ipv6, next_hops, .. } = checked;
+    let (next_hops, ipv6_len) = (&mut next_hops[..len], ipv6.count_ones() as usize);
+    if (*odd | *ipv6).count_ones() as usize != len {
+        // Also of the places with a destination of some earlier batch: a test would cost more.
+        for (next_hop, &destination) in next_hops.iter_mut().zip(&*to_ipv4) {
+            *next_hop = tables.ipv4.lookup(guard, destination).raw() as u16;
+        }
+    }
+    let to_ipv6 = &to_ipv6[..ipv6_len];
+    if ipv6_len == len {
+        tables.ipv6.lookup_batch(guard, to_ipv6, next_hops);
+    } else if ipv6_len > 0 {
+        let mut found = [0; BATCH_MAX];
+        tables.ipv6.lookup_batch(guard, to_ipv6, &mut found[..ipv6_len]);
+        let mut places = *ipv6;
+        for next_hop in &found[..ipv6_len] {
+            next_hops[places.trailing_zeros() as usize] = *next_hop;
+            places &= places - 1; // The lowest bit is done.
+        }
+    }
+}
+
 /// A MAC address as [`is_to`] compares it.
 #[inline(always)]
 fn station(mac: [u8; 6]) -> u64 {
     let [a, b, c, d, e, f] = mac;
-    u64::from_ne_bytes([a, b, c, d, e, f, 0, 0])
+    u64::from_le_bytes([0, 0, a, b, c, d, e, f])
 }
 
 /// Whether a frame that begins so is for this station: one comparison of eight bytes, less two.
 #[inline(always)]
-fn is_to(head: [u8; 8], station: u64) -> bool {
-    let [a, b, c, d, e, f, ..] = head;
-    u64::from_ne_bytes([a, b, c, d, e, f, 0, 0]) == station
+fn is_to(start: u64, station: u64) -> bool {
+    start << 16 == station
 }
 
-/// Pass 2: the next hop of each ordinary packet; 0 for the others.
-#[inline(always)]
-pub(super) fn look_up(
-    tables: &Tables,
-    guard: Guard<'_>,
-    len: usize,
-    checked: &Checked,
-) -> [u16; BATCH_MAX] {
-    let mut next_hops = [0; BATCH_MAX];
-    for ((next_hop, class), &destination) in
-        next_hops.iter_mut().zip(&checked.class[..len]).zip(&checked.ipv4)
-    {
-        if *class == Class::Ipv4 {
-            *next_hop = tables.ipv4.lookup(guard, destination).raw() as u16;
-        }
-    }
-    if checked.ipv6_len > 0 {
-        let mut found = [0; BATCH_MAX];
-        let asked = &checked.ipv6[..checked.ipv6_len];
-        tables.ipv6.lookup_batch(guard, asked, &mut found[..asked.len()]);
-        let places = (0..len).filter(|&index| checked.class[index] == Class::Ipv6);
-        for (place, next_hop) in places.zip(found) {
-            next_hops[place] = next_hop;
-        }
-    }
-    next_hops
-}
-
-/// The destination, if `bytes` is an Ethernet frame to `ours` with an IPv4 packet that no rule but the
+/// The destination, if it is in one Ethernet frame to `ours` with an IPv4 packet that no rule but the
 /// route can stop: version 4, no options, lengths that fit, header checksum right, TTL left, and both
 /// addresses unicast (RFC 1812 §5.2.2, §5.3.1, §5.3.7). A packet for ourselves passes too: that is its
 /// route's answer.
 #[inline(always)]
-fn ordinary_ipv4(bytes: &[u8], ours: u64) -> Option<u32> {
+fn ordinary_ipv4(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Option<u32> {
     let head: &[u8; 34] = bytes.first_chunk()?;
-    let to_us = is_to(*head.first_chunk()?, ours);
-    let is_ipv4 = head[12..15] == [0x08, 0x00, 0x45];
-    let total_len = usize::from(u16::from_be_bytes([head[16], head[17]]));
-    let fits = (20..=bytes.len() - 14).contains(&total_len);
-    let lives = head[22] > 1;
-    let unicast = is_unicast(head[26]) & is_unicast(head[30]);
-    let sum = header_sum(head) == 0xffff;
-    let ordinary = to_us & is_ipv4 & fits & lives & unicast & sum;
-    ordinary.then(|| u32::from_be(word(head, 30)))
-}
-
-/// Whether an IPv4 address with this first octet can be one station's: not 0/8, 127/8, nor 224/3.
-#[inline(always)]
-fn is_unicast(octet: u8) -> bool {
-    (octet.wrapping_sub(1) < 223) & (octet != 127)
-}
-
-/// The ones-complement sum over the 20 bytes of the IPv4 header; 0xffff when its checksum is right
-/// (RFC 1071).
-#[inline(always)]
-fn header_sum(head: &[u8; 34]) -> u16 {
-    // The sum of 32-bit words folds to that of 16-bit words, and byte order does not matter for
-    // 0xffff (RFC 1071 §2).
-    let mut sum = 0;
-    for at in [14, 18, 22, 26, 30] {
-        sum += u64::from(word(head, at));
+    let is_ipv4 = word4(head, 12) & 0x00ff_ffff == u32::from_le_bytes([0x08, 0x00, 0x45, 0]);
+    if is_chained | !is_ipv4 | !is_to(word8(head, 0), ours) {
+        return None;
     }
-    let sum = (sum & 0xffff_ffff) + (sum >> 32);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    let sum = (sum & 0xffff) + (sum >> 16);
-    ((sum & 0xffff) + (sum >> 16)) as u16
+    let (first, second, to) = (word8(head, 14), word8(head, 22), word4(head, 30));
+    // From 20 bytes to what there is behind the Ethernet header.
+    let total_len = usize::from(((first >> 16) as u16).swap_bytes());
+    let fits = total_len.wrapping_sub(20) <= bytes.len() - 34;
+    let lives = second as u8 > 1;
+    let unicast = UNICAST[usize::from((second >> 32) as u8)] & UNICAST[usize::from(to as u8)];
+    let intact = is_multiple_of_0xffff(plus(plus(first, second), to.into()));
+    (fits & lives & unicast & intact).then_some(to.swap_bytes())
 }
 
-/// The destination, if `bytes` is an Ethernet frame to `ours` with an IPv6 packet that no rule but the
+/// By the first octet, whether an IPv4 address can be one station's: not 0/8, 127/8, nor 224/3.
+static UNICAST: [bool; 256] = {
+    let mut unicast = [false; 256];
+    let mut octet = 1;
+    while octet < 224 {
+        unicast[octet] = octet != 127;
+        octet += 1;
+    }
+    unicast
+};
+
+/// The sum with its carry brought around.
+#[inline(always)]
+fn plus(sum: u64, word: u64) -> u64 {
+    let (sum, carry) = sum.overflowing_add(word);
+    sum + u64::from(carry)
+}
+
+/// Whether an IPv4 header with this sum of its words has the right checksum: their ones-complement sum is
+/// 0xffff (RFC 1071). That sum is one modulo 0xffff, and so is one of longer words, in either byte order
+/// (§2); none is 0, since the words are not.
+#[inline(always)]
+fn is_multiple_of_0xffff(sum: u64) -> bool {
+    // Multiples become the numbers up to the largest quotient when multiplied by the inverse modulo 2^64.
+    const INVERSE: u64 = 0xfffe_fffe_fffe_ffff;
+    const _: () = assert!(INVERSE.wrapping_mul(0xffff) == 1);
+    sum.wrapping_mul(INVERSE) <= u64::MAX / 0xffff
+}
+
+/// The destination, if it is in one Ethernet frame to `ours` with an IPv6 packet that no rule but the
 /// route can stop: version 6, length that fits, hop limit left, both addresses global unicast or
 /// unique local (RFC 8200 §3, RFC 4291 §2.5). A hop-by-hop header is not examined (RFC 8200 §4.8).
 #[inline(always)]
-fn ordinary_ipv6(bytes: &[u8], ours: u64) -> Option<u128> {
+fn ordinary_ipv6(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Option<u128> {
     let head: &[u8; 54] = bytes.first_chunk()?;
-    let to_us = is_to(*head.first_chunk()?, ours);
-    let is_ipv6 = head[12..14] == [0x86, 0xdd] && head[14] >> 4 == 6;
+    let is_ipv6 = word4(head, 12) & 0x00f0_ffff == u32::from_le_bytes([0x86, 0xdd, 0x60, 0]);
+    if is_chained | !is_ipv6 | !is_to(word8(head, 0), ours) {
+        return None;
+    }
     let payload_len = usize::from(u16::from_be_bytes([head[18], head[19]]));
-    let fits = payload_len + 40 <= bytes.len() - 14;
+    let fits = payload_len <= bytes.len() - 54;
     let lives = head[21] > 1;
-    let source = u16::from_be_bytes([head[22], head[23]]);
-    let address = head[38..54].try_into().ok().map(u128::from_be_bytes)?;
-    let routable = is_routable(source) & is_routable((address >> 112) as u16);
-    (to_us & is_ipv6 & fits & lives & routable).then_some(address)
+    let (upper, lower) = (word8(head, 38).swap_bytes(), word8(head, 46).swap_bytes());
+    let routable = is_routable(head[22]) & is_routable((upper >> 56) as u8);
+    (fits & lives & routable).then_some(u128::from(upper) << 64 | u128::from(lower))
 }
 
-/// Whether an IPv6 address with these first 16 bits leaves its link: not `::/8` (unspecified, loopback,
-/// mapped), `fe80::/10` or `ff00::/8`.
+/// Whether an IPv6 address with this first octet surely leaves its link: not `::/8` (unspecified,
+/// loopback, mapped), `fe00::/8` (link-local, and neighbours of that) or `ff00::/8`.
 #[inline(always)]
-fn is_routable(first: u16) -> bool {
-    (first >> 8 != 0) & (first >> 6 != 0xfe80 >> 6) & (first < 0xff00)
+fn is_routable(octet: u8) -> bool {
+    octet.wrapping_sub(1) < 0xfd
 }
 
-/// Four bytes as they lie in memory.
+/// Four bytes of a header, the first the lowest.
 #[inline(always)]
-fn word(head: &[u8; 34], at: usize) -> u32 {
-    u32::from_ne_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]])
+fn word4<const N: usize>(head: &[u8; N], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&head[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+/// Eight bytes of a header, the first the lowest.
+#[inline(always)]
+fn word8<const N: usize>(head: &[u8; N], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&head[at..at + 8]);
+    u64::from_le_bytes(word)
 }

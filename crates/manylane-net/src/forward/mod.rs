@@ -7,14 +7,15 @@
 //! 2. *look up*: the FIB's answer for each destination
 //! 3. *rewrite*: next hop, neighbour, MTU; TTL, checksum, link-layer header
 //!
-//! What the first pass does not find perfectly ordinary, the third hands to `slow`, which judges one
-//! frame at a time by the same rules written out in full: our own addresses, ARP and ND, options,
-//! errors, and everything malformed. It does so in the frame's own place, so that a flow whose packets
-//! are now ordinary, now odd, keeps its order (I3).
+//! The passes are loops of few instructions over runs of ordinary packets, and know of one verdict only:
+//! passed on, by a port. What the first does not find perfectly ordinary, and what the third cannot simply
+//! pass on, is decided one frame at a time by the same rules written out in full, in `slow`: our own
+//! addresses, ARP and ND, options, errors, and everything malformed. That happens in the frame's own
+//! place, between the runs, so that a flow whose packets are now ordinary, now odd, keeps its order (I3).
 //!
 //! | file          | the rules in it                                                            |
 //! |---------------|----------------------------------------------------------------------------|
-//! | `check`       | pass 1                                                                     |
+//! | `check`       | pass 1 and 2                                                               |
 //! | `rewrite`     | pass 3, and the way out for packets of our own                             |
 //! | `slow`        | layer 2 rules, RFC 1812 §5.2 and §5.3, RFC 8200 §3, RFC 4291 §2.5          |
 //! | `local`       | packets for ourselves: ARP, ND, echo                                       |
@@ -55,7 +56,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{DropReason, Offload, PortId};
-use manylane_frame::{BATCH_MAX, Batch, Frame, Pool, Region};
+use manylane_frame::{BATCH_MAX, Batch, BatchList, Frame, Pool, Region};
 use manylane_sync::rcu::{Guard, Index};
 
 use self::heard::Heard;
@@ -183,18 +184,58 @@ pub enum Origin {
 }
 
 /// The verdicts on a batch, in its order.
+///
+/// # Invariants
+///
+/// 1. Of each of the first `len` places, `exits` has the port to transmit by if the packet was simply passed
+///    on; else [`OTHER`], and the next of `others` is its verdict.
 pub struct Verdicts<'g> {
     len: usize,
     entry: PortId,
     bytes: u64,
-    list: [Verdict<'g>; BATCH_MAX],
+    exits: [u16; BATCH_MAX],
+    others: BatchList<Verdict<'g>>,
 }
 
+impl Default for Verdicts<'_> {
+    fn default() -> Self {
+        Verdicts::new()
+    }
+}
+
+/// In [`Verdicts`]: there are fewer ports (`config`).
+const OTHER: u16 = u16::MAX;
+
 impl<'g> Verdicts<'g> {
-    /// The verdicts, in the batch's order.
+    /// Of an empty batch; [`Forwarder::forward`] makes them those of another.
     #[inline(always)]
-    pub fn as_slice(&self) -> &[Verdict<'g>] {
-        &self.list[..self.len]
+    pub fn new() -> Verdicts<'g> {
+        let (exits, others) = ([OTHER; BATCH_MAX], BatchList::new());
+        Verdicts { len: 0, entry: PortId(0), bytes: 0, exits, others }
+    }
+
+    /// For each place of the batch, in order: the index of the port that the packet leaves by, if it was
+    /// received and is passed on ([`Fate::Transmit`], [`Origin::Received`]), as nearly all are. Else one
+    /// beyond all ports, and the next of [`others`](Verdicts::others) tells.
+    #[inline(always)]
+    pub fn exits(&self) -> &[u16] {
+        &self.exits[..self.len]
+    }
+
+    /// The verdicts on packets that are not simply passed on, in the batch's order.
+    #[inline(always)]
+    pub fn others(&self) -> &[Verdict<'g>] {
+        self.others.as_slice()
+    }
+
+    /// All verdicts, in the batch's order.
+    pub fn list(&self) -> Vec<Verdict<'g>> {
+        let mut others = self.others().iter();
+        let verdict = |&exit| match exit {
+            OTHER => *others.next().expect("invariant 1"),
+            exit => Verdict::received(Fate::Transmit(PortId(exit))),
+        };
+        self.exits().iter().map(verdict).collect()
     }
 
     /// The port whose device the batch came in by.
@@ -239,6 +280,8 @@ pub struct Forwarder {
     events: Vec<Report>,
     /// Those that keep a neighbour alive.
     urgent: Vec<Report>,
+    /// What the first passes found in the last batch.
+    checked: Box<check::Checked>,
     /// What came in by sub-interfaces, in the last batch from a port that has any.
     sorted: Vec<Sorted>,
 }
@@ -270,12 +313,14 @@ impl Forwarder {
             heard,
             events,
             urgent: Vec::with_capacity(URGENT_MAX),
+            checked: Box::new(check::Checked::new()),
             sorted: Vec::with_capacity(BATCH_MAX),
         }
     }
 
     /// Judges a batch of packets received from one port, and rewrites those that go on. The pool is for
-    /// frames that fall empty, and for the odd packet that must be brought together.
+    /// frames that fall empty, and for the odd packet that must be brought together. What `verdicts` held
+    /// is lost.
     #[inline]
     pub fn forward<'g>(
         &mut self,
@@ -283,58 +328,46 @@ impl Forwarder {
         pool: &mut Pool,
         batch: &mut Batch,
         now_ns: u64,
-    ) -> Verdicts<'g> {
+        verdicts: &mut Verdicts<'g>,
+    ) {
         let frames = batch.as_mut_slice();
         let entry = frames.first().map_or(PortId(0), |frame| self.region.meta(frame).entry);
         if !self.tables.ports[entry.index()].vlans.is_empty() {
             self.sort(entry, frames);
         }
-        let mut checked = check::Checked::new();
-        check::check(self.region.view(), &self.tables, entry, frames, &mut checked);
-        let next_hops = check::look_up(&self.tables, guard, frames.len(), &checked);
-        let undecided = Verdict::drop(DropReason::Shutdown);
-        let mut verdicts = Verdicts {
-            len: frames.len(),
-            entry,
-            bytes: checked.bytes,
-            list: [undecided; BATCH_MAX],
-        };
-        let classified = frames.iter_mut().zip(&checked.class).zip(&next_hops);
-        for (((frame, &class), &id), verdict) in classified.zip(&mut verdicts.list) {
-            let next_hop: Index<'g, NextHopMark> = Index::new(guard, id.into());
-            let (tables, region) = (&self.tables, self.region.view());
-            let sent = match class {
-                check::Class::Ipv4 => Self::pass_on_ipv4(tables, region, guard, frame, next_hop),
-                check::Class::Ipv6 => Self::pass_on_ipv6(tables, region, guard, frame, next_hop),
-                check::Class::Odd => None,
-            };
-            match sent {
-                Some(port) => *verdict = Verdict::received(Fate::Transmit(port)),
-                None => self.decide(guard, pool, frame, (class, next_hop), now_ns, verdict),
+        check::check(self.region.view(), &self.tables, entry, frames, &mut self.checked);
+        check::look_up(&self.tables, guard, frames.len(), &mut self.checked);
+        verdicts.others.clear();
+        let mut at = 0;
+        while at < frames.len() {
+            // A run of ordinary packets, then the one that comes behind it, in its place (I3).
+            let odd = self.checked.next_odd(at).min(frames.len());
+            let (ordinary, exits) = (&mut frames[at..odd], &mut verdicts.exits[at..odd]);
+            let (region, checked) = (self.region.view(), &self.checked);
+            at += rewrite::pass_on(region, &self.tables, guard, ordinary, (checked, at), exits);
+            if let Some(frame) = frames.get_mut(at) {
+                verdicts.exits[at] = OTHER;
+                verdicts.others.push(self.decide(guard, pool, frame, at, now_ns));
+                at += 1;
             }
         }
-        verdicts
+        (verdicts.len, verdicts.entry, verdicts.bytes) = (frames.len(), entry, self.checked.bytes);
     }
 
-    /// Decides about a frame that is not simply passed on. Writes the verdict in place: returned, it
-    /// would be merged with the ordinary one in memory, which costs a failed store forwarding for each
-    /// frame, a dozen cycles.
+    /// Decides about the frame at one place of the batch, which is not simply passed on.
     #[inline(never)]
-    fn decide<'g, T>(
+    fn decide<'g>(
         &mut self,
         guard: Guard<'g>,
         pool: &mut Pool,
         frame: &mut Frame,
-        (class, next_hop): (check::Class, Index<'g, T>),
+        place: usize,
         now_ns: u64,
-        verdict: &mut Verdict<'g>,
-    ) {
-        *verdict = match class {
-            check::Class::Ipv4 | check::Class::Ipv6 => {
-                self.rewrite(guard, pool, frame, next_hop, now_ns)
-            }
-            check::Class::Odd => self.judge(guard, pool, frame, now_ns),
-        };
+    ) -> Verdict<'g> {
+        match self.checked.next_hop(guard, place) {
+            Some(next_hop) => self.rewrite(guard, pool, frame, next_hop, now_ns),
+            None => self.judge(guard, pool, frame, now_ns),
+        }
     }
 
     /// Judges a packet that was held. It is as it was received, unless we made it ourselves.

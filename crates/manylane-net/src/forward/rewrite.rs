@@ -4,10 +4,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
-use manylane_frame::{CHAIN_MAX, Frame, Meta, Pool, View};
+use manylane_frame::{CHAIN_MAX, Frame, Meta, PacketMut, Pool, View};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, segment};
+use super::check::Checked;
+use super::{
+    Fate, Forwarder, LINK_HEADER, NextHopMark, REPORT_INTERVAL_NS, Tables, Verdict, parts, segment,
+};
 use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::{GroupId, NextHop};
@@ -19,65 +22,76 @@ use crate::wire::{ip, ipv4};
 /// Where an IPv4 packet may be cut: the flag that forbids it (RFC 791 §3.1).
 const DONT_FRAGMENT: u8 = 0x40;
 
+/// Pass 3, over ordinary packets, from place `at` of the batch on: each is passed on that nothing can stop
+/// any more, until one is not so. `exits` gets the port of each. Returns how many were passed on: `rewrite`
+/// decides for the next one, to which nothing has been done.
+///
+/// A function of its own, which changes packets only: so the tables' addresses stay in registers.
+#[inline(never)]
+pub(super) fn pass_on(
+    region: View<'_>,
+    tables: &Tables,
+    guard: Guard<'_>,
+    frames: &mut [Frame],
+    (checked, at): (&Checked, usize),
+    exits: &mut [u16],
+) -> usize {
+    let len = frames.len();
+    let packets = region.packets_mut(frames).zip(checked.routes(at)).zip(exits);
+    for (place, ((packet, (is_ipv6, next_hop)), exit)) in packets.enumerate() {
+        let next_hop: Index<'_, NextHopMark> = Index::new(guard, next_hop.into());
+        let adjacency = resolved(tables, guard, next_hop);
+        let sent = adjacency.and_then(|adjacency| match is_ipv6 {
+            false => pass_on_ipv4(packet, adjacency),
+            true => pass_on_ipv6(packet, adjacency),
+        });
+        match sent {
+            Some(port) => *exit = port.0,
+            None => return place,
+        }
+    }
+    len
+}
+
+/// Passes an IPv4 packet on: its next hop is a resolved neighbour, it fits the MTU, lies in one frame
+/// (`check` has looked), and its checksum is complete. `None`, and nothing done, when anything else is the
+/// case.
+#[inline(always)]
+fn pass_on_ipv4(packet: PacketMut<'_>, adjacency: Adjacency<'_>) -> Option<PortId> {
+    let (packet_len, is_plain) = (packet.bytes.len(), is_plain(packet.meta()));
+    let head = packet.bytes.first_chunk_mut::<34>()?;
+    let total_len = u16::from_be_bytes([head[16], head[17]]);
+    if !is_plain || u32::from(total_len) > adjacency.mtu() {
+        return None;
+    }
+    age_ipv4(head);
+    write_header(head, adjacency);
+    let len = LINK_HEADER + usize::from(total_len);
+    if packet_len > len {
+        packet.truncate(len); // Ethernet's padding of short packets ends here.
+    }
+    Some(adjacency.exit())
+}
+
+/// As `pass_on_ipv4`, for IPv6.
+#[inline(always)]
+fn pass_on_ipv6(packet: PacketMut<'_>, adjacency: Adjacency<'_>) -> Option<PortId> {
+    let (packet_len, is_plain) = (packet.bytes.len(), is_plain(packet.meta()));
+    let head = packet.bytes.first_chunk_mut::<54>()?;
+    let len = 40 + u32::from(u16::from_be_bytes([head[18], head[19]]));
+    if !is_plain || len > adjacency.mtu() {
+        return None;
+    }
+    head[21] -= 1; // Checked to be above 1.
+    write_header(head, adjacency);
+    let len = LINK_HEADER + len as usize;
+    if packet_len > len {
+        packet.truncate(len);
+    }
+    Some(adjacency.exit())
+}
+
 impl Forwarder {
-    /// Passes an IPv4 packet on that nothing can stop any more: its next hop is a resolved neighbour, it
-    /// fits the MTU, lies in one frame (`check` has looked), and its checksum is complete. `None`, and
-    /// nothing done, when anything else is the case: then `rewrite` decides.
-    #[inline(always)]
-    pub(super) fn pass_on_ipv4<'g, T>(
-        tables: &Tables,
-        region: View<'_>,
-        guard: Guard<'g>,
-        frame: &mut Frame,
-        next_hop: Index<'g, T>,
-    ) -> Option<PortId> {
-        let adjacency = resolved(tables, guard, next_hop)?;
-        let packet = region.packet_mut(frame);
-        if !is_plain(packet.meta()) {
-            return None;
-        }
-        let head = packet.bytes.first_chunk_mut::<34>()?;
-        let total_len = u16::from_be_bytes([head[16], head[17]]);
-        if u32::from(total_len) > adjacency.mtu() {
-            return None;
-        }
-        age_ipv4(head);
-        write_header(head, adjacency);
-        let len = LINK_HEADER + usize::from(total_len);
-        if packet.meta().len() > len {
-            packet.truncate(len); // Ethernet's padding of short packets ends here.
-        }
-        Some(adjacency.exit())
-    }
-
-    /// As `pass_on_ipv4`, for IPv6.
-    #[inline(always)]
-    pub(super) fn pass_on_ipv6<'g, T>(
-        tables: &Tables,
-        region: View<'_>,
-        guard: Guard<'g>,
-        frame: &mut Frame,
-        next_hop: Index<'g, T>,
-    ) -> Option<PortId> {
-        let adjacency = resolved(tables, guard, next_hop)?;
-        let packet = region.packet_mut(frame);
-        if !is_plain(packet.meta()) {
-            return None;
-        }
-        let head = packet.bytes.first_chunk_mut::<54>()?;
-        let packet_len = 40 + u32::from(u16::from_be_bytes([head[18], head[19]]));
-        if packet_len > adjacency.mtu() {
-            return None;
-        }
-        head[21] -= 1; // Checked to be above 1.
-        write_header(head, adjacency);
-        let len = LINK_HEADER + packet_len as usize;
-        if packet.meta().len() > len {
-            packet.truncate(len);
-        }
-        Some(adjacency.exit())
-    }
-
     /// Decides for a packet that has passed every check but its route's.
     pub(super) fn rewrite<'g, T>(
         &mut self,
@@ -441,12 +455,13 @@ pub(super) fn destination(bytes: &[u8]) -> Option<IpAddr> {
     Some(IpAddr::V4(Ipv4Addr::from(octets)))
 }
 
-/// Counts the TTL down and keeps the header checksum right, by RFC 1141: the TTL is the upper byte of
-/// its 16-bit word, so that the checksum grows by 0x0100, with the carry brought around.
+/// Counts the TTL down and keeps the header checksum right, by RFC 1141: their two words grow by -1 and 1,
+/// in the byte order in which the TTL is the lower byte of its (RFC 1071 §2), with the carry brought around.
 #[inline(always)]
 pub(super) fn age_ipv4(head: &mut [u8; 34]) {
-    head[22] -= 1; // Checked to be above 1.
-    let sum = u32::from(u16::from_be_bytes([head[24], head[25]])) + 0x0100;
-    let sum = (sum + u32::from(sum >= 0xffff)) as u16;
-    [head[24], head[25]] = sum.to_be_bytes();
+    let Some(words) = head[22..].first_chunk_mut::<4>() else { return };
+    // The TTL's word is the lower half, the checksum the upper. The TTL was checked to be above 1.
+    let before = u32::from_le_bytes(*words);
+    let more = if before >= 0xfffe_0000 { 0x0001_ffff } else { 0x0000_ffff };
+    *words = before.wrapping_add(more).to_le_bytes();
 }

@@ -104,11 +104,8 @@ impl Flows {
         let due = pool.may_receive(due); // What is too little now is sent later.
         let before = batch.len();
         let sent = pool.take_into(batch, due);
-        let region = pool.region();
-        for frame in &mut batch.as_mut_slice()[before..] {
-            region.set_window(frame, HEADROOM, HEADROOM + self.frame_len);
-            self.write(region.bytes_mut(frame));
-        }
+        let frames = &mut batch.as_mut_slice()[before..];
+        pool.region().view().land(frames, self.frame_len).for_each(|bytes| self.write(bytes));
         self.schedule.sent(sent);
         let pace = if self.schedule.is_over() {
             Pace::Done

@@ -4,7 +4,7 @@ use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId}
 use manylane_frame::{Batch, Frame, Holder};
 use manylane_io::port::Sent;
 use manylane_net::fib::NextHopId;
-use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, Verdicts};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
@@ -14,25 +14,35 @@ use crate::control::routing::{connected_id, neighbour_id};
 use crate::stats::{PortCount, WorkerCount};
 
 impl Work {
-    /// Carries out one verdict. The ordinary one first.
-    #[inline(always)]
-    pub(super) fn carry_out<'g>(
+    /// Carries out the verdicts on a batch, in its order.
+    #[inline(never)]
+    pub(super) fn carry_out_all<'g>(
         &mut self,
         guard: Guard<'g>,
-        frame: Frame,
-        verdict: &Verdict<'g>,
+        batch: &mut Batch,
+        verdicts: &Verdicts<'g>,
         now_ns: u64,
     ) {
-        match verdict {
-            Verdict { fate: Fate::Transmit(port), origin: Origin::Received } => {
-                self.queue(*port, frame);
+        let mut others = verdicts.others().iter();
+        batch.drain_with(verdicts.exits(), |frame, &exit| {
+            let exit = usize::from(exit);
+            match self.exits.get_mut(exit) {
+                Some(Exit { waiting, .. }) => {
+                    if let Err(frame) = waiting.push(frame) {
+                        self.queue_anew(exit, frame);
+                    }
+                }
+                None => {
+                    let verdict = others.next().expect("there is one for each that does not leave");
+                    self.carry_out(guard, frame, verdict, now_ns);
+                }
             }
-            _ => self.carry_out_odd(guard, frame, verdict, now_ns),
-        }
+        });
     }
 
+    /// Carries out one verdict.
     #[cold]
-    fn carry_out_odd<'g>(
+    pub(super) fn carry_out<'g>(
         &mut self,
         guard: Guard<'g>,
         frame: Frame,
@@ -84,10 +94,10 @@ impl Work {
         &mut self,
         guard: Guard<'g>,
         batch: &Batch,
-        verdicts: &[Verdict<'g>],
+        verdicts: &Verdicts<'g>,
         now_ns: u64,
     ) {
-        for (frame, verdict) in batch.iter().zip(verdicts) {
+        for (frame, verdict) in batch.iter().zip(&verdicts.list()) {
             let made = self.forwarder.redirect(guard, &mut self.pool, frame, verdict, now_ns);
             let Some((made, fate)) = made else { continue };
             let entry = self.pool.region().meta(&made).entry;
@@ -98,13 +108,18 @@ impl Work {
     }
 
     /// Puts a frame behind those that wait for the end of the turn.
-    #[inline(always)]
     fn queue(&mut self, port: PortId, frame: Frame) {
         if let Err(frame) = self.exits[port.index()].waiting.push(frame) {
-            self.transmit_port(port.index());
-            let again = self.exits[port.index()].waiting.push(frame);
-            again.expect("transmitting has emptied the batch");
+            self.queue_anew(port.index(), frame);
         }
+    }
+
+    /// As `queue`, where no more can wait.
+    #[cold]
+    fn queue_anew(&mut self, port: usize, frame: Frame) {
+        self.transmit_port(port);
+        let again = self.exits[port].waiting.push(frame);
+        again.expect("transmitting has emptied the batch");
     }
 
     /// Hands a port's waiting frames to its device. What finds no place is dropped.
@@ -139,13 +154,8 @@ impl Work {
         let Work { exits, stats, pool, .. } = self;
         let Exit { transmitter, waiting, .. } = &mut exits[port];
         let mut tally = Tally::default();
-        let mut completed = 0;
-        let sent = transmitter.transmit(pool, waiting, |entry| {
-            completed += 1;
-            tally.add(entry, stats);
-        });
-        tally.settle(stats);
-        HandedOver { sent, completed }
+        let sent = transmitter.transmit(pool, waiting, |entry| tally.add(entry, stats));
+        HandedOver { sent, completed: tally.settle(stats) }
     }
 
     #[cold]
@@ -310,6 +320,22 @@ impl Work {
             dsts.put(guard, held.dst);
         }
         frames
+    }
+
+    /// As [`settle`](Work::settle), for a batch that was judged while routes changed. What does not wait keeps its
+    /// verdict, and its place.
+    #[cold]
+    pub(super) fn settle_batch<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        mut batch: Batch,
+        verdicts: &Verdicts<'g>,
+        now_ns: u64,
+    ) {
+        let frames = batch.drain().zip(verdicts.list());
+        let pending =
+            frames.map(|(frame, verdict)| Pending { frame, verdict: Some(verdict), waited: None });
+        self.settle(guard, pending.collect(), now_ns);
     }
 
     /// Whether what is held for `key` must go on waiting. While its dst is held, the slot is no other's.

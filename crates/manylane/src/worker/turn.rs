@@ -2,9 +2,10 @@
 
 use manylane_frame::Batch;
 use manylane_frame::vocabulary::PortId;
+use manylane_net::forward::Verdicts;
 use manylane_sync::rcu::Guard;
 
-use super::{Pending, Work, Worker};
+use super::{Work, Worker};
 use crate::stats::{PortCount, Stats, WorkerCount};
 
 impl Worker {
@@ -38,7 +39,8 @@ impl Work {
             return 0;
         }
         let judged = self.forwarder.tables().next_hops.generation();
-        let verdicts = self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns);
+        let mut verdicts = Verdicts::new();
+        self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns, &mut verdicts);
         let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
         if self.forwarder.has_sorted() {
             self.count_sorted(&mut packets, &mut bytes);
@@ -48,23 +50,14 @@ impl Work {
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
         if !self.is_settled(judged) {
-            // Routes changed meanwhile. What does not wait keeps its verdict, and its place.
-            let verdicts = batch.drain().zip(verdicts.as_slice());
-            let pending = verdicts.map(|(frame, &verdict)| Pending {
-                frame,
-                verdict: Some(verdict),
-                waited: None,
-            });
-            self.settle(guard, pending.collect(), now_ns);
+            self.settle_batch(guard, batch, &verdicts, now_ns);
             return received;
         }
         self.judged = judged;
         if self.forwarder.sends_redirects() {
-            self.redirect(guard, &batch, verdicts.as_slice(), now_ns);
+            self.redirect(guard, &batch, &verdicts, now_ns);
         }
-        for (frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
-            self.carry_out(guard, frame, verdict, now_ns);
-        }
+        self.carry_out_all(guard, &mut batch, &verdicts, now_ns);
         received
     }
 
@@ -104,13 +97,9 @@ impl Work {
         let mut frames = 0;
         for queue in queues {
             let mut tally = Tally::default();
-            let mut packets = 0;
-            let reclaimed = queue.reclaim(pool, |entry| {
-                packets += 1;
-                tally.add(entry, stats);
-            });
+            let reclaimed = queue.reclaim(pool, |entry| tally.add(entry, stats));
             if reclaimed > 0 {
-                tally.settle(stats);
+                let packets = tally.settle(stats);
                 stats.count(queue.port(), PortCount::Completed, packets);
                 frames += reclaimed;
             }
@@ -146,6 +135,8 @@ const REPORTS_RESERVED: usize = 256;
 pub(super) struct Tally {
     port: PortId,
     frames: u64,
+    /// Of the runs that are settled.
+    settled: u64,
 }
 
 impl Tally {
@@ -158,10 +149,13 @@ impl Tally {
         self.frames += 1;
     }
 
+    /// Counts the last run too; returns how many there were in all.
     #[inline(always)]
-    pub(super) fn settle(&mut self, stats: &mut Stats) {
+    pub(super) fn settle(&mut self, stats: &mut Stats) -> u64 {
         if self.frames > 0 {
-            stats.count(self.port, PortCount::Transmitted, std::mem::take(&mut self.frames));
+            stats.count(self.port, PortCount::Transmitted, self.frames);
+            self.settled += std::mem::take(&mut self.frames);
         }
+        self.settled
     }
 }

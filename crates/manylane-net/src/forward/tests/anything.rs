@@ -3,7 +3,7 @@
 use manylane_frame::vocabulary::{Checksum, Offload, SegmentKind, Segments};
 use proptest::prelude::*;
 
-use super::super::{AdjacencyState, Fate, prepare};
+use super::super::{AdjacencyState, Fate, Verdicts, prepare};
 use super::bed::*;
 use super::ours::who_has;
 use super::segments::Wish;
@@ -49,9 +49,10 @@ fn survives_parts(bed: &mut Bed, packets: &[Vec<&[u8]>], exit: Offload) {
         batch.push(frame).expect("at most a batch");
     }
     let guard = bed.reader.guard();
-    let verdicts = bed.forwarder.forward(guard, &mut bed.pool, &mut batch, SECOND);
-    assert_eq!(verdicts.as_slice().len(), packets.len());
-    for (mut frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
+    let mut verdicts = Verdicts::new();
+    bed.forwarder.forward(guard, &mut bed.pool, &mut batch, SECOND, &mut verdicts);
+    assert_eq!(verdicts.list().len(), packets.len());
+    for (mut frame, verdict) in batch.drain().zip(&verdicts.list()) {
         let mut pieces = Vec::new();
         match verdict.fate {
             Fate::Transmit(port) => assert!(port.index() < 3),

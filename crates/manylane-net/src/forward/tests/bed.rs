@@ -253,12 +253,18 @@ impl Bed {
             let frame = self.receive(*port, bytes);
             batch.push(frame).expect("at most a batch");
         }
-        let verdicts =
-            self.forwarder.forward(self.reader.guard(), &mut self.pool, &mut batch, now_ns);
-        let verdicts = verdicts.as_slice();
+        let mut verdicts = Verdicts::new();
+        self.forwarder.forward(
+            self.reader.guard(),
+            &mut self.pool,
+            &mut batch,
+            now_ns,
+            &mut verdicts,
+        );
+        let verdicts = verdicts.list();
         assert_eq!(verdicts.len(), batch.len());
         let of = |(frame, verdict)| outcome(&self.region, frame, verdict);
-        let outcomes = batch.iter().zip(verdicts).map(of).collect();
+        let outcomes = batch.iter().zip(&verdicts).map(of).collect();
         self.pool.give_back_all(&mut batch);
         outcomes
     }

@@ -4,7 +4,7 @@ use manylane_frame::Frame;
 use manylane_frame::vocabulary::{Checksum, DropReason, Offload};
 use proptest::prelude::*;
 
-use super::super::{AdjacencyState, Origin, Prepared, prepare};
+use super::super::{AdjacencyState, Origin, Prepared, Verdicts, prepare};
 use super::bed::*;
 use super::sorting::{TARGETS4, TARGETS6};
 use crate::wire::{icmp, icmpv6, ip, ipv4, protocol};
@@ -45,10 +45,11 @@ fn way(bed: &mut Bed, parts: &[Vec<u8>]) -> (Said, Origin, Vec<Vec<u8>>, bool, u
     let mut batch = manylane_frame::Batch::new();
     batch.push(packet).expect("it is empty");
     let (guard, received) = (bed.reader.guard(), parts.concat().len() as u64);
-    let verdicts = bed.forwarder.forward(guard, &mut bed.pool, &mut batch, 10 * SECOND);
+    let mut verdicts = Verdicts::new();
+    bed.forwarder.forward(guard, &mut bed.pool, &mut batch, 10 * SECOND, &mut verdicts);
     assert_eq!(verdicts.bytes(), received);
     let frame = batch.pop().expect("it is still there");
-    let outcome = outcome(&bed.region, &frame, &verdicts.as_slice()[0]);
+    let outcome = outcome(&bed.region, &frame, &verdicts.list()[0]);
     let unknown = bed.forwarder.inner_checksum_unknown();
     // Whatever a port takes, this is what it would be where nothing but chains is taken.
     let (said, pieces) = match outcome.said {

@@ -46,8 +46,9 @@ fn told(bed: &mut Bed, frame: &[u8]) -> Told {
     batch.push(bed.receive(0, frame)).expect("there is room");
     let guard = bed.reader.guard();
     let now_ns = 10 * SECOND;
-    let verdicts = bed.forwarder.forward(guard, &mut bed.pool, &mut batch, now_ns);
-    let verdict = verdicts.as_slice()[0];
+    let mut verdicts = Verdicts::new();
+    bed.forwarder.forward(guard, &mut bed.pool, &mut batch, now_ns, &mut verdicts);
+    let verdict = verdicts.list()[0];
     let passed = batch.iter().next().expect("there is one");
     let made = bed.forwarder.redirect(guard, &mut bed.pool, passed, &verdict, now_ns);
     let told = made.map(|(made, fate)| {

@@ -233,8 +233,9 @@ fn a_packet_held_in_a_vlan_leaves_with_its_tag() {
     let frame = bed.receive(0, &tagged(&packet, q(100)));
     let mut batch = Batch::new();
     batch.push(frame).expect("there is room");
-    let verdicts = bed.forwarder.forward(bed.reader.guard(), &mut bed.pool, &mut batch, SECOND);
-    let Fate::Hold(slot) = verdicts.as_slice()[0].fate else { panic!("not held") };
+    let mut verdicts = Verdicts::new();
+    bed.forwarder.forward(bed.reader.guard(), &mut bed.pool, &mut batch, SECOND, &mut verdicts);
+    let Fate::Hold(slot) = verdicts.list()[0].fate else { panic!("not held") };
     assert_eq!(bed.forwarder.key(bed.reader.guard(), slot).port, V100);
     let frame = batch.drain().next();
     let mut frame = frame.expect("it is held");
@@ -289,8 +290,9 @@ fn what_is_left_to_the_device_stays_true_behind_tags() {
         let frame = bed.receive(0, &tagged(&partial, q(100)));
         let mut batch = Batch::new();
         batch.push(frame).expect("there is room");
-        let verdicts = bed.forwarder.forward(bed.reader.guard(), &mut bed.pool, &mut batch, SECOND);
-        let verdict = verdicts.as_slice()[0];
+        let mut verdicts = Verdicts::new();
+        bed.forwarder.forward(bed.reader.guard(), &mut bed.pool, &mut batch, SECOND, &mut verdicts);
+        let verdict = verdicts.list()[0];
         let frame = batch.drain().next().expect("it is there");
         let (said, meta) = (outcome(&bed.region, &frame, &verdict).said, bed.region.meta(&frame));
         assert_eq!(said, expected);
