@@ -3,8 +3,10 @@
 //! it is beside the frame.
 
 use std::net::IpAddr;
+use std::process::Command;
 
-use manylane::lab::scenario::{Scenario, all_answered, error_of};
+use manylane::api::Ledger;
+use manylane::lab::scenario::{Running, Scenario, all_answered, error_of};
 use manylane::lab::{
     CLIENT_V4, CLIENT_V6, Host, IcmpError, LAN_V4, LAN_V6, LabOptions, RouterOptions, SERVER_V4,
     SERVER_V6, ping, tcp_transfer,
@@ -128,6 +130,44 @@ fn a_port_that_cannot_see_tags_does_not_open() {
         refused.contains("VLAN tags") && refused.contains("driver = \"af_packet\""),
         "{refused}"
     );
+}
+
+/// A port without VLANs starts all the same, and says what it cannot drop and how to help it. That helps.
+#[test]
+fn a_port_that_would_take_vlans_for_none_says_so() {
+    let Some(lab) = manylane::lab::scenario::lab(LabOptions::default()) else { return };
+    let drivers = ["af_xdp\"\nmode = \"generic", "af_xdp"];
+    let options = RouterOptions { drivers, ..RouterOptions::default() };
+    let mut running = Running::start(&lab, env!("CARGO_BIN_EXE_manylane"), &options);
+    let warned = running.wait_for("VLAN");
+    assert!(warned.contains("port `lan`") && warned.contains("unknown_vlan"), "{warned}");
+    assert!(warned.contains("ethtool -K PEER txvlan off"), "{warned}");
+
+    let client = &lab.client;
+    let dropped = |running: &Running| {
+        let ledger: Ledger = running.client().ask("/v1/ledger").expect("it answers");
+        ledger.dropped.get("unknown_vlan").copied().unwrap_or(0)
+    };
+    for destination in [LAN_V4, LAN_V6] {
+        all_answered(client, destination, 56);
+    }
+    let in_vlan = put(client, "eth0", CUSTOMER);
+    let lost = ping(client, LAN_V4, 56, 1).expect("raw sockets are to be had");
+    assert_eq!((lost.received, dropped(&running)), (0, 0), "taken for one without a tag");
+    client.run(|| {
+        let ethtool = Command::new("ethtool").args(["-K", "eth0", "txvlan", "off"]).status();
+        assert!(ethtool.expect("ethtool is there").success());
+    });
+    for destination in [LAN_V4, LAN_V6] {
+        let before = dropped(&running);
+        let lost = ping(client, destination, 56, 1).expect("raw sockets are to be had");
+        assert_eq!(lost.received, 0);
+        assert!(dropped(&running) > before, "{destination}");
+    }
+    drop(in_vlan);
+    let (status, said) = running.terminate();
+    assert!(status.success(), "{status}: {said}");
+    assert!(!said.contains("port `wan`"), "its program sees tags: {said}");
 }
 
 /// The host that manylane runs on, in a VLAN of its TAP.

@@ -35,6 +35,7 @@ use crate::worker::Clock;
 
 pub use wrap::unwrap;
 
+use super::daemon::say;
 use super::routing::RoutedPort;
 
 /// A worker's doorbell.
@@ -372,6 +373,9 @@ fn open_af_xdp(
     };
     let opened = AfXdp::open(umem, id, &af_xdp.interface, workers, &owners, config)
         .map_err(|source| PortError::AfXdp { port: port.name.clone(), source })?;
+    if let Some(hidden) = &opened.facts.hidden_tags {
+        say(&format!("port `{}`: {}", port.name, hidden.warning()));
+    }
     let mtu = mtu(port, opened.facts.mtu)?;
     let repair = opened.facts.checksum == Checksum::Unknown;
     let device = Device::AfXdp {
