@@ -159,6 +159,15 @@ fn a_port_is_divided_by_tags() {
     assert_eq!(targets, [via, RouteTarget::OnLink { port: PortId(2) }]);
 }
 
+/// What tags leave is enough, to the byte.
+#[test]
+fn a_sub_interface_may_have_the_least_mtu() {
+    let text = "[[port]]\nname = \"t\"\ndriver = \"memory\"\nmtu = 1288\n\
+                [[port.vlan]]\nid = 1\ntag = \"802.1ad\"\ninner = 2\n\
+                addresses = [\"2001:db8::1/64\"]\n";
+    assert_eq!(parse(text).unwrap().ports[0].vlans[0].mtu, None);
+}
+
 #[test]
 fn a_capture_may_come_for_ever_and_as_fast_as_possible() {
     let text = "[[port]]\nname = \"x\"\ndriver = \"pcap\"\naddresses = [\"10.9.0.254/24\"]\n\

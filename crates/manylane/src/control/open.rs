@@ -28,7 +28,7 @@ use manylane_sync::doorbell::{Doorbell, Wake};
 
 use crate::config::{
     AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, InterfaceAddress, MEMORY_MTU,
-    MemoryPort, Port, Vlan,
+    MemoryPort, Port, Vlan, mtu_least,
 };
 use crate::stats::{PortCount, Stats};
 use crate::worker::Clock;
@@ -103,6 +103,17 @@ pub enum PortError {
         /// The device's.
         device_mtu: u32,
     },
+    /// The device's MTU, less what a sub-interface's tags take, is less than its addresses need.
+    MtuTooSmall {
+        /// The port's or sub-interface's name.
+        port: String,
+        /// What it would have.
+        mtu: u32,
+        /// What is needed.
+        least: u16,
+        /// What the device must be set to.
+        device_mtu: u32,
+    },
     /// The configuration wants larger packets than lie in as many frames as the port takes.
     FramesMax {
         /// The port's name.
@@ -140,6 +151,12 @@ impl fmt::Display for PortError {
                 "port `{port}`: `mtu` is {mtu}, and the device takes {device_mtu}: raise the \
                  device's (`ip link set dev ... mtu {mtu}`), or choose at most {device_mtu}"
             ),
+            PortError::MtuTooSmall { port, mtu, least, device_mtu } => write!(
+                f,
+                "port `{port}`: an MTU of {mtu} is left to it, and its addresses need {least}: raise the \
+                 device's (`ip link set dev ... mtu {device_mtu}`){}",
+                if *least >= 1280 { ", or remove the IPv6 addresses" } else { "" }
+            ),
             PortError::FramesMax { port, mtu, frames_max, mtu_max } => write!(
                 f,
                 "port `{port}`: packets of `mtu` {mtu} do not lie in {frames_max} frames, and the port \
@@ -165,7 +182,10 @@ impl std::error::Error for PortError {
             PortError::Pcap { source, .. } => Some(source),
             PortError::Tee { source, .. } => Some(source),
             PortError::FarEnd { source, .. } => Some(source),
-            PortError::Mtu { .. } | PortError::FramesMax { .. } | PortError::Queues { .. } => None,
+            PortError::Mtu { .. }
+            | PortError::MtuTooSmall { .. }
+            | PortError::FramesMax { .. }
+            | PortError::Queues { .. } => None,
         }
     }
 }
@@ -604,6 +624,9 @@ pub fn routed(ports: &[OpenPort]) -> Result<Vec<RoutedPort>, PortError> {
         addresses: port.config.addresses.clone(),
     };
     let mut routed: Vec<RoutedPort> = ports.iter().map(own).collect();
+    for port in ports {
+        check_mtu(&port.config.name, port.facts.mtu, 0, &port.config.addresses)?;
+    }
     for (number, port) in ports.iter().enumerate() {
         for vlan in &port.config.vlans {
             let id = PortId(routed.len() as u16);
@@ -623,6 +646,7 @@ fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts,
     if mtu > facts.mtu {
         return Err(PortError::Mtu { port: vlan.name.clone(), mtu, device_mtu: facts.mtu });
     }
+    check_mtu(&vlan.name, mtu, vlan.tags.beyond_mtu().into(), &vlan.addresses)?;
     let mut facts = PortFacts {
         mtu,
         ipv4: Vec::new(),
@@ -635,6 +659,21 @@ fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts,
     };
     add_addresses(&mut facts, &vlan.addresses);
     Ok(facts)
+}
+
+/// Whether the addresses can be used with this MTU, which is `less` than the device's.
+fn check_mtu(
+    name: &str,
+    mtu: u32,
+    less: u32,
+    addresses: &[InterfaceAddress],
+) -> Result<(), PortError> {
+    let least = mtu_least(addresses);
+    if mtu >= least.into() {
+        return Ok(());
+    }
+    let device_mtu = u32::from(least) + less;
+    Err(PortError::MtuTooSmall { port: name.into(), mtu, least, device_mtu })
 }
 
 /// The link-local address that goes with a MAC address (RFC 4291 §2.5.6 and appendix A).
@@ -652,3 +691,6 @@ fn memory_mac(id: PortId, end: u8) -> Mac {
     let [high, low] = id.0.to_be_bytes();
     Mac([0x02, 0x6d, 0x6c, end, high, low])
 }
+
+#[cfg(test)]
+mod tests;

@@ -1841,6 +1841,7 @@ mac = "01:00:5e:00:00:09"
   |
 help: write six pairs of hexadecimal digits, for example `02:00:00:00:00:01`"#),
 
+
     // sub-interfaces
     (&[LAN, "[[port.vlan]]\naddresses = [\"10.3.0.1/24\"]\n"], r#"error: missing key `id` in [[port.vlan]]
  --> router.toml:5:1
@@ -1914,4 +1915,18 @@ help: choose at most 1400, or raise `mtu` in [[port]]"#),
   |       ^^^^ less than 1280
   |
 help: choose a number from 1280 to 9000, or remove the IPv6 addresses of this port"#),
+    (&[LAN, "mtu = 1287\n[[port.vlan]]\nid = 7\ntag = \"802.1ad\"\ninner = 8\naddresses = [\"10.3.0.1/24\", \"2001:db8:3::1/64\"]\n"], r#"error: `mtu` of the port leaves too little for IPv6 in [[port.vlan]]
+ --> router.toml:7:6
+  |
+7 | id = 7
+  |      ^ 1279 of 1287 bytes behind these tags, less than 1280
+  |
+help: set `mtu` in [[port]] to at least 1288, or remove the IPv6 addresses"#),
+    (&[WAN, "mtu = 71\n[[port.vlan]]\nid = 7\ninner = 8\naddresses = [\"10.3.0.1/24\"]\n"], r#"error: `mtu` of the port leaves too little for IPv4 in [[port.vlan]]
+ --> router.toml:8:6
+  |
+8 | id = 7
+  |      ^ 67 of 71 bytes behind these tags, less than 68
+  |
+help: set `mtu` in [[port]] to at least 72"#),
 ];
