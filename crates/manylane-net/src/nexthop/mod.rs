@@ -75,8 +75,8 @@ impl fmt::Display for GroupsFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "none of the {} groups of next hops is free; use the same members, in the same order, for \
-             more prefixes: they share one group",
+            "none of the {} groups of next hops is free; use the same members, with the same weights, \
+             for more prefixes: they share one group",
             self.groups_max
         )
     }

@@ -1,6 +1,6 @@
 //! `[[neighbour.static]]`: neighbours by the operator's word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use manylane_frame::vocabulary::PortId;
@@ -33,6 +33,7 @@ pub(super) fn static_neighbours(
     let parent = file.table("neighbour", "[neighbour]", super::settings::NEIGHBOUR_KEYS)?;
     let sections = parent.tables("static", "[[neighbour.static]]", &["port", "address", "mac"])?;
     let mut seen: BTreeMap<(PortId, IpAddr), Span> = BTreeMap::new();
+    let mut kept: BTreeSet<(PortId, IpAddr)> = routes.iter().flat_map(Route::next_hops).collect();
     let mut neighbours = Vec::with_capacity(sections.len());
     for section in &sections {
         let (neighbour, span) = read(section, ports, routes)?;
@@ -45,18 +46,18 @@ pub(super) fn static_neighbours(
             )
             .also(first, "first here"));
         }
+        kept.insert((neighbour.port, neighbour.address));
+        if kept.len() > limits.entries_max as usize {
+            return Err(Problem::new(
+                section.span(),
+                "more [[neighbour.static]] and next hops than `entries_max` in [neighbour]",
+                format!("with this one there are {}", kept.len()),
+                "raise `entries_max`, with room for neighbours that are found",
+            ));
+        }
         neighbours.push(neighbour);
     }
-    let most = limits.entries_max as usize;
-    match sections.get(most) {
-        Some(section) => Err(Problem::new(
-            section.span(),
-            "more [[neighbour.static]] than `entries_max` in [neighbour]",
-            format!("this is number {}", most + 1),
-            "raise `entries_max`, with room for neighbours that are found",
-        )),
-        None => Ok(neighbours),
-    }
+    Ok(neighbours)
 }
 
 fn read(

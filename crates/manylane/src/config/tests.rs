@@ -168,6 +168,53 @@ fn a_sub_interface_may_have_the_least_mtu() {
     assert_eq!(parse(text).unwrap().ports[0].vlans[0].mtu, None);
 }
 
+/// Routes by the same next hops, in whatever order, share a group, of which there are 512.
+#[test]
+fn there_may_be_so_many_different_groups() {
+    let route = |number: usize, via: &str, weights: &str| {
+        let prefix = format!("172.16.{}.{}/32", number / 256, number % 256);
+        format!("[[route]]\nprefix = \"{prefix}\"\nvia = [{via}]\nweights = [{weights}]\n")
+    };
+    let (one, other) = ("\"10.1.0.1\"", "\"10.1.0.2\"");
+    let different = |number: usize| {
+        let weights = format!("{}, {}", number / 256 + 1, number % 256 + 1);
+        route(number, &format!("{one}, {other}"), &weights)
+    };
+    let full: String = LAN.to_owned() + &(0..512).map(different).collect::<String>();
+    let same = route(600, &format!("{other}, {one}"), "1, 1");
+    assert_eq!(parse(&(full.clone() + &same)).unwrap().routes.len(), 513);
+    let error = parse(&(full.clone() + &different(512))).unwrap_err();
+    let ConfigError::Invalid { line, title, message } = error else { unreachable!() };
+    assert_eq!(line, full.lines().count() + 2);
+    assert_eq!(title, "too many different groups of next hops in [[route]]");
+    assert!(message.contains("172.16.2.0/32") && message.contains("number 513"), "{message}");
+}
+
+/// Neighbours that routes lead through and those by the operator's word are kept, all of them.
+#[test]
+fn next_hops_and_static_neighbours_fit_the_table() {
+    let file = LAN.to_owned() + "[neighbour]\nentries_max = 16\n";
+    let via = |host: usize| {
+        format!("[[route]]\nprefix = \"172.16.0.{host}/32\"\nvia = \"10.1.0.{host}\"\n")
+    };
+    let known = |host: usize| {
+        format!(
+            "[[neighbour.static]]\nport = \"lan\"\naddress = \"10.1.0.{host}\"\n\
+             mac = \"02:00:00:00:00:{host:02}\"\n"
+        )
+    };
+    let routes: String = (1..16).map(via).collect();
+    let full = file.clone() + &routes + &known(15) + &known(16);
+    assert_eq!(parse(&full).unwrap().static_neighbours.len(), 2, "15 and 2, of which one is both");
+    let error = parse(&(full + &known(17))).unwrap_err().to_string();
+    assert!(error.contains("more [[neighbour.static]] and next hops"), "{error}");
+    assert!(error.contains("with this one there are 17"), "{error}");
+    let group = "[[route]]\nprefix = \"172.17.0.0/16\"\nvia = [\"10.1.0.16\", \"10.1.0.17\"]\n";
+    let error = parse(&(file + &routes + group)).unwrap_err().to_string();
+    assert!(error.contains("more next hops of [[route]] than `entries_max`"), "{error}");
+    assert!(error.contains("prefix = \"172.17.0.0/16\""), "{error}");
+}
+
 #[test]
 fn a_capture_may_come_for_ever_and_as_fast_as_possible() {
     let text = "[[port]]\nname = \"x\"\ndriver = \"pcap\"\naddresses = [\"10.9.0.254/24\"]\n\

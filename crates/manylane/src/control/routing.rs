@@ -40,7 +40,7 @@ use manylane_net::nexthop::{BUCKETS, GroupId, GroupsFull, Member, NextHop, NextH
 use manylane_net::wire::ethernet::{Tags, ether_type};
 use manylane_sync::rcu::Domain;
 
-use crate::config::{InterfaceAddress, Route, RouteTarget};
+use crate::config::{self, InterfaceAddress, Route, RouteTarget};
 use crate::worker::Order;
 
 pub use groups::GroupMember;
@@ -60,6 +60,7 @@ pub const PORTS_MAX: usize = (GROUP - CONNECTED) as usize;
 
 /// Groups of next hops that a daemon can have: ids between `GROUP` and `NEIGHBOUR`.
 pub const GROUPS_MAX: usize = (NEIGHBOUR - GROUP) as usize;
+const _: () = assert!(GROUPS_MAX == config::GROUPS_MAX, "the configuration bounds the groups");
 
 /// Slots for neighbours that a daemon can have: ids from `NEIGHBOUR` on.
 pub const NEIGHBOURS_MAX: usize = (NextHopId::MAX.raw() - NEIGHBOUR) as usize;
