@@ -48,6 +48,7 @@ pub use error::ConfigError;
 pub use fault::Faults;
 pub use memory::{Generate, MEMORY_MTU, MemoryPort};
 pub use neighbour::StaticNeighbour;
+pub(crate) use neighbour::owner;
 pub(crate) use port::mtu_least;
 pub use port::{ChecksumPolicy, Port};
 pub(crate) use prefix::not_unicast;

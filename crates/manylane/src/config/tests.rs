@@ -168,6 +168,33 @@ fn a_sub_interface_may_have_the_least_mtu() {
     assert_eq!(parse(text).unwrap().ports[0].vlans[0].mtu, None);
 }
 
+/// A link-local address of ours on one port may be another station's on the next.
+#[test]
+fn a_static_neighbour_may_have_our_link_local_address_of_another_port() {
+    let port = |name: &str, address: &str| {
+        format!(
+            "[[port]]\nname = \"{name}\"\ndriver = \"memory\"\naddresses = [\"{address}/64\"]\n"
+        )
+    };
+    let known = |address: &str| {
+        let mac = "02:00:00:00:00:09";
+        format!("[[neighbour.static]]\nport = \"b\"\naddress = \"{address}\"\nmac = \"{mac}\"\n")
+    };
+    let ports = |a: &str, b: &str| port("a", a) + &port("b", b);
+    let config = parse(&(ports("fe80::1", "fe80::2") + &known("fe80::1"))).unwrap();
+    let of_b = (PortId(1), ip("fe80::1"));
+    let static_neighbour = config.static_neighbours[0];
+    assert_eq!((static_neighbour.port, static_neighbour.address), of_b);
+    for (a, b, address) in [
+        ("fe80::1", "fe80::2", "fe80::2"),
+        ("2001:db8:1::1", "2001:db8:2::1", "2001:db8:2::1"),
+        ("2001:db8:1::1", "2001:db8:2::1", "2001:db8:1::1"),
+    ] {
+        let error = parse(&(ports(a, b) + &known(address))).unwrap_err().to_string();
+        assert!(error.contains("our own address on"), "{error}");
+    }
+}
+
 /// Routes by the same next hops, in whatever order, share a group, of which there are 512.
 #[test]
 fn there_may_be_so_many_different_groups() {

@@ -130,6 +130,11 @@ pub enum RoutingError {
     Neighbour(TableFull),
     /// There are too many different groups of next hops.
     Groups(GroupsFull),
+    /// A next hop or static neighbour is ourselves.
+    Own {
+        /// Its address.
+        addr: IpAddr,
+    },
 }
 
 impl fmt::Display for RoutingError {
@@ -139,6 +144,11 @@ impl fmt::Display for RoutingError {
             RoutingError::Fib { prefix, source } => write!(f, "route {prefix}: {source}"),
             RoutingError::Neighbour(source) => write!(f, "next hop: {source}"),
             RoutingError::Groups(source) => write!(f, "next hops: {source}"),
+            RoutingError::Own { addr } => write!(
+                f,
+                "{addr}, in a [[route]] or [[neighbour.static]], is our own address on that port: write \
+                 another station's"
+            ),
         }
     }
 }
@@ -150,6 +160,7 @@ impl std::error::Error for RoutingError {
             RoutingError::Fib { source, .. } => Some(source),
             RoutingError::Neighbour(source) => Some(source),
             RoutingError::Groups(source) => Some(source),
+            RoutingError::Own { .. } => None,
         }
     }
 }
@@ -259,6 +270,7 @@ impl Routing {
 
     /// Enters a neighbour that routes lead through, and looks for it; it keeps its slot.
     pub fn pin(&mut self, key: Key, now: Duration, told: &mut Told) -> Result<u32, RoutingError> {
+        self.check_own(key)?;
         let mut actions = std::mem::take(&mut self.actions);
         let slot = self.neighbours.pin(key, now, &mut actions).map_err(RoutingError::Neighbour);
         self.apply(actions, told);

@@ -1841,6 +1841,23 @@ mac = "01:00:5e:00:00:09"
   |
 help: write six pairs of hexadecimal digits, for example `02:00:00:00:00:01`"#),
 
+    (&[LAN, r#"[[neighbour.static]]
+port = "lan"
+address = "10.9.0.200"
+mac = "02:00:00:00:00:09"
+[[route]]
+prefix = "10.9.0.0/24"
+port = "lan"
+[[route]]
+prefix = "10.9.0.128/25"
+via = "10.1.0.1"
+"#], r#"error: `address` `10.9.0.200` in [[neighbour.static]] cannot be a neighbour's
+ --> router.toml:7:11
+  |
+7 | address = "10.9.0.200"
+  |           ^^^^^^^^^^^^ not on the link of `lan`
+  |
+help: write an address of a network of this port, or of a [[route]] to its link"#),
 
     // sub-interfaces
     (&[LAN, "[[port.vlan]]\naddresses = [\"10.3.0.1/24\"]\n"], r#"error: missing key `id` in [[port.vlan]]
