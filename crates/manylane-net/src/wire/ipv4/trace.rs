@@ -91,7 +91,7 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Writes a router into the options of a header that [`View::options`] found harmless, where they ask for
+/// Writes a router into the options of a header that [`View::options`](super::View::options) found harmless, where they ask for
 /// it, and the checksum anew (RFC 1812 §5.3.13.5, §5.3.13.6).
 ///
 /// `address` is the router's on the way out, `is_ours` knows all it has, `now_ms` is any clock's.
