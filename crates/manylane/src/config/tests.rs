@@ -16,7 +16,7 @@ mod faults;
 /// Every complaint there is, as the operator reads it.
 #[test]
 fn a_mistake_is_told_by_line_key_cause_and_help() {
-    for (parts, says) in FAULTS {
+    for (parts, says) in FAULTS.iter().copied().flatten() {
         let text = parts.concat();
         let error = parse(&text).expect_err(&text);
         assert_eq!(error.to_string(), *says, "for\n{text}");
