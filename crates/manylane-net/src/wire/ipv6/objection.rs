@@ -32,7 +32,7 @@ pub enum Objection {
 
 impl View<'_> {
     /// What is wrong with the extension headers in front of the transport, for the node that the packet
-    /// is for. A chain that leads out of the packet is [`Chain::Malformed`], and not objected to here.
+    /// is for. A chain that leads out of the packet is [`Chain::Malformed`](super::Chain::Malformed), and not objected to here.
     pub fn objection(&self) -> Option<Objection> {
         let first = Fragment::None;
         let (mut at, mut named_at) = (HEADER_LEN, NEXT_HEADER_AT);
