@@ -13,16 +13,17 @@
 mod differential;
 
 use std::env;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::panic;
 use std::thread;
 
 use differential::compare::{Case, without_redirects};
-use differential::found::FOUND;
 use differential::generate::{BURST, Shot, shot};
 use differential::intended::INTENDED;
-use differential::row::Row;
+use differential::plan::Side;
 use differential::twin::{Outputs, Twin};
+use differential::{ipv4, ipv6};
 use manylane_io::affinity;
 
 /// Most packets pass by the shortest way, which no rule interrupts.
@@ -42,12 +43,65 @@ fn by_af_packet_manylane_does_what_the_kernel_does() {
     compare("driver = \"af_packet\"", Asked { seed: 3, numbers: 0..15_000 });
 }
 
+/// Each sender once: how often, the kernel has rules of its own.
+#[test]
+fn redirects_are_the_kernels() {
+    for port in ["driver = \"af_xdp\"", "driver = \"af_packet\""] {
+        let Some(mut kernel) = Twin::kernel() else { return };
+        let Some(mut ours) = Twin::manylane(port, true) else { return };
+        kernel.send_redirects();
+        kernel.meet_neighbours();
+        ours.meet_neighbours();
+        let mut redirects = 0;
+        for shot in hairpins() {
+            let sent = std::slice::from_ref(&shot);
+            let [kernel, ours] =
+                [&mut kernel, &mut ours].map(|twin| twin.exchange(shot.side, sent).remove(0));
+            let case = Case { shot: &shot, kernel: &kernel, ours: &ours };
+            let differences = case.differences();
+            assert!(differences.is_empty(), "{port}: {case}{differences:#?}");
+            redirects += kernel.iter().flatten().count() - 1;
+        }
+        assert_eq!(redirects, 12, "{port}");
+        kernel.finish();
+        ours.finish();
+    }
+}
+
+/// Packets that leave by the link that they came by: to neighbours, and behind one; and a packet of each
+/// family whose sender is not on the link.
+fn hairpins() -> Vec<Shot> {
+    let far_v4 = Ipv4Addr::new(203, 0, 113, 9);
+    let far_v6 = Ipv6Addr::new(0x2001, 0xdb8, 99, 0, 0, 0, 0, 9);
+    let mut frames = Vec::new();
+    for side in Side::ALL {
+        let (behind, far) =
+            ([4, 3, 18, 19][side as usize], if side == Side::Customer { 1 } else { 2 });
+        let behind = Ipv4Addr::new(10, behind, 9, 9);
+        let (v4, v6) = (|host| side.host_v4(host), |host| side.host_v6(host));
+        frames.extend([
+            (side, ipv4::datagram(side, far, (v4(far), behind), b"behind a neighbour")),
+            (side, ipv4::datagram(side, 3 - far, (v4(3 - far), v4(far)), b"to a neighbour")),
+            (side, ipv4::datagram(side, 1, (far_v4, v4(2)), b"from elsewhere")),
+            (side, ipv6::datagram(side, 1, (v6(1), v6(2)), &[7; 1203])),
+            (side, ipv6::datagram(side, 1, (far_v6, v6(2)), b"from elsewhere")),
+        ]);
+    }
+    let shot = |(number, (side, frame))| Shot { number, side, frame, tags: &[], odd: Vec::new() };
+    (0..).zip(frames).map(shot).collect()
+}
+
 /// Also of those that a router makes: another identification makes their header's checksum wrong.
 #[test]
 fn any_byte_that_differs_is_a_difference() {
     for number in 0..500 {
         let shot = shot(3, number);
-        let kernel: Outputs = [vec![shot.frame.clone()], Vec::new()];
+        let by_link = |frames: [Vec<Vec<u8>>; 2]| -> Outputs {
+            let [lan, wan] = frames;
+            [lan, wan, Vec::new(), Vec::new()]
+        };
+        let there = vec![shot.frame.clone()];
+        let kernel = by_link([there.clone(), Vec::new()]);
         let differs =
             |ours: &Outputs| !Case { shot: &shot, kernel: &kernel, ours }.differences().is_empty();
         assert!(!differs(&kernel.clone()), "packet {number} from itself");
@@ -56,10 +110,9 @@ fn any_byte_that_differs_is_a_difference() {
             ours[0][0][at] ^= 1;
             assert!(differs(&ours), "byte {at} of packet {number}");
         }
-        let [there, nowhere] = kernel.clone();
         let twice = [there.clone(), there.clone()].concat();
-        for ours in [[nowhere.clone(), there], [twice, nowhere], Outputs::default()] {
-            assert!(differs(&ours), "packet {number}");
+        for ours in [[Vec::new(), there], [twice, Vec::new()], Default::default()] {
+            assert!(differs(&by_link(ours)), "packet {number}");
         }
     }
 }
@@ -91,12 +144,12 @@ impl Asked {
 
 fn compare(port: &'static str, usual: Asked) {
     let Some(kernel) = Twin::kernel() else { return };
-    let Some(ours) = Twin::manylane(port) else { return };
+    let Some(ours) = Twin::manylane(port, false) else { return };
     let asked = usual.or_as_the_environment_says();
     let seed = asked.seed;
     let has_every_row = asked == EVERY_ROW;
     let mut run =
-        Run { kernel, ours, asked, seen: vec![0; rows().count()], redirects: 0, failed: 0 };
+        Run { kernel, ours, asked, seen: vec![0; INTENDED.len()], redirects: 0, failed: 0 };
     let go = move || {
         // What one core sends stays in order; what another sends may pass it in the kernel.
         affinity::pin(affinity::cores().expect("there is one")[0]).expect("it is ours");
@@ -106,13 +159,13 @@ fn compare(port: &'static str, usual: Asked) {
     let run = thread::spawn(go).join().unwrap_or_else(|panic| panic::resume_unwind(panic));
     run.kernel.finish();
     run.ours.finish();
-    for (row, times) in rows().zip(&run.seen) {
+    for (row, times) in INTENDED.iter().zip(&run.seen) {
         println!("{times:6} {}", row.reason);
     }
     println!("{:6} redirects of the kernel's", run.redirects);
     let failed = run.failed;
     assert_eq!(failed, 0, "seed {seed}: packets differ, and nobody intends it; see {REPLAY}");
-    let unseen = rows().zip(&run.seen).filter(|(_, times)| **times == 0);
+    let unseen = INTENDED.iter().zip(&run.seen).filter(|(_, times)| **times == 0);
     let unseen: Vec<_> = unseen.map(|(row, _)| row.reason).collect();
     assert!(
         !has_every_row || unseen.is_empty(),
@@ -126,10 +179,6 @@ const REPLAY: &str = "the packet alone by MANYLANE_SEED=… MANYLANE_PACKET=… 
 
 /// Failures that are told in full: a broken rule has thousands.
 const TOLD_MAX: u64 = 20;
-
-fn rows() -> impl Iterator<Item = &'static Row> {
-    INTENDED.iter().chain(FOUND)
-}
 
 struct Run {
     kernel: Twin,
@@ -169,7 +218,7 @@ impl Run {
         let differences = case.differences();
         let explained: Vec<Option<usize>> = differences
             .iter()
-            .map(|difference| rows().position(|row| (row.explains)(case, difference)))
+            .map(|difference| INTENDED.iter().position(|row| (row.explains)(case, difference)))
             .collect();
         explained.iter().flatten().for_each(|&row| self.seen[row] += 1);
         if explained.contains(&None) {

@@ -233,6 +233,7 @@ pub fn worker(
         forwarder: Forwarder::new(pool.region().clone(), routing.tables(), errors),
         pool,
         holds: HoldQueues::new(HoldLimits::default()),
+        dsts: routing.dsts(),
         queues: vec![Receiver::Memory(receiver)],
         transmitters: sinks.into_iter().map(exit).collect(),
         stats,

@@ -144,7 +144,7 @@ fn sums(bytes: &[u8]) {
 /// What we answer is well-formed, goes back where the packet came from, and is never answered.
 fn answers(packet: &[u8]) {
     let mut reply = packet.to_vec();
-    if rules::echo_reply_v4(&mut reply).is_some() {
+    if rules::echo_reply_v4(&mut reply, 7).is_some() {
         let (was, is) = (v4(packet), v4(&reply));
         assert_eq!((was.source(), was.destination()), (is.destination(), is.source()));
         assert_eq!(was.has_valid_checksum(), is.has_valid_checksum());

@@ -22,7 +22,7 @@ impl Case<'_> {
             return vec![Difference::Did { kernel, ours }];
         }
         let mut differences = Vec::new();
-        for side in Side::BOTH {
+        for side in Side::ALL {
             let (kernel, ours) = (&self.kernel[side as usize], &self.ours[side as usize]);
             if kernel.len() != ours.len() {
                 differences.push(Difference::Count {
@@ -77,7 +77,8 @@ impl Did {
         }
         match read::icmp(first) {
             Some((kind, code, _))
-                if ends(first).is_some_and(|(from, _)| plan::is_routers(from)) =>
+                if ends(first)
+                    .is_some_and(|(from, _)| plan::is_routers(from) || plan::is_anycast(from)) =>
             {
                 Did::Said(kind, code)
             }
@@ -87,8 +88,7 @@ impl Did {
 }
 
 /// Takes redirects out of what left a router; returns how many there were. The kernel sends them for
-/// IPv6 once a second and has no setting for it; RFC 4861 §8.2 leaves them to a router's choice, and
-/// manylane has none.
+/// IPv6 once a second and has no setting for it; manylane sends none unless it is told to.
 pub fn without_redirects(outputs: &mut Outputs) -> usize {
     let count = |outputs: &Outputs| outputs.iter().flatten().count();
     let before = count(outputs);
@@ -149,12 +149,12 @@ impl fmt::Display for Difference {
 
 impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shot { number, side, frame, odd } = self.shot;
+        let Shot { number, side, frame, tags, odd } = self.shot;
         writeln!(f, "  packet {number}, from {}, {odd:?}:", side.name())?;
         writeln!(f, "      {}", InShort(frame))?;
-        writeln!(f, "      {}", Hex(&frame[..frame.len().min(120)]))?;
+        writeln!(f, "      {} tags {}", Hex(&frame[..frame.len().min(120)]), Hex(tags))?;
         for (who, outputs) in [("kernel", self.kernel), ("manylane", self.ours)] {
-            for side in Side::BOTH {
+            for side in Side::ALL {
                 let frames = &outputs[side as usize];
                 if !frames.is_empty() {
                     writeln!(f, "    {who}, by {}:{}", side.name(), read::list(frames))?;

@@ -13,6 +13,8 @@ pub struct Shot {
     pub side: Side,
     /// The frame, Ethernet header included.
     pub frame: Vec<u8>,
+    /// What it carries between addresses and type, besides the tags of its link.
+    pub tags: &'static [u8],
     /// What is odd about it, for who reads a failure.
     pub odd: Vec<&'static str>,
 }
@@ -22,7 +24,7 @@ pub const BURST: u64 = 16;
 
 /// Packet `number` of a run.
 pub fn shot(seed: u64, number: u64) -> Shot {
-    let side = Random::of_packet(!seed, number / BURST).pick(&Side::BOTH);
+    let side = Random::of_packet(!seed, number / BURST).pick(&Side::ALL);
     let random = &mut Random::of_packet(seed, number);
     let mut odd = Vec::new();
     let frame = match random.below(100) {
@@ -31,7 +33,8 @@ pub fn shot(seed: u64, number: u64) -> Shot {
         88..94 => link::arp(random, side, &mut odd),
         _ => link::discovery(random, side, &mut odd),
     };
-    Shot { number, side, frame, odd }
+    let tags = link::odd_tags(random, side, frame.len(), &mut odd);
+    Shot { number, side, frame, tags, odd }
 }
 
 /// How many oddities a packet has: half of all have none.

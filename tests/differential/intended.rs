@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use manylane_io::netlink::RouteKind;
 
 use super::compare::Did;
-use super::generate::{ICMP, TCP};
+use super::generate::{ICMP, TCP, UDP};
 use super::plan::{self, Way};
 use super::read::Ip;
 use super::row::{
-    Row, did, ends, field, has_end_of_options, has_options, is_multicast, is_port_unreachable,
-    is_routers, is_to_router, may_be_error, ours_is, v4, v6,
+    Row, did, ends, field, has_end_of_options, has_options, has_segments, is_broadcast,
+    is_multicast, is_port_unreachable, is_routers, is_to_router, may_be_error, ours_is, transport,
+    v4, v6,
 };
 
 /// The first row that explains a difference counts. A row that explains none in a whole run is a failure.
@@ -56,13 +57,15 @@ pub const INTENDED: &[Row] = &[
         },
     },
     Row {
-        reason: "Linux forwards jumbograms (RFC 2675); to manylane they are packets without payload",
+        reason: "Linux takes and forwards jumbograms (RFC 2675), also such as lack their option; to manylane \
+                 they are packets without payload",
         explains: |case, difference| {
             // The length is 0, and hop-by-hop options come first.
             let is_jumbo = case.shot.frame.get(14 + 4..14 + 7) == Some(&[0, 0, 0]);
             v6(case).is_some()
                 && is_jumbo
                 && (did(difference) == Some((Did::Said(2, 0), Did::Passed))
+                    || ours_is(difference, Did::Nothing)
                     || matches!(field(difference), Some(("payload", ..))))
         },
     },
@@ -302,6 +305,30 @@ pub const INTENDED: &[Row] = &[
         },
     },
     Row {
+        reason: "Linux speaks of packets to an anycast address from that; RFC 4443 §2.2 b does not",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| plan::is_anycast(header.destination.into()))
+                && matches!(case.ours_did(), Did::Said(1..=4, _))
+                && matches!(field(difference), Some(("source" | "ICMP checksum", ..)))
+        },
+    },
+    Row {
+        reason: "Linux answers pings to an anycast address only by the link that they came by",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| plan::is_anycast(header.destination.into()))
+                && did(difference) == Some((Did::Nothing, Did::Said(129, 0)))
+        },
+    },
+    Row {
+        reason: "Linux advertises an anycast address from a link-local one when the asker has none: RFC 4861 \
+                 §7.2.4 leaves that open",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| header.source.is_unspecified())
+                && case.ours_did() == Did::Said(136, 0)
+                && matches!(field(difference), Some(("source" | "ICMP checksum", ..)))
+        },
+    },
+    Row {
         reason: "Linux has a clock with the time of day, refuses a second timestamp option, and points elsewhere at what is wrong in one (RFC 791 §3.1)",
         explains: |case, difference| {
             has_options(case, &[7, 68])
@@ -322,11 +349,59 @@ pub const INTENDED: &[Row] = &[
         },
     },
     Row {
-        reason: "Linux without IPsec does not know the authentication header; manylane steps over it, and finds what is wrong behind it",
+        reason: "Linux answers the broadcast address of a network; RFC 1812 §4.3.2.7 forbids errors to it, and \
+                 RFC 1122 §3.2.1.3 to take its packets",
         explains: |case, difference| {
-            v6(case).is_some_and(|header| header.next == 51)
-                && matches!(case.ours_did(), Did::Said(4, 1))
-                && matches!(field(difference), Some(("ICMP word" | "ICMP checksum", ..)))
+            v4(case).is_some_and(|header| is_broadcast(header.source))
+                && ours_is(difference, Did::Nothing)
+        },
+    },
+    Row {
+        reason: "Linux knows segment routing and drops it in silence when it is switched off (RFC 8754); to \
+                 manylane its type of routing header is none",
+        explains: |case, difference| {
+            v6(case).is_some()
+                && has_segments(&case.shot.frame[14..])
+                && matches!(did(difference), Some((Did::Nothing, _)))
+        },
+    },
+    Row {
+        reason: "Linux objects to a second fragment header; to manylane it is a fragment as others, which \
+                 nobody puts together",
+        explains: |case, difference| {
+            v6(case).is_some_and(|header| header.next == 44 && case.shot.frame.get(54) == Some(&44))
+                && (did(difference) == Some((Did::Said(4, 0), Did::Nothing))
+                    || matches!(field(difference), Some(("ICMP word" | "ICMP checksum", ..))))
+        },
+    },
+    Row {
+        reason: "Linux takes more than seven bytes of padding in a row for an attack; RFC 8200 §4.2 does not",
+        explains: |case, difference| {
+            let padding = [1, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+            v6(case).is_some()
+                && case.shot.frame[54..].windows(14).any(|bytes| bytes == padding)
+                && matches!(did(difference), Some((Did::Nothing, _)))
+        },
+    },
+    Row {
+        reason: "Linux looks for ICMP errors behind hop-by-hop options in the wrong place; by RFC 8200 §4 the \
+                 headers end there, and the sender is told",
+        explains: |case, difference| {
+            v6(case).is_some()
+                && transport(&case.shot.frame[14..]).is_none()
+                && matches!(did(difference), Some((Did::Nothing, Did::Said(1..=4, _))))
+        },
+    },
+    Row {
+        reason: "Linux quotes datagrams without what stands behind them; RFC 1812 §4.3.2.3 has as much of the \
+                 packet as fits",
+        explains: |case, difference| {
+            is_to_router(case, UDP)
+                && is_port_unreachable(case.ours_did())
+                && matches!(
+                    field(difference),
+                    Some(("total length" | "payload length" | "ICMP checksum" | "payload", ..))
+                )
         },
     },
 ];

@@ -95,7 +95,7 @@ const ODDITIES: &[Oddity] = &[
         None
     }),
     ("a broadcast with options", |packet, random, _| {
-        packet.destination = random.pick(&Side::BOTH).broadcast();
+        packet.destination = random.pick(&Side::ALL).broadcast();
         packet.options = options(random);
         None
     }),
@@ -202,7 +202,7 @@ fn source(random: &mut Random, side: Side) -> Ipv4Addr {
 
 /// Somebody behind a host on the link.
 fn behind(random: &mut Random, side: Side) -> Ipv4Addr {
-    let site = if side == Side::Lan { 4 } else { 3 };
+    let site = [4, 3, 18, 19][side as usize];
     Ipv4Addr::new(10, site, random.byte(), random.byte() & 0x7f)
 }
 
@@ -210,15 +210,16 @@ fn behind(random: &mut Random, side: Side) -> Ipv4Addr {
 fn destination(random: &mut Random) -> Ipv4Addr {
     let any = random.byte();
     match random.below(20) {
-        0..3 => random.pick(&Side::BOTH).host_v4(random.pick(&[1, 2])),
+        0..3 => random.pick(&Side::ALL).host_v4(random.pick(&[1, 2])),
         3..7 => Ipv4Addr::new(10, 3, any, random.byte()),
         7..9 => Ipv4Addr::new(10, 3, 7, any),
         9 => Ipv4Addr::new(10, 3, 7, random.pick(&[127, 128, 199, 200, 201])),
-        10..13 => Ipv4Addr::new(10, 4, random.pick(&[any, 7]), random.byte()),
+        10..12 => Ipv4Addr::new(10, 4, random.pick(&[any, 7]), random.byte()),
+        12 => Ipv4Addr::new(10, random.pick(&[18, 19]), any, random.byte()),
         13 => Ipv4Addr::new(172, random.pick(&[16, 19, 20, 23, 24, 31]), any, 1),
         14 => Ipv4Addr::new(172, 20, random.pick(&[4, 5, 6]), any),
         15 => Ipv4Addr::new(203, 0, 113, any),
-        _ => random.pick(&Side::BOTH).router_v4(),
+        _ => random.pick(&Side::ALL).router_v4(),
     }
 }
 
@@ -233,7 +234,7 @@ fn odd_source(random: &mut Random) -> Ipv4Addr {
         Ipv4Addr::new(240, 0, 0, any),
         Ipv4Addr::BROADCAST,
         Side::Lan.broadcast(),
-        Side::Wan.broadcast(),
+        Side::Customer.broadcast(),
         Ipv4Addr::new(169, 254, 1, any),
         Side::Lan.router_v4(),
         Side::Wan.router_v4(),
@@ -251,7 +252,7 @@ fn odd_destination(random: &mut Random) -> Ipv4Addr {
         Ipv4Addr::new(240, 0, 0, any),
         Ipv4Addr::BROADCAST,
         Side::Lan.broadcast(),
-        Side::Wan.broadcast(),
+        Side::Customer.broadcast(),
         Ipv4Addr::new(169, 254, 1, any),
     ])
 }
@@ -291,11 +292,21 @@ fn options(random: &mut Random) -> Vec<u8> {
     options
 }
 
-/// A mark: an ordinary datagram to a neighbour.
+/// A mark: an ordinary datagram to a neighbour, from where nobody can be redirected.
 pub fn mark(side: Side, to: Ipv4Addr, number: u32) -> Vec<u8> {
+    let from = Ipv4Addr::new(203, 0, 113, 9);
+    datagram(side, 1, (from, to), &[&number.to_be_bytes(), MARK].concat())
+}
+
+/// An ordinary datagram from a host of `side`.
+pub fn datagram(
+    side: Side,
+    host: u8,
+    (source, destination): (Ipv4Addr, Ipv4Addr),
+    data: &[u8],
+) -> Vec<u8> {
     let mut bytes = [9, 9, 9, 9, 0, 0, 0, 0].to_vec();
-    bytes.extend(number.to_be_bytes());
-    bytes.extend(MARK);
+    bytes.extend(data);
     let len = bytes.len() as u16;
     bytes[4..6].copy_from_slice(&len.to_be_bytes());
     let packet = Packet {
@@ -303,10 +314,10 @@ pub fn mark(side: Side, to: Ipv4Addr, number: u32) -> Vec<u8> {
         identification: 0,
         fragment: DONT_FRAGMENT,
         ttl: 64,
-        source: side.host_v4(1),
-        destination: to,
+        source,
+        destination,
         options: Vec::new(),
         body: generate::Body { protocol: UDP, bytes, sum_at: Some(6) },
     };
-    link::ethernet(side, link::IPV4, &packet.bytes())
+    link::ethernet(side, host, link::IPV4, &packet.bytes())
 }

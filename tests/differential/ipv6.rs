@@ -199,7 +199,7 @@ pub fn sum(packet: &[u8], at: usize, protocol: u8) -> u16 {
 fn source(random: &mut Random, side: Side) -> Ipv6Addr {
     match random.below(24) {
         0..12 => side.host_v6(random.pick(&[1, 2])),
-        12..18 => behind(random, if side == Side::Lan { 4 } else { 3 }, random_subnet),
+        12..18 => behind(random, [4, 3, 0x18, 0x19][side as usize], random_subnet),
         18 => side.host_link_local(random.pick(&[1, 2])),
         // Nobody checks that it comes from where a route to it would lead.
         _ => random.pick(&[
@@ -223,18 +223,22 @@ fn behind(random: &mut Random, site: u16, subnet: fn(&mut Random) -> u16) -> Ipv
 /// Where routes lead, of every kind.
 fn destination(random: &mut Random, side: Side) -> Ipv6Addr {
     match random.below(20) {
-        0..3 => random.pick(&Side::BOTH).host_v6(random.pick(&[1, 2])),
+        0..3 => random.pick(&Side::ALL).host_v6(random.pick(&[1, 2])),
         3..7 => behind(random, 3, Random::word),
         7 => Ipv6Addr::new(0x2001, 0xdb8, 3, 7, 0x7fff, 0, 0, random.word()),
         8 => Ipv6Addr::new(0x2001, 0xdb8, 3, 7, 0x8000, 0, 0, random.word()),
         9 => Ipv6Addr::new(0x2001, 0xdb8, 3, 7, 0xc000, 0, 0, random.pick(&[0, 1, 2])),
-        10..13 => behind(random, 4, random_subnet),
+        10..12 => behind(random, 4, random_subnet),
+        12 => {
+            let site = random.pick(&[0x18, 0x19]);
+            behind(random, site, random_subnet)
+        }
         13 => behind(random, 5, Random::word),
         14 => behind(random, 6, |random| random.pick(&[4, 5, 6])),
         15 => Ipv6Addr::new(0x2001, 0xdb8, 99, 0, 0, 0, 0, random.word()),
         16 => Ipv6Addr::new(0xfd00, random.word(), 0, 0, 0, 0, 0, 1),
-        17 => side.router_link_local(),
-        _ => random.pick(&Side::BOTH).router_v6(),
+        17 => random.pick(&[side.router_link_local(), side.routers(), side.other().routers()]),
+        _ => random.pick(&Side::ALL).router_v6(),
     }
 }
 
@@ -272,21 +276,31 @@ fn odd_destination(random: &mut Random, side: Side) -> Ipv6Addr {
     ])
 }
 
-/// A mark: an ordinary datagram to a neighbour.
+/// A mark: an ordinary datagram to a neighbour, from where nobody can be redirected.
 pub fn mark(side: Side, to: Ipv6Addr, number: u32) -> Vec<u8> {
+    let from = Ipv6Addr::new(0x2001, 0xdb8, 99, 0, 0, 0, 0, 9);
+    datagram(side, 1, (from, to), &[&number.to_be_bytes(), MARK].concat())
+}
+
+/// An ordinary datagram from a host of `side`.
+pub fn datagram(
+    side: Side,
+    host: u8,
+    (source, destination): (Ipv6Addr, Ipv6Addr),
+    data: &[u8],
+) -> Vec<u8> {
     let mut bytes = [9, 9, 9, 9, 0, 0, 0, 0].to_vec();
-    bytes.extend(number.to_be_bytes());
-    bytes.extend(MARK);
+    bytes.extend(data);
     let len = bytes.len() as u16;
     bytes[4..6].copy_from_slice(&len.to_be_bytes());
     let packet = Packet {
         traffic_class: 0,
         flow_label: 0,
         hop_limit: 64,
-        source: side.host_v6(1),
-        destination: to,
+        source,
+        destination,
         extensions: Vec::new(),
         body: generate::Body { protocol: UDP, bytes, sum_at: Some(6) },
     };
-    link::ethernet(side, link::IPV6, &packet.bytes())
+    link::ethernet(side, host, link::IPV6, &packet.bytes())
 }

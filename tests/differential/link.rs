@@ -11,13 +11,50 @@ pub const IPV4: u16 = 0x0800;
 pub const ARP: u16 = 0x0806;
 pub const IPV6: u16 = 0x86dd;
 
-/// The frame of a packet from host 1 of `side` to the router.
-pub fn ethernet(side: Side, ether_type: u16, packet: &[u8]) -> Vec<u8> {
-    build(side.router_mac(), side.host_mac(1), ether_type, packet)
+/// The frame of a packet from a host of `side` to the router.
+pub fn ethernet(side: Side, host: u8, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+    build(side.router_mac(), side.host_mac(host), ether_type, packet)
 }
 
 fn build(to: [u8; 6], from: [u8; 6], ether_type: u16, packet: &[u8]) -> Vec<u8> {
     [&to[..], &from, &ether_type.to_be_bytes(), packet].concat()
+}
+
+/// Tags that no frame of the link should have; mostly none.
+pub fn odd_tags(
+    random: &mut Random,
+    side: Side,
+    len: usize,
+    odd: &mut Vec<&'static str>,
+) -> &'static [u8] {
+    // They make no room on the link.
+    if side != side.port() || len + 8 > 14 + side.mtu() {
+        return &[];
+    }
+    match random.below(40) {
+        0 => {
+            odd.push("in a VLAN that there is not");
+            random.pick(&[
+                &[0x81, 0, 0, 101],
+                &[0x88, 0xa8, 0, 100],
+                &[0x88, 0xa8, 0, 200],
+                &[0x81, 0, 0, 7],
+                &[0x81, 0, 0, 100, 0x81, 0, 0, 7],
+                &[0x88, 0xa8, 0, 200, 0x81, 0, 0, 8],
+                &[0x81, 0, 0, 200, 0x81, 0, 0, 7],
+            ])
+        }
+        1 => {
+            odd.push("in no VLAN, with a priority");
+            random.pick(&[&[0x81, 0, 0xe0, 0][..], &[0x88, 0xa8, 0x30, 0]])
+        }
+        _ => &[],
+    }
+}
+
+/// The frame with tags between addresses and type.
+pub fn tagged(frame: &[u8], tags: &[u8]) -> Vec<u8> {
+    [&frame[..12], tags, &frame[12..]].concat()
 }
 
 type Packet = fn(&mut Random, Side, &mut Vec<&'static str>) -> Vec<u8>;
@@ -32,7 +69,7 @@ pub fn frame(
 ) -> Vec<u8> {
     let mut packet = packet(random, side, odd);
     // Behind a header that is cut, padding would be taken for the rest of it.
-    if packet.len() < 1300 && !odd.contains(&"cut") && random.percent(15) {
+    if packet.len() + 46 <= side.mtu() && !odd.contains(&"cut") && random.percent(15) {
         odd.push("padding");
         let more = 1 + random.below(46);
         packet.extend(random.bytes(more));
@@ -123,6 +160,7 @@ pub fn discovery(random: &mut Random, side: Side, odd: &mut Vec<&'static str>) -
         side.router_v6(),
         side.router_link_local(),
         side.router_v6(),
+        side.routers(),
         side.other().router_v6(),
         side.host_v6(2),
         Ipv6Addr::new(0x2001, 0xdb8, 3, 0, 0, 0, 0, 1),
@@ -215,6 +253,8 @@ fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
 pub enum Question {
     /// It asks for a neighbour, who answers so.
     Neighbour(Vec<u8>),
+    /// It tells of an address of its own.
+    Announcement,
     /// It asks for somebody who is not there, or tells of its groups.
     Other,
 }
@@ -239,6 +279,10 @@ pub fn question(side: Side, frame: &[u8]) -> Option<Question> {
         }
         _ => return None,
     };
+    let is_arp = packet.get(..2)? == [0, 1];
+    if is_arp && packet.get(14..18)? == packet.get(24..28)? {
+        return Some(Question::Announcement);
+    }
     let Some((_, mac)) = side.neighbours().find(|&(address, _)| address == asked) else {
         return Some(Question::Other);
     };

@@ -12,8 +12,7 @@
 //! | `read.rs`     | what a frame says, field by field                                         |
 //! | `compare.rs`  | which fields of two routers' outputs differ                               |
 //! | `intended.rs` | the differences that are meant, each with its reason                      |
-//! | `found.rs`    | those that are not, until they are gone                                   |
-//! | `row.rs`      | what the two are made of                                                  |
+//! | `row.rs`      | what they are made of                                                     |
 //!
 //! Nothing waits for time to pass. Behind each packet the stations send two marks, ordinary packets
 //! that leave by either link: a router keeps its order, so what leaves between two marks was caused by
@@ -22,7 +21,6 @@
 //! generated: what time does is for other scenarios.
 
 pub mod compare;
-pub mod found;
 pub mod generate;
 pub mod intended;
 pub mod ipv4;

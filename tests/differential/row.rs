@@ -56,7 +56,8 @@ pub fn is_to_router(case: &Case<'_>, protocol: u8) -> bool {
             header.protocol == protocol && plan::is_routers(header.destination.into())
         }
         Some(Ip::V6(header)) => {
-            plan::is_routers(header.destination.into())
+            let to = header.destination.into();
+            (plan::is_routers(to) || plan::is_anycast(to))
                 && matches!(transport(&case.shot.frame[14..]), Some((this, _)) if this == protocol)
         }
         None => false,
@@ -67,13 +68,9 @@ pub fn is_multicast(case: &Case<'_>) -> bool {
     ends(case).is_some_and(|(_, to)| to.is_multicast())
 }
 
-pub fn is_from_link_local(case: &Case<'_>) -> bool {
-    v6(case).is_some_and(|header| header.source.is_unicast_link_local())
-}
-
 /// Whether it is the broadcast address of a link.
 pub fn is_broadcast(address: Ipv4Addr) -> bool {
-    Side::BOTH.into_iter().any(|side| address == side.broadcast())
+    Side::ALL.into_iter().any(|side| address == side.broadcast())
 }
 
 /// Whether the packet has one of these options, malformed ones included.
@@ -115,6 +112,23 @@ pub fn transport(packet: &[u8]) -> Option<(u8, Option<usize>)> {
         }
         (next, at) = (packet[at], at + len);
     }
+}
+
+/// Whether there is a segment routing header (RFC 8754).
+pub fn has_segments(packet: &[u8]) -> bool {
+    let (mut next, mut at) = (packet[6], 40);
+    while let (0 | 43 | 44 | 51 | 60, Some(header)) = (next, packet.get(at..at + 4)) {
+        if next == 43 && header[2] == 4 {
+            return true;
+        }
+        at += match next {
+            44 => 8,
+            51 => 8 + 4 * usize::from(header[1]),
+            _ => 8 + 8 * usize::from(header[1]),
+        };
+        next = header[0];
+    }
+    false
 }
 
 /// Whether nobody can tell that it is no ICMP error.

@@ -207,6 +207,7 @@ impl Lab {
                 pool: depot.pool(),
                 forwarder,
                 holds: HoldQueues::new(HoldLimits::default()),
+                dsts: routing.dsts(),
                 queues: vec![queue],
                 transmitters: exits.into_iter().map(|exit| (exit, None)).collect(),
                 stats: counters,

@@ -236,6 +236,8 @@ reasons! {
         Solicitation = "solicitation",
         /// News of ours: gratuitous ARP or unsolicited neighbour advertisement.
         Announcement = "announcement",
+        /// A redirect to the sender of a packet that was passed on.
+        Redirect = "redirect",
         /// A second or later fragment of a packet that was too big for its exit.
         Fragment = "fragment",
         /// A second or later piece of a packet of segments, cut here because its exit does not.

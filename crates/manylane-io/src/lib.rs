@@ -30,4 +30,5 @@ pub mod port;
 pub mod station;
 pub mod sysctl;
 
+mod auxiliary;
 mod syscall;

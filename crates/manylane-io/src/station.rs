@@ -8,8 +8,9 @@ use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use crate::auxiliary::{Auxiliary, Tag};
 use crate::netlink::{Netlink, NetlinkError};
-use crate::syscall::check;
+use crate::syscall::{check, check_length};
 
 /// A packet socket on one link: see packet(7).
 #[derive(Debug)]
@@ -26,6 +27,10 @@ impl Station {
         };
         let index = Netlink::open()?.link(interface)?.index;
         let socket = socket().map_err(refused("make a packet socket for"))?;
+        switch_on(&socket, libc::PACKET_AUXDATA).map_err(refused("ask for VLAN tags on"))?;
+        // Past the queueing discipline: until the kernel has noticed that a new link is up, that one drops
+        // what is sent, and says nothing.
+        switch_on(&socket, libc::PACKET_QDISC_BYPASS).map_err(refused("send at once on"))?;
         // Only once it is bound does it hear: nothing of other links can be waiting.
         bind(&socket, index).map_err(refused("listen on"))?;
         Ok(Station { socket: socket.into() })
@@ -36,14 +41,37 @@ impl Station {
         self.socket.send(frame).map(drop)
     }
 
-    /// The next frame that was received, in `buffer`, as long as it fits; `None` when none waits. A VLAN
-    /// tag is not shown: the kernel takes it off before.
+    /// The next frame that was received, in `buffer`, as long as it fits behind four bytes; `None` when none
+    /// waits. The VLAN tag that the kernel takes off is in its place again.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
-        match self.socket.recv(buffer) {
-            Ok(len) => Ok(Some(&buffer[..len])),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-            Err(error) => Err(error),
-        }
+        let Some(room) = buffer.get_mut(TAG..) else { return Ok(None) };
+        let (len, tag) = match self.receive_beside_tag(room) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let Some(tag) = tag.filter(|_| len >= ADDRESSES) else {
+            return Ok(Some(&buffer[TAG..TAG + len]));
+        };
+        buffer.copy_within(TAG..TAG + ADDRESSES, 0);
+        buffer[ADDRESSES..ADDRESSES + TAG].copy_from_slice(&tag);
+        Ok(Some(&buffer[..TAG + len]))
+    }
+
+    /// The length of the frame that is now in `buffer`, and the tag that was taken off it.
+    fn receive_beside_tag(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<Tag>)> {
+        let mut auxiliary = Auxiliary::new();
+        let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: all zeroes is a valid `msghdr`: null pointers and lengths of 0.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&raw mut iov, 1);
+        message.msg_control = (&raw mut auxiliary).cast();
+        message.msg_controllen = size_of::<Auxiliary>();
+        // SAFETY: recvmsg(2) writes the message, ours, and what it names: the bytes of `buffer` and
+        // `auxiliary`, as many as it is told, which nobody else looks at during the call.
+        let received = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) };
+        let len = check_length(received)?;
+        Ok((len, auxiliary.tag(message.msg_controllen)))
     }
 }
 
@@ -63,6 +91,17 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Sets an option of packet(7) to 1.
+fn switch_on(socket: &OwnedFd, option: libc::c_int) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let len = size_of_val(&on) as libc::socklen_t;
+    // SAFETY: setsockopt(2) reads the integer, of the given length.
+    check(unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_PACKET, option, (&raw const on).cast(), len)
+    })?;
+    Ok(())
+}
+
 fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     // SAFETY: all zeroes is a valid `sockaddr_ll`.
     let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -74,6 +113,10 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
     Ok(())
 }
+
+/// Bytes of the two addresses of an Ethernet header, and of a tag behind them.
+const ADDRESSES: usize = 12;
+const TAG: usize = size_of::<Tag>();
 
 /// Why there is no station.
 #[non_exhaustive]

@@ -28,6 +28,13 @@ fn what_one_station_sends_the_other_hears() {
         // Nobody hears himself.
         assert_eq!(left.receive(&mut buffer).expect("it is up"), None);
     }
+    for tag in [[0x81, 0, 0xb0, 100], [0x88, 0xa8, 0, 200]] {
+        let frame = [&[2, 0, 0, 0, 9, 9, 2, 0, 0, 0, 8, 8], &tag[..], &[0x88, 0xb5, 1, 2]].concat();
+        left.send(&frame).expect("it fits");
+        let ready = poll(&[right.as_fd()], Some(Duration::from_secs(20))).expect("one descriptor");
+        assert!(ready.is_ready(0), "{tag:?} did not come");
+        assert_eq!(right.receive(&mut buffer).expect("it is up"), Some(&frame[..]));
+    }
     assert_eq!(right.receive(&mut buffer).expect("it is up"), None);
     left.send(&[0; 1515]).expect_err("longer than the MTU and a header");
 }

@@ -33,11 +33,13 @@ use manylane_frame::{BATCH_MAX, Batch, Depot, Frame, HEADROOM, Pool, Region, Reg
 use manylane_net::fib::{
     Ipv4Fib, Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Limits, NextHop as Mark, NextHopId,
 };
+use manylane_net::nexthop::NextHopsMut;
 use manylane_net::nexthop::dst::{DstRef, Dsts, DstsMut, Facts, Flags};
 use manylane_sync::CacheAligned;
 use manylane_sync::primitive::{AtomicU64, Ordering};
 use manylane_sync::rcu::{Domain, Guard, Index, Reader};
 use manylane_sync::ring::{Consumer, Producer, ring};
+use manylane_sync::words::WordsMut;
 
 use crate::baseline::refcount::CasRef;
 use crate::figure::Rounds;
@@ -71,7 +73,8 @@ impl EndToEnd {
         let mut ipv4 = Ipv4Writer::new(tables, &domain, Limits::default());
         let network = Ipv4Prefix::containing(DESTINATION, 24).expect("24 is a length");
         ipv4.insert(network, hop()).map_err(io::Error::other)?;
-        let mut dsts = DstsMut::new(domain.clone(), 16, 4);
+        let generation = NextHopsMut::new(WordsMut::zeroed(16)).generation();
+        let mut dsts = DstsMut::new(domain.clone(), 16, 4, generation);
         let (port, flags) = (PortId(1), Flags::default());
         let facts = Facts { next_hop: hop(), neighbour: Some(1), port, mtu: MTU, flags };
         dsts.publish(&facts).map_err(io::Error::other)?;

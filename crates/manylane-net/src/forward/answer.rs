@@ -13,7 +13,7 @@ use super::rewrite::{Link, is_ipv6};
 use super::{Forwarder, LINK_HEADER, Origin, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
 use crate::nexthop::NextHop;
-use crate::wire::ethernet;
+use crate::wire::{ethernet, ipv4, ipv6};
 
 impl Forwarder {
     /// Drops a packet and tells its sender, if the rules and the rate limit allow.
@@ -71,7 +71,11 @@ impl Forwarder {
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        let source = self.error_source_ipv4(guard, frame)?;
+        let sender = ipv4::View::front(packet, len)?.source();
+        let source = self.error_source_ipv4(guard, frame, sender)?;
+        if self.is_broadcast(guard, sender) {
+            return None;
+        }
         if !icmp::may_answer_v4(packet, group) || !self.errors.allow(now_ns) {
             return None;
         }
@@ -127,9 +131,13 @@ impl Forwarder {
 
     /// The address an error comes from: ours on the port that it leaves by (RFC 1812 §4.3.2.4), or on any
     /// other.
-    fn error_source_ipv4(&self, guard: Guard<'_>, frame: &Frame) -> Option<Ipv4Addr> {
-        let octets = self.region.bytes(frame).get(LINK_HEADER + 12..)?.first_chunk::<4>()?;
-        let way = self.way_to(guard, frame, Ipv4Addr::from(*octets).into());
+    fn error_source_ipv4(
+        &self,
+        guard: Guard<'_>,
+        frame: &Frame,
+        sender: Ipv4Addr,
+    ) -> Option<Ipv4Addr> {
+        let way = self.way_to(guard, frame, sender.into());
         let first = |port: PortId| {
             let mut ours = self.port(port).ipv4.iter().map(|own| own.addr);
             ours.find(|&own| self.uses(port, own))
@@ -137,13 +145,18 @@ impl Forwarder {
         first(way).or_else(|| self.port_ids().find_map(first))
     }
 
-    /// As `error_source_ipv4` (RFC 4443 §2.2 d: as for every packet of ours, RFC 6724 §5 rule 5). A sender
-    /// with a link-local address gets one back.
+    /// The address an error comes from: the one that its packet was for, if that is ours and no other
+    /// router's (RFC 4443 §2.2 a). Else as `error_source_ipv4` (§2.2 b: as for every packet of ours, RFC 6724
+    /// §5 rule 5); a sender with a link-local address gets one back.
     fn error_source_ipv6(&self, guard: Guard<'_>, frame: &Frame) -> Option<Ipv6Addr> {
-        let octets = self.region.bytes(frame).get(LINK_HEADER + 8..LINK_HEADER + 24)?;
-        let sender = Ipv6Addr::from(<[u8; 16]>::try_from(octets).ok()?);
+        let view = ipv6::View::quoted(&self.region.bytes(frame)[LINK_HEADER..])?;
+        let (sender, target) = (view.source(), view.destination());
+        let entry = self.region.meta(frame).entry;
+        let is_ours = |port| self.port(port).ipv6.contains(&target) && self.uses(port, target);
+        if self.port(entry).link_local == target || self.port_ids().any(is_ours) {
+            return Some(target);
+        }
         if sender.is_unicast_link_local() {
-            let entry = self.region.meta(frame).entry;
             let own = self.port(entry).link_local;
             return self.uses(entry, own).then_some(own);
         }
@@ -157,9 +170,16 @@ impl Forwarder {
         (0..self.tables.ports.len() as u16).map(PortId)
     }
 
+    /// Whether this is the broadcast address of a network of ours: nobody speaks from it, and an answer
+    /// would reach everybody (RFC 1812 §4.3.2.7, §5.3.7, RFC 1122 §3.2.1.3).
+    pub(super) fn is_broadcast(&self, guard: Guard<'_>, address: Ipv4Addr) -> bool {
+        let id = self.tables.ipv4.lookup(guard, address.into());
+        self.tables.next_hops.load(guard, id) == NextHop::Broadcast
+    }
+
     /// The port by which a packet to this address leaves; where there is no way, the one that the packet in
     /// the frame came in by.
-    fn way_to(&self, guard: Guard<'_>, frame: &Frame, to: IpAddr) -> PortId {
+    pub(super) fn way_to(&self, guard: Guard<'_>, frame: &Frame, to: IpAddr) -> PortId {
         let next_hop = match to {
             IpAddr::V4(to) => {
                 self.tables.next_hops.load(guard, self.tables.ipv4.lookup(guard, to.into()))

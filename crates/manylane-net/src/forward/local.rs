@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use manylane_frame::vocabulary::{DropReason, PortId};
+use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
 use manylane_frame::{Frame, HEADROOM, Pool};
 use manylane_sync::rcu::Guard;
 
@@ -16,7 +16,7 @@ use crate::neighbour::{Claim, Key, Kind, Report, Standing};
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::Mac;
 use crate::wire::nd::{self, Advertisement, Message, Solicitation};
-use crate::wire::{arp, icmp as wire_icmp, ip, ipv4, ipv6, protocol};
+use crate::wire::{arp, icmp as wire_icmp, ip, ipv4, ipv6, protocol, tcp, udp};
 
 const DELIVER: Verdict<'static> = Verdict { fate: Fate::Deliver, origin: Origin::Received };
 
@@ -67,6 +67,9 @@ impl Forwarder {
         let Some(view) = ipv4::View::front(front, len) else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
+        if self.is_broadcast(guard, view.source()) {
+            return Verdict::drop(DropReason::MartianSource);
+        }
         // Nobody here puts fragments together.
         match view.protocol() {
             _ if !view.fragment().is_whole() => Verdict::drop(DropReason::LocalNoService),
@@ -131,7 +134,10 @@ impl Forwarder {
         let reason = DropReason::LocalInvalid;
         let kind = match wrong {
             ipv6::Objection::Silent => return Verdict::drop(reason),
-            ipv6::Objection::Routing { pointer } => ErrorKind::ParameterProblem { pointer },
+            ipv6::Objection::Routing { pointer } | ipv6::Objection::Fragment { pointer } => {
+                ErrorKind::ParameterProblem { pointer }
+            }
+            ipv6::Objection::Incomplete => ErrorKind::IncompleteHeaders,
             ipv6::Objection::NextHeader { pointer } => ErrorKind::ProtocolUnreachable { pointer },
             ipv6::Objection::Option { pointer, of_groups } => {
                 ErrorKind::UnknownOption { pointer, of_groups }
@@ -165,26 +171,49 @@ impl Forwarder {
         if prepare::complete(&self.region, frame).is_none() || !self.is_icmp(frame) {
             return Verdict::drop(DropReason::LocalInvalid);
         }
+        self.strip_extensions(frame);
         let bytes = self.region.bytes_mut(frame);
         let (link, front) = (Link::of(bytes), &mut bytes[LINK_HEADER..]);
+        let identification = self.identification.wrapping_add(1);
         // An echo to a group is answered by hosts; a router spares the link the burst.
-        if icmp::turn_echo_v4(front).or_else(|| icmp::turn_echo_v6(front)).is_none() {
+        if icmp::turn_echo_v4(front, identification).is_some() {
+            self.identification = identification;
+        } else if icmp::turn_echo_v6(front).is_none() {
             return DELIVER;
         }
-        self.speak_as_one(frame);
+        self.speak_as_one(guard, frame);
         self.mark_own(frame);
         let fate = self.send(guard, pool, frame, link, now_ns);
         Verdict { fate, origin: Origin::Reply }
     }
 
+    /// Takes the extension headers out of a packet whose message begins in its first frame: they have been
+    /// looked at, and the reply has none of its request's.
+    fn strip_extensions(&self, frame: &mut Frame) {
+        let bytes = self.region.bytes_mut(frame);
+        let Some(view) = ipv6::View::quoted(&bytes[LINK_HEADER..]) else { return };
+        let Some(transport) = view.chain().transport() else { return };
+        let extra = transport.offset - ipv6::HEADER_LEN;
+        if extra == 0 {
+            return;
+        }
+        let payload_len = view.payload_len() - extra as u16; // The chain lies in the payload.
+        let headers = LINK_HEADER + ipv6::HEADER_LEN;
+        bytes.copy_within(..headers, extra);
+        let header = &mut bytes[extra + LINK_HEADER..];
+        header[4..6].copy_from_slice(&payload_len.to_be_bytes());
+        header[6] = transport.protocol;
+        self.region.pull_front(frame, extra as u16);
+    }
+
     /// An echo reply comes from an address of one station: an anycast address is none (RFC 4443 §4.2).
-    fn speak_as_one(&self, frame: &mut Frame) {
-        let entry = self.region.meta(frame).entry;
+    fn speak_as_one(&self, guard: Guard<'_>, frame: &mut Frame) {
         let packet = &self.region.bytes(frame)[LINK_HEADER..];
         let Some(view) = ipv6::View::quoted(packet) else { return };
         let (source, destination) = (view.source(), view.destination());
         if self.tables.ports.iter().any(|port| port.anycast.contains(&source))
-            && let Some(own) = self.source_ipv6(entry, destination)
+            && let way = self.way_to(guard, frame, destination.into())
+            && let Some(own) = self.source_ipv6(way, destination)
         {
             icmp::set_source_v6(&mut self.region.bytes_mut(frame)[LINK_HEADER..], own);
         }
@@ -205,6 +234,30 @@ impl Forwarder {
             && parts::sum(self.region.view(), frame, LINK_HEADER, message, pseudo).is_valid()
     }
 
+    /// Whether the lengths and the checksum of a datagram or segment are right.
+    fn is_as_sent(&self, frame: &Frame) -> bool {
+        let (front, len) = parts::front(&self.region, frame);
+        let Some(packet) = ip::View::front(front, len) else { return false };
+        let Some(transport) = packet.transport() else { return false };
+        let room = packet.packet_len() - transport.offset;
+        let message = packet.packet().get(transport.offset..).unwrap_or_default();
+        let len = match transport.protocol {
+            protocol::UDP => udp_len(message).filter(|len| *len <= room),
+            protocol::TCP => tcp_header_len(message).filter(|len| *len <= room).map(|_| room),
+            _ => None,
+        };
+        let Some(len) = len else { return false };
+        let no_sum = transport.protocol == protocol::UDP && message[6..8] == [0, 0];
+        if no_sum {
+            return matches!(packet, ip::View::V4(_)); // RFC 768, RFC 8200 §8.1.
+        }
+        let Some(pseudo) = packet.pseudo_header(transport.protocol, len) else { return false };
+        let range = transport.offset..transport.offset + len;
+        parts::sum(self.region.view(), frame, LINK_HEADER, range, pseudo).is_valid()
+    }
+
+    /// UDP or TCP for us: nobody listens on any port, and the sender is told so, unless what arrived is not
+    /// what was sent (RFC 1122 §4.1.3.4, §4.2.2.7, RFC 8200 §8.1).
     fn no_service<'g>(
         &mut self,
         guard: Guard<'g>,
@@ -212,6 +265,12 @@ impl Forwarder {
         frame: &mut Frame,
         now_ns: u64,
     ) -> Verdict<'g> {
+        if self.region.meta(frame).checksum == Checksum::Unknown {
+            self.complete_checksum(frame);
+        }
+        if prepare::complete(&self.region, frame).is_none() || !self.is_as_sent(frame) {
+            return Verdict::drop(DropReason::LocalInvalid);
+        }
         let reason = DropReason::LocalNoService;
         self.error(guard, pool, frame, ErrorKind::PortUnreachable, reason, now_ns)
     }
@@ -343,4 +402,18 @@ impl Forwarder {
         };
         first.iter().chain(second).copied().find(|&own| self.uses(port, own))
     }
+}
+
+/// The length of a datagram, by its header.
+fn udp_len(datagram: &[u8]) -> Option<usize> {
+    let header: &[u8; udp::HEADER_LEN] = datagram.first_chunk()?;
+    let len = u16::from_be_bytes([header[4], header[5]]).into();
+    (len >= udp::HEADER_LEN).then_some(len)
+}
+
+/// The length of a segment's header with its options.
+fn tcp_header_len(segment: &[u8]) -> Option<usize> {
+    let header: &[u8; tcp::HEADER_LEN] = segment.first_chunk()?;
+    let len = usize::from(header[12] >> 4) * 4;
+    (len >= tcp::HEADER_LEN).then_some(len)
 }

@@ -24,6 +24,7 @@
 //! | `segment`     | packets that stand for several (TSO, USO, GRO): their size, and cut        |
 //! | `fragment`    | IPv4 fragmentation, RFC 791 §3.2                                           |
 //! | `parts`       | bytes of packets that lie in several frames                                |
+//! | `redirect`    | who could have sent it straight is told, if that is asked for             |
 //! | `vlan`        | tags of IEEE 802.1Q and 802.1ad, off and on                                |
 //!
 //! A packet larger than a frame is a chain of frames. The passes leave it to `slow`, which looks at its
@@ -41,6 +42,7 @@ mod local;
 mod own;
 mod parts;
 mod prepare;
+mod redirect;
 mod rewrite;
 mod segment;
 mod slow;
@@ -223,6 +225,8 @@ pub struct Forwarder {
     region: Region,
     tables: Tables,
     errors: RateLimit,
+    /// For redirects, where they are sent.
+    redirects: Option<RateLimit>,
     /// Identification of the next IPv4 packet of our own (RFC 791 §3.2).
     identification: u16,
     /// When each neighbour's slot was last reported to the control thread.
@@ -253,6 +257,7 @@ impl Forwarder {
             region,
             tables,
             errors,
+            redirects: None,
             identification: 0,
             reported_ns,
             inner_checksum_unknown: 0,

@@ -272,6 +272,13 @@ impl Forwarder {
         link: Option<Link>,
         now_ns: u64,
     ) -> Fate<'g> {
+        let (front, len) = parts::front(&self.region, frame);
+        let Some(packet) = ip::View::front(front, len) else {
+            return Fate::Drop(DropReason::Truncated);
+        };
+        let len = packet.packet_len();
+        let may_be_cut = matches!(packet, ip::View::V4(view) if !view.dont_fragment());
+        pool.truncate(frame, LINK_HEADER + len); // Without the request's padding.
         let id = match (destination(self.region.bytes(frame)), link) {
             (Some(IpAddr::V4(to)), _) => self.tables.ipv4.lookup(guard, to.into()).raw(),
             (Some(IpAddr::V6(to)), Some(link)) if to.is_unicast_link_local() => {
@@ -299,13 +306,6 @@ impl Forwarder {
         }
         let bytes = self.region.bytes_mut(frame);
         write_untagged(&mut bytes[..LINK_HEADER], adjacency);
-        let (front, len) = parts::front(&self.region, frame);
-        let Some(packet) = ip::View::front(front, len) else {
-            return Fate::Drop(DropReason::Truncated);
-        };
-        let len = packet.packet_len();
-        let may_be_cut = matches!(packet, ip::View::V4(view) if !view.dont_fragment());
-        pool.truncate(frame, LINK_HEADER + len); // Without the request's padding.
         // An echo reply is as long as its request, and may leave by another port.
         match self.tables.adjacencies.port(adjacency) {
             port if len <= adjacency.mtu() as usize => self.exit(frame, port),
@@ -327,7 +327,7 @@ impl Forwarder {
 
     /// Completes a transport checksum that the sender may have left to its device.
     #[cold]
-    fn complete_checksum(&mut self, frame: &mut Frame) {
+    pub(super) fn complete_checksum(&mut self, frame: &mut Frame) {
         let repaired = if frame.is_chained() {
             let mut parts = self.region.view().parts_mut(frame);
             let first = parts.next().and_then(|first| first.get_mut(LINK_HEADER..));

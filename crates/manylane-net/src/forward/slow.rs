@@ -49,7 +49,8 @@ impl Forwarder {
         }
     }
 
-    /// The order of RFC 1812 §5.2.1: header, destination ours?, TTL, options, route.
+    /// The order of RFC 1812 §5.2.1, but that broadcasts are known before anybody is told of anything:
+    /// header, options, destination ours?, TTL, route.
     fn judge_ipv4<'g>(
         &mut self,
         guard: Guard<'g>,
@@ -78,6 +79,12 @@ impl Forwarder {
         if ipv4::is_martian_destination(destination) {
             return Verdict::drop(DropReason::MartianDestination);
         }
+        let id = self.tables.ipv4.lookup(guard, destination.into());
+        let next_hop = self.tables.next_hops.load(guard, id);
+        // Before options and TTL: nobody is told about a broadcast (RFC 1812 §4.3.2.7).
+        if next_hop == NextHop::Broadcast {
+            return Verdict::drop(DropReason::DirectedBroadcast);
+        }
         match view.options() {
             ipv4::Options::Harmless => {}
             ipv4::Options::SourceRoute => return Verdict::drop(DropReason::Ipv4SourceRoute),
@@ -87,12 +94,8 @@ impl Forwarder {
                 return self.error(guard, pool, frame, kind, DropReason::Ipv4HeaderInvalid, now_ns);
             }
         }
-        let id = self.tables.ipv4.lookup(guard, destination.into());
-        match self.tables.next_hops.load(guard, id) {
-            NextHop::Local => return self.local_ipv4(guard, pool, frame, now_ns),
-            // Before the TTL: nobody is told about a broadcast (RFC 1812 §4.3.2.7).
-            NextHop::Broadcast => return Verdict::drop(DropReason::DirectedBroadcast),
-            _ => {}
+        if next_hop == NextHop::Local {
+            return self.local_ipv4(guard, pool, frame, now_ns);
         }
         if ttl <= 1 {
             // RFC 1812 §5.3.1.

@@ -91,8 +91,11 @@ fn echo(frame: &[u8], view: &ethernet::View<'_>, station: Mac) -> Option<Want> {
         let (header, packet) = buf.split_at_mut_checked(ethernet::HEADER_LEN)?;
         match view.ether_type() {
             ether_type::IPV4 => {
-                ipv4::View::checked(packet).filter(|request| request.has_valid_checksum())?;
-                echo_reply_v4(packet)?;
+                let request =
+                    ipv4::View::checked(packet).filter(|view| view.has_valid_checksum())?;
+                // Nobody cuts the reply: it goes back by the link that carried the request.
+                let identification = request.identification();
+                echo_reply_v4(packet, identification)?;
             }
             ether_type::IPV6 => echo_reply_v6(packet)?,
             _ => return None,

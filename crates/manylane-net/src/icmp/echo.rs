@@ -7,13 +7,14 @@
 //! | to multicast or broadcast                 | the reply would come from a group (RFC 1122 §3.2.2.6)  |
 //! | from a martian                            | the reply would go nowhere                             |
 //! | a source route, a malformed option        | it would have to be reversed (RFC 1122 §3.2.2.6)       |
-//! | IPv6 extension headers                    | they would be ours to process, and are not             |
+//! | IPv6 extension headers                    | whoever looks at them takes them out before            |
 //!
-//! Only three words change the sums: type, TTL, and nothing for the addresses, since a sum does not
+//! The sums change by type, TTL, identification and flags; not by the addresses, since a sum does not
 //! care which of two words comes first. IPv6's pseudo-header keeps its sum for the same reason.
 //!
-//! The reply keeps the identification of the request: (source, destination, protocol) is the
-//! requester's own turned round, so what was unique there is unique here (RFC 6864 §4.3).
+//! The reply is a packet of ours: it may be cut on its way, whatever the request's flags were (RFC 791
+//! §3.1). So it has an identification of ours, since that of a request that must not be cut can be
+//! anything (RFC 6864 §4.1).
 
 use std::net::Ipv6Addr;
 
@@ -25,18 +26,18 @@ use crate::wire::{icmp, icmpv6, ipv4, ipv6, protocol};
 /// Turns an ICMP echo request, the packet and nothing in front of it, into the reply.
 ///
 /// `None`, and nothing written, if it is none that we answer. Whether it is for us, and its header
-/// checksum right, the caller has found out before.
-pub fn echo_reply_v4(packet: &mut [u8]) -> Option<()> {
+/// checksum right, the caller has found out before. `identification` is the reply's.
+pub fn echo_reply_v4(packet: &mut [u8], identification: u16) -> Option<()> {
     let view = ipv4::View::checked(packet)?;
     if !icmp::View::checked(view.payload())?.has_valid_checksum() {
         return None;
     }
-    turn_echo_v4(packet)
+    turn_echo_v4(packet, identification)
 }
 
 /// As [`echo_reply_v4`], for who has found out that length and checksum of the message are right: then
 /// the front of the packet will do, with its headers.
-pub fn turn_echo_v4(packet: &mut [u8]) -> Option<()> {
+pub fn turn_echo_v4(packet: &mut [u8], identification: u16) -> Option<()> {
     let view = ipv4::View::quoted(packet)?;
     let message = icmp::View::checked(view.payload())?;
     let (source, destination) = (view.source(), view.destination());
@@ -51,12 +52,16 @@ pub fn turn_echo_v4(packet: &mut [u8]) -> Option<()> {
         return None;
     }
     let header_sum = with_new_ttl(view.checksum(), view.ttl(), view.protocol());
+    let header_sum = update16(header_sum, view.identification(), identification);
+    let header_sum = update16(header_sum, view.flags_and_offset(), 0);
     let message_sum = with_new_kind(message.checksum(), message.kind(), icmp::kind::ECHO_REPLY);
     let message_at = view.header_len();
 
     let (header, message) = packet.split_at_mut_checked(message_at)?;
     let header: &mut [u8; ipv4::HEADER_LEN] = header.first_chunk_mut()?;
     let message: &mut [u8; icmp::HEADER_LEN] = message.first_chunk_mut()?;
+    header[4..6].copy_from_slice(&identification.to_be_bytes());
+    header[6..8].fill(0);
     header[8] = TTL;
     header[10..12].copy_from_slice(&header_sum.to_be_bytes());
     header[12..16].copy_from_slice(&destination.octets());
@@ -141,7 +146,7 @@ mod tests {
         packet[0] = 0x46;
         packet[3] += 4;
         resum(&mut packet, 24);
-        assert_eq!(echo_reply_v4(&mut packet), Some(()));
+        assert_eq!(echo_reply_v4(&mut packet, 77), Some(()));
         assert_eq!(packet[20..24], [148, 4, 0, 0]);
         assert!(ipv4::View::checked(&packet).unwrap().has_valid_checksum());
     }
@@ -150,7 +155,7 @@ mod tests {
     #[test]
     fn what_is_no_request_for_one_host_is_refused() {
         let good = v4(b"abcd", 9);
-        assert_eq!(echo_reply_v4(&mut good.clone()), Some(()));
+        assert_eq!(echo_reply_v4(&mut good.clone(), 77), Some(()));
         for (what, at, bytes) in [
             ("a reply", 20, &[0][..]),
             ("another code", 21, &[1]),
@@ -173,14 +178,14 @@ mod tests {
                 bad[22..24].copy_from_slice(&checksum.to_be_bytes());
             }
             let before = bad.clone();
-            assert_eq!(echo_reply_v4(&mut bad), None, "{what}");
+            assert_eq!(echo_reply_v4(&mut bad, 77), None, "{what}");
             assert_eq!(bad, before, "{what}: written to");
         }
         let mut routed = good;
         routed.splice(20..20, [131, 3, 4, 0]);
         routed[0] = 0x46;
         routed[3] += 4;
-        assert_eq!(echo_reply_v4(&mut routed), None, "a source route");
+        assert_eq!(echo_reply_v4(&mut routed, 77), None, "a source route");
     }
 
     #[test]
@@ -217,7 +222,7 @@ mod tests {
         ) {
             let request = v4(&data, ttl);
             let mut reply = [&request[..], &vec![0xaa; padding]].concat();
-            prop_assert_eq!(echo_reply_v4(&mut reply), Some(()));
+            prop_assert_eq!(echo_reply_v4(&mut reply, 77), Some(()));
             let (asked, told) = (ipv4::View::checked(&request).unwrap(), ipv4::View::checked(&reply).unwrap());
             prop_assert_eq!((told.source(), told.destination()), (asked.destination(), asked.source()));
             prop_assert_eq!(told.ttl(), 64);

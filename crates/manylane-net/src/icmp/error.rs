@@ -43,6 +43,14 @@ pub enum ErrorKind {
         /// It is to be told also of a packet to a group.
         of_groups: bool,
     },
+    /// For us, and a first fragment without all of its headers (RFC 8200 §4.5, RFC 7112 §5: code 3).
+    IncompleteHeaders,
+    /// It was passed on, and could have been sent straight to this router or host: *redirect for the host*
+    /// (RFC 1812 §4.3.3.2). IPv6 has a message of its own ([`crate::wire::nd::Redirect`]).
+    Redirect {
+        /// The better next hop.
+        gateway: Ipv4Addr,
+    },
     /// Its source means something on its own link only, and it would leave that (RFC 4007 §9, RFC 4443
     /// §3.1 code 2).
     BeyondScope,
@@ -71,10 +79,13 @@ impl ErrorKind {
             ErrorKind::HostUnreachable => (kind::UNREACHABLE, unreachable::HOST, 0),
             ErrorKind::PortUnreachable => (kind::UNREACHABLE, unreachable::PORT, 0),
             ErrorKind::ProtocolUnreachable { .. } => (kind::UNREACHABLE, unreachable::PROTOCOL, 0),
-            // Neither is said of IPv4.
-            ErrorKind::UnknownOption { .. } | ErrorKind::BeyondScope => {
-                (kind::UNREACHABLE, unreachable::HOST, 0)
+            ErrorKind::Redirect { gateway } => {
+                (kind::REDIRECT, icmp::REDIRECT_HOST, gateway.to_bits())
             }
+            // None of them is said of IPv4.
+            ErrorKind::UnknownOption { .. }
+            | ErrorKind::IncompleteHeaders
+            | ErrorKind::BeyondScope => (kind::UNREACHABLE, unreachable::HOST, 0),
             ErrorKind::Prohibited => (kind::UNREACHABLE, unreachable::PROHIBITED, 0),
             // RFC 1191 §4: the low half of the word; no packet is larger than the half can say.
             ErrorKind::TooBig { mtu } => {
@@ -93,13 +104,19 @@ impl ErrorKind {
         match self {
             ErrorKind::TimeExceeded => (kind::TIME_EXCEEDED, time_exceeded::TRANSIT, 0),
             ErrorKind::NetworkUnreachable => (kind::UNREACHABLE, unreachable::NO_ROUTE, 0),
-            ErrorKind::HostUnreachable => (kind::UNREACHABLE, unreachable::ADDRESS, 0),
+            // The first is not said of IPv6.
+            ErrorKind::Redirect { .. } | ErrorKind::HostUnreachable => {
+                (kind::UNREACHABLE, unreachable::ADDRESS, 0)
+            }
             ErrorKind::PortUnreachable => (kind::UNREACHABLE, unreachable::PORT, 0),
             ErrorKind::ProtocolUnreachable { pointer } => {
                 (kind::PARAMETER_PROBLEM, parameter_problem::NEXT_HEADER, pointer)
             }
             ErrorKind::UnknownOption { pointer, .. } => {
                 (kind::PARAMETER_PROBLEM, parameter_problem::OPTION, pointer)
+            }
+            ErrorKind::IncompleteHeaders => {
+                (kind::PARAMETER_PROBLEM, parameter_problem::INCOMPLETE, 0)
             }
             ErrorKind::BeyondScope => (kind::UNREACHABLE, unreachable::BEYOND_SCOPE, 0),
             ErrorKind::Prohibited => (kind::UNREACHABLE, unreachable::PROHIBITED, 0),
@@ -182,7 +199,7 @@ pub fn emit_v6_error(buf: &mut [u8], kind: ErrorKind, source: Ipv6Addr) -> Optio
 mod tests {
     use super::*;
 
-    const KINDS: [ErrorKind; 10] = [
+    const KINDS: [ErrorKind; 12] = [
         ErrorKind::TimeExceeded,
         ErrorKind::NetworkUnreachable,
         ErrorKind::HostUnreachable,
@@ -193,6 +210,8 @@ mod tests {
         ErrorKind::ProtocolUnreachable { pointer: 40 },
         ErrorKind::UnknownOption { pointer: 42, of_groups: false },
         ErrorKind::BeyondScope,
+        ErrorKind::IncompleteHeaders,
+        ErrorKind::Redirect { gateway: Ipv4Addr::new(192, 0, 2, 1) },
     ];
 
     #[test]
@@ -208,6 +227,8 @@ mod tests {
             (3, 2, 0),
             (3, 1, 0),
             (3, 1, 0),
+            (3, 1, 0),
+            (5, 1, 0xc000_0201),
         ];
         let v6 = [
             (3, 0, 0),
@@ -220,6 +241,8 @@ mod tests {
             (4, 1, 40),
             (4, 2, 42),
             (1, 2, 0),
+            (4, 3, 0),
+            (1, 3, 0),
         ];
         for ((kind, v4), v6) in KINDS.into_iter().zip(v4).zip(v6) {
             assert_eq!(kind.v4(), v4, "{kind:?}");

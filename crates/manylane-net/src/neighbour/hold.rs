@@ -189,6 +189,11 @@ impl HoldQueues {
         })
     }
 
+    /// Whether packets are held for this neighbour.
+    pub fn contains(&self, key: Key) -> bool {
+        self.by_key.contains_key(&key)
+    }
+
     /// How many packets are held.
     #[inline]
     pub fn len(&self) -> usize {

@@ -96,7 +96,7 @@ pub use adjacency::{
 pub use entry::{Entry, Kind, State, Timing};
 pub use hold::{HOLD_MAX_NS, HoldLimits, HoldQueues};
 pub use own::table::{Conflicts, OwnAction, OwnAddresses, OwnTable};
-pub use own::{Claim, DuplicateDetection, OwnAddress, OwnState, Standing};
+pub use own::{Claim, DuplicateDetection, OwnAddress, OwnState, OwnTiming, Standing};
 pub use table::{Action, Report, Table, TableConfig, TableCounts, TableFull};
 
 use std::fmt;

@@ -8,16 +8,30 @@
 //! |--------------------|-------------------|-------------------------------------------------------|
 //! | `next_hops: u64`   | next-hop id       | what it leads to                                      |
 //! | `buckets: u16`     | bucket of a group | a neighbour's slot; [`BUCKETS`] words for each group  |
-//! | `moves: u32`       | all               | how often buckets began to move, or had moved         |
+//! | `generation: u32`  | all               | how often routes began to change, or had changed      |
 //!
-//! Who touches what: the control thread writes, workers read one word per packet, two where a group is.
+//! Who touches what: the control thread writes, workers read one word per packet, two where a group is,
+//! and the generation once a batch.
 //!
-//! # What waits while its bucket moves
+//! # What waits while its route changes
 //!
-//! A packet that waits for one neighbour may be of a flow whose bucket moves to another, and newer ones
-//! would overtake it (I3). So buckets change between two steps of [`NextHops::moves`]. Who has read a
-//! bucket's new owner finds another number than before, and looks up again what it holds; the second
-//! step is for whoever did so before the bucket's turn had come.
+//! A packet that waits for one neighbour may be of a flow that moves to another, because a member of its
+//! group comes or goes, or because its prefix leads elsewhere; and newer ones would overtake it (I3). So
+//! routes change between two steps of the [`Generation`], which is odd in the middle:
+//!
+//! | who     | does                                                                              |
+//! |---------|-----------------------------------------------------------------------------------|
+//! | control | a step; then words of the FIB, of next hops, of buckets; then a step              |
+//! | worker  | reads the generation, looks a batch up, reads the generation                      |
+//! | worker  | where it is odd, or another than what it holds was looked up at: looks again, at  |
+//! |         | the newest packet first, at what it holds last; then carries out, the oldest first |
+//!
+//! Who has found a new word finds the first step, and looks again at what is older: the newest first, so
+//! that what is older never finds older words. In the middle of a change two looks may differ at one
+//! generation, so an odd one is never taken for the same; the second step ends that. No look by itself is
+//! torn: a packet's way is one word, of the FIB, of a next hop or of a bucket.
+//!
+//! Loom explores it in `manylane-sync`'s `tests/loom/routes.rs`: `a_flow_that_moves_keeps_its_order`.
 //!
 //! Elsewhere: what somebody keeps of a next hop longer than a turn is `dst`'s.
 
@@ -88,7 +102,7 @@ impl std::error::Error for GroupsFull {}
 pub struct NextHopsMut {
     words: WordsMut<u64>,
     buckets: WordsMut<u16>,
-    moves: WordsMut<u32>,
+    generation: WordsMut<u32>,
     groups: Vec<Option<Group>>,
     free: Vec<GroupId>,
     /// The groups that a slot is a member of.
@@ -102,13 +116,18 @@ pub struct NextHopsMut {
 pub struct NextHops {
     words: Words<u64>,
     buckets: Words<u16>,
-    moves: Words<u32>,
+    generation: Generation,
     seed: u64,
 }
 
+/// How often routes began to change, or had changed. What was looked up after it was read, and before it
+/// was another, is what a lookup finds now; unless it is odd.
+#[derive(Clone)]
+pub struct Generation(Words<u32>);
+
 /// The number stands in the middle of 256 bytes, as the adjacencies' generation does, and for its reasons.
-const MOVES_WORDS: usize = 64;
-const MOVES: usize = MOVES_WORDS / 2;
+const GENERATION_WORDS: usize = 64;
+const GENERATION: usize = GENERATION_WORDS / 2;
 
 /// A next hop's word: the kind in the lowest byte, its number from bit 32 on.
 const KIND: u64 = 0xff;
@@ -135,7 +154,7 @@ impl NextHopsMut {
         NextHopsMut {
             words,
             buckets,
-            moves: WordsMut::zeroed(MOVES_WORDS),
+            generation: WordsMut::zeroed(GENERATION_WORDS),
             groups: (0..groups_max).map(|_| None).collect(),
             free: (0..last).rev().map(GroupId).collect(),
             by_slot: BTreeSet::new(),
@@ -155,9 +174,26 @@ impl NextHopsMut {
         NextHops {
             words: self.words.reader(),
             buckets: self.buckets.reader(),
-            moves: self.moves.reader(),
+            generation: self.generation(),
             seed: self.seed,
         }
+    }
+
+    /// The generation of all routes, for whoever keeps something of them.
+    pub fn generation(&self) -> Generation {
+        Generation(self.generation.reader())
+    }
+
+    /// Says that routes are about to change, or have changed. For edits of the FIB and of next hops: one
+    /// call before and one after, around as many edits as there are, since each change lets workers look
+    /// again at what they hold. Groups say it themselves.
+    pub fn step(&mut self) {
+        // Release, by `publish`: pairs with the Acquire load of `Generation::load`.
+        // - The step before a change is seen by whoever sees the change, whose words are published after.
+        // - Who sees the step after it sees the change.
+        // Explored by `a_flow_that_moves_keeps_its_order`; mutants without the first, or weaker, fail.
+        let next = self.generation.load(GENERATION).wrapping_add(1);
+        self.generation.publish(GENERATION, next);
     }
 
     /// How many next hops there can be, id 0 included.
@@ -268,13 +304,13 @@ impl NextHopsMut {
     /// Lets workers see the buckets that these groups have moved.
     fn publish(&mut self, groups: &[GroupId]) -> bool {
         let mut moved = false;
-        for &id in groups {
-            let group = self.groups[usize::from(id.0)].as_ref().expect("it was just changed");
-            for (bucket, &slot) in group.buckets().iter().enumerate() {
-                let at = usize::from(id.0) * BUCKETS + bucket;
+        for id in groups.iter().map(|id| usize::from(id.0)) {
+            for bucket in 0..BUCKETS {
+                let group = self.groups[id].as_ref().expect("it was just changed");
+                let (at, slot) = (id * BUCKETS + bucket, group.buckets()[bucket]);
                 if self.buckets.load(at) != slot {
                     if !moved {
-                        self.moves.publish(MOVES, self.moves.load(MOVES).wrapping_add(1));
+                        self.step();
                         moved = true;
                     }
                     self.buckets.publish(at, slot);
@@ -282,7 +318,7 @@ impl NextHopsMut {
             }
         }
         if moved {
-            self.moves.publish(MOVES, self.moves.load(MOVES).wrapping_add(1));
+            self.step();
         }
         moved
     }
@@ -330,11 +366,19 @@ impl NextHops {
         Index::new(guard, self.buckets.load(at).into())
     }
 
-    /// How often flows began to move to other members, or had moved. If it is not what it was when a
-    /// packet's way was looked up, its way may be another now.
+    /// How often routes began to change, or had changed: to be read before a lookup. If it is another
+    /// afterwards, the packet's way may be another too.
     #[inline]
-    pub fn moves(&self) -> u32 {
-        self.moves.load(MOVES)
+    pub fn generation(&self) -> u32 {
+        self.generation.load()
+    }
+}
+
+impl Generation {
+    /// The number. Wraps around after 2^32 steps.
+    #[inline]
+    pub fn load(&self) -> u32 {
+        self.0.load(GENERATION)
     }
 }
 
@@ -393,12 +437,12 @@ mod tests {
         assert_eq!(flows(3) + flows(9), 4096);
         assert!((900..1150).contains(&flows(3)), "{} of 4096 are a quarter", flows(3));
 
-        let moves = reader.moves();
+        let generation = reader.generation();
         assert!(table.set_resolved(3, false));
         assert_eq!((flows(3), flows(9)), (0, 4096));
-        assert_eq!(reader.moves(), moves + 2);
+        assert_eq!(reader.generation(), generation + 2);
         assert!(!table.set_resolved(3, false) && !table.set_resolved(4, false));
-        assert_eq!(reader.moves(), moves + 2, "nothing moved");
+        assert_eq!(reader.generation(), generation + 2, "nothing moved");
         table.set_members(group, &[member(3, 1), member(5, 1)], |_| true);
         assert_eq!(flows(9), 0);
         assert!(!table.set_resolved(9, false), "a member no more");

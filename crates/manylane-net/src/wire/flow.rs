@@ -3,13 +3,14 @@
 //! | packet                                     | what is hashed                             |
 //! |--------------------------------------------|--------------------------------------------|
 //! | TCP, UDP, SCTP, DCCP, UDP-Lite             | both ends (address and port), protocol     |
-//! | a fragment, also the first                 | both addresses, protocol                   |
+//! | a fragment, also the first                 | both addresses                             |
 //! | an ICMP or ICMPv6 error                    | what it quotes, by the same table          |
-//! | anything else                              | both addresses, protocol                   |
+//! | anything else                              | both addresses                             |
 //! | what cannot be read                        | nothing: 0                                 |
 //!
 //! First fragments have ports and later ones have not; all must take the same way, or they overtake
-//! each other. An error must take the way of the flow it is about, to whoever keeps its path MTU
+//! each other. Nor is there a protocol to hash: in IPv6 the headers behind the fragment header are in the
+//! first one only, so that the others do not know where they lead; IPv4 does as IPv6 does. An error must take the way of the flow it is about, to whoever keeps its path MTU
 //! (RFC 7690 §2); the hash is symmetric, so the quoted packet's direction does not matter.
 //!
 //! The mix is the finaliser of MurmurHash3 (`fmix64`, by Austin Appleby, public domain): every input
@@ -18,7 +19,7 @@
 
 use std::net::Ipv6Addr;
 
-use super::ip::{Fragment, Transport, View};
+use super::ip::View;
 use super::{icmp, icmpv6, protocol};
 
 /// The hash of the flow to which this IP packet belongs. Its headers will do: the others of the flow may
@@ -37,12 +38,9 @@ enum Depth {
 
 fn hash(view: &View<'_>, depth: Depth) -> u32 {
     // Without a transport, the addresses are still there.
-    let Some(transport) = view.transport() else {
-        return mix(view, [0; 2], protocol::NO_NEXT_HEADER);
+    let Some(transport) = view.transport().filter(|transport| transport.fragment.is_whole()) else {
+        return mix(view, [0; 2], NO_PROTOCOL);
     };
-    if !transport.fragment.is_whole() {
-        return mix(view, [0; 2], fragment_protocol(view, transport));
-    }
     let bytes = view.packet().get(transport.offset..).unwrap_or_default();
     if let [a, b, c, d, ..] = *bytes
         && protocol::has_ports(transport.protocol)
@@ -55,18 +53,11 @@ fn hash(view: &View<'_>, depth: Depth) -> u32 {
     {
         return hash(&quoted, Depth::Quoted);
     }
-    mix(view, [0; 2], transport.protocol)
+    mix(view, [0; 2], NO_PROTOCOL)
 }
 
-/// In IPv6 the extension headers behind the fragment header are in the first fragment only, so the
-/// others cannot know where they lead: no protocol, for all of them.
-fn fragment_protocol(view: &View<'_>, transport: Transport) -> u8 {
-    debug_assert!(matches!(transport.fragment, Fragment::First | Fragment::Later));
-    match view {
-        View::V4(_) => transport.protocol,
-        View::V6(_) => protocol::FRAGMENT,
-    }
-}
+/// What has no ports is hashed by its addresses alone. No transport has this number.
+const NO_PROTOCOL: u8 = protocol::NO_NEXT_HEADER;
 
 fn quoted(protocol: u8, message: &[u8]) -> Option<&[u8]> {
     match protocol {
@@ -132,6 +123,27 @@ mod tests {
         assert_eq!(fragment(0x2000, 1), fragment(0x2000, 99));
         assert_eq!(fragment(0x2000, 1), fragment(0x0005, 99));
         assert_ne!(fragment(0x4000, 1), fragment(0x4000, 99));
+    }
+
+    /// All that has no ports takes one way, whatever it says that it is.
+    #[test]
+    fn without_ports_the_addresses_alone_tell_flows_apart() {
+        let of = |protocol: u8, fragment: u16| {
+            let mut packet = v4(A, B, 1, 2);
+            packet[6..8].copy_from_slice(&fragment.to_be_bytes());
+            packet[9] = protocol;
+            flow_hash(&packet)
+        };
+        let gre = of(47, 0);
+        assert_eq!(gre, of(50, 0));
+        for protocol in [protocol::ICMP, protocol::TCP, protocol::UDP, 50] {
+            assert_eq!((of(protocol, 0x2000), of(protocol, 0x0005)), (gre, gre), "{protocol}");
+        }
+        assert_ne!(
+            of(protocol::TCP, 0),
+            of(protocol::UDP, 0),
+            "their ports are not the same ports"
+        );
     }
 
     /// The options after the fragment header are in the first fragment only.

@@ -62,6 +62,9 @@ pub mod unreachable {
     pub const PROHIBITED: u8 = 13;
 }
 
+/// The code of [`kind::REDIRECT`] that a router may still send: for a host (RFC 1812 §4.3.3.2).
+pub const REDIRECT_HOST: u8 = 1;
+
 /// Codes of [`kind::TIME_EXCEEDED`].
 pub mod time_exceeded {
     /// The TTL ran out in transit (RFC 792).

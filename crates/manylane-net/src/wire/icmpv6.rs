@@ -70,6 +70,8 @@ pub mod parameter_problem {
     pub const NEXT_HEADER: u8 = 1;
     /// An option is not known, and wants to be.
     pub const OPTION: u8 = 2;
+    /// A first fragment has not all headers (RFC 7112 §5).
+    pub const INCOMPLETE: u8 = 3;
 }
 
 /// Whether this type is an error: the high bit says no (RFC 4443 §2.1).

@@ -114,25 +114,25 @@ impl<'a> View<'a> {
     /// Whether it must not be fragmented.
     #[inline]
     pub fn dont_fragment(&self) -> bool {
-        self.fragment_word() & DONT_FRAGMENT != 0
+        self.flags_and_offset() & DONT_FRAGMENT != 0
     }
 
     /// Whether fragments follow this one.
     #[inline]
     pub fn more_fragments(&self) -> bool {
-        self.fragment_word() & MORE_FRAGMENTS != 0
+        self.flags_and_offset() & MORE_FRAGMENTS != 0
     }
 
     /// Where the payload belongs in the packet that was cut, in bytes.
     #[inline]
     pub fn fragment_offset(&self) -> usize {
-        usize::from(self.fragment_word() & OFFSET_MASK) * 8
+        usize::from(self.flags_and_offset() & OFFSET_MASK) * 8
     }
 
     /// Whether it is part of a larger packet.
     #[inline]
     pub fn fragment(&self) -> Fragment {
-        match (self.fragment_word() & OFFSET_MASK, self.more_fragments()) {
+        match (self.flags_and_offset() & OFFSET_MASK, self.more_fragments()) {
             (0, false) => Fragment::None,
             (0, true) => Fragment::First,
             _ => Fragment::Later,
@@ -201,8 +201,9 @@ impl<'a> View<'a> {
         if self.options.is_empty() { Options::Harmless } else { walk(self.options) }
     }
 
+    /// The word of the three flags, of which one is reserved, and the fragment offset.
     #[inline]
-    fn fragment_word(&self) -> u16 {
+    pub fn flags_and_offset(&self) -> u16 {
         be16(self.header[6], self.header[7])
     }
 }

@@ -37,6 +37,79 @@ const HOP_LIMIT: u8 = 255;
 const SOURCE_LINK_LAYER: u8 = 1;
 const TARGET_LINK_LAYER: u8 = 2;
 
+const REDIRECTED_HEADER: u8 = 4;
+
+/// A redirect is not longer than this (RFC 4861 §4.5).
+const REDIRECT_LEN_MAX: usize = 1280;
+
+/// Packets to `about` are better sent to `target`. Written here, never read: a router must not believe
+/// one (RFC 4861 §8.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Redirect {
+    /// The router that says so: its link-local address.
+    pub source: Ipv6Addr,
+    /// Whom it tells.
+    pub destination: Ipv6Addr,
+    /// The better next hop: a router's link-local address, or `about` itself.
+    pub target: Ipv6Addr,
+    /// Where packets are for.
+    pub about: Ipv6Addr,
+    /// Where the target is.
+    pub link_layer: Mac,
+}
+
+impl Redirect {
+    /// Writes a whole Ethernet frame, to nobody yet, about a packet that was passed on: the hop it was
+    /// counted is given back to what is quoted of it.
+    pub fn emit(&self, buf: &mut [u8], from: Mac, packet: &[u8]) -> Option<usize> {
+        const FIXED_LEN: usize = MESSAGE_LEN + 16;
+        const QUOTE_AT: usize = FIXED_LEN + OPTION_LEN + OPTION_LEN;
+
+        // In units of eight bytes, as options are.
+        let room = REDIRECT_LEN_MAX - ipv6::HEADER_LEN - QUOTE_AT;
+        let quote_len = packet.len().min(room) & !7;
+        let message_len = QUOTE_AT + quote_len;
+        let frame_len = ethernet::HEADER_LEN + ipv6::HEADER_LEN + message_len;
+        let frame = buf.get_mut(..frame_len)?;
+        let packet_at = ethernet::emit(frame, Mac::BROADCAST, from, ether_type::IPV6)?;
+        let header = ipv6::Header {
+            traffic_class: 0,
+            flow_label: 0,
+            next_header: protocol::ICMPV6,
+            hop_limit: HOP_LIMIT,
+            source: self.source,
+            destination: self.destination,
+        };
+        let written = frame.get_mut(packet_at..)?;
+        let message_at = header.emit(written, message_len)?;
+        let message = written.get_mut(message_at..)?;
+        message[icmpv6::HEADER_LEN..MESSAGE_LEN].copy_from_slice(&self.target.octets());
+        message[MESSAGE_LEN..FIXED_LEN].copy_from_slice(&self.about.octets());
+        let Mac([a, b, c, d, e, f]) = self.link_layer;
+        let options = &mut message[FIXED_LEN..];
+        options[..OPTION_LEN].copy_from_slice(&[TARGET_LINK_LAYER, 1, a, b, c, d, e, f]);
+        let units = (quote_len / 8 + 1) as u8; // At most 1280 / 8.
+        options[OPTION_LEN..][..OPTION_LEN].copy_from_slice(&[
+            REDIRECTED_HEADER,
+            units,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ]);
+        let quote = &mut options[2 * OPTION_LEN..];
+        quote.copy_from_slice(&packet[..quote_len]);
+        if let Some(hop_limit) = quote.get_mut(7) {
+            *hop_limit = hop_limit.saturating_add(1);
+        }
+        let (source, destination) = (self.source, self.destination);
+        icmpv6::emit(message, icmpv6::kind::REDIRECT, 0, 0, source, destination)?;
+        Some(frame_len)
+    }
+}
+
 /// A message about neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {

@@ -1,6 +1,7 @@
-//! Counts that were used wrongly: overflow and underflow, counted for the whole process.
+//! Counts that were used wrongly: overflow, underflow and references never put, counted for the whole
+//! process.
 //!
-//! Both leave the object where it is for ever: a leak, where a wrapped count would be a use after free.
+//! All leave the object where it is for ever: a leak, where a wrapped count would be a use after free.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -15,6 +16,8 @@ pub enum Fault {
     Overflow,
     /// A reference was put that nobody held.
     Underflow,
+    /// A reference was dropped, by a holder that has to put it.
+    Leak,
 }
 
 impl std::fmt::Display for Fault {
@@ -24,6 +27,7 @@ impl std::fmt::Display for Fault {
             Fault::Underflow => {
                 "a reference was put that nobody held: its object may never be freed"
             }
+            Fault::Leak => "a reference was dropped and not put: its object is never freed",
         })
     }
 }
@@ -35,6 +39,8 @@ pub struct Faults {
     pub overflows: u64,
     /// References put that nobody held.
     pub underflows: u64,
+    /// References dropped and not put.
+    pub refs_leaked: u64,
 }
 
 /// How often counts of this process were used wrongly, since it started.
@@ -50,9 +56,10 @@ pub fn on_fault(hook: fn(Fault)) -> Result<(), fn(Fault)> {
     DESK.hook.set(hook)
 }
 
-/// Counts `fault`, and reports the first of its kind.
+/// Counts `fault`, and reports the first of its kind. Of others' types, those whose `put` takes a guard
+/// report their [`Fault::Leak`] when they are dropped.
 #[cold]
-pub(super) fn report(fault: Fault) {
+pub fn report(fault: Fault) {
     DESK.report(fault);
 }
 
@@ -62,18 +69,21 @@ static DESK: Desk = Desk::new();
 struct Desk {
     overflows: AtomicU64,
     underflows: AtomicU64,
+    leaks: AtomicU64,
     hook: OnceLock<fn(Fault)>,
 }
 
 impl Desk {
     const fn new() -> Desk {
-        Desk { overflows: AtomicU64::new(0), underflows: AtomicU64::new(0), hook: OnceLock::new() }
+        let [overflows, underflows, leaks] = [const { AtomicU64::new(0) }; 3];
+        Desk { overflows, underflows, leaks, hook: OnceLock::new() }
     }
 
     fn report(&self, fault: Fault) {
         let count = match fault {
             Fault::Overflow => &self.overflows,
             Fault::Underflow => &self.underflows,
+            Fault::Leak => &self.leaks,
         };
         // Relaxed: a counter; the first to add is the only one that finds 0.
         if count.fetch_add(1, Ordering::Relaxed) == 0 {
@@ -82,10 +92,11 @@ impl Desk {
     }
 
     fn faults(&self) -> Faults {
-        // Relaxed: two counters, for eyes.
+        // Relaxed: counters, for eyes.
         Faults {
             overflows: self.overflows.load(Ordering::Relaxed),
             underflows: self.underflows.load(Ordering::Relaxed),
+            refs_leaked: self.leaks.load(Ordering::Relaxed),
         }
     }
 }
@@ -106,11 +117,15 @@ mod tests {
         let desk = Desk::new();
         let hook: fn(Fault) = |fault| HEARD.lock().expect("nobody panicked").push(fault);
         assert!(desk.hook.set(hook).is_ok());
-        for fault in [Fault::Underflow, Fault::Overflow, Fault::Underflow, Fault::Underflow] {
+        let underflow = Fault::Underflow;
+        for fault in [underflow, Fault::Overflow, underflow, Fault::Leak, Fault::Leak, underflow] {
             desk.report(fault);
         }
-        assert_eq!(desk.faults(), Faults { overflows: 1, underflows: 3 });
-        assert_eq!(*HEARD.lock().expect("nobody panicked"), [Fault::Underflow, Fault::Overflow]);
+        assert_eq!(desk.faults(), Faults { overflows: 1, underflows: 3, refs_leaked: 2 });
+        assert_eq!(
+            *HEARD.lock().expect("nobody panicked"),
+            [Fault::Underflow, Fault::Overflow, Fault::Leak]
+        );
         assert!(desk.hook.set(hook).is_err(), "the hook is set once");
     }
 }

@@ -81,6 +81,6 @@ mod rcuref;
 mod shared;
 
 pub use debt::DebtRef;
-pub use faults::{Fault, Faults, faults, on_fault};
+pub use faults::{Fault, Faults, faults, on_fault, report};
 pub use rcuref::RcuRef;
 pub use shared::{Shared, WeakShared};

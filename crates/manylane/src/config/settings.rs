@@ -41,13 +41,15 @@ pub struct Frames {
     pub spare_queues: u32,
 }
 
-/// Limits of ICMP errors (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
+/// Limits of ICMP errors, and whether redirects are sent (RFC 1812 §4.3.2.8, RFC 4443 §2.4 (f)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icmp {
     /// Errors a second that one worker may send.
     pub errors_per_second: u32,
     /// Errors that one worker may send at once after a silence.
     pub errors_burst: u32,
+    /// Whether senders are told of shorter ways, as often as of errors (RFC 1812 §5.2.7.2, RFC 4861 §8.2).
+    pub redirects: bool,
 }
 
 /// Limits of the neighbour table.
@@ -148,12 +150,14 @@ pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {
 }
 
 pub(super) fn icmp(file: &Section<'_>) -> Result<Icmp, Problem> {
-    let section = file.table("icmp", "[icmp]", &["errors_per_second", "errors_burst"])?;
+    let section =
+        file.table("icmp", "[icmp]", &["errors_per_second", "errors_burst", "redirects"])?;
     let rate = section.number("errors_per_second", 0..=1_000_000)?;
     let burst = section.number("errors_burst", 1..=10_000)?;
     Ok(Icmp {
         errors_per_second: rate.map_or(1000, |rate| rate.into_inner()),
         errors_burst: burst.map_or(50, |burst| burst.into_inner()),
+        redirects: section.boolean("redirects")?.unwrap_or(false),
     })
 }
 

@@ -39,7 +39,7 @@ fn the_router_example_sets_every_key_of_a_router() {
     assert_eq!(config.workers, Workers { cores: vec![3], idle_spin_us: 50 });
     let frames = Frames { size: 2048, count: None, hot_list_len: 1024, spare_queues: 1 };
     assert_eq!(config.frames, frames);
-    assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50 });
+    assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50, redirects: false });
     let neighbour = Neighbour {
         entries_max: 8192,
         hold_per_entry: 101,

@@ -177,16 +177,21 @@ impl Daemon {
             stats.push(own.reader());
             links.push(Link { reported, orders, bell: bell.clone() });
             let errors = RateLimit::new(config.icmp.errors_per_second, config.icmp.errors_burst);
+            let mut forwarder = Forwarder::new(region.clone(), routing.tables(), errors.clone());
+            if config.icmp.redirects {
+                forwarder = forwarder.with_redirects(errors);
+            }
             parts.push(WorkerParts {
                 id: WorkerId(number as u16),
                 reader: domain.register().expect("the domain has a place for each worker"),
                 pool: depot.pool_of(config.frames.hot_list_len),
-                forwarder: Forwarder::new(region.clone(), routing.tables(), errors),
+                forwarder,
                 holds: HoldQueues::new(HoldLimits {
                     queue_frames_max: config.neighbour.hold_per_entry,
                     frames_max: config.neighbour.hold_per_worker,
                     ..HoldLimits::default()
                 }),
+                dsts: routing.dsts(),
                 queues: std::mem::take(&mut share.queues[number]),
                 transmitters: std::mem::take(&mut share.transmitters[number]),
                 stats: own,

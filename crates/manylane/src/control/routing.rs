@@ -37,6 +37,7 @@ use manylane_net::neighbour::{
     Action, AdjacencyTable, AdjacencyWords, DuplicateDetection, Entry, Key, OwnAction, OwnTable,
     Report, Table, TableConfig, TableCounts, TableFull,
 };
+use manylane_net::nexthop::dst::{Dsts, DstsMut, Facts, Flags};
 use manylane_net::nexthop::{BUCKETS, GroupId, GroupsFull, Member, NextHop, NextHopsMut};
 use manylane_sync::rcu::Domain;
 
@@ -73,12 +74,16 @@ pub struct Routing {
     ipv6: Ipv6Writer,
     next_hops: NextHopsMut,
     adjacencies: AdjacencyTable,
+    /// The dsts of neighbours, and of ports for who is not a neighbour yet.
+    dsts: DstsMut,
     neighbours: Table,
     /// Groups, by their members: routes with the same ones share a group.
     groups: HashMap<Vec<Member>, GroupId>,
     ports: Vec<RoutedPort>,
     /// Host routes that neighbours brought, by slot.
     host_routes: HashMap<u32, IpPrefix>,
+    /// Slots whose grace period is over, and whose dst somebody holds.
+    outlived: Vec<u32>,
     /// Edits that met a bound, by slot.
     waiting: BTreeMap<u32, Action>,
     given_up: u64,
@@ -206,6 +211,10 @@ impl Routing {
         };
         let next_hops = Mapping::words(usize::from(NEIGHBOUR) + slots).map_err(memory)?;
         let buckets = Mapping::words(GROUPS_MAX * BUCKETS).map_err(memory)?;
+        let next_hops = NextHopsMut::with_groups(next_hops, buckets, domain.clone(), 0);
+        let ids = usize::from(NEIGHBOUR) + slots;
+        // One for each port and slot: a slot gets another neighbour when nobody holds its dst.
+        let dsts = ports.len() + slots;
         let mut routing = Routing {
             ipv4: Ipv4Writer::new(
                 ipv4_tables(Ipv4Sizes::for_long_routes(limits.long_ipv4_routes)).map_err(memory)?,
@@ -217,12 +226,14 @@ impl Routing {
                 domain,
                 Limits::default(),
             ),
-            next_hops: NextHopsMut::with_groups(next_hops, buckets, domain.clone(), 0),
+            dsts: DstsMut::new(domain.clone(), ids, dsts, next_hops.generation()),
+            next_hops,
             adjacencies: AdjacencyTable::new(domain.clone(), adjacencies),
             neighbours,
             groups: HashMap::new(),
             ports,
             host_routes: HashMap::new(),
+            outlived: Vec::new(),
             waiting: BTreeMap::new(),
             given_up: 0,
             actions: Vec::new(),
@@ -247,7 +258,13 @@ impl Routing {
         }
     }
 
-    /// Adds a static route.
+    /// What workers keep of a route while they wait for its neighbour.
+    pub fn dsts(&self) -> Dsts {
+        self.dsts.reader()
+    }
+
+    /// Adds a static route, or has the prefix lead elsewhere. What waits in a worker goes the new way, before
+    /// anything newer.
     pub fn add_route(
         &mut self,
         route: &Route,
@@ -267,7 +284,7 @@ impl Routing {
         };
         let prefix = IpPrefix::new(route.prefix.network(), route.prefix.length())
             .expect("the configuration refuses host bits");
-        self.insert(prefix, id)
+        self.change(prefix, id, told)
     }
 
     /// Enters a neighbour that routes lead through, and looks for it; it keeps its slot.
@@ -297,9 +314,7 @@ impl Routing {
         self.pay(told);
         self.ipv4.reclaim();
         self.ipv6.reclaim();
-        while let Some(slot) = self.adjacencies.next_quiet_slot() {
-            self.neighbours.free(slot);
-        }
+        self.free_slots();
         // Each stays aside until it is done: a neighbour's new slot asks whether its old one waits.
         let waiting: Vec<Action> = self.waiting.values().copied().collect();
         for action in waiting {
@@ -313,6 +328,19 @@ impl Routing {
         self.neighbours.tick(now, &mut actions);
         self.apply(actions, told);
         self.tick_own(now, told);
+    }
+
+    /// Lets neighbours have the slots that no worker can know of any more.
+    fn free_slots(&mut self) {
+        let Routing { adjacencies, outlived, dsts, neighbours, .. } = self;
+        outlived.extend(std::iter::from_fn(|| adjacencies.next_quiet_slot()));
+        outlived.retain(|&slot| {
+            let is_held = dsts.is_held(neighbour_id(slot));
+            if !is_held {
+                neighbours.free(slot);
+            }
+            is_held
+        });
     }
 
     /// When to call [`Routing::tick`] next, if nothing is reported before.
@@ -371,6 +399,14 @@ impl Routing {
         }
         for port in (0..self.ports.len() as u16).map(PortId) {
             self.next_hops.set(connected_id(port), NextHop::Connected(port));
+            let facts = Facts {
+                next_hop: connected_id(port),
+                neighbour: None,
+                port,
+                mtu: self.ports[port.index()].facts.mtu,
+                flags: Flags::default(),
+            };
+            self.dsts.publish(&facts).expect("there is a record for each port");
         }
         for group in (0..GROUPS_MAX as u16).map(GroupId) {
             self.next_hops.set(group_id(group), NextHop::Group(group));
@@ -412,6 +448,20 @@ impl Routing {
             self.insert(host(prefix.last().into()), fixed_id(BROADCAST))?;
         }
         Ok(())
+    }
+
+    /// Has a prefix lead elsewhere, of which what is held somewhere may be.
+    fn change(
+        &mut self,
+        prefix: IpPrefix,
+        id: NextHopId,
+        told: &mut Told,
+    ) -> Result<(), RoutingError> {
+        self.next_hops.step();
+        let inserted = self.insert(prefix, id);
+        self.next_hops.step();
+        told.published = true;
+        inserted
     }
 
     fn insert(&mut self, prefix: IpPrefix, id: NextHopId) -> Result<(), RoutingError> {
@@ -499,7 +549,8 @@ fn group_id(group: GroupId) -> NextHopId {
     fixed_id(GROUP + group.0)
 }
 
-fn connected_id(port: PortId) -> NextHopId {
+/// The next-hop id of what is on the link of a port.
+pub fn connected_id(port: PortId) -> NextHopId {
     fixed_id(CONNECTED + port.0)
 }
 

@@ -1,14 +1,16 @@
 //! What becomes of each frame, done: the worker's half of a verdict.
 
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
-use manylane_frame::{Frame, Holder};
+use manylane_frame::{Batch, Frame, Holder};
 use manylane_io::port::Sent;
+use manylane_net::fib::NextHopId;
 use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
 use super::{Exit, HeldFor, Order, Work};
+use crate::control::routing::{connected_id, neighbour_id};
 use crate::stats::PortCount;
 
 impl Work {
@@ -56,24 +58,42 @@ impl Work {
                 self.stats.count(entry, PortCount::Delivered, 1);
                 self.pool.give_back(frame);
             }
-            Fate::Hold(_) if self.flows_moved() => self.judge_again(guard, frame, now_ns),
             Fate::Hold(neighbour) => {
                 let key = self.forwarder.key(guard, neighbour);
                 if key.addr.is_unspecified() {
                     // It was removed, after it had failed, while this packet was on its way to it.
                     return self.drop_frame(frame, DropReason::NeighbourFailed);
                 }
-                self.hold(guard, key, Some(neighbour.raw()), frame, now_ns);
+                self.hold(guard, key, neighbour_id(neighbour.raw()), frame, now_ns);
             }
             Fate::Glean(port) => match self.forwarder.destination(&frame) {
                 Some(addr) => {
                     let key = Key { port, addr };
                     self.ask_for(key, now_ns);
-                    self.hold(guard, key, None, frame, now_ns);
+                    self.hold(guard, key, connected_id(port), frame, now_ns);
                 }
                 None => self.drop_frame(frame, DropReason::Truncated),
             },
             Fate::Drop(reason) => self.drop_frame(frame, reason),
+        }
+    }
+
+    /// Sends the redirects that are due about packets that are being passed on.
+    #[cold]
+    pub(super) fn redirect<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        batch: &Batch,
+        verdicts: &[Verdict<'g>],
+        now_ns: u64,
+    ) {
+        for (frame, verdict) in batch.iter().zip(verdicts) {
+            let made = self.forwarder.redirect(guard, &mut self.pool, frame, verdict, now_ns);
+            let Some((made, fate)) = made else { continue };
+            let entry = self.pool.region().meta(&made).entry;
+            self.stats.created(entry, Created::Redirect);
+            let verdict = Verdict { fate, origin: Origin::Received };
+            self.carry_out(guard, made, &verdict, now_ns);
         }
     }
 
@@ -175,7 +195,15 @@ impl Work {
         self.forwarder.report_missing_key(key);
     }
 
-    fn hold(&mut self, guard: Guard<'_>, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
+    /// Holds a frame for a neighbour, whose dst this is.
+    fn hold(&mut self, guard: Guard<'_>, key: Key, dst: NextHopId, frame: Frame, now_ns: u64) {
+        let Some(dst) =
+            self.dsts.borrow(guard, Index::<()>::new(guard, dst.raw().into()), self.judged)
+        else {
+            // It was removed while this packet was on its way to it.
+            return self.drop_frame(frame, DropReason::NeighbourFailed);
+        };
+        let slot = dst.facts().neighbour;
         let region = self.pool.region();
         let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
@@ -190,56 +218,89 @@ impl Work {
             Ok(()) => self.held_changed(entry, 1),
             Err(frame) => return self.drop_frame(frame, DropReason::HoldFull),
         }
-        match self.held_for.iter_mut().find(|held| held.key == key) {
-            Some(held) => held.slot = slot.or(held.slot),
-            None => self.held_for.push(HeldFor { key, slot, asked_ns: now_ns }),
+        // All that is held was looked up at one generation, or is to be looked up again.
+        if self.held_for.is_empty() || (self.judged.wrapping_sub(self.followed) as i32) < 0 {
+            self.followed = self.judged;
+        }
+        let Work { held_for, dsts, .. } = self;
+        match held_for.iter_mut().find(|held| held.key == key) {
+            // Only its link was known.
+            Some(held) if slot.is_some() && slot != dsts.facts(&held.dst).neighbour => {
+                let former = std::mem::replace(&mut held.dst, dsts.hold(dst));
+                dsts.put(guard, former);
+            }
+            Some(_) => {}
+            None => held_for.push(HeldFor { key, dst: dsts.hold(dst), asked_ns: now_ns }),
         }
         // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
         // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
         if !self.is_waiting(guard, key, slot) {
-            self.release(guard, key, now_ns);
+            match self.is_settled(self.followed) {
+                true => _ = self.release(guard, key, now_ns),
+                false => _ = self.settle(guard, Vec::new(), now_ns),
+            }
         }
     }
 
-    /// Whether flows have moved to other members of their groups since what is held was last judged.
-    fn flows_moved(&self) -> bool {
-        self.forwarder.tables().next_hops.moves() != self.moves
+    /// Whether what was looked up at this generation is what a lookup finds now.
+    #[inline(always)]
+    pub(super) fn is_settled(&self, judged: u32) -> bool {
+        judged.is_multiple_of(2) && self.forwarder.tables().next_hops.generation() == judged
     }
 
-    /// Judges a packet that was to be held when flows moved: its verdict may be older. What it finds, what
-    /// is held of its flow must find too, and first (I3).
-    fn judge_again(&mut self, guard: Guard<'_>, mut frame: Frame, now_ns: u64) {
-        self.judge_held(guard, now_ns);
-        let verdict = self.forwarder.resume(guard, &mut self.pool, &mut frame, now_ns);
-        let moves = self.moves;
-        if self.flows_moved() {
-            self.judge_held(guard, now_ns);
-        }
-        let late = self.moves != moves;
-        // Held, it is judged no more today; but if it is older than the last look, again in the next turn.
-        self.carry_out(guard, frame, &verdict, now_ns);
-        if late {
-            self.moves = self.moves.wrapping_sub(1);
-        }
-    }
-
-    /// Judges everything held anew: where a flow's bucket has moved, it leaves by its new neighbour, or
-    /// waits for that. Returns how many frames were held.
+    /// Looks up again what is held, and what waits of the packets behind it, and carries all of it out: for
+    /// when routes change. A flow that goes another way goes there in its order (I3; `nexthop` says why the
+    /// newest is looked at first). Returns how many frames it was.
+    ///
+    /// Where a change is still under way after some looks, the last one is good enough for flows that leave,
+    /// and the next turn looks again for those that wait. Nothing waits for the control thread (I4).
     #[cold]
-    fn judge_held(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
-        // Before the first look: what moves later is another reason to look.
-        self.moves = self.forwarder.tables().next_hops.moves();
-        let mut moved = 0;
-        for _ in 0..self.held_for.len() {
-            // What comes to be held again is behind those that have not been judged yet.
-            let Some(&HeldFor { key, .. }) = self.held_for.first() else { break };
-            moved += self.release(guard, key, now_ns);
+    pub(super) fn settle<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        newer: Vec<(Frame, Option<Verdict<'g>>)>,
+        now_ns: u64,
+    ) -> usize {
+        let mut list = Vec::with_capacity(self.holds.len() + newer.len());
+        for at in 0..self.held_for.len() {
+            let held = self.holds.take(self.held_for[at].key);
+            list.extend(held.map(|frame| (frame, None)));
         }
-        moved
+        list.iter().for_each(|(frame, _)| self.no_longer_held(frame));
+        list.extend(newer);
+        let mut judged = 0;
+        for _ in 0..LOOKS_MAX {
+            judged = self.forwarder.tables().next_hops.generation();
+            for (frame, verdict) in list.iter_mut().rev() {
+                let origin = match *verdict {
+                    None => Origin::Received,
+                    Some(Verdict { fate: Fate::Hold(_) | Fate::Glean(_), origin }) => origin,
+                    Some(_) => continue,
+                };
+                let look = self.forwarder.resume(guard, &mut self.pool, frame, now_ns);
+                // What the packet was made of is counted when it is carried out, once.
+                let origin = if origin == Origin::Received { look.origin } else { origin };
+                *verdict = Some(Verdict { origin, ..look });
+            }
+            if self.is_settled(judged) {
+                break;
+            }
+        }
+        self.followed = judged;
+        let frames = list.len();
+        for (frame, verdict) in list {
+            self.judged = judged;
+            let verdict = verdict.expect("each was looked up");
+            self.carry_out(guard, frame, &verdict, now_ns);
+        }
+        let Work { held_for, holds, dsts, .. } = self;
+        for held in held_for.extract_if(.., |held| !holds.contains(held.key)) {
+            dsts.put(guard, held.dst);
+        }
+        frames
     }
 
-    /// Whether what is held for `key` must go on waiting. The slot may have been another's since it
-    /// was kept; the engine compares its key.
+    /// Whether what is held for `key` must go on waiting. While its dst is held, the slot is no other's.
     fn is_waiting(&self, guard: Guard<'_>, key: Key, slot: Option<u32>) -> bool {
         self.forwarder.is_waiting(guard, key, slot.map(|slot| Index::new(guard, slot)))
     }
@@ -253,10 +314,14 @@ impl Work {
 
     #[cold]
     fn release_ready(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
+        let settled = self.is_settled(self.followed);
+        let mut moved = if settled { 0 } else { self.settle(guard, Vec::new(), now_ns) };
+        // For the way to sleep. Here each is looked at: a verdict may know of an adjacency whose generation
+        // is still to come.
         self.generation = self.forwarder.tables().adjacencies.generation();
-        let mut moved = if self.flows_moved() { self.judge_held(guard, now_ns) } else { 0 };
         let mut at = 0;
-        while let Some(&HeldFor { key, slot, .. }) = self.held_for.get(at) {
+        while let Some(HeldFor { key, dst, .. }) = self.held_for.get(at) {
+            let (key, slot) = (*key, self.dsts.facts(dst).neighbour);
             if self.is_waiting(guard, key, slot) {
                 at += 1;
             } else {
@@ -264,43 +329,63 @@ impl Work {
             }
         }
         while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
-            moved += self.empty_hold(key, |work, mut frame| {
-                let verdict = work.forwarder.give_up(guard, &mut work.pool, &mut frame, now_ns);
-                work.carry_out(guard, frame, &verdict, now_ns);
-            });
+            let (first, end) = self.empty_hold(guard, key);
+            for at in first..end {
+                let mut frame = self.released[at].take().expect("each place is emptied once");
+                self.judged = self.forwarder.tables().next_hops.generation();
+                let verdict = self.forwarder.give_up(guard, &mut self.pool, &mut frame, now_ns);
+                self.carry_out(guard, frame, &verdict, now_ns);
+            }
+            self.released.truncate(first);
+            moved += end - first;
         }
         moved
     }
 
-    /// Sends on what is held for one neighbour, oldest first.
+    /// Sends on what is held for one neighbour, oldest first. Returns how many frames there were.
     fn release(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> usize {
-        self.empty_hold(key, |work, mut frame| {
-            let verdict = work.forwarder.resume(guard, &mut work.pool, &mut frame, now_ns);
-            work.carry_out(guard, frame, &verdict, now_ns);
-        })
-    }
-
-    /// Does something with each frame that is held for `key`, oldest first. Returns how many there were.
-    ///
-    /// All are out of the hold before the first is dealt with: a frame may come to be held again, and
-    /// even to be released again, meanwhile. Then its places in the list are behind ours.
-    fn empty_hold(&mut self, key: Key, mut deal: impl FnMut(&mut Work, Frame)) -> usize {
-        self.held_for.retain(|held| held.key != key);
-        let first = self.released.len();
-        self.released.extend(self.holds.take(key).map(Some));
-        let end = self.released.len();
+        let (first, end) = self.empty_hold(guard, key);
         for at in first..end {
-            let frame = self.released[at].take().expect("each place is emptied once, here");
-            self.no_longer_held(&frame);
-            deal(self, frame);
+            let mut frame = self.released[at].take().expect("each place is emptied once");
+            let verdict = self.forwarder.resume(guard, &mut self.pool, &mut frame, now_ns);
+            if !self.is_settled(self.followed) {
+                let mut newer = vec![(frame, Some(verdict))];
+                newer.extend(self.released.drain(at + 1..end).flatten().map(|frame| (frame, None)));
+                self.settle(guard, newer, now_ns);
+                break;
+            }
+            self.judged = self.followed;
+            self.carry_out(guard, frame, &verdict, now_ns);
         }
         self.released.truncate(first);
         end - first
     }
 
+    /// Moves what is held for `key` to a place in `released`, oldest first.
+    ///
+    /// All are out of the hold before the first is dealt with: a frame may come to be held again, and
+    /// even to be released again, meanwhile. Then its places in the list are behind ours.
+    fn empty_hold(&mut self, guard: Guard<'_>, key: Key) -> (usize, usize) {
+        let Work { held_for, dsts, released, holds, .. } = self;
+        for held in held_for.extract_if(.., |held| held.key == key) {
+            dsts.put(guard, held.dst);
+        }
+        let first = released.len();
+        released.extend(holds.take(key).map(Some));
+        let end = released.len();
+        for at in first..end {
+            let entry =
+                self.released[at].as_ref().map(|frame| self.pool.region().meta(frame).entry);
+            self.held_changed(entry.expect("it was just put there"), -1);
+        }
+        (first, end)
+    }
+
     /// Gives back what is still held when the worker stops.
-    pub(super) fn drop_held(&mut self) {
-        self.held_for.clear();
+    pub(super) fn drop_held(&mut self, guard: Guard<'_>) {
+        for held in self.held_for.drain(..) {
+            self.dsts.put(guard, held.dst);
+        }
         let frames: Vec<Frame> = self.holds.drain_all().collect();
         for frame in frames {
             self.no_longer_held(&frame);
@@ -357,6 +442,9 @@ impl Work {
         self.held_changed(entry, -1);
     }
 }
+
+/// How often to look again while routes change. A change is some hundred stores: it is over before.
+const LOOKS_MAX: usize = 4;
 
 /// How often to ask for a neighbour that nobody has heard of.
 const ASK_INTERVAL_NS: u64 = 1_000_000_000;

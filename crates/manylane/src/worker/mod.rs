@@ -32,6 +32,7 @@ use manylane_io::eventfd::EventFd;
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::forward::Forwarder;
 use manylane_net::neighbour::{HoldQueues, Key, Report};
+use manylane_net::nexthop::dst::{DstRef, Dsts};
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::rcu::Reader;
 use manylane_sync::ring::{Consumer, Producer};
@@ -111,6 +112,8 @@ pub struct WorkerParts {
     pub forwarder: Forwarder,
     /// Packets that wait for neighbours.
     pub holds: HoldQueues,
+    /// Where they are to go, for as long as they wait.
+    pub dsts: Dsts,
     /// The receive queues it owns.
     pub queues: Vec<Receiver>,
     /// Its way out through each port, by port id, and the bell of the worker that takes back what is
@@ -148,6 +151,7 @@ struct Work {
     pool: Pool,
     forwarder: Forwarder,
     holds: HoldQueues,
+    dsts: Dsts,
     /// For whom we hold.
     held_for: Vec<HeldFor>,
     /// Frames that were held, on their way out; see `release`.
@@ -171,16 +175,18 @@ struct Work {
     reclaim_ns: u64,
     /// Generation of the neighbours when what is held was last looked at.
     generation: u32,
-    /// How often flows had moved when what is held was last judged.
-    moves: u32,
+    /// Generation of the routes at which all that is held was looked up; see `settle`.
+    followed: u32,
+    /// The same of what is being carried out.
+    judged: u32,
 }
 
 /// A neighbour that frames wait for.
-#[derive(Clone, Copy)]
 struct HeldFor {
     key: Key,
-    /// Its slot, if it had one when the last frame came to wait.
-    slot: Option<u32>,
+    /// Their way: it outlives the turn, so it is counted. With the neighbour's slot, which is no other's
+    /// while somebody holds this; or with the port only, when nobody had asked for the neighbour.
+    dst: DstRef,
     /// When the control thread was last asked for it.
     asked_ns: u64,
 }
@@ -201,6 +207,7 @@ impl Worker {
             held_for: Vec::with_capacity(HELD_FOR_MAX),
             released: Vec::with_capacity(RELEASED),
             holds: parts.holds,
+            dsts: parts.dsts,
             queues: parts.queues,
             exits: parts.transmitters.into_iter().map(exit).collect(),
             pieces: Vec::with_capacity(PIECES),
@@ -216,7 +223,8 @@ impl Worker {
             idle_spin_ns: parts.idle_spin.as_nanos() as u64,
             reclaim_ns: sleep::RECLAIM_FIRST_NS,
             generation: 0,
-            moves: 0,
+            followed: 0,
+            judged: 0,
         };
         Worker { reader: parts.reader, work }
     }
@@ -243,7 +251,7 @@ impl Worker {
                 now_ns = self.sleep(now_ns);
             }
         }
-        self.work.drop_held();
+        self.work.drop_held(self.reader.guard());
         self.work.publish_levels();
         self
     }

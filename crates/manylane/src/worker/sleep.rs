@@ -50,6 +50,7 @@ impl Work {
             forwarder,
             held_for,
             generation,
+            followed,
             stats,
             hot_list_len,
             hot_list_wanted,
@@ -76,11 +77,12 @@ impl Work {
         let waited = bell.sleep(
             || {
                 let neighbours = forwarder.tables().adjacencies.generation();
+                let routes = forwarder.tables().next_hops.generation();
                 phase.load(0) != RUN
                     || hot_list_len.load(0) != *hot_list_wanted
                     || !orders.is_empty()
                     || queues.iter().any(Receiver::has_frames)
-                    || (!held_for.is_empty() && neighbours != *generation)
+                    || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
             || poll(fds, timeout).is_ok_and(|ready| ready.any()),

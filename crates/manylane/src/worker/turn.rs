@@ -37,6 +37,7 @@ impl Work {
         if received == 0 {
             return 0;
         }
+        let judged = self.forwarder.tables().next_hops.generation();
         let verdicts = self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns);
         let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
         if self.forwarder.has_sorted() {
@@ -46,6 +47,16 @@ impl Work {
         self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, bytes);
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
+        if !self.is_settled(judged) {
+            // Routes changed meanwhile. What does not wait keeps its verdict, and its place.
+            let verdicts = verdicts.as_slice().iter().map(|&verdict| Some(verdict));
+            self.settle(guard, batch.drain().zip(verdicts).collect(), now_ns);
+            return received;
+        }
+        self.judged = judged;
+        if self.forwarder.sends_redirects() {
+            self.redirect(guard, &batch, verdicts.as_slice(), now_ns);
+        }
         for (frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
             self.carry_out(guard, frame, verdict, now_ns);
         }
@@ -65,7 +76,7 @@ impl Work {
 
     /// Hands what waits to the devices.
     #[inline]
-    fn transmit(&mut self) {
+    pub(super) fn transmit(&mut self) {
         for port in 0..self.exits.len() {
             // What is late on purpose goes when it is due, be there anything new or not.
             if !self.exits[port].waiting.is_empty() || self.exits[port].transmitter.held() > 0 {

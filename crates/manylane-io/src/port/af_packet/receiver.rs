@@ -14,6 +14,7 @@ use super::super::Losses;
 use super::super::vnet::{HEADER, Landed, Landing, Lost};
 use super::open::AfPacketConfig;
 use super::socket::Socket;
+use crate::auxiliary::{Auxiliary, Tag};
 
 /// A socket and frames for a batch of packets.
 pub struct Receiver {
@@ -219,28 +220,13 @@ struct Messages {
 // before the system call that uses them, and never followed by us.
 unsafe impl Send for Messages {}
 
-/// Room for the one control message of an ordinary packet socket, `PACKET_AUXDATA`, as cmsg(3) lays it
-/// out.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Auxiliary {
-    header: libc::cmsghdr,
-    data: libc::tpacket_auxdata,
-    _padding: u32,
-}
-
-/// A tag of 802.1Q, in the order of its bytes: TPID, TCI.
-type Tag = [u8; 4];
-
 impl Messages {
     fn new() -> Messages {
         // SAFETY: all zeroes is a valid `mmsghdr`: null pointers and lengths of 0.
         let header: libc::mmsghdr = unsafe { mem::zeroed() };
-        // SAFETY: all zeroes is a valid `Auxiliary`: integers.
-        let auxiliary: Auxiliary = unsafe { mem::zeroed() };
         Messages {
             headers: vec![header; BATCH_MAX].into(),
-            auxiliary: vec![auxiliary; BATCH_MAX].into(),
+            auxiliary: vec![Auxiliary::new(); BATCH_MAX].into(),
         }
     }
 
@@ -261,20 +247,7 @@ impl Messages {
     /// The tag that was taken off the packet of a message.
     #[inline(always)]
     fn tag(&self, place: usize) -> Option<Tag> {
-        let written = self.headers[place].msg_hdr.msg_controllen;
-        let Auxiliary { header, data, .. } = &self.auxiliary[place];
-        if written < size_of::<libc::cmsghdr>() + size_of::<libc::tpacket_auxdata>()
-            || (header.cmsg_level, header.cmsg_type) != (libc::SOL_PACKET, libc::PACKET_AUXDATA)
-            || data.tp_status & libc::TP_STATUS_VLAN_VALID == 0
-        {
-            return None;
-        }
-        let tpid = match data.tp_status & libc::TP_STATUS_VLAN_TPID_VALID {
-            0 => libc::ETH_P_8021Q as u16,
-            _ => data.tp_vlan_tpid,
-        };
-        let ([a, b], [c, d]) = (tpid.to_be_bytes(), data.tp_vlan_tci.to_be_bytes());
-        Some([a, b, c, d])
+        self.auxiliary[place].tag(self.headers[place].msg_hdr.msg_controllen)
     }
 }
 

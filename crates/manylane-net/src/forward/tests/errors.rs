@@ -143,7 +143,7 @@ fn an_error_takes_the_fibs_way_to_the_sender() {
 #[test]
 fn a_link_local_sender_is_told_on_its_link() {
     let mut bed = Bed::new();
-    let packet = V6 { source: "fe80::7".parse().unwrap(), ..V6::udp("2001:db8::1", 10) };
+    let packet = V6 { source: "fe80::7".parse().unwrap(), ..V6::udp("2001::", 10) };
     let outcome = bed.judge(0, &packet.frame());
     assert_eq!(outcome.said, Said::Transmit(0));
     assert_eq!(outcome.bytes[..6], station(0).0);
@@ -152,7 +152,25 @@ fn a_link_local_sender_is_told_on_its_link() {
     let mut from_a_group = packet.frame();
     from_a_group[6..12].copy_from_slice(&Mac::BROADCAST.0);
     let outcome = bed.judge(0, &from_a_group);
-    assert_eq!(outcome.said, Said::Drop(DropReason::LocalNoService), "else all would hear it");
+    assert_eq!(outcome.said, Said::Drop(DropReason::NoRoute), "else all would hear it");
+}
+
+/// RFC 4443 §2.2 a and b: whom a packet was for answers, unless that is every router of a network.
+#[test]
+fn an_error_about_a_packet_to_us_comes_from_where_it_went() {
+    let mut bed = Bed::new();
+    let expiring = |to: &str| V6 { hop_limit: 1, ..V6::icmp("2001:db8:a::7", to, 200, 0, b"") };
+    for (to, from) in [
+        ("2001:db8::1", "2001:db8::1"),
+        ("2001:db8:2::1", "2001:db8:2::1"),
+        ("fe80::11", "fe80::11"),
+        ("2001:db8:2::", "2001:db8::1"),
+    ] {
+        let packet = V6 { next_header: 89, ..expiring(to) };
+        let outcome = bed.judge(0, &packet.frame());
+        assert_eq!(outcome.origin, Origin::Error(DropReason::LocalNoService), "to {to}");
+        assert_eq!(read(&outcome).source, from.parse::<IpAddr>().unwrap(), "to {to}");
+    }
 }
 
 /// RFC 1812 §4.3.2.7 and RFC 4443 §2.4 e; `icmp::rules` has all of them.

@@ -12,6 +12,7 @@ mod groups;
 mod neighbours;
 mod ours;
 mod own;
+mod redirects;
 mod rules;
 mod sections;
 mod segments;

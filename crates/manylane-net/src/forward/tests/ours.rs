@@ -147,6 +147,9 @@ fn a_link_local_ping_goes_back_the_way_it_came() {
     assert_eq!(outcome.bytes[..6], [2, 9, 9, 9, 9, 9]);
     assert_eq!(outcome.bytes[6..12], ours(2).0);
 
+    let padded = [&frame[..], &[0xaa; 9]].concat();
+    assert_eq!(bed.judge(2, &padded).bytes, outcome.bytes, "without the padding of Ethernet");
+
     frame[6] |= 1; // From a group: the answer would reach everybody.
     assert_eq!(bed.judge(2, &frame).said, Said::Drop(DropReason::NoRoute));
 }
@@ -195,6 +198,20 @@ fn what_is_no_whole_request_is_not_answered() {
     }
 }
 
+/// They have been looked at; the reply has none (RFC 4443 §4.2).
+#[test]
+fn a_ping_behind_extension_headers_comes_back_without_them() {
+    let mut bed = Bed::new();
+    let ping = V6::ping("2001:db8:a::7", "2001:db8::1");
+    let plain = bed.judge(0, &ping.frame());
+    let options = [protocol::FRAGMENT, 0, 1, 4, 0, 0, 0, 0];
+    let whole = [protocol::ICMPV6, 0, 0, 0, 0, 0, 0, 1];
+    let payload = [&options[..], &whole, &ping.payload].concat();
+    let behind = V6 { next_header: protocol::DESTINATION_OPTIONS, payload, ..ping };
+    assert_eq!(bed.judge(0, &behind.frame()), plain);
+    assert_eq!(plain.said, Said::Transmit(0));
+}
+
 /// What comes in by a large port may have to leave by a small one.
 #[test]
 fn an_echo_reply_too_large_for_its_way_out_is_cut_or_dropped() {
@@ -203,9 +220,16 @@ fn an_echo_reply_too_large_for_its_way_out_is_cut_or_dropped() {
     bed.publish(4, AdjacencyState::Resolved, 1280);
     let data = [7; 1300];
     let ping = V4::icmp("10.0.0.1", 8, 0, 1, &data);
-    assert_eq!(bed.judge(0, &ping.frame()).said, Said::Fragment(0));
-    let whole = V4 { fragment: 0x4000, ..ping };
-    assert_eq!(bed.judge(0, &whole.frame()).said, Said::Drop(DropReason::TooBig));
+    // The reserved flag, DF: what the request must not suffer, the reply may (RFC 791 §3.1).
+    let mut numbers = [0, 0x8000, 0x4000].map(|fragment| {
+        let outcome = bed.judge(0, &V4 { fragment, ..ping.clone() }.frame());
+        let view = ipv4::View::quoted(&outcome.bytes[14..]).unwrap();
+        assert_eq!((outcome.said, view.flags_and_offset()), (Said::Fragment(0), 0), "{fragment:x}");
+        assert!(view.has_valid_checksum());
+        view.identification()
+    });
+    numbers.sort_unstable();
+    assert!(numbers[0] < numbers[1] && numbers[1] < numbers[2], "their pieces are told apart");
     let ping6 = V6::icmp("2001:db8:a::7", "2001:db8::1", 128, 0, &data);
     assert_eq!(bed.judge(0, &ping6.frame()).said, Said::Drop(DropReason::TooBig));
 }

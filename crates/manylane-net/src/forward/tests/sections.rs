@@ -8,6 +8,7 @@ use manylane_frame::vocabulary::DropReason::{self, *};
 
 use super::super::{AdjacencyState, Origin};
 use super::bed::*;
+use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{Mac, ether_type};
 use crate::wire::ip::View;
 use crate::wire::{icmp, icmpv6, protocol};
@@ -90,6 +91,18 @@ fn with(mut frame: Vec<u8>, at: usize, byte: u8) -> Vec<u8> {
     frame
 }
 
+/// A segment for us that opens a connection, changed after its checksum was made.
+fn tcp4(change: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut packet = V4::udp("10.0.0.1", 0);
+    let mut segment = vec![1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0x50, 2, 1, 0, 0, 0, 0, 0];
+    let pseudo = Sum::pseudo_v4(packet.source, packet.destination, protocol::TCP, 20);
+    let checksum = pseudo.plus(&segment).finish();
+    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+    change(&mut segment);
+    (packet.protocol, packet.payload) = (protocol::TCP, segment);
+    packet.frame()
+}
+
 /// RFC 1812, and what has changed it since.
 #[rustfmt::skip]
 #[test]
@@ -125,7 +138,15 @@ fn ipv4_is_routed_by_its_sections() {
         ("1812 §5.2.3", "ours of another port", V4::ping("10.0.2.1").frame(), IsAnswered),
         ("1812 §5.2.4.3", "no route", to4("8.8.8.8"), IsTold(NoRoute, 3, 0, 0)),
         ("1812 §5.2.7.1", "a protocol that we do not speak", of(89), IsTold(LocalNoService, 3, 2, 0)),
-        ("1812 §5.2.7.1", "a port where nobody listens", of(protocol::UDP), IsTold(LocalNoService, 3, 3, 0)),
+        ("1812 §5.2.7.1", "a port where nobody listens", V4::udp(ours, 10).frame(), IsTold(LocalNoService, 3, 3, 0)),
+        ("768", "without a checksum", with(with(V4::udp(ours, 10).frame(), 40, 0), 41, 0), IsTold(LocalNoService, 3, 3, 0)),
+        ("1122 §4.1.3.4", "with a wrong one", with(V4::udp(ours, 10).frame(), 41, 0x55), Ends(LocalInvalid)),
+        ("1122 §4.1.3.4", "longer than its packet", with(V4::udp(ours, 10).frame(), 39, 19), Ends(LocalInvalid)),
+        ("1122 §4.1.3.4", "shorter than its header", with(V4::udp(ours, 10).frame(), 39, 7), Ends(LocalInvalid)),
+        ("1122 §4.1.3.4", "without a header", V4 { payload: vec![7; 7], ..V4::udp(ours, 10) }.frame(), Ends(LocalInvalid)),
+        ("1122 §4.2.2.7", "TCP where nobody listens", tcp4(|_| {}), IsTold(LocalNoService, 3, 3, 0)),
+        ("1122 §4.2.2.7", "with a wrong checksum", tcp4(|segment| segment[16] ^= 1), Ends(LocalInvalid)),
+        ("9293 §3.1", "with a header longer than itself", tcp4(|segment| segment[12] = 0xf0), Ends(LocalInvalid)),
         ("1812 §5.2.7.1", "administratively prohibited", to4("203.0.113.129"), IsTold(RouteProhibited, 3, 13, 0)),
         ("1812 §5.2.7.1", "unreachable", to4("203.0.113.65"), IsTold(RouteUnreachable, 3, 1, 0)),
         ("1812 §5.3.1", "TTL 1", v4(|p| p.ttl = 1), IsTold(HopLimitExceeded, 11, 0, 0)),
@@ -134,6 +155,10 @@ fn ipv4_is_routed_by_its_sections() {
         ("1812 §5.3.4", "in a link broadcast", in_broadcast(64), Ends(LinkBroadcast)),
         ("1812 §5.3.5.1", "to everybody", to4("255.255.255.255"), Ends(LinkBroadcast)),
         ("2644", "to a network's broadcast", to4("10.0.1.255"), Ends(DirectedBroadcast)),
+        ("1812 §4.3.2.7", "the same with a bad option", v4(|p| (p.destination, p.options) = ([10, 0, 1, 255].into(), vec![7, 9, 0, 0])), Ends(DirectedBroadcast)),
+        ("1812 §4.3.2.7", "the same at TTL 1", v4(|p| (p.destination, p.ttl) = ([10, 0, 1, 255].into(), 1)), Ends(DirectedBroadcast)),
+        ("1812 §4.3.2.7", "about what a broadcast sent", v4(|p| (p.source, p.ttl) = ([10, 0, 2, 255].into(), 1)), Ends(HopLimitExceeded)),
+        ("1122 §3.2.1.3", "for us, from a broadcast", V4 { source: [10, 0, 2, 255].into(), ..V4::ping(ours) }.frame(), Ends(MartianSource)),
         ("1812 §5.3.7", "from 0/8", from4("0.0.0.1"), Ends(MartianSource)),
         ("1812 §5.3.7", "from loopback", from4("127.0.0.1"), Ends(MartianSource)),
         ("1812 §5.3.7", "from multicast", from4("224.0.0.1"), Ends(MartianSource)),
@@ -170,11 +195,11 @@ fn from6(from: &str, to: &str) -> Vec<u8> {
 
 /// With these extension headers, `first` the first of them, in front of UDP.
 fn behind(to: &str, first: u8, headers: &[u8]) -> Vec<u8> {
-    v6(|p| {
-        p.destination = to.parse().expect("IPv6");
-        p.next_header = first;
-        p.payload = [headers, &p.payload].concat();
-    })
+    behind_them(V6::udp(to, 10), first, headers)
+}
+
+fn behind_them(packet: V6, first: u8, headers: &[u8]) -> Vec<u8> {
+    V6 { next_header: first, payload: [headers, &packet.payload].concat(), ..packet }.frame()
 }
 
 /// A header of options in front of UDP: one option of this type, and padding.
@@ -186,7 +211,11 @@ fn option(kind: u8) -> [u8; 8] {
 #[rustfmt::skip]
 #[test]
 fn ipv6_is_routed_by_its_sections() {
-    use protocol::{DESTINATION_OPTIONS, HOP_BY_HOP, NO_NEXT_HEADER, ROUTING};
+    use protocol::{
+        AUTHENTICATION, DESTINATION_OPTIONS, FRAGMENT, HOP_BY_HOP, NO_NEXT_HEADER, ROUTING,
+    };
+    let piece = |[high, low]: [u8; 2]| [protocol::UDP, 0, high, low, 0, 0, 0, 1];
+    let piece = |place: u16| piece(place.to_be_bytes());
     let ours = "2001:db8::1";
     let of = |protocol| v6(|p| (p.destination, p.next_header) = (ours.parse().unwrap(), protocol));
     let error = V6 { hop_limit: 1, ..V6::icmp("2001:db8:a::7", FAR6, 1, 0, &[0x60; 48]) };
@@ -201,6 +230,7 @@ fn ipv6_is_routed_by_its_sections() {
     let hidden = [[HOP_BY_HOP, 0, 1, 4, 0, 0, 0, 0], [protocol::UDP, 0, 1, 4, 0, 0, 0, 0]].concat();
     let many = [DESTINATION_OPTIONS, 0, 1, 4, 0, 0, 0, 0].repeat(9);
     let no_service = |kind, code, word| IsTold(LocalNoService, kind, code, word);
+    let ping = V6::ping("2001:db8:a::7", ours);
     let invalid = |code, pointer| IsTold(LocalInvalid, 4, code, pointer);
     holds(vec![
         ("8200 §3", "version 4", with(to6(FAR6), 14, 0x40), Ends(Ipv6HeaderInvalid)),
@@ -223,6 +253,15 @@ fn ipv6_is_routed_by_its_sections() {
         ("8200 §4.3", "one that is", behind(ours, HOP_BY_HOP, &option(0xde)), invalid(2, 42)),
         ("8200 §4.4", "an unknown route with a way to go", behind(ours, ROUTING, &route(7, 1)), invalid(0, 42)),
         ("8200 §4.4", "and at its end", behind(ours, ROUTING, &route(7, 0)), no_service(1, 4, 0)),
+        ("8200 §4.5", "a piece that is no multiple of eight bytes", behind(ours, FRAGMENT, &piece(1)), invalid(0, 4)),
+        ("8200 §4.5", "a piece that ends too far away", behind(ours, FRAGMENT, &piece(0xfff0)), invalid(0, 42)),
+        ("8200 §4.5", "a first piece without all headers", behind_them(V6 { payload: vec![7; 7], ..V6::udp(ours, 0) }, FRAGMENT, &piece(1)), invalid(3, 0)),
+        ("8200 §4.5", "a last piece", behind(ours, FRAGMENT, &piece(8)), Ends(LocalNoService)),
+        ("6946 §4", "a piece that is all", behind(ours, FRAGMENT, &piece(0)), no_service(1, 4, 0)),
+        ("8200 §4", "an authentication that we cannot check", behind(ours, AUTHENTICATION, &[protocol::UDP, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]), invalid(1, 6)),
+        ("8200 §4.2", "an option that leads out of its header", behind(ours, DESTINATION_OPTIONS, &[protocol::UDP, 0, 1, 5, 0, 0, 0, 0]), Ends(LocalInvalid)),
+        ("4443 §4.2", "an echo request behind options", behind_them(ping.clone(), DESTINATION_OPTIONS, &[protocol::ICMPV6, 0, 1, 4, 0, 0, 0, 0]), IsAnswered),
+        ("4443 §4.2", "an echo request in one piece", behind_them(ping, FRAGMENT, &[protocol::ICMPV6, 0, 0, 0, 0, 0, 0, 1]), IsAnswered),
         ("5095 §3", "a source route", behind(ours, ROUTING, &route(0, 1)), invalid(0, 42)),
         ("8200 §4.7", "nothing", of(NO_NEXT_HEADER), Ends(LocalNoService)),
         ("8200 §5", "too large", V6::udp(FAR6, 1233).frame(), IsTold(TooBig, 2, 0, 1280)),
@@ -233,7 +272,11 @@ fn ipv6_is_routed_by_its_sections() {
         ("4443 §3.1", "no route", to6("2001::"), IsTold(NoRoute, 1, 0, 0)),
         ("4443 §3.1", "prohibited", to6("2001:db8:f2::"), IsTold(RouteProhibited, 1, 1, 0)),
         ("4443 §3.1", "a neighbour that does not answer", to6("2001:db8:c::"), IsTold(NeighbourFailed, 1, 3, 0)),
-        ("4443 §3.1", "a port where nobody listens", of(protocol::UDP), no_service(1, 4, 0)),
+        ("4443 §3.1", "a port where nobody listens", V6::udp(ours, 10).frame(), no_service(1, 4, 0)),
+        ("8200 §8.1", "without a checksum", with(with(V6::udp(ours, 10).frame(), 60, 0), 61, 0), Ends(LocalInvalid)),
+        ("1122 §4.1.3.4", "with a wrong one", with(V6::udp(ours, 10).frame(), 61, 0x55), Ends(LocalInvalid)),
+        ("1122 §4.1.3.4", "longer than its packet", with(V6::udp(ours, 10).frame(), 59, 19), Ends(LocalInvalid)),
+        ("1122 §4.1.3.4", "shorter than its header", with(V6::udp(ours, 10).frame(), 59, 7), Ends(LocalInvalid)),
         ("4443 §4.1", "an echo request", V6::ping("2001:db8:a::7", ours).frame(), IsAnswered),
         ("4443 §2.3", "with a wrong checksum", with(V6::ping("2001:db8:a::7", ours).frame(), 60, 9), Ends(LocalInvalid)),
         ("4861 §7.1.1", "a solicitation that has passed a router", with(solicitation(), 21, 254), IsOurs),

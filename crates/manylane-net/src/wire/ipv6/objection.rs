@@ -1,14 +1,14 @@
 //! What a node that a packet is for finds wrong with its extension headers (RFC 8200 §4).
 
 use super::super::ip::{Fragment, Transport};
-use super::super::protocol;
+use super::super::{be16, icmpv6, protocol, tcp, udp};
 use super::{EXTENSION_HEADERS_MAX, HEADER_LEN, View, is_extension, step};
 
 /// What a node that a packet is for finds wrong with its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objection {
-    /// An option says: discard, and tell nobody (RFC 8200 §4.2); or there are more of them, or of headers,
-    /// than anybody sends (RFC 8504 §5.3).
+    /// An option says: discard, and tell nobody (RFC 8200 §4.2); or leads out of its header; or there are
+    /// more of them, or of headers, than anybody sends (RFC 8504 §5.3).
     Silent,
     /// A routing header of a type that is not known, or no longer (RFC 5095 §3), with segments left (RFC
     /// 8200 §4.4).
@@ -23,7 +23,16 @@ pub enum Objection {
         /// Also of a packet to a group.
         of_groups: bool,
     },
-    /// Hop-by-hop options elsewhere than in front (RFC 8200 §4): a next header that cannot be.
+    /// A fragment that belongs into no packet: it is not the last, and no multiple of eight bytes, or ends
+    /// behind the longest packet (RFC 8200 §4.5).
+    Fragment {
+        /// Where the field is that says so, counted from the start of the packet.
+        pointer: u32,
+    },
+    /// A first fragment without all of the headers, the transport's too (RFC 8200 §4.5).
+    Incomplete,
+    /// Hop-by-hop options elsewhere than in front: a next header that cannot be (RFC 8200 §4). Or an
+    /// authentication header, which nobody here can verify: to step over it would be to believe it.
     NextHeader {
         /// Where it is named, counted from the start of the packet.
         pointer: u32,
@@ -48,6 +57,14 @@ impl View<'_> {
                 protocol::HOP_BY_HOP if at != HEADER_LEN => {
                     return Some(Objection::NextHeader { pointer: pointer(named_at) });
                 }
+                protocol::AUTHENTICATION => {
+                    return Some(Objection::NextHeader { pointer: pointer(named_at) });
+                }
+                protocol::FRAGMENT => {
+                    if let Some(wrong) = self.fragment_objection(at) {
+                        return Some(wrong);
+                    }
+                }
                 protocol::ROUTING if *header.get(3)? != 0 => {
                     return Some(Objection::Routing { pointer: pointer(at + 2) });
                 }
@@ -65,6 +82,34 @@ impl View<'_> {
             (named_at, at, protocol) = (at, next.offset, next.protocol);
         }
         if is_extension(protocol) { Some(Objection::Silent) } else { None }
+    }
+
+    /// What is wrong with the place of a fragment in its packet; its header is at `at`.
+    fn fragment_objection(&self, at: usize) -> Option<Objection> {
+        let header: &[u8; 8] = self.packet.get(at..)?.first_chunk()?;
+        let len = (HEADER_LEN + usize::from(self.payload_len())).checked_sub(at + header.len())?;
+        let (place, is_last) = (be16(header[2], header[3]) & 0xfff8, header[3] & 1 == 0);
+        if place == 0 && !is_last && !self.has_transport_header() {
+            return Some(Objection::Incomplete);
+        }
+        if !is_last && len % 8 != 0 {
+            return Some(Objection::Fragment { pointer: PAYLOAD_LEN_AT });
+        }
+        let too_long = usize::from(place) + len > usize::from(u16::MAX);
+        too_long.then_some(Objection::Fragment { pointer: at as u32 + 2 })
+    }
+
+    /// Whether the packet, of which the front is here, has the header of the transport that its chain leads
+    /// to; of one that is not known, a byte.
+    fn has_transport_header(&self) -> bool {
+        let Some(transport) = self.chain().transport() else { return true };
+        let len = match transport.protocol {
+            protocol::TCP => tcp::HEADER_LEN,
+            protocol::UDP => udp::HEADER_LEN,
+            protocol::ICMPV6 => icmpv6::HEADER_LEN,
+            _ => 1,
+        };
+        transport.offset + len <= HEADER_LEN + usize::from(self.payload_len())
     }
 
     /// Where the protocol of a transport that the chain leads to is named, counted from the start of the
@@ -88,7 +133,7 @@ fn option_objection(packet: &[u8], mut at: usize) -> Option<Objection> {
     const PAD_1: u8 = 0;
 
     for _ in 0..OPTIONS_MAX {
-        let kind = *packet.get(at)?;
+        let Some(&kind) = packet.get(at) else { break };
         if kind == PAD_1 {
             at += 1;
             continue;
@@ -100,14 +145,17 @@ fn option_objection(packet: &[u8], mut at: usize) -> Option<Objection> {
             2 => return Some(Objection::Option { pointer, of_groups: true }),
             _ => return Some(Objection::Option { pointer, of_groups: false }),
         }
-        at += 2 + usize::from(*packet.get(at + 1)?);
+        at += 2 + usize::from(packet.get(at + 1).copied().unwrap_or(u8::MAX));
     }
-    if at < packet.len() { Some(Objection::Silent) } else { None }
+    if at == packet.len() { None } else { Some(Objection::Silent) }
 }
 
 /// Options of a header that a node looks at, single bytes of padding included (RFC 8504 §5.3 has it
 /// discard packets with more than eight others).
 const OPTIONS_MAX: usize = 16;
+
+/// Where the fixed header says how much follows.
+const PAYLOAD_LEN_AT: u32 = 4;
 
 /// Where the fixed header names the next.
 const NEXT_HEADER_AT: usize = 6;

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use manylane_net::fib::{EditError, NextHopId};
 use manylane_net::neighbour::{Action, Header, Key, Rewrite};
+use manylane_net::nexthop::dst::{Facts, Flags};
 use manylane_net::wire::ethernet::{Tags, ether_type};
 
 use super::{NEIGHBOUR, Routing, RoutingError, Told, host, is_link_local, neighbour_id};
@@ -41,6 +42,17 @@ impl Routing {
                 let mac = mac.unwrap_or_default();
                 let header = Header::tagged(mac, port.mac.0, tags, ether_type);
                 let rewrite = Rewrite { key, exit, state, header, mtu: port.mtu };
+                // Before the adjacency: who finds the neighbour unresolved holds packets for it, by its dst.
+                let facts = Facts {
+                    next_hop: neighbour_id(slot),
+                    neighbour: Some(slot),
+                    port: key.port,
+                    mtu: port.mtu,
+                    flags: Flags::default(),
+                };
+                if self.dsts.publish(&facts).is_err() {
+                    return false;
+                }
                 // Flows go elsewhere before an address is lost, and come when there is one.
                 if !state.is_resolved() {
                     self.next_hops.set_resolved(slot, false);
@@ -64,6 +76,7 @@ impl Routing {
                     self.host_routes.remove(&slot);
                 }
                 self.adjacencies.withdraw(slot);
+                self.dsts.withdraw(neighbour_id(slot));
                 true
             }
             Action::Solicit { key, unicast } => {

@@ -31,7 +31,7 @@ impl Routing {
         self.own = OwnTable::new(keys, mode, seed, now);
         let unused = self.own.addresses().filter(|(own, _)| !own.in_use).map(|(own, _)| own.key);
         for key in unused.collect::<Vec<_>>() {
-            self.lead_own(key, false);
+            self.lead_own(key, false, &mut Told::default());
         }
     }
 
@@ -64,8 +64,8 @@ impl Routing {
             match action {
                 OwnAction::Probe(key) => told.orders.push(Order::Probe { key }),
                 OwnAction::Announce(key) => told.orders.push(Order::Announce { key }),
-                OwnAction::Use(key) => self.lead_own(key, true),
-                OwnAction::Leave(key) => self.lead_own(key, false),
+                OwnAction::Use(key) => self.lead_own(key, true, told),
+                OwnAction::Leave(key) => self.lead_own(key, false, told),
                 OwnAction::Lost(key, mac) => told.duplicates.push((key, mac)),
             }
         }
@@ -75,12 +75,12 @@ impl Routing {
     /// Packets to an address of ours are for us while it is in use, and dropped in silence while it is not
     /// (RFC 4862 §5.4). A link-local one has no route: workers ask for its standing. Another next hop for a
     /// route that is there is one word for the FIB: it meets no bound.
-    fn lead_own(&mut self, key: Key, in_use: bool) {
+    fn lead_own(&mut self, key: Key, in_use: bool, told: &mut Told) {
         if is_link_local(key.addr) {
             return;
         }
         let id = fixed_id(if in_use { LOCAL } else { BLACKHOLE });
-        if self.insert(host(key.addr), id).is_err() {
+        if self.change(host(key.addr), id, told).is_err() {
             self.given_up += 1;
         }
     }

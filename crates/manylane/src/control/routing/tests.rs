@@ -9,7 +9,7 @@ use manylane_frame::vocabulary::Offload;
 use manylane_net::forward::Ipv4Interface;
 use manylane_net::neighbour::{AdjacencyState, Header, Kind, Rewrite, State};
 use manylane_net::wire::ethernet::Mac;
-use manylane_sync::rcu::Reader;
+use manylane_sync::rcu::{Index, Reader};
 
 use super::*;
 use crate::config::{Hop, Prefix};
@@ -259,7 +259,37 @@ fn every_kind_of_static_route_means_what_it_says() {
         bed.static_route(prefix, target);
         assert_eq!(bed.route(prefix), Some(expected));
     }
-    assert!(!bed.told.published, "no worker waits for these");
+    assert!(bed.told.published, "what a worker holds may be for these");
+}
+
+/// What a worker keeps across its turns means what it meant: a slot is no other's while its dst is held.
+#[test]
+fn a_slot_is_given_on_when_nobody_holds_its_dst() {
+    let mut bed = Bed::new();
+    let (was, next) = (key(0, "10.0.0.9"), key(0, "10.0.0.10"));
+    bed.missing(0, "10.0.0.9", 0);
+    let (slot, _) = bed.routing.neighbours.find(was).expect("it is asked for");
+    let dsts = bed.routing.dsts();
+    let guard = bed.worker.guard();
+    let id = Index::<()>::new(guard, neighbour_id(slot).raw().into());
+    let dst = dsts.borrow(guard, id, 0).expect("each neighbour has one");
+    assert_eq!((dst.facts().neighbour, dst.facts().mtu), (Some(slot), 1500));
+    let held = dsts.hold(dst);
+    bed.routing.delete_neighbour(was, at(0)).expect("it is there");
+    for now in 0..3 {
+        bed.worker.quiescent();
+        bed.tick(now);
+        bed.missing(0, "10.0.0.10", now);
+        let (other, _) = bed.routing.neighbours.find(next).expect("it is asked for");
+        assert_ne!(other, slot);
+        bed.routing.delete_neighbour(next, at(now)).expect("it is there");
+    }
+    assert_eq!(dsts.facts(&held).neighbour, Some(slot));
+    assert_eq!(bed.routing.outlived, [slot]);
+    dsts.put(bed.worker.guard(), held);
+    bed.worker.quiescent();
+    bed.tick(3);
+    assert!(bed.routing.outlived.is_empty());
 }
 
 /// The FIB's limbo is full until the worker's turn ends: nothing is lost, and nothing is done twice.

@@ -13,8 +13,12 @@ use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key, Report, State};
 use manylane_net::wire::nd::{Advertisement, Solicitation};
 use manylane_net::wire::{arp, icmp, ipv4};
 
+use manylane_sync::rcu::Index;
+
 use super::rig::*;
+use crate::control::routing::connected_id;
 use crate::stats::PortCount;
+use crate::worker::HeldFor;
 use crate::worker::{Order, Worker};
 
 fn one() -> (Hall, Worker, Feed, Vec<Seen>) {
@@ -277,7 +281,12 @@ fn sleeping_for_long_looks_again_every_second() {
     worker.work.queues.clear();
     worker.work.reclaim_ns = 1_024_000_000;
     let key = Key { port: PortId(1), addr: addr("10.1.0.2") };
-    worker.work.held_for.push(crate::worker::HeldFor { key, slot: None, asked_ns: 0 });
+    let guard = worker.reader.guard();
+    let link = Index::<()>::new(guard, connected_id(key.port).raw().into());
+    let dst = worker.work.dsts.borrow(guard, link, 0).expect("each port has one");
+    let dst = worker.work.dsts.hold(dst);
+    worker.work.held_for.push(HeldFor { key, dst, asked_ns: 0 });
+    worker.work.followed = hall.control.routing.tables().next_hops.generation();
     worker.work.generation = hall.control.routing.tables().adjacencies.generation();
     worker.sleep(0);
     assert_eq!(worker.work.reclaim_ns, 1_024_000_000);

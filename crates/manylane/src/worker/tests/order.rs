@@ -14,6 +14,8 @@ use manylane_net::neighbour::{HoldLimits, Key};
 use manylane_net::wire::flow::flow_hash;
 
 use super::rig::*;
+use crate::stats::PortCount;
+use crate::worker::Worker;
 
 /// The `number`th host on port 1, IPv4 and IPv6 in turn.
 fn host(number: u16) -> IpAddr {
@@ -290,16 +292,92 @@ fn flows_keep_their_order_when_they_move_to_another_member() {
             worker.turn(now);
         }
         worker.turn(now);
-        moves = control.lock().unwrap().routing.tables().next_hops.moves();
+        moves = control.lock().unwrap().routing.tables().next_hops.generation();
     }
     drop(middle);
-    assert!(moves > 100, "flows moved in most rounds, and twice: {moves}");
+    assert!(moves > 220, "routes were added, and flows moved in most rounds, and twice: {moves}");
     let in_order = assert_in_order(&seen[1].lock().unwrap());
     assert_eq!(in_order.len(), 60 * usize::from(FLOWS));
     assert!(in_order.values().all(|&next| next == 32), "{in_order:?}");
     let control = Arc::into_inner(control);
     hall.control = control.expect("the sources have let go").into_inner().unwrap();
     hall.close(vec![worker]);
+}
+
+/// A member answers while the worker judges a batch: a flow's older packets have verdicts to be held for
+/// the member that it leaves, and newer ones to leave by the other; with something held before, and without.
+#[test]
+fn a_flow_keeps_its_order_when_it_moves_inside_a_batch() {
+    const FLOWS: u16 = 8;
+    for held_before in [0, 1, 3] {
+        let mut hall = Hall::new(1);
+        let (feed, (seen, exits)) = (Feed::default(), sinks());
+        let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, HoldLimits::default());
+        let (to, members) = ([198, 18, 0, 9].into(), [2, 4].map(host));
+        hall.control.add_group(to, &members, 0);
+        let packets = |range: std::ops::Range<u32>| -> Vec<Vec<u8>> {
+            range
+                .flat_map(|sequence| (0..FLOWS).map(move |flow| packet(to, flow, sequence, 4)))
+                .collect()
+        };
+        *feed.lock().unwrap() = packets(0..held_before);
+        worker.turn(0);
+        // As `receive` does it, with two batches in the place of one: between them is the middle.
+        let Worker { reader, work } = &mut worker;
+        let guard = reader.guard();
+        let judged = work.forwarder.tables().next_hops.generation();
+        let mut pending = Vec::new();
+        for part in [held_before..held_before + 3, held_before + 3..held_before + 5] {
+            *feed.lock().unwrap() = packets(part);
+            let mut batch = Batch::new();
+            let received = work.queues[0].receive(&mut work.pool, &mut batch, 0);
+            work.stats.count(PortId(0), PortCount::Received, received as u64);
+            let verdicts = work.forwarder.forward(guard, &mut work.pool, &mut batch, 0);
+            let verdicts = verdicts.as_slice().iter().map(|&verdict| Some(verdict));
+            pending.extend(batch.drain().zip(verdicts));
+            hall.control.answer(Key { port: PortId(1), addr: members[1] }, 0);
+        }
+        work.release_held(guard, 0);
+        assert!(!work.is_settled(judged));
+        work.settle(guard, pending, 0);
+        work.transmit();
+        while worker.turn(0) > 0 {}
+        let in_order = assert_in_order(&seen[1].lock().unwrap());
+        assert_eq!(in_order.len(), usize::from(FLOWS));
+        assert!(in_order.values().all(|&next| next == held_before + 5), "{in_order:?}");
+        hall.close(vec![worker]);
+    }
+}
+
+/// What waits for a neighbour that its prefix no longer leads to does not wait for it: it leaves by the
+/// new one, before anything newer.
+#[test]
+fn what_is_held_follows_its_route() {
+    for (to, old, new) in [
+        (IpAddr::from([198, 18, 0, 9]), host(2), host(4)),
+        (IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0x100, 0, 0, 0, 0, 9)), host(3), host(5)),
+    ] {
+        let mut hall = Hall::new(1);
+        let (feed, (seen, exits)) = (Feed::default(), sinks());
+        let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, HoldLimits::default());
+        let packets =
+            |range: std::ops::Range<u32>| range.map(|sequence| packet(to, 1, sequence, 4));
+        hall.control.lead(to, new);
+        hall.control.answer(Key { port: PortId(1), addr: new }, 0);
+        hall.control.lead(to, old);
+        feed.lock().unwrap().extend(packets(0..3));
+        worker.turn(0);
+        assert_eq!(worker.work.holds.len(), 3);
+        let generation = hall.control.routing.tables().next_hops.generation();
+        hall.control.lead(to, new);
+        assert_eq!(hall.control.routing.tables().next_hops.generation(), generation + 2);
+        assert!(worker.work.held_for.iter().all(|held| worker.work.dsts.is_stale(&held.dst)));
+        feed.lock().unwrap().extend(packets(3..6));
+        worker.turn(0);
+        assert!(worker.work.holds.is_empty() && worker.work.held_for.is_empty());
+        assert_eq!(assert_in_order(&seen[1].lock().unwrap()), HashMap::from([(1, 6)]));
+        hall.close(vec![worker]);
+    }
 }
 
 /// Two workers send through one port at once, over wires to two queues.

@@ -18,6 +18,7 @@ use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ipv4, ipv6, protocol, udp};
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::rcu::Domain;
+use manylane_sync::refcount::faults;
 use manylane_sync::ring::{Consumer, Producer, ring};
 use manylane_sync::words::WordsMut;
 
@@ -99,6 +100,7 @@ impl Hall {
             pool: self.depot.pool_of(256),
             forwarder: Forwarder::new(region, self.control.routing.tables(), errors),
             holds: HoldQueues::new(limits),
+            dsts: self.control.routing.dsts(),
             queues,
             transmitters: transmitters.into_iter().map(|exit| (exit, None)).collect(),
             stats,
@@ -145,7 +147,8 @@ impl Hall {
     /// Stops workers and counts their frames: all are at home.
     pub fn close(&self, workers: Vec<Worker>) {
         for mut worker in workers {
-            worker.work.drop_held();
+            let Worker { reader, work } = &mut worker;
+            work.drop_held(reader.guard());
             let (queues, _, mut pool, _) = worker.into_parts();
             for queue in queues {
                 if let Receiver::Memory(queue) = queue {
@@ -155,6 +158,7 @@ impl Hall {
         }
         self.assert_nothing_is_missing();
         assert_eq!(self.depot.frames(), u64::from(FRAMES));
+        assert_eq!(faults().refs_leaked, 0, "each dst was put");
     }
 }
 
@@ -203,6 +207,15 @@ impl Control {
         let now = Duration::from_nanos(now_ns);
         self.routing
             .add_route(&Route { prefix, target }, now, &mut self.told)
+            .expect("there is room");
+    }
+
+    /// What is around `to` leads to this neighbour on port 1 from now on.
+    pub fn lead(&mut self, to: IpAddr, next_hop: IpAddr) {
+        let target = RouteTarget::Via { next_hop, port: PortId(1) };
+        let prefix = Prefix::containing(to, if to.is_ipv4() { 24 } else { 48 });
+        self.routing
+            .add_route(&Route { prefix, target }, Duration::ZERO, &mut self.told)
             .expect("there is room");
     }
 
