@@ -286,6 +286,25 @@ for inner in ("v4-tcp-flags18-data-partial", "v6-udp-short-partial"):
         (folder / f"made-{name}-{inner}").write_bytes(made)
         total += len(made)
 
+def onwards(frame, host):
+    """The same packet for another host of its destination's network."""
+    at = 33 if frame[12:14] == b"\x08\x00" else 53
+    made = bytearray(frame[:at] + bytes([host]) + frame[at + 1 :])
+    if at == 33:
+        made[24:26] = bytes(2)
+        total = sum(struct.unpack("!10H", made[14:34]))
+        total = (total & 0xFFFF) + (total >> 16)
+        made[24:26] = struct.pack("!H", ~(total + (total >> 16)) & 0xFFFF)
+    return bytes(made)
+
+
+# What the fuzzed router sends on by a group, and by its two sub-interfaces.
+for inner in ("v4-tcp-flags18-data-partial", "v6-udp-short-partial"):
+    for host in (10, 11, 12):
+        made = onwards((folder / inner).read_bytes(), host)
+        (folder / f"made-to-{host}-{inner}").write_bytes(made)
+        total += len(made)
+
 assert total < 200_000, f"{total} bytes of seeds are too many"
 print(f"{len(list(folder.iterdir()))} seeds, {total} bytes")
 PYTHON

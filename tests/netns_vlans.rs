@@ -3,11 +3,13 @@
 //! it is beside the frame.
 
 use std::net::IpAddr;
+use std::process::Command;
 
-use manylane::lab::scenario::{Scenario, all_answered, error_of};
+use manylane::api::{AddressState, AddressStatus, Ledger};
+use manylane::lab::scenario::{Running, Scenario, all_answered, error_of};
 use manylane::lab::{
     CLIENT_V4, CLIENT_V6, Host, IcmpError, LAN_V4, LAN_V6, LabOptions, RouterOptions, SERVER_V4,
-    SERVER_V6, ping, tcp_transfer,
+    SERVER_V6, WAN_V4, WAN_V6, ping, tcp_transfer,
 };
 use manylane_io::bpf::{Tag, VlanLink};
 use manylane_io::interface::Interface;
@@ -88,6 +90,45 @@ fn through(drivers: [&'static str; 2]) -> Option<bool> {
     Some(ports.iter().any(|port| port.segments_cut > 0))
 }
 
+/// The client, in its VLAN, has the router's addresses there: they are left to it, and the others work.
+#[test]
+fn an_address_of_a_sub_interface_that_a_host_has_already_is_not_used() {
+    let Some(lab) = manylane::lab::scenario::lab(LabOptions::default()) else { return };
+    let (client, server) = (&lab.client, &lab.server);
+    let in_vlans = [put(client, "eth0", CUSTOMER), put(server, "eth0", PROVIDER)];
+    client
+        .run(|| {
+            let mut netlink = Netlink::open()?;
+            netlink.add_address("eth0", LAN_V4, 24)?;
+            netlink.add_address("eth0", LAN_V6, 64)
+        })
+        .expect("an address can be added");
+    let options = RouterOptions { vlans: VLANS, ..RouterOptions::default() };
+    let mut running = Running::start(&lab, env!("CARGO_BIN_EXE_manylane"), &options);
+    let taken = [LAN_V4, LAN_V6].map(|own| own.to_string());
+    for _ in 0..2 {
+        let line = running.wait_for("is not ours alone");
+        let names = |own: &String| line.contains(&format!("{own} on lan.100 "));
+        assert!(taken.iter().any(names), "{line}");
+    }
+    let ours: Vec<AddressStatus> = running.client().ask("/v1/addresses").expect("it answers");
+    for (port, count) in [("lan.100", 2), ("wan.200.7", 2)] {
+        let there = ours.iter().filter(|own| own.port == port && !own.address.starts_with("fe80"));
+        assert_eq!(there.count(), count, "{ours:?}");
+    }
+    for own in ours {
+        let is_theirs = taken.contains(&own.address);
+        assert_eq!(own.state == AddressState::Duplicate, is_theirs, "{own:?}");
+        assert!(!(is_theirs && own.in_use), "{own:?}");
+    }
+    for destination in [WAN_V4, WAN_V6] {
+        all_answered(server, destination, 56);
+    }
+    drop(in_vlans);
+    let (status, said) = running.terminate();
+    assert!(status.success(), "{status}: {said}");
+}
+
 /// What has no tag, or another, is not let into a VLAN.
 #[test]
 fn other_vlans_do_not_come_in() {
@@ -128,6 +169,44 @@ fn a_port_that_cannot_see_tags_does_not_open() {
         refused.contains("VLAN tags") && refused.contains("driver = \"af_packet\""),
         "{refused}"
     );
+}
+
+/// A port without VLANs starts all the same, and says what it cannot drop and how to help it. That helps.
+#[test]
+fn a_port_that_would_take_vlans_for_none_says_so() {
+    let Some(lab) = manylane::lab::scenario::lab(LabOptions::default()) else { return };
+    let drivers = ["af_xdp\"\nmode = \"generic", "af_xdp"];
+    let options = RouterOptions { drivers, ..RouterOptions::default() };
+    let mut running = Running::start(&lab, env!("CARGO_BIN_EXE_manylane"), &options);
+    let warned = running.wait_for("VLAN");
+    assert!(warned.contains("port `lan`") && warned.contains("unknown_vlan"), "{warned}");
+    assert!(warned.contains("ethtool -K PEER txvlan off"), "{warned}");
+
+    let client = &lab.client;
+    let dropped = |running: &Running| {
+        let ledger: Ledger = running.client().ask("/v1/ledger").expect("it answers");
+        ledger.dropped.get("unknown_vlan").copied().unwrap_or(0)
+    };
+    for destination in [LAN_V4, LAN_V6] {
+        all_answered(client, destination, 56);
+    }
+    let in_vlan = put(client, "eth0", CUSTOMER);
+    let lost = ping(client, LAN_V4, 56, 1).expect("raw sockets are to be had");
+    assert_eq!((lost.received, dropped(&running)), (0, 0), "taken for one without a tag");
+    client.run(|| {
+        let ethtool = Command::new("ethtool").args(["-K", "eth0", "txvlan", "off"]).status();
+        assert!(ethtool.expect("ethtool is there").success());
+    });
+    for destination in [LAN_V4, LAN_V6] {
+        let before = dropped(&running);
+        let lost = ping(client, destination, 56, 1).expect("raw sockets are to be had");
+        assert_eq!(lost.received, 0);
+        assert!(dropped(&running) > before, "{destination}");
+    }
+    drop(in_vlan);
+    let (status, said) = running.terminate();
+    assert!(status.success(), "{status}: {said}");
+    assert!(!said.contains("port `wan`"), "its program sees tags: {said}");
 }
 
 /// The host that manylane runs on, in a VLAN of its TAP.

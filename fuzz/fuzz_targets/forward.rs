@@ -1,14 +1,16 @@
-//! Any frame, into a router that has every kind of route and neighbour: the batch's fast path and the
-//! rules written out in full decide alike, and what goes out is what may go out.
+//! Any frame, into a router that has every kind of route and neighbour, groups and sub-interfaces among
+//! them: the batch's fast path and the rules written out in full decide alike, and what goes out is what
+//! may go out.
 //!
 //! ```sh
 //! cargo fuzz run --sanitizer none forward -- -max_total_time=60
 //! ```
 //!
 //! The input is an Ethernet frame, as in `corpus/forward`, which is `corpus/wire`: port 0 is in the
-//! place of the host that was asked in these captures, port 1 in that of the host that asked. Each comes
-//! in one frame and in chains of them, longer by some KiB too, and with what a port may say of checksum
-//! and segments. What leaves is prepared for a port that takes chains only, and for one that takes all.
+//! place of the host that was asked in these captures, port 1 in that of the host that asked, which is a
+//! trunk: the same comes in there with the tags of its sub-interfaces. Each comes in one frame and in
+//! chains of them, longer by some KiB too, and with what a port may say of checksum and segments. What
+//! leaves is prepared for a port that takes chains only, and for one that takes all.
 //!
 //! Not looked for: order in a batch, routes that change, rate limits.
 #![no_main]
@@ -23,14 +25,14 @@ use manylane_net::fib::{Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
 use manylane_net::fib::{Ipv6Prefix, Ipv6Sizes, Ipv6Tables, Ipv6Writer};
 use manylane_net::fib::{Limits, NextHopId};
 use manylane_net::forward::{Fate, Forwarder, Ipv4Interface, Origin, PortFacts, Tables};
-use manylane_net::forward::{PrepareError, Prepared, Verdict, Verdicts, prepare};
+use manylane_net::forward::{PrepareError, Prepared, Sorted, Verdict, Verdicts, Vlan, prepare};
 use manylane_net::icmp::{ErrorKind, RateLimit, may_answer_v4, may_answer_v6};
 use manylane_net::neighbour::{
     AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, Rewrite,
 };
-use manylane_net::nexthop::{NextHop, NextHopsMut};
+use manylane_net::nexthop::{BUCKETS, GroupId, Member, NextHop, NextHopsMut};
 use manylane_net::wire::checksum::Sum;
-use manylane_net::wire::ethernet::{self, Mac, ether_type};
+use manylane_net::wire::ethernet::{self, Mac, Tags, ether_type};
 use manylane_net::wire::{ip, ipv4, ipv6, protocol, tcp, udp};
 use manylane_sync::rcu::{Domain, Reader};
 use manylane_sync::words::WordsMut;
@@ -55,22 +57,9 @@ fuzz_target!(|frame: &[u8]| {
     let corrected = corrected(frame);
     ROUTER.with_borrow_mut(|router| {
         for frame in [Some(frame), corrected.as_deref()].into_iter().flatten() {
-            for entry in [PortId(0), PortId(1)] {
-                for checksum in [Checksum::Valid, Checksum::Unknown] {
-                    router.turn(frame, entry, Form { checksum, ..Form::PLAIN });
-                }
-                let (first, step) = (usize::from(frame.last().copied().unwrap_or(0)), 700);
-                router.turn(frame, entry, Form { parts: Some((first, step)), ..Form::PLAIN });
-                let longer = longer(frame);
-                let longer = longer.as_deref().unwrap_or(frame);
-                let parts = Some((first + 128, 1024));
-                for checksum in [Checksum::Valid, Checksum::Unknown] {
-                    router.turn(longer, entry, Form { parts, checksum, ..Form::PLAIN });
-                }
-                if let Some((checksum, segments)) = claims(longer) {
-                    router.turn(longer, entry, Form { parts, checksum, ..Form::PLAIN });
-                    router.turn(longer, entry, Form { parts, checksum, segments });
-                }
+            router.in_all_forms(frame, PortId(0), Tags::NONE);
+            for tags in [Tags::NONE, customer(), provider()] {
+                router.in_all_forms(frame, PortId(1), tags);
             }
         }
     });
@@ -87,6 +76,32 @@ struct Form {
 
 impl Form {
     const PLAIN: Form = Form { parts: None, checksum: Checksum::Valid, segments: Segments::NONE };
+}
+
+impl Form {
+    /// The same of a frame that has so many bytes more in front of its packet, or less.
+    fn shifted(self, by: isize) -> Form {
+        let checksum = match self.checksum {
+            Checksum::Partial { start, offset } => {
+                Checksum::Partial { start: (start as isize + by) as u16, offset }
+            }
+            other => other,
+        };
+        let parts = self.parts.map(|(first, step)| ((first as isize + by) as usize, step));
+        Form { parts, checksum, ..self }
+    }
+}
+
+/// The frame with tags.
+fn tagged(frame: &[u8], tags: Tags) -> Vec<u8> {
+    let (addresses, rest) = frame.split_at(frame.len().min(ethernet::ADDRESSES_LEN));
+    [addresses, tags.as_bytes(), rest].concat()
+}
+
+/// The frame without the tags that it has.
+fn untagged(frame: &[u8], tags: Tags) -> Vec<u8> {
+    let (addresses, rest) = frame.split_at(frame.len().min(ethernet::ADDRESSES_LEN));
+    [addresses, rest.strip_prefix(tags.as_bytes()).expect("these tags")].concat()
 }
 
 /// The packet with more bytes than fit in a frame behind its own, counted by its header; `None` when
@@ -149,19 +164,49 @@ struct Router {
 }
 
 impl Router {
-    /// One packet through both engines.
-    fn turn(&mut self, bytes: &[u8], entry: PortId, form: Form) {
+    /// One packet by a port, with tags in front, in all the forms that it may have.
+    fn in_all_forms(&mut self, frame: &[u8], entry: PortId, tags: Tags) {
+        let len = tags.as_bytes().len();
+        let mut turn = |frame: &[u8], form: Form| {
+            self.turn(&tagged(frame, tags), entry, form.shifted(len as isize));
+        };
+        for checksum in [Checksum::Valid, Checksum::Unknown] {
+            turn(frame, Form { checksum, ..Form::PLAIN });
+        }
+        let (first, step) = (usize::from(frame.last().copied().unwrap_or(0)), 700);
+        turn(frame, Form { parts: Some((first, step)), ..Form::PLAIN });
+        let longer = longer(frame);
+        let longer = longer.as_deref().unwrap_or(frame);
+        let parts = Some((first + 128, 1024));
+        for checksum in [Checksum::Valid, Checksum::Unknown] {
+            turn(longer, Form { parts, checksum, ..Form::PLAIN });
+        }
+        if let Some((checksum, segments)) = claims(longer) {
+            turn(longer, Form { parts, checksum, ..Form::PLAIN });
+            turn(longer, Form { parts, checksum, segments });
+        }
+    }
+
+    /// One packet through both engines: as it comes from the device, and sorted by its tags.
+    fn turn(&mut self, received: &[u8], entry: PortId, form: Form) {
         self.now_ns += SECOND_NS;
         let mut batch = Batch::default();
-        let received = self.receive(bytes, entry, form);
-        batch.push(received).expect("the batch is empty");
-        let mut judged = self.receive(bytes, entry, form);
+        let frame = self.receive(received, entry, form);
+        batch.push(frame).expect("the batch is empty");
+        let belongs = self.sub_interface(self.front(received, form), entry);
+        let (tags, to) = belongs.unwrap_or((Tags::NONE, entry));
+        let bytes = &untagged(received, tags)[..];
+        let form = form.shifted(-(tags.as_bytes().len() as isize));
+        let mut judged = self.receive(bytes, to, form);
 
         let guard = self.reader.guard();
         let mut verdicts = Verdicts::new();
         self.fast.forward(guard, &mut self.pool, &mut batch, self.now_ns, &mut verdicts);
         assert_eq!(verdicts.bytes(), bytes.len() as u64);
         let verdict = verdicts.list()[0];
+        let sorted: Vec<Sorted> = self.fast.sorted().collect();
+        let by_tags = belongs.map(|_| Sorted { port: to, frames: 1, bytes: bytes.len() as u64 });
+        assert_eq!(sorted, Vec::from_iter(by_tags));
         let by_rules = self.full.resume(guard, &mut self.pool, &mut judged, self.now_ns);
         let mut frame = batch.pop().expect("it is still there");
         assert_eq!(verdict, by_rules, "the fast path decides otherwise");
@@ -187,9 +232,8 @@ impl Router {
         assert!(ours.eq(theirs), "the fast path reports otherwise");
         match verdict.fate {
             Fate::Fragment(port) | Fate::Prepare(port) => {
-                let mtu = self.fast.tables().ports[port.index()].mtu;
-                self.prepare(frame, CHAINS, mtu);
-                self.prepare(judged, EVERYTHING, mtu);
+                self.prepare(frame, CHAINS, port);
+                self.prepare(judged, EVERYTHING, port);
             }
             _ => [frame, judged].into_iter().for_each(|frame| self.pool.give_back(frame)),
         }
@@ -198,9 +242,22 @@ impl Router {
         self.reader.quiescent();
     }
 
+    /// The sub-interface of a port that a frame belongs to by its tags, of which it has two at most.
+    fn sub_interface(&self, front: &[u8], port: PortId) -> Option<(Tags, PortId)> {
+        let tags = [2, 1].into_iter().find_map(|count| Tags::of(front, count))?;
+        let vlans = &self.fast.tables().ports[port.index()].vlans;
+        vlans.iter().copied().find(|&(own, _)| own == tags)
+    }
+
+    /// What is in the first of the frames that a packet comes in.
+    fn front<'b>(&self, bytes: &'b [u8], form: Form) -> &'b [u8] {
+        &bytes[..form.parts.map_or(bytes.len(), |(first, _)| first.min(bytes.len()))]
+    }
+
     fn receive(&mut self, bytes: &[u8], entry: PortId, form: Form) -> Frame {
-        let (first, step) = form.parts.unwrap_or((bytes.len(), 1));
-        let (front, rest) = bytes.split_at(first.min(bytes.len()));
+        let (_, step) = form.parts.unwrap_or((0, 1));
+        let front = self.front(bytes, form);
+        let rest = &bytes[front.len()..];
         let mut packet = self.part(front, entry, form);
         for part in rest.chunks(step) {
             let part = self.part(part, entry, form);
@@ -229,8 +286,14 @@ impl Router {
         else {
             return;
         };
-        let facts = &self.fast.tables().ports[port.index()];
-        let (bytes, meta) = (self.bytes(frame), self.region.meta(frame));
+        // A device has the frames of its port and of all its VLANs; before that, there are no tags.
+        let (sent, meta) = (self.bytes(frame), self.region.meta(frame));
+        let belongs = match verdict.fate {
+            Fate::Transmit(device) => self.sub_interface(&sent, device),
+            _ => None,
+        };
+        let (tags, port) = belongs.unwrap_or((Tags::NONE, port));
+        let (bytes, facts) = (untagged(&sent, tags), &self.fast.tables().ports[port.index()]);
         let is_partial = matches!(meta.checksum, Checksum::Partial { .. });
         if let Fate::Transmit(_) = verdict.fate {
             assert!(meta.frames() <= usize::from(facts.offload.frames_max));
@@ -251,6 +314,9 @@ impl Router {
             ip::View::V4(view) => assert!(view.has_valid_checksum()),
             ip::View::V6(_) => assert_eq!(link.ether_type(), ether_type::IPV6),
         }
+        // VLAN 0 is none.
+        let priority = Tags::of(self.front(before, form), 1).filter(Tags::is_priority);
+        let before = untagged(before, priority.unwrap_or(Tags::NONE));
         let was = ip::View::checked(&before[ethernet::HEADER_LEN..]).expect("an IP packet");
         match verdict.origin {
             Origin::Received => {
@@ -267,11 +333,19 @@ impl Router {
         }
     }
 
-    /// The pieces fit, follow each other, and are together what they were made of.
-    fn prepare(&mut self, frame: Frame, offload: Offload, mtu: u32) {
+    /// The pieces fit, follow each other, and are together what they were made of; and they have the tags
+    /// of their port, where that prepares them for itself.
+    fn prepare(&mut self, frame: Frame, offload: Offload, port: PortId) {
         let (whole, segments) = (self.bytes(&frame), self.region.meta(&frame).segments);
+        let PortFacts { mtu, vlan, .. } = self.fast.tables().ports[port.index()];
         let mut pieces = Vec::new();
-        let made = prepare(&mut self.pool, frame, offload, mtu, &mut pieces);
+        let (made, tags) = match offload == CHAINS {
+            true => (
+                self.fast.prepare(&mut self.pool, frame, port, &mut pieces),
+                vlan.map_or(Tags::NONE, |vlan| vlan.tags),
+            ),
+            false => (prepare(&mut self.pool, frame, offload, mtu, &mut pieces), Tags::NONE),
+        };
         match made {
             Err(PrepareError { frame, .. }) => {
                 assert!(pieces.is_empty());
@@ -279,7 +353,8 @@ impl Router {
             }
             Ok(Prepared { cut, fragments, .. }) => {
                 assert_eq!(pieces.len() as u32, 1 + cut + fragments);
-                let bytes: Vec<Vec<u8>> = pieces.iter().map(|piece| self.bytes(piece)).collect();
+                let bytes = |piece: &Frame| untagged(&self.bytes(piece), tags);
+                let bytes: Vec<Vec<u8>> = pieces.iter().map(bytes).collect();
                 for (piece, bytes) in pieces.iter().zip(&bytes) {
                     let meta = self.region.meta(piece);
                     assert!(meta.frames() <= offload.frames_max.into());
@@ -430,10 +505,22 @@ const UNRESOLVED: u32 = 1;
 const STALE: u32 = 2;
 const FAILED: u32 = 3;
 const NARROW: u32 = 4;
+const CUSTOMER: u32 = 5;
+const PROVIDER: u32 = 6;
 const IPV6: u32 = 8;
 
+/// The tags of the sub-interfaces of port 1: of port 3, and of port 4.
+fn customer() -> Tags {
+    Tags::NONE.and(ether_type::VLAN, 100).expect("there is room for two")
+}
+
+fn provider() -> Tags {
+    let outer = Tags::NONE.and(ether_type::SERVICE_VLAN, 200);
+    outer.and_then(|outer| outer.and(ether_type::VLAN, 7)).expect("there is room for two")
+}
+
 /// The last byte of the address of a host, and what leads there. Everything else is behind `NARROW`.
-fn next_hops(slots: u32) -> [(u8, NextHop<u32>); 10] {
+fn next_hops(slots: u32) -> [(u8, NextHop<u32>); 13] {
     [
         (1, NextHop::Via(slots + RESOLVED)),
         (2, NextHop::Local),
@@ -444,6 +531,9 @@ fn next_hops(slots: u32) -> [(u8, NextHop<u32>); 10] {
         (7, NextHop::Unreachable),
         (8, NextHop::Prohibit),
         (9, NextHop::None),
+        (10, NextHop::Group(GroupId((slots / IPV6) as u16))),
+        (11, NextHop::Via(slots + CUSTOMER)),
+        (12, NextHop::Via(slots + PROVIDER)),
         (255, NextHop::Broadcast),
     ]
 }
@@ -456,7 +546,15 @@ impl Router {
         let mut ipv4 = Ipv4Writer::new(ipv4_tables, &domain, limits);
         let ipv6_tables = Ipv6Tables::zeroed(Ipv6Sizes::for_routes(64));
         let mut ipv6 = Ipv6Writer::new(ipv6_tables, &domain, limits);
-        let mut next_hops_mut = NextHopsMut::new(WordsMut::zeroed(64));
+        let buckets = WordsMut::zeroed(2 * BUCKETS);
+        let mut next_hops_mut =
+            NextHopsMut::with_groups(WordsMut::zeroed(64), buckets, domain.clone(), 7);
+        for (number, slots) in [(0, 0), (1, IPV6)] {
+            let weights = [(RESOLVED, 1), (UNRESOLVED, 4), (CUSTOMER, 2), (PROVIDER, 1)];
+            let members = weights.map(|(slot, weight)| Member { slot: slots + slot, weight });
+            let group = next_hops_mut.add_group(&members, |slot| slot != slots + UNRESOLVED);
+            assert_eq!(group, Ok(GroupId(number)), "they are numbered in turn");
+        }
         let mut ids = (1..).map_while(NextHopId::new);
         let mut lead = |next_hop| {
             let id = ids.next().expect("there are few");
@@ -485,7 +583,7 @@ impl Router {
             ipv6: ipv6.reader(),
             next_hops: next_hops_mut.reader(),
             adjacencies: neighbours(&domain).reader(),
-            ports: [port(0xb, 2, MTU), port(0xa, 100, MTU), port(0xc, 200, 1280)].into(),
+            ports: ports().into(),
             own: Default::default(),
         };
         let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
@@ -505,6 +603,23 @@ impl Router {
             now_ns: 0,
         }
     }
+}
+
+/// Three ports, and two sub-interfaces of the one in the middle.
+fn ports() -> [PortFacts; 5] {
+    let sub_interface = |host, tags, mtu| {
+        let vlan = Some(Vlan { port: PortId(1), tags });
+        PortFacts { vlan, ..port(0xa, host, mtu) }
+    };
+    let mut vlans = vec![(customer(), PortId(3)), (provider(), PortId(4))];
+    vlans.sort_unstable();
+    [
+        port(0xb, 2, MTU),
+        PortFacts { vlans, ..port(0xa, 100, MTU) },
+        port(0xc, 200, 1280),
+        sub_interface(101, customer(), 1400),
+        sub_interface(102, provider(), MTU - 8),
+    ]
 }
 
 fn port(mac: u8, host: u8, mtu: u32) -> PortFacts {
@@ -530,18 +645,21 @@ fn neighbours(domain: &Domain) -> AdjacencyTable {
             (STALE, AdjacencyState::ResolvedReport, 1, MTU),
             (FAILED, AdjacencyState::Failed, 0, MTU),
             (NARROW, AdjacencyState::Resolved, 2, 1280),
+            (CUSTOMER, AdjacencyState::Resolved, 3, 1400),
+            (PROVIDER, AdjacencyState::ResolvedReport, 4, MTU - 8),
         ] {
             let addr = match slots {
                 IPV6 => host_v6(slot as u16 + 1).into(),
                 _ => host_v4(slot as u8 + 1).into(),
             };
             let key = Key { port: PortId(port), addr };
-            let station = [2, 0, 0, 0, 0, [0xb, 0xa, 0xc][usize::from(port)]];
+            let PortFacts { mac: Mac(station), vlan, .. } = ports()[usize::from(port)];
+            let (tags, exit) = vlan.map_or((Tags::NONE, key.port), |vlan| (vlan.tags, vlan.port));
             let header = match state.is_resolved() {
-                true => Header::ethernet([2, 0, 0, 0, 1, slot as u8], station, ether_type),
+                true => Header::tagged([2, 0, 0, 0, 1, slot as u8], station, tags, ether_type),
                 false => Header::default(),
             };
-            let rewrite = Rewrite { key, exit: key.port, state, header, mtu };
+            let rewrite = Rewrite { key, exit, state, header, mtu };
             table.publish(slots + slot, &rewrite).expect("there are records for all");
         }
     }

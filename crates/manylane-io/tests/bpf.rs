@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::packet;
 use manylane_io::bpf::{Attach, Mode, MuteProgram, SteerProgram, XskProgram};
 use manylane_io::interface::Interface;
-use manylane_io::netlink::{LinkEnd, Netlink};
+use manylane_io::netlink::{self, LinkEnd, Netlink};
 
 /// linux/bpf.h.
 const XDP_PASS: u32 = 2;
@@ -50,6 +50,28 @@ fn it_leaves_the_interface_with_its_link() {
         let again = loaded().expect("it loaded a moment ago");
         let link = again.attach(&facts, Attach::Only(Mode::Generic)).expect("the place is free");
         assert_eq!(link.mode(), Mode::Generic);
+    });
+}
+
+/// The program that asks for tags loads for a TAP too, whose driver does not answer.
+#[test]
+fn only_a_driver_that_tells_tags_is_believed_to() {
+    let Some(host) = common::host("xdp-tags") else { return };
+    host.run(|| {
+        let mut netlink = Netlink::open().expect("netlink is always there");
+        netlink
+            .create_veth(&LinkEnd::new("v0"), &LinkEnd::new("v1"), None)
+            .expect("the names are free");
+        let made = Command::new("ip").args(["tuntap", "add", "dev", "t0", "mode", "tap"]).status();
+        assert!(made.expect("iproute2 is there").success());
+        for (name, tells) in [("v0", true), ("t0", false)] {
+            let facts = Interface::read(name).expect("it was just made");
+            let Some(program) = loaded() else { return };
+            let link = program.attach(&facts, Attach::Only(Mode::Native)).expect("both take it");
+            assert_eq!((link.mode(), link.has_tags()), (Mode::Native, tells), "{name}");
+        }
+        assert!(!netlink::tells_tags(1).expect("the loopback device is there"));
+        assert!(netlink::tells_tags(1 << 20).is_err(), "there is no such device");
     });
 }
 

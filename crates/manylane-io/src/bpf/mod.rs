@@ -27,6 +27,7 @@ use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 
 use crate::interface::Interface;
+use crate::netlink;
 
 pub use mute::{MuteLink, MuteProgram};
 pub use steer::SteerProgram;
@@ -102,7 +103,8 @@ impl XskProgram {
     }
 
     /// Attaches the program to an interface of the calling thread's network namespace: one that puts back
-    /// VLAN tags which the device has taken off, where kernel and driver tell them, and else a plain one.
+    /// VLAN tags which the device has taken off, where the driver says that it tells them, and else a plain
+    /// one.
     pub fn attach(mut self, interface: &Interface, how: Attach) -> Result<XskLink, BpfError> {
         let modes: &[Mode] = match how {
             Attach::Best => &[Mode::Native, Mode::Generic],
@@ -111,6 +113,7 @@ impl XskProgram {
         };
         let mut reasons = Vec::new();
         if modes.contains(&Mode::Native)
+            && netlink::tells_tags(interface.index).unwrap_or(false)
             && let Ok(link) = tagged::attach(interface.index, self.sockets_fd.as_fd())
         {
             let link = OnInterface::Tagged { _link: link };

@@ -14,7 +14,9 @@ use crate::syscall::check;
 /// Attaches the program natively to the interface of this number, with `sockets` as its map. Returns the
 /// link.
 ///
-/// An error where the kernel has no such function (before Linux 6.8) or the driver does not answer.
+/// An error where the kernel has no such function (before Linux 6.8). One whose driver has none gets the
+/// kernel's stand-in, which knows of no tag (`bpf_dev_bound_resolve_kfunc`): the program loads and runs, and
+/// tags are lost. So [`tells_tags`](crate::netlink::tells_tags) comes first.
 pub(super) fn attach(index: u32, sockets: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let types = fs::read("/sys/kernel/btf/vmlinux")?;
     let unknown = || io::Error::new(io::ErrorKind::Unsupported, "the kernel has no such function");

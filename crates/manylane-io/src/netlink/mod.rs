@@ -1,10 +1,12 @@
-//! Making links, addresses and routes: what a lab or a test needs of ip(8), without the binary.
+//! Making links, addresses and routes: what a lab or a test needs of ip(8), without the binary; and what a
+//! driver says it can.
 //!
 //! The bytes of requests and replies are `netlink-bindings`' business (generated from the kernel's own
 //! YAML); [`socket`] carries them. Every call acts on the network namespace in which the
 //! [`Netlink`] was opened. See netlink(7) and rtnetlink(7).
 
 mod address;
+mod device;
 mod error;
 mod link;
 mod route;
@@ -12,6 +14,7 @@ pub mod socket;
 
 use netlink_bindings::traits::NetlinkRequest;
 
+pub use device::tells_tags;
 pub use error::NetlinkError;
 pub use link::{Link, LinkEnd};
 pub use route::{Route, RouteKind};

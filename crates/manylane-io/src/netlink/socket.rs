@@ -3,18 +3,22 @@
 //! Strict checking is on (the kernel refuses what it would otherwise ignore) and so are extended
 //! acknowledgements: a refusal carries the kernel's own sentence where it has one.
 
+use std::ffi::CStr;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use netlink_bindings::builtin::NlmsgerrAttrs;
+use netlink_bindings::nlctrl;
 use netlink_bindings::traits::{NetlinkRequest, Protocol};
 
 use crate::syscall::{check, check_length, retry};
 
-/// A route socket, bound to the network namespace of the thread that opened it.
+/// A socket to one of the kernel's subsystems, bound to the network namespace of the thread that opened it.
 pub struct Socket {
     fd: OwnedFd,
+    /// The kernel's number for the one family that a generic socket asks.
+    family: Option<u16>,
     sequence: u32,
     buffer: Box<[u8]>,
 }
@@ -35,11 +39,25 @@ impl From<io::Error> for Refusal {
 }
 
 impl Socket {
-    /// Opens a socket in the calling thread's network namespace.
+    /// Opens a route socket in the calling thread's network namespace.
     pub fn open() -> io::Result<Socket> {
+        Socket::open_protocol(libc::NETLINK_ROUTE)
+    }
+
+    /// Opens a generic socket there, for requests of this family (Documentation/userspace-api/netlink/
+    /// intro.rst): its number is another in each kernel, and is asked for.
+    pub fn open_generic(family: &CStr) -> Result<Socket, Refusal> {
+        let mut socket = Socket::open_protocol(libc::NETLINK_GENERIC)?;
+        let mut request = nlctrl::Request::new().op_getfamily_do();
+        request.encode().push_family_name(family);
+        socket.family = Some(socket.ask(&request, |reply| reply.get_family_id().ok())?);
+        Ok(socket)
+    }
+
+    fn open_protocol(protocol: libc::c_int) -> io::Result<Socket> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: socket(2) takes no pointer.
-        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
         // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         for option in [
@@ -59,13 +77,28 @@ impl Socket {
                 )
             })?;
         }
-        Ok(Socket { fd, sequence: 0, buffer: vec![0; BUFFER_BYTES].into_boxed_slice() })
+        let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        Ok(Socket { fd, family: None, sequence: 0, buffer })
     }
 
     /// Sends `request` and waits until the kernel has done it.
     pub fn acknowledge<R: NetlinkRequest>(&mut self, request: &R) -> Result<(), Refusal> {
         self.send(request, libc::NLM_F_ACK)?;
         self.replies(|_| ()).map(|_interrupted| ())
+    }
+
+    /// Sends `request`, waits until the kernel has done it, and returns what `pick` found in the reply.
+    pub fn ask<R: NetlinkRequest, T>(
+        &mut self,
+        request: &R,
+        mut pick: impl FnMut(R::ReplyType<'_>) -> Option<T>,
+    ) -> Result<T, Refusal> {
+        self.send(request, libc::NLM_F_ACK)?;
+        let mut found = None;
+        self.replies(|payload| found = pick(R::decode_reply(payload)))?;
+        found.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::Unsupported, "the kernel does not say").into()
+        })
     }
 
     /// Sends `request` and collects what `pick` makes of each reply.
@@ -87,8 +120,15 @@ impl Socket {
     }
 
     fn send<R: NetlinkRequest>(&mut self, request: &R, flags: i32) -> io::Result<()> {
-        let Protocol::Raw { request_type, .. } = request.protocol() else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a route request"));
+        let request_type = match (request.protocol(), self.family) {
+            (Protocol::Raw { request_type, .. }, _) => request_type,
+            (Protocol::Generic(_), Some(family)) => family,
+            _ => {
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "another socket's request",
+                ));
+            }
         };
         self.sequence = self.sequence.wrapping_add(1);
         let payload = request.payload();

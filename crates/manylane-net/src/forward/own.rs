@@ -7,7 +7,7 @@
 //! | ARP with our address as sender                      | `Used`       | RFC 5227 §2.1.1, §2.4            |
 //! | ARP probe for our address, which we do not use yet  | `Wanted`     | RFC 5227 §2.1.1                  |
 //! | advertisement of our address                        | `Used`       | RFC 4862 §5.4.4                  |
-//! | solicitation from our address                       | `Used`       | (ours, as for ARP)               |
+//! | solicitation from our address for one that we use   | `Used`       | (ours, as for ARP)               |
 //! | solicitation from `::` for one we do not use yet    | `Wanted`     | RFC 4862 §5.4.3                  |
 //! | any of these from our own station                   | nothing      | RFC 4862 §5.4.3: it was looped back |
 

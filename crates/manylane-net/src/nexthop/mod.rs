@@ -89,8 +89,8 @@ impl fmt::Display for GroupsFull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "none of the {} groups of next hops is free; use the same members, in the same order, for \
-             more prefixes: they share one group",
+            "none of the {} groups of next hops is free; use the same members, with the same weights, \
+             for more prefixes: they share one group",
             self.groups_max
         )
     }
@@ -222,7 +222,8 @@ impl NextHopsMut {
         self.words.publish(usize::from(id.raw()), kind | u64::from(number) << NUMBER_SHIFT);
     }
 
-    /// Makes a group; `has_address` says whether a slot's neighbour can be sent to.
+    /// Makes a group, to which no prefix leads yet; `has_address` says whether a slot's neighbour can be
+    /// sent to.
     ///
     /// # Panics
     ///
@@ -235,7 +236,11 @@ impl NextHopsMut {
         self.free.extend(std::iter::from_fn(|| self.limbo.reclaim()));
         let made = Group::new(members, has_address);
         let id = self.free.pop().ok_or(GroupsFull { groups_max: self.groups.len() })?;
-        // No word leads here yet: nothing moves. `set` publishes all of it.
+        // Relaxed: next hops may lead here already, but no prefix does, so no worker looks and nothing moves.
+        // What brings them here, the first prefix in the FIB (or `set`, of an id that prefixes have), is
+        // stored with Release (`WordsMut::publish`), and found with Acquire (`Words::load`): then they see all
+        // of this. A number that was used before comes again after a grace period only. Explored by
+        // `a_published_record_is_seen_whole`.
         for (bucket, &slot) in made.buckets().iter().enumerate() {
             self.buckets.store(usize::from(id.0) * BUCKETS + bucket, slot);
         }

@@ -3,10 +3,14 @@
 //! Before changing the walk read RFC 8200 §4 (extension headers) and RFC 7045 (what a forwarder may
 //! do about them); before changing a martian, RFC 4291 §2.5 and §2.7.
 
+mod objection;
+
 use std::net::Ipv6Addr;
 
 use super::ip::{Fragment, Transport};
-use super::{be16, icmpv6, protocol, tcp, udp};
+use super::{be16, protocol};
+
+pub use objection::Objection;
 
 /// The fixed header.
 pub const HEADER_LEN: usize = 40;
@@ -145,162 +149,6 @@ impl<'a> View<'a> {
         if is_extension(protocol) { walk(self.packet, protocol) } else { direct(protocol) }
     }
 }
-
-/// What a node that a packet is for finds wrong with its extension headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Objection {
-    /// An option says: discard, and tell nobody (RFC 8200 §4.2); or leads out of its header; or there are
-    /// more of them, or of headers, than anybody sends (RFC 8504 §5.3).
-    Silent,
-    /// A routing header of a type that is not known, or no longer (RFC 5095 §3), with segments left (RFC
-    /// 8200 §4.4).
-    Routing {
-        /// Where its type is, counted from the start of the packet.
-        pointer: u32,
-    },
-    /// An option that is not known and says that this is to be told (RFC 8200 §4.2).
-    Option {
-        /// Where it is, counted from the start of the packet.
-        pointer: u32,
-        /// Also of a packet to a group.
-        of_groups: bool,
-    },
-    /// A fragment that belongs into no packet: it is not the last, and no multiple of eight bytes, or ends
-    /// behind the longest packet (RFC 8200 §4.5).
-    Fragment {
-        /// Where the field is that says so, counted from the start of the packet.
-        pointer: u32,
-    },
-    /// A first fragment without all of the headers, the transport's too (RFC 8200 §4.5).
-    Incomplete,
-    /// Hop-by-hop options elsewhere than in front: a next header that cannot be (RFC 8200 §4). Or an
-    /// authentication header, which nobody here can verify: to step over it would be to believe it.
-    NextHeader {
-        /// Where it is named, counted from the start of the packet.
-        pointer: u32,
-    },
-}
-
-impl View<'_> {
-    /// What is wrong with the extension headers in front of the transport, for the node that the packet
-    /// is for. A chain that leads out of the packet is [`Chain::Malformed`], and not objected to here.
-    pub fn objection(&self) -> Option<Objection> {
-        let first = Fragment::None;
-        let (mut at, mut named_at) = (HEADER_LEN, NEXT_HEADER_AT);
-        let mut protocol = self.next_header();
-        for _ in 0..EXTENSION_HEADERS_MAX {
-            if !is_extension(protocol) {
-                return None;
-            }
-            let pointer = |at: usize| at as u32;
-            let here = Transport { protocol, offset: at, fragment: first, final_addresses: true };
-            let header = self.packet.get(at..)?;
-            match protocol {
-                protocol::HOP_BY_HOP if at != HEADER_LEN => {
-                    return Some(Objection::NextHeader { pointer: pointer(named_at) });
-                }
-                protocol::AUTHENTICATION => {
-                    return Some(Objection::NextHeader { pointer: pointer(named_at) });
-                }
-                protocol::FRAGMENT => {
-                    if let Some(wrong) = self.fragment_objection(at) {
-                        return Some(wrong);
-                    }
-                }
-                protocol::ROUTING if *header.get(3)? != 0 => {
-                    return Some(Objection::Routing { pointer: pointer(at + 2) });
-                }
-                _ => {}
-            }
-            let next = step(self.packet, here)?;
-            if matches!(protocol, protocol::HOP_BY_HOP | protocol::DESTINATION_OPTIONS)
-                && let Some(wrong) = option_objection(self.packet.get(..next.offset)?, at + 2)
-            {
-                return Some(wrong);
-            }
-            if next.fragment == Fragment::Later {
-                return None; // What follows is no header.
-            }
-            (named_at, at, protocol) = (at, next.offset, next.protocol);
-        }
-        if is_extension(protocol) { Some(Objection::Silent) } else { None }
-    }
-
-    /// What is wrong with the place of a fragment in its packet; its header is at `at`.
-    fn fragment_objection(&self, at: usize) -> Option<Objection> {
-        let header: &[u8; 8] = self.packet.get(at..)?.first_chunk()?;
-        let len = (HEADER_LEN + usize::from(self.payload_len())).checked_sub(at + header.len())?;
-        let (place, is_last) = (be16(header[2], header[3]) & 0xfff8, header[3] & 1 == 0);
-        if place == 0 && !is_last && !self.has_transport_header() {
-            return Some(Objection::Incomplete);
-        }
-        if !is_last && len % 8 != 0 {
-            return Some(Objection::Fragment { pointer: PAYLOAD_LEN_AT });
-        }
-        let too_long = usize::from(place) + len > usize::from(u16::MAX);
-        too_long.then_some(Objection::Fragment { pointer: at as u32 + 2 })
-    }
-
-    /// Whether the packet, of which the front is here, has the header of the transport that its chain leads
-    /// to; of one that is not known, a byte.
-    fn has_transport_header(&self) -> bool {
-        let Some(transport) = self.chain().transport() else { return true };
-        let len = match transport.protocol {
-            protocol::TCP => tcp::HEADER_LEN,
-            protocol::UDP => udp::HEADER_LEN,
-            protocol::ICMPV6 => icmpv6::HEADER_LEN,
-            _ => 1,
-        };
-        transport.offset + len <= HEADER_LEN + usize::from(self.payload_len())
-    }
-
-    /// Where the protocol of a transport that the chain leads to is named, counted from the start of the
-    /// packet.
-    pub fn named_at(&self, transport: Transport) -> u32 {
-        let fragment = Fragment::None;
-        let protocol = self.next_header();
-        let mut here = Transport { protocol, offset: HEADER_LEN, fragment, final_addresses: true };
-        let mut named_at = NEXT_HEADER_AT;
-        while here.offset < transport.offset {
-            let Some(next) = step(self.packet, here) else { break };
-            (named_at, here) = (here.offset, next);
-        }
-        named_at as u32
-    }
-}
-
-/// What an option that is not known says of itself, by its two high bits, in the options that end with
-/// `packet` and begin at `at` (RFC 8200 §4.2).
-fn option_objection(packet: &[u8], mut at: usize) -> Option<Objection> {
-    const PAD_1: u8 = 0;
-
-    for _ in 0..OPTIONS_MAX {
-        let Some(&kind) = packet.get(at) else { break };
-        if kind == PAD_1 {
-            at += 1;
-            continue;
-        }
-        let pointer = at as u32;
-        match kind >> 6 {
-            0 => {} // Padding, router alert, and what may be skipped.
-            1 => return Some(Objection::Silent),
-            2 => return Some(Objection::Option { pointer, of_groups: true }),
-            _ => return Some(Objection::Option { pointer, of_groups: false }),
-        }
-        at += 2 + usize::from(packet.get(at + 1).copied().unwrap_or(u8::MAX));
-    }
-    if at == packet.len() { None } else { Some(Objection::Silent) }
-}
-
-/// Options of a header that a node looks at, single bytes of padding included (RFC 8504 §5.3 has it
-/// discard packets with more than eight others).
-const OPTIONS_MAX: usize = 16;
-
-/// Where the fixed header says how much follows.
-const PAYLOAD_LEN_AT: u32 = 4;
-
-/// Where the fixed header names the next.
-const NEXT_HEADER_AT: usize = 6;
 
 #[inline(always)]
 fn direct(protocol: u8) -> Chain {

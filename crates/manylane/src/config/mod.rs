@@ -48,9 +48,12 @@ pub use error::ConfigError;
 pub use fault::Faults;
 pub use memory::{Generate, MEMORY_MTU, MemoryPort};
 pub use neighbour::StaticNeighbour;
+pub(crate) use neighbour::owner;
+pub(crate) use port::mtu_least;
 pub use port::{ChecksumPolicy, Port};
 pub(crate) use prefix::not_unicast;
 pub use prefix::{InterfaceAddress, Prefix};
+pub(crate) use route::GROUPS_MAX;
 pub use route::{Hop, Route, RouteTarget};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
 pub use vlan::{Interface, Vlan, interfaces};
@@ -135,7 +138,7 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let socket = settings::socket(&file, environment)?;
     let ports = ports::ports(&file, &workers, &frames, environment)?;
     let interfaces = interfaces(&ports);
-    let routes = route::routes(&file, &interfaces)?;
+    let routes = route::routes(&file, &neighbour, &interfaces)?;
     let static_neighbours = neighbour::static_neighbours(&file, &neighbour, &interfaces, &routes)?;
     Ok(Config { workers, frames, icmp, neighbour, socket, ports, routes, static_neighbours })
 }

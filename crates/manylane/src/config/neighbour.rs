@@ -1,13 +1,13 @@
 //! `[[neighbour.static]]`: neighbours by the operator's word.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use manylane_frame::vocabulary::PortId;
 
 use super::error::{Problem, Span};
 use super::memory::mac;
-use super::prefix::{is_link_local, not_unicast};
+use super::prefix::{InterfaceAddress, is_link_local, not_unicast};
 use super::route::{Route, RouteTarget, named, require_family};
 use super::section::Section;
 use super::settings::Neighbour;
@@ -33,6 +33,7 @@ pub(super) fn static_neighbours(
     let parent = file.table("neighbour", "[neighbour]", super::settings::NEIGHBOUR_KEYS)?;
     let sections = parent.tables("static", "[[neighbour.static]]", &["port", "address", "mac"])?;
     let mut seen: BTreeMap<(PortId, IpAddr), Span> = BTreeMap::new();
+    let mut kept: BTreeSet<(PortId, IpAddr)> = routes.iter().flat_map(Route::next_hops).collect();
     let mut neighbours = Vec::with_capacity(sections.len());
     for section in &sections {
         let (neighbour, span) = read(section, ports, routes)?;
@@ -45,18 +46,18 @@ pub(super) fn static_neighbours(
             )
             .also(first, "first here"));
         }
+        kept.insert((neighbour.port, neighbour.address));
+        if kept.len() > limits.entries_max as usize {
+            return Err(Problem::new(
+                section.span(),
+                "more [[neighbour.static]] and next hops than `entries_max` in [neighbour]",
+                format!("with this one there are {}", kept.len()),
+                "raise `entries_max`, with room for neighbours that are found",
+            ));
+        }
         neighbours.push(neighbour);
     }
-    let most = limits.entries_max as usize;
-    match sections.get(most) {
-        Some(section) => Err(Problem::new(
-            section.span(),
-            "more [[neighbour.static]] than `entries_max` in [neighbour]",
-            format!("this is number {}", most + 1),
-            "raise `entries_max`, with room for neighbours that are found",
-        )),
-        None => Ok(neighbours),
-    }
+    Ok(neighbours)
 }
 
 fn read(
@@ -82,10 +83,9 @@ fn read(
     if let Some(why) = not_unicast(address) {
         return Err(complain(why.into(), "write one station's address"));
     }
-    if let Some(own) =
-        ports.iter().find(|port| port.addresses.iter().any(|own| own.address == address))
-    {
-        let why = format!("our own address on `{}`", own.name);
+    let ours = ports.iter().map(|port| (port.id, port.addresses));
+    if let Some(own) = owner(port, address, ours) {
+        let why = format!("our own address on `{}`", ports[own.index()].name);
         return Err(complain(why, "write the address of another station"));
     }
     require_family(section, text.span(), &ports[port.index()], address)?;
@@ -93,10 +93,7 @@ fn read(
     if let Some(why) = network.and_then(|network| network.not_a_host(address)) {
         return Err(complain(why.into(), "write a host's address"));
     }
-    let on_link = |route: &Route| {
-        route.target == RouteTarget::OnLink { port } && route.prefix.contains(address)
-    };
-    if network.is_none() && !is_link_local(address) && !routes.iter().any(on_link) {
+    if network.is_none() && !is_link_local(address) && !is_on_link(port, address, ports, routes) {
         let why = format!("not on the link of `{}`", ports[port.index()].name);
         let help = "write an address of a network of this port, or of a [[route]] to its link";
         return Err(complain(why, help));
@@ -104,4 +101,25 @@ fn read(
     let help = "write its link-layer address, for example `mac = \"02:00:00:00:00:01\"`";
     let mac = mac(section)?.ok_or_else(|| section.missing("mac", help))?;
     Ok((StaticNeighbour { port, address, mac }, text.span()))
+}
+
+/// Where an address is ours, if it would be for a neighbour of `port`, with our addresses by port. A
+/// link-local one is ours on one port, and another's on the next.
+pub(crate) fn owner<'a>(
+    port: PortId,
+    address: IpAddr,
+    ours: impl IntoIterator<Item = (PortId, &'a [InterfaceAddress])>,
+) -> Option<PortId> {
+    let owns = |all: &[InterfaceAddress]| all.iter().any(|own| own.address == address);
+    let mut asked = ours.into_iter().filter(|&(id, _)| id == port || !is_link_local(address));
+    asked.find(|(_, all)| owns(all)).map(|(id, _)| id)
+}
+
+/// Whether the longest match of an address, among routes and networks, is a route to the link of `port`.
+fn is_on_link(port: PortId, address: IpAddr, ports: &[Interface<'_>], routes: &[Route]) -> bool {
+    let networks = ports.iter().flat_map(|port| port.addresses).map(|own| (own.prefix(), false));
+    let to_link = |route: &Route| route.target == RouteTarget::OnLink { port };
+    let routes = routes.iter().map(|route| (route.prefix, to_link(route)));
+    let matching = networks.chain(routes).filter(|(prefix, _)| prefix.contains(address));
+    matching.max_by_key(|(prefix, _)| prefix.length()).is_some_and(|(_, to_link)| to_link)
 }

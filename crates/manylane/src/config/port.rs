@@ -195,8 +195,9 @@ fn mtu(
     addresses: &[InterfaceAddress],
     frames: &Frames,
 ) -> Result<Option<u16>, Problem> {
-    // RFC 791 §3.1: 68 bytes pass every link. RFC 8200 §5: 1280 do for IPv6.
-    let Some(mtu) = section.number::<u16>("mtu", 68..=9000)? else { return Ok(None) };
+    let Some(mtu) = section.number::<u16>("mtu", IPV4_MTU_LEAST.into()..=9000)? else {
+        return Ok(None);
+    };
     smallest_mtu(mtu.span(), section.name(), *mtu.get_ref(), addresses)?;
     let fits = |size: u32| u32::from(*mtu.get_ref()) + FRAME_OVERHEAD <= size;
     // All drivers take packets in several frames, unless one is told not to.
@@ -224,7 +225,7 @@ pub(super) fn smallest_mtu(
     mtu: u16,
     addresses: &[InterfaceAddress],
 ) -> Result<(), Problem> {
-    if mtu >= 1280 || addresses.iter().all(|address| address.address.is_ipv4()) {
+    if mtu >= mtu_least(addresses) {
         return Ok(());
     }
     Err(Problem::new(
@@ -233,6 +234,14 @@ pub(super) fn smallest_mtu(
         "less than 1280",
         "choose a number from 1280 to 9000, or remove the IPv6 addresses of this port",
     ))
+}
+
+/// The least MTU of an interface with these addresses.
+pub(crate) fn mtu_least(addresses: &[InterfaceAddress]) -> u16 {
+    match addresses.iter().all(|address| address.address.is_ipv4()) {
+        true => IPV4_MTU_LEAST,
+        false => IPV6_MTU_LEAST,
+    }
 }
 
 fn ring(section: &Section<'_>, key: &str, kind: Kind) -> Result<u32, Problem> {
@@ -317,6 +326,10 @@ pub(super) const KEYS: &[&str] = &[
 /// In front of a packet in its frame: 256 bytes that AF_XDP keeps (`XDP_PACKET_HEADROOM`), the
 /// Ethernet header and one VLAN tag.
 const FRAME_OVERHEAD: u32 = 256 + 14 + 4;
+/// RFC 791 §3.1: so many bytes pass every link.
+pub(super) const IPV4_MTU_LEAST: u16 = 68;
+/// RFC 8200 §5: so many do for IPv6.
+pub(super) const IPV6_MTU_LEAST: u16 = 1280;
 /// As long as an interface's name (`IFNAMSIZ` less its zero).
 const NAME_MAX: usize = 15;
 const QUEUES_MAX: usize = 256;

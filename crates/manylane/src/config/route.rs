@@ -1,6 +1,6 @@
 //! `[[route]]`: static routes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use manylane_frame::vocabulary::PortId;
@@ -10,6 +10,7 @@ use serde_spanned::Spanned;
 use super::error::{Problem, Span};
 use super::prefix::{InterfaceAddress, Prefix, family, is_link_local, network};
 use super::section::{Section, suggest};
+use super::settings::Neighbour;
 use super::vlan::Interface;
 
 /// A static route.
@@ -19,6 +20,18 @@ pub struct Route {
     pub prefix: Prefix,
     /// What becomes of a packet to them.
     pub target: RouteTarget,
+}
+
+impl Route {
+    /// The neighbours that it leads through: their entries are kept.
+    pub(super) fn next_hops(&self) -> impl Iterator<Item = (PortId, IpAddr)> {
+        let (one, several) = match &self.target {
+            RouteTarget::Via { next_hop, port } => (Some((*port, *next_hop)), &[][..]),
+            RouteTarget::Group(hops) => (None, &hops[..]),
+            _ => (None, &[][..]),
+        };
+        one.into_iter().chain(several.iter().map(|hop| (hop.port, hop.next_hop)))
+    }
 }
 
 /// What becomes of a packet that a route matches.
@@ -47,7 +60,7 @@ pub enum RouteTarget {
 }
 
 /// One of several next hops of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Hop {
     /// The router's address.
     pub next_hop: IpAddr,
@@ -60,10 +73,19 @@ pub struct Hop {
 /// As much as the kernel's routes have.
 const WEIGHT_MAX: u64 = 256;
 
-pub(super) fn routes(file: &Section<'_>, ports: &[Interface<'_>]) -> Result<Vec<Route>, Problem> {
+/// Different groups of next hops at most: as many as there are numbers for.
+pub(crate) const GROUPS_MAX: usize = 512;
+
+pub(super) fn routes(
+    file: &Section<'_>,
+    limits: &Neighbour,
+    ports: &[Interface<'_>],
+) -> Result<Vec<Route>, Problem> {
     let sections =
         file.tables("route", "[[route]]", &["prefix", "via", "weights", "port", "type"])?;
     let mut seen: BTreeMap<Prefix, Span> = BTreeMap::new();
+    let mut groups: BTreeSet<Vec<Hop>> = BTreeSet::new();
+    let mut next_hops: BTreeSet<(PortId, IpAddr)> = BTreeSet::new();
     let mut routes = Vec::with_capacity(sections.len());
     for section in &sections {
         let help = "write the destinations, for example `prefix = \"0.0.0.0/0\"`";
@@ -80,7 +102,32 @@ pub(super) fn routes(file: &Section<'_>, ports: &[Interface<'_>]) -> Result<Vec<
             )
             .also(first, "first here"));
         }
-        routes.push(Route { prefix, target });
+        let route = Route { prefix, target };
+        next_hops.extend(route.next_hops());
+        if next_hops.len() > limits.entries_max as usize {
+            return Err(Problem::new(
+                text.span(),
+                "more next hops of [[route]] than `entries_max` in [neighbour]",
+                format!("with this route there are {}", next_hops.len()),
+                "raise `entries_max`, with room for neighbours that are found",
+            ));
+        }
+        if let RouteTarget::Group(hops) = &route.target {
+            let mut hops = hops.clone();
+            hops.sort_unstable();
+            groups.insert(hops);
+        }
+        if groups.len() > GROUPS_MAX {
+            return Err(Problem::new(
+                text.span(),
+                "too many different groups of next hops in [[route]]",
+                format!("this route's is number {}", groups.len()),
+                format!(
+                    "use at most {GROUPS_MAX}: routes by the same `via` and `weights` share one"
+                ),
+            ));
+        }
+        routes.push(route);
     }
     Ok(routes)
 }

@@ -16,7 +16,7 @@ mod faults;
 /// Every complaint there is, as the operator reads it.
 #[test]
 fn a_mistake_is_told_by_line_key_cause_and_help() {
-    for (parts, says) in FAULTS {
+    for (parts, says) in FAULTS.iter().copied().flatten() {
         let text = parts.concat();
         let error = parse(&text).expect_err(&text);
         assert_eq!(error.to_string(), *says, "for\n{text}");
@@ -157,6 +157,89 @@ fn a_port_is_divided_by_tags() {
     let targets: Vec<_> = config.routes.iter().map(|route| route.target.clone()).collect();
     let via = RouteTarget::Via { next_hop: ip("10.3.0.9"), port: PortId(4) };
     assert_eq!(targets, [via, RouteTarget::OnLink { port: PortId(2) }]);
+}
+
+/// What tags leave is enough, to the byte.
+#[test]
+fn a_sub_interface_may_have_the_least_mtu() {
+    let text = "[[port]]\nname = \"t\"\ndriver = \"memory\"\nmtu = 1288\n\
+                [[port.vlan]]\nid = 1\ntag = \"802.1ad\"\ninner = 2\n\
+                addresses = [\"2001:db8::1/64\"]\n";
+    assert_eq!(parse(text).unwrap().ports[0].vlans[0].mtu, None);
+}
+
+/// A link-local address of ours on one port may be another station's on the next.
+#[test]
+fn a_static_neighbour_may_have_our_link_local_address_of_another_port() {
+    let port = |name: &str, address: &str| {
+        format!(
+            "[[port]]\nname = \"{name}\"\ndriver = \"memory\"\naddresses = [\"{address}/64\"]\n"
+        )
+    };
+    let known = |address: &str| {
+        let mac = "02:00:00:00:00:09";
+        format!("[[neighbour.static]]\nport = \"b\"\naddress = \"{address}\"\nmac = \"{mac}\"\n")
+    };
+    let ports = |a: &str, b: &str| port("a", a) + &port("b", b);
+    let config = parse(&(ports("fe80::1", "fe80::2") + &known("fe80::1"))).unwrap();
+    let of_b = (PortId(1), ip("fe80::1"));
+    let static_neighbour = config.static_neighbours[0];
+    assert_eq!((static_neighbour.port, static_neighbour.address), of_b);
+    for (a, b, address) in [
+        ("fe80::1", "fe80::2", "fe80::2"),
+        ("2001:db8:1::1", "2001:db8:2::1", "2001:db8:2::1"),
+        ("2001:db8:1::1", "2001:db8:2::1", "2001:db8:1::1"),
+    ] {
+        let error = parse(&(ports(a, b) + &known(address))).unwrap_err().to_string();
+        assert!(error.contains("our own address on"), "{error}");
+    }
+}
+
+/// Routes by the same next hops, in whatever order, share a group, of which there are 512.
+#[test]
+fn there_may_be_so_many_different_groups() {
+    let route = |number: usize, via: &str, weights: &str| {
+        let prefix = format!("172.16.{}.{}/32", number / 256, number % 256);
+        format!("[[route]]\nprefix = \"{prefix}\"\nvia = [{via}]\nweights = [{weights}]\n")
+    };
+    let (one, other) = ("\"10.1.0.1\"", "\"10.1.0.2\"");
+    let different = |number: usize| {
+        let weights = format!("{}, {}", number / 256 + 1, number % 256 + 1);
+        route(number, &format!("{one}, {other}"), &weights)
+    };
+    let full: String = LAN.to_owned() + &(0..512).map(different).collect::<String>();
+    let same = route(600, &format!("{other}, {one}"), "1, 1");
+    assert_eq!(parse(&(full.clone() + &same)).unwrap().routes.len(), 513);
+    let error = parse(&(full.clone() + &different(512))).unwrap_err();
+    let ConfigError::Invalid { line, title, message } = error else { unreachable!() };
+    assert_eq!(line, full.lines().count() + 2);
+    assert_eq!(title, "too many different groups of next hops in [[route]]");
+    assert!(message.contains("172.16.2.0/32") && message.contains("number 513"), "{message}");
+}
+
+/// Neighbours that routes lead through and those by the operator's word are kept, all of them.
+#[test]
+fn next_hops_and_static_neighbours_fit_the_table() {
+    let file = LAN.to_owned() + "[neighbour]\nentries_max = 16\n";
+    let via = |host: usize| {
+        format!("[[route]]\nprefix = \"172.16.0.{host}/32\"\nvia = \"10.1.0.{host}\"\n")
+    };
+    let known = |host: usize| {
+        format!(
+            "[[neighbour.static]]\nport = \"lan\"\naddress = \"10.1.0.{host}\"\n\
+             mac = \"02:00:00:00:00:{host:02}\"\n"
+        )
+    };
+    let routes: String = (1..16).map(via).collect();
+    let full = file.clone() + &routes + &known(15) + &known(16);
+    assert_eq!(parse(&full).unwrap().static_neighbours.len(), 2, "15 and 2, of which one is both");
+    let error = parse(&(full + &known(17))).unwrap_err().to_string();
+    assert!(error.contains("more [[neighbour.static]] and next hops"), "{error}");
+    assert!(error.contains("with this one there are 17"), "{error}");
+    let group = "[[route]]\nprefix = \"172.17.0.0/16\"\nvia = [\"10.1.0.16\", \"10.1.0.17\"]\n";
+    let error = parse(&(file + &routes + group)).unwrap_err().to_string();
+    assert!(error.contains("more next hops of [[route]] than `entries_max`"), "{error}");
+    assert!(error.contains("prefix = \"172.17.0.0/16\""), "{error}");
 }
 
 #[test]

@@ -5,7 +5,9 @@ use manylane_net::wire::ethernet::{Tags, VLAN_MAX, ether_type};
 use serde_spanned::Spanned;
 
 use super::error::{Problem, Span};
-use super::port::{Port, addresses, check_name, smallest_mtu};
+use super::port::{
+    IPV4_MTU_LEAST, IPV6_MTU_LEAST, Port, addresses, check_name, mtu_least, smallest_mtu,
+};
 use super::prefix::InterfaceAddress;
 use super::section::Section;
 
@@ -105,8 +107,10 @@ fn vlan(
         }
     };
     let (addresses, address_spans) = addresses(section)?;
-    if let Some(mtu) = &mtu {
-        smallest_mtu(mtu.span(), section.name(), *mtu.get_ref(), &addresses)?;
+    match (&mtu, port_mtu) {
+        (Some(mtu), _) => smallest_mtu(mtu.span(), section.name(), *mtu.get_ref(), &addresses)?,
+        (None, Some(port_mtu)) => smallest_rest(id.span(), port_mtu, tags, &addresses)?,
+        (None, None) => {} // Where the port opens, the device's is known.
     }
     let mtu = mtu.map(Spanned::into_inner);
     let placed = PlacedVlan { name: name_span, tags: id.span(), addresses: address_spans };
@@ -114,7 +118,9 @@ fn vlan(
 }
 
 fn mtu(section: &Section<'_>, port_mtu: Option<u16>) -> Result<Option<Spanned<u16>>, Problem> {
-    let Some(mtu) = section.number::<u16>("mtu", 68..=9000)? else { return Ok(None) };
+    let Some(mtu) = section.number::<u16>("mtu", IPV4_MTU_LEAST.into()..=9000)? else {
+        return Ok(None);
+    };
     match port_mtu {
         Some(most) if *mtu.get_ref() > most => Err(Problem::new(
             mtu.span(),
@@ -124,6 +130,30 @@ fn mtu(section: &Section<'_>, port_mtu: Option<u16>) -> Result<Option<Spanned<u1
         )),
         _ => Ok(Some(mtu)),
     }
+}
+
+/// Refuses an MTU that follows from the port's, as [`mtu_least`] has it.
+fn smallest_rest(
+    span: Span,
+    port_mtu: u16,
+    tags: Tags,
+    addresses: &[InterfaceAddress],
+) -> Result<(), Problem> {
+    let (least, beyond) = (mtu_least(addresses), tags.beyond_mtu());
+    let left = port_mtu.saturating_sub(beyond);
+    if left >= least {
+        return Ok(());
+    }
+    let (family, cure) = match least {
+        IPV6_MTU_LEAST => ("IPv6", ", or remove the IPv6 addresses"),
+        _ => ("IPv4", ""),
+    };
+    Err(Problem::new(
+        span,
+        format!("`mtu` of the port leaves too little for {family} in [[port.vlan]]"),
+        format!("{left} of {port_mtu} bytes behind these tags, less than {least}"),
+        format!("set `mtu` in [[port]] to at least {}{cure}", least + beyond),
+    ))
 }
 
 const KEYS: &[&str] = &["id", "tag", "inner", "name", "addresses", "mtu"];

@@ -160,7 +160,7 @@ impl Daemon {
         let domain = Domain::new(workers);
         let mut told = Told::default();
         let routed = open::routed(&ports).map_err(StartError::Port)?;
-        let interfaces = routed.len();
+        let interfaces_len = routed.len();
         let routing = routing(&config, routed, &domain, clock, &mut told)?;
         let mut share = Share::among(workers, halves, &bells, &ports);
         let mut parts = Vec::new();
@@ -173,7 +173,7 @@ impl Daemon {
             let (reports, reported) = ring(REPORTS);
             let (orders, ordered) = ring(ORDERS);
             let phase = WordsMut::zeroed(1);
-            let own = Stats::new(interfaces);
+            let own = Stats::new(interfaces_len);
             stats.push(own.reader());
             links.push(Link { reported, orders, bell: bell.clone() });
             let errors = RateLimit::new(config.icmp.errors_per_second, config.icmp.errors_burst);
@@ -218,7 +218,7 @@ impl Daemon {
             bell: control_bell.clone(),
             phase: control_phase.reader(),
             clock,
-            names: config.ports.iter().map(|port| port.name.clone()).collect(),
+            names: interfaces(&config.ports).iter().map(|one| one.name.to_owned()).collect(),
         };
         // Each thread has a clone, and drops it when it ends, in whatever way.
         let alive = Arc::new(());

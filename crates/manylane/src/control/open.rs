@@ -1,185 +1,46 @@
 //! Opening ports: from a configuration to receivers, transmitters, and what is known of each port.
 
+mod error;
+mod interfaces;
 mod packet;
 mod wrap;
 
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{Batch, HEADROOM, Pool};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::eventfd::EventFd;
-use manylane_io::interface::{Interface, InterfaceError};
-use manylane_io::port::af_packet::{self, AfPacket};
-use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, OpenError, Umem};
+use manylane_io::interface::Interface;
+use manylane_io::port::af_packet::AfPacket;
+use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
 use manylane_io::port::memory::{self, Next};
-use manylane_io::port::pcap::{self, Writer};
-use manylane_io::port::tap::{self, Tap};
+use manylane_io::port::pcap::Writer;
+use manylane_io::port::tap::Tap;
 use manylane_io::port::{Fate, Receiver, Transmitter};
-use manylane_net::forward::{Ipv4Interface, PortFacts};
+use manylane_net::forward::PortFacts;
 use manylane_net::generate::{
-    Expected, FarEnd, FarEndConfig, FarEndError, FarEndReader, Link, Pace, Stream, StreamId,
+    Expected, FarEnd, FarEndConfig, FarEndReader, Link, Pace, Stream, StreamId,
 };
 use manylane_net::wire::ethernet::{Mac, Tags, VLAN_TAG_LEN};
 use manylane_net::wire::flow::flow_hash;
 use manylane_sync::doorbell::{Doorbell, Wake};
 
 use crate::config::{
-    AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, InterfaceAddress, MEMORY_MTU,
-    MemoryPort, Port, Vlan,
+    AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, MEMORY_MTU, MemoryPort, Port,
 };
 use crate::stats::{PortCount, Stats};
 use crate::worker::Clock;
 
+pub use error::PortError;
+pub use interfaces::routed;
 pub use wrap::unwrap;
 
-use super::routing::RoutedPort;
+use super::daemon::say;
+use interfaces::add_addresses;
 
 /// A worker's doorbell.
 pub type Bell = Arc<Doorbell<EventFd>>;
-
-/// Why a port did not open.
-#[non_exhaustive]
-#[derive(Debug)]
-pub enum PortError {
-    /// The interface cannot be asked.
-    Interface {
-        /// The port's name.
-        port: String,
-        /// Why.
-        source: InterfaceError,
-    },
-    /// AF_XDP refused.
-    AfXdp {
-        /// The port's name.
-        port: String,
-        /// Why.
-        source: OpenError,
-    },
-    /// Packet sockets were refused.
-    AfPacket {
-        /// The port's name.
-        port: String,
-        /// Why.
-        source: af_packet::OpenError,
-    },
-    /// The TAP interface was refused.
-    Tap {
-        /// The port's name.
-        port: String,
-        /// Why.
-        source: tap::OpenError,
-    },
-    /// A capture was not read, or not made.
-    Pcap {
-        /// The port's name.
-        port: String,
-        /// Why.
-        source: pcap::OpenError,
-    },
-    /// The capture for copies was not made.
-    Tee {
-        /// The port's name.
-        port: String,
-        /// Why.
-        source: pcap::WriteError,
-    },
-    /// The built-in generator cannot do what it is told.
-    FarEnd {
-        /// The port's name.
-        port: String,
-        /// Why.
-        source: FarEndError,
-    },
-    /// The configuration wants larger packets than the device takes.
-    Mtu {
-        /// The port's name.
-        port: String,
-        /// In the configuration.
-        mtu: u32,
-        /// The device's.
-        device_mtu: u32,
-    },
-    /// The configuration wants larger packets than lie in as many frames as the port takes.
-    FramesMax {
-        /// The port's name.
-        port: String,
-        /// In the configuration, or the device's.
-        mtu: u32,
-        /// Most frames of a packet that the port takes.
-        frames_max: u8,
-        /// The largest MTU whose packets lie in so many.
-        mtu_max: u32,
-    },
-    /// The configuration names owners for another number of queues than the device has.
-    Queues {
-        /// The port's name.
-        port: String,
-        /// Owners in the configuration.
-        owners: usize,
-        /// Queues of the device.
-        queues: usize,
-    },
-}
-
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PortError::Interface { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::AfXdp { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::AfPacket { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::Tap { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::Pcap { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::Tee { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::FarEnd { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::Mtu { port, mtu, device_mtu } => write!(
-                f,
-                "port `{port}`: `mtu` is {mtu}, and the device takes {device_mtu}: raise the \
-                 device's (`ip link set dev ... mtu {mtu}`), or choose at most {device_mtu}"
-            ),
-            PortError::FramesMax { port, mtu, frames_max, mtu_max } => write!(
-                f,
-                "port `{port}`: packets of `mtu` {mtu} do not lie in {frames_max} frames, and the port \
-                 takes no more: choose an `mtu` of at most {mtu_max}, or `size = 4096` in [frames]"
-            ),
-            PortError::Queues { port, owners, queues } => write!(
-                f,
-                "port `{port}`: `workers` names owners for {owners} receive queues, and the device \
-                 has {queues}: list one worker for each queue (`ethtool -l` shows them), or leave \
-                 `workers` out"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PortError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            PortError::Interface { source, .. } => Some(source),
-            PortError::AfXdp { source, .. } => Some(source),
-            PortError::AfPacket { source, .. } => Some(source),
-            PortError::Tap { source, .. } => Some(source),
-            PortError::Pcap { source, .. } => Some(source),
-            PortError::Tee { source, .. } => Some(source),
-            PortError::FarEnd { source, .. } => Some(source),
-            PortError::Mtu { .. } | PortError::FramesMax { .. } | PortError::Queues { .. } => None,
-        }
-    }
-}
-
-impl PortError {
-    /// Whether this machine, or this user, cannot have such ports at all.
-    pub fn is_unavailable(&self) -> bool {
-        match self {
-            PortError::AfXdp { source, .. } => source.is_unavailable(),
-            PortError::AfPacket { source, .. } => source.is_unavailable(),
-            PortError::Tap { source, .. } => source.is_unavailable(),
-            _ => false,
-        }
-    }
-}
 
 /// An open port, as the control thread keeps it.
 pub struct OpenPort {
@@ -372,6 +233,9 @@ fn open_af_xdp(
     };
     let opened = AfXdp::open(umem, id, &af_xdp.interface, workers, &owners, config)
         .map_err(|source| PortError::AfXdp { port: port.name.clone(), source })?;
+    if let Some(hidden) = &opened.facts.hidden_tags {
+        say(&format!("port `{}`: {}", port.name, hidden.warning()));
+    }
     let mtu = mtu(port, opened.facts.mtu)?;
     let repair = opened.facts.checksum == Checksum::Unknown;
     let device = Device::AfXdp {
@@ -578,72 +442,6 @@ fn facts(port: &Port, mac: Mac, mtu: u32, halves: &Halves) -> PortFacts {
     facts
 }
 
-fn add_addresses(facts: &mut PortFacts, addresses: &[InterfaceAddress]) {
-    for own in addresses {
-        match own.address {
-            IpAddr::V4(addr) => facts.ipv4.push(Ipv4Interface { addr, len: own.length }),
-            IpAddr::V6(addr) if addr.is_unicast_link_local() => facts.link_local = Some(addr),
-            IpAddr::V6(addr) => {
-                facts.ipv6.push(addr);
-                let anycast = own.prefix().anycast().filter(|one| !facts.anycast.contains(one));
-                facts.anycast.extend(anycast);
-            }
-        }
-    }
-    // Where there is IPv6, and none is configured, there is the one of the MAC address.
-    if !facts.ipv6.is_empty() {
-        facts.link_local.get_or_insert(link_local(facts.mac));
-    }
-}
-
-/// What the workers know of all ports and then of all sub-interfaces, in the order of
-/// [`config::interfaces`](crate::config::interfaces), and their addresses.
-pub fn routed(ports: &[OpenPort]) -> Result<Vec<RoutedPort>, PortError> {
-    let own = |port: &OpenPort| RoutedPort {
-        facts: port.facts.clone(),
-        addresses: port.config.addresses.clone(),
-    };
-    let mut routed: Vec<RoutedPort> = ports.iter().map(own).collect();
-    for (number, port) in ports.iter().enumerate() {
-        for vlan in &port.config.vlans {
-            let id = PortId(routed.len() as u16);
-            let facts = vlan_facts(PortId(number as u16), &port.facts, vlan)?;
-            routed.push(RoutedPort { facts, addresses: vlan.addresses.clone() });
-            routed[number].facts.vlans.push((vlan.tags, id));
-        }
-        routed[number].facts.vlans.sort_unstable();
-    }
-    Ok(routed)
-}
-
-/// What is known of a sub-interface of `port`, of which `facts` are known.
-fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts, PortError> {
-    let least = facts.mtu.saturating_sub(vlan.tags.beyond_mtu().into());
-    let mtu = vlan.mtu.map_or(least, u32::from);
-    if mtu > facts.mtu {
-        return Err(PortError::Mtu { port: vlan.name.clone(), mtu, device_mtu: facts.mtu });
-    }
-    let mut facts = PortFacts {
-        mtu,
-        ipv4: Vec::new(),
-        ipv6: Vec::new(),
-        link_local: None,
-        vlan: Some(manylane_net::forward::Vlan { port, tags: vlan.tags }),
-        vlans: Vec::new(),
-        anycast: Vec::new(),
-        ..facts.clone()
-    };
-    add_addresses(&mut facts, &vlan.addresses);
-    Ok(facts)
-}
-
-/// The link-local address that goes with a MAC address (RFC 4291 §2.5.6 and appendix A).
-fn link_local(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac.0;
-    let eui64 = [a ^ 0x02, b, c, 0xff, 0xfe, d, e, f];
-    Ipv6Addr::from((0xfe80_u128 << 112) | u128::from(u64::from_be_bytes(eui64)))
-}
-
 const ROUTER: u8 = 0x01;
 const HOSTS: u8 = 0x02;
 
@@ -651,49 +449,4 @@ const HOSTS: u8 = 0x02;
 fn memory_mac(id: PortId, end: u8) -> Mac {
     let [high, low] = id.0.to_be_bytes();
     Mac([0x02, 0x6d, 0x6c, end, high, low])
-}
-
-#[cfg(test)]
-mod tests {
-    use manylane_net::neighbour::Key;
-
-    use super::*;
-
-    /// A link-local address is ours where IPv6 is configured, and nowhere else: not on a port that has only
-    /// IPv4, nor on one that only carries tagged frames. What is ours is probed.
-    #[test]
-    fn a_port_without_ipv6_has_no_link_local_address() {
-        let mac = Mac([2, 0, 0, 0, 0, 7]);
-        let from_mac: IpAddr = "fe80::ff:fe00:7".parse().unwrap();
-        let own = |text: &str, length| InterfaceAddress { address: text.parse().unwrap(), length };
-        let (v4, global) = (own("10.0.0.1", 24), own("2001:db8::1", 64));
-        let chosen = own("fe80::77", 64);
-        for (addresses, expected) in [
-            (vec![], None),
-            (vec![v4], None),
-            (vec![v4, global], Some(from_mac)),
-            (vec![global, chosen], Some(chosen.address)),
-            (vec![chosen, global], Some(chosen.address)),
-            (vec![chosen], Some(chosen.address)),
-        ] {
-            let mut facts = PortFacts {
-                mac,
-                mtu: 1500,
-                offload: Offload::NONE,
-                ipv4: Vec::new(),
-                ipv6: Vec::new(),
-                link_local: None,
-                vlan: None,
-                vlans: Vec::new(),
-                anycast: Vec::new(),
-            };
-            add_addresses(&mut facts, &addresses);
-            assert_eq!(facts.link_local.map(IpAddr::V6), expected, "{addresses:?}");
-            assert_eq!(facts.owns(from_mac), expected == Some(from_mac), "{addresses:?}");
-            let port = RoutedPort { facts, addresses };
-            let probed: Vec<Key> = port.own_keys(PortId(0)).collect();
-            let is_link_local = |key: &&Key| key.addr.to_string().starts_with("fe80:");
-            assert_eq!(probed.iter().find(is_link_local).map(|key| key.addr), expected);
-        }
-    }
 }

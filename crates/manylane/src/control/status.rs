@@ -3,35 +3,34 @@
 //! Nothing here is on a worker's way: counters are read as they stand, and the lock is the control
 //! thread's.
 
+mod frames;
 mod neighbours;
+mod ports;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{Created, DropReason, PortId, WorkerId};
-use manylane_frame::{Depot, HOT_LIST_LENGTHS};
-use manylane_io::bpf::Mode;
 use manylane_io::netlink::Netlink;
 use manylane_net::fib::IpPrefix;
-use manylane_net::forward::PortFacts;
 use manylane_net::neighbour::Key;
 use manylane_net::nexthop::NextHop;
-use manylane_net::wire::ethernet::Mac;
-use manylane_sync::words::WordsMut;
 
-use super::frames::{Budget, Line};
-use super::open::{Bell, Device, OpenPort};
+use super::open::{Bell, OpenPort};
 use super::routing::{GroupMember, Routing};
 use crate::api::{
-    AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger,
-    FrameLine, FramesStatus, Ledger, ListStatus, MemberStatus, NeighbourStatus, PortLedger,
-    PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting, Source, VlanStatus,
-    WorkerStatus,
+    AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FramesStatus, Ledger,
+    MemberStatus, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus,
+    SetError, Setting, Source, WorkerStatus,
 };
-use crate::config::{Config, Faults, RouteTarget, Vlan};
+use crate::config::{Config, RouteTarget};
 use crate::stats::{PortCount, StatsReader, WorkerCount};
 use crate::worker::Clock;
+use frames::HOT_LIST_LEN;
+use ports::{ShownPort, shown_ports};
+
+pub use frames::FrameStatus;
 
 /// Everything that can be shown of a daemon.
 pub struct Status {
@@ -50,93 +49,6 @@ pub struct Status {
     load: Mutex<Vec<Load>>,
     /// After the ports were closed: frames that a device kept.
     closed: Mutex<Option<usize>>,
-}
-
-/// What is known of the frames, and how the length of workers' lists is changed.
-pub struct FrameStatus {
-    depot: Depot,
-    sum: Vec<FrameLine>,
-    hot_list_len_max: u32,
-    workers: usize,
-    /// One word, which workers follow.
-    hot_list_len: Mutex<WordsMut<u32>>,
-    /// The workers', who may sleep.
-    bells: Vec<Bell>,
-}
-
-impl FrameStatus {
-    pub(super) fn new(
-        budget: Budget,
-        depot: Depot,
-        hot_list_len: WordsMut<u32>,
-        bells: Vec<Bell>,
-    ) -> FrameStatus {
-        let (hot_list_len_max, workers) = (budget.hot_list_len_max(), bells.len());
-        let shown = |Line { holder, reckoning, frames }| FrameLine { holder, reckoning, frames };
-        FrameStatus {
-            depot,
-            sum: budget.lines.into_iter().map(shown).collect(),
-            hot_list_len_max,
-            workers,
-            hot_list_len: Mutex::new(hot_list_len),
-            bells,
-        }
-    }
-
-    /// Changes how long workers' lists are, from their next turn on.
-    fn set_hot_list_len(&self, value: &str) -> Result<u32, ApiError> {
-        let (min, max) = HOT_LIST_LENGTHS.into_inner();
-        let len: u32 =
-            value.parse().ok().filter(|len| HOT_LIST_LENGTHS.contains(len)).ok_or_else(|| {
-                ApiError {
-                    error: format!("{HOT_LIST_LEN} cannot be {value}"),
-                    help: format!("choose a number from {min} to {max}"),
-                }
-            })?;
-        let max = self.hot_list_len_max;
-        if len > max {
-            let workers = self.workers;
-            return Err(ApiError {
-                error: format!(
-                    "{HOT_LIST_LEN} cannot be {len}: with {} frames in all, there are {max} for the \
-                     list of each of {workers} workers",
-                    self.depot.region().frames()
-                ),
-                help: format!("choose at most {max}, or start with a larger `count` in [frames]"),
-            });
-        }
-        unpoisoned(&self.hot_list_len).publish(0, len);
-        for bell in &self.bells {
-            bell.ring(); // Who sleeps holds the old length until it wakes.
-        }
-        Ok(len)
-    }
-}
-
-/// The one setting of a running daemon.
-const HOT_LIST_LEN: &str = "frames.hot_list_len";
-
-/// What does not change about a port.
-struct ShownPort {
-    name: String,
-    driver: &'static str,
-    chosen: Option<&'static str>,
-    interface: Option<String>,
-    mac: Mac,
-    mtu: u16,
-    mode: Option<&'static str>,
-    zero_copy: bool,
-    frames_max: u8,
-    single_because: Option<String>,
-    owners: Vec<WorkerId>,
-    addresses: Vec<String>,
-    repair: bool,
-    /// Whether the port at the other end of a wire is its far end.
-    is_wired: bool,
-    has_faults: bool,
-    has_copies: bool,
-    /// What a sub-interface is a VLAN of.
-    vlan: Option<VlanStatus>,
 }
 
 /// A worker's share of busy time between two looks.
@@ -260,47 +172,6 @@ impl Status {
             in_flight: 0,
             missing: (received + created) as i64 - accounted as i64,
         }
-    }
-
-    fn frame_ledger(&self) -> FrameLedger {
-        let holder = |holder: String, frames| FrameHolder { holder, frames };
-        let worker_sum = |what| self.stats.iter().map(|stats| stats.worker(what)).sum();
-        let depot = &self.frames.depot;
-        let mut holders = vec![holder("depot".into(), depot.frames())];
-        match *unpoisoned(&self.closed) {
-            Some(kept) => holders.push(holder("kept by closed devices".into(), kept as u64)),
-            None => {
-                for (number, stats) in self.stats.iter().enumerate() {
-                    let level = stats.worker(WorkerCount::PoolLevel);
-                    holders.push(holder(format!("worker {number} list"), level));
-                }
-                for (id, port) in self.ids().zip(&self.ports) {
-                    let name = &port.name;
-                    let posted = self.port_sum(id, PortCount::Posted);
-                    let (lent, returned) = (PortCount::Lent, PortCount::Returned);
-                    let lent = self.port_sum(id, lent).wrapping_sub(self.port_sum(id, returned));
-                    if port.is_wired {
-                        holders.push(holder(format!("{name} on its wires"), posted));
-                    } else if port.vlan.is_none() && (port.interface.is_some() || port.has_faults) {
-                        holders.push(holder(format!("{name} to receive"), posted));
-                    }
-                    if port.mode.is_some() {
-                        holders.push(holder(format!("{name} to transmit"), lent));
-                    }
-                    if port.has_faults {
-                        let late = self.port_sum(id, PortCount::Late);
-                        holders.push(holder(format!("{name} late on purpose"), late));
-                    }
-                }
-                let held = worker_sum(WorkerCount::FramesHeld);
-                holders.push(holder("held for neighbours".into(), held));
-                let in_hand = worker_sum(WorkerCount::FramesInHand);
-                holders.push(holder("in workers' hands".into(), in_hand));
-            }
-        }
-        let total = u64::from(depot.region().frames());
-        let found = holders.iter().map(|holder| holder.frames).fold(0, u64::wrapping_add);
-        FrameLedger { total, holders, missing: total.wrapping_sub(found) as i64 }
     }
 }
 
@@ -465,26 +336,7 @@ impl Source for Status {
     }
 
     fn frames(&self) -> FramesStatus {
-        let FrameStatus { depot, sum, hot_list_len_max, hot_list_len, .. } = &self.frames;
-        let of_worker = |(number, stats): (usize, &StatsReader)| ListStatus {
-            worker: number as u16,
-            level: stats.worker(WorkerCount::PoolLevel),
-            len: stats.worker(WorkerCount::HotListLen),
-            taken: stats.worker(WorkerCount::PoolTaken),
-            hits: stats.worker(WorkerCount::PoolHits),
-            refills: stats.worker(WorkerCount::PoolRefills),
-            spills: stats.worker(WorkerCount::PoolSpills),
-            starved: stats.worker(WorkerCount::PoolStarved),
-        };
-        FramesStatus {
-            frame_size: depot.region().frame_size(),
-            huge_pages: depot.region().is_huge(),
-            hot_list_len: unpoisoned(hot_list_len).load(0),
-            hot_list_len_max: *hot_list_len_max,
-            lists: self.stats.iter().enumerate().map(of_worker).collect(),
-            ledger: self.frame_ledger(),
-            sum: sum.clone(),
-        }
+        self.all_frames()
     }
 
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
@@ -558,92 +410,6 @@ impl Load {
         let percent = if busy == 0 { 0.0 } else { busy as f64 * 100.0 / (busy + idle) as f64 };
         Load { at: now, busy_ns, idle_ns, percent }
     }
-}
-
-impl ShownPort {
-    fn of(port: &OpenPort) -> ShownPort {
-        let (mode, zero_copy, single_because) = match &port.device {
-            Device::AfXdp { mode, zero_copy, single_because, .. } => {
-                (Some(*mode), *zero_copy, single_because.clone())
-            }
-            Device::AfPacket(_) | Device::Tap(_) | Device::Pcap | Device::Memory(_) => {
-                (None, false, None)
-            }
-        };
-        let interface = port.config.driver.interface().map(str::to_owned);
-        let addresses = port.config.addresses.iter();
-        let mut addresses: Vec<String> =
-            addresses.map(|own| format!("{}/{}", own.address, own.length)).collect();
-        if let Some(link_local) = port.facts.link_local
-            && !port.config.addresses.iter().any(|own| own.address == link_local)
-        {
-            addresses.push(format!("{link_local}/64"));
-        }
-        ShownPort {
-            name: port.config.name.clone(),
-            driver: port.config.driver.name(),
-            chosen: port.config.chosen,
-            interface,
-            mac: port.facts.mac,
-            mtu: port.facts.mtu as u16,
-            mode: mode.map(|mode| match mode {
-                Mode::Native => "native",
-                Mode::Generic => "generic",
-            }),
-            zero_copy,
-            frames_max: port.facts.offload.frames_max,
-            single_because,
-            owners: port.owners.clone(),
-            addresses,
-            repair: port.repair,
-            is_wired: matches!(port.device, Device::Memory(None)),
-            has_faults: port.config.faults != Faults::default(),
-            has_copies: port.config.tee.is_some(),
-            vlan: None,
-        }
-    }
-
-    /// A sub-interface of `port`, which is shown so; what it counts is what came in with its tags.
-    fn of_vlan(port: &ShownPort, vlan: &Vlan, facts: &PortFacts) -> ShownPort {
-        let mut addresses: Vec<String> =
-            vlan.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect();
-        if let Some(link_local) = facts.link_local
-            && !vlan.addresses.iter().any(|own| own.address == link_local)
-        {
-            addresses.push(format!("{link_local}/64"));
-        }
-        ShownPort {
-            name: vlan.name.clone(),
-            driver: "vlan",
-            chosen: None,
-            interface: port.interface.clone(),
-            mac: facts.mac,
-            mtu: facts.mtu as u16,
-            mode: None,
-            zero_copy: false,
-            frames_max: facts.offload.frames_max,
-            single_because: None,
-            owners: Vec::new(),
-            addresses,
-            repair: port.repair,
-            is_wired: false,
-            has_faults: false,
-            has_copies: false,
-            vlan: Some(VlanStatus { port: port.name.clone(), tags: vlan.tags.to_string() }),
-        }
-    }
-}
-
-/// The ports and then their sub-interfaces, by id.
-fn shown_ports(ports: &[OpenPort], routing: &Routing) -> Vec<ShownPort> {
-    let mut shown: Vec<ShownPort> = ports.iter().map(ShownPort::of).collect();
-    for (number, port) in ports.iter().enumerate() {
-        for vlan in &port.config.vlans {
-            let facts = routing.facts(PortId(shown.len() as u16));
-            shown.push(ShownPort::of_vlan(&shown[number], vlan, facts));
-        }
-    }
-    shown
 }
 
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

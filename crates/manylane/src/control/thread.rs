@@ -21,7 +21,7 @@ pub(super) struct Control {
     pub bell: Bell,
     pub phase: Words<u32>,
     pub clock: Clock,
-    /// The ports' names, by id.
+    /// The names of ports and sub-interfaces, by id.
     pub names: Vec<String>,
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use manylane_frame::HEADROOM;
 
 use crate::bpf::{BpfError, Mode};
-use crate::interface::InterfaceError;
+use crate::interface::{Interface, InterfaceError};
 
 /// Why a port did not open.
 #[non_exhaustive]
@@ -44,14 +44,7 @@ pub enum OpenError {
     /// The XDP program did not load or attach.
     Program(BpfError),
     /// VLANs are to be told apart, and the device may hide their tags from the XDP program.
-    TagsHidden {
-        /// The interface.
-        interface: String,
-        /// Its driver.
-        driver: String,
-        /// Where the XDP program runs.
-        mode: Mode,
-    },
+    TagsHidden(TagsHidden),
     /// A queue belongs to another AF_XDP socket, and did so for two seconds.
     Busy {
         /// The interface.
@@ -92,19 +85,11 @@ impl fmt::Display for OpenError {
         match self {
             OpenError::Interface(error) => error.fmt(f),
             OpenError::Program(error) => error.fmt(f),
-            OpenError::TagsHidden { interface, driver, mode } => {
-                write!(
-                    f,
-                    "{interface}: VLAN tags are beside the frame, where the XDP program ({mode}) cannot see \
-                     them; "
-                )?;
-                match driver.as_str() {
-                    "veth" => f.write_str(
-                        "choose `driver = \"af_packet\"`, or `mode = \"native\"` with Linux 6.8",
-                    ),
-                    _ => {
-                        write!(f, "ethtool -K {interface} rxvlan off, or `driver = \"af_packet\"`")
-                    }
+            OpenError::TagsHidden(hidden) => {
+                write!(f, "{hidden}; choose `driver = \"af_packet\"`, or ")?;
+                match hidden.driver.as_str() {
+                    "veth" => f.write_str("`mode = \"native\"` with Linux 6.8"),
+                    _ => write!(f, "ethtool -K {} rxvlan off", hidden.interface),
                 }
             }
             OpenError::Owners { interface, queues, owners } => write!(
@@ -165,6 +150,50 @@ impl std::error::Error for OpenError {
     }
 }
 
+/// A device may take VLAN tags off its frames where the XDP program cannot see them: a frame of a VLAN then
+/// looks like one of none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagsHidden {
+    /// The interface.
+    pub interface: String,
+    /// Its driver.
+    pub driver: String,
+    /// Where the XDP program runs.
+    pub mode: Mode,
+}
+
+impl TagsHidden {
+    /// Whether that is so, with the program as it was attached.
+    pub(super) fn of(interface: &Interface, mode: Mode, has_tags: bool) -> Option<TagsHidden> {
+        // A veth's own flag says nothing: it is the peer that keeps the tag beside the frame, unseen from here.
+        let may_hide = interface.takes_tags_off || interface.driver == "veth";
+        let (name, driver) = (interface.name.clone(), interface.driver.clone());
+        (may_hide && !has_tags).then_some(TagsHidden { interface: name, driver, mode })
+    }
+
+    /// What becomes of a port without VLANs, and how to help it.
+    pub fn warning(&self) -> String {
+        let cure = match self.driver.as_str() {
+            "veth" => "ethtool -K PEER txvlan off on its peer".into(),
+            _ => format!("ethtool -K {} rxvlan off", self.interface),
+        };
+        format!(
+            "{self}: a frame of a VLAN is forwarded as if it were of none, not dropped as `unknown_vlan`; \
+             {cure} brings them back"
+        )
+    }
+}
+
+impl fmt::Display for TagsHidden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TagsHidden { interface, mode, .. } = self;
+        write!(
+            f,
+            "{interface}: VLAN tags are beside the frame, where the XDP program ({mode}) cannot see them"
+        )
+    }
+}
+
 /// What the operator can do about it.
 fn next_step(source: &io::Error) -> Option<&'static str> {
     Some(match source.raw_os_error()? {
@@ -199,6 +228,45 @@ pub(super) const RING_MAX: u32 = 1 << 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A tag that is not told is lost wherever the device may take it off, in either mode.
+    #[test]
+    fn tags_are_hidden_where_they_are_taken_off_and_not_told() {
+        let facts = |driver: &str, takes_tags_off| Interface {
+            index: 2,
+            name: "eth0".into(),
+            mac: [2, 0, 0, 0, 0, 1],
+            mtu: 1500,
+            is_up: true,
+            is_running: true,
+            driver: driver.into(),
+            receive_queues: 4,
+            transmit_queues: 4,
+            takes_tags_off,
+        };
+        for (driver, takes_tags_off, has_tags, hidden) in [
+            ("ixgbe", true, false, true),
+            ("ixgbe", false, false, false),
+            ("mlx5_core", true, true, false),
+            ("veth", false, false, true),
+            ("veth", true, true, false),
+            ("tun", false, false, false),
+        ] {
+            for mode in [Mode::Native, Mode::Generic] {
+                let found = TagsHidden::of(&facts(driver, takes_tags_off), mode, has_tags);
+                assert_eq!(found.is_some(), hidden, "{driver} {takes_tags_off} {has_tags}");
+            }
+        }
+        let hidden =
+            |driver| TagsHidden::of(&facts(driver, true), Mode::Native, false).expect("so");
+        let refused = OpenError::TagsHidden(hidden("ixgbe")).to_string();
+        assert!(refused.contains("(native)"), "{refused}");
+        assert!(refused.ends_with("or ethtool -K eth0 rxvlan off"), "{refused}");
+        let warned = hidden("ixgbe").warning();
+        assert!(warned.ends_with("ethtool -K eth0 rxvlan off brings them back"), "{warned}");
+        let warned = hidden("veth").warning();
+        assert!(warned.contains("ethtool -K PEER txvlan off on its peer"), "{warned}");
+    }
 
     #[test]
     fn an_mtu_that_does_not_fit_names_its_cures() {

@@ -51,7 +51,7 @@ use manylane_frame::vocabulary::Checksum;
 use crate::bpf::Attach;
 
 pub use close::{Closed, DRAIN_MAX};
-pub use error::OpenError;
+pub use error::{OpenError, TagsHidden};
 pub use open::{AfXdp, Facts, Opened};
 pub use receiver::Receiver;
 pub use transmitter::{TransmitLosses, Transmitter};

@@ -7,7 +7,7 @@ use manylane_frame::Region;
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 
 use super::AfXdpConfig;
-use super::error::{OpenError, RING_MAX, RING_MIN, mtu_max};
+use super::error::{OpenError, RING_MAX, RING_MIN, TagsHidden, mtu_max};
 use super::join::Joiner;
 use super::lent::Lent;
 use super::receiver::Receiver;
@@ -65,6 +65,8 @@ pub struct Facts {
     pub single_because: Option<String>,
     /// What is known of received transport checksums.
     pub checksum: Checksum,
+    /// Whether frames may come without the VLAN tags that they had on the wire.
+    pub hidden_tags: Option<TagsHidden>,
 }
 
 impl AfXdp {
@@ -94,13 +96,16 @@ impl AfXdp {
 
         let program = XskProgram::load(interface.receive_queues).map_err(OpenError::Program)?;
         let link = program.attach(&interface, config.attach).map_err(OpenError::Program)?;
-        check_tags(&interface, &link, config.vlans)?;
+        let hidden_tags = TagsHidden::of(&interface, link.mode(), link.has_tags());
+        if let Some(hidden) = hidden_tags.clone().filter(|_| config.vlans) {
+            return Err(OpenError::TagsHidden(hidden));
+        }
         let multicast = AllMulticast::join(&interface).map_err(OpenError::Interface)?;
         let mut opening = Opening { umem, port, interface: &interface, config, mode: link.mode() };
         let (receivers, transmitters, way) = opening.bind_queues(workers, owners)?;
 
         let transfer = way.transfer;
-        let facts = opening.facts(way);
+        let facts = opening.facts(way, hidden_tags);
         let mut port = AfXdp { port, interface, link, _multicast: multicast, transfer };
         for receiver in &receivers {
             let queue = u32::from(receiver.queue.0);
@@ -307,7 +312,11 @@ impl Opening<'_> {
         self.config.checksum.unwrap_or(by_driver)
     }
 
-    fn facts(&self, Way { transfer, single_because }: Way) -> Facts {
+    fn facts(
+        &self,
+        Way { transfer, single_because }: Way,
+        hidden_tags: Option<TagsHidden>,
+    ) -> Facts {
         let Interface { index, mac, mtu, driver, receive_queues, .. } = self.interface;
         Facts {
             index: *index,
@@ -320,6 +329,7 @@ impl Opening<'_> {
             frames_max: self.frames_max(transfer),
             single_because,
             checksum: self.checksum(),
+            hidden_tags,
         }
     }
 
@@ -378,17 +388,6 @@ fn check_mtu(interface: &Interface, region: &Region, frames_max: u8) -> Result<(
         return Err(OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max });
     }
     Ok(())
-}
-
-/// Whether frames come with the tags that they had on the wire.
-fn check_tags(interface: &Interface, link: &XskLink, vlans: bool) -> Result<(), OpenError> {
-    // A veth's own flag says nothing: it is the peer that keeps the tag beside the frame, unseen from here.
-    let may_hide = interface.takes_tags_off || interface.driver == "veth";
-    if !vlans || link.has_tags() || !may_hide {
-        return Ok(());
-    }
-    let (interface, driver) = (interface.name.clone(), interface.driver.clone());
-    Err(OpenError::TagsHidden { interface, driver, mode: link.mode() })
 }
 
 /// Most frames of a packet that the device takes.

@@ -2,7 +2,7 @@
 //!
 //! `rules.rs` has what ends without a word, from every address; `errors.rs` what is said in each case;
 //! `icmp::rules` of what nobody is told. Here is one line for each section, so that a rule that is not
-//! kept any more is missed by its number. What is not done is listed in ARCHITECTURE.md.
+//! kept any more is missed by its number. What is not done is listed in docs/rules.md.
 
 use manylane_frame::vocabulary::DropReason::{self, *};
 

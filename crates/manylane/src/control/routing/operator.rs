@@ -3,11 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
+use manylane_frame::vocabulary::PortId;
 use manylane_net::neighbour::{Entry, Key, TableFull};
 use manylane_net::wire::ethernet::Mac;
 
-use super::{RoutedPort, Routing, RoutingError, Told, is_link_local};
-use crate::config::not_unicast;
+use super::{Routing, RoutingError, Told};
+use crate::config::{not_unicast, owner};
 
 /// Why a neighbour was not set or forgotten.
 #[non_exhaustive]
@@ -51,6 +52,7 @@ impl Routing {
         now: Duration,
         told: &mut Told,
     ) -> Result<u32, RoutingError> {
+        self.check_own(key)?;
         let mut actions = std::mem::take(&mut self.actions);
         let slot =
             self.neighbours.set(key, mac, now, &mut actions).map_err(RoutingError::Neighbour);
@@ -111,20 +113,24 @@ impl Routing {
         self.owed = told;
     }
 
+    /// Refuses to send to ourselves.
+    pub(super) fn check_own(&self, key: Key) -> Result<(), RoutingError> {
+        if self.is_own(key) { Err(RoutingError::Own { addr: key.addr }) } else { Ok(()) }
+    }
+
+    /// Whether this would be ourselves: by the configuration's rule, and by the link-local address that a
+    /// port has by itself, which the configuration does not know.
+    pub(super) fn is_own(&self, key: Key) -> bool {
+        let ours = (0..).map(PortId).zip(self.ports.iter().map(|port| &port.addresses[..]));
+        self.ports[key.port.index()].facts.link_local.is_some_and(|own| own == key.addr)
+            || owner(key.port, key.addr, ours).is_some()
+    }
+
     fn may_be_set(&self, key: Key) -> Result<(), NeighbourRefused> {
         if let Some(why) = not_unicast(key.addr) {
             return Err(NeighbourRefused::NotAHost(why));
         }
-        // A link-local address is ours on one port, and another's on the next.
-        let owns = |port: &RoutedPort| {
-            port.facts.link_local.is_some_and(|own| own == key.addr)
-                || port.addresses.iter().any(|own| own.address == key.addr)
-        };
-        let is_ours = match is_link_local(key.addr) {
-            true => owns(&self.ports[key.port.index()]),
-            false => self.ports.iter().any(owns),
-        };
-        if is_ours {
+        if self.is_own(key) {
             return Err(NeighbourRefused::Own);
         }
         let networks = &self.ports[key.port.index()].addresses;

@@ -7,7 +7,7 @@ use std::net::Ipv6Addr;
 
 use manylane_frame::vocabulary::Offload;
 use manylane_net::forward::Ipv4Interface;
-use manylane_net::neighbour::{AdjacencyState, Kind, State};
+use manylane_net::neighbour::{AdjacencyState, Header, Kind, Rewrite, State};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::{Index, Reader};
 

@@ -101,6 +101,26 @@ fn what_cannot_be_a_neighbour_is_refused() {
     bed.routing.add_neighbour(key(0, "fe80::9"), MAC, at(0)).expect("on every link with IPv6");
 }
 
+/// The file does not know the link-local address that a port has by itself.
+#[test]
+fn the_configuration_is_not_believed_about_ourselves() {
+    let mut bed = Bed::with(&[&["10.0.0.1/24", "2001:db8::1/64"]]);
+    let own = key(0, "fe80::1");
+    let refused = bed.routing.set_neighbour(own, MAC, at(0), &mut bed.told);
+    assert!(matches!(refused, Err(RoutingError::Own { .. })), "{refused:?}");
+    let hop = Hop { next_hop: own.addr, port: own.port, weight: 1 };
+    for target in
+        [RouteTarget::Via { next_hop: own.addr, port: own.port }, RouteTarget::Group(vec![hop])]
+    {
+        let prefix = Prefix::containing("2001:db8:9::".parse().unwrap(), 48);
+        let refused = bed.routing.add_route(&Route { prefix, target }, at(0), &mut bed.told);
+        let said = refused.expect_err("it is ours").to_string();
+        assert!(said.starts_with("fe80::1, in a [[route]]"), "{said}");
+        assert_eq!(bed.route("2001:db8:9::/48"), None);
+    }
+    assert_eq!(bed.state(0, "fe80::1"), None);
+}
+
 /// Static ones are never given up: when the table has nothing else, the next is refused.
 #[test]
 fn a_table_of_static_neighbours_refuses_another() {

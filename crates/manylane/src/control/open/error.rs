@@ -1,0 +1,169 @@
+//! Why a port did not open, and what the operator can do about it.
+
+use std::fmt;
+
+use manylane_io::interface::InterfaceError;
+use manylane_io::port::af_xdp::OpenError;
+use manylane_io::port::{af_packet, pcap, tap};
+use manylane_net::generate::FarEndError;
+
+/// Why a port did not open.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum PortError {
+    /// The interface cannot be asked.
+    Interface {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: InterfaceError,
+    },
+    /// AF_XDP refused.
+    AfXdp {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: OpenError,
+    },
+    /// Packet sockets were refused.
+    AfPacket {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: af_packet::OpenError,
+    },
+    /// The TAP interface was refused.
+    Tap {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: tap::OpenError,
+    },
+    /// A capture was not read, or not made.
+    Pcap {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: pcap::OpenError,
+    },
+    /// The capture for copies was not made.
+    Tee {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: pcap::WriteError,
+    },
+    /// The built-in generator cannot do what it is told.
+    FarEnd {
+        /// The port's name.
+        port: String,
+        /// Why.
+        source: FarEndError,
+    },
+    /// The configuration wants larger packets than the device takes.
+    Mtu {
+        /// The port's name.
+        port: String,
+        /// In the configuration.
+        mtu: u32,
+        /// The device's.
+        device_mtu: u32,
+    },
+    /// The device's MTU, less what a sub-interface's tags take, is less than its addresses need.
+    MtuTooSmall {
+        /// The port's or sub-interface's name.
+        port: String,
+        /// What it would have.
+        mtu: u32,
+        /// What is needed.
+        least: u16,
+        /// What the device must be set to.
+        device_mtu: u32,
+    },
+    /// The configuration wants larger packets than lie in as many frames as the port takes.
+    FramesMax {
+        /// The port's name.
+        port: String,
+        /// In the configuration, or the device's.
+        mtu: u32,
+        /// Most frames of a packet that the port takes.
+        frames_max: u8,
+        /// The largest MTU whose packets lie in so many.
+        mtu_max: u32,
+    },
+    /// The configuration names owners for another number of queues than the device has.
+    Queues {
+        /// The port's name.
+        port: String,
+        /// Owners in the configuration.
+        owners: usize,
+        /// Queues of the device.
+        queues: usize,
+    },
+}
+
+impl fmt::Display for PortError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortError::Interface { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::AfXdp { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::AfPacket { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Tap { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Pcap { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Tee { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::FarEnd { port, source } => write!(f, "port `{port}`: {source}"),
+            PortError::Mtu { port, mtu, device_mtu } => write!(
+                f,
+                "port `{port}`: `mtu` is {mtu}, and the device takes {device_mtu}: raise the \
+                 device's (`ip link set dev ... mtu {mtu}`), or choose at most {device_mtu}"
+            ),
+            PortError::MtuTooSmall { port, mtu, least, device_mtu } => write!(
+                f,
+                "port `{port}`: an MTU of {mtu} is left to it, and its addresses need {least}: raise the \
+                 device's (`ip link set dev ... mtu {device_mtu}`){}",
+                if *least >= 1280 { ", or remove the IPv6 addresses" } else { "" }
+            ),
+            PortError::FramesMax { port, mtu, frames_max, mtu_max } => write!(
+                f,
+                "port `{port}`: packets of `mtu` {mtu} do not lie in {frames_max} frames, and the port \
+                 takes no more: choose an `mtu` of at most {mtu_max}, or `size = 4096` in [frames]"
+            ),
+            PortError::Queues { port, owners, queues } => write!(
+                f,
+                "port `{port}`: `workers` names owners for {owners} receive queues, and the device \
+                 has {queues}: list one worker for each queue (`ethtool -l` shows them), or leave \
+                 `workers` out"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for PortError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            PortError::Interface { source, .. } => Some(source),
+            PortError::AfXdp { source, .. } => Some(source),
+            PortError::AfPacket { source, .. } => Some(source),
+            PortError::Tap { source, .. } => Some(source),
+            PortError::Pcap { source, .. } => Some(source),
+            PortError::Tee { source, .. } => Some(source),
+            PortError::FarEnd { source, .. } => Some(source),
+            PortError::Mtu { .. }
+            | PortError::MtuTooSmall { .. }
+            | PortError::FramesMax { .. }
+            | PortError::Queues { .. } => None,
+        }
+    }
+}
+
+impl PortError {
+    /// Whether this machine, or this user, cannot have such ports at all.
+    pub fn is_unavailable(&self) -> bool {
+        match self {
+            PortError::AfXdp { source, .. } => source.is_unavailable(),
+            PortError::AfPacket { source, .. } => source.is_unavailable(),
+            PortError::Tap { source, .. } => source.is_unavailable(),
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What is shown of ports and sub-interfaces and does not change.
+
+use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_io::bpf::Mode;
+use manylane_net::forward::PortFacts;
+use manylane_net::wire::ethernet::Mac;
+
+use crate::api::VlanStatus;
+use crate::config::{Faults, Vlan};
+use crate::control::open::{Device, OpenPort};
+use crate::control::routing::Routing;
+
+/// What does not change about a port.
+pub(super) struct ShownPort {
+    pub(super) name: String,
+    pub(super) driver: &'static str,
+    pub(super) chosen: Option<&'static str>,
+    pub(super) interface: Option<String>,
+    pub(super) mac: Mac,
+    pub(super) mtu: u16,
+    pub(super) mode: Option<&'static str>,
+    pub(super) zero_copy: bool,
+    pub(super) frames_max: u8,
+    pub(super) single_because: Option<String>,
+    pub(super) owners: Vec<WorkerId>,
+    pub(super) addresses: Vec<String>,
+    pub(super) repair: bool,
+    /// Whether the port at the other end of a wire is its far end.
+    pub(super) is_wired: bool,
+    pub(super) has_faults: bool,
+    pub(super) has_copies: bool,
+    /// What a sub-interface is a VLAN of.
+    pub(super) vlan: Option<VlanStatus>,
+}
+
+impl ShownPort {
+    fn of(port: &OpenPort) -> ShownPort {
+        let (mode, zero_copy, single_because) = match &port.device {
+            Device::AfXdp { mode, zero_copy, single_because, .. } => {
+                (Some(*mode), *zero_copy, single_because.clone())
+            }
+            Device::AfPacket(_) | Device::Tap(_) | Device::Pcap | Device::Memory(_) => {
+                (None, false, None)
+            }
+        };
+        let interface = port.config.driver.interface().map(str::to_owned);
+        let addresses = port.config.addresses.iter();
+        let mut addresses: Vec<String> =
+            addresses.map(|own| format!("{}/{}", own.address, own.length)).collect();
+        if let Some(link_local) = port.facts.link_local
+            && !port.config.addresses.iter().any(|own| own.address == link_local)
+        {
+            addresses.push(format!("{link_local}/64"));
+        }
+        ShownPort {
+            name: port.config.name.clone(),
+            driver: port.config.driver.name(),
+            chosen: port.config.chosen,
+            interface,
+            mac: port.facts.mac,
+            mtu: port.facts.mtu as u16,
+            mode: mode.map(|mode| match mode {
+                Mode::Native => "native",
+                Mode::Generic => "generic",
+            }),
+            zero_copy,
+            frames_max: port.facts.offload.frames_max,
+            single_because,
+            owners: port.owners.clone(),
+            addresses,
+            repair: port.repair,
+            is_wired: matches!(port.device, Device::Memory(None)),
+            has_faults: port.config.faults != Faults::default(),
+            has_copies: port.config.tee.is_some(),
+            vlan: None,
+        }
+    }
+
+    /// A sub-interface of `port`, which is shown so; what it counts is what came in with its tags.
+    fn of_vlan(port: &ShownPort, vlan: &Vlan, facts: &PortFacts) -> ShownPort {
+        let mut addresses: Vec<String> =
+            vlan.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect();
+        if let Some(link_local) = facts.link_local
+            && !vlan.addresses.iter().any(|own| own.address == link_local)
+        {
+            addresses.push(format!("{link_local}/64"));
+        }
+        ShownPort {
+            name: vlan.name.clone(),
+            driver: "vlan",
+            chosen: None,
+            interface: port.interface.clone(),
+            mac: facts.mac,
+            mtu: facts.mtu as u16,
+            mode: None,
+            zero_copy: false,
+            frames_max: facts.offload.frames_max,
+            single_because: None,
+            owners: Vec::new(),
+            addresses,
+            repair: port.repair,
+            is_wired: false,
+            has_faults: false,
+            has_copies: false,
+            vlan: Some(VlanStatus { port: port.name.clone(), tags: vlan.tags.to_string() }),
+        }
+    }
+}
+
+/// The ports and then their sub-interfaces, by id.
+pub(super) fn shown_ports(ports: &[OpenPort], routing: &Routing) -> Vec<ShownPort> {
+    let mut shown: Vec<ShownPort> = ports.iter().map(ShownPort::of).collect();
+    for (number, port) in ports.iter().enumerate() {
+        for vlan in &port.config.vlans {
+            let facts = routing.facts(PortId(shown.len() as u16));
+            shown.push(ShownPort::of_vlan(&shown[number], vlan, facts));
+        }
+    }
+    shown
+}
