@@ -391,19 +391,9 @@ impl Forwarder {
         key: Key,
         slot: Option<Index<'g, Neighbour>>,
     ) -> bool {
-        let slot = slot.or_else(|| {
-            let next_hop = match key.addr {
-                IpAddr::V4(to) => {
-                    self.tables.next_hops.load(guard, self.tables.ipv4.lookup(guard, to.into()))
-                }
-                IpAddr::V6(to) => {
-                    self.tables.next_hops.load(guard, self.tables.ipv6.lookup(guard, to.into()))
-                }
-            };
-            match next_hop {
-                NextHop::Via(slot) => Some(slot),
-                _ => None,
-            }
+        let slot = slot.or_else(|| match self.next_hop(guard, key.addr) {
+            NextHop::Via(slot) => Some(slot),
+            _ => None,
         });
         // Nobody stands for the address yet: wait, until the control thread has heard of it.
         let Some(slot) = slot else { return true };
