@@ -188,7 +188,7 @@ pub enum Origin {
 /// # Invariants
 ///
 /// 1. Of each of the first `len` places, `exits` has the port to transmit by if the packet was simply passed
-///    on; else [`OTHER`], and the next of `others` is its verdict.
+///    on; else `OTHER`, and the next of `others` is its verdict.
 pub struct Verdicts<'g> {
     len: usize,
     entry: PortId,
