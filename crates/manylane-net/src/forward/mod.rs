@@ -4,8 +4,8 @@
 //! earlier one works:
 //!
 //! 1. *check*: link-layer destination, header, checksum, addresses; ask for the FIB's word
-//! 2. *look up*: the FIB's answer for each destination
-//! 3. *rewrite*: next hop, neighbour, MTU; TTL, checksum, link-layer header
+//! 2. *look up*: the FIB's answer for each destination, its next hop; ask for the neighbour's record
+//! 3. *rewrite*: neighbour, MTU; TTL, checksum, link-layer header
 //!
 //! The passes are loops of few instructions over runs of ordinary packets, and know of one verdict only:
 //! passed on, by a port. What the first does not find perfectly ordinary, and what the third cannot simply
