@@ -222,6 +222,15 @@ impl<'g> Verdicts<'g> {
         &self.exits[..self.len]
     }
 
+    /// The port that all packets of the batch leave by, as in [`exits`](Verdicts::exits), if it is the same.
+    #[inline(always)]
+    pub fn one_exit(&self) -> Option<u16> {
+        let &first = self.exits().first()?;
+        // Without a branch on each: many at a time.
+        let others = self.exits().iter().fold(0, |others, exit| others | (exit ^ first));
+        (others == 0 && first != OTHER).then_some(first)
+    }
+
     /// The verdicts on packets that are not simply passed on, in the batch's order.
     #[inline(always)]
     pub fn others(&self) -> &[Verdict<'g>] {
