@@ -51,6 +51,17 @@ impl Batch {
         Some(unsafe { self.frames[self.len].assume_init_read() })
     }
 
+    /// Moves all frames of `other` to the end, if there is room for all; else nothing. Whether it has.
+    #[inline]
+    pub fn append(&mut self, other: &mut Batch) -> bool {
+        let (len, more) = (self.len, other.len);
+        let Some(places) = self.frames.get_mut(len..len + more) else { return false };
+        // The frames of `other` for places without any: invariant 1 of both.
+        places.swap_with_slice(&mut other.frames[..more]);
+        (self.len, other.len) = (len + more, 0);
+        true
+    }
+
     /// The number of frames.
     #[inline(always)]
     pub fn len(&self) -> usize {
@@ -288,6 +299,24 @@ mod tests {
             pool.give_back(frame);
         });
         assert_eq!((batch.len(), batch.room()), (0, BATCH_MAX));
+    }
+
+    #[test]
+    fn a_batch_is_appended_whole_or_not_at_all() {
+        let region = Region::new(RegionConfig { frames: 80, frame_size: 2048 });
+        let depot = Depot::new(region.expect("160 KiB can be mapped"), 1).expect("first taker");
+        let mut pool = depot.pool();
+        let (mut batch, mut more) = (Batch::new(), Batch::new());
+        assert_eq!((pool.take_into(&mut batch, 40), pool.take_into(&mut more, 24)), (40, 24));
+        let order: Vec<u32> = batch.iter().chain(more.iter()).map(Frame::index).collect();
+        assert!(batch.append(&mut more) && more.is_empty());
+        assert_eq!(batch.iter().map(Frame::index).collect::<Vec<_>>(), order);
+        assert!(batch.append(&mut more), "nothing fits everywhere");
+        assert_eq!(pool.take_into(&mut more, 1), 1);
+        assert!(!batch.append(&mut more), "65 do not fit");
+        assert_eq!((batch.len(), more.len()), (64, 1));
+        pool.give_back_all(&mut batch);
+        pool.give_back_all(&mut more);
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub(super) struct Checked {
     to_ipv6: [u128; BATCH_MAX],
     /// Raw ids of next hops.
     next_hops: [u16; BATCH_MAX],
+    /// Raw indices of the records of the neighbours that next hops are.
+    records: [u32; BATCH_MAX],
 }
 
 const _: () = assert!(BATCH_MAX == u64::BITS as usize, "a bit for each place");
@@ -37,6 +39,7 @@ impl Checked {
             to_ipv4: [0; BATCH_MAX],
             to_ipv6: [0; BATCH_MAX],
             next_hops: [0; BATCH_MAX],
+            records: [0; BATCH_MAX],
         }
     }
 
@@ -46,14 +49,15 @@ impl Checked {
         at + (self.odd >> at).trailing_zeros() as usize
     }
 
-    /// Whether the ordinary packet at each place from `at` on is of IPv6, and the raw id of its next hop.
+    /// Whether the ordinary packet at each place from `at` on is of IPv6, and the raw index of its neighbour's
+    /// record.
     #[inline(always)]
-    pub fn routes(&self, at: usize) -> impl Iterator<Item = (bool, u16)> {
+    pub fn routes(&self, at: usize) -> impl Iterator<Item = (bool, u32)> {
         let mut ipv6 = self.ipv6 >> at;
-        self.next_hops[at..].iter().map(move |&next_hop| {
+        self.records[at..].iter().map(move |&record| {
             let is_ipv6 = ipv6 & 1 != 0;
             ipv6 >>= 1;
-            (is_ipv6, next_hop)
+            (is_ipv6, record)
         })
     }
 
@@ -122,29 +126,45 @@ fn comes_by(tables: &Tables, entry: PortId, port: PortId) -> bool {
     tables.ports[entry.index()].vlan.map_or(entry, |vlan| vlan.port) == port
 }
 
-/// Pass 2: the next hop of each ordinary packet.
+/// Pass 2: the next hop of each ordinary packet, and the record of its neighbour, which pass 3 is to read.
 #[inline(never)]
 pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &mut Checked) {
-    let Checked { odd, ipv6, to_ipv4, to_ipv6, next_hops, .. } = checked;
-    let (next_hops, ipv6_len) = (&mut next_hops[..len], ipv6.count_ones() as usize);
+    let Checked { odd, ipv6, to_ipv4, to_ipv6, next_hops, records, .. } = checked;
+    let (next_hops, records) = (&mut next_hops[..len], &mut records[..len]);
+    let ipv6_len = ipv6.count_ones() as usize;
     if (*odd | *ipv6).count_ones() as usize != len {
         // Also of the places with a destination of some earlier batch: a test would cost more.
-        for (next_hop, &destination) in next_hops.iter_mut().zip(&*to_ipv4) {
+        let places = next_hops.iter_mut().zip(&mut *records);
+        for ((next_hop, record), &destination) in places.zip(&*to_ipv4) {
             *next_hop = tables.ipv4.lookup(guard, destination).raw() as u16;
+            *record = ask_for_record(tables, guard, *next_hop);
         }
     }
     let to_ipv6 = &to_ipv6[..ipv6_len];
     if ipv6_len == len {
         tables.ipv6.lookup_batch(guard, to_ipv6, next_hops);
+        for (next_hop, record) in next_hops.iter().zip(records) {
+            *record = ask_for_record(tables, guard, *next_hop);
+        }
     } else if ipv6_len > 0 {
         let mut found = [0; BATCH_MAX];
         tables.ipv6.lookup_batch(guard, to_ipv6, &mut found[..ipv6_len]);
         let mut places = *ipv6;
         for next_hop in &found[..ipv6_len] {
-            next_hops[places.trailing_zeros() as usize] = *next_hop;
+            let place = places.trailing_zeros() as usize;
+            next_hops[place] = *next_hop;
+            records[place] = ask_for_record(tables, guard, *next_hop);
             places &= places - 1; // The lowest bit is done.
         }
     }
+}
+
+/// The raw index of the record of the neighbour that a next hop is. Two words on the way, for a line that
+/// is asked for one pass before it is read: with many neighbours it is in no near cache.
+#[inline(always)]
+fn ask_for_record(tables: &Tables, guard: Guard<'_>, next_hop: u16) -> u32 {
+    let next_hop: Index<'_, NextHopMark> = Index::new(guard, next_hop.into());
+    tables.adjacencies.ask_for(guard, tables.next_hops.via(guard, next_hop)).raw()
 }
 
 /// A MAC address as [`is_to`] compares it.

@@ -4,8 +4,8 @@
 //! earlier one works:
 //!
 //! 1. *check*: link-layer destination, header, checksum, addresses; ask for the FIB's word
-//! 2. *look up*: the FIB's answer for each destination
-//! 3. *rewrite*: next hop, neighbour, MTU; TTL, checksum, link-layer header
+//! 2. *look up*: the FIB's answer for each destination, its next hop; ask for the neighbour's record
+//! 3. *rewrite*: neighbour, MTU; TTL, checksum, link-layer header
 //!
 //! The passes are loops of few instructions over runs of ordinary packets, and know of one verdict only:
 //! passed on, by a port. What the first does not find perfectly ordinary, and what the third cannot simply
@@ -220,6 +220,15 @@ impl<'g> Verdicts<'g> {
     #[inline(always)]
     pub fn exits(&self) -> &[u16] {
         &self.exits[..self.len]
+    }
+
+    /// The port that all packets of the batch leave by, as in [`exits`](Verdicts::exits), if it is the same.
+    #[inline(always)]
+    pub fn one_exit(&self) -> Option<u16> {
+        let &first = self.exits().first()?;
+        // Without a branch on each: many at a time.
+        let others = self.exits().iter().fold(0, |others, exit| others | (exit ^ first));
+        (others == 0 && first != OTHER).then_some(first)
     }
 
     /// The verdicts on packets that are not simply passed on, in the batch's order.

@@ -1,4 +1,4 @@
-//! Pass 3: next hop, neighbour and MTU; then TTL, checksum and link-layer header. And the way out for
+//! Pass 3: neighbour and MTU; then TTL, checksum and link-layer header. And the way out for
 //! packets of our own, which have no TTL to count down.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,9 +8,7 @@ use manylane_frame::{CHAIN_MAX, Frame, Meta, PacketMut, Pool, View};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::check::Checked;
-use super::{
-    Fate, Forwarder, LINK_HEADER, NextHopMark, REPORT_INTERVAL_NS, Tables, Verdict, parts, segment,
-};
+use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, segment};
 use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::{GroupId, NextHop};
@@ -38,9 +36,8 @@ pub(super) fn pass_on(
 ) -> usize {
     let len = frames.len();
     let packets = region.packets_mut(frames).zip(checked.routes(at)).zip(exits);
-    for (place, ((packet, (is_ipv6, next_hop)), exit)) in packets.enumerate() {
-        let next_hop: Index<'_, NextHopMark> = Index::new(guard, next_hop.into());
-        let adjacency = resolved(tables, guard, next_hop);
+    for (place, ((packet, (is_ipv6, record)), exit)) in packets.enumerate() {
+        let adjacency = tables.adjacencies.plain(Index::new(guard, record));
         let sent = adjacency.and_then(|adjacency| match is_ipv6 {
             false => pass_on_ipv4(packet, adjacency),
             true => pass_on_ipv6(packet, adjacency),
@@ -390,18 +387,6 @@ impl Forwarder {
 #[inline(always)]
 fn is_plain(meta: &Meta) -> bool {
     (meta.checksum == Checksum::Valid) & !meta.segments.any()
-}
-
-/// The adjacency behind a next hop, if packets may simply be sent there, without a tag.
-#[inline(always)]
-fn resolved<'g, T>(
-    tables: &Tables,
-    guard: Guard<'g>,
-    next_hop: Index<'g, T>,
-) -> Option<Adjacency<'g>> {
-    let neighbour = tables.next_hops.via(guard, next_hop)?;
-    let adjacency = tables.adjacencies.load(guard, neighbour);
-    adjacency.is_plain().then_some(adjacency)
 }
 
 /// How a packet came: the stations of its link-layer header.

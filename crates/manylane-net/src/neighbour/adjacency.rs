@@ -374,12 +374,35 @@ impl Adjacencies {
         Adjacency { header: [a, b, c], facts, record: Index::new(guard, record) }
     }
 
-    /// Asks for the cache line that [`Adjacencies::load`] is going to read of the record.
-    #[inline]
-    pub fn prefetch<'g>(&self, guard: Guard<'g>, index: Index<'g, Neighbour>) {
-        let _ = guard;
-        let record = self.current.load(index.raw() as usize);
+    /// The record that is true of a neighbour now: its cache line is asked for. Without a neighbour, a
+    /// record that is never [`plain`](Adjacencies::plain).
+    ///
+    /// # Panics
+    ///
+    /// When the index was not made from a slot of this table.
+    #[inline(always)]
+    pub fn ask_for<'g>(
+        &self,
+        guard: Guard<'g>,
+        index: Option<Index<'g, Neighbour>>,
+    ) -> Index<'g, Record> {
+        let record = index.map_or(NOTHING, |index| self.current.load(index.raw() as usize));
         self.records.prefetch(record as usize * RECORD_WORDS);
+        Index::new(guard, record)
+    }
+
+    /// The adjacency in a record, if packets may simply be sent behind its Ethernet header: it is
+    /// [`AdjacencyState::Resolved`], and has no tag. One comparison.
+    ///
+    /// # Panics
+    ///
+    /// When the index is of no record of this table.
+    #[inline(always)]
+    pub fn plain<'g>(&self, record: Index<'g, Record>) -> Option<Adjacency<'g>> {
+        let [b, c, facts] = self.records.load_array(record.raw() as usize * RECORD_WORDS + 1);
+        // Of an Ethernet header's 14 bytes none is in the first word.
+        let is_plain = facts as u16 == AdjacencyState::Resolved as u16 | (ETHERNET as u16) << 8;
+        is_plain.then_some(Adjacency { header: [0, b, c], facts, record })
     }
 
     /// How many neighbours the table has places for.
@@ -425,8 +448,8 @@ pub struct Adjacency<'g> {
     record: Index<'g, Record>,
 }
 
-/// A mark for the type of an index; never a value.
-enum Record {}
+/// What a record is: a mark for the type of an index, never a value.
+pub enum Record {}
 
 impl Adjacency<'_> {
     /// What to do with a packet.
@@ -460,13 +483,6 @@ impl Adjacency<'_> {
     #[inline(always)]
     pub fn header_len(self) -> u8 {
         (self.facts >> 8) as u8
-    }
-
-    /// Whether packets may simply be sent behind an Ethernet header: [`AdjacencyState::Resolved`], and no
-    /// tag. One comparison.
-    #[inline(always)]
-    pub fn is_plain(self) -> bool {
-        self.facts as u16 == AdjacencyState::Resolved as u16 | (ETHERNET as u16) << 8
     }
 
     /// Writes an Ethernet header: this one without its tags.

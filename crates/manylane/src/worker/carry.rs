@@ -23,6 +23,12 @@ impl Work {
         verdicts: &Verdicts<'g>,
         now_ns: u64,
     ) {
+        // To one port, as on a router with one uplink: its frames need no look each.
+        if let Some(exit) = verdicts.one_exit()
+            && self.exits[usize::from(exit)].waiting.append(batch)
+        {
+            return;
+        }
         let mut others = verdicts.others().iter();
         batch.drain_with(verdicts.exits(), |frame, &exit| {
             let exit = usize::from(exit);

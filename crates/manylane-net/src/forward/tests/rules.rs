@@ -1,9 +1,10 @@
 //! What is dropped in silence, and what is done to a packet that goes on.
 
 use etherparse::{NetHeaders, PacketHeaders};
+use manylane_frame::BATCH_MAX;
 use manylane_frame::vocabulary::{Checksum, DropReason};
 
-use super::super::Origin;
+use super::super::{OTHER, Origin, Verdicts};
 use super::bed::*;
 use crate::wire::checksum::Sum;
 use crate::wire::ethernet::{Mac, ether_type};
@@ -243,4 +244,19 @@ fn a_partial_checksum_is_completed_on_the_way_if_the_port_does_not_know() {
     let tunnel = V4 { protocol: protocol::GRE, ..V4::udp("198.51.100.9", 40) };
     assert_eq!(bed.judge(0, &tunnel.frame()).said, Said::Transmit(1));
     assert_eq!(bed.forwarder.inner_checksum_unknown(), 1);
+}
+
+#[test]
+fn one_exit_is_a_port_and_that_of_the_whole_batch() {
+    let mut verdicts = Verdicts::new();
+    let mut one_exit = |exits: &[u16]| {
+        verdicts.len = exits.len();
+        verdicts.exits[..exits.len()].copy_from_slice(exits);
+        verdicts.one_exit()
+    };
+    assert_eq!(one_exit(&[]), None);
+    assert_eq!(one_exit(&[2; BATCH_MAX]), Some(2));
+    assert_eq!(one_exit(&[3]), Some(3), "what an earlier batch has left is not looked at");
+    assert_eq!(one_exit(&[2, 2, 3]), None);
+    assert_eq!(one_exit(&[OTHER; 2]), None, "no port");
 }

@@ -169,12 +169,42 @@ fn n2_resolving_writes_nothing() {
     let guard = reader.guard();
     for turn in 0..10_000 {
         let index = Index::new(guard, turn % 8);
-        adjacencies.prefetch(guard, index);
+        let record = adjacencies.ask_for(guard, Some(index));
+        assert!(adjacencies.plain(record).is_some());
         let adjacency = adjacencies.load(guard, index);
         assert_eq!(adjacencies.addr(adjacency), HOST);
         assert!(adjacency.state().is_resolved() && adjacencies.generation() == 8);
     }
     assert_eq!(all_words(&table), before);
+}
+
+/// What a plain one leaves out of its record is nothing.
+#[test]
+fn plain_is_what_may_simply_be_sent_behind_an_ethernet_header() {
+    let domain = Domain::new(1);
+    let reader = domain.register().expect("there is room for one");
+    let mut table = AdjacencyTable::new(domain.clone(), AdjacencyWords::boxed(2));
+    let adjacencies = table.reader();
+    let (guard, plain) = (reader.guard(), resolved(0x1234_5678));
+    let index = Index::new(guard, 1);
+    let record = || adjacencies.ask_for(guard, Some(index));
+    assert!(adjacencies.plain(record()).is_none(), "nothing is published");
+    table.publish(1, &plain).expect("there is a record");
+    let (found, whole) = (adjacencies.plain(record()), adjacencies.load(guard, index));
+    let found = found.expect("it is resolved, and has no tag");
+    assert_eq!(found.header(), whole.header());
+    assert_eq!((found.exit(), found.mtu()), (plain.exit, plain.mtu));
+    assert_eq!(adjacencies.key(found), plain.key);
+    let nobodys = adjacencies.ask_for(guard, None);
+    assert!(adjacencies.plain(nobodys).is_none(), "there is no neighbour");
+    let tags = Tags::NONE.and(0x8100, 7).expect("there is room for one");
+    let tagged = Header::tagged([1; 6], [2; 6], tags, 0x0800);
+    use AdjacencyState::{Failed, ResolvedReport, Unresolved};
+    let others = [Failed, ResolvedReport, Unresolved].map(|state| Rewrite { state, ..plain });
+    for other in others.into_iter().chain([Rewrite { header: tagged, ..plain }]) {
+        table.publish(1, &other).expect("there is a record");
+        assert!(adjacencies.plain(record()).is_none(), "{other:?}");
+    }
 }
 
 #[test]
