@@ -83,7 +83,7 @@ fn the_json_has_stable_names() {
     );
     assert_eq!(keys(&frames.lists[0]), "worker level len taken hits refills spills starved");
     assert_eq!(keys(&frames.sum[0]), "holder reckoning frames");
-    assert_eq!(keys(&Setting { key: "a".into(), value: 1 }), "key value");
+    assert_eq!(keys(&Setting { key: "a".into(), value: SettingValue::Number(1) }), "key value");
 
     for route in Sample.routes() {
         assert_eq!(serde_json::to_value(route.kind).unwrap(), route.kind.name());
@@ -101,7 +101,7 @@ fn a_wrong_question_is_answered_in_json_with_help() {
     assert_eq!(
         error.to_string(),
         "the daemon refused: there is no /v1/prots; ask for /v1/ports, /v1/workers, /v1/routes, \
-         /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames or /v1/daemon"
+         /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames, /v1/steering or /v1/daemon"
     );
 
     let mut stream = UnixStream::connect(place.socket()).unwrap();
@@ -125,7 +125,7 @@ fn a_setting_is_changed_by_a_put_and_a_refusal_says_why() {
     let path = "/v1/config/frames.hot_list_len";
     assert_eq!(
         put(path, "512\n").unwrap(),
-        Setting { key: "frames.hot_list_len".into(), value: 512 }
+        Setting { key: "frames.hot_list_len".into(), value: SettingValue::Number(512) }
     );
     assert_eq!(put(path, "x").unwrap_err(), "the daemon refused: not x; try another");
     assert_eq!(

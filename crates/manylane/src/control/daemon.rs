@@ -28,7 +28,8 @@ use super::choose::choose;
 use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
-use super::status::{FrameStatus, Status};
+use super::status::{Edited, FrameStatus, Status};
+use super::steering::{Plan, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
@@ -145,6 +146,10 @@ impl Daemon {
         let region = RegionConfig { frames: budget.frames, frame_size: config.frames.size };
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
+        let plan = Plan::new(&config, &owners);
+        let (steering, mesh) = Steering::new(&config, plan, &owners, &bells);
+        let limits = steering.limits();
+        let mut handoffs = mesh.into_iter().flat_map(|mesh| mesh.ends).map(|(handoff, _)| handoff);
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
@@ -196,6 +201,8 @@ impl Daemon {
                 bell: bell.clone(),
                 phase: phase.reader(),
                 hot_list_len: hot_list_len.reader(),
+                handoff: handoffs.next(),
+                limits: limits.clone(),
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
             });
@@ -205,7 +212,10 @@ impl Daemon {
         let routing = Arc::new(Mutex::new(routing));
         let frames = FrameStatus::new(budget, depot.clone(), hot_list_len, bells.clone());
         let bell = control_bell.clone();
-        let status = Status::new(&config, &ports, stats, routing.clone(), bell, frames, clock);
+        let steering = Arc::new(Mutex::new(steering));
+        let edited = Edited { routing: routing.clone(), steering: steering.clone(), control: bell };
+        let readers = stats.clone();
+        let status = Status::new(&config, &ports, stats, edited, frames, clock);
         let control_phase = WordsMut::zeroed(1);
         let control = Control {
             routing,
@@ -214,6 +224,8 @@ impl Daemon {
             phase: control_phase.reader(),
             clock,
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
+            steering,
+            stats: readers,
         };
         // Each thread has a clone, and drops it when it ends, in whatever way.
         let alive = Arc::new(());
@@ -279,13 +291,15 @@ impl Daemon {
             phase.publish(0, STOP);
             bell.ring();
         }
+        // All of them, before the first is taken apart: what it was handed last ends there.
         let mut stopped = Vec::new();
         for worker in self.workers.drain(..) {
             match worker.join() {
-                Ok(worker) => stopped.push(worker.into_parts()),
+                Ok(worker) => stopped.push(worker),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
+        let stopped = stopped.into_iter().map(Worker::into_parts).collect();
         self.control_phase.publish(0, STOP);
         self.control_bell.ring();
         if let Some(control) = self.control.take()

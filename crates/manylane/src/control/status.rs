@@ -24,11 +24,12 @@ use manylane_sync::words::WordsMut;
 use super::frames::{Budget, Line};
 use super::open::{Bell, Device, OpenPort};
 use super::routing::{GroupMember, Routing};
+use super::steering;
 use crate::api::{
     AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FrameHolder, FrameLedger,
     FrameLine, FramesStatus, Ledger, ListStatus, MemberStatus, NeighbourStatus, PortLedger,
-    PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting, Source, VlanStatus,
-    WorkerStatus,
+    PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting, SettingValue, Source,
+    SteeringStatus, VlanStatus, WorkerStatus,
 };
 use crate::config::{Config, Faults, RouteTarget, Vlan};
 use crate::stats::{PortCount, StatsReader, WorkerCount};
@@ -45,6 +46,7 @@ pub struct Status {
     /// Prefixes of on-link static routes, to tell them from connected networks.
     on_link: Vec<String>,
     frames: FrameStatus,
+    steering: steering::Shared,
     clock: Clock,
     /// Opened in the ports' network namespace: asks there, whoever calls.
     netlink: Option<Mutex<Netlink>>,
@@ -114,7 +116,7 @@ impl FrameStatus {
     }
 }
 
-/// The one setting of a running daemon.
+/// The one setting of a running daemon that is not about steering.
 const HOT_LIST_LEN: &str = "frames.hot_list_len";
 
 /// What does not change about a port.
@@ -152,16 +154,23 @@ struct Load {
 /// A share is taken over at least so long.
 const LOAD_INTERVAL: Duration = Duration::from_millis(900);
 
+/// What the API's thread edits too, and the bell of the control thread, who tells workers.
+pub(super) struct Edited {
+    pub routing: Arc<Mutex<Routing>>,
+    pub steering: steering::Shared,
+    pub control: Bell,
+}
+
 impl Status {
     pub(super) fn new(
         config: &Config,
         ports: &[OpenPort],
         stats: Vec<StatsReader>,
-        routing: Arc<Mutex<Routing>>,
-        control: Bell,
+        edited: Edited,
         frames: FrameStatus,
         clock: Clock,
     ) -> Status {
+        let Edited { routing, steering, control } = edited;
         let is_on_link = |target: &RouteTarget| matches!(target, RouteTarget::OnLink { .. });
         let on_link = config.routes.iter().filter(|route| is_on_link(&route.target));
         let ports = shown_ports(ports, &unpoisoned(&routing));
@@ -174,6 +183,7 @@ impl Status {
             control,
             on_link: on_link.map(|route| route.prefix.to_string()).collect(),
             frames,
+            steering,
             clock,
             // Without it, links are shown as up.
             netlink: Netlink::open().ok().map(Mutex::new),
@@ -297,6 +307,10 @@ impl Status {
                 holders.push(holder("held for neighbours".into(), held));
                 let in_hand = worker_sum(WorkerCount::FramesInHand);
                 holders.push(holder("in workers' hands".into(), in_hand));
+                let steering = unpoisoned(&self.steering);
+                if steering.has_rings() {
+                    holders.push(holder("between workers".into(), steering.frames()));
+                }
             }
         }
         let total = u64::from(depot.region().frames());
@@ -487,15 +501,27 @@ impl Source for Status {
         }
     }
 
+    fn steering(&self) -> SteeringStatus {
+        unpoisoned(&self.steering).status()
+    }
+
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
-        if key != HOT_LIST_LEN {
-            return Err(SetError::UnknownKey(ApiError {
+        let value = if key == HOT_LIST_LEN {
+            let len = self.frames.set_hot_list_len(value).map_err(SetError::BadValue)?;
+            SettingValue::Number(len.into())
+        } else {
+            let steered = unpoisoned(&self.steering).set(key, value);
+            steered.unwrap_or_else(|| Err(SetError::UnknownKey(ApiError {
                 error: format!("no setting `{key}` can be changed while the daemon runs"),
-                help: format!("there is `{HOT_LIST_LEN}`"),
-            }));
-        }
-        let len = self.frames.set_hot_list_len(value).map_err(SetError::BadValue)?;
-        Ok(Setting { key: key.into(), value: len.into() })
+                help: format!(
+                    "there are `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, `steering.netdev_budget`, \
+                     `steering.dev_weight`, `steering.rebalance`, `port.PORT.steering`, \
+                     `port.PORT.bucket.N` and `worker.N.paused`"
+                ),
+            })))?
+        };
+        self.control.ring(); // It may have to look at loads from now on.
+        Ok(Setting { key: key.into(), value })
     }
 
     fn add_neighbour(

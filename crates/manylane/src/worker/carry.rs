@@ -175,19 +175,36 @@ impl Work {
         self.forwarder.report_missing_key(key);
     }
 
-    fn hold(&mut self, guard: Guard<'_>, key: Key, slot: Option<u32>, frame: Frame, now_ns: u64) {
+    fn hold(
+        &mut self,
+        guard: Guard<'_>,
+        key: Key,
+        slot: Option<u32>,
+        mut frame: Frame,
+        now_ns: u64,
+    ) {
         let region = self.pool.region();
         let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
-        let Work { holds, stats, pool, .. } = self;
+        let Work { holds, stats, pool, handoff, .. } = self;
+        let steered = handoff.as_mut().map(|handoff| handoff.steered(pool.region(), &mut frame));
         let held = holds.push(key, frame, frames, now_ns, |oldest| {
-            let entry = pool.region().meta(&oldest).entry;
+            let meta = pool.region().meta(&oldest);
+            let entry = meta.entry;
+            if let Some(handoff) = handoff {
+                handoff.let_go(meta);
+            }
             stats.change(entry, PortCount::Held, -1);
             stats.dropped(entry, DropReason::HoldOverflow);
             pool.give_back(oldest);
         });
         match held {
-            Ok(()) => self.held_changed(entry, 1),
+            Ok(()) => {
+                if let (Some(handoff), Some(steered)) = (&mut self.handoff, steered) {
+                    handoff.hold(steered);
+                }
+                self.held_changed(entry, 1);
+            }
             Err(frame) => return self.drop_frame(frame, DropReason::HoldFull),
         }
         match self.held_for.iter_mut().find(|held| held.key == key) {
@@ -353,7 +370,11 @@ impl Work {
     }
 
     fn no_longer_held(&mut self, frame: &Frame) {
-        let entry = self.pool.region().meta(frame).entry;
+        let meta = self.pool.region().meta(frame);
+        let entry = meta.entry;
+        if let Some(handoff) = &mut self.handoff {
+            handoff.let_go(meta);
+        }
         self.held_changed(entry, -1);
     }
 }

@@ -16,8 +16,11 @@
 //! | control thread | the phase, one word ([`RUN`])     | control to worker                    |
 //! | API            | the hot list's length, one word   | API to workers, seen once a turn     |
 //! | other workers  | the frame depot, by magazine      | both                                 |
+//! | other workers  | rings of frames ([`handoff`]), where a port's queue is shared by flow | both |
 
 mod carry;
+mod flow_limit;
+pub mod handoff;
 mod sleep;
 #[cfg(test)]
 mod tests;
@@ -38,6 +41,8 @@ use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
 use crate::stats::{Stats, WorkerCount};
+
+pub use handoff::HandOff;
 
 /// The daemon's clock: nanoseconds since it started.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +135,10 @@ pub struct WorkerParts {
     pub phase: Words<u32>,
     /// One word: how many frames its list may hold.
     pub hot_list_len: Words<u32>,
+    /// What it has with other workers, where a port's packets go to workers by flow.
+    pub handoff: Option<Box<HandOff>>,
+    /// [`limits`](handoff::limits): how much it takes in a turn, and hands on.
+    pub limits: Words<u32>,
     /// The daemon's clock.
     pub clock: Clock,
     /// How long it looks for work before it sleeps.
@@ -165,6 +174,10 @@ struct Work {
     hot_list_len: Words<u32>,
     /// What it said when it was last followed.
     hot_list_wanted: u32,
+    handoff: Option<Box<HandOff>>,
+    limits: Words<u32>,
+    /// The queue to begin with.
+    next_queue: usize,
     clock: Clock,
     idle_spin_ns: u64,
     /// How long to sleep before looking for frames that a device has finished.
@@ -212,6 +225,9 @@ impl Worker {
             phase: parts.phase,
             hot_list_wanted: parts.hot_list_len.load(0),
             hot_list_len: parts.hot_list_len,
+            handoff: parts.handoff,
+            limits: parts.limits,
+            next_queue: 0,
             clock: parts.clock,
             idle_spin_ns: parts.idle_spin.as_nanos() as u64,
             reclaim_ns: sleep::RECLAIM_FIRST_NS,
@@ -255,7 +271,9 @@ impl Worker {
 
     /// Takes the worker apart: its queues and ways out, for their ports to close, its pool and its
     /// counters.
-    pub fn into_parts(self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
+    /// When no other worker runs any more: what they have handed on ends here.
+    pub fn into_parts(mut self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
+        self.work.drop_handed_on();
         let Work { queues, exits, pool, stats, .. } = self.work;
         (queues, exits.into_iter().map(|exit| exit.transmitter).collect(), pool, stats)
     }

@@ -53,6 +53,7 @@ impl Work {
             stats,
             hot_list_len,
             hot_list_wanted,
+            handoff,
             ..
         } = self;
         // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
@@ -80,6 +81,7 @@ impl Work {
                     || hot_list_len.load(0) != *hot_list_wanted
                     || !orders.is_empty()
                     || queues.iter().any(Receiver::has_frames)
+                    || handoff.as_mut().is_some_and(|handoff| handoff.has_work())
                     || (!held_for.is_empty() && neighbours != *generation)
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
@@ -97,7 +99,8 @@ impl Work {
     /// The longest sleep that misses nothing; `None` when a descriptor or the bell will end it.
     fn timeout(&self) -> Option<Duration> {
         let mut completes = false;
-        let mut shortest: Option<u64> = None;
+        // What devices have not taken by now is told when they have.
+        let mut shortest = self.handoff.as_ref().and_then(|handoff| handoff.wait_ns());
         for queue in &self.queues {
             match queue.wait() {
                 Wait::After(wait_ns) => {
@@ -117,7 +120,10 @@ impl Work {
 
     /// Levels are published when there is time: before sleeping.
     pub(super) fn publish_levels(&mut self) {
-        let Work { queues, exits, stats, pool, forwarder, holds, .. } = self;
+        let Work { queues, exits, stats, pool, forwarder, holds, handoff, .. } = self;
+        if let Some(handoff) = handoff {
+            handoff.publish();
+        }
         let mut in_hand = 0;
         for (port, exit) in (0..).zip(exits) {
             let waiting = exit.waiting.iter().map(|frame| pool.region().meta(frame).frames());

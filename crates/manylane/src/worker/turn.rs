@@ -4,6 +4,7 @@ use manylane_frame::Batch;
 use manylane_frame::vocabulary::PortId;
 use manylane_sync::rcu::Guard;
 
+use super::handoff::limits;
 use super::{Work, Worker};
 use crate::stats::{PortCount, Stats, WorkerCount};
 
@@ -15,11 +16,25 @@ impl Worker {
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Worker { reader, work } = self;
         let mut moved = work.release_held(reader.guard(), now_ns);
-        for queue in 0..work.queues.len() {
+        let budget = work.limits.load(limits::BUDGET) as usize;
+        if work.handoff.is_some() {
+            // Half of it is left to the queues, if there are any.
+            let share = if work.queues.is_empty() { budget } else { budget.div_ceil(2) };
+            moved += work.take_in(reader.guard(), share, now_ns);
+        }
+        for _ in 0..work.queues.len() {
+            if moved >= budget {
+                break; // The others come first in the next turn.
+            }
+            let queue = work.next_queue;
+            work.next_queue = if queue + 1 < work.queues.len() { queue + 1 } else { 0 };
             moved += work.receive(reader.guard(), queue, now_ns);
         }
         moved += work.carry_out_orders();
         work.transmit();
+        if work.handoff.is_some() {
+            work.announce();
+        }
         moved += work.reclaim();
         work.report();
         work.stats.worker(WorkerCount::Turns, 1);
@@ -29,14 +44,25 @@ impl Worker {
 }
 
 impl Work {
-    /// Takes a batch from one queue, judges it, and carries the verdicts out in its order.
+    /// Takes a batch from one queue and passes it on.
     #[inline]
     fn receive(&mut self, guard: Guard<'_>, queue: usize, now_ns: u64) -> usize {
-        let mut batch = Batch::new();
-        let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
-        if received == 0 {
-            return 0;
+        let weight = self.limits.load(limits::WEIGHT) as usize;
+        if self.handoff.is_some() {
+            return self.receive_and_hand_on(guard, queue, weight, now_ns);
         }
+        let mut batch = Batch::with_room(weight);
+        let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
+        if received > 0 {
+            self.pass_on(guard, batch, now_ns);
+        }
+        received
+    }
+
+    /// Judges a batch that came in by one port, and carries the verdicts out in its order.
+    #[inline]
+    pub(super) fn pass_on(&mut self, guard: Guard<'_>, mut batch: Batch, now_ns: u64) {
+        let received = batch.len();
         let verdicts = self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns);
         let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
         if self.forwarder.has_sorted() {
@@ -49,7 +75,6 @@ impl Work {
         for (frame, verdict) in batch.drain().zip(verdicts.as_slice()) {
             self.carry_out(guard, frame, verdict, now_ns);
         }
-        received
     }
 
     /// Counts what came in by sub-interfaces there, and not by the port whose device it came by.

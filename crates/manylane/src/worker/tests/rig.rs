@@ -24,6 +24,7 @@ use manylane_sync::words::WordsMut;
 use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
 use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
 use crate::stats::{PortCount, Stats, StatsReader};
+use crate::worker::handoff::{HandOff, limits};
 use crate::worker::{Clock, Order, Worker, WorkerParts};
 
 pub const PORTS: u16 = 3;
@@ -53,6 +54,7 @@ pub struct Hall {
     pub control: Control,
     phase: WordsMut<u32>,
     pub hot_list_len: WordsMut<u32>,
+    pub limits: WordsMut<u32>,
     stats: Vec<StatsReader>,
     clock: Clock,
 }
@@ -73,6 +75,7 @@ impl Hall {
             control: Control { routing, told: Told::default(), reported, orders },
             phase: WordsMut::zeroed(1),
             hot_list_len: length(256),
+            limits: limits::words(1000, 300, 64),
             stats: Vec::new(),
             clock: Clock::start(),
         }
@@ -83,6 +86,16 @@ impl Hall {
         queues: Vec<Receiver>,
         transmitters: Vec<Transmitter>,
         limits: HoldLimits,
+    ) -> Worker {
+        self.worker_of_several(queues, transmitters, limits, None)
+    }
+
+    pub fn worker_of_several(
+        &mut self,
+        queues: Vec<Receiver>,
+        transmitters: Vec<Transmitter>,
+        limits: HoldLimits,
+        handoff: Option<Box<HandOff>>,
     ) -> Worker {
         let (reports, reported) = ring(1024);
         let (orders, ordered) = ring(256);
@@ -108,6 +121,8 @@ impl Hall {
             bell: bell(),
             phase: self.phase.reader(),
             hot_list_len: self.hot_list_len.reader(),
+            handoff,
+            limits: self.limits.reader(),
             clock: self.clock,
             idle_spin: Duration::ZERO,
         })
@@ -143,9 +158,10 @@ impl Hall {
     }
 
     /// Stops workers and counts their frames: all are at home.
-    pub fn close(&self, workers: Vec<Worker>) {
-        for mut worker in workers {
-            worker.work.drop_held();
+    pub fn close(&self, mut workers: Vec<Worker>) {
+        // What it was handed and holds, it lets go; what it has handed on is another's.
+        workers.iter_mut().for_each(|worker| worker.work.drop_held());
+        for worker in workers {
             let (queues, _, mut pool, _) = worker.into_parts();
             for queue in queues {
                 if let Receiver::Memory(queue) = queue {
