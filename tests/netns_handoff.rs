@@ -14,10 +14,18 @@ fn options(driver: &'static str, steering: &'static str) -> Option<RouterOptions
         skip("two workers want two cores");
         return None;
     }
-    Some(RouterOptions { workers: 2, drivers: [driver; 2], steering, ..RouterOptions::default() })
+    let more = "[steering]\nreceivers = [0, 1]\n".into();
+    Some(RouterOptions {
+        workers: 2,
+        drivers: [driver; 2],
+        steering,
+        more,
+        ..RouterOptions::default()
+    })
 }
 
-/// What one worker hands on the other forwards, and each flow arrives in order; buckets move meanwhile.
+/// What one worker hands on the other forwards, and each flow arrives in order; buckets and queues move
+/// meanwhile.
 fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str) {
     let Some(options) = options(driver, steering) else { return };
     let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
@@ -42,7 +50,7 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
                 })
             })
             .collect();
-        let mut round = 0;
+        let (mut round, mut queues) = (0, 0);
         while !streams.iter().all(|stream| stream.is_finished()) {
             for bucket in 0..256 {
                 let worker = ((bucket + round) / 3 % 2).to_string();
@@ -51,9 +59,12 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
                     assert!(source.set(&key, &worker).is_ok(), "{key} = {worker}");
                 }
             }
+            // Refused while the last move is under way.
+            let moved = source.set("port.lan.queue.0", &(round % 2).to_string());
+            queues += u32::from(moved.is_ok());
             round += 1;
         }
-        assert!(round > 3, "buckets moved {round} times");
+        assert!(round > 3 && queues > 3, "{round} rounds moved a queue {queues} times");
     });
     for destination in [SERVER_V4, SERVER_V6] {
         let (client, server) = (&scenario.lab.client, &scenario.lab.server);
@@ -106,6 +117,7 @@ fn steering_is_shown_and_changed() {
     assert!(refused.contains("set port.lan.steering to `flow` first"), "{refused}");
     assert_eq!(set("port.lan.steering", "flow"), Ok(SettingValue::Word("flow".into())));
     assert_eq!(set("worker.0.paused", "true"), Ok(SettingValue::Flag(true)));
+    assert_eq!(set("port.wan.queue.0", "0"), Ok(SettingValue::Number(0)));
     all_answered(&lab.client, SERVER_V4, 1000);
     let paused = steering();
     let all_at_1 = |port: &manylane::api::PortSteeringStatus| {

@@ -213,8 +213,15 @@ pub struct InUse {
     pub frames: u64,
 }
 
-/// What had been handed on at some time, by worker.
-pub struct Handed(Box<[u64]>);
+/// What had been handed on at some time and has not been seen to have left, by worker.
+pub struct Handed(Box<[Left]>);
+
+#[derive(Clone, Copy)]
+struct Left {
+    position: u64,
+    /// Marks that may be of frames up to there.
+    held: [u64; WORDS],
+}
 
 /// A frame on its way to the worker that its bucket has.
 pub struct Steered<'s> {
@@ -335,15 +342,30 @@ impl Steering {
 
     /// What has been handed on by now.
     pub fn handed(&self) -> Handed {
-        let of_pair = |pair: &Option<Outgoing>| pair.as_ref().map_or(0, |pair| pair.handed);
+        let of_pair = |pair: &Option<Outgoing>| Left {
+            position: pair.as_ref().map_or(0, |pair| pair.handed),
+            held: [u64::MAX; WORDS],
+        };
         Handed(self.pairs.iter().map(of_pair).collect())
     }
 
-    /// Whether that has been completed since, and nothing is held.
-    pub fn has_completed(&mut self, Handed(positions): &Handed) -> bool {
-        self.pairs.iter_mut().zip(positions).all(|(pair, &position)| {
-            pair.as_mut().is_none_or(|pair| pair.has_completed(position) && !pair.holds_any())
-        })
+    /// Whether that has been completed since, and each mark has been seen clear after that, though later
+    /// frames may be held with it now.
+    pub fn has_completed(&mut self, Handed(left): &mut Handed) -> bool {
+        let mut all = true;
+        for (pair, Left { position, held }) in self.pairs.iter_mut().zip(left) {
+            let Some(pair) = pair else { continue };
+            if !pair.has_completed(*position) {
+                all = false;
+                continue;
+            }
+            for (held, word) in held.iter_mut().zip(pair.shared.held.iter()) {
+                // Acquire: as in `Outgoing::holds`.
+                *held &= word.load(Ordering::Acquire);
+                all &= *held == 0;
+            }
+        }
+        all
     }
 
     /// Moves a bucket to another worker, if that one is there and the old one has completed the bucket.

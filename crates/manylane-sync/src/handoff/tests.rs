@@ -128,13 +128,22 @@ fn what_was_not_held_cannot_be_let_go() {
 #[test]
 fn what_had_been_handed_on_is_waited_for_and_nothing_later() {
     let (_, mut steering, mut workers) = rig();
+    for bucket in [0, 1] {
+        hand(&mut steering, bucket, 0);
+    }
+    let mut then = steering.handed();
     hand(&mut steering, 0, 0);
-    let then = steering.handed();
-    hand(&mut steering, 0, 0);
-    assert!(!steering.has_completed(&then));
-    workers[0].take(0, 1);
-    told(&mut workers[0]);
-    assert!(steering.has_completed(&then) && !steering.is_complete());
+    assert!(!steering.has_completed(&mut then));
+    let worker = &mut workers[0];
+    worker.take(0, 2);
+    worker.hold(0, 0);
+    told(worker);
+    assert!(!steering.has_completed(&mut then), "the first is held");
+    worker.let_go(0, 0);
+    worker.hold(0, 1);
+    told(worker);
+    assert!(steering.has_completed(&mut then), "bucket 1 was clear, and is looked at no more");
+    assert!(!steering.is_complete());
 }
 
 /// Drained first, whether frames come for its buckets or not.

@@ -23,7 +23,7 @@
 //! | `steering.netdev_max_backlog`, `.netdev_budget`, `.dev_weight` | packets                         |
 //! | `steering.rebalance`                                         | `true`, `false`                   |
 //! | `port.PORT.steering`                                         | `queue`, `flow`                   |
-//! | `port.PORT.bucket.N`                                         | a worker                          |
+//! | `port.PORT.bucket.N`, `port.PORT.queue.N`                    | a worker                          |
 //! | `worker.N.paused`                                            | `true`, `false`                   |
 //!
 //! `PUT /v1/neighbours/PORT/ADDRESS` with a link-layer address as its body (`manylane neighbour add`) sets a

@@ -462,6 +462,9 @@ pub struct QueueOwner {
     pub queue: u16,
     /// Who receives from it.
     pub worker: u16,
+    /// Who is to, as soon as all that it has received has left; left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving_to: Option<u16>,
 }
 
 /// A bucket of flows.

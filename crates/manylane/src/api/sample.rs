@@ -293,11 +293,11 @@ impl Source for Sample {
             port: port.into(),
             steering: if buckets > 0 { "flow" } else { "queue" }.into(),
             why: why.into(),
-            queues: vec![QueueOwner { queue: 0, worker: 0 }],
+            queues: vec![QueueOwner { queue: 0, worker: 0, moving_to: None }],
             buckets: (0..buckets).map(bucket).collect(),
         };
         let mut lan = port("lan", 0, "2 queues for 2 workers");
-        lan.queues.push(QueueOwner { queue: 1, worker: 1 });
+        lan.queues.push(QueueOwner { queue: 1, worker: 1, moving_to: Some(0) });
         SteeringStatus {
             netdev_max_backlog: 1000,
             netdev_max_backlog_max: 1024,

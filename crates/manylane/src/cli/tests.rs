@@ -282,12 +282,12 @@ Everything is accounted for.
 ";
 
 const STEERING: &str = "\
-Port  Steering  Received by         Forwarded by          Why
-─────────────────────────────────────────────────────────────────────────────────
-lan   queue     worker 0 (queue 0)  who receives          2 queues for 2 workers
-                worker 1 (queue 1)
-wire  flow      worker 0 (queue 0)  worker 0: 128 of 256  1 queue for 2 workers
-                                    worker 1: 128 of 256
+Port  Steering  Received by                     Forwarded by          Why
+─────────────────────────────────────────────────────────────────────────────────────────────
+lan   queue     worker 0 (queue 0)              who receives          2 queues for 2 workers
+                worker 1 (queue 1, going to 0)
+wire  flow      worker 0 (queue 0)              worker 0: 128 of 256  1 queue for 2 workers
+                                                worker 1: 128 of 256
 wire: 1 bucket on the way to another worker.
 Worker 1 is paused.
 

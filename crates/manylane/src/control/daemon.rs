@@ -29,12 +29,12 @@ use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::{Edited, FrameStatus, Status};
-use super::steering::{Plan, Steering};
+use super::steering::{self, Plan, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
 use crate::stats::Stats;
-use crate::worker::{Clock, STOP, Worker, WorkerParts};
+use crate::worker::{Clock, Reclaimer, STOP, Worker, WorkerParts};
 
 /// Why a daemon did not start, or did not end well.
 #[non_exhaustive]
@@ -109,6 +109,7 @@ pub struct Daemon {
     writers: Vec<JoinHandle<Result<Written, WriteError>>>,
     depot: Depot,
     status: Arc<Status>,
+    steering: steering::Shared,
     threads: Threads,
 }
 
@@ -147,9 +148,9 @@ impl Daemon {
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
         let plan = Plan::new(&config, &owners);
-        let (steering, mesh) = Steering::new(&config, plan, &owners, &bells);
+        let (steering, handoffs) = Steering::new(&config, plan, &owners, &bells, &control_bell);
         let limits = steering.limits();
-        let mut handoffs = mesh.into_iter().flat_map(|mesh| mesh.ends).map(|(handoff, _)| handoff);
+        let mut handoffs = handoffs.into_iter();
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
@@ -167,7 +168,7 @@ impl Daemon {
         let routed = open::routed(&ports).map_err(StartError::Port)?;
         let interfaces = routed.len();
         let routing = routing(&config, routed, &domain, clock, &mut told)?;
-        let mut share = Share::among(workers, halves, &bells, &ports);
+        let mut share = Share::among(workers, halves, &bells, &steering);
         let mut parts = Vec::new();
         let mut links = Vec::new();
         let mut phases = Vec::new();
@@ -224,7 +225,7 @@ impl Daemon {
             phase: control_phase.reader(),
             clock,
             names: config.ports.iter().map(|port| port.name.clone()).collect(),
-            steering,
+            steering: steering.clone(),
             stats: readers,
         };
         // Each thread has a clone, and drops it when it ends, in whatever way.
@@ -240,6 +241,7 @@ impl Daemon {
             writers: Vec::new(),
             depot,
             status: Arc::new(status),
+            steering: steering.clone(),
             threads: Threads { alive: Arc::downgrade(&alive), begun: workers + 1 },
         };
         for writer in writers {
@@ -326,6 +328,9 @@ impl Daemon {
         let mut receivers: Vec<Vec<Receiver>> = self.ports.iter().map(|_| Vec::new()).collect();
         let mut transmitters: Vec<Vec<Transmitter>> =
             self.ports.iter().map(|_| Vec::new()).collect();
+        let between =
+            self.steering.lock().expect("a thread that steers does not panic").take_back();
+        between.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
         let mut pool = self.depot.pool();
         let mut first_stats = None;
         for (queues, exits, own_pool, stats) in stopped {
@@ -430,25 +435,23 @@ const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIG
 /// What each worker gets of the ports.
 struct Share {
     queues: Vec<Vec<Receiver>>,
-    transmitters: Vec<Vec<(Transmitter, Option<Bell>)>>,
+    transmitters: Vec<Vec<(Transmitter, Option<Reclaimer>)>>,
 }
 
 impl Share {
-    fn among(workers: usize, halves: Vec<Halves>, bells: &[Bell], ports: &[OpenPort]) -> Share {
+    fn among(workers: usize, halves: Vec<Halves>, bells: &[Bell], steering: &Steering) -> Share {
+        let bells: Arc<[Bell]> = bells.into();
         let mut share = Share {
             queues: (0..workers).map(|_| Vec::new()).collect(),
             transmitters: (0..workers).map(|_| Vec::new()).collect(),
         };
-        for (port, halves) in ports.iter().zip(halves) {
+        for (port, halves) in (0..).map(PortId).zip(halves) {
             for (owner, receiver) in halves.receivers {
                 share.queues[usize::from(owner.0)].push(receiver);
             }
             for (number, transmitter) in halves.transmitters.into_iter().enumerate() {
-                let reclaimer = transmitter
-                    .completion_queue()
-                    .map(|queue| port.owners[usize::from(queue.0)])
-                    .filter(|owner| usize::from(owner.0) != number)
-                    .map(|owner| bells[usize::from(owner.0)].clone());
+                let queue = transmitter.completion_queue();
+                let reclaimer = queue.map(|queue| steering.reclaimer(port, queue, &bells));
                 share.transmitters[number].push((transmitter, reclaimer));
             }
         }

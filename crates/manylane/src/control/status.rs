@@ -131,7 +131,7 @@ struct ShownPort {
     zero_copy: bool,
     frames_max: u8,
     single_because: Option<String>,
-    owners: Vec<WorkerId>,
+    queues: u16,
     addresses: Vec<String>,
     repair: bool,
     /// Whether the port at the other end of a wire is its far end.
@@ -334,7 +334,7 @@ impl Source for Status {
             zero_copy: port.zero_copy,
             frames_max: port.frames_max,
             single_because: port.single_because.clone(),
-            queues: port.owners.len() as u16,
+            queues: port.queues,
             addresses: port.addresses.clone(),
             checksum: if port.repair { "repair" } else { "trust" }.into(),
             received: self.port_sum(id, PortCount::Received),
@@ -516,7 +516,7 @@ impl Source for Status {
                 help: format!(
                     "there are `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, `steering.netdev_budget`, \
                      `steering.dev_weight`, `steering.rebalance`, `port.PORT.steering`, \
-                     `port.PORT.bucket.N` and `worker.N.paused`"
+                     `port.PORT.bucket.N`, `port.PORT.queue.N` and `worker.N.paused`"
                 ),
             })))?
         };
@@ -562,12 +562,13 @@ impl Status {
     }
 
     fn queues_of(&self, worker: WorkerId) -> Vec<QueueName> {
-        let of_port = |port: &ShownPort| {
-            let name = port.name.clone();
-            let owned = (0..).zip(port.owners.clone()).filter(move |&(_, owner)| owner == worker);
-            owned.map(move |(queue, _)| QueueName { port: name.clone(), queue }).collect::<Vec<_>>()
+        let steering = unpoisoned(&self.steering);
+        let of_port = |(id, port): (PortId, &ShownPort)| {
+            let owned = (0..).zip(steering.owners(id)).filter(|&(_, &owner)| owner == worker);
+            let named = |(queue, _)| QueueName { port: port.name.clone(), queue };
+            owned.map(named).collect::<Vec<_>>()
         };
-        self.ports.iter().flat_map(of_port).collect()
+        self.ids().zip(&self.ports).flat_map(of_port).collect()
     }
 }
 
@@ -619,7 +620,7 @@ impl ShownPort {
             zero_copy,
             frames_max: port.facts.offload.frames_max,
             single_because,
-            owners: port.owners.clone(),
+            queues: port.owners.len() as u16,
             addresses,
             repair: port.repair,
             is_wired: matches!(port.device, Device::Memory(None)),
@@ -649,7 +650,7 @@ impl ShownPort {
             zero_copy: false,
             frames_max: facts.offload.frames_max,
             single_because: None,
-            owners: Vec::new(),
+            queues: 0,
             addresses,
             repair: port.repair,
             is_wired: false,

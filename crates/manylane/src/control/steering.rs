@@ -3,12 +3,13 @@
 //! | who                  | may                                                                     |
 //! |----------------------|-------------------------------------------------------------------------|
 //! | API's thread         | change limits, how a port is steered, buckets, who is paused ([`Steering::set`]) |
-//! | control thread       | move buckets by measured load ([`Steering::rebalance`])                 |
+//! | control thread       | move buckets by measured load ([`Steering::rebalance`]), pass queues from one worker to another ([`Steering::tend`]) |
 //! | workers              | follow, when the order of packets allows it                             |
 //!
 //! Two words for each bucket: the worker it is *assigned*, which the operator and the measured load change,
 //! and the one that is *wanted*, which workers follow: another one while that worker is paused.
 
+mod queues;
 mod rebalance;
 #[cfg(test)]
 mod tests;
@@ -16,7 +17,7 @@ mod tests;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, CHAIN_MAX};
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use manylane_sync::words::{Words, WordsMut};
@@ -27,9 +28,10 @@ use crate::api::{
     ApiError, BucketStatus, PairStatus, PortSteeringStatus, QueueOwner, SetError, SettingValue,
     SteeredWorker, SteeringStatus,
 };
-use crate::config::{self, BACKLOGS, BUDGETS, Config, PortSteering, WEIGHTS};
-use crate::worker::handoff::{HandOffReader, Mesh, limits};
+use crate::config::{self, BACKLOGS, BUDGETS, Config, Driver, PortSteering, WEIGHTS};
+use crate::worker::handoff::{HandOff, HandOffReader, Mesh, limits};
 
+use queues::Queues;
 use rebalance::{Bucket, Move, moves};
 
 /// Steering, as API and control thread share it.
@@ -106,6 +108,8 @@ struct SteeredPort {
     owners: Vec<WorkerId>,
     /// By bucket.
     assigned: Vec<u16>,
+    /// Of memory: whoever sends to it rings its owner's bell.
+    stays: bool,
 }
 
 /// The writer's side of what steers workers.
@@ -121,6 +125,7 @@ pub struct Steering {
     /// By worker; none when there are no rings.
     counts: Vec<HandOffReader>,
     bells: Vec<Bell>,
+    queues: Queues,
     /// What each bucket carried when load was last looked at, by port.
     carried: Vec<Vec<u32>>,
     busy_ns: Vec<u64>,
@@ -135,7 +140,8 @@ impl Steering {
         plan: Plan,
         owners: &[Vec<WorkerId>],
         bells: &[Bell],
-    ) -> (Steering, Option<Mesh>) {
+        control: &Bell,
+    ) -> (Steering, Vec<Box<HandOff>>) {
         let workers = config.workers.count();
         let config::Steering { netdev_max_backlog, netdev_budget, dev_weight, rebalance, .. } =
             config.steering;
@@ -145,9 +151,15 @@ impl Steering {
         let mesh = plan.has_rings().then(|| {
             let reader = map.reader();
             let capacity = capacity as usize;
-            Mesh::lay(&plan.receivers, capacity, bells, &reader, owners.len(), &limits.reader())
+            let limits = limits.reader();
+            Mesh::lay(&plan.receivers, capacity, bells, control, &reader, owners.len(), &limits)
         });
-        let counts = mesh.iter().flat_map(|mesh| &mesh.ends).map(|(_, reader)| reader.clone());
+        let (mut handoffs, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
+        for (handoff, reader, desk) in mesh.into_iter().flat_map(|mesh| mesh.ends) {
+            handoffs.push(handoff);
+            counts.push(reader);
+            desks.push(desk);
+        }
         let ports = config.ports.iter().zip(owners).zip(plan.ports);
         let ports = ports.map(|((port, owners), (steering, why))| SteeredPort {
             name: port.name.clone(),
@@ -155,6 +167,7 @@ impl Steering {
             why,
             owners: owners.clone(),
             assigned: spread(workers),
+            stays: matches!(port.driver, Driver::Memory(_)),
         });
         let mut steering = Steering {
             map,
@@ -164,15 +177,16 @@ impl Steering {
             capacity,
             paused: vec![false; workers],
             rebalances: rebalance,
-            counts: counts.collect(),
+            counts,
             bells: bells.to_vec(),
+            queues: Queues::new(owners, desks),
             carried: vec![vec![0; GROUP]; owners.len()],
             busy_ns: vec![0; workers],
             looked_at: Duration::ZERO,
             moved: 0,
         };
         steering.publish();
-        (steering, mesh)
+        (steering, handoffs)
     }
 
     /// The workers' side of the limits.
@@ -238,7 +252,11 @@ impl Steering {
         if let Some(port) = within(key, "port.", ".steering") {
             return Some(self.set_port(port, value));
         }
-        let (port, bucket) = key.strip_prefix("port.")?.rsplit_once(".bucket.")?;
+        let of_port = key.strip_prefix("port.")?;
+        if let Some((port, queue)) = of_port.rsplit_once(".queue.") {
+            return Some(self.set_queue(port, queue, value));
+        }
+        let (port, bucket) = of_port.rsplit_once(".bucket.")?;
         Some(self.set_bucket(port, bucket, value))
     }
 
@@ -363,10 +381,7 @@ impl Steering {
                 (format!("there is no bucket {bucket}"), "there are 0 to 255".into());
             return Err(SetError::UnknownKey(ApiError { error, help }));
         };
-        let worker = self.worker(value).map_err(|error| match error {
-            SetError::UnknownKey(error) => SetError::BadValue(error),
-            error => error,
-        })?;
+        let worker = self.value_worker(value)?;
         if self.ports[at].steering == PortSteering::Queue {
             return Err(refused(
                 format!("port `{port}` has no buckets: who receives forwards"),
@@ -400,6 +415,14 @@ impl Steering {
                 _ => format!("there are 0 to {}", workers - 1),
             };
             SetError::UnknownKey(ApiError { error: format!("there is no worker {number}"), help })
+        })
+    }
+
+    /// A worker, as the value of a setting.
+    fn value_worker(&self, value: &str) -> Result<u16, SetError> {
+        self.worker(value).map_err(|error| match error {
+            SetError::UnknownKey(error) => SetError::BadValue(error),
+            error => error,
         })
     }
 
@@ -479,8 +502,11 @@ impl Steering {
     }
 
     fn shown(&self, id: PortId, port: &SteeredPort) -> PortSteeringStatus {
-        let queues = (0..).zip(&port.owners);
-        let queues = queues.map(|(queue, owner)| QueueOwner { queue, worker: owner.0 }).collect();
+        let queues = (0..).zip(&port.owners).map(|(queue, owner)| QueueOwner {
+            queue,
+            worker: owner.0,
+            moving_to: self.queues.moving_to(id, QueueId(queue)).map(|to| to.0),
+        });
         let buckets = match port.steering {
             PortSteering::Queue => Vec::new(),
             PortSteering::Flow => (0..GROUP)
@@ -498,7 +524,7 @@ impl Steering {
             port: port.name.clone(),
             steering: port.steering.name().into(),
             why: port.why.clone(),
-            queues,
+            queues: queues.collect(),
             buckets,
         }
     }

@@ -53,7 +53,7 @@ impl Control {
                 routing.tick(now, &mut told);
             }
             self.tell(&mut told);
-            self.rebalance();
+            self.steer();
             self.sleep();
         }
     }
@@ -83,8 +83,9 @@ impl Control {
         }
     }
 
-    fn rebalance(&self) {
+    fn steer(&self) {
         let mut steering = self.steering.lock().expect("a thread that steers does not panic");
+        steering.tend();
         if steering.deadline().is_some() {
             let busy = self.stats.iter().map(|stats| stats.worker(WorkerCount::BusyNs));
             steering.rebalance(&busy.collect::<Vec<_>>(), self.clock.now());
@@ -98,12 +99,13 @@ impl Control {
         let deadline = lock(&self.routing).deadline(now);
         let deadline = [deadline, steering].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
-        let Control { routing, links, phase, bell, .. } = self;
+        let Control { routing, links, phase, bell, steering, .. } = self;
         bell.sleep(
             || {
                 phase.load(0) != RUN
                     || links.iter_mut().any(|link| !link.reported.is_empty())
                     || lock(routing).owes()
+                    || steering.lock().expect("a thread that steers does not panic").has_tasks()
             },
             // The one failure is ENOMEM: then it turns instead of sleeping.
             || poll::poll(&[bell.waker().as_fd()], timeout).is_ok(),

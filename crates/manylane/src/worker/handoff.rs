@@ -38,6 +38,7 @@ use manylane_sync::ring::{Consumer, Producer, ring};
 use manylane_sync::words::Words;
 
 use super::Work;
+use super::desk::{Desk, DeskEnd, desk};
 use super::flow_limit::FlowLimit;
 use crate::stats::PortCount;
 
@@ -104,6 +105,7 @@ pub struct HandOff {
     /// In this turn, a queue was not received from.
     blocked: bool,
     counts: HandOffCounts,
+    pub(super) desk: Desk,
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
     announces_what_is_popped: bool,
@@ -184,16 +186,18 @@ const OWN_COUNTS: usize = OwnCount::Waiting as usize + 1;
 
 /// Rings between `workers` workers, from those of whom `receives` says so, of `capacity` packets each.
 pub struct Mesh {
-    /// For each worker, and what it counts.
-    pub ends: Vec<(Box<HandOff>, HandOffReader)>,
+    /// For each worker; what it counts; and where control tells it of queues.
+    pub ends: Vec<(Box<HandOff>, HandOffReader, DeskEnd)>,
 }
 
 impl Mesh {
-    /// Lays them. `bells` are the workers'; `map` has [`GROUP`] buckets for each port.
+    /// Lays them. `bells` are the workers', `control` is the control thread's; `map` has [`GROUP`] buckets for
+    /// each port.
     pub fn lay(
         receives: &[bool],
         capacity: usize,
         bells: &[Arc<Doorbell<EventFd>>],
+        control: &Arc<Doorbell<EventFd>>,
         map: &MapReader,
         ports: usize,
         limits: &Words<u32>,
@@ -231,8 +235,10 @@ impl Mesh {
         let ends = ends.map(|(own, (((steering, targets), completions), arrivals))| {
             let counters = Counters::new(shape.len());
             let reader = HandOffReader { counters: counters.reader(), shape };
+            let (desk, end) = desk(control);
             let handoff = HandOff {
                 own: own as u16,
+                desk,
                 steering,
                 completions,
                 targets,
@@ -250,7 +256,7 @@ impl Mesh {
                 #[cfg(test)]
                 announces_what_is_popped: false,
             };
-            (Box::new(handoff), reader)
+            (Box::new(handoff), reader, end)
         });
         Mesh { ends: ends.collect() }
     }
@@ -448,13 +454,14 @@ impl HandOff {
     /// Whether there is something to do that no descriptor tells of.
     pub(super) fn has_work(&mut self) -> bool {
         self.blocked
+            || self.desk.has_tasks()
             || self.limits.load(limits::GENERATION) != self.generation
             || self.arrivals.iter_mut().flatten().any(|arrivals| !arrivals.ring.is_empty())
     }
 
     /// How soon to look whether devices have taken what they were given.
     pub(super) fn wait_ns(&self) -> Option<u64> {
-        (self.noted || self.waiting > 0).then_some(LOOK_AGAIN_NS)
+        (self.noted || self.waiting > 0 || self.desk.is_leaving()).then_some(LOOK_AGAIN_NS)
     }
 
     /// By whom, and in which bucket, a packet came that is about to be held. One that nobody steered is in
@@ -486,7 +493,7 @@ impl HandOff {
     }
 
     /// Whether that has left.
-    pub fn has_completed(&mut self, handed: &Handed) -> bool {
+    pub fn has_completed(&mut self, handed: &mut Handed) -> bool {
         self.steering.has_completed(handed)
     }
 
@@ -504,15 +511,17 @@ impl Work {
     /// Takes what others have handed on, `budget` packets or a few more, and passes it on. Returns how many.
     pub(super) fn take_in(&mut self, guard: Guard<'_>, budget: usize, now_ns: u64) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
+        let Some(handoff) = &mut self.handoff else { return 0 };
+        handoff.begin_turn();
+        if handoff.desk.has_tasks() || handoff.desk.is_leaving() {
+            self.attend();
+        }
         let mut moved = 0;
         let mut receivers = 0;
         while let Some(handoff) = &mut self.handoff
             && receivers < handoff.arrivals.len()
             && moved < budget
         {
-            if receivers == 0 {
-                handoff.begin_turn();
-            }
             receivers += 1;
             let receiver = handoff.next;
             handoff.next = (receiver + 1) % handoff.arrivals.len();
@@ -557,6 +566,9 @@ impl Work {
         let Work { queues, handoff, pool, .. } = self;
         let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
         let port = queue.port();
+        if handoff.desk.is_leaving() && handoff.desk.leaves(port, queue.queue()) {
+            return 0;
+        }
         let Some(admitted) = handoff.admits(port, weight, now_ns) else { return 0 };
         let mut batch = Batch::with_room(admitted);
         let received = queue.receive(pool, &mut batch, now_ns);

@@ -19,6 +19,7 @@
 //! | other workers  | rings of frames ([`handoff`]), where a port's queue is shared by flow | both |
 
 mod carry;
+pub mod desk;
 mod flow_limit;
 pub mod handoff;
 mod sleep;
@@ -98,10 +99,31 @@ pub const STOP: u32 = 1;
 struct Exit {
     transmitter: Transmitter,
     waiting: Batch,
-    /// The worker that takes back what is sent here, if it is another.
-    reclaimer: Option<Arc<Doorbell<EventFd>>>,
+    /// The worker that takes back what is sent here, unless that is done at once.
+    reclaimer: Option<Reclaimer>,
     /// Frames were handed over that the reclaimer has not heard of.
     owing: bool,
+}
+
+/// Who takes back what is sent through a device: the owner of one of its receive queues.
+pub struct Reclaimer {
+    /// A word for each queue: the number of its owner.
+    pub owners: Words<u32>,
+    /// Which of them.
+    pub at: usize,
+    /// The workers' bells.
+    pub bells: Arc<[Arc<Doorbell<EventFd>>]>,
+}
+
+impl Reclaimer {
+    /// Rings the owner's bell, unless that is `own`.
+    #[inline]
+    fn ring(&self, own: WorkerId) {
+        let owner = self.owners.load(self.at);
+        if owner != u32::from(own.0) {
+            self.bells[owner as usize].ring();
+        }
+    }
 }
 
 /// What a worker is made of.
@@ -118,9 +140,9 @@ pub struct WorkerParts {
     pub holds: HoldQueues,
     /// The receive queues it owns.
     pub queues: Vec<Receiver>,
-    /// Its way out through each port, by port id, and the bell of the worker that takes back what is
-    /// sent there, if it is another.
-    pub transmitters: Vec<(Transmitter, Option<Arc<Doorbell<EventFd>>>)>,
+    /// Its way out through each port, by port id, and who takes back what is sent there, unless that is
+    /// done at once.
+    pub transmitters: Vec<(Transmitter, Option<Reclaimer>)>,
     /// Its counters.
     pub stats: Stats,
     /// Where it reports.
@@ -274,6 +296,7 @@ impl Worker {
     /// When no other worker runs any more: what they have handed on ends here.
     pub fn into_parts(mut self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
         self.work.drop_handed_on();
+        self.work.clear_desk();
         let Work { queues, exits, pool, stats, .. } = self.work;
         (queues, exits.into_iter().map(|exit| exit.transmitter).collect(), pool, stats)
     }

@@ -137,10 +137,8 @@ impl Work {
                 copies = copies + queue.copies();
             }
             stats.wrapped(PortId(port), faults, copies);
+            // Also where there is none: it may have been given up.
             let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
-            if of_port().next().is_none() {
-                continue;
-            }
             let mut losses = Losses::default();
             of_port().for_each(|queue| losses += queue.losses());
             let posted: usize = of_port().map(Receiver::posted).sum();

@@ -97,10 +97,11 @@ impl Work {
                 self.transmit_port(port);
             }
         }
-        for exit in &mut self.exits {
+        let Work { exits, id, .. } = self;
+        for exit in exits {
             exit.transmitter.flush();
-            if let (true, Some(bell)) = (exit.owing, &exit.reclaimer) {
-                bell.ring(); // It may sleep, and must look for what this device finishes.
+            if let (true, Some(reclaimer)) = (exit.owing, &exit.reclaimer) {
+                reclaimer.ring(*id); // It may sleep, and must look for what this device finishes.
                 exit.owing = false;
             }
         }

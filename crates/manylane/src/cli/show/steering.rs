@@ -1,7 +1,7 @@
 //! `manylane show steering`.
 
 use super::super::table::{count, lay_out, plural};
-use crate::api::{PairStatus, PortSteeringStatus, SteeringStatus};
+use crate::api::{PairStatus, PortSteeringStatus, QueueOwner, SteeringStatus};
 
 pub(in super::super) fn steering(status: &SteeringStatus) -> String {
     let ports = status.ports.iter().map(|port| {
@@ -64,8 +64,11 @@ pub(in super::super) fn steering(status: &SteeringStatus) -> String {
 
 /// Who receives: a worker for each queue.
 fn queues(port: &PortSteeringStatus) -> String {
-    let one =
-        |queue: &crate::api::QueueOwner| format!("worker {} (queue {})", queue.worker, queue.queue);
+    let one = |queue: &QueueOwner| {
+        let QueueOwner { queue, worker, moving_to } = queue;
+        let moving = moving_to.map_or(String::new(), |to| format!(", going to {to}"));
+        format!("worker {worker} (queue {queue}{moving})")
+    };
     port.queues.iter().map(one).collect::<Vec<_>>().join("\n")
 }
 

@@ -88,6 +88,9 @@ fn what_cannot_be_is_refused_with_a_way_out() {
         ("port.p.0.bucket.0", "2", "there are 0 to 1"),
         ("worker.1.paused", "true", "set port.p.1.steering to `flow` first"),
         ("worker.2.paused", "true", "there are 0 to 1"),
+        ("port.p.0.queue.0", "1", "list its `workers` in the configuration"),
+        ("port.p.0.queue.1", "1", "there is 0"),
+        ("port.p.0.queue.0", "2", "there are 0 to 1"),
     ] {
         let refused = set(&mut steering, key, value).unwrap_err();
         assert!(refused.contains(said), "{key} = {value}: {refused}");
@@ -152,5 +155,5 @@ fn steering(workers: u16, ports: &[(&str, &[u16])]) -> Steering {
     let (config, owners) = configured(workers, ports);
     let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));
     let bells: Vec<_> = (0..workers).map(|_| bell()).collect();
-    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells).0
+    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, &bell()).0
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Instant;
 
-use manylane_frame::vocabulary::{DropReason, PortId};
+use manylane_frame::vocabulary::{DropReason, PortId, QueueId};
 use manylane_frame::{Frame, Region};
 use manylane_io::port::{Transmitter, memory};
 use manylane_net::neighbour::{HoldLimits, Key};
@@ -16,6 +16,7 @@ use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use super::rig::*;
 use crate::stats::PortCount;
 use crate::worker::Worker;
+use crate::worker::desk::{DeskEnd, Task};
 use crate::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
 
 /// Workers that hand on to each other; every transmitter of a port ends in the same place.
@@ -26,6 +27,7 @@ struct Floor {
     /// What happens the next time that somebody transmits by port 1, before it is seen.
     meddler: Meddler,
     counts: Vec<HandOffReader>,
+    desks: Vec<DeskEnd>,
     /// Of port 0, for worker 0 and for worker 1, if it receives too.
     feeds: Vec<Feed>,
     seen: Vec<Seen>,
@@ -58,14 +60,22 @@ impl Floor {
         let bells: Vec<_> = (0..like.workers).map(|_| bell()).collect();
         let receives: Vec<_> = (0..like.workers).map(|worker| worker < like.receivers).collect();
         let limits = hall.limits.reader();
-        let mesh =
-            Mesh::lay(&receives, like.capacity, &bells, &map.reader(), PORTS.into(), &limits);
+        let mesh = Mesh::lay(
+            &receives,
+            like.capacity,
+            &bells,
+            &bell(),
+            &map.reader(),
+            PORTS.into(),
+            &limits,
+        );
         hall.limits.publish(limits::MAX_BACKLOG, like.capacity as u32);
         let (seen, _) = sinks();
         let meddler = Meddler::default();
         let feeds: Vec<Feed> = (0..like.receivers).map(|_| Feed::default()).collect();
-        let (mut workers, mut counts) = (Vec::new(), Vec::new());
-        for (number, (handoff, reader)) in mesh.ends.into_iter().enumerate() {
+        let (mut workers, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, (handoff, reader, desk)) in mesh.ends.into_iter().enumerate() {
+            desks.push(desk);
             let queues = feeds.get(number).map(|feed| fed(0, number as u16, feed));
             let mut exits: Vec<_> = seen.iter().map(sink).collect();
             exits[1] = meddled_sink(&seen[1], &meddler);
@@ -76,7 +86,7 @@ impl Floor {
         }
         hall.control.set("10.1.0.2", 1);
         hall.control.set("10.1.0.3", 1);
-        Floor { hall, map, workers, meddler, counts, feeds, seen, next: HashMap::new() }
+        Floor { hall, map, workers, meddler, counts, desks, feeds, seen, next: HashMap::new() }
     }
 
     /// Wants workers for buckets of port 0.
@@ -116,6 +126,22 @@ impl Floor {
                 worker.turn(now_ns);
             }
         }));
+    }
+
+    /// Asks `worker` for queue 0 of port 0.
+    fn ask(&mut self, worker: usize) {
+        let task = Task::GiveUp(PortId(0), QueueId(0));
+        assert!(self.desks[worker].tasks.push(task).is_ok());
+        self.desks[worker].tasks.submit();
+    }
+
+    /// Passes the queue on that `from` has given up, if it has.
+    fn pass(&mut self, from: usize, to: usize) -> bool {
+        let Some(receiver) = self.desks[from].given_up.pop() else { return false };
+        self.desks[from].given_up.release();
+        assert!(self.desks[to].tasks.push(Task::Take(receiver)).is_ok());
+        self.desks[to].tasks.submit();
+        true
     }
 
     fn left(&self, receiver: usize) -> usize {
@@ -413,6 +439,61 @@ fn a_turn_takes_what_it_may() {
     assert_eq!(floor.turn(1, 0), 16);
     floor.settle(0);
     floor.close();
+}
+
+/// A queue goes to and fro between two workers, under packets that the third forwards or holds, by flow and
+/// by queue.
+#[test]
+fn a_queue_changes_hands_in_order() {
+    let mut moved = 0;
+    for seed in 1..=6 {
+        let mut floor = Floor::new(Like { workers: 3, receivers: 2, ..TWO });
+        let mut random = Random(seed);
+        let (mut owner, mut asked, mut now) = (0, false, 0);
+        for _ in 0..2000 {
+            let flow = random.below(24) as u16 * 2;
+            let to = if flow % 8 == 0 { [10, 1, 1, flow as u8].into() } else { NEAR };
+            let packets = random.below(20) as usize;
+            floor.send(0, to, flow, packets);
+            match random.below(24) {
+                0 => {
+                    let worker = [0, 1, 2, RECEIVER][random.below(4) as usize];
+                    floor.want(0..GROUP, |_| worker);
+                }
+                1 => floor.want(0..GROUP, |bucket| (bucket % 3) as u16),
+                2 if !asked => {
+                    floor.ask(owner);
+                    asked = true;
+                }
+                _ => {}
+            }
+            if asked && floor.pass(owner, 1 - owner) {
+                (owner, asked) = (1 - owner, false);
+                moved += 1;
+            }
+            if random.below(2) == 0 {
+                floor.meddle(random.below(3) as usize, now);
+            }
+            floor.turn(random.below(3) as usize, now);
+            for key in floor.hall.control.hear(now) {
+                if random.below(3) == 0 {
+                    floor.hall.control.answer(key, now);
+                }
+            }
+            floor.hall.control.tick(now);
+            now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
+        }
+        floor.settle(now);
+        floor.assert_in_order();
+        // One may be on its way: given up, and not taken.
+        if let Some(receiver) = floor.desks[owner].given_up.pop() {
+            assert!(asked);
+            let closed = receiver.unwrapped(&mut floor.hall.depot.pool(), &mut Vec::new());
+            drop(closed);
+        }
+        floor.close();
+    }
+    assert!(moved > 60, "moved only {moved} times");
 }
 
 /// Threads, as in the daemon: receivers and forwarders run as they like, buckets move, one worker stops now
