@@ -71,7 +71,7 @@ pub mod limits {
 /// takes at two million packets a second.
 pub const PATIENCE_NS: u64 = 1_000_000;
 
-/// How soon to look again whether a device has taken what it was given.
+/// How soon to look again: whether a device has taken what it was given, and what waits for that.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 /// Frames of packets in a ring behind the first of each: as many as packets, and one batch more.
@@ -96,9 +96,13 @@ pub struct HandOff {
     refused: Vec<(Frame, DropReason)>,
     /// By port: whether packets are steered one by one.
     by_flow: Vec<bool>,
+    /// By port: whether that is to be published though it is not steered one by one.
+    changed: Vec<bool>,
     /// What the generation was when buckets were last told to follow, and how many had to wait.
     generation: u32,
     waiting: usize,
+    /// When those that wait are looked at again, frames of theirs or not.
+    follow_at_ns: u64,
     limits: Words<u32>,
     /// What was noted waits for devices to take it.
     noted: bool,
@@ -247,8 +251,10 @@ impl Mesh {
                 stages: (0..workers).map(|_| Batch::new()).collect(),
                 refused: Vec::with_capacity(manylane_frame::BATCH_MAX),
                 by_flow: vec![false; ports],
+                changed: vec![false; ports],
                 generation: 0,
-                waiting: 1, // Look in the first turn.
+                waiting: usize::from(receives[own]), // Look in the first turn.
+                follow_at_ns: 0,
                 limits: limits.clone(),
                 noted: false,
                 blocked: false,
@@ -289,8 +295,9 @@ impl Target {
         // With the half still free, or a batch, whichever is more, nothing has to be known better.
         let free = self.ring.room(beyond + half.max(wanted));
         self.room = free.saturating_sub(beyond);
-        self.is_busy = self.room < half;
-        if self.surplus.load() > surplus_max(self.capacity) {
+        let (surplus, most) = (self.surplus.load(), surplus_max(self.capacity));
+        self.is_busy = self.room < half || surplus > most / 2;
+        if surplus > most {
             self.room = 0;
         }
     }
@@ -433,20 +440,26 @@ impl HandOff {
     }
 
     /// At the beginning of a turn, when nothing of an earlier one waits to be transmitted.
-    fn begin_turn(&mut self) {
+    fn begin_turn(&mut self, now_ns: u64) {
         self.blocked = false;
         let generation = self.limits.load(limits::GENERATION);
-        if self.waiting > 0 || generation != self.generation {
+        let due = self.waiting > 0 && now_ns >= self.follow_at_ns;
+        if due || generation != self.generation {
             self.generation = generation; // Before the look at the map: what comes later is seen later.
+            self.follow_at_ns = now_ns + LOOK_AGAIN_NS;
             self.follow();
         }
     }
 
     #[cold]
     fn follow(&mut self) {
+        if self.targets.iter().all(Option::is_none) {
+            return; // Who has no rings keeps what it receives.
+        }
         self.waiting = self.steering.follow();
         for (port, by_flow) in self.by_flow.iter_mut().enumerate() {
             *by_flow = !self.steering.is_kept(port);
+            self.changed[port] = true;
         }
         self.counts.level(OwnCount::Waiting, self.waiting as u64);
     }
@@ -499,10 +512,15 @@ impl HandOff {
 
     /// Publishes where buckets are, and what they carry.
     pub(super) fn publish(&mut self) {
-        for bucket in 0..self.counts.shape.buckets {
-            let (worker, frames) = self.steering.bucket(bucket);
-            let word = u64::from(worker) << 32 | u64::from(frames);
-            self.counts.counters.set(bucket, word);
+        for (port, changed) in self.changed.iter_mut().enumerate() {
+            if !std::mem::take(changed) && !self.by_flow[port] {
+                continue;
+            }
+            for bucket in port * GROUP..(port + 1) * GROUP {
+                let (worker, frames) = self.steering.bucket(bucket);
+                let word = u64::from(worker) << 32 | u64::from(frames);
+                self.counts.counters.set(bucket, word);
+            }
         }
     }
 }
@@ -512,7 +530,7 @@ impl Work {
     pub(super) fn take_in(&mut self, guard: Guard<'_>, budget: usize, now_ns: u64) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
-        handoff.begin_turn();
+        handoff.begin_turn(now_ns);
         if handoff.desk.has_tasks() || handoff.desk.is_leaving() {
             self.attend();
         }

@@ -43,6 +43,8 @@ struct Like {
     workers: usize,
     receivers: usize,
     capacity: usize,
+    /// Bytes of a packet in one frame.
+    part_len: usize,
     holds: HoldLimits,
 }
 
@@ -50,6 +52,7 @@ const TWO: Like = Like {
     workers: 2,
     receivers: 1,
     capacity: 256,
+    part_len: usize::MAX,
     holds: HoldLimits { queue_frames_max: 101, frames_max: 1024, queues_max: 256 },
 };
 
@@ -76,7 +79,8 @@ impl Floor {
         let (mut workers, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
         for (number, (handoff, reader, desk)) in mesh.ends.into_iter().enumerate() {
             desks.push(desk);
-            let queues = feeds.get(number).map(|feed| fed(0, number as u16, feed));
+            let fed = |feed| fed_in_parts(0, number as u16, feed, like.part_len);
+            let queues = feeds.get(number).map(fed);
             let mut exits: Vec<_> = seen.iter().map(sink).collect();
             exits[1] = meddled_sink(&seen[1], &meddler);
             let queues = queues.into_iter().collect();
@@ -233,6 +237,7 @@ fn step_at_random(seed: u64, broken: bool) -> u64 {
         workers: 3,
         receivers: 2,
         capacity: 128,
+        part_len: usize::MAX,
         holds: HoldLimits { queue_frames_max: 40, frames_max: 100, queues_max: 6 },
     };
     let mut floor = Floor::new(like);
@@ -365,6 +370,30 @@ fn when_nobody_has_room_nothing_is_received() {
     floor.close();
 }
 
+/// A few packets of many frames fill the room as well as many of one: who stops is waited for once.
+#[test]
+fn chains_take_room_by_their_frames() {
+    let mut floor = Floor::new(Like { capacity: 128, part_len: 46, ..TWO });
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    let mut now = 0;
+    for round in 0..40 {
+        for flow in 0..16 {
+            let packet = packet(NEAR, flow, round, 400); // 10 frames of 46 bytes.
+            floor.feeds[0].lock().unwrap().push(packet);
+        }
+        floor.turn(0, now);
+        now += PATIENCE_NS / 4;
+    }
+    assert!(floor.left(0) < 64 && floor.seen() > 200, "{} left, {}", floor.left(0), floor.seen());
+    assert!(floor.dropped(DropReason::BacklogFull) + floor.dropped(DropReason::FlowLimit) > 100);
+    let (packets, frames) = (floor.counts[0].handed_to(1), floor.counts[0].frames_out());
+    assert_eq!(frames, 10 * packets);
+    assert!(packets < 128 / 2 && frames > 128 && frames <= 128 + 128 + 64 * 9, "{packets}");
+    floor.settle(now);
+    floor.assert_in_order();
+    floor.close();
+}
+
 /// One flow has most of the packets: it is dropped while the backlog is more than half full, and others
 /// have the other half.
 #[test]
@@ -417,7 +446,7 @@ fn what_is_held_keeps_its_own_bucket_only() {
     floor.hall.control.answer(key, 3);
     floor.settle(3);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 0);
-    floor.turn(0, 4);
+    floor.turn(0, SECOND);
     assert_eq!(floor.counts[0].waiting(), 0);
     assert_eq!(floor.assert_in_order(), 303);
     floor.close();

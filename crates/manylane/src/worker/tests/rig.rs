@@ -266,8 +266,13 @@ pub fn station(port: u16) -> Mac {
 
 /// A queue of `port` that receives what is put in `feed`.
 pub fn fed(port: u16, queue: u16, feed: &Feed) -> Receiver {
+    fed_in_parts(port, queue, feed, usize::MAX)
+}
+
+/// The same, in frames of so many bytes each.
+pub fn fed_in_parts(port: u16, queue: u16, feed: &Feed, part_len: usize) -> Receiver {
     let feed = feed.clone();
-    source(port, queue, move || {
+    source_in_parts(port, queue, part_len, move || {
         let mut feed = feed.lock().unwrap();
         if feed.is_empty() { None } else { Some(feed.remove(0)) }
     })
@@ -277,6 +282,15 @@ pub fn fed(port: u16, queue: u16, feed: &Feed) -> Receiver {
 pub fn source(
     port: u16,
     queue: u16,
+    next: impl FnMut() -> Option<Vec<u8>> + Send + 'static,
+) -> Receiver {
+    source_in_parts(port, queue, usize::MAX, next)
+}
+
+fn source_in_parts(
+    port: u16,
+    queue: u16,
+    part_len: usize,
     mut next: impl FnMut() -> Option<Vec<u8>> + Send + 'static,
 ) -> Receiver {
     let source = Box::new(move |pool: &mut manylane_frame::Pool, batch: &mut _, _| {
@@ -287,7 +301,13 @@ pub fn source(
                 pool.give_back(frame);
                 break;
             };
-            fill(pool.region(), &mut frame, &bytes);
+            let mut parts = bytes.chunks(part_len);
+            fill(pool.region(), &mut frame, parts.next().expect("no packet is empty"));
+            for bytes in parts {
+                let mut part = pool.take().expect("there are frames enough");
+                fill(pool.region(), &mut part, bytes);
+                pool.region().view().append(&mut frame, part).expect("a few parts");
+            }
             batch.push(frame).expect("it is not full");
         }
         Next::More
