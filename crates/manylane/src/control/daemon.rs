@@ -202,7 +202,7 @@ impl Daemon {
                 bell: bell.clone(),
                 phase: phase.reader(),
                 hot_list_len: hot_list_len.reader(),
-                handoff: handoffs.next(),
+                handoff: handoffs.next().map(Box::new),
                 limits: limits.clone(),
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
@@ -293,7 +293,6 @@ impl Daemon {
             phase.publish(0, STOP);
             bell.ring();
         }
-        // All of them, before the first is taken apart: what it was handed last ends there.
         let mut stopped = Vec::new();
         for worker in self.workers.drain(..) {
             match worker.join() {
@@ -301,7 +300,6 @@ impl Daemon {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        let stopped = stopped.into_iter().map(Worker::into_parts).collect();
         self.control_phase.publish(0, STOP);
         self.control_bell.ring();
         if let Some(control) = self.control.take()
@@ -309,7 +307,9 @@ impl Daemon {
         {
             std::panic::resume_unwind(panic);
         }
-        self.close_ports(stopped);
+        // All threads have ended before the first worker is taken apart: what others have handed to it, packets
+        // and queues, is there.
+        self.close_ports(stopped.into_iter().map(Worker::into_parts).collect());
         // All lanes have ended with the ports, so that each writer comes to its end, last of all.
         let mut failed = None;
         for writer in self.writers.drain(..) {

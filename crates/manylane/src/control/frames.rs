@@ -2,8 +2,8 @@
 //!
 //! A region of that size does not run dry, whatever stops moving: every line is a bound that its holder
 //! keeps. Where the configuration has fewer, the lines are made shorter until they fit: first the spare
-//! queues go, then the transmit rings, the holds and the workers' lists are halved, then the receive
-//! rings, and so on in turn, down to what a ring and a list have at least. So a port whose device does
+//! queues go, then the transmit rings, the holds, the workers' lists and the rings between them are halved, then
+//! the receive rings, and so on in turn, down to what a ring and a list have at least. So a port whose device does
 //! not send cannot keep all the frames there are, nor can packets that wait for neighbours. What is too
 //! little even so shows at receive (`manylane_frame::pool`).
 //!

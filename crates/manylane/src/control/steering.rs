@@ -141,7 +141,7 @@ impl Steering {
         owners: &[Vec<WorkerId>],
         bells: &[Bell],
         control: &Bell,
-    ) -> (Steering, Vec<Box<HandOff>>) {
+    ) -> (Steering, Vec<HandOff>) {
         let workers = config.workers.count();
         let config::Steering { netdev_max_backlog, netdev_budget, dev_weight, rebalance, .. } =
             config.steering;

@@ -191,7 +191,7 @@ const OWN_COUNTS: usize = OwnCount::Waiting as usize + 1;
 /// Rings between `workers` workers, from those of whom `receives` says so, of `capacity` packets each.
 pub struct Mesh {
     /// For each worker; what it counts; and where control tells it of queues.
-    pub ends: Vec<(Box<HandOff>, HandOffReader, DeskEnd)>,
+    pub ends: Vec<(HandOff, HandOffReader, DeskEnd)>,
 }
 
 impl Mesh {
@@ -262,7 +262,7 @@ impl Mesh {
                 #[cfg(test)]
                 announces_what_is_popped: false,
             };
-            (Box::new(handoff), reader, end)
+            (handoff, reader, end)
         });
         Mesh { ends: ends.collect() }
     }
@@ -501,12 +501,12 @@ impl HandOff {
     }
 
     /// What has been handed on by now, and may have to be waited for.
-    pub fn handed(&self) -> Handed {
+    pub(super) fn handed(&self) -> Handed {
         self.steering.handed()
     }
 
     /// Whether that has left.
-    pub fn has_completed(&mut self, handed: &mut Handed) -> bool {
+    pub(super) fn has_completed(&mut self, handed: &mut Handed) -> bool {
         self.steering.has_completed(handed)
     }
 

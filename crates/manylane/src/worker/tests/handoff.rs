@@ -481,7 +481,7 @@ fn a_queue_changes_hands_in_order() {
         let (mut owner, mut asked, mut now) = (0, false, 0);
         for _ in 0..2000 {
             let flow = random.below(24) as u16 * 2;
-            let to = if flow % 8 == 0 { [10, 1, 1, flow as u8].into() } else { NEAR };
+            let to = if flow.is_multiple_of(8) { [10, 1, 1, flow as u8].into() } else { NEAR };
             let packets = random.below(20) as usize;
             floor.send(0, to, flow, packets);
             match random.below(24) {

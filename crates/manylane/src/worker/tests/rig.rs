@@ -95,7 +95,7 @@ impl Hall {
         queues: Vec<Receiver>,
         transmitters: Vec<Transmitter>,
         limits: HoldLimits,
-        handoff: Option<Box<HandOff>>,
+        handoff: Option<HandOff>,
     ) -> Worker {
         let (reports, reported) = ring(1024);
         let (orders, ordered) = ring(256);
@@ -121,7 +121,7 @@ impl Hall {
             bell: bell(),
             phase: self.phase.reader(),
             hot_list_len: self.hot_list_len.reader(),
-            handoff,
+            handoff: handoff.map(Box::new),
             limits: self.limits.reader(),
             clock: self.clock,
             idle_spin: Duration::ZERO,
