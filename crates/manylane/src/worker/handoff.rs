@@ -21,6 +21,9 @@
 //! Whether a packet has left is known when its device says that it has taken it: what a worker transmitted
 //! is noted at the end of a turn, and announced at the end of the first turn that finds it taken.
 
+mod counts;
+mod mesh;
+
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{DropReason, PortId};
@@ -28,19 +31,21 @@ use manylane_frame::{Batch, Frame, Holder, Meta, Region, Steered, View};
 use manylane_io::eventfd::EventFd;
 use manylane_net::wire::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
 use manylane_net::wire::flow::flow_hash;
-use manylane_sync::counters::{CounterReader, Counters, SharedCount};
+use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
-use manylane_sync::handoff::{
-    Completions, GROUP, Handed, Incoming, MapReader, Outgoing, Steering, pair,
-};
+use manylane_sync::handoff::{Completions, GROUP, Handed, Steering};
 use manylane_sync::rcu::Guard;
-use manylane_sync::ring::{Consumer, Producer, ring};
+use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
 use super::Work;
-use super::desk::{Desk, DeskEnd, desk};
+use super::desk::Desk;
 use super::flow_limit::FlowLimit;
 use crate::stats::PortCount;
+
+pub use counts::HandOffReader;
+use counts::{HandOffCounts, OwnCount, PairCount};
+pub use mesh::Mesh;
 
 /// Settings that workers follow from turn to turn; control publishes them.
 pub mod limits {
@@ -135,137 +140,6 @@ struct Target {
 struct Arrivals {
     ring: Consumer<Frame>,
     surplus: Arc<SharedCount>,
-}
-
-/// What a worker counts of its hand-off.
-struct HandOffCounts {
-    counters: Counters,
-    shape: Shape,
-}
-
-/// Anybody's view of it.
-#[derive(Clone)]
-pub struct HandOffReader {
-    counters: CounterReader,
-    shape: Shape,
-}
-
-#[derive(Clone, Copy)]
-struct Shape {
-    buckets: usize,
-    workers: usize,
-}
-
-/// What is counted for each other worker.
-#[derive(Clone, Copy)]
-enum PairCount {
-    /// Packets handed to it.
-    Out,
-    /// Batches of them.
-    OutBatches,
-    /// Packets taken from it.
-    In,
-    /// Packets dropped because it had no room.
-    BacklogFull,
-    /// Packets dropped because their flow had taken most of its room.
-    FlowLimit,
-    /// Turns in which a queue waited for it.
-    Waits,
-}
-
-const PAIR_COUNTS: usize = PairCount::Waits as usize + 1;
-
-/// What is counted for the worker itself.
-#[derive(Clone, Copy)]
-enum OwnCount {
-    /// Frames handed on: a packet may have several.
-    FramesOut,
-    /// Frames taken.
-    FramesIn,
-    /// Buckets that wait for what is on its way (a level).
-    Waiting,
-}
-
-const OWN_COUNTS: usize = OwnCount::Waiting as usize + 1;
-
-/// Rings between `workers` workers, from those of whom `receives` says so, of `capacity` packets each.
-pub struct Mesh {
-    /// For each worker; what it counts; and where control tells it of queues.
-    pub ends: Vec<(HandOff, HandOffReader, DeskEnd)>,
-}
-
-impl Mesh {
-    /// Lays them. `bells` are the workers', `control` is the control thread's; `map` has [`GROUP`] buckets for
-    /// each port.
-    pub fn lay(
-        receives: &[bool],
-        capacity: usize,
-        bells: &[Arc<Doorbell<EventFd>>],
-        control: &Arc<Doorbell<EventFd>>,
-        map: &MapReader,
-        ports: usize,
-        limits: &Words<u32>,
-    ) -> Mesh {
-        let workers = bells.len();
-        let capacity = capacity.next_power_of_two();
-        let mut completions: Vec<_> =
-            (0..workers).map(|_| Completions::new(workers as u16)).collect();
-        let mut arrivals: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        let mut receivers = Vec::new();
-        for receiver in 0..workers {
-            let (outgoing, incoming) = pair();
-            completions[receiver].connect(receiver as u16, incoming);
-            let mut steering =
-                Steering::new(map.clone(), workers as u16, receiver as u16, outgoing);
-            let mut targets = Vec::new();
-            for worker in 0..workers {
-                if worker == receiver || !receives[receiver] {
-                    targets.push(None);
-                    arrivals[worker].push(None);
-                    continue;
-                }
-                let (outgoing, incoming): (Outgoing, Incoming) = pair();
-                steering.connect(worker as u16, outgoing);
-                completions[worker].connect(receiver as u16, incoming);
-                let (producer, consumer) = ring(capacity);
-                let surplus = Arc::new(SharedCount::default());
-                arrivals[worker].push(Some(Arrivals { ring: consumer, surplus: surplus.clone() }));
-                targets.push(Some(Target::new(producer, capacity, surplus, &bells[worker])));
-            }
-            receivers.push((steering, targets));
-        }
-        let shape = Shape { buckets: ports * GROUP, workers };
-        let ends = receivers.into_iter().zip(completions).zip(arrivals).enumerate();
-        let ends = ends.map(|(own, (((steering, targets), completions), arrivals))| {
-            let counters = Counters::new(shape.len());
-            let reader = HandOffReader { counters: counters.reader(), shape };
-            let (desk, end) = desk(control);
-            let handoff = HandOff {
-                own: own as u16,
-                desk,
-                steering,
-                completions,
-                targets,
-                arrivals,
-                next: 0,
-                stages: (0..workers).map(|_| Batch::new()).collect(),
-                refused: Vec::with_capacity(manylane_frame::BATCH_MAX),
-                by_flow: vec![false; ports],
-                changed: vec![false; ports],
-                generation: 0,
-                waiting: usize::from(receives[own]), // Look in the first turn.
-                follow_at_ns: 0,
-                limits: limits.clone(),
-                noted: false,
-                blocked: false,
-                counts: HandOffCounts { counters, shape },
-                #[cfg(test)]
-                announces_what_is_popped: false,
-            };
-            (handoff, reader, end)
-        });
-        Mesh { ends: ends.collect() }
-    }
 }
 
 impl Target {
@@ -517,9 +391,7 @@ impl HandOff {
                 continue;
             }
             for bucket in port * GROUP..(port + 1) * GROUP {
-                let (worker, frames) = self.steering.bucket(bucket);
-                let word = u64::from(worker) << 32 | u64::from(frames);
-                self.counts.counters.set(bucket, word);
+                self.counts.bucket(bucket, self.steering.bucket(bucket));
             }
         }
     }
@@ -676,96 +548,4 @@ fn hash_of(frame: &[u8]) -> u32 {
 fn bucket_of(hash: u32) -> u8 {
     const { assert!(GROUP == 256, "a bucket is a byte") };
     hash as u8
-}
-
-impl Shape {
-    fn len(self) -> usize {
-        self.buckets + self.workers * PAIR_COUNTS + OWN_COUNTS
-    }
-
-    fn pair(self, worker: usize, what: PairCount) -> usize {
-        self.buckets + worker * PAIR_COUNTS + what as usize
-    }
-
-    fn own(self, what: OwnCount) -> usize {
-        self.buckets + self.workers * PAIR_COUNTS + what as usize
-    }
-}
-
-impl HandOffCounts {
-    #[inline]
-    fn of(&mut self, worker: usize, what: PairCount, n: u64) {
-        self.counters.add(self.shape.pair(worker, what), n);
-    }
-
-    #[inline]
-    fn own(&mut self, what: OwnCount, n: u64) {
-        self.counters.add(self.shape.own(what), n);
-    }
-
-    fn level(&mut self, what: OwnCount, value: u64) {
-        self.counters.set(self.shape.own(what), value);
-    }
-}
-
-impl HandOffReader {
-    /// The worker that a bucket of a port has, and the packets of it steered so far, modulo 2^32; as of the
-    /// last time that this was published.
-    pub fn bucket(&self, port: PortId, bucket: usize) -> (u16, u32) {
-        let word = self.counters.load(port.index() * GROUP + bucket);
-        ((word >> 32) as u16, word as u32)
-    }
-
-    /// Packets handed to another worker.
-    pub fn handed_to(&self, worker: u16) -> u64 {
-        self.pair(worker, PairCount::Out)
-    }
-
-    /// Batches in which they went.
-    pub fn batches_to(&self, worker: u16) -> u64 {
-        self.pair(worker, PairCount::OutBatches)
-    }
-
-    /// Packets taken from another worker.
-    pub fn taken_from(&self, worker: u16) -> u64 {
-        self.pair(worker, PairCount::In)
-    }
-
-    /// Packets dropped because another worker had no room.
-    pub fn backlog_full(&self, worker: u16) -> u64 {
-        self.pair(worker, PairCount::BacklogFull)
-    }
-
-    /// Packets dropped because their flow had taken most of another worker's room.
-    pub fn flow_limit(&self, worker: u16) -> u64 {
-        self.pair(worker, PairCount::FlowLimit)
-    }
-
-    /// Turns in which a queue waited for another worker.
-    pub fn waits(&self, worker: u16) -> u64 {
-        self.pair(worker, PairCount::Waits)
-    }
-
-    /// Frames handed on in all.
-    pub fn frames_out(&self) -> u64 {
-        self.own(OwnCount::FramesOut)
-    }
-
-    /// Frames taken in all.
-    pub fn frames_in(&self) -> u64 {
-        self.own(OwnCount::FramesIn)
-    }
-
-    /// Buckets that wait for what is on its way.
-    pub fn waiting(&self) -> u64 {
-        self.own(OwnCount::Waiting)
-    }
-
-    fn pair(&self, worker: u16, what: PairCount) -> u64 {
-        self.counters.load(self.shape.pair(worker.into(), what))
-    }
-
-    fn own(&self, what: OwnCount) -> u64 {
-        self.counters.load(self.shape.own(what))
-    }
 }

@@ -302,7 +302,7 @@ fn source_in_parts(
                 break;
             };
             let mut parts = bytes.chunks(part_len);
-            fill(pool.region(), &mut frame, parts.next().expect("no packet is empty"));
+            fill(pool.region(), &mut frame, parts.next().unwrap_or_default());
             for bytes in parts {
                 let mut part = pool.take().expect("there are frames enough");
                 fill(pool.region(), &mut part, bytes);
