@@ -84,6 +84,28 @@ fn the_json_has_stable_names() {
     assert_eq!(keys(&frames.lists[0]), "worker level len taken hits refills spills starved");
     assert_eq!(keys(&frames.sum[0]), "holder reckoning frames");
     assert_eq!(keys(&Setting { key: "a".into(), value: SettingValue::Number(1) }), "key value");
+    let values =
+        [SettingValue::Number(1), SettingValue::Flag(true), SettingValue::Word("flow".into())];
+    let json = serde_json::to_string(&values).unwrap();
+    assert_eq!(json, r#"[1,true,"flow"]"#);
+    assert_eq!(serde_json::from_str::<Vec<SettingValue>>(&json).unwrap(), values);
+
+    let steering = Sample.steering();
+    assert_eq!(
+        keys(&steering),
+        "netdev_max_backlog netdev_max_backlog_max netdev_budget dev_weight rebalance rebalanced ports workers \
+         pairs"
+    );
+    assert_eq!(keys(&steering.ports[0]), "port steering why queues buckets");
+    assert_eq!(keys(&steering.ports[0].queues[0]), "queue worker");
+    assert_eq!(keys(&steering.ports[0].queues[1]), "queue worker moving_to");
+    assert_eq!(keys(&steering.ports[1].buckets[11]), "worker");
+    assert_eq!(keys(&steering.ports[1].buckets[12]), "worker still");
+    assert_eq!(keys(&steering.workers[0]), "worker paused");
+    assert_eq!(
+        keys(&steering.pairs[0]),
+        "from to handed batches backlog backlog_full flow_limit waits"
+    );
 
     for route in Sample.routes() {
         assert_eq!(serde_json::to_value(route.kind).unwrap(), route.kind.name());
