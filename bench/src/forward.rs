@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
+use manylane::worker::handoff::limits;
 use manylane::worker::{Clock, STOP, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, Pool, Region, RegionConfig};
@@ -247,6 +248,8 @@ pub fn worker(
         bell,
         phase: phase.reader(),
         hot_list_len: WordsMut::zeroed(1).reader(),
+        handoff: None,
+        limits: limits::words(1000, 300, 64).reader(),
         clock,
         idle_spin: Duration::ZERO,
     });

@@ -15,6 +15,8 @@ pub const BATCH_MAX: usize = 64;
 /// 1. `len <= BATCH_MAX`, and the first `len` places hold frames that the batch owns.
 pub struct Batch {
     len: usize,
+    /// How many it says that there is room for.
+    room: usize,
     frames: [MaybeUninit<Frame>; BATCH_MAX],
 }
 
@@ -27,7 +29,13 @@ impl Default for Batch {
 impl Batch {
     /// An empty batch.
     pub const fn new() -> Batch {
-        Batch { len: 0, frames: [const { MaybeUninit::uninit() }; BATCH_MAX] }
+        Batch::with_room(BATCH_MAX)
+    }
+
+    /// An empty batch that says it is full with `frames` of them, or [`BATCH_MAX`]: to receive no more.
+    pub const fn with_room(frames: usize) -> Batch {
+        let room = if frames < BATCH_MAX { frames } else { BATCH_MAX };
+        Batch { len: 0, room, frames: [const { MaybeUninit::uninit() }; BATCH_MAX] }
     }
 
     /// Adds `frame` at the end, or hands it back when the batch is full.
@@ -77,13 +85,13 @@ impl Batch {
     /// Whether no more fit.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.len == BATCH_MAX
+        self.room() == 0
     }
 
     /// How many more fit.
     #[inline(always)]
     pub fn room(&self) -> usize {
-        BATCH_MAX - self.len
+        self.room.saturating_sub(self.len)
     }
 
     /// The frames, in order.
@@ -299,6 +307,11 @@ mod tests {
             pool.give_back(frame);
         });
         assert_eq!((batch.len(), batch.room()), (0, BATCH_MAX));
+
+        let mut batch = Batch::with_room(2);
+        assert_eq!(pool.take_into(&mut batch, 100), 2);
+        assert!(batch.is_full());
+        pool.give_back_all(&mut batch);
     }
 
     #[test]

@@ -220,6 +220,10 @@ reasons! {
         /// What its port said of its checksum or segments does not fit its headers, or it is of segments
         /// inside a tunnel and its exit does not cut them.
         OffloadInvalid = "offload_invalid",
+        /// The worker that its flow belongs to had no place for it (`netdev_max_backlog`).
+        BacklogFull = "backlog_full",
+        /// The worker that its flow belongs to was busy, mostly with this flow.
+        FlowLimit = "flow_limit",
         /// The daemon was stopping.
         Shutdown = "shutdown",
     }

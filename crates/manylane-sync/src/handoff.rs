@@ -10,30 +10,41 @@
 //! | side             | type            | does                                                         |
 //! |------------------|-----------------|--------------------------------------------------------------|
 //! | control          | [`SteeringMap`] | says which worker it wants for a bucket                      |
-//! | receiver         | [`Steering`]    | `steer` frames, push them, count each as `handed` or `dropped` |
-//! | forwarding worker| [`Completions`] | `take` what it popped, `hold` what it keeps, transmit, then `announce` |
+//! | receiver         | [`Steering`]    | `steer`s each frame, counts it as `handed`, pushes it        |
+//! | forwarding worker| [`Completions`] | `take`s what it popped, `hold`s what it keeps, transmits, `note`s that, and `announce`s it when the devices have it |
 //!
 //! The position of a frame is its number in its pair's ring, from 1. *Completed* is the last position up
-//! to which every frame has been transmitted, or dropped.
+//! to which every frame has been transmitted, dropped, or is held. What is held is told beside it, by
+//! bucket: [`MARKS`] bits for each pair.
 //!
 //! | word                     | who writes                        | who reads                        |
 //! |--------------------------|-----------------------------------|----------------------------------|
 //! | a bucket of the map      | control (`want`)                  | receivers (`steer`)              |
 //! | `completed` of a pair    | forwarding worker (`announce`)    | receiver, while a bucket waits   |
+//! | `held` of a pair         | forwarding worker (`announce`)    | receiver, behind `completed`     |
 //!
 //! # Guarantees
 //!
 //! - **A** Frames of one bucket and one receiver are transmitted in the order in which they were handed
 //!   on, whatever control wants meanwhile.
-//! - **B** A frame that a worker holds keeps its bucket where it is, also when later ones have left.
+//! - **B** A frame that a worker holds keeps its bucket where it is, also when later ones have left, and
+//!   no bucket but those that share its mark: no neighbour that is silent stops all moves.
 //!
 //! Not promised: that a bucket moves soon. One that never pauses moves when its old worker has caught up
-//! with it; a held frame keeps all buckets of its pair that were used since. So a worker that is to be
-//! removed drops what it would hold, and a receiver whose queue changes hands first waits until
-//! [`Steering::is_complete`].
+//! with it. So a worker that is to be removed drops what it would hold, and a receiver whose queue changes
+//! hands first waits until [`Steering::has_completed`] what it had handed on by then.
 
 use crate::CacheAligned;
 use crate::primitive::{Arc, AtomicU16, AtomicU64, Ordering};
+
+/// Wanted of a bucket: that each receiver forwards it itself.
+pub const RECEIVER: u16 = u16::MAX;
+
+/// Marks for what is held. Buckets that are equal modulo this share one.
+pub const MARKS: usize = 256;
+
+/// Buckets that are counted together ([`Steering::steers_to`]): those of a port.
+pub const GROUP: usize = 256;
 
 /// What control wants: a worker for each bucket.
 pub struct SteeringMap(MapReader);
@@ -43,7 +54,7 @@ pub struct SteeringMap(MapReader);
 pub struct MapReader(Arc<Box<[AtomicU16]>>);
 
 impl SteeringMap {
-    /// A map that wants `worker` for all of `buckets` buckets.
+    /// A map that wants `worker`, or [`RECEIVER`], for all of `buckets` buckets.
     pub fn new(buckets: usize, worker: u16) -> SteeringMap {
         SteeringMap(MapReader(Arc::new((0..buckets).map(|_| AtomicU16::new(worker)).collect())))
     }
@@ -74,10 +85,18 @@ impl MapReader {
     }
 }
 
+/// What both ends of a pair share.
+struct Shared {
+    completed: CacheAligned<AtomicU64>,
+    held: CacheAligned<[AtomicU64; WORDS]>,
+}
+
+const WORDS: usize = MARKS / 64;
+
 /// The receiver's end of a pair.
 pub struct Outgoing {
-    shared: Arc<CacheAligned<AtomicU64>>,
-    /// What `shared` was when we last looked.
+    shared: Arc<Shared>,
+    /// What `shared.completed` was when we last looked.
     completed: u64,
     /// Position of the last frame handed on.
     handed: u64,
@@ -85,22 +104,42 @@ pub struct Outgoing {
 
 /// The forwarding worker's end of a pair.
 pub struct Incoming {
-    shared: Arc<CacheAligned<AtomicU64>>,
-    /// What `shared` holds.
+    shared: Arc<Shared>,
+    /// What `shared.completed` holds.
     announced: u64,
+    /// Position of the last frame taken when that was last noted.
+    noted: u64,
     /// Position of the last frame taken.
     taken: u64,
-    /// The first and the last of the pair's held frames, as nodes, by position.
-    oldest: u32,
-    newest: u32,
+    /// Frames held, by mark.
+    held: Box<[u32; MARKS]>,
+    /// Which of these were not 0 when that was last noted.
+    noted_held: [u64; WORDS],
+    /// Whether `held` has come to be 0, or has ceased to be, since `noted_held` was written.
+    marks_changed: bool,
+    /// Whether `shared.held` is older than `noted_held`.
+    owes_marks: bool,
 }
 
 /// Both ends of the count of completed frames between a receiver and a forwarding worker, which may be
 /// the same thread. The frames themselves go by a [`ring`](crate::ring), or stay in hand.
 pub fn pair() -> (Outgoing, Incoming) {
-    let shared = Arc::new(CacheAligned(AtomicU64::new(0)));
+    let shared = Arc::new(Shared {
+        completed: CacheAligned(AtomicU64::new(0)),
+        held: CacheAligned(std::array::from_fn(|_| AtomicU64::new(0))),
+    });
     let outgoing = Outgoing { shared: shared.clone(), completed: 0, handed: 0 };
-    (outgoing, Incoming { shared, announced: 0, taken: 0, oldest: NIL, newest: NIL })
+    let incoming = Incoming {
+        shared,
+        announced: 0,
+        noted: 0,
+        taken: 0,
+        held: Box::new([0; MARKS]),
+        noted_held: [0; WORDS],
+        marks_changed: false,
+        owes_marks: false,
+    };
+    (outgoing, incoming)
 }
 
 impl Outgoing {
@@ -110,9 +149,24 @@ impl Outgoing {
             // Acquire: pairs with the Release in `Completions::announce`. The old worker's transmit of
             // all frames up to the count happens before whatever we hand to the new worker, whose ring
             // passes that on. Explored by `handoff_a_a_flow_leaves_in_the_order_it_came`.
-            self.completed = self.shared.load(Ordering::Acquire);
+            self.completed = self.shared.completed.load(Ordering::Acquire);
         }
         self.completed >= position
+    }
+
+    /// Whether the worker holds a frame of `bucket`, of those that it has completed.
+    fn holds(&self, bucket: usize) -> bool {
+        let mark = bucket % MARKS;
+        // Acquire: pairs with the Release stores in `Completions::announce`. By the look at `completed`
+        // before, this one sees the marks of that announcement, or later ones. If the bit is set, the
+        // bucket stays. If not, every frame held then has left since, and that happens before us.
+        // Explored by `handoff_b_a_held_frame_keeps_its_bucket`.
+        self.shared.held[mark / 64].load(Ordering::Acquire) >> (mark % 64) & 1 != 0
+    }
+
+    fn holds_any(&self) -> bool {
+        // Acquire: as in `holds`.
+        self.shared.held.iter().any(|word| word.load(Ordering::Acquire) != 0)
     }
 
     /// Frames handed on that are not completed.
@@ -127,28 +181,27 @@ impl Outgoing {
 /// # Invariants
 ///
 /// 1. `buckets[b].worker` has a pair.
-/// 2. Every frame of `b` that was given to another worker than that one is completed.
-/// 3. `buckets[b].in_hand` frames were steered to that worker and are neither pushed nor dropped.
+/// 2. Every frame of `b` that was given to another worker than that one is completed, and not held.
+/// 3. `users[b / GROUP][w]` is how many buckets of that group have worker `w`.
 pub struct Steering {
     map: MapReader,
+    own: u16,
     buckets: Box<[Bucket]>,
     pairs: Box<[Option<Outgoing>]>,
+    users: Box<[u16]>,
+    /// By group, the position in our own pair of the last frame that was kept without being steered.
+    kept: Box<[u64]>,
 }
 
 #[derive(Clone, Copy)]
 struct Bucket {
+    /// What the map said when the bucket last followed it: nothing is to be done while it says so.
+    followed: u16,
     worker: u16,
-    /// Frames that `steer` sent there and of which nothing has been heard yet.
-    in_hand: u32,
+    /// Frames handed on, modulo 2^32: a measure of load.
+    frames: u32,
     /// Position, in that worker's pair, of the last frame of the bucket handed on; 0 for none.
     last: u64,
-}
-
-impl Bucket {
-    /// A bucket of `worker` with nothing to wait for.
-    fn of(worker: u16) -> Bucket {
-        Bucket { worker, in_hand: 0, last: 0 }
-    }
 }
 
 /// A worker that cannot be disconnected yet.
@@ -160,14 +213,53 @@ pub struct InUse {
     pub frames: u64,
 }
 
+/// What had been handed on at some time and has not been seen to have left, by worker.
+pub struct Handed(Box<[Left]>);
+
+#[derive(Clone, Copy)]
+struct Left {
+    position: u64,
+    /// Marks that may be of frames up to there.
+    held: [u64; WORDS],
+}
+
+/// A frame on its way to the worker that its bucket has.
+pub struct Steered<'s> {
+    bucket: &'s mut Bucket,
+    pair: &'s mut Outgoing,
+}
+
+impl Steered<'_> {
+    /// The worker.
+    #[inline]
+    pub fn worker(&self) -> u16 {
+        self.bucket.worker
+    }
+
+    /// Counts the frame as handed on. It is pushed to that worker, in the order in which frames are
+    /// counted, or stays in hand if that is the receiver itself; before or after this.
+    #[inline]
+    pub fn handed(self) {
+        self.pair.handed += 1;
+        self.bucket.last = self.pair.handed;
+        self.bucket.frames = self.bucket.frames.wrapping_add(1);
+    }
+}
+
 impl Steering {
     /// Steers every bucket to the worker `own`, the receiver itself, until the map is followed.
     /// Workers are numbered below `workers_max`.
     pub fn new(map: MapReader, workers_max: u16, own: u16, pair: Outgoing) -> Steering {
-        let buckets = vec![Bucket::of(own); map.0.len()].into();
+        let bucket = Bucket { followed: RECEIVER, worker: own, frames: 0, last: 0 };
+        let buckets: Box<[Bucket]> = vec![bucket; map.0.len()].into();
         let mut pairs: Box<[Option<Outgoing>]> = (0..workers_max).map(|_| None).collect();
         pairs[usize::from(own)] = Some(pair);
-        Steering { map, buckets, pairs }
+        let groups = buckets.len().div_ceil(GROUP);
+        let mut users = vec![0; groups * usize::from(workers_max)];
+        for bucket in 0..buckets.len() {
+            users[bucket / GROUP * usize::from(workers_max) + usize::from(own)] += 1;
+        }
+        Steering { map, own, buckets, pairs, users: users.into(), kept: vec![0; groups].into() }
     }
 
     /// Lets buckets move to `worker`.
@@ -188,44 +280,36 @@ impl Steering {
         Ok(())
     }
 
-    /// The worker for a frame of `bucket`: the wanted one if the bucket may move there, else the one it
-    /// has. From now on the frame is in hand, and its bucket stays, until [`Steering::handed`] or
-    /// [`Steering::dropped`] says what became of it; several may be, so that they are pushed together.
+    /// The way of a frame of `bucket`: to the wanted worker if the bucket may move there, else to the one
+    /// it has. It holds the bucket only once it counts as [`handed`](Steered::handed); until then no other
+    /// frame can be steered.
     #[inline]
-    #[must_use = "the frame is in hand, and holds its bucket"]
-    pub fn steer(&mut self, bucket: usize) -> u16 {
+    pub fn steer(&mut self, bucket: usize) -> Steered<'_> {
         let wanted = self.map.wanted(bucket);
-        if wanted != self.buckets[bucket].worker {
+        if wanted != self.buckets[bucket].followed {
             self.move_to(bucket, wanted);
         }
-        let Bucket { worker, in_hand, .. } = &mut self.buckets[bucket];
-        *in_hand += 1;
-        *worker
+        let bucket = &mut self.buckets[bucket];
+        let pair = connected(&mut self.pairs, bucket.worker);
+        Steered { bucket, pair }
     }
 
-    /// Counts a frame of `bucket` that was pushed to the worker `steer` named.
-    ///
-    /// # Panics
-    ///
-    /// When none is in hand.
+    /// Counts frames of any buckets of a group that stay with the receiver, none of whose buckets another
+    /// worker has or gets before they are completed: so that they need not be steered one by one.
     #[inline]
-    pub fn handed(&mut self, bucket: usize) {
-        self.dropped(bucket);
-        let Bucket { worker, last, .. } = &mut self.buckets[bucket];
-        let pair = connected(&mut self.pairs, *worker);
-        pair.handed += 1;
-        *last = pair.handed;
+    pub fn keep(&mut self, group: usize, frames: usize) {
+        let pair = connected(&mut self.pairs, self.own);
+        pair.handed += frames as u64;
+        self.kept[group] = pair.handed;
     }
 
-    /// Forgets a frame of `bucket` that found the ring full. It is given to no other worker.
-    ///
-    /// # Panics
-    ///
-    /// When none is in hand.
-    #[inline]
-    pub fn dropped(&mut self, bucket: usize) {
-        let in_hand = &mut self.buckets[bucket].in_hand;
-        *in_hand = in_hand.checked_sub(1).expect("a frame is steered before it goes");
+    /// Whether the receiver has every bucket of a group, and the map wants it so.
+    pub fn is_kept(&self, group: usize) -> bool {
+        let buckets = &self.buckets[group * GROUP..][..GROUP];
+        let kept = |(at, bucket): (usize, &Bucket)| {
+            bucket.worker == self.own && self.map.wanted(group * GROUP + at) == RECEIVER
+        };
+        buckets.iter().enumerate().all(kept)
     }
 
     /// Moves every bucket that may move, also those no frame comes for, and says how many wait.
@@ -233,26 +317,76 @@ impl Steering {
         let mut waiting = 0;
         for bucket in 0..self.buckets.len() {
             let wanted = self.map.wanted(bucket);
-            waiting +=
-                usize::from(self.buckets[bucket].worker != wanted && !self.move_to(bucket, wanted));
+            let follows = self.buckets[bucket].followed == wanted;
+            waiting += usize::from(!follows && !self.move_to(bucket, wanted));
         }
         waiting
     }
 
-    /// Whether every frame handed to any worker has been completed.
+    /// The worker that a bucket has, and the frames of it handed on so far, modulo 2^32.
+    pub fn bucket(&self, bucket: usize) -> (u16, u32) {
+        let Bucket { worker, frames, .. } = self.buckets[bucket];
+        (worker, frames)
+    }
+
+    /// Whether a bucket of this group ([`GROUP`] buckets each) has this worker.
+    #[inline]
+    pub fn steers_to(&self, group: usize, worker: u16) -> bool {
+        self.users[group * self.pairs.len() + usize::from(worker)] > 0
+    }
+
+    /// Whether every frame handed to any worker has been completed, and none is held.
     pub fn is_complete(&mut self) -> bool {
-        self.pairs.iter_mut().flatten().all(|pair| pair.outstanding() == 0)
+        self.pairs.iter_mut().flatten().all(|pair| pair.outstanding() == 0 && !pair.holds_any())
+    }
+
+    /// What has been handed on by now.
+    pub fn handed(&self) -> Handed {
+        let of_pair = |pair: &Option<Outgoing>| Left {
+            position: pair.as_ref().map_or(0, |pair| pair.handed),
+            held: [u64::MAX; WORDS],
+        };
+        Handed(self.pairs.iter().map(of_pair).collect())
+    }
+
+    /// Whether that has been completed since, and each mark has been seen clear after that, though later
+    /// frames may be held with it now.
+    pub fn has_completed(&mut self, Handed(left): &mut Handed) -> bool {
+        let mut all = true;
+        for (pair, Left { position, held }) in self.pairs.iter_mut().zip(left) {
+            let Some(pair) = pair else { continue };
+            if !pair.has_completed(*position) {
+                all = false;
+                continue;
+            }
+            for (held, word) in held.iter_mut().zip(pair.shared.held.iter()) {
+                // Acquire: as in `Outgoing::holds`.
+                *held &= word.load(Ordering::Acquire);
+                all &= *held == 0;
+            }
+        }
+        all
     }
 
     /// Moves a bucket to another worker, if that one is there and the old one has completed the bucket.
+    #[cold]
     fn move_to(&mut self, bucket: usize, wanted: u16) -> bool {
-        let Bucket { worker, in_hand, last } = self.buckets[bucket];
-        let known = self.pairs.get(usize::from(wanted)).is_some_and(Option::is_some);
-        let may = known && in_hand == 0 && connected(&mut self.pairs, worker).has_completed(last);
-        if may {
-            self.buckets[bucket] = Bucket::of(wanted);
+        let to = if wanted == RECEIVER { self.own } else { wanted };
+        let Bucket { worker, last, .. } = self.buckets[bucket];
+        if to != worker {
+            let known = self.pairs.get(usize::from(to)).is_some_and(Option::is_some);
+            let old = connected(&mut self.pairs, worker);
+            let kept = if worker == self.own { self.kept[bucket / GROUP] } else { 0 };
+            if !known || !old.has_completed(last.max(kept)) || old.holds(bucket) {
+                return false;
+            }
+            let first = bucket / GROUP * self.pairs.len();
+            self.users[first + usize::from(worker)] -= 1;
+            self.users[first + usize::from(to)] += 1;
+            (self.buckets[bucket].worker, self.buckets[bucket].last) = (to, 0);
         }
-        may
+        self.buckets[bucket].followed = wanted;
+        true
     }
 }
 
@@ -263,50 +397,15 @@ fn connected(pairs: &mut [Option<Outgoing>], worker: u16) -> &mut Outgoing {
 
 /// A forwarding worker's account of what it took from each receiver.
 ///
-/// Held frames are nodes of one array, linked by position: as many as the worker may hold, and nothing
-/// is allocated after `new`.
-///
-/// # Invariants
-///
-/// 1. Each node is in exactly one chain: the free one, or that of one pair, from the oldest position to
-///    the newest.
-/// 2. Each position in a pair's chain is above `announced` and at most `taken`.
+/// What is held is counted by receiver and mark, in arrays: nothing is allocated after `connect`.
 pub struct Completions {
     pairs: Box<[Option<Incoming>]>,
-    nodes: Box<[Node]>,
-    free: u32,
 }
-
-struct Node {
-    /// [`FREE`] in the free chain.
-    receiver: u32,
-    position: u64,
-    older: u32,
-    newer: u32,
-}
-
-/// The end of a chain.
-const NIL: u32 = u32::MAX;
-const FREE: u32 = u32::MAX;
-
-/// A frame that is held, and the watermark with it. Lost, it keeps its pair's buckets for ever.
-#[derive(Debug, PartialEq, Eq)]
-#[must_use = "without `let_go` the watermark stays below this frame"]
-pub struct Held(u32);
 
 impl Completions {
-    /// An account without pairs, for receivers numbered below `receivers_max` and up to `held_max`
-    /// held frames.
-    pub fn new(receivers_max: u16, held_max: u32) -> Completions {
-        let node = |index| {
-            let newer = if index + 1 < held_max { index + 1 } else { NIL };
-            Node { receiver: FREE, position: 0, older: NIL, newer }
-        };
-        Completions {
-            pairs: (0..receivers_max).map(|_| None).collect(),
-            nodes: (0..held_max).map(node).collect(),
-            free: if held_max > 0 { 0 } else { NIL },
-        }
+    /// An account without pairs, for receivers numbered below `receivers_max`.
+    pub fn new(receivers_max: u16) -> Completions {
+        Completions { pairs: (0..receivers_max).map(|_| None).collect() }
     }
 
     /// Begins an account with `receiver`.
@@ -316,105 +415,90 @@ impl Completions {
         *place = Some(pair);
     }
 
-    /// Ends it. False, and nothing done, while a frame of it is not completed.
+    /// Ends it. False, and nothing done, while a frame of it is not completed, or is held.
     pub fn disconnect(&mut self, receiver: u16) -> bool {
         let place = &mut self.pairs[usize::from(receiver)];
-        let done = place.as_ref().is_none_or(|pair| pair.announced == pair.taken);
+        let done = place.as_ref().is_none_or(|pair| {
+            pair.announced == pair.taken && pair.held.iter().all(|&frames| frames == 0)
+        });
         if done {
             *place = None;
         }
         done
     }
 
-    /// Counts the next `frames` frames of `receiver`, in the order of its ring, and returns the first's
-    /// position. Before the next [`Completions::announce`] each is transmitted, dropped or held.
+    /// Counts the next `frames` frames of `receiver`, in the order of its ring. Before the next
+    /// [`Completions::note`] each is transmitted, dropped or held.
     #[inline]
-    pub fn take(&mut self, receiver: u16, frames: usize) -> u64 {
-        let pair = open(&mut self.pairs, u32::from(receiver));
-        let first = pair.taken + 1;
-        pair.taken += frames as u64;
-        first
+    pub fn take(&mut self, receiver: u16, frames: usize) {
+        open(&mut self.pairs, receiver).taken += frames as u64;
     }
 
-    /// Keeps the watermark below a frame taken since the last `announce`. `None` when the bound is
-    /// reached: then the frame is not held, but dropped. (A frame kept also keeps back all that come
-    /// after it, so that a queue in order needs to hold its first only.)
-    pub fn hold(&mut self, receiver: u16, position: u64) -> Option<Held> {
-        let pair = open(&mut self.pairs, u32::from(receiver));
-        assert!(
-            pair.announced < position && position <= pair.taken,
-            "position {position} is not between {} and {}",
-            pair.announced,
-            pair.taken
-        );
-        let index = self.free;
-        self.free = self.nodes.get(index as usize)?.newer;
-        // Frames are held in the order they were taken, or nearly: no walk, or a short one.
-        let (mut older, mut newer) = (pair.newest, NIL);
-        while older != NIL && self.nodes[older as usize].position > position {
-            (older, newer) = (self.nodes[older as usize].older, older);
-        }
-        self.nodes[index as usize] = Node { receiver: u32::from(receiver), position, older, newer };
-        link(pair, &mut self.nodes, older, index, newer, index);
-        Some(Held(index))
-    }
-
-    /// Says that a held frame will be transmitted or dropped before the next `announce`.
-    pub fn let_go(&mut self, held: Held) {
-        let Held(index) = held;
-        let Node { receiver, older, newer, .. } = self.nodes[index as usize];
-        assert_ne!(receiver, FREE, "it was held by another worker");
+    /// Keeps a bucket where it is, for a frame of it taken since the last `note`, or let go since.
+    pub fn hold(&mut self, receiver: u16, bucket: usize) {
         let pair = open(&mut self.pairs, receiver);
-        link(pair, &mut self.nodes, older, newer, newer, older);
-        self.nodes[index as usize] =
-            Node { receiver: FREE, position: 0, older: NIL, newer: self.free };
-        self.free = index;
+        let held = &mut pair.held[bucket % MARKS];
+        *held += 1;
+        pair.marks_changed |= *held == 1;
     }
 
-    /// Tells each receiver what is completed. Once a turn, after the transmit flush.
+    /// Says that a held frame will be transmitted or dropped before the next `note`.
+    ///
+    /// # Panics
+    ///
+    /// When none is held with its mark.
+    pub fn let_go(&mut self, receiver: u16, bucket: usize) {
+        let pair = open(&mut self.pairs, receiver);
+        let held = &mut pair.held[bucket % MARKS];
+        *held = held.checked_sub(1).expect("a frame is held before it is let go");
+        pair.marks_changed |= *held == 0;
+    }
+
+    /// Takes down what there is to announce: once in a turn, after the transmit flush.
+    #[inline]
+    pub fn note(&mut self) {
+        for pair in self.pairs.iter_mut().flatten() {
+            pair.noted = pair.taken;
+            if std::mem::take(&mut pair.marks_changed) {
+                for (word, held) in pair.noted_held.iter_mut().zip(pair.held.chunks(64)) {
+                    let bits = held.iter().enumerate();
+                    *word = bits.fold(0, |word, (bit, &held)| word | u64::from(held > 0) << bit);
+                }
+                pair.owes_marks = true;
+            }
+        }
+    }
+
+    /// Tells each receiver what was noted, once the devices have taken everything that was handed to them
+    /// by then.
     #[inline]
     pub fn announce(&mut self) {
         for pair in self.pairs.iter_mut().flatten() {
-            let completed = match self.nodes.get(pair.oldest as usize) {
-                Some(held) => held.position - 1,
-                None => pair.taken,
-            };
-            if completed != pair.announced {
-                pair.announced = completed;
+            if std::mem::take(&mut pair.owes_marks) {
+                for (shared, &word) in pair.shared.held.iter().zip(&pair.noted_held) {
+                    // Release: pairs with the Acquire in `Outgoing::holds`. Who sees a bit gone sees the
+                    // transmit of what was held with it. Before the store below: who sees a position
+                    // completed sees the marks that were set for it.
+                    shared.store(word, Ordering::Release);
+                }
+            }
+            if pair.noted != pair.announced {
+                pair.announced = pair.noted;
                 // Release: pairs with the Acquire in `Outgoing::has_completed`. Our transmits are
                 // sequenced before this store, so either
                 // - the receiver loads first, sees the old count and leaves its buckets with us, or
                 // - it loads after, and by the pairing and the other worker's ring our transmits come
                 //   before that worker's.
                 // Explored by `handoff_a_a_flow_leaves_in_the_order_it_came`.
-                pair.shared.store(completed, Ordering::Release);
+                pair.shared.completed.store(pair.noted, Ordering::Release);
             }
         }
     }
 }
 
 #[inline]
-fn open(pairs: &mut [Option<Incoming>], receiver: u32) -> &mut Incoming {
-    pairs[receiver as usize].as_mut().expect("frames come from receivers that are connected")
-}
-
-/// Makes `after_older` follow `older`, and `before_newer` precede `newer`, at the ends of the chain too.
-fn link(
-    pair: &mut Incoming,
-    nodes: &mut [Node],
-    older: u32,
-    after_older: u32,
-    newer: u32,
-    before_newer: u32,
-) {
-    match nodes.get_mut(older as usize) {
-        Some(node) => node.newer = after_older,
-        None => pair.oldest = after_older,
-    }
-    match nodes.get_mut(newer as usize) {
-        Some(node) => node.older = before_newer,
-        None => pair.newest = before_newer,
-    }
+fn open(pairs: &mut [Option<Incoming>], receiver: u16) -> &mut Incoming {
+    pairs[usize::from(receiver)].as_mut().expect("frames come from receivers that are connected")
 }
 
 #[cfg(all(test, not(manylane_loom)))]

@@ -154,6 +154,23 @@ impl<T: Send> Producer<T> {
         capacity - self.tail.wrapping_sub(self.head)
     }
 
+    /// How many items have been pushed so far, modulo the size of a word.
+    #[inline]
+    pub fn pushed(&self) -> usize {
+        self.tail
+    }
+
+    /// Whether the consumer has emptied the slots of the first `items` that were ever pushed.
+    #[inline]
+    pub fn has_emptied(&mut self, items: usize) -> bool {
+        let left = |head: usize| items.wrapping_sub(head) as isize;
+        if left(self.head) > 0 {
+            // Acquire: as in `is_drained`.
+            self.head = self.shared.head.load(Ordering::Acquire);
+        }
+        left(self.head) <= 0
+    }
+
     /// Whether the consumer has emptied the ring.
     pub fn is_drained(&self) -> bool {
         // Acquire: as in `room`; who sees the ring empty sees what the consumer did with the items.
@@ -384,6 +401,22 @@ mod tests {
         assert_eq!(consumer.pop_up_to(8).count(), 3);
         consumer.release();
         assert_eq!((producer.free(), producer.room(4)), (1, 4));
+    }
+
+    #[test]
+    fn the_first_items_are_out_when_their_slots_are_empty() {
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!(producer.push_all(&mut (0..3)), 3);
+        producer.submit();
+        let then = producer.pushed();
+        assert_eq!(producer.push(3), Ok(()));
+        for (popped, emptied) in [(2, false), (1, true)] {
+            assert!(!producer.has_emptied(then));
+            assert_eq!(consumer.pop_up_to(popped).count(), popped);
+            consumer.release();
+            assert_eq!(producer.has_emptied(then), emptied);
+            assert!(!producer.has_emptied(then + 1));
+        }
     }
 
     #[test]

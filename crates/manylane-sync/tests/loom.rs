@@ -28,7 +28,7 @@
 //! | handoff_a, 1 receiver x 3 frames         | none  |      8,962 |
 //! | handoff_a, receivers x 2 and 1           | none  |     72,946 |
 //! | handoff_a, receivers x 1 and 2           | none  |    129,649 |
-//! | handoff_b                                | none  |      6,468 |
+//! | handoff_b                                | none  |     10,550 |
 //! | hook_a                                   | none  |     17,332 |
 //! | hook_b, three threads                    | 3     |     35,293 |
 //! | hook_c, a slot used again                | 3     |    134,745 |

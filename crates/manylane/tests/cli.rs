@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use manylane::api::{
     AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
-    RouteStatus, SetError, Setting, Socket, Source, WorkerStatus, serve,
+    RouteStatus, SetError, Setting, SettingValue, Socket, Source, SteeringStatus, WorkerStatus,
+    serve,
 };
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -272,6 +273,10 @@ impl Source for Routes {
         FramesStatus::default()
     }
 
+    fn steering(&self) -> SteeringStatus {
+        SteeringStatus::default()
+    }
+
     fn daemon(&self) -> Daemon {
         Daemon::default()
     }
@@ -304,7 +309,7 @@ impl Source for Routes {
 
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
         match value.parse() {
-            Ok(value) => Ok(Setting { key: key.into(), value }),
+            Ok(value) => Ok(Setting { key: key.into(), value: SettingValue::Number(value) }),
             Err(_) => Err(SetError::BadValue(ApiError {
                 error: format!("{key} is a number"),
                 help: "write digits".into(),

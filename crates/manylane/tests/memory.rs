@@ -27,6 +27,70 @@ fn a_worker_without_a_queue_does_not_disturb() {
     forward(2, "[1, 1, 1, 1]");
 }
 
+/// One queue, three workers: buckets move by the operator and by load, ports are steered otherwise and back,
+/// workers are paused. Then the daemon stops in the middle of it, with packets between its workers.
+#[test]
+fn one_queue_feeds_all_workers_whatever_is_steered() {
+    let environment = Environment::of_this_thread();
+    let core = environment.cores[0].to_string();
+    for (packets, rounds) in [(60_000, u32::MAX), (u64::from(u32::MAX), 40)] {
+        let text = config(&[core.as_str(); 3].join(", "), "[1]");
+        let text = text.replace("queues = 4", "queues = 1");
+        let text = text.replace(&format!("packets = {PACKETS}"), &format!("packets = {packets}"));
+        let config = Config::parse(&text, "memory.toml", &environment);
+        let config = config.unwrap_or_else(|error| panic!("{error}\n{text}"));
+        let daemon = Daemon::start(config).unwrap_or_else(|error| panic!("{error}"));
+        let (source, far_ends) = (daemon.source(), daemon.far_ends());
+        let set = |key: &str, value: &str| {
+            let set = source.set(key, value);
+            assert!(set.is_ok(), "{key} = {value}: {set:?}");
+        };
+        let ended = || {
+            let drops = source.drops();
+            let lost =
+                drops.iter().filter(|drop| ["backlog_full", "flow_limit"].contains(&&*drop.reason));
+            let arrived: u64 =
+                far_ends.iter().map(|(_, far_end)| far_end.report().total.received).sum();
+            arrived + lost.map(|drop| drop.total).sum::<u64>()
+        };
+        let begin = Instant::now();
+        let mut round = 0;
+        while ended() < 2 * packets && round < rounds && begin.elapsed() < Duration::from_secs(60) {
+            let worker = (round % 3).to_string();
+            for bucket in (round % 7..256).step_by(7) {
+                set(&format!("port.west.bucket.{bucket}"), &worker);
+                set(&format!("port.east.bucket.{bucket}"), &worker);
+            }
+            let there_and_back = |key: &str, values: [&str; 2]| {
+                set(key, values[0]);
+                thread::sleep(Duration::from_millis(1)); // Packets pass.
+                set(key, values[1]);
+            };
+            match round % 4 {
+                1 => there_and_back("steering.rebalance", ["true", "false"]),
+                2 => there_and_back("port.west.steering", ["queue", "flow"]),
+                3 => there_and_back("worker.2.paused", ["true", "false"]),
+                _ => set("steering.rebalance", "true"),
+            }
+            round += 1;
+        }
+        let pairs = source.steering().pairs;
+        let handed: u64 = pairs.iter().map(|pair| pair.handed).sum();
+        let ledger = daemon.stop();
+        assert!(handed > 1000 && pairs.iter().all(|pair| pair.from == 1), "{pairs:?}");
+        assert_eq!((ledger.missing, ledger.frames.missing), (0, 0), "{ledger:#?}");
+        assert!(ledger.per_port.iter().all(|port| port.missing == 0), "{ledger:#?}");
+        if rounds == u32::MAX {
+            assert_eq!(ended(), 2 * packets, "{ledger:#?}");
+        }
+        for (port, far_end) in far_ends {
+            let report = far_end.report();
+            assert_eq!((report.total.reordered, report.total.duplicated), (0, 0), "{port}");
+            assert_eq!((report.corrupted, report.unexpected), (0, 0), "{port}");
+        }
+    }
+}
+
 /// Faults at every port, both ways, and copies of what leaves: with two workers, and so few frames that
 /// what is held is bounded by them. Whoever counts, counts the same.
 #[test]

@@ -29,6 +29,17 @@ pub struct Meta {
     pub(super) last: u32,
     pub(super) following_len: u32,
     pub(super) following: u8,
+    /// One more than the receiver's number, or 0; and the bucket.
+    pub(super) steered: [u8; 2],
+}
+
+/// How a packet came to the worker that has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steered {
+    /// The worker that received it, below 255.
+    pub receiver: u8,
+    /// Its flow's bucket.
+    pub bucket: u8,
 }
 
 const _: () = assert!(size_of::<Meta>() == 64, "one cache line");
@@ -83,6 +94,13 @@ impl Meta {
     #[inline(always)]
     pub fn head(&self) -> u16 {
         self.head
+    }
+
+    /// How it was steered, if it was, and since that was last [set](super::View::set_steered).
+    #[inline(always)]
+    pub fn steered(&self) -> Option<Steered> {
+        let [number, bucket] = self.steered;
+        number.checked_sub(1).map(|receiver| Steered { receiver, bucket })
     }
 
     /// Whether the window is empty.

@@ -18,7 +18,7 @@ mod meta;
 pub(crate) use audit::Generation;
 pub use audit::{Holder, Missing};
 pub use chain::{CHAIN_MAX, Parts, PartsMut};
-pub use meta::{Marks, Meta};
+pub use meta::{Marks, Meta, Steered};
 
 use std::fmt;
 use std::io;
@@ -284,6 +284,12 @@ impl Region {
     #[inline(always)]
     pub fn set_entry(&self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
         self.view().set_entry(frame, entry, queue, checksum);
+    }
+
+    /// See [`View::set_steered`].
+    #[inline(always)]
+    pub fn set_steered(&self, frame: &mut Frame, steered: Option<Steered>) {
+        self.view().set_steered(frame, steered);
     }
 
     /// See [`View::truncate`].
@@ -575,6 +581,13 @@ impl<'r> View<'r> {
         self.touch_meta(frame, Access::Write);
         // SAFETY: as in `known_meta`, and the only handle is borrowed mutably.
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
+    }
+
+    /// Notes how a packet came to its worker. Nothing else changes it, not even another life of the frame.
+    #[inline(always)]
+    pub fn set_steered(self, frame: &mut Frame, steered: Option<Steered>) {
+        let bytes = |Steered { receiver, bucket }| [receiver + 1, bucket];
+        self.whole_meta_mut(frame).steered = steered.map_or([0; 2], bytes);
     }
 
     /// Makes the bytes from `head` to `tail` of the slot the packet's bytes in this frame.

@@ -229,6 +229,8 @@ struct WireEnd {
     bell: Arc<Doorbell<EventFd>>,
     /// Frames were pushed and not submitted.
     dirty: bool,
+    /// How many had been pushed when that was last noted.
+    noted: usize,
     /// A frame found no place in this call, so that none after it may pass it.
     full: bool,
 }
@@ -293,6 +295,23 @@ impl Transmitter {
     }
 }
 
+impl Transmitter {
+    /// Notes what has been transmitted so far.
+    pub(super) fn note(&mut self) {
+        if let Exit::Wires { ends, .. } = &mut self.0 {
+            ends.iter_mut().for_each(|end| end.noted = end.wire.pushed());
+        }
+    }
+
+    /// Whether the far end has received all that was noted: it looks at its wires one after another.
+    pub(super) fn has_taken_noted(&mut self) -> bool {
+        match &mut self.0 {
+            Exit::Sink(_) => true,
+            Exit::Wires { ends, .. } => ends.iter_mut().all(|end| end.wire.has_emptied(end.noted)),
+        }
+    }
+}
+
 impl WireEnd {
     #[inline]
     fn push(&mut self, frame: Frame, region: View<'_>) -> Result<(), Frame> {
@@ -341,6 +360,7 @@ pub fn wires(
                 surplus_max: capacity.max(CHAIN_MAX) as u64, // Or a packet would wait for ever.
                 bell: bell.clone(),
                 dirty: false,
+                noted: 0,
                 full: false,
             });
             FarEnd { wire: consumer, surplus }

@@ -322,6 +322,32 @@ impl Transmitter {
         }
     }
 
+    /// Notes what has been transmitted and flushed so far.
+    #[inline]
+    pub fn note(&mut self) {
+        match self {
+            Transmitter::AfXdp(queue) => queue.note(),
+            Transmitter::Memory(queue) => queue.note(),
+            Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Pcap(_) => {}
+            Transmitter::Tee(tee) => tee.inner.note(),
+            Transmitter::Fault(fault) => fault.inner.note(),
+        }
+    }
+
+    /// Whether the device has taken all that was [noted](Transmitter::note), so that nothing which another
+    /// worker transmits from now on leaves before it. What is late on purpose does not count.
+    #[inline]
+    pub fn has_taken_noted(&mut self) -> bool {
+        match self {
+            Transmitter::AfXdp(queue) => queue.has_taken_noted(),
+            Transmitter::Memory(queue) => queue.has_taken_noted(),
+            // Their calls return when that is so. A capture's packets are by worker anyway.
+            Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Pcap(_) => true,
+            Transmitter::Tee(tee) => tee.inner.has_taken_noted(),
+            Transmitter::Fault(fault) => fault.inner.has_taken_noted(),
+        }
+    }
+
     /// Frames that the device took and did not send, since the port was opened: they come back like the
     /// others, so that nobody else knows.
     pub fn dropped(&self) -> u64 {

@@ -6,113 +6,144 @@ use crate::ring::{Consumer, Producer, ring};
 #[test]
 fn a_bucket_moves_once_all_of_it_has_been_transmitted() {
     let (mut map, mut steering, mut workers) = rig();
-    assert_eq!(steering.steer(0), 0);
-    steering.handed(0);
+    hand(&mut steering, 0, 0);
     workers[0].take(0, 1);
     map.want(0, 1);
     assert_eq!((look(&mut steering, 0), steering.follow()), (0, 1), "taken, and not transmitted");
-    workers[0].announce();
-    assert_eq!((steering.steer(0), steering.follow()), (1, 0));
-    steering.handed(0);
+    told(&mut workers[0]);
+    hand(&mut steering, 0, 1);
+    assert_eq!(steering.follow(), 0);
     map.want(0, 0);
     assert_eq!(look(&mut steering, 0), 1);
 }
 
-/// Frames that are pushed together are steered before any of them counts: what control wants between
-/// two of them must not part them.
+/// A batch is steered frame by frame and pushed at its end: what is counted holds its bucket, pushed or not.
 #[test]
-fn a_bucket_stays_while_frames_of_it_are_in_hand() {
+fn a_bucket_stays_from_its_first_frame_counted() {
     let (mut map, mut steering, mut workers) = rig();
-    assert_eq!(steering.steer(0), 0);
+    hand(&mut steering, 0, 0);
     map.want(0, 1);
-    assert_eq!((steering.steer(0), steering.steer(0), steering.follow()), (0, 0, 1));
-    steering.handed(0);
-    steering.dropped(0);
-    workers[0].take(0, 1);
-    workers[0].announce();
-    assert_eq!(steering.follow(), 1, "one is still in hand");
-    steering.handed(0);
-    assert_eq!(steering.follow(), 1, "and now it is on its way");
-    workers[0].take(0, 1);
-    workers[0].announce();
-    assert_eq!((steering.follow(), look(&mut steering, 0)), (0, 1));
+    hand(&mut steering, 0, 0);
+    let _ = steering.steer(0); // Dropped: nothing comes of it.
+    assert_eq!(steering.follow(), 1);
+    for left in [1, 0] {
+        workers[0].take(0, 1);
+        told(&mut workers[0]);
+        assert_eq!(steering.follow(), left);
+    }
+    assert_eq!(look(&mut steering, 0), 1);
 }
 
+/// Without being steered one by one, as from a queue whose frames all stay.
 #[test]
-#[should_panic(expected = "a frame is steered before it goes")]
-fn a_frame_that_was_not_steered_is_not_counted() {
-    let (_, mut steering, _) = rig();
-    steering.handed(0);
+fn what_the_receiver_keeps_holds_all_buckets_of_its_group() {
+    let mut map = SteeringMap::new(2 * GROUP, RECEIVER);
+    let mut workers = [(); 2].map(|()| Completions::new(1));
+    let [own, other] = workers.each_mut().map(|worker| {
+        let (outgoing, incoming) = pair();
+        worker.connect(0, incoming);
+        outgoing
+    });
+    let mut steering = Steering::new(map.reader(), 2, 0, own);
+    steering.connect(1, other);
+    assert!(steering.is_kept(0) && steering.steers_to(0, 0) && !steering.steers_to(0, 1));
+    steering.keep(0, 3);
+    map.want(7, 1);
+    map.want(GROUP, 1);
+    assert!(!steering.is_kept(0));
+    assert_eq!([7, GROUP].map(|bucket| look(&mut steering, bucket)), [0, 1]);
+    workers[0].take(0, 3);
+    told(&mut workers[0]);
+    assert_eq!(look(&mut steering, 7), 1);
+    assert!(steering.steers_to(0, 1) && steering.steers_to(1, 1));
+    map.want(7, RECEIVER);
+    assert_eq!((steering.follow(), look(&mut steering, 7)), (0, 0));
+    assert!(steering.is_kept(0) && !steering.is_kept(1) && !steering.steers_to(0, 1));
 }
 
 #[test]
 fn buckets_do_not_wait_for_each_other() {
     let (mut map, mut steering, mut workers) = rig();
     for bucket in [0, 1] {
-        assert_eq!(steering.steer(bucket), 0);
-        steering.handed(bucket);
+        hand(&mut steering, bucket, 0);
         map.want(bucket, 1);
     }
     workers[0].take(0, 1);
-    workers[0].announce();
+    told(&mut workers[0]);
     assert_eq!([0, 1].map(|bucket| look(&mut steering, bucket)), [1, 0]);
 }
 
-/// A frame waits for a neighbour, later ones are transmitted, and so is the one held before it.
+/// Frames wait for a neighbour, later ones are transmitted; a bucket with another mark does not wait.
 #[test]
-fn a_held_frame_keeps_its_bucket() {
+fn a_held_frame_keeps_its_bucket_and_no_other() {
     let (mut map, mut steering, mut workers) = rig();
-    for _ in 0..4 {
-        assert_eq!(steering.steer(0), 0);
-        steering.handed(0);
+    for bucket in [0, 0, 1] {
+        hand(&mut steering, bucket, 0);
+        map.want(bucket, 1);
     }
-    map.want(0, 1);
     let worker = &mut workers[0];
-    let first = worker.take(0, 4);
-    let [one, three] = [0, 2].map(|place| worker.hold(0, first + place).expect("two fit"));
-    assert_eq!(worker.hold(0, first + 3), None, "a third does not");
-    for (held, completed) in [(one, 2), (three, 4)] {
-        worker.announce();
-        assert_eq!(look(&mut steering, 0), 0);
-        worker.let_go(held);
-        worker.announce();
-        assert_eq!(steering.pairs[0].as_mut().expect("connected").outstanding(), 4 - completed);
-    }
-    assert_eq!(look(&mut steering, 0), 1);
+    worker.take(0, 3);
+    worker.hold(0, 0);
+    worker.hold(0, 0);
+    told(worker);
+    assert_eq!([0, 1].map(|bucket| look(&mut steering, bucket)), [0, 1]);
+    worker.let_go(0, 0);
+    told(worker);
+    assert_eq!((look(&mut steering, 0), steering.is_complete()), (0, false));
+    worker.let_go(0, 0);
+    worker.note();
+    assert_eq!(look(&mut steering, 0), 0, "let go, and not yet with its device");
+    worker.announce();
+    assert_eq!((look(&mut steering, 0), steering.is_complete()), (1, true));
+}
+
+/// What a device takes later than it is told is announced when it has; what has come meanwhile, later.
+#[test]
+fn what_is_announced_is_what_was_noted() {
+    let (mut map, mut steering, mut workers) = rig();
+    let worker = &mut workers[0];
+    hand(&mut steering, 0, 0);
+    worker.take(0, 1);
+    worker.hold(0, 0);
+    worker.note();
+    hand(&mut steering, 1, 0);
+    worker.take(0, 1);
+    worker.let_go(0, 0);
+    worker.announce();
+    map.want(0, 1);
+    map.want(1, 1);
+    assert_eq!([0, 1].map(|bucket| look(&mut steering, bucket)), [0, 0]);
+    told(worker);
+    assert_eq!([0, 1].map(|bucket| look(&mut steering, bucket)), [1, 1]);
 }
 
 #[test]
-fn frames_may_be_held_and_let_go_in_any_order() {
-    let orders: [[usize; 3]; 6] =
-        [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
-    for held_in in orders {
-        for let_go_in in orders {
-            let mut worker = Completions::new(1, 3);
-            let (mut outgoing, incoming) = pair();
-            worker.connect(0, incoming);
-            worker.take(0, 3);
-            let mut held = [None, None, None];
-            for place in held_in {
-                held[place] = worker.hold(0, place as u64 + 1);
-            }
-            for place in let_go_in {
-                worker.let_go(held[place].take().expect("three fit, and each is let go once"));
-                worker.announce();
-                let completed = held.iter().take_while(|held| held.is_none()).count() as u64;
-                assert!(outgoing.has_completed(completed));
-                assert!(!outgoing.has_completed(completed + 1));
-            }
-        }
-    }
-}
-
-#[test]
-#[should_panic(expected = "position 1 is not between 1 and 1")]
-fn what_was_announced_cannot_be_held() {
+#[should_panic(expected = "a frame is held before it is let go")]
+fn what_was_not_held_cannot_be_let_go() {
     let (_, _, mut workers) = rig();
-    workers[0].take(0, 1);
-    workers[0].announce();
-    let _ = workers[0].hold(0, 1);
+    workers[0].let_go(0, 0);
+}
+
+/// A receive queue changes hands while others of the same worker go on.
+#[test]
+fn what_had_been_handed_on_is_waited_for_and_nothing_later() {
+    let (_, mut steering, mut workers) = rig();
+    for bucket in [0, 1] {
+        hand(&mut steering, bucket, 0);
+    }
+    let mut then = steering.handed();
+    hand(&mut steering, 0, 0);
+    assert!(!steering.has_completed(&mut then));
+    let worker = &mut workers[0];
+    worker.take(0, 2);
+    worker.hold(0, 0);
+    told(worker);
+    assert!(!steering.has_completed(&mut then), "the first is held");
+    worker.let_go(0, 0);
+    worker.hold(0, 1);
+    told(worker);
+    assert!(steering.has_completed(&mut then), "bucket 1 was clear, and is looked at no more");
+    assert!(!steering.is_complete());
 }
 
 /// Drained first, whether frames come for its buckets or not.
@@ -120,14 +151,13 @@ fn what_was_announced_cannot_be_held() {
 fn a_worker_is_removed_when_nothing_of_it_is_left() {
     let (mut map, mut steering, mut workers) = rig();
     map.want(0, 1);
-    assert_eq!(steering.steer(0), 1);
-    steering.handed(0);
+    hand(&mut steering, 0, 1);
     map.want(0, 0);
     assert_eq!(steering.follow(), 1);
     assert_eq!(steering.disconnect(1), Err(InUse { buckets: 1, frames: 1 }));
     workers[1].take(0, 1);
     assert!(!workers[1].disconnect(0));
-    workers[1].announce();
+    told(&mut workers[1]);
     assert!(workers[1].disconnect(0));
     assert_eq!(steering.disconnect(1), Err(InUse { buckets: 1, frames: 0 }));
     assert_eq!((steering.follow(), steering.disconnect(1)), (0, Ok(())));
@@ -154,6 +184,14 @@ fn the_checker_sees_a_move_when_popped() {
 
 #[test]
 #[should_panic(expected = "overtook")]
+fn the_checker_sees_a_move_before_the_device_has_taken_what_it_was_given() {
+    (1..=40).for_each(|seed| {
+        Net::new(seed).run(Rules { completed_when_given: true, ..Rules::default() });
+    });
+}
+
+#[test]
+#[should_panic(expected = "overtook")]
 fn the_checker_sees_a_held_frame_that_counts_as_completed() {
     (1..=40).for_each(|seed| {
         Net::new(seed).run(Rules { held_is_completed: true, ..Rules::default() });
@@ -162,15 +200,26 @@ fn the_checker_sees_a_held_frame_that_counts_as_completed() {
 
 /// Where a frame of `bucket` would go.
 fn look(steering: &mut Steering, bucket: usize) -> u16 {
-    let worker = steering.steer(bucket);
-    steering.dropped(bucket);
-    worker
+    steering.steer(bucket).worker()
 }
 
-/// Two buckets that go to worker 0, the receiver's own, and may go to worker 1; each holds two frames.
+/// Hands a frame of `bucket` on, to `worker`.
+fn hand(steering: &mut Steering, bucket: usize, worker: u16) {
+    let steered = steering.steer(bucket);
+    assert_eq!(steered.worker(), worker);
+    steered.handed();
+}
+
+/// The end of a worker's turn, its devices having taken everything.
+fn told(worker: &mut Completions) {
+    worker.note();
+    worker.announce();
+}
+
+/// Two buckets that go to worker 0, the receiver's own, and may go to worker 1.
 fn rig() -> (SteeringMap, Steering, [Completions; 2]) {
     let map = SteeringMap::new(2, 0);
-    let mut workers = [(); 2].map(|()| Completions::new(1, 2));
+    let mut workers = [(); 2].map(|()| Completions::new(1));
     let mut ends = workers.each_mut().map(|worker| {
         let (outgoing, incoming) = pair();
         worker.connect(0, incoming);
@@ -189,6 +238,7 @@ const BUCKETS: usize = 4;
 #[derive(Clone, Copy, Default)]
 struct Rules {
     completed_when_popped: bool,
+    completed_when_given: bool,
     held_is_completed: bool,
 }
 
@@ -210,9 +260,11 @@ struct Worker {
     arrivals: Vec<Consumer<Frame>>,
     completions: Completions,
     /// Frames that wait for a neighbour, each flow's in order.
-    held: Vec<(Frame, Option<Held>)>,
+    held: Vec<Frame>,
     /// Frames that wait for the end of the turn.
     waiting: Vec<Frame>,
+    /// Frames that a device has been given, and has not taken.
+    given: Vec<Frame>,
 }
 
 #[derive(Clone, Copy)]
@@ -226,7 +278,7 @@ impl Net {
     fn new(seed: u64) -> Net {
         let map = SteeringMap::new(BUCKETS, 0);
         let mut completions: Vec<_> =
-            (0..WORKERS).map(|_| Completions::new(WORKERS as u16, 6)).collect();
+            (0..WORKERS).map(|_| Completions::new(WORKERS as u16)).collect();
         let mut arrivals: Vec<Vec<_>> = (0..WORKERS).map(|_| Vec::new()).collect();
         let mut receivers = Vec::new();
         for receiver in 0..WORKERS {
@@ -256,6 +308,7 @@ impl Net {
             completions,
             held: Vec::new(),
             waiting: Vec::new(),
+            given: Vec::new(),
         });
         Net { random: seed, map, workers: workers.collect(), wire: [[0; BUCKETS]; WORKERS] }
     }
@@ -265,10 +318,11 @@ impl Net {
         let mut moves = 0;
         for _ in 0..4000 {
             let worker = self.random(WORKERS);
-            match self.random(5) {
+            match self.random(6) {
                 0 | 1 => moves += self.receive(worker),
                 2 => self.forward(worker, rules),
-                3 => self.transmit(worker),
+                3 => self.transmit(worker, rules),
+                4 => self.devices_take(worker),
                 _ => {
                     let (bucket, wanted) = (self.random(BUCKETS), self.random(WORKERS));
                     self.map.want(bucket, wanted as u16);
@@ -278,7 +332,8 @@ impl Net {
         while !self.workers.iter_mut().all(|worker| worker.steering.is_complete()) {
             for worker in 0..WORKERS {
                 self.forward(worker, rules);
-                self.transmit(worker);
+                self.transmit(worker, rules);
+                self.devices_take(worker);
             }
         }
         moves
@@ -288,58 +343,72 @@ impl Net {
     fn receive(&mut self, receiver: usize) -> u32 {
         let bucket = self.random(BUCKETS);
         let Worker { steering, rings, sent, steered, .. } = &mut self.workers[receiver];
-        let worker = steering.steer(bucket);
+        let way = steering.steer(bucket);
+        let worker = way.worker();
         let moved = std::mem::replace(&mut steered[bucket], worker) != worker;
         sent[bucket] += 1;
         let frame = Frame { receiver, bucket, number: sent[bucket] };
         if rings[usize::from(worker)].push(frame).is_ok() {
-            steering.handed(bucket);
+            way.handed();
             rings[usize::from(worker)].submit();
-        } else {
-            steering.dropped(bucket);
         }
         u32::from(moved)
     }
 
     /// Takes what was handed to `worker`, and holds some of it, and what comes behind that.
     fn forward(&mut self, worker: usize, rules: Rules) {
-        self.release_held(worker);
+        self.release_held(worker, rules);
         for receiver in 0..WORKERS {
             let choice = self.random(4);
             let Worker { arrivals, completions, held, waiting, .. } = &mut self.workers[worker];
             for frame in arrivals[receiver].pop_up_to(choice) {
-                let position = completions.take(receiver as u16, 1);
-                let behind = held.iter().any(|(held, _)| held.is_of(frame));
+                completions.take(receiver as u16, 1);
+                let behind = held.iter().any(|held| held.is_of(frame));
                 if behind || frame.number.is_multiple_of(5) {
-                    if rules.held_is_completed {
-                        held.push((frame, None));
-                    } else if let Some(mark) = completions.hold(receiver as u16, position) {
-                        held.push((frame, Some(mark)));
+                    if !rules.held_is_completed {
+                        completions.hold(receiver as u16, frame.bucket);
                     }
+                    held.push(frame);
                 } else {
                     waiting.push(frame);
                 }
             }
             arrivals[receiver].release();
             if rules.completed_when_popped {
-                completions.announce();
+                told(completions);
             }
         }
     }
 
     /// A neighbour answers: what waited for it goes before anything newer.
-    fn release_held(&mut self, worker: usize) {
+    fn release_held(&mut self, worker: usize, rules: Rules) {
         let answered = self.random(BUCKETS);
         let Worker { held, waiting, completions, .. } = &mut self.workers[worker];
-        for (frame, mark) in held.extract_if(.., |(frame, _)| frame.bucket == answered) {
+        for frame in held.extract_if(.., |frame| frame.bucket == answered) {
             waiting.push(frame);
-            mark.into_iter().for_each(|mark| completions.let_go(mark));
+            if !rules.held_is_completed {
+                completions.let_go(frame.receiver as u16, frame.bucket);
+            }
         }
     }
 
-    fn transmit(&mut self, worker: usize) {
-        let Worker { waiting, completions, .. } = &mut self.workers[worker];
-        for Frame { receiver, bucket, number } in waiting.drain(..) {
+    /// The end of a turn: a device has what waited, and takes it when it likes.
+    fn transmit(&mut self, worker: usize, rules: Rules) {
+        let Worker { waiting, given, completions, .. } = &mut self.workers[worker];
+        let tell = given.is_empty() || rules.completed_when_given; // Else what is noted is older.
+        given.append(waiting);
+        if tell {
+            completions.note();
+        }
+        if given.is_empty() || rules.completed_when_given {
+            completions.announce();
+        }
+    }
+
+    /// A device takes what it was given, which is what was noted.
+    fn devices_take(&mut self, worker: usize) {
+        let Worker { given, completions, .. } = &mut self.workers[worker];
+        for Frame { receiver, bucket, number } in given.drain(..) {
             let last = &mut self.wire[receiver][bucket];
             assert!(number > *last, "frame {number} overtook {last}");
             *last = number;

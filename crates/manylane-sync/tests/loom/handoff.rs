@@ -6,24 +6,22 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use manylane_sync::handoff::{Completions, Held, Steering, SteeringMap, pair};
+use manylane_sync::handoff::{Completions, Steering, SteeringMap, pair};
 use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::{Seen, Watched, explore};
 
 /// What the models do with a receiver's steering of its one bucket: the crate's own, or a twin of it.
 trait Steer: Send + 'static {
+    /// Steers a frame, and counts it as handed on.
     fn steer(&mut self) -> usize;
-    fn handed(&mut self);
 }
 
 /// What they do with a worker's account of one receiver.
 trait Account: Send + 'static {
-    type Held: Send + 'static;
-
     /// Takes one frame, and holds it or not.
-    fn take(&mut self, receiver: usize, hold: bool) -> Option<Self::Held>;
-    fn let_go(&mut self, held: Self::Held);
+    fn take(&mut self, receiver: usize, hold: bool);
+    fn let_go(&mut self, receiver: usize);
     fn announce(&mut self);
 }
 
@@ -65,7 +63,12 @@ fn handoff_a_also_between_two_workers_that_receive() {
 
 #[test]
 fn the_twin_of_the_handoff_passes() {
-    explore("handoff twin", None, || three_frames(|| twin(SOURCE), RIGHT, &UNUSED, &UNUSED));
+    for hold in [false, true] {
+        let turn = Turn { hold, ..RIGHT };
+        explore("handoff twin", None, move || {
+            three_frames(|| twin(SOURCE), turn, &UNUSED, &UNUSED);
+        });
+    }
 }
 
 static UNUSED: Seen = Seen::new("");
@@ -103,6 +106,24 @@ mutant!(
     "Causality violation",
     || twin(Orders { announce: Ordering::Relaxed, ..SOURCE }),
     RIGHT
+);
+mutant!(
+    mutant_a_relaxed_mark_does_not_order_what_was_held,
+    "Causality violation",
+    || twin(Orders { mark: Ordering::Relaxed, ..SOURCE }),
+    Turn { hold: true, ..RIGHT }
+);
+mutant!(
+    mutant_a_relaxed_look_at_marks_does_not_order_what_was_held,
+    "Causality violation",
+    || twin(Orders { look_at_marks: Ordering::Relaxed, ..SOURCE }),
+    Turn { hold: true, ..RIGHT }
+);
+mutant!(
+    mutant_a_mark_told_behind_what_is_completed_comes_too_late,
+    "Causality violation",
+    || twin(Orders { marks_first: false, ..SOURCE }),
+    Turn { hold: true, ..RIGHT }
 );
 mutant!(
     mutant_a_relaxed_look_at_completed_does_not_order_the_workers,
@@ -162,9 +183,7 @@ fn three_frames<S: Steer, A: Account>(
             waited.note();
         }
         last = worker;
-        rings[worker].push(frame).expect("a ring has room for all");
-        rings[worker].submit();
-        steering.steer.handed();
+        push(&mut rings[worker], frame);
     }
     for thread in threads {
         let mut worker = thread.join().expect("a worker does not panic");
@@ -177,7 +196,8 @@ fn three_frames<S: Steer, A: Account>(
 struct Worker<A: Account> {
     account: A,
     arrivals: Vec<Consumer<u32>>,
-    held: Vec<(usize, u32, Option<A::Held>)>,
+    /// By receiver; and whether its account knows.
+    held: Vec<(usize, u32, bool)>,
 }
 
 impl<A: Account> Worker<A> {
@@ -186,14 +206,16 @@ impl<A: Account> Worker<A> {
         let mut waiting: Vec<(usize, u32)> = Vec::new();
         for (receiver, frame, held) in self.held.drain(..) {
             waiting.push((receiver, frame));
-            held.into_iter().for_each(|held| self.account.let_go(held));
+            if held {
+                self.account.let_go(receiver);
+            }
         }
         for (receiver, ring) in self.arrivals.iter_mut().enumerate() {
             for frame in ring.pop_up_to(3) {
                 let counted = turn.hold && turn.announce != Announce::WhatIsHeld;
-                let held = self.account.take(receiver, counted);
+                self.account.take(receiver, counted);
                 if turn.hold {
-                    self.held.push((receiver, frame, held));
+                    self.held.push((receiver, frame, counted));
                 } else {
                     waiting.push((receiver, frame));
                 }
@@ -223,7 +245,7 @@ fn two_receivers(frames: [u32; 2], moved: &'static Seen) {
     // By receiver, then by worker.
     let pairs = [[(); 2]; 2].map(|row| row.map(|()| pair()));
     let rings = [[(); 2]; 2].map(|row| row.map(|()| ring::<u32>(2)));
-    let mut accounts = [(); 2].map(|()| Completions::new(2, 1));
+    let mut accounts = [(); 2].map(|()| Completions::new(2));
     let mut arrivals: [Vec<Consumer<u32>>; 2] = [Vec::new(), Vec::new()];
     let mut receivers = Vec::new();
     for (receiver, (pairs, rings)) in pairs.into_iter().zip(rings).enumerate() {
@@ -252,12 +274,11 @@ fn two_receivers(frames: [u32; 2], moved: &'static Seen) {
                 let wires = [&wires[0], &wires[1]];
                 let mut last = None;
                 for frame in 1..=frames[own] {
-                    let target = usize::from(steering.steer(0));
+                    let target = Steer::steer(&mut steering);
                     if last.replace(target).is_some_and(|last| last != target) {
                         moved.note();
                     }
                     push(&mut rings[target], frame);
-                    steering.handed(0);
                     worker.turn(&wires, RIGHT);
                 }
                 (worker, steering)
@@ -296,7 +317,7 @@ impl<S: Steer> Wants<S> {
 /// The crate's types: receiver 0 and two workers.
 fn source() -> (Wants<Steering>, [Completions; 2]) {
     let map = SteeringMap::new(1, 0);
-    let mut accounts = [(); 2].map(|()| Completions::new(1, 3));
+    let mut accounts = [(); 2].map(|()| Completions::new(1));
     let [own, other] = accounts.each_mut().map(|account| {
         let (outgoing, incoming) = pair();
         account.connect(0, incoming);
@@ -312,27 +333,27 @@ fn source() -> (Wants<Steering>, [Completions; 2]) {
 
 impl Steer for Steering {
     fn steer(&mut self) -> usize {
-        Steering::steer(self, 0).into()
-    }
-
-    fn handed(&mut self) {
-        Steering::handed(self, 0);
+        let steered = Steering::steer(self, 0);
+        let worker = steered.worker();
+        steered.handed();
+        worker.into()
     }
 }
 
 impl Account for Completions {
-    type Held = Held;
-
-    fn take(&mut self, receiver: usize, hold: bool) -> Option<Held> {
-        let position = Completions::take(self, receiver as u16, 1);
-        hold.then(|| self.hold(receiver as u16, position).expect("all fit"))
+    fn take(&mut self, receiver: usize, hold: bool) {
+        Completions::take(self, receiver as u16, 1);
+        if hold {
+            self.hold(receiver as u16, 0);
+        }
     }
 
-    fn let_go(&mut self, held: Held) {
-        Completions::let_go(self, held);
+    fn let_go(&mut self, receiver: usize) {
+        Completions::let_go(self, receiver as u16, 0);
     }
 
     fn announce(&mut self) {
+        self.note();
         Completions::announce(self);
     }
 }
@@ -342,28 +363,51 @@ impl Account for Completions {
 struct Orders {
     announce: Ordering,
     look: Ordering,
+    mark: Ordering,
+    look_at_marks: Ordering,
     waits: bool,
+    /// Whether what is held is told before what is completed.
+    marks_first: bool,
 }
 
-const SOURCE: Orders = Orders { announce: Ordering::Release, look: Ordering::Acquire, waits: true };
+const SOURCE: Orders = Orders {
+    announce: Ordering::Release,
+    look: Ordering::Acquire,
+    mark: Ordering::Release,
+    look_at_marks: Ordering::Acquire,
+    waits: true,
+    marks_first: true,
+};
 
 /// A twin of `Steering` for one bucket.
 struct TwinSteering {
     orders: Orders,
-    completed: [Arc<AtomicU64>; 2],
+    shared: [Arc<TwinShared>; 2],
     handed: [u64; 2],
     wanted: usize,
     worker: usize,
     last: u64,
 }
 
-/// A twin of `Completions` that holds nothing.
-struct TwinAccount(Orders, Arc<AtomicU64>, u64);
+#[derive(Default)]
+struct TwinShared {
+    completed: AtomicU64,
+    held: AtomicU64,
+}
+
+/// A twin of `Completions`.
+struct TwinAccount {
+    orders: Orders,
+    shared: Arc<TwinShared>,
+    taken: u64,
+    held: u64,
+}
 
 fn twin(orders: Orders) -> (Wants<TwinSteering>, [TwinAccount; 2]) {
-    let completed = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
-    let accounts = completed.clone().map(|completed| TwinAccount(orders, completed, 0));
-    let steer = TwinSteering { orders, completed, handed: [0; 2], wanted: 0, worker: 0, last: 0 };
+    let shared = [(); 2].map(|()| Arc::new(TwinShared::default()));
+    let account = |shared| TwinAccount { orders, shared, taken: 0, held: 0 };
+    let accounts = shared.clone().map(account);
+    let steer = TwinSteering { orders, shared, handed: [0; 2], wanted: 0, worker: 0, last: 0 };
     let want =
         |steer: &mut TwinSteering, _: &mut Option<SteeringMap>, wanted| steer.wanted = wanted;
     (Wants { map: None, steer, want }, accounts)
@@ -371,30 +415,37 @@ fn twin(orders: Orders) -> (Wants<TwinSteering>, [TwinAccount; 2]) {
 
 impl Steer for TwinSteering {
     fn steer(&mut self) -> usize {
-        let completed = || self.completed[self.worker].load(self.orders.look);
-        if self.wanted != self.worker && (!self.orders.waits || completed() >= self.last) {
+        let Orders { look, look_at_marks, waits, .. } = self.orders;
+        let TwinShared { completed, held } = &*self.shared[self.worker];
+        let may = || !waits || completed.load(look) >= self.last && held.load(look_at_marks) == 0;
+        if self.wanted != self.worker && may() {
             (self.worker, self.last) = (self.wanted, 0);
         }
-        self.worker
-    }
-
-    fn handed(&mut self) {
         self.handed[self.worker] += 1;
         self.last = self.handed[self.worker];
+        self.worker
     }
 }
 
 impl Account for TwinAccount {
-    type Held = ();
-
-    fn take(&mut self, _: usize, _: bool) -> Option<()> {
-        self.2 += 1;
-        None
+    fn take(&mut self, _: usize, hold: bool) {
+        self.taken += 1;
+        self.held += u64::from(hold);
     }
 
-    fn let_go(&mut self, (): ()) {}
+    fn let_go(&mut self, _: usize) {
+        self.held -= 1;
+    }
 
     fn announce(&mut self) {
-        self.1.store(self.2, self.0.announce);
+        let Orders { announce, mark, marks_first, .. } = self.orders;
+        let TwinShared { completed, held } = &*self.shared;
+        if marks_first {
+            held.store(self.held, mark);
+        }
+        completed.store(self.taken, announce);
+        if !marks_first {
+            held.store(self.held, mark);
+        }
     }
 }

@@ -10,11 +10,21 @@
 //! | `/v1/drops`      | list of [`DropStatus`]       | `drops`         |
 //! | `/v1/ledger`     | [`Ledger`]                   | `ledger`        |
 //! | `/v1/frames`     | [`FramesStatus`]             | `frames`        |
+//! | `/v1/steering`   | [`SteeringStatus`]           | `steering`      |
 //! | `/v1/daemon`     | [`Daemon`]                   |                 |
 //!
-//! `PUT /v1/config/frames.hot_list_len` with a number as its body (`manylane config set`) changes that
-//! setting of the running daemon, and answers with the [`Setting`]; a value that cannot be is an
-//! [`ApiError`] with status 400, another key one with 404.
+//! `PUT /v1/config/KEY` with a value as its body (`manylane config set`) changes a setting of the running
+//! daemon, and answers with the [`Setting`]; a value that cannot be is an [`ApiError`] with status 400, an
+//! unknown key one with 404.
+//!
+//! | key                                                          | value                             |
+//! |--------------------------------------------------------------|-----------------------------------|
+//! | `frames.hot_list_len`                                        | frames                            |
+//! | `steering.netdev_max_backlog`, `.netdev_budget`, `.dev_weight` | packets                         |
+//! | `steering.rebalance`                                         | `true`, `false`                   |
+//! | `port.PORT.steering`                                         | `queue`, `flow`                   |
+//! | `port.PORT.bucket.N`, `port.PORT.queue.N`                    | a worker                          |
+//! | `worker.N.paused`                                            | `true`, `false`                   |
 //!
 //! `PUT /v1/neighbours/PORT/ADDRESS` with a link-layer address as its body (`manylane neighbour add`) sets a
 //! neighbour until it is deleted or the daemon ends; `DELETE` of the same path (`manylane neighbour delete`)
@@ -43,10 +53,11 @@ mod tests;
 
 pub use client::{Client, ClientError};
 pub use model::{
-    AddressState, AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus,
-    FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus, MemberStatus,
-    NeighbourState, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus,
-    SetError, Setting, VlanStatus, WorkerStatus,
+    AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,
+    FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,
+    MemberStatus, NeighbourState, NeighbourStatus, PairStatus, PortLedger, PortStatus,
+    PortSteeringStatus, QueueName, QueueOwner, RouteKind, RouteStatus, SetError, Setting,
+    SettingValue, SteeredWorker, SteeringStatus, VlanStatus, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

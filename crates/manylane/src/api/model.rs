@@ -394,7 +394,119 @@ pub struct Setting {
     /// The key, as in the configuration: `frames.hot_list_len`.
     pub key: String,
     /// What it was set to.
-    pub value: u64,
+    pub value: SettingValue,
+}
+
+/// What a setting may be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum SettingValue {
+    /// A number.
+    Number(u64),
+    /// True or false.
+    Flag(bool),
+    /// One of a few words.
+    Word(String),
+}
+
+impl fmt::Display for SettingValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SettingValue::Number(number) => write!(f, "{number}"),
+            SettingValue::Flag(flag) => write!(f, "{flag}"),
+            SettingValue::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+/// Who forwards what others receive.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteeringStatus {
+    /// Packets that may wait in the ring from one worker to another.
+    pub netdev_max_backlog: u32,
+    /// The most that this may be set to: what the rings were made for. 0 without rings.
+    pub netdev_max_backlog_max: u32,
+    /// Packets that a worker takes in a turn, over all its queues and rings.
+    pub netdev_budget: u32,
+    /// Packets that it takes from one of them at a time.
+    pub dev_weight: u32,
+    /// Whether buckets are moved by measured load.
+    pub rebalance: bool,
+    /// Buckets that were.
+    pub rebalanced: u64,
+    /// The ports, in the order of the configuration.
+    pub ports: Vec<PortSteeringStatus>,
+    /// The workers, in order.
+    pub workers: Vec<SteeredWorker>,
+    /// Rings between workers.
+    pub pairs: Vec<PairStatus>,
+}
+
+/// Who forwards what a port receives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortSteeringStatus {
+    /// Its name.
+    pub port: String,
+    /// `queue`: who receives; `flow`: who has the bucket of the packet's flow.
+    pub steering: String,
+    /// Why.
+    pub why: String,
+    /// Its queues and who receives from them.
+    pub queues: Vec<QueueOwner>,
+    /// Who has which bucket, in order; empty with `queue`.
+    pub buckets: Vec<BucketStatus>,
+}
+
+/// A queue of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueOwner {
+    /// Its number, from 0.
+    pub queue: u16,
+    /// Who receives from it.
+    pub worker: u16,
+    /// Who is to, as soon as all that it has received has left; left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving_to: Option<u16>,
+}
+
+/// A bucket of flows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BucketStatus {
+    /// The worker that is to have it.
+    pub worker: u16,
+    /// Who still has it, since packets of it are on their way; left out otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub still: Option<u16>,
+}
+
+/// A worker, as far as it is steered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteeredWorker {
+    /// Its number, from 0.
+    pub worker: u16,
+    /// Whether it gets no buckets.
+    pub paused: bool,
+}
+
+/// The ring from one worker to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PairStatus {
+    /// Who receives.
+    pub from: u16,
+    /// Who forwards.
+    pub to: u16,
+    /// Packets handed on.
+    pub handed: u64,
+    /// Batches of them.
+    pub batches: u64,
+    /// Packets that wait in the ring now.
+    pub backlog: u64,
+    /// Packets dropped since it was full.
+    pub backlog_full: u64,
+    /// Packets dropped since it was more than half full, mostly with their flow.
+    pub flow_limit: u64,
+    /// Times that a queue was not received from since it was full.
+    pub waits: u64,
 }
 
 /// Why a setting, or a neighbour, stays as it was.

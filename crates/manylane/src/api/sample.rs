@@ -288,13 +288,53 @@ impl Source for Sample {
         }
     }
 
+    fn steering(&self) -> SteeringStatus {
+        let bucket =
+            |bucket: u16| BucketStatus { worker: bucket % 2, still: (bucket == 12).then_some(1) };
+        let port = |port: &str, buckets, why: &str| PortSteeringStatus {
+            port: port.into(),
+            steering: if buckets > 0 { "flow" } else { "queue" }.into(),
+            why: why.into(),
+            queues: vec![QueueOwner { queue: 0, worker: 0, moving_to: None }],
+            buckets: (0..buckets).map(bucket).collect(),
+        };
+        let mut lan = port("lan", 0, "2 queues for 2 workers");
+        lan.queues.push(QueueOwner { queue: 1, worker: 1, moving_to: Some(0) });
+        SteeringStatus {
+            netdev_max_backlog: 1000,
+            netdev_max_backlog_max: 1024,
+            netdev_budget: 300,
+            dev_weight: 64,
+            rebalance: true,
+            rebalanced: 3,
+            ports: vec![lan, port("wire", 256, "1 queue for 2 workers")],
+            workers: vec![
+                SteeredWorker { worker: 0, paused: false },
+                SteeredWorker { worker: 1, paused: true },
+            ],
+            pairs: vec![PairStatus {
+                from: 0,
+                to: 1,
+                handed: 12_345_678_901,
+                batches: 300_000_000,
+                backlog: 17,
+                backlog_full: 3,
+                flow_limit: 1234,
+                waits: 9,
+            }],
+        }
+    }
+
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
         let error = |error: String| ApiError { error, help: "try another".into() };
+        if key == "port.lan.steering" {
+            return Ok(Setting { key: key.into(), value: SettingValue::Word(value.into()) });
+        }
         if key != "frames.hot_list_len" {
             return Err(SetError::UnknownKey(error(format!("there is no setting {key}"))));
         }
         let value = value.parse().map_err(|_| SetError::BadValue(error(format!("not {value}"))))?;
-        Ok(Setting { key: key.into(), value })
+        Ok(Setting { key: key.into(), value: SettingValue::Number(value) })
     }
 
     fn add_neighbour(

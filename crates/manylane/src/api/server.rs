@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::model::{
     AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
-    RouteStatus, SetError, Setting, WorkerStatus,
+    RouteStatus, SetError, Setting, SteeringStatus, WorkerStatus,
 };
 use super::socket::Socket;
 
@@ -37,6 +37,8 @@ pub trait Source: Send + Sync {
     fn ledger(&self) -> Ledger;
     /// The frames.
     fn frames(&self) -> FramesStatus;
+    /// Who forwards what.
+    fn steering(&self) -> SteeringStatus;
     /// The daemon itself.
     fn daemon(&self) -> Daemon;
     /// Changes a setting.
@@ -89,6 +91,7 @@ fn router(source: Arc<dyn Source>) -> Router {
         .route("/v1/drops", answer(|source| source.drops()))
         .route("/v1/ledger", answer(|source| source.ledger()))
         .route("/v1/frames", answer(|source| source.frames()))
+        .route("/v1/steering", answer(|source| source.steering()))
         .route("/v1/daemon", answer(|source| source.daemon()))
         .route("/v1/config/{key}", put(set))
         .route("/v1/neighbours/{port}/{address}", put(add_neighbour).delete(delete_neighbour))
@@ -137,7 +140,7 @@ async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
         error: format!("there is no {}", uri.path()),
         help:
             "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/addresses, /v1/drops, \
-             /v1/ledger, /v1/frames or /v1/daemon"
+             /v1/ledger, /v1/frames, /v1/steering or /v1/daemon"
                 .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))

@@ -83,7 +83,29 @@ fn the_json_has_stable_names() {
     );
     assert_eq!(keys(&frames.lists[0]), "worker level len taken hits refills spills starved");
     assert_eq!(keys(&frames.sum[0]), "holder reckoning frames");
-    assert_eq!(keys(&Setting { key: "a".into(), value: 1 }), "key value");
+    assert_eq!(keys(&Setting { key: "a".into(), value: SettingValue::Number(1) }), "key value");
+    let values =
+        [SettingValue::Number(1), SettingValue::Flag(true), SettingValue::Word("flow".into())];
+    let json = serde_json::to_string(&values).unwrap();
+    assert_eq!(json, r#"[1,true,"flow"]"#);
+    assert_eq!(serde_json::from_str::<Vec<SettingValue>>(&json).unwrap(), values);
+
+    let steering = Sample.steering();
+    assert_eq!(
+        keys(&steering),
+        "netdev_max_backlog netdev_max_backlog_max netdev_budget dev_weight rebalance rebalanced ports workers \
+         pairs"
+    );
+    assert_eq!(keys(&steering.ports[0]), "port steering why queues buckets");
+    assert_eq!(keys(&steering.ports[0].queues[0]), "queue worker");
+    assert_eq!(keys(&steering.ports[0].queues[1]), "queue worker moving_to");
+    assert_eq!(keys(&steering.ports[1].buckets[11]), "worker");
+    assert_eq!(keys(&steering.ports[1].buckets[12]), "worker still");
+    assert_eq!(keys(&steering.workers[0]), "worker paused");
+    assert_eq!(
+        keys(&steering.pairs[0]),
+        "from to handed batches backlog backlog_full flow_limit waits"
+    );
 
     for route in Sample.routes() {
         assert_eq!(serde_json::to_value(route.kind).unwrap(), route.kind.name());
@@ -101,7 +123,7 @@ fn a_wrong_question_is_answered_in_json_with_help() {
     assert_eq!(
         error.to_string(),
         "the daemon refused: there is no /v1/prots; ask for /v1/ports, /v1/workers, /v1/routes, \
-         /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames or /v1/daemon"
+         /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames, /v1/steering or /v1/daemon"
     );
 
     let mut stream = UnixStream::connect(place.socket()).unwrap();
@@ -125,7 +147,7 @@ fn a_setting_is_changed_by_a_put_and_a_refusal_says_why() {
     let path = "/v1/config/frames.hot_list_len";
     assert_eq!(
         put(path, "512\n").unwrap(),
-        Setting { key: "frames.hot_list_len".into(), value: 512 }
+        Setting { key: "frames.hot_list_len".into(), value: SettingValue::Number(512) }
     );
     assert_eq!(put(path, "x").unwrap_err(), "the daemon refused: not x; try another");
     assert_eq!(

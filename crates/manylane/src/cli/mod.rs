@@ -99,7 +99,9 @@ enum ConfigAction {
 
 #[derive(Debug, Args)]
 struct SetOptions {
-    /// The setting: frames.hot_list_len, how many frames each worker keeps to itself
+    /// The setting: frames.hot_list_len, steering.netdev_max_backlog, steering.netdev_budget,
+    /// steering.dev_weight, steering.rebalance, port.PORT.steering, port.PORT.bucket.N,
+    /// port.PORT.queue.N or worker.N.paused
     key: String,
     /// Its new value
     value: String,
@@ -161,6 +163,8 @@ enum Noun {
     Ledger,
     /// Frames: where they are, how many are needed, and workers' lists
     Frames,
+    /// Which worker forwards what: queues, buckets of flows, backlogs
+    Steering,
 }
 
 /// Does what the command line says.
@@ -273,6 +277,7 @@ impl Noun {
             Noun::Drops => "/v1/drops",
             Noun::Ledger => "/v1/ledger",
             Noun::Frames => "/v1/frames",
+            Noun::Steering => "/v1/steering",
         }
     }
 }

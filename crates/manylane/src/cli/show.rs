@@ -1,5 +1,9 @@
 //! `manylane show`: the API's answers as tables.
 
+mod steering;
+
+pub(super) use steering::steering;
+
 use std::collections::BTreeMap;
 
 use super::Noun;
@@ -21,6 +25,7 @@ pub(super) fn table(client: &Client, what: Noun) -> Result<String, ClientError> 
         Noun::Drops => client.ask(path).map(|answer: Vec<_>| drops(&answer)),
         Noun::Ledger => client.ask(path).map(|answer| ledger(&answer)),
         Noun::Frames => client.ask(path).map(|answer| frames(&answer)),
+        Noun::Steering => client.ask(path).map(|answer| steering(&answer)),
     }
 }
 

@@ -64,6 +64,11 @@ fn frames_as_a_table() {
 }
 
 #[test]
+fn steering_as_a_table() {
+    assert_eq!(show::steering(&Sample.steering()), STEERING);
+}
+
+#[test]
 fn an_empty_table_says_so() {
     assert_eq!(show::ports(&[]), "No ports.\n");
     assert_eq!(show::workers(&[]), "No workers.\n");
@@ -274,4 +279,22 @@ spare queues    8 x 1024                           8,192
 there are                                         16,384
 
 Everything is accounted for.
+";
+
+const STEERING: &str = "\
+Port  Steering  Received by                     Forwarded by          Why
+─────────────────────────────────────────────────────────────────────────────────────────────
+lan   queue     worker 0 (queue 0)              who receives          2 queues for 2 workers
+                worker 1 (queue 1, going to 0)
+wire  flow      worker 0 (queue 0)              worker 0: 128 of 256  1 queue for 2 workers
+                                                worker 1: 128 of 256
+wire: 1 bucket on the way to another worker.
+Worker 1 is paused.
+
+Workers       Handed on      Batches  Backlog  Waits  Backlog full  Flow limit
+───────────────────────────────────────────────────────────────────────────────
+0 to 1   12,345,678,901  300,000,000       17      9             3       1,234
+
+netdev_max_backlog 1000 (at most 1024), netdev_budget 300, dev_weight 64.
+Rebalancing is on, 3 buckets moved.
 ";

@@ -6,6 +6,7 @@
 //!
 //! | Table | File | Holds |
 //! |---|---|---|
+//! | `[steering]` | `steering.rs` | which worker forwards what another has received |
 //! | `[workers] [frames] [icmp] [neighbour] [api]` | `settings.rs` | sizes and limits, all optional |
 //! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs`, `capture.rs` | where frames enter and leave |
 //! | `[[port.vlan]]` | `vlan.rs` | sub-interfaces |
@@ -31,6 +32,7 @@ mod prefix;
 mod route;
 mod section;
 mod settings;
+mod steering;
 #[cfg(test)]
 mod tests;
 mod vlan;
@@ -56,6 +58,7 @@ pub use prefix::{InterfaceAddress, Prefix};
 pub(crate) use route::GROUPS_MAX;
 pub use route::{Hop, Route, RouteTarget};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
+pub use steering::{BACKLOGS, BUDGETS, PortSteering, Steering, WEIGHTS};
 pub use vlan::{Interface, Vlan, interfaces};
 
 use error::Problem;
@@ -71,6 +74,8 @@ pub struct Config {
     pub workers: Workers,
     /// The frame pool.
     pub frames: Frames,
+    /// How workers hand packets on to each other.
+    pub steering: Steering,
     /// Limits of ICMP errors.
     pub icmp: Icmp,
     /// Limits of the neighbour table.
@@ -128,11 +133,12 @@ impl Config {
 
 fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let document = DeTable::parse(text).map_err(|error| Problem::syntax(&error))?;
-    let known = ["workers", "frames", "icmp", "neighbour", "api", "port", "route"];
+    let known = ["workers", "frames", "steering", "icmp", "neighbour", "api", "port", "route"];
     let file = Section::open("the file", 0..0, document.get_ref(), &known)?;
 
     let workers = settings::workers(&file, environment)?;
     let frames = settings::frames(&file)?;
+    let steering = steering::steering(&file, &workers)?;
     let icmp = settings::icmp(&file)?;
     let neighbour = settings::neighbour(&file)?;
     let socket = settings::socket(&file, environment)?;
@@ -140,7 +146,17 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let interfaces = interfaces(&ports);
     let routes = route::routes(&file, &neighbour, &interfaces)?;
     let static_neighbours = neighbour::static_neighbours(&file, &neighbour, &interfaces, &routes)?;
-    Ok(Config { workers, frames, icmp, neighbour, socket, ports, routes, static_neighbours })
+    Ok(Config {
+        workers,
+        frames,
+        steering,
+        icmp,
+        neighbour,
+        socket,
+        ports,
+        routes,
+        static_neighbours,
+    })
 }
 
 fn allowed_cores() -> Vec<u16> {

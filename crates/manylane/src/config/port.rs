@@ -13,6 +13,7 @@ use super::ports::Placed;
 use super::prefix::{self, InterfaceAddress};
 use super::section::Section;
 use super::settings::{Frames, Workers};
+use super::steering::PortSteering;
 use super::vlan::{Vlan, vlans};
 
 /// A port, as configured.
@@ -32,6 +33,8 @@ pub struct Port {
     /// The owner of each receive queue, by index, where [`Driver::queues`] says how many. Without it,
     /// workers take turns. An AF_XDP port's queues are counted when it opens.
     pub queue_owners: Option<Vec<WorkerId>>,
+    /// Whether who receives also forwards. Without it, that depends on how many queues there are.
+    pub steering: Option<PortSteering>,
     /// Descriptors of a receive ring, a power of two.
     pub rx_ring: u32,
     /// Descriptors of a transmit ring, a power of two.
@@ -97,6 +100,7 @@ pub(super) fn read<'a>(
         mtu,
         checksum,
         queue_owners,
+        steering: section.choice("steering", PortSteering::WORDS)?,
         rx_ring: ring(section, "rx_ring", kind)?,
         tx_ring: ring(section, "tx_ring", kind)?,
         driver,
@@ -304,6 +308,7 @@ pub(super) const KEYS: &[&str] = &[
     "checksum",
     "mode",
     "workers",
+    "steering",
     "rx_ring",
     "tx_ring",
     "mac",

@@ -39,6 +39,14 @@ fn the_router_example_sets_every_key_of_a_router() {
     assert_eq!(config.workers, Workers { cores: vec![3], idle_spin_us: 50 });
     let frames = Frames { size: 2048, count: None, hot_list_len: 1024, spare_queues: 1 };
     assert_eq!(config.frames, frames);
+    let steering = Steering {
+        netdev_max_backlog: 1000,
+        netdev_budget: 300,
+        dev_weight: 64,
+        rebalance: false,
+        receivers: Vec::new(),
+    };
+    assert_eq!(config.steering, steering);
     assert_eq!(config.icmp, Icmp { errors_per_second: 1000, errors_burst: 50, redirects: false });
     let neighbour = Neighbour {
         entries_max: 8192,
@@ -56,6 +64,7 @@ fn the_router_example_sets_every_key_of_a_router() {
     assert_eq!(lan.addresses[1].to_string(), "2001:db8:1::fe/64");
     assert_eq!((lan.mtu, lan.checksum), (Some(1500), Some(ChecksumPolicy::Repair)));
     assert_eq!(lan.queue_owners, Some(vec![WorkerId(0)]));
+    assert_eq!((lan.steering, wan.steering), (Some(PortSteering::Queue), None));
     let interface =
         AfXdpPort { interface: "eth0".into(), mode: AttachMode::Auto, multi_buffer: true };
     assert_eq!(lan.driver, Driver::AfXdp(interface));

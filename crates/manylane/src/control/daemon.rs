@@ -28,12 +28,13 @@ use super::choose::choose;
 use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
-use super::status::{FrameStatus, Status};
+use super::status::{Edited, FrameStatus, Status};
+use super::steering::{self, Plan, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
 use crate::stats::Stats;
-use crate::worker::{Clock, STOP, Worker, WorkerParts};
+use crate::worker::{Clock, Reclaimer, STOP, Worker, WorkerParts};
 
 /// Why a daemon did not start, or did not end well.
 #[non_exhaustive]
@@ -108,6 +109,7 @@ pub struct Daemon {
     writers: Vec<JoinHandle<Result<Written, WriteError>>>,
     depot: Depot,
     status: Arc<Status>,
+    steering: steering::Shared,
     threads: Threads,
 }
 
@@ -145,6 +147,10 @@ impl Daemon {
         let region = RegionConfig { frames: budget.frames, frame_size: config.frames.size };
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
+        let plan = Plan::new(&config, &owners);
+        let (steering, handoffs) = Steering::new(&config, plan, &owners, &bells, &control_bell);
+        let limits = steering.limits();
+        let mut handoffs = handoffs.into_iter();
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
@@ -162,7 +168,7 @@ impl Daemon {
         let routed = open::routed(&ports).map_err(StartError::Port)?;
         let interfaces_len = routed.len();
         let routing = routing(&config, routed, &domain, clock, &mut told)?;
-        let mut share = Share::among(workers, halves, &bells, &ports);
+        let mut share = Share::among(workers, halves, &bells, &steering);
         let mut parts = Vec::new();
         let mut links = Vec::new();
         let mut phases = Vec::new();
@@ -201,6 +207,8 @@ impl Daemon {
                 bell: bell.clone(),
                 phase: phase.reader(),
                 hot_list_len: hot_list_len.reader(),
+                handoff: handoffs.next().map(Box::new),
+                limits: limits.clone(),
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
             });
@@ -210,7 +218,10 @@ impl Daemon {
         let routing = Arc::new(Mutex::new(routing));
         let frames = FrameStatus::new(budget, depot.clone(), hot_list_len, bells.clone());
         let bell = control_bell.clone();
-        let status = Status::new(&config, &ports, stats, routing.clone(), bell, frames, clock);
+        let steering = Arc::new(Mutex::new(steering));
+        let edited = Edited { routing: routing.clone(), steering: steering.clone(), control: bell };
+        let readers = stats.clone();
+        let status = Status::new(&config, &ports, stats, edited, frames, clock);
         let control_phase = WordsMut::zeroed(1);
         let control = Control {
             routing,
@@ -219,6 +230,8 @@ impl Daemon {
             phase: control_phase.reader(),
             clock,
             names: interfaces(&config.ports).iter().map(|one| one.name.to_owned()).collect(),
+            steering: steering.clone(),
+            stats: readers,
         };
         // Each thread has a clone, and drops it when it ends, in whatever way.
         let alive = Arc::new(());
@@ -233,6 +246,7 @@ impl Daemon {
             writers: Vec::new(),
             depot,
             status: Arc::new(status),
+            steering: steering.clone(),
             threads: Threads { alive: Arc::downgrade(&alive), begun: workers + 1 },
         };
         for writer in writers {
@@ -287,7 +301,7 @@ impl Daemon {
         let mut stopped = Vec::new();
         for worker in self.workers.drain(..) {
             match worker.join() {
-                Ok(worker) => stopped.push(worker.into_parts()),
+                Ok(worker) => stopped.push(worker),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -298,7 +312,9 @@ impl Daemon {
         {
             std::panic::resume_unwind(panic);
         }
-        self.close_ports(stopped);
+        // All threads have ended before the first worker is taken apart: what others have handed to it, packets
+        // and queues, is there.
+        self.close_ports(stopped.into_iter().map(Worker::into_parts).collect());
         // All lanes have ended with the ports, so that each writer comes to its end, last of all.
         let mut failed = None;
         for writer in self.writers.drain(..) {
@@ -317,6 +333,9 @@ impl Daemon {
         let mut receivers: Vec<Vec<Receiver>> = self.ports.iter().map(|_| Vec::new()).collect();
         let mut transmitters: Vec<Vec<Transmitter>> =
             self.ports.iter().map(|_| Vec::new()).collect();
+        let between =
+            self.steering.lock().expect("a thread that steers does not panic").take_back();
+        between.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
         let mut pool = self.depot.pool();
         let mut first_stats = None;
         for (queues, exits, own_pool, stats) in stopped {
@@ -421,25 +440,23 @@ const SIGNALS: [i32; 2] = [signal_hook::consts::SIGINT, signal_hook::consts::SIG
 /// What each worker gets of the ports.
 struct Share {
     queues: Vec<Vec<Receiver>>,
-    transmitters: Vec<Vec<(Transmitter, Option<Bell>)>>,
+    transmitters: Vec<Vec<(Transmitter, Option<Reclaimer>)>>,
 }
 
 impl Share {
-    fn among(workers: usize, halves: Vec<Halves>, bells: &[Bell], ports: &[OpenPort]) -> Share {
+    fn among(workers: usize, halves: Vec<Halves>, bells: &[Bell], steering: &Steering) -> Share {
+        let bells: Arc<[Bell]> = bells.into();
         let mut share = Share {
             queues: (0..workers).map(|_| Vec::new()).collect(),
             transmitters: (0..workers).map(|_| Vec::new()).collect(),
         };
-        for (port, halves) in ports.iter().zip(halves) {
+        for (port, halves) in (0..).map(PortId).zip(halves) {
             for (owner, receiver) in halves.receivers {
                 share.queues[usize::from(owner.0)].push(receiver);
             }
             for (number, transmitter) in halves.transmitters.into_iter().enumerate() {
-                let reclaimer = transmitter
-                    .completion_queue()
-                    .map(|queue| port.owners[usize::from(queue.0)])
-                    .filter(|owner| usize::from(owner.0) != number)
-                    .map(|owner| bells[usize::from(owner.0)].clone());
+                let queue = transmitter.completion_queue();
+                let reclaimer = queue.map(|queue| steering.reclaimer(port, queue, &bells));
                 share.transmitters[number].push((transmitter, reclaimer));
             }
         }

@@ -2,8 +2,8 @@
 //!
 //! A region of that size does not run dry, whatever stops moving: every line is a bound that its holder
 //! keeps. Where the configuration has fewer, the lines are made shorter until they fit: first the spare
-//! queues go, then the transmit rings, the holds and the workers' lists are halved, then the receive
-//! rings, and so on in turn, down to what a ring and a list have at least. So a port whose device does
+//! queues go, then the transmit rings, the holds, the workers' lists and the rings between them are halved, then
+//! the receive rings, and so on in turn, down to what a ring and a list have at least. So a port whose device does
 //! not send cannot keep all the frames there are, nor can packets that wait for neighbours. What is too
 //! little even so shows at receive (`manylane_frame::pool`).
 //!
@@ -18,6 +18,7 @@ use manylane_frame::{BATCH_MAX, HEADROOM, HOT_LIST_LENGTHS, MAGAZINE};
 use manylane_io::port::tap::TapConfig;
 use manylane_io::port::tee::COPIES_MAX;
 
+use super::steering;
 use crate::config::{Config, Driver, Faults, Port, Tee};
 
 /// The frames of a daemon.
@@ -97,6 +98,7 @@ fn lines(config: &Config, owners: &[Vec<WorkerId>]) -> Vec<Line> {
         lines.extend(of_port);
         lines.extend(lines_of_wraps(port, crowd, config.frames.size));
     }
+    lines.extend(steering::lines(config, owners, chain));
     let (batch, ports) = (BATCH_MAX as u64, config.ports.len() as u64);
     let times = if chain > 1 { format!(" of {chain} frames") } else { String::new() };
     let hold = u64::from(config.neighbour.hold_per_worker);
@@ -249,6 +251,7 @@ fn shorten(config: &mut Config, step: u32) {
         hold.hold_per_entry = hold.hold_per_entry.min(hold.hold_per_worker);
         let list = &mut config.frames.hot_list_len;
         *list = (*list / 2).max(*HOT_LIST_LENGTHS.start());
+        ring(&mut config.steering.netdev_max_backlog);
     } else {
         for port in &mut config.ports {
             ring(&mut port.rx_ring);
@@ -291,6 +294,7 @@ mod tests {
                 "lan to transmit 8192",
                 "left on its wires 4096",
                 "right on its wires 4096",
+                "between workers 1024",
                 "in workers' hands 512",
                 "held for neighbours 2048",
                 "in workers' lists 2048",
@@ -314,7 +318,7 @@ mod tests {
         };
         let of = |count: u32| shape(&budget(&format!("[frames]\ncount = {count}\n"), 2));
         assert_eq!(of(100_000), (1, (2048, 1024, 1024), 2048));
-        assert_eq!(of(30_000), (0, (2048, 1024, 1024), 2048));
+        assert_eq!(of(31_000), (0, (2048, 1024, 1024), 2048));
         assert_eq!(of(25_000), (0, (1024, 512, 512), 2048));
         assert_eq!(of(20_000), (0, (1024, 512, 512), 1024));
         assert_eq!(of(1024), (0, (128, 128, 128), 128));
@@ -347,6 +351,7 @@ mod tests {
                 "left late to transmit: 2 x (1024 + 2 x 64 packets of 33) = 10496",
                 "left copies: 2 x (128 + a packet of 33) = 322",
                 "right on its wires: 2 x 1 x (2048 packets + 2048 parts) = 8192",
+                "between workers: 1 x 1 x (1024 packets + 1024 parts + 64 x 32) = 4096",
                 "in workers' hands: 2 x (1 + 3 ports) x 64 packets of 33 frames = 16896",
                 "held for neighbours: 2 x 1024 = 2048",
                 "in workers' lists: 2 x 1024 = 2048",
@@ -371,10 +376,10 @@ mod tests {
         assert_eq!(budget("", 2).hot_list_len_max(), 1024 + 4096);
         assert_eq!(budget("[frames]\nspare_queues = 0\n", 2).hot_list_len_max(), 1024);
         assert_eq!(budget("[frames]\nspare_queues = 2\n", 2).hot_list_len_max(), 8192);
-        // 29,184 for everything but spare queues, of which 2,048 are lists.
+        // 30,208 for everything but spare queues, of which 2,048 are lists.
         let budget_of = |count| budget(&format!("[frames]\ncount = {count}\n"), 2);
-        assert_eq!(budget_of(29_184).hot_list_len_max(), 1024);
-        assert_eq!(budget_of(29_184 + 512).hot_list_len_max(), 1024 + 256);
+        assert_eq!(budget_of(30_208).hot_list_len_max(), 1024);
+        assert_eq!(budget_of(30_208 + 512).hot_list_len_max(), 1024 + 256);
         assert_eq!(budget_of(1024).hot_list_len_max(), 128, "no list is shorter");
     }
 

@@ -11,6 +11,7 @@ pub mod frames;
 pub mod open;
 pub mod routing;
 pub mod status;
+mod steering;
 mod thread;
 
 pub use daemon::{Daemon, StartError, run};

@@ -19,10 +19,11 @@ use manylane_net::nexthop::NextHop;
 
 use super::open::{Bell, OpenPort};
 use super::routing::{GroupMember, Routing};
+use super::steering;
 use crate::api::{
     AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FramesStatus, Ledger,
     MemberStatus, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus,
-    SetError, Setting, Source, WorkerStatus,
+    SetError, Setting, SettingValue, Source, SteeringStatus, WorkerStatus,
 };
 use crate::config::{Config, RouteTarget};
 use crate::stats::{PortCount, StatsReader, WorkerCount};
@@ -43,6 +44,7 @@ pub struct Status {
     /// Prefixes of on-link static routes, to tell them from connected networks.
     on_link: Vec<String>,
     frames: FrameStatus,
+    steering: steering::Shared,
     clock: Clock,
     /// Opened in the ports' network namespace: asks there, whoever calls.
     netlink: Option<Mutex<Netlink>>,
@@ -63,16 +65,23 @@ struct Load {
 /// A share is taken over at least so long.
 const LOAD_INTERVAL: Duration = Duration::from_millis(900);
 
+/// What the API's thread edits too, and the bell of the control thread, who tells workers.
+pub(super) struct Edited {
+    pub routing: Arc<Mutex<Routing>>,
+    pub steering: steering::Shared,
+    pub control: Bell,
+}
+
 impl Status {
     pub(super) fn new(
         config: &Config,
         ports: &[OpenPort],
         stats: Vec<StatsReader>,
-        routing: Arc<Mutex<Routing>>,
-        control: Bell,
+        edited: Edited,
         frames: FrameStatus,
         clock: Clock,
     ) -> Status {
+        let Edited { routing, steering, control } = edited;
         let is_on_link = |target: &RouteTarget| matches!(target, RouteTarget::OnLink { .. });
         let on_link = config.routes.iter().filter(|route| is_on_link(&route.target));
         let ports = shown_ports(ports, &unpoisoned(&routing));
@@ -85,6 +94,7 @@ impl Status {
             control,
             on_link: on_link.map(|route| route.prefix.to_string()).collect(),
             frames,
+            steering,
             clock,
             // Without it, links are shown as up.
             netlink: Netlink::open().ok().map(Mutex::new),
@@ -190,7 +200,7 @@ impl Source for Status {
             zero_copy: port.zero_copy,
             frames_max: port.frames_max,
             single_because: port.single_because.clone(),
-            queues: port.owners.len() as u16,
+            queues: port.queues,
             addresses: port.addresses.clone(),
             checksum: if port.repair { "repair" } else { "trust" }.into(),
             received: self.port_sum(id, PortCount::Received),
@@ -339,15 +349,27 @@ impl Source for Status {
         self.all_frames()
     }
 
+    fn steering(&self) -> SteeringStatus {
+        unpoisoned(&self.steering).status()
+    }
+
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
-        if key != HOT_LIST_LEN {
-            return Err(SetError::UnknownKey(ApiError {
+        let value = if key == HOT_LIST_LEN {
+            let len = self.frames.set_hot_list_len(value).map_err(SetError::BadValue)?;
+            SettingValue::Number(len.into())
+        } else {
+            let steered = unpoisoned(&self.steering).set(key, value);
+            steered.unwrap_or_else(|| Err(SetError::UnknownKey(ApiError {
                 error: format!("no setting `{key}` can be changed while the daemon runs"),
-                help: format!("there is `{HOT_LIST_LEN}`"),
-            }));
-        }
-        let len = self.frames.set_hot_list_len(value).map_err(SetError::BadValue)?;
-        Ok(Setting { key: key.into(), value: len.into() })
+                help: format!(
+                    "there are `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, `steering.netdev_budget`, \
+                     `steering.dev_weight`, `steering.rebalance`, `port.PORT.steering`, \
+                     `port.PORT.bucket.N`, `port.PORT.queue.N` and `worker.N.paused`"
+                ),
+            })))?
+        };
+        self.control.ring(); // It may have to look at loads from now on.
+        Ok(Setting { key: key.into(), value })
     }
 
     fn add_neighbour(
@@ -388,12 +410,13 @@ impl Status {
     }
 
     fn queues_of(&self, worker: WorkerId) -> Vec<QueueName> {
-        let of_port = |port: &ShownPort| {
-            let name = port.name.clone();
-            let owned = (0..).zip(port.owners.clone()).filter(move |&(_, owner)| owner == worker);
-            owned.map(move |(queue, _)| QueueName { port: name.clone(), queue }).collect::<Vec<_>>()
+        let steering = unpoisoned(&self.steering);
+        let of_port = |(id, port): (PortId, &ShownPort)| {
+            let owned = (0..).zip(steering.owners(id)).filter(|&(_, &owner)| owner == worker);
+            let named = |(queue, _)| QueueName { port: port.name.clone(), queue };
+            owned.map(named).collect::<Vec<_>>()
         };
-        self.ports.iter().flat_map(of_port).collect()
+        self.ids().zip(&self.ports).flat_map(of_port).collect()
     }
 }
 

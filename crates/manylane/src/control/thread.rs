@@ -12,6 +12,8 @@ use manylane_sync::words::Words;
 use super::daemon::say;
 use super::open::Bell;
 use super::routing::{Routing, Told};
+use super::steering;
+use crate::stats::{StatsReader, WorkerCount};
 use crate::worker::{Clock, Order, RUN};
 
 /// The control thread.
@@ -23,6 +25,9 @@ pub(super) struct Control {
     pub clock: Clock,
     /// The names of ports and sub-interfaces, by id.
     pub names: Vec<String>,
+    pub steering: steering::Shared,
+    /// The workers', by which load is measured.
+    pub stats: Vec<StatsReader>,
 }
 
 /// The control thread's end of what it shares with one worker.
@@ -50,6 +55,7 @@ impl Control {
                 routing.tick(now, &mut told);
             }
             self.tell(&mut told);
+            self.steer();
             self.sleep();
         }
     }
@@ -78,16 +84,29 @@ impl Control {
         }
     }
 
+    fn steer(&self) {
+        let mut steering = self.steering.lock().expect("a thread that steers does not panic");
+        steering.tend();
+        if steering.deadline().is_some() {
+            let busy = self.stats.iter().map(|stats| stats.worker(WorkerCount::BusyNs));
+            steering.rebalance(&busy.collect::<Vec<_>>(), self.clock.now());
+        }
+    }
+
     fn sleep(&mut self) {
         let now = self.clock.now();
+        let steering =
+            self.steering.lock().expect("a thread that steers does not panic").deadline();
         let deadline = lock(&self.routing).deadline(now);
+        let deadline = [deadline, steering].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
-        let Control { routing, links, phase, bell, .. } = self;
+        let Control { routing, links, phase, bell, steering, .. } = self;
         bell.sleep(
             || {
                 phase.load(0) != RUN
                     || links.iter_mut().any(|link| !link.reported.is_empty())
                     || lock(routing).owes()
+                    || steering.lock().expect("a thread that steers does not panic").has_tasks()
             },
             // The one failure is ENOMEM: then it turns instead of sleeping.
             || poll::poll(&[bell.waker().as_fd()], timeout).is_ok(),

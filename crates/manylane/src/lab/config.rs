@@ -15,6 +15,8 @@ pub struct RouterOptions {
     /// The keys of `[[port.vlan]]`, but `addresses`, where all frames on the links to the client and to the
     /// server are in a VLAN; empty where none is.
     pub vlans: [&'static str; 2],
+    /// Who forwards what the links receive: `queue` or `flow`; empty for manylane's choice.
+    pub steering: &'static str,
     /// Largest IP packet on the link to the server; without it, the device's.
     pub wan_mtu: Option<u16>,
     /// More of the file, after the ports: routes, or sections.
@@ -27,6 +29,7 @@ impl Default for RouterOptions {
             workers: 1,
             drivers: ["af_xdp"; 2],
             vlans: [""; 2],
+            steering: "",
             wan_mtu: None,
             more: String::new(),
         }
@@ -38,23 +41,22 @@ impl RouterOptions {
     pub fn text(&self) -> String {
         let mut text = format!("[workers]\ncount = {}\n", self.workers);
         let [lan, wan] = [0, 1].map(|side| (self.drivers[side], self.vlans[side]));
-        text += &port("lan", lan, &[format!("{LAN_V4}/24"), format!("{LAN_V6}/64")], None);
-        text += &port("wan", wan, &[format!("{WAN_V4}/24"), format!("{WAN_V6}/64")], self.wan_mtu);
+        let more = match self.steering {
+            "" => String::new(),
+            word => format!("steering = \"{word}\"\n"),
+        };
+        let mtu = self.wan_mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
+        text += &port("lan", lan, &[format!("{LAN_V4}/24"), format!("{LAN_V6}/64")], &more);
+        let more = more + &mtu;
+        text += &port("wan", wan, &[format!("{WAN_V4}/24"), format!("{WAN_V6}/64")], &more);
         text + "\n" + &self.more
     }
 }
 
-fn port(
-    name: &str,
-    (driver, vlan): (&str, &str),
-    addresses: &[String],
-    mtu: Option<u16>,
-) -> String {
-    let mut text =
-        format!("\n[[port]]\nname = \"{name}\"\ndriver = \"{driver}\"\ninterface = \"{name}\"\n");
-    if let Some(mtu) = mtu {
-        writeln!(text, "mtu = {mtu}").expect("a string takes everything");
-    }
+fn port(name: &str, (driver, vlan): (&str, &str), addresses: &[String], more: &str) -> String {
+    let mut text = format!(
+        "\n[[port]]\nname = \"{name}\"\ndriver = \"{driver}\"\ninterface = \"{name}\"\n{more}"
+    );
     if !vlan.is_empty() {
         writeln!(text, "[[port.vlan]]\n{vlan}").expect("a string takes everything");
     }
@@ -79,6 +81,7 @@ mod tests {
         let more = "[[route]]\nprefix = \"10.3.0.0/16\"\ntype = \"blackhole\"\n".into();
         let all = RouterOptions {
             wan_mtu: Some(1400),
+            steering: "flow",
             drivers: ["auto", "af_packet"],
             vlans: ["", "id = 200\ntag = \"802.1ad\"\ninner = 7"],
             more,

@@ -215,7 +215,7 @@ impl Work {
     }
 
     /// Holds a frame for a neighbour, whose dst this is.
-    fn hold(&mut self, guard: Guard<'_>, key: Key, dst: NextHopId, frame: Frame, now_ns: u64) {
+    fn hold(&mut self, guard: Guard<'_>, key: Key, dst: NextHopId, mut frame: Frame, now_ns: u64) {
         let Some(dst) =
             self.dsts.borrow(guard, Index::<()>::new(guard, dst.raw().into()), self.judged)
         else {
@@ -226,17 +226,27 @@ impl Work {
         let region = self.pool.region();
         let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
-        let Work { holds, stats, pool, waited, .. } = self;
+        let Work { holds, stats, pool, waited, handoff, .. } = self;
+        let steered = handoff.as_mut().map(|handoff| handoff.steered(pool.region(), &mut frame));
         let since_ns = waited.map_or(now_ns, |waited| waited.since_ns);
         let asked_ns = waited.filter(|waited| waited.key == key).map(|waited| waited.asked_ns);
         let held = holds.push(key, frame, frames, since_ns, |oldest| {
-            let entry = pool.region().meta(&oldest).entry;
+            let meta = pool.region().meta(&oldest);
+            let entry = meta.entry;
+            if let Some(handoff) = handoff {
+                handoff.let_go(meta);
+            }
             stats.change(entry, PortCount::Held, -1);
             stats.dropped(entry, DropReason::HoldOverflow);
             pool.give_back(oldest);
         });
         match held {
-            Ok(()) => self.held_changed(entry, 1),
+            Ok(()) => {
+                if let (Some(handoff), Some(steered)) = (&mut self.handoff, steered) {
+                    handoff.hold(steered);
+                }
+                self.held_changed(entry, 1);
+            }
             Err(frame) => return self.drop_frame(frame, DropReason::HoldFull),
         }
         // All that is held was looked up at one generation, or is to be looked up again.
@@ -424,9 +434,9 @@ impl Work {
         released.extend(holds.take(key).map(Some));
         let end = released.len();
         for at in first..end {
-            let entry =
-                self.released[at].as_ref().map(|frame| self.pool.region().meta(frame).entry);
-            self.held_changed(entry.expect("it was just put there"), -1);
+            let frame = self.released[at].take().expect("it was just put there");
+            self.no_longer_held(&frame);
+            self.released[at] = Some(frame);
         }
         Emptied { first, end, waited }
     }
@@ -495,7 +505,11 @@ impl Work {
     }
 
     fn no_longer_held(&mut self, frame: &Frame) {
-        let entry = self.pool.region().meta(frame).entry;
+        let meta = self.pool.region().meta(frame);
+        let entry = meta.entry;
+        if let Some(handoff) = &mut self.handoff {
+            handoff.let_go(meta);
+        }
         self.held_changed(entry, -1);
     }
 }

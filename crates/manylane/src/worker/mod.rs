@@ -16,8 +16,12 @@
 //! | control thread | the phase, one word ([`RUN`])     | control to worker                    |
 //! | API            | the hot list's length, one word   | API to workers, seen once a turn     |
 //! | other workers  | the frame depot, by magazine      | both                                 |
+//! | other workers  | rings of frames ([`handoff`]), where a port's queue is shared by flow | both |
 
 mod carry;
+pub mod desk;
+mod flow_limit;
+pub mod handoff;
 mod sleep;
 #[cfg(test)]
 mod tests;
@@ -39,6 +43,8 @@ use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
 use crate::stats::{Stats, WorkerCount};
+
+pub use handoff::HandOff;
 
 /// The daemon's clock: nanoseconds since it started.
 #[derive(Clone, Copy, Debug)]
@@ -94,10 +100,31 @@ pub const STOP: u32 = 1;
 struct Exit {
     transmitter: Transmitter,
     waiting: Batch,
-    /// The worker that takes back what is sent here, if it is another.
-    reclaimer: Option<Arc<Doorbell<EventFd>>>,
+    /// The worker that takes back what is sent here, unless that is done at once.
+    reclaimer: Option<Reclaimer>,
     /// Frames were handed over that the reclaimer has not heard of.
     owing: bool,
+}
+
+/// Who takes back what is sent through a device: the owner of one of its receive queues.
+pub struct Reclaimer {
+    /// A word for each queue: the number of its owner.
+    pub owners: Words<u32>,
+    /// Which of them.
+    pub at: usize,
+    /// The workers' bells.
+    pub bells: Arc<[Arc<Doorbell<EventFd>>]>,
+}
+
+impl Reclaimer {
+    /// Rings the owner's bell, unless that is `own`.
+    #[inline]
+    fn ring(&self, own: WorkerId) {
+        let owner = self.owners.load(self.at);
+        if owner != u32::from(own.0) {
+            self.bells[owner as usize].ring();
+        }
+    }
 }
 
 /// What a worker is made of.
@@ -116,9 +143,9 @@ pub struct WorkerParts {
     pub dsts: Dsts,
     /// The receive queues it owns.
     pub queues: Vec<Receiver>,
-    /// Its way out through each port, by port id, and the bell of the worker that takes back what is
-    /// sent there, if it is another.
-    pub transmitters: Vec<(Transmitter, Option<Arc<Doorbell<EventFd>>>)>,
+    /// Its way out through each port, by port id, and who takes back what is sent there, unless that is
+    /// done at once.
+    pub transmitters: Vec<(Transmitter, Option<Reclaimer>)>,
     /// Its counters.
     pub stats: Stats,
     /// Where it reports.
@@ -133,6 +160,10 @@ pub struct WorkerParts {
     pub phase: Words<u32>,
     /// One word: how many frames its list may hold.
     pub hot_list_len: Words<u32>,
+    /// What it has with other workers, where a port's packets go to workers by flow.
+    pub handoff: Option<Box<HandOff>>,
+    /// [`limits`](handoff::limits): how much it takes in a turn, and hands on.
+    pub limits: Words<u32>,
     /// The daemon's clock.
     pub clock: Clock,
     /// How long it looks for work before it sleeps.
@@ -173,6 +204,10 @@ struct Work {
     hot_list_len: Words<u32>,
     /// What it said when it was last followed.
     hot_list_wanted: u32,
+    handoff: Option<Box<HandOff>>,
+    limits: Words<u32>,
+    /// The queue to begin with.
+    next_queue: usize,
     clock: Clock,
     idle_spin_ns: u64,
     /// How long to sleep before looking for frames that a device has finished.
@@ -242,6 +277,9 @@ impl Worker {
             phase: parts.phase,
             hot_list_wanted: parts.hot_list_len.load(0),
             hot_list_len: parts.hot_list_len,
+            handoff: parts.handoff,
+            limits: parts.limits,
+            next_queue: 0,
             clock: parts.clock,
             idle_spin_ns: parts.idle_spin.as_nanos() as u64,
             reclaim_ns: sleep::RECLAIM_FIRST_NS,
@@ -286,7 +324,10 @@ impl Worker {
 
     /// Takes the worker apart: its queues and ways out, for their ports to close, its pool and its
     /// counters.
-    pub fn into_parts(self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
+    /// When no other worker runs any more: what they have handed on ends here.
+    pub fn into_parts(mut self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
+        self.work.drop_handed_on();
+        self.work.clear_desk();
         let Work { queues, exits, pool, stats, .. } = self.work;
         (queues, exits.into_iter().map(|exit| exit.transmitter).collect(), pool, stats)
     }

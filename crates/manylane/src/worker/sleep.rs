@@ -55,6 +55,7 @@ impl Work {
             stats,
             hot_list_len,
             hot_list_wanted,
+            handoff,
             ..
         } = self;
         // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
@@ -83,6 +84,7 @@ impl Work {
                     || hot_list_len.load(0) != *hot_list_wanted
                     || (order.is_none() && !orders.is_empty())
                     || queues.iter().any(Receiver::has_frames)
+                    || handoff.as_mut().is_some_and(|handoff| handoff.has_work())
                     || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
@@ -100,7 +102,8 @@ impl Work {
     /// The longest sleep that misses nothing; `None` when a descriptor or the bell will end it.
     fn timeout(&self) -> Option<Duration> {
         let mut completes = false;
-        let mut shortest: Option<u64> = None;
+        // What devices have not taken by now is told when they have.
+        let mut shortest = self.handoff.as_ref().and_then(|handoff| handoff.wait_ns());
         for queue in &self.queues {
             match queue.wait() {
                 Wait::After(wait_ns) => {
@@ -123,7 +126,10 @@ impl Work {
 
     /// Levels are published when there is time: before sleeping.
     pub(super) fn publish_levels(&mut self) {
-        let Work { queues, exits, stats, pool, forwarder, holds, .. } = self;
+        let Work { queues, exits, stats, pool, forwarder, holds, handoff, .. } = self;
+        if let Some(handoff) = handoff {
+            handoff.publish();
+        }
         let mut in_hand = 0;
         for (port, exit) in (0..).zip(exits) {
             let waiting = exit.waiting.iter().map(|frame| pool.region().meta(frame).frames());
@@ -137,10 +143,8 @@ impl Work {
                 copies = copies + queue.copies();
             }
             stats.wrapped(PortId(port), faults, copies);
+            // Also where there is none: it may have been given up.
             let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
-            if of_port().next().is_none() {
-                continue;
-            }
             let mut losses = Losses::default();
             of_port().for_each(|queue| losses += queue.losses());
             let posted: usize = of_port().map(Receiver::posted).sum();

@@ -5,6 +5,7 @@ use manylane_frame::vocabulary::PortId;
 use manylane_net::forward::Verdicts;
 use manylane_sync::rcu::Guard;
 
+use super::handoff::limits;
 use super::{Work, Worker};
 use crate::stats::{PortCount, Stats, WorkerCount};
 
@@ -16,11 +17,25 @@ impl Worker {
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Worker { reader, work } = self;
         let mut moved = work.release_held(reader.guard(), now_ns);
-        for queue in 0..work.queues.len() {
+        let budget = work.limits.load(limits::BUDGET) as usize;
+        if work.handoff.is_some() {
+            // Half of it is left to the queues, if there are any.
+            let share = if work.queues.is_empty() { budget } else { budget.div_ceil(2) };
+            moved += work.take_in(reader.guard(), share, now_ns);
+        }
+        for _ in 0..work.queues.len() {
+            if moved >= budget {
+                break; // The others come first in the next turn.
+            }
+            let queue = work.next_queue;
+            work.next_queue = if queue + 1 < work.queues.len() { queue + 1 } else { 0 };
             moved += work.receive(reader.guard(), queue, now_ns);
         }
         moved += work.carry_out_orders();
         work.transmit();
+        if work.handoff.is_some() {
+            work.announce();
+        }
         moved += work.reclaim();
         work.report();
         work.stats.worker(WorkerCount::Turns, 1);
@@ -30,14 +45,25 @@ impl Worker {
 }
 
 impl Work {
-    /// Takes a batch from one queue, judges it, and carries the verdicts out in its order.
+    /// Takes a batch from one queue and passes it on.
     #[inline]
     fn receive(&mut self, guard: Guard<'_>, queue: usize, now_ns: u64) -> usize {
-        let mut batch = Batch::new();
-        let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
-        if received == 0 {
-            return 0;
+        let weight = self.limits.load(limits::WEIGHT) as usize;
+        if self.handoff.is_some() {
+            return self.receive_and_hand_on(guard, queue, weight, now_ns);
         }
+        let mut batch = Batch::with_room(weight);
+        let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
+        if received > 0 {
+            self.pass_on(guard, batch, now_ns);
+        }
+        received
+    }
+
+    /// Judges a batch that came in by one port, and carries the verdicts out in its order.
+    #[inline]
+    pub(super) fn pass_on(&mut self, guard: Guard<'_>, mut batch: Batch, now_ns: u64) {
+        let received = batch.len();
         let judged = self.forwarder.tables().next_hops.generation();
         let mut verdicts = Verdicts::new();
         self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns, &mut verdicts);
@@ -50,15 +76,13 @@ impl Work {
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
         if !self.is_settled(judged) {
-            self.settle_batch(guard, batch, &verdicts, now_ns);
-            return received;
+            return self.settle_batch(guard, batch, &verdicts, now_ns);
         }
         self.judged = judged;
         if self.forwarder.sends_redirects() {
             self.redirect(guard, &batch, &verdicts, now_ns);
         }
         self.carry_out_all(guard, &mut batch, &verdicts, now_ns);
-        received
     }
 
     /// Counts what came in by sub-interfaces there, and not by the port whose device it came by.
@@ -81,10 +105,11 @@ impl Work {
                 self.transmit_port(port);
             }
         }
-        for exit in &mut self.exits {
+        let Work { exits, id, .. } = self;
+        for exit in exits {
             exit.transmitter.flush();
-            if let (true, Some(bell)) = (exit.owing, &exit.reclaimer) {
-                bell.ring(); // It may sleep, and must look for what this device finishes.
+            if let (true, Some(reclaimer)) = (exit.owing, &exit.reclaimer) {
+                reclaimer.ring(*id); // It may sleep, and must look for what this device finishes.
                 exit.owing = false;
             }
         }

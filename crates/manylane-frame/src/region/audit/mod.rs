@@ -52,6 +52,8 @@ pub enum Holder {
     Wire(PortId),
     /// A queue of packets that wait for a neighbour.
     Hold,
+    /// A ring to the worker of this number.
+    Ring(u16),
     /// The packet that begins in the frame of this index.
     Chain(u32),
 }
@@ -66,6 +68,7 @@ impl fmt::Display for Holder {
             Holder::Transmit(port) => write!(f, "{port}, to transmit"),
             Holder::Wire(port) => write!(f, "a wire to {port}"),
             Holder::Hold => write!(f, "a hold queue"),
+            Holder::Ring(number) => write!(f, "a ring to worker {number}"),
             Holder::Chain(first) => write!(f, "the chain of frame {first}"),
         }
     }

@@ -189,6 +189,7 @@ fn pack(stamp: Stamp) -> u64 {
         Holder::Wire(port) => (5, port.0.into()),
         Holder::Hold => (6, 0),
         Holder::Chain(first) => (7, first),
+        Holder::Ring(number) => (8, number.into()),
     };
     let generation = u64::from(stamp.generation);
     let low = stamp.state as u32 | u32::from(stamp.poisoned) << 2 | kind << 4 | number << 8;
@@ -210,7 +211,8 @@ fn unpack(word: u64) -> Stamp {
             4 => Holder::Transmit(port),
             5 => Holder::Wire(port),
             6 => Holder::Hold,
-            _ => Holder::Chain(number),
+            7 => Holder::Chain(number),
+            _ => Holder::Ring(number as u16),
         },
     }
 }

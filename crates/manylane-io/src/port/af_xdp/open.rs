@@ -276,6 +276,7 @@ impl Opening<'_> {
         let region = self.umem.region();
         let entries = self.config.tx_ring;
         Ok(Transmitter {
+            noted: 0,
             ring: ProducerRing::map(socket.as_fd(), Kind::Transmit, entries, &offsets)?,
             socket,
             region: region.clone(),

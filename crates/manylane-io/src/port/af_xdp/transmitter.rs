@@ -20,6 +20,8 @@ pub struct Transmitter {
     pub(super) sent: Lent,
     /// Frames put on the ring.
     pub(super) lent: u64,
+    /// What `lent` was when it was last noted.
+    pub(super) noted: u64,
     pub(super) transfer: Transfer,
     /// Most frames of a packet.
     pub(super) frames_max: u8,
@@ -208,6 +210,17 @@ impl Transmitter {
     /// [completion queue](Transmitter::completion_queue).
     pub fn in_flight(&mut self) -> usize {
         self.ring.waiting() as usize
+    }
+
+    /// Notes what has been put on the ring so far.
+    pub fn note(&mut self) {
+        self.noted = self.lent;
+    }
+
+    /// Whether the kernel has taken all that was noted. With copies it has sent it then, too; else the
+    /// driver takes from the sockets of a queue in the order in which they filled their rings.
+    pub fn has_taken_noted(&mut self) -> bool {
+        self.lent - u64::from(self.ring.waiting()) >= self.noted
     }
 
     /// Frames put on the ring since the port was opened.

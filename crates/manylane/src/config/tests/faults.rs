@@ -7,6 +7,7 @@ mod port;
 mod ports;
 mod route;
 mod settings;
+mod steering;
 mod syntax;
 mod vlan;
 
@@ -39,6 +40,7 @@ pub(super) type Fault = (&'static [&'static str], &'static str);
 pub(super) const FAULTS: &[&[Fault]] = &[
     syntax::FAULTS,
     settings::FAULTS,
+    steering::FAULTS,
     port::FAULTS,
     driver::FAULTS,
     ports::FAULTS,

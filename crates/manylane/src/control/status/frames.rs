@@ -72,7 +72,7 @@ impl FrameStatus {
     }
 }
 
-/// The one setting of a running daemon.
+/// The one setting of a running daemon that is not about steering.
 pub(super) const HOT_LIST_LEN: &str = "frames.hot_list_len";
 
 impl Status {
@@ -133,6 +133,10 @@ impl Status {
                 holders.push(holder("held for neighbours".into(), held));
                 let in_hand = worker_sum(WorkerCount::FramesInHand);
                 holders.push(holder("in workers' hands".into(), in_hand));
+                let steering = unpoisoned(&self.steering);
+                if steering.has_rings() {
+                    holders.push(holder("between workers".into(), steering.frames()));
+                }
             }
         }
         let total = u64::from(depot.region().frames());

@@ -1,6 +1,6 @@
 //! What is shown of ports and sub-interfaces and does not change.
 
-use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::vocabulary::PortId;
 use manylane_io::bpf::Mode;
 use manylane_net::forward::PortFacts;
 use manylane_net::wire::ethernet::Mac;
@@ -22,7 +22,7 @@ pub(super) struct ShownPort {
     pub(super) zero_copy: bool,
     pub(super) frames_max: u8,
     pub(super) single_because: Option<String>,
-    pub(super) owners: Vec<WorkerId>,
+    pub(super) queues: u16,
     pub(super) addresses: Vec<String>,
     pub(super) repair: bool,
     /// Whether the port at the other end of a wire is its far end.
@@ -66,7 +66,7 @@ impl ShownPort {
             zero_copy,
             frames_max: port.facts.offload.frames_max,
             single_because,
-            owners: port.owners.clone(),
+            queues: port.owners.len() as u16,
             addresses,
             repair: port.repair,
             is_wired: matches!(port.device, Device::Memory(None)),
@@ -96,7 +96,7 @@ impl ShownPort {
             zero_copy: false,
             frames_max: facts.offload.frames_max,
             single_because: None,
-            owners: Vec::new(),
+            queues: 0,
             addresses,
             repair: port.repair,
             is_wired: false,

@@ -25,6 +25,7 @@ use manylane_sync::words::WordsMut;
 use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
 use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
 use crate::stats::{PortCount, Stats, StatsReader, WorkerCount};
+use crate::worker::handoff::{HandOff, limits};
 use crate::worker::{Clock, Order, Worker, WorkerParts};
 
 pub const PORTS: u16 = 3;
@@ -54,6 +55,7 @@ pub struct Hall {
     pub control: Control,
     phase: WordsMut<u32>,
     pub hot_list_len: WordsMut<u32>,
+    pub limits: WordsMut<u32>,
     stats: Vec<StatsReader>,
     clock: Clock,
 }
@@ -74,6 +76,7 @@ impl Hall {
             control: Control { routing, told: Told::default(), reported, orders },
             phase: WordsMut::zeroed(1),
             hot_list_len: length(256),
+            limits: limits::words(1000, 300, 64),
             stats: Vec::new(),
             clock: Clock::start(),
         }
@@ -84,6 +87,16 @@ impl Hall {
         queues: Vec<Receiver>,
         transmitters: Vec<Transmitter>,
         limits: HoldLimits,
+    ) -> Worker {
+        self.worker_of_several(queues, transmitters, limits, None)
+    }
+
+    pub fn worker_of_several(
+        &mut self,
+        queues: Vec<Receiver>,
+        transmitters: Vec<Transmitter>,
+        limits: HoldLimits,
+        handoff: Option<HandOff>,
     ) -> Worker {
         let (reports, reported) = ring(1024);
         let (orders, ordered) = ring(256);
@@ -110,6 +123,8 @@ impl Hall {
             bell: bell(),
             phase: self.phase.reader(),
             hot_list_len: self.hot_list_len.reader(),
+            handoff: handoff.map(Box::new),
+            limits: self.limits.reader(),
             clock: self.clock,
             idle_spin: Duration::ZERO,
         })
@@ -150,10 +165,12 @@ impl Hall {
     }
 
     /// Stops workers and counts their frames: all are at home.
-    pub fn close(&self, workers: Vec<Worker>) {
-        for mut worker in workers {
-            let Worker { reader, work } = &mut worker;
+    pub fn close(&self, mut workers: Vec<Worker>) {
+        // What it was handed and holds, it lets go; what it has handed on is another's.
+        for Worker { reader, work } in &mut workers {
             work.drop_held(reader.guard());
+        }
+        for worker in workers {
             let (queues, _, mut pool, _) = worker.into_parts();
             for queue in queues {
                 if let Receiver::Memory(queue) = queue {
@@ -268,8 +285,13 @@ pub fn station(port: u16) -> Mac {
 
 /// A queue of `port` that receives what is put in `feed`.
 pub fn fed(port: u16, queue: u16, feed: &Feed) -> Receiver {
+    fed_in_parts(port, queue, feed, usize::MAX)
+}
+
+/// The same, in frames of so many bytes each.
+pub fn fed_in_parts(port: u16, queue: u16, feed: &Feed, part_len: usize) -> Receiver {
     let feed = feed.clone();
-    source(port, queue, move || {
+    source_in_parts(port, queue, part_len, move || {
         let mut feed = feed.lock().unwrap();
         if feed.is_empty() { None } else { Some(feed.remove(0)) }
     })
@@ -279,6 +301,15 @@ pub fn fed(port: u16, queue: u16, feed: &Feed) -> Receiver {
 pub fn source(
     port: u16,
     queue: u16,
+    next: impl FnMut() -> Option<Vec<u8>> + Send + 'static,
+) -> Receiver {
+    source_in_parts(port, queue, usize::MAX, next)
+}
+
+fn source_in_parts(
+    port: u16,
+    queue: u16,
+    part_len: usize,
     mut next: impl FnMut() -> Option<Vec<u8>> + Send + 'static,
 ) -> Receiver {
     let source = Box::new(move |pool: &mut manylane_frame::Pool, batch: &mut _, _| {
@@ -289,7 +320,13 @@ pub fn source(
                 pool.give_back(frame);
                 break;
             };
-            fill(pool.region(), &mut frame, &bytes);
+            let mut parts = bytes.chunks(part_len);
+            fill(pool.region(), &mut frame, parts.next().unwrap_or_default());
+            for bytes in parts {
+                let mut part = pool.take().expect("there are frames enough");
+                fill(pool.region(), &mut part, bytes);
+                pool.region().view().append(&mut frame, part).expect("a few parts");
+            }
             batch.push(frame).expect("it is not full");
         }
         Next::More

@@ -1,0 +1,85 @@
+//! `manylane show steering`.
+
+use super::super::table::{count, lay_out, plural};
+use crate::api::{PairStatus, PortSteeringStatus, QueueOwner, SteeringStatus};
+
+pub(in super::super) fn steering(status: &SteeringStatus) -> String {
+    let ports = status.ports.iter().map(|port| {
+        vec![
+            port.port.clone(),
+            port.steering.clone(),
+            queues(port),
+            forwarders(port),
+            port.why.clone(),
+        ]
+    });
+    let mut shown = lay_out(&["Port", "Steering", "Received by", "Forwarded by", "Why"], ports);
+    for port in &status.ports {
+        let late = port.buckets.iter().filter(|bucket| bucket.still.is_some()).count();
+        if late > 0 {
+            let buckets = plural(late, "bucket");
+            shown += &format!("{}: {buckets} on the way to another worker.\n", port.port);
+        }
+    }
+    for worker in status.workers.iter().filter(|worker| worker.paused) {
+        shown += &format!("Worker {} is paused.\n", worker.worker);
+    }
+    let pairs = status.pairs.iter().map(|pair: &PairStatus| {
+        vec![
+            format!("{} to {}", pair.from, pair.to),
+            count(pair.handed),
+            count(pair.batches),
+            count(pair.backlog),
+            count(pair.waits),
+            count(pair.backlog_full),
+            count(pair.flow_limit),
+        ]
+    });
+    if !status.pairs.is_empty() {
+        let titles = [
+            "Workers",
+            ">Handed on",
+            ">Batches",
+            ">Backlog",
+            ">Waits",
+            ">Backlog full",
+            ">Flow limit",
+        ];
+        shown += &format!("\n{}", lay_out(&titles, pairs));
+    }
+    let backlog = match status.netdev_max_backlog_max {
+        0 => String::new(),
+        max => format!("netdev_max_backlog {} (at most {max}), ", status.netdev_max_backlog),
+    };
+    let rebalance = match status.rebalance {
+        true => format!("on, {} moved", plural(status.rebalanced as usize, "bucket")),
+        false => "off".into(),
+    };
+    shown
+        + &format!(
+            "\n{backlog}netdev_budget {}, dev_weight {}.\nRebalancing is {rebalance}.\n",
+            status.netdev_budget, status.dev_weight
+        )
+}
+
+/// Who receives: a worker for each queue.
+fn queues(port: &PortSteeringStatus) -> String {
+    let one = |queue: &QueueOwner| {
+        let QueueOwner { queue, worker, moving_to } = queue;
+        let moving = moving_to.map_or(String::new(), |to| format!(", going to {to}"));
+        format!("worker {worker} (queue {queue}{moving})")
+    };
+    port.queues.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// Who forwards, and how many of the buckets.
+fn forwarders(port: &PortSteeringStatus) -> String {
+    if port.buckets.is_empty() {
+        return "who receives".into();
+    }
+    let mut workers: Vec<u16> = port.buckets.iter().map(|bucket| bucket.worker).collect();
+    workers.sort_unstable();
+    let runs = workers.chunk_by(|a, b| a == b);
+    let one = |run: &[u16]| format!("worker {}: {} of {}", run[0], run.len(), port.buckets.len());
+    runs.map(one).collect::<Vec<_>>().join("\n")
+}

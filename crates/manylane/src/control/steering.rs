@@ -1,0 +1,579 @@
+//! Which worker forwards what: decided at the start, changed while traffic flows.
+//!
+//! | who                  | may                                                                     |
+//! |----------------------|-------------------------------------------------------------------------|
+//! | API's thread         | change limits, how a port is steered, buckets, who is paused ([`Steering::set`]) |
+//! | control thread       | move buckets by measured load ([`Steering::rebalance`]), pass queues from one worker to another ([`Steering::tend`]) |
+//! | workers              | follow, when the order of packets allows it                             |
+//!
+//! Two words for each bucket: the worker it is *assigned*, which the operator and the measured load change,
+//! and the one that is *wanted*, which workers follow: another one while that worker is paused.
+
+mod queues;
+mod rebalance;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
+use manylane_frame::{BATCH_MAX, CHAIN_MAX};
+use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
+use manylane_sync::words::{Words, WordsMut};
+
+use super::frames::Line;
+use super::open::Bell;
+use crate::api::{
+    ApiError, BucketStatus, PairStatus, PortSteeringStatus, QueueOwner, SetError, SettingValue,
+    SteeredWorker, SteeringStatus,
+};
+use crate::config::{self, BACKLOGS, BUDGETS, Config, Driver, PortSteering, WEIGHTS};
+use crate::worker::handoff::{HandOff, HandOffReader, Mesh, limits};
+
+use queues::Queues;
+use rebalance::{Bucket, Move, moves};
+
+/// Steering, as API and control thread share it.
+pub type Shared = Arc<Mutex<Steering>>;
+
+/// How each port is to be steered and who needs rings for that.
+pub struct Plan {
+    ports: Vec<(PortSteering, String)>,
+    receivers: Vec<bool>,
+}
+
+impl Plan {
+    /// For `config`, whose queues are owned by `owners`.
+    pub fn new(config: &Config, owners: &[Vec<WorkerId>]) -> Plan {
+        let workers = config.workers.count();
+        let mut receivers = vec![false; workers];
+        for receiver in config.steering.receivers.iter().filter(|_| workers > 1) {
+            receivers[usize::from(receiver.0)] = true;
+        }
+        let ports = config.ports.iter().zip(owners).map(|(port, owners)| {
+            let queues = match owners.len() {
+                1 => "1 queue".to_owned(),
+                queues => format!("{queues} queues"),
+            };
+            let (steering, why) = match port.steering {
+                _ if workers == 1 => (PortSteering::Queue, "there is one worker".into()),
+                Some(steering) => (steering, "as configured".into()),
+                None if owners.len() < workers => {
+                    (PortSteering::Flow, format!("{queues} for {workers} workers"))
+                }
+                None => (PortSteering::Queue, format!("{queues} for {workers} workers")),
+            };
+            if steering == PortSteering::Flow {
+                owners.iter().for_each(|owner| receivers[usize::from(owner.0)] = true);
+            }
+            (steering, why)
+        });
+        let ports = ports.collect();
+        Plan { ports, receivers }
+    }
+
+    /// Whether anybody has rings.
+    fn has_rings(&self) -> bool {
+        self.receivers.contains(&true)
+    }
+}
+
+/// Frames that can lie between workers, when a packet has up to `chain` of them.
+pub fn lines(config: &Config, owners: &[Vec<WorkerId>], chain: u64) -> Option<Line> {
+    let plan = Plan::new(config, owners);
+    let receivers = plan.receivers.iter().filter(|&&receives| receives).count() as u64;
+    let others = config.workers.count() as u64 - 1;
+    let ring = u64::from(config.steering.netdev_max_backlog.next_power_of_two());
+    let (batch, behind) = (BATCH_MAX as u64, chain.min(CHAIN_MAX as u64) - 1);
+    let (frames, reckoning) = match behind {
+        0 => (ring, format!("{ring}")),
+        _ => (
+            2 * ring + batch * behind,
+            format!("({ring} packets + {ring} parts + {batch} x {behind})"),
+        ),
+    };
+    plan.has_rings().then(|| Line {
+        holder: "between workers".into(),
+        reckoning: format!("{receivers} x {others} x {reckoning}"),
+        frames: receivers * others * frames,
+    })
+}
+
+/// A port, as it is steered.
+struct SteeredPort {
+    name: String,
+    steering: PortSteering,
+    why: String,
+    owners: Vec<WorkerId>,
+    /// By bucket.
+    assigned: Vec<u16>,
+    /// Of memory: whoever sends to it rings its owner's bell.
+    stays: bool,
+}
+
+/// The writer's side of what steers workers.
+pub struct Steering {
+    map: SteeringMap,
+    limits: WordsMut<u32>,
+    ports: Vec<SteeredPort>,
+    receivers: Vec<bool>,
+    /// Packets that a ring takes.
+    capacity: u32,
+    paused: Vec<bool>,
+    rebalances: bool,
+    /// By worker; none when there are no rings.
+    counts: Vec<HandOffReader>,
+    bells: Vec<Bell>,
+    queues: Queues,
+    /// What each bucket carried when load was last looked at, by port.
+    carried: Vec<Vec<u32>>,
+    busy_ns: Vec<u64>,
+    looked_at: Duration,
+    moved: u64,
+}
+
+impl Steering {
+    /// Steering by `plan`, and the rings for it, if it needs any: one end for each worker.
+    pub fn new(
+        config: &Config,
+        plan: Plan,
+        owners: &[Vec<WorkerId>],
+        bells: &[Bell],
+        control: &Bell,
+    ) -> (Steering, Vec<HandOff>) {
+        let workers = config.workers.count();
+        let config::Steering { netdev_max_backlog, netdev_budget, dev_weight, rebalance, .. } =
+            config.steering;
+        let limits = limits::words(netdev_max_backlog, netdev_budget, dev_weight);
+        let map = SteeringMap::new(owners.len() * GROUP, RECEIVER);
+        let capacity = netdev_max_backlog.next_power_of_two();
+        let mesh = plan.has_rings().then(|| {
+            let reader = map.reader();
+            let capacity = capacity as usize;
+            let limits = limits.reader();
+            Mesh::lay(&plan.receivers, capacity, bells, control, &reader, owners.len(), &limits)
+        });
+        let (mut handoffs, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
+        for (handoff, reader, desk) in mesh.into_iter().flat_map(|mesh| mesh.ends) {
+            handoffs.push(handoff);
+            counts.push(reader);
+            desks.push(desk);
+        }
+        let ports = config.ports.iter().zip(owners).zip(plan.ports);
+        let ports = ports.map(|((port, owners), (steering, why))| SteeredPort {
+            name: port.name.clone(),
+            steering,
+            why,
+            owners: owners.clone(),
+            assigned: spread(workers),
+            stays: matches!(port.driver, Driver::Memory(_)),
+        });
+        let mut steering = Steering {
+            map,
+            limits,
+            ports: ports.collect(),
+            receivers: plan.receivers,
+            capacity,
+            paused: vec![false; workers],
+            rebalances: rebalance,
+            counts,
+            bells: bells.to_vec(),
+            queues: Queues::new(owners, desks),
+            carried: vec![vec![0; GROUP]; owners.len()],
+            busy_ns: vec![0; workers],
+            looked_at: Duration::ZERO,
+            moved: 0,
+        };
+        steering.publish();
+        (steering, handoffs)
+    }
+
+    /// The workers' side of the limits.
+    pub fn limits(&self) -> Words<u32> {
+        self.limits.reader()
+    }
+
+    /// Frames that lie between workers.
+    pub fn frames(&self) -> u64 {
+        let sum = |frames: fn(&HandOffReader) -> u64| self.counts.iter().map(frames).sum::<u64>();
+        sum(HandOffReader::frames_out).wrapping_sub(sum(HandOffReader::frames_in))
+    }
+
+    /// Whether there are rings between workers.
+    pub fn has_rings(&self) -> bool {
+        !self.counts.is_empty()
+    }
+
+    /// Makes workers follow what is assigned, as far as nobody is paused.
+    fn publish(&mut self) {
+        let active: Vec<u16> =
+            (0..self.paused.len() as u16).filter(|&at| !self.paused[usize::from(at)]).collect();
+        for (number, port) in self.ports.iter().enumerate() {
+            for (bucket, &assigned) in port.assigned.iter().enumerate() {
+                let wanted = match port.steering {
+                    PortSteering::Queue => RECEIVER,
+                    PortSteering::Flow if self.paused[usize::from(assigned)] => {
+                        active[bucket % active.len()]
+                    }
+                    PortSteering::Flow => assigned,
+                };
+                self.map.want(number * GROUP + bucket, wanted);
+            }
+        }
+        let generation = self.limits.load(limits::GENERATION);
+        self.limits.publish(limits::GENERATION, generation.wrapping_add(1));
+        self.wake();
+    }
+
+    /// Who sleeps follows only when it wakes.
+    fn wake(&self) {
+        for bell in &self.bells {
+            bell.ring();
+        }
+    }
+
+    /// Changes what `key` names, if it is about steering.
+    pub fn set(&mut self, key: &str, value: &str) -> Option<Result<SettingValue, SetError>> {
+        let limit = |word, bounds| Some((word, bounds));
+        let limit = match key {
+            "steering.netdev_budget" => limit(limits::BUDGET, BUDGETS),
+            "steering.dev_weight" => limit(limits::WEIGHT, WEIGHTS),
+            "steering.netdev_max_backlog" => limit(limits::MAX_BACKLOG, BACKLOGS),
+            "steering.rebalance" => return Some(self.set_rebalance(key, value)),
+            _ => None,
+        };
+        if let Some((word, bounds)) = limit {
+            return Some(self.set_limit(key, value, word, bounds.into_inner()));
+        }
+        if let Some(worker) = within(key, "worker.", ".paused") {
+            return Some(self.set_paused(key, worker, value));
+        }
+        if let Some(port) = within(key, "port.", ".steering") {
+            return Some(self.set_port(port, value));
+        }
+        let of_port = key.strip_prefix("port.")?;
+        if let Some((port, queue)) = of_port.rsplit_once(".queue.") {
+            return Some(self.set_queue(port, queue, value));
+        }
+        let (port, bucket) = of_port.rsplit_once(".bucket.")?;
+        Some(self.set_bucket(port, bucket, value))
+    }
+
+    fn set_limit(
+        &mut self,
+        key: &str,
+        value: &str,
+        word: usize,
+        (min, max): (u32, u32),
+    ) -> Result<SettingValue, SetError> {
+        let number: u32 =
+            value.parse().ok().filter(|number| (min..=max).contains(number)).ok_or_else(|| {
+                refused(
+                    format!("{key} cannot be {value}"),
+                    format!("choose a number from {min} to {max}"),
+                )
+            })?;
+        if word == limits::MAX_BACKLOG && number > self.capacity {
+            let most = self.capacity;
+            return Err(refused(
+                format!("{key} cannot be {number}: the rings were made for {most}"),
+                format!("choose at most {most}, or start with more in [steering]"),
+            ));
+        }
+        self.limits.publish(word, number);
+        Ok(SettingValue::Number(number.into()))
+    }
+
+    fn set_rebalance(&mut self, key: &str, value: &str) -> Result<SettingValue, SetError> {
+        self.rebalances = flag(key, value)?;
+        self.look_again();
+        Ok(SettingValue::Flag(self.rebalances))
+    }
+
+    /// Pauses a worker: it gets no more buckets, and gives away those it has, once they are drained.
+    fn set_paused(
+        &mut self,
+        key: &str,
+        worker: &str,
+        value: &str,
+    ) -> Result<SettingValue, SetError> {
+        let paused = flag(key, value)?;
+        let worker = self.worker(worker)?;
+        let kept = |port: &&SteeredPort| {
+            port.steering == PortSteering::Queue && port.owners.contains(&WorkerId(worker))
+        };
+        if let Some(SteeredPort { name, .. }) = self.ports.iter().find(kept).filter(|_| paused) {
+            return Err(refused(
+                format!(
+                    "worker {worker} cannot be paused: it forwards what it receives by `{name}`"
+                ),
+                format!("set port.{name}.steering to `flow` first"),
+            ));
+        }
+        let others = self
+            .paused
+            .iter()
+            .enumerate()
+            .filter(|&(at, paused)| at != usize::from(worker) && !paused);
+        if paused && others.count() == 0 {
+            return Err(refused(
+                format!("worker {worker} cannot be paused: no other would be left"),
+                "resume another first".into(),
+            ));
+        }
+        self.paused[usize::from(worker)] = paused;
+        self.publish();
+        Ok(SettingValue::Flag(paused))
+    }
+
+    fn set_port(&mut self, port: &str, value: &str) -> Result<SettingValue, SetError> {
+        let at = self.port(port)?;
+        let found = PortSteering::WORDS.iter().find(|(word, _)| *word == value);
+        let Some(&(word, steering)) = found else {
+            let help = "choose `queue` or `flow`".into();
+            return Err(refused(format!("port.{port}.steering cannot be {value}"), help));
+        };
+        let port = &self.ports[at];
+        let lacks = port.owners.iter().find(|owner| !self.receivers[usize::from(owner.0)]);
+        if let (PortSteering::Flow, Some(WorkerId(owner))) = (steering, lacks) {
+            let help = match self.paused.len() {
+                1 => "start with more workers".to_owned(),
+                _ => format!(
+                    "start with `steering = \"flow\"` for the port, or with {owner} among `receivers` in \
+                     [steering]"
+                ),
+            };
+            return Err(refused(
+                format!(
+                    "port `{}` cannot be steered by flow: worker {owner}, who receives, has no rings to \
+                     the others",
+                    port.name
+                ),
+                help,
+            ));
+        }
+        let paused = port.owners.iter().find(|owner| self.paused[usize::from(owner.0)]);
+        if let (PortSteering::Queue, Some(WorkerId(owner))) = (steering, paused) {
+            return Err(refused(
+                format!(
+                    "port `{}` cannot be steered by queue: worker {owner} is paused",
+                    port.name
+                ),
+                format!("set worker.{owner}.paused to `false` first"),
+            ));
+        }
+        let port = &mut self.ports[at];
+        (port.steering, port.why) = (steering, "as set while running".into());
+        self.publish();
+        Ok(SettingValue::Word(word.into()))
+    }
+
+    fn set_bucket(
+        &mut self,
+        port: &str,
+        bucket: &str,
+        value: &str,
+    ) -> Result<SettingValue, SetError> {
+        let at = self.port(port)?;
+        let Some(bucket) = bucket.parse().ok().filter(|&bucket: &usize| bucket < GROUP) else {
+            let (error, help) =
+                (format!("there is no bucket {bucket}"), "there are 0 to 255".into());
+            return Err(SetError::UnknownKey(ApiError { error, help }));
+        };
+        let worker = self.value_worker(value)?;
+        if self.ports[at].steering == PortSteering::Queue {
+            return Err(refused(
+                format!("port `{port}` has no buckets: who receives forwards"),
+                format!("set port.{port}.steering to `flow` first"),
+            ));
+        }
+        if self.paused[usize::from(worker)] {
+            return Err(refused(
+                format!("worker {worker} takes no bucket: it is paused"),
+                format!("choose another, or set worker.{worker}.paused to `false`"),
+            ));
+        }
+        self.ports[at].assigned[bucket] = worker;
+        self.publish();
+        Ok(SettingValue::Number(worker.into()))
+    }
+
+    fn port(&self, name: &str) -> Result<usize, SetError> {
+        self.ports.iter().position(|port| port.name == name).ok_or_else(|| {
+            let names: Vec<_> = self.ports.iter().map(|port| format!("`{}`", port.name)).collect();
+            let help = format!("there are {}", names.join(", "));
+            SetError::UnknownKey(ApiError { error: format!("there is no port `{name}`"), help })
+        })
+    }
+
+    fn worker(&self, number: &str) -> Result<u16, SetError> {
+        let workers = self.paused.len() as u16;
+        number.parse().ok().filter(|&number| number < workers).ok_or_else(|| {
+            let help = match workers {
+                1 => "there is 0".to_owned(),
+                _ => format!("there are 0 to {}", workers - 1),
+            };
+            SetError::UnknownKey(ApiError { error: format!("there is no worker {number}"), help })
+        })
+    }
+
+    /// A worker, as the value of a setting.
+    fn value_worker(&self, value: &str) -> Result<u16, SetError> {
+        self.worker(value).map_err(|error| match error {
+            SetError::UnknownKey(error) => SetError::BadValue(error),
+            error => error,
+        })
+    }
+
+    /// When load is to be looked at next.
+    pub fn deadline(&self) -> Option<Duration> {
+        (self.rebalances && self.has_rings()).then(|| self.looked_at + REBALANCE_INTERVAL)
+    }
+
+    fn look_again(&mut self) {
+        self.looked_at = Duration::ZERO;
+        self.carried.iter_mut().flatten().for_each(|carried| *carried = 0);
+    }
+
+    /// Moves a few buckets from workers with much to do to workers with little. `busy_ns` is how long each
+    /// worker has been busy in all. Returns how many moved.
+    pub fn rebalance(&mut self, busy_ns: &[u64], now: Duration) -> usize {
+        if self.deadline().is_none_or(|deadline| now < deadline) {
+            return 0;
+        }
+        let interval_ns = now.saturating_sub(self.looked_at).as_nanos() as u64;
+        let first = self.looked_at == Duration::ZERO;
+        self.looked_at = now;
+        let load = busy_ns.iter().zip(&mut self.busy_ns).map(|(&now, before)| {
+            let busy = now.wrapping_sub(std::mem::replace(before, now));
+            busy as f64 / interval_ns.max(1) as f64
+        });
+        let load: Vec<f64> = load.collect();
+        let mut buckets = Vec::new();
+        for (number, port) in self.ports.iter().enumerate() {
+            let id = PortId(number as u16);
+            for bucket in 0..GROUP {
+                // Each receiver of the port steers its own packets.
+                let frames = self.counts.iter().map(|counts| counts.bucket(id, bucket).1);
+                let frames = frames.fold(0, u32::wrapping_add);
+                let before = std::mem::replace(&mut self.carried[number][bucket], frames);
+                let carried = frames.wrapping_sub(before);
+                if port.steering == PortSteering::Flow && carried > 0 {
+                    let worker = self.map.wanted(number * GROUP + bucket);
+                    buckets.push(Bucket { port: id, bucket, worker, frames: carried });
+                }
+            }
+        }
+        if first {
+            return 0; // There is nothing yet to compare with.
+        }
+        let moves = moves(&load, &self.paused, &buckets);
+        for &Move { port, bucket, to } in &moves {
+            self.ports[port.index()].assigned[bucket] = to;
+        }
+        if !moves.is_empty() {
+            self.moved += moves.len() as u64;
+            self.publish();
+        }
+        moves.len()
+    }
+
+    /// For the API.
+    pub fn status(&self) -> SteeringStatus {
+        let workers = self.paused.len() as u16;
+        SteeringStatus {
+            netdev_max_backlog: self.limits.load(limits::MAX_BACKLOG),
+            netdev_max_backlog_max: if self.has_rings() { self.capacity } else { 0 },
+            netdev_budget: self.limits.load(limits::BUDGET),
+            dev_weight: self.limits.load(limits::WEIGHT),
+            rebalance: self.rebalances,
+            rebalanced: self.moved,
+            ports: (0..)
+                .map(PortId)
+                .zip(&self.ports)
+                .map(|(id, port)| self.shown(id, port))
+                .collect(),
+            workers: (0..workers)
+                .map(|worker| SteeredWorker { worker, paused: self.paused[usize::from(worker)] })
+                .collect(),
+            pairs: self.pairs(),
+        }
+    }
+
+    fn shown(&self, id: PortId, port: &SteeredPort) -> PortSteeringStatus {
+        let queues = (0..).zip(&port.owners).map(|(queue, owner)| QueueOwner {
+            queue,
+            worker: owner.0,
+            moving_to: self.queues.moving_to(id, QueueId(queue)).map(|to| to.0),
+        });
+        let buckets = match port.steering {
+            PortSteering::Queue => Vec::new(),
+            PortSteering::Flow => (0..GROUP)
+                .map(|bucket| {
+                    let wanted = self.map.wanted(id.index() * GROUP + bucket);
+                    // Where there are several receivers, the slowest.
+                    let of_owner =
+                        |owner: &WorkerId| self.counts[usize::from(owner.0)].bucket(id, bucket).0;
+                    let late = port.owners.iter().map(of_owner).find(|&worker| worker != wanted);
+                    BucketStatus { worker: wanted, still: late }
+                })
+                .collect(),
+        };
+        PortSteeringStatus {
+            port: port.name.clone(),
+            steering: port.steering.name().into(),
+            why: port.why.clone(),
+            queues: queues.collect(),
+            buckets,
+        }
+    }
+
+    fn pairs(&self) -> Vec<PairStatus> {
+        let mut pairs = Vec::new();
+        for (from, counts) in (0..).zip(&self.counts) {
+            for (to, others) in (0..).zip(&self.counts) {
+                if from == to || !self.receivers[usize::from(from)] {
+                    continue;
+                }
+                // The later count first, so that the difference is not below 0.
+                let taken = others.taken_from(from);
+                let handed = counts.handed_to(to);
+                pairs.push(PairStatus {
+                    from,
+                    to,
+                    handed,
+                    batches: counts.batches_to(to),
+                    backlog: handed.saturating_sub(taken),
+                    backlog_full: counts.backlog_full(to),
+                    flow_limit: counts.flow_limit(to),
+                    waits: counts.waits(to),
+                });
+            }
+        }
+        pairs
+    }
+}
+
+/// The middle of a key.
+fn within<'k>(key: &'k str, before: &str, after: &str) -> Option<&'k str> {
+    key.strip_prefix(before)?.strip_suffix(after)
+}
+
+fn flag(key: &str, value: &str) -> Result<bool, SetError> {
+    value
+        .parse()
+        .map_err(|_| refused(format!("{key} cannot be {value}"), "choose `true` or `false`".into()))
+}
+
+fn refused(error: String, help: String) -> SetError {
+    SetError::BadValue(ApiError { error, help })
+}
+
+/// All buckets, evenly.
+fn spread(workers: usize) -> Vec<u16> {
+    (0..GROUP).map(|bucket| (bucket % workers) as u16).collect()
+}
+
+/// How often load is looked at: as often as workers publish what buckets carry.
+const REBALANCE_INTERVAL: Duration = Duration::from_millis(100);

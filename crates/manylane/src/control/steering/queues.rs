@@ -1,0 +1,183 @@
+//! Receive queues that go from one worker to another: the control thread's part (`worker/desk.rs` has the
+//! workers').
+
+use std::sync::Arc;
+
+use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
+use manylane_io::port::Receiver;
+use manylane_sync::words::WordsMut;
+
+use super::{PortSteering, Steering, refused};
+use crate::api::{ApiError, SetError, SettingValue};
+use crate::control::open::Bell;
+use crate::worker::Reclaimer;
+use crate::worker::desk::{DeskEnd, Task};
+
+/// Who has which queue, and who is to have it.
+pub(super) struct Queues {
+    /// By worker; none when there are no rings.
+    desks: Vec<DeskEnd>,
+    /// A word for each queue, port by port: its owner.
+    owners: WordsMut<u32>,
+    /// Where each port's begin.
+    first: Vec<usize>,
+    moves: Vec<QueueMove>,
+    /// Given up, and not passed on.
+    between: Vec<Receiver>,
+}
+
+struct QueueMove {
+    port: PortId,
+    queue: QueueId,
+    from: WorkerId,
+    to: WorkerId,
+    asked: bool,
+}
+
+impl Queues {
+    pub(super) fn new(owners: &[Vec<WorkerId>], desks: Vec<DeskEnd>) -> Queues {
+        let mut first = Vec::new();
+        let mut queues = 0;
+        for owners in owners {
+            first.push(queues);
+            queues += owners.len();
+        }
+        let mut words = WordsMut::zeroed(queues.max(1));
+        for (at, owner) in owners.iter().flatten().enumerate() {
+            words.publish(at, owner.0.into());
+        }
+        Queues { desks, owners: words, first, moves: Vec::new(), between: Vec::new() }
+    }
+
+    /// Where a queue is to go.
+    pub(super) fn moving_to(&self, port: PortId, queue: QueueId) -> Option<WorkerId> {
+        let is_it = |one: &&QueueMove| (one.port, one.queue) == (port, queue);
+        self.moves.iter().find(is_it).map(|one| one.to)
+    }
+}
+
+impl Steering {
+    /// Who takes back what is sent through the device that a port's queue belongs to.
+    pub fn reclaimer(&self, port: PortId, queue: QueueId, bells: &Arc<[Bell]>) -> Reclaimer {
+        let at = self.queues.first[port.index()] + usize::from(queue.0);
+        Reclaimer { owners: self.queues.owners.reader(), at, bells: bells.clone() }
+    }
+
+    /// Who receives from the queues of a port, in order.
+    pub fn owners(&self, port: PortId) -> &[WorkerId] {
+        self.ports.get(port.index()).map_or(&[], |port| &port.owners)
+    }
+
+    /// Begins to move a receive queue to another worker.
+    pub(super) fn set_queue(
+        &mut self,
+        name: &str,
+        queue: &str,
+        value: &str,
+    ) -> Result<SettingValue, SetError> {
+        let at = self.port(name)?;
+        let (id, port) = (PortId(at as u16), &self.ports[at]);
+        let known = |&queue: &u16| usize::from(queue) < port.owners.len();
+        let Some(queue) = queue.parse().ok().filter(known) else {
+            let (error, help) = match port.owners.len() {
+                1 => (format!("port `{name}` has no queue {queue}"), "there is 0".to_owned()),
+                queues => (
+                    format!("port `{name}` has no queue {queue}"),
+                    format!("there are 0 to {}", queues - 1),
+                ),
+            };
+            return Err(SetError::UnknownKey(ApiError { error, help }));
+        };
+        let (from, to) = (port.owners[usize::from(queue)], WorkerId(self.value_worker(value)?));
+        if port.stays {
+            return Err(refused(
+                format!("queue {queue} of `{name}` stays with worker {}: it is in memory", from.0),
+                "list its `workers` in the configuration".into(),
+            ));
+        }
+        if self.queues.desks.is_empty() {
+            return Err(refused(
+                format!(
+                    "queue {queue} of `{name}` stays with worker {}: there are no rings",
+                    from.0
+                ),
+                "start with `receivers` in [steering]".into(),
+            ));
+        }
+        if self.queues.moving_to(id, QueueId(queue)).is_some() {
+            return Err(refused(
+                format!("queue {queue} of `{name}` is on its way to another worker"),
+                "try again when `manylane show steering` says that it is there".into(),
+            ));
+        }
+        if port.steering == PortSteering::Flow && !self.receivers[usize::from(to.0)] {
+            return Err(refused(
+                format!("worker {} cannot receive by flow: it has no rings to the others", to.0),
+                format!("start with {} among `receivers` in [steering]", to.0),
+            ));
+        }
+        if port.steering == PortSteering::Queue && self.paused[usize::from(to.0)] {
+            return Err(refused(
+                format!("worker {} takes no queue: it is paused, and would forward", to.0),
+                format!(
+                    "set port.{name}.steering to `flow` first, or worker.{}.paused to `false`",
+                    to.0
+                ),
+            ));
+        }
+        if from != to {
+            let asked = false;
+            self.queues.moves.push(QueueMove { port: id, queue: QueueId(queue), from, to, asked });
+        }
+        Ok(SettingValue::Number(to.0.into()))
+    }
+
+    /// Whether there is something to ask workers for, or to pass on.
+    pub fn has_tasks(&mut self) -> bool {
+        let Queues { desks, moves, between, .. } = &mut self.queues;
+        moves.iter().any(|one| !one.asked)
+            || !between.is_empty()
+            || desks.iter_mut().any(|desk| !desk.given_up.is_empty())
+    }
+
+    /// Asks workers for queues, and passes on what they have given up.
+    pub fn tend(&mut self) {
+        let Queues { desks, owners, first, moves, between } = &mut self.queues;
+        for one in moves.iter_mut().filter(|one| !one.asked) {
+            let from = usize::from(one.from.0);
+            let task = Task::GiveUp(one.port, one.queue);
+            one.asked = desks[from].tasks.push(task).is_ok();
+            desks[from].tasks.submit();
+            self.bells[from].ring();
+        }
+        for desk in desks.iter_mut() {
+            between.extend(std::iter::from_fn(|| desk.given_up.pop()));
+            desk.given_up.release();
+        }
+        while let Some(receiver) = between.pop() {
+            let (port, queue) = (receiver.port(), receiver.queue());
+            let is_it = |one: &QueueMove| (one.port, one.queue) == (port, queue);
+            let at = moves.iter().position(is_it).expect("only what was asked for is given up");
+            let to = moves[at].to;
+            let desk = &mut desks[usize::from(to.0)];
+            if let Err(Task::Take(receiver)) = desk.tasks.push(Task::Take(receiver)) {
+                between.push(receiver); // Its desk is full: later.
+                break;
+            }
+            moves.remove(at);
+            owners.publish(first[port.index()] + usize::from(queue.0), to.0.into());
+            self.ports[port.index()].owners[usize::from(queue.0)] = to;
+            desk.tasks.submit();
+            self.bells[usize::from(to.0)].ring();
+        }
+    }
+
+    /// What was given up and not passed on, when no worker runs any more.
+    pub fn take_back(&mut self) -> Vec<Receiver> {
+        let Queues { desks, between, .. } = &mut self.queues;
+        for desk in desks {
+            between.extend(std::iter::from_fn(|| desk.given_up.pop()));
+        }
+        std::mem::take(between)
+    }
+}

@@ -1,0 +1,159 @@
+//! What is decided at the start, and what an operator may change.
+
+use manylane_io::eventfd::EventFd;
+use manylane_sync::doorbell::Doorbell;
+
+use super::*;
+use crate::config::Environment;
+
+#[test]
+fn a_port_with_fewer_queues_than_workers_is_steered_by_flow() {
+    let plan = |workers: u16, ports: &[(&str, &[u16])]| {
+        let (config, owners) = configured(workers, ports);
+        let plan = Plan::new(&config, &owners);
+        let names: Vec<_> = plan.ports.iter().map(|(steering, _)| steering.name()).collect();
+        (names, plan.ports[0].1.clone(), plan.receivers)
+    };
+    let expected = (vec!["flow"], "1 queue for 3 workers".into(), vec![false, true, false]);
+    assert_eq!(plan(3, &[("", &[1])]), expected);
+    let expected = (vec!["queue", "flow"], "2 queues for 2 workers".into(), vec![true, false]);
+    assert_eq!(plan(2, &[("", &[0, 1]), ("", &[0])]), expected);
+    let expected = (vec!["queue"], "as configured".into(), vec![false, false]);
+    assert_eq!(plan(2, &[("queue", &[0])]), expected);
+    let expected = (vec!["flow"], "as configured".into(), vec![true, true]);
+    assert_eq!(plan(2, &[("flow", &[0, 1])]), expected);
+    let expected = (vec!["queue"], "there is one worker".into(), vec![false]);
+    assert_eq!(plan(1, &[("flow", &[0])]), expected, "there is nobody to hand on to");
+}
+
+#[test]
+fn limits_change_within_their_bounds() {
+    let mut steering = steering(2, &[("", &[0])]);
+    for (key, value, word) in [
+        ("steering.netdev_max_backlog", 128, limits::MAX_BACKLOG),
+        ("steering.netdev_budget", 1, limits::BUDGET),
+        ("steering.dev_weight", 16, limits::WEIGHT),
+    ] {
+        assert_eq!(set(&mut steering, key, &value.to_string()), Ok(SettingValue::Number(value)));
+        assert_eq!(u64::from(steering.limits().load(word)), value);
+    }
+    let beyond = set(&mut steering, "steering.netdev_max_backlog", "1025").unwrap_err();
+    assert!(beyond.contains("the rings were made for 1024"), "{beyond}");
+    for (key, value) in [
+        ("steering.netdev_max_backlog", "63"),
+        ("steering.dev_weight", "65"),
+        ("steering.netdev_budget", "many"),
+        ("steering.rebalance", "maybe"),
+    ] {
+        let refused = set(&mut steering, key, value).unwrap_err();
+        assert!(refused.contains("choose "), "{refused}");
+    }
+    assert!(steering.set("steering.netdev_maxbacklog", "1").is_none());
+    assert!(steering.set("port.lan", "1").is_none());
+}
+
+#[test]
+fn buckets_follow_the_operator_and_leave_who_is_paused() {
+    let mut steering = steering(3, &[("", &[0]), ("queue", &[2])]);
+    let wanted = |steering: &Steering, port: usize| -> Vec<u16> {
+        (0..GROUP).map(|bucket| steering.map.wanted(port * GROUP + bucket)).collect()
+    };
+    assert_eq!(wanted(&steering, 0)[..4], [0, 1, 2, 0]);
+    assert_eq!(wanted(&steering, 1), [RECEIVER; GROUP]);
+    assert_eq!(set(&mut steering, "port.p.0.bucket.3", "2"), Ok(SettingValue::Number(2)));
+    assert_eq!(wanted(&steering, 0)[..4], [0, 1, 2, 2]);
+
+    assert_eq!(set(&mut steering, "worker.0.paused", "true"), Ok(SettingValue::Flag(true)));
+    assert!(wanted(&steering, 0).iter().all(|&worker| worker == 1 || worker == 2));
+    assert_eq!(wanted(&steering, 0)[1..4], [1, 2, 2], "who is not paused keeps its buckets");
+    assert_eq!(set(&mut steering, "worker.0.paused", "false"), Ok(SettingValue::Flag(false)));
+    assert_eq!(wanted(&steering, 0)[..4], [0, 1, 2, 2], "and who was has them again");
+
+    assert_eq!(
+        set(&mut steering, "port.p.0.steering", "queue"),
+        Ok(SettingValue::Word("queue".into()))
+    );
+    assert_eq!(wanted(&steering, 0), [RECEIVER; GROUP]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_way_out() {
+    let mut steering = steering(2, &[("", &[0]), ("queue", &[1])]);
+    for (key, value, said) in [
+        ("port.p.1.steering", "flow", "start with `steering = \"flow\"` for the port"),
+        ("port.p.0.steering", "both", "choose `queue` or `flow`"),
+        ("port.p.2.steering", "flow", "there are `p.0`, `p.1`"),
+        ("port.p.1.bucket.0", "0", "set port.p.1.steering to `flow` first"),
+        ("port.p.0.bucket.256", "0", "there are 0 to 255"),
+        ("port.p.0.bucket.0", "2", "there are 0 to 1"),
+        ("worker.1.paused", "true", "set port.p.1.steering to `flow` first"),
+        ("worker.2.paused", "true", "there are 0 to 1"),
+        ("port.p.0.queue.0", "1", "list its `workers` in the configuration"),
+        ("port.p.0.queue.1", "1", "there is 0"),
+        ("port.p.0.queue.0", "2", "there are 0 to 1"),
+    ] {
+        let refused = set(&mut steering, key, value).unwrap_err();
+        assert!(refused.contains(said), "{key} = {value}: {refused}");
+    }
+    set(&mut steering, "worker.0.paused", "true").expect("worker 1 is left");
+    for (key, value, said) in [
+        ("worker.1.paused", "true", "no other would be left"),
+        ("port.p.0.bucket.0", "0", "it is paused"),
+        ("port.p.0.steering", "queue", "set worker.0.paused to `false` first"),
+    ] {
+        // The other port's worker could not be paused anyway.
+        steering.ports[1].owners.clear();
+        let refused = set(&mut steering, key, value).unwrap_err();
+        assert!(refused.contains(said), "{key} = {value}: {refused}");
+    }
+}
+
+#[test]
+fn nothing_is_rebalanced_unless_wanted_and_not_at_the_first_look() {
+    let mut steering = steering(2, &[("", &[0])]);
+    assert_eq!(steering.deadline(), None);
+    assert_eq!(steering.rebalance(&[1, 0], Duration::from_secs(1)), 0);
+    set(&mut steering, "steering.rebalance", "true").expect("there are rings");
+    assert_eq!(steering.deadline(), Some(REBALANCE_INTERVAL));
+    assert_eq!(steering.rebalance(&[900_000_000, 0], Duration::from_secs(1)), 0);
+    assert_eq!(steering.deadline(), Some(Duration::from_secs(1) + REBALANCE_INTERVAL));
+}
+
+fn set(steering: &mut Steering, key: &str, value: &str) -> Result<SettingValue, String> {
+    steering.set(key, value).expect("a key of steering").map_err(|error| match error {
+        SetError::UnknownKey(error) | SetError::BadValue(error) | SetError::NoRoom(error) => {
+            format!("{}; {}", error.error, error.help)
+        }
+    })
+}
+
+/// So many workers, and ports `p.0` and so on, each with what it says of steering and the owners of its queues.
+fn configured(workers: u16, ports: &[(&str, &[u16])]) -> (Config, Vec<Vec<WorkerId>>) {
+    let mut text = format!("[workers]\ncount = {workers}\n");
+    for (number, (steering, owners)) in ports.iter().enumerate() {
+        text += &format!(
+            "[[port]]\nname = \"p.{number}\"\ndriver = \"memory\"\nqueues = {}\n\
+             addresses = [\"10.{number}.0.1/24\"]\n",
+            owners.len()
+        );
+        if !steering.is_empty() {
+            text += &format!("steering = \"{steering}\"\n");
+        }
+    }
+    let environment = Environment {
+        cores: (0..workers).collect(),
+        socket: "/tmp/manylane.sock".into(),
+        interfaces: &|_| Ok(()),
+    };
+    let config = Config::parse(&text, "router.toml", &environment);
+    let config = config.unwrap_or_else(|error| panic!("{error}"));
+    let owners = ports.iter().map(|(_, owners)| owners.iter().copied().map(WorkerId).collect());
+    (config, owners.collect())
+}
+
+fn steering(workers: u16, ports: &[(&str, &[u16])]) -> Steering {
+    let (config, owners) = configured(workers, ports);
+    let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));
+    let bells: Vec<_> = (0..workers).map(|_| bell()).collect();
+    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, &bell()).0
+}

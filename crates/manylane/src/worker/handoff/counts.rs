@@ -1,0 +1,163 @@
+//! What workers count of their hand-off, for anybody to read.
+
+use manylane_frame::vocabulary::PortId;
+use manylane_sync::counters::{CounterReader, Counters};
+use manylane_sync::handoff::GROUP;
+
+/// What a worker counts of its hand-off.
+pub(super) struct HandOffCounts {
+    counters: Counters,
+    shape: Shape,
+}
+
+/// Anybody's view of it.
+#[derive(Clone)]
+pub struct HandOffReader {
+    counters: CounterReader,
+    shape: Shape,
+}
+
+#[derive(Clone, Copy)]
+struct Shape {
+    buckets: usize,
+    workers: usize,
+}
+
+/// What is counted for each other worker.
+#[derive(Clone, Copy)]
+pub(super) enum PairCount {
+    /// Packets handed to it.
+    Out,
+    /// Batches of them.
+    OutBatches,
+    /// Packets taken from it.
+    In,
+    /// Packets dropped because it had no room.
+    BacklogFull,
+    /// Packets dropped because their flow had taken most of its room.
+    FlowLimit,
+    /// Turns in which a queue waited for it.
+    Waits,
+}
+
+const PAIR_COUNTS: usize = PairCount::Waits as usize + 1;
+
+/// What is counted for the worker itself.
+#[derive(Clone, Copy)]
+pub(super) enum OwnCount {
+    /// Frames handed on: a packet may have several.
+    FramesOut,
+    /// Frames taken.
+    FramesIn,
+    /// Buckets that wait for what is on its way (a level).
+    Waiting,
+}
+
+const OWN_COUNTS: usize = OwnCount::Waiting as usize + 1;
+
+impl Shape {
+    fn len(self) -> usize {
+        self.buckets + self.workers * PAIR_COUNTS + OWN_COUNTS
+    }
+
+    fn pair(self, worker: usize, what: PairCount) -> usize {
+        self.buckets + worker * PAIR_COUNTS + what as usize
+    }
+
+    fn own(self, what: OwnCount) -> usize {
+        self.buckets + self.workers * PAIR_COUNTS + what as usize
+    }
+}
+
+impl HandOffCounts {
+    /// For a daemon of so many ports and workers.
+    pub(super) fn new(ports: usize, workers: usize) -> HandOffCounts {
+        let shape = Shape { buckets: ports * GROUP, workers };
+        HandOffCounts { counters: Counters::new(shape.len()), shape }
+    }
+
+    pub(super) fn reader(&self) -> HandOffReader {
+        HandOffReader { counters: self.counters.reader(), shape: self.shape }
+    }
+
+    /// Publishes where a bucket is, by its number among those of all ports, and what it has carried.
+    pub(super) fn bucket(&mut self, bucket: usize, (worker, frames): (u16, u32)) {
+        self.counters.set(bucket, u64::from(worker) << 32 | u64::from(frames));
+    }
+
+    #[inline]
+    pub(super) fn of(&mut self, worker: usize, what: PairCount, n: u64) {
+        self.counters.add(self.shape.pair(worker, what), n);
+    }
+
+    #[inline]
+    pub(super) fn own(&mut self, what: OwnCount, n: u64) {
+        self.counters.add(self.shape.own(what), n);
+    }
+
+    pub(super) fn level(&mut self, what: OwnCount, value: u64) {
+        self.counters.set(self.shape.own(what), value);
+    }
+}
+
+impl HandOffReader {
+    /// The worker that a bucket of a port has, and the packets of it steered so far, modulo 2^32; as of the
+    /// last time that this was published.
+    pub fn bucket(&self, port: PortId, bucket: usize) -> (u16, u32) {
+        let word = self.counters.load(port.index() * GROUP + bucket);
+        ((word >> 32) as u16, word as u32)
+    }
+
+    /// Packets handed to another worker.
+    pub fn handed_to(&self, worker: u16) -> u64 {
+        self.pair(worker, PairCount::Out)
+    }
+
+    /// Batches in which they went.
+    pub fn batches_to(&self, worker: u16) -> u64 {
+        self.pair(worker, PairCount::OutBatches)
+    }
+
+    /// Packets taken from another worker.
+    pub fn taken_from(&self, worker: u16) -> u64 {
+        self.pair(worker, PairCount::In)
+    }
+
+    /// Packets dropped because another worker had no room.
+    pub fn backlog_full(&self, worker: u16) -> u64 {
+        self.pair(worker, PairCount::BacklogFull)
+    }
+
+    /// Packets dropped because their flow had taken most of another worker's room.
+    pub fn flow_limit(&self, worker: u16) -> u64 {
+        self.pair(worker, PairCount::FlowLimit)
+    }
+
+    /// Turns in which a queue waited for another worker.
+    pub fn waits(&self, worker: u16) -> u64 {
+        self.pair(worker, PairCount::Waits)
+    }
+
+    /// Frames handed on in all.
+    pub fn frames_out(&self) -> u64 {
+        self.own(OwnCount::FramesOut)
+    }
+
+    /// Frames taken in all.
+    pub fn frames_in(&self) -> u64 {
+        self.own(OwnCount::FramesIn)
+    }
+
+    /// Buckets that wait for what is on its way.
+    pub fn waiting(&self) -> u64 {
+        self.own(OwnCount::Waiting)
+    }
+
+    fn pair(&self, worker: u16, what: PairCount) -> u64 {
+        self.counters.load(self.shape.pair(worker.into(), what))
+    }
+
+    fn own(&self, what: OwnCount) -> u64 {
+        self.counters.load(self.shape.own(what))
+    }
+}

@@ -1,0 +1,94 @@
+//! The rings between workers, laid when the daemon is put together.
+
+use std::sync::Arc;
+
+use manylane_frame::{BATCH_MAX, Batch};
+use manylane_io::eventfd::EventFd;
+use manylane_sync::counters::SharedCount;
+use manylane_sync::doorbell::Doorbell;
+use manylane_sync::handoff::{Completions, MapReader, Steering, pair};
+use manylane_sync::ring::ring;
+use manylane_sync::words::Words;
+
+use super::counts::{HandOffCounts, HandOffReader};
+use super::{Arrivals, HandOff, Target};
+use crate::worker::desk::{DeskEnd, desk};
+
+/// The ends of the rings between all workers.
+pub struct Mesh {
+    /// For each worker; what it counts; and where control tells it of queues.
+    pub ends: Vec<(HandOff, HandOffReader, DeskEnd)>,
+}
+
+impl Mesh {
+    /// Lays them, of `capacity` packets each, from those workers of whom `receives` says so. `bells` are the
+    /// workers', `control` is the control thread's; `map` has 256 buckets for each port.
+    pub fn lay(
+        receives: &[bool],
+        capacity: usize,
+        bells: &[Arc<Doorbell<EventFd>>],
+        control: &Arc<Doorbell<EventFd>>,
+        map: &MapReader,
+        ports: usize,
+        limits: &Words<u32>,
+    ) -> Mesh {
+        let workers = bells.len();
+        let capacity = capacity.next_power_of_two();
+        let mut completions: Vec<_> =
+            (0..workers).map(|_| Completions::new(workers as u16)).collect();
+        let mut arrivals: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        let mut receivers = Vec::new();
+        for receiver in 0..workers {
+            let (outgoing, incoming) = pair();
+            completions[receiver].connect(receiver as u16, incoming);
+            let mut steering =
+                Steering::new(map.clone(), workers as u16, receiver as u16, outgoing);
+            let mut targets = Vec::new();
+            for worker in 0..workers {
+                if worker == receiver || !receives[receiver] {
+                    targets.push(None);
+                    arrivals[worker].push(None);
+                    continue;
+                }
+                let (outgoing, incoming) = pair();
+                steering.connect(worker as u16, outgoing);
+                completions[worker].connect(receiver as u16, incoming);
+                let (producer, consumer) = ring(capacity);
+                let surplus = Arc::new(SharedCount::default());
+                arrivals[worker].push(Some(Arrivals { ring: consumer, surplus: surplus.clone() }));
+                targets.push(Some(Target::new(producer, capacity, surplus, &bells[worker])));
+            }
+            receivers.push((steering, targets));
+        }
+        let ends = receivers.into_iter().zip(completions).zip(arrivals).enumerate();
+        let ends = ends.map(|(own, (((steering, targets), completions), arrivals))| {
+            let counts = HandOffCounts::new(ports, workers);
+            let reader = counts.reader();
+            let (desk, end) = desk(control);
+            let handoff = HandOff {
+                own: own as u16,
+                desk,
+                steering,
+                completions,
+                targets,
+                arrivals,
+                next: 0,
+                stages: (0..workers).map(|_| Batch::new()).collect(),
+                refused: Vec::with_capacity(BATCH_MAX),
+                by_flow: vec![false; ports],
+                changed: vec![false; ports],
+                generation: 0,
+                waiting: usize::from(receives[own]), // Look in the first turn.
+                follow_at_ns: 0,
+                limits: limits.clone(),
+                noted: false,
+                blocked: false,
+                counts,
+                #[cfg(test)]
+                announces_what_is_popped: false,
+            };
+            (handoff, reader, end)
+        });
+        Mesh { ends: ends.collect() }
+    }
+}

@@ -1,0 +1,599 @@
+//! Hand-off: what one worker receives and another forwards is neither lost nor reordered, and a slow worker
+//! costs what it may.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
+use std::time::Instant;
+
+use manylane_frame::vocabulary::{DropReason, PortId, QueueId};
+use manylane_frame::{Frame, Region};
+use manylane_io::port::{Transmitter, memory};
+use manylane_net::neighbour::{HoldLimits, Key};
+use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
+
+use super::rig::*;
+use crate::stats::PortCount;
+use crate::worker::Worker;
+use crate::worker::desk::{DeskEnd, Task};
+use crate::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
+
+/// Workers that hand on to each other; every transmitter of a port ends in the same place.
+struct Floor {
+    hall: Hall,
+    map: SteeringMap,
+    workers: Vec<Arc<Mutex<Worker>>>,
+    /// What happens the next time that somebody transmits by port 1, before it is seen.
+    meddler: Meddler,
+    counts: Vec<HandOffReader>,
+    desks: Vec<DeskEnd>,
+    /// Of port 0, for worker 0 and for worker 1, if it receives too.
+    feeds: Vec<Feed>,
+    seen: Vec<Seen>,
+    /// The next number of each flow, and how many of it came out.
+    next: HashMap<u16, u32>,
+}
+
+type Meddler = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+/// What a floor is like.
+#[derive(Clone, Copy)]
+struct Like {
+    workers: usize,
+    receivers: usize,
+    capacity: usize,
+    /// Bytes of a packet in one frame.
+    part_len: usize,
+    holds: HoldLimits,
+}
+
+const TWO: Like = Like {
+    workers: 2,
+    receivers: 1,
+    capacity: 256,
+    part_len: usize::MAX,
+    holds: HoldLimits { queue_frames_max: 101, frames_max: 1024, queues_max: 256 },
+};
+
+impl Floor {
+    fn new(like: Like) -> Floor {
+        let mut hall = Hall::new(like.workers);
+        let map = SteeringMap::new(GROUP * usize::from(PORTS), RECEIVER);
+        let bells: Vec<_> = (0..like.workers).map(|_| bell()).collect();
+        let receives: Vec<_> = (0..like.workers).map(|worker| worker < like.receivers).collect();
+        let limits = hall.limits.reader();
+        let mesh = Mesh::lay(
+            &receives,
+            like.capacity,
+            &bells,
+            &bell(),
+            &map.reader(),
+            PORTS.into(),
+            &limits,
+        );
+        hall.limits.publish(limits::MAX_BACKLOG, like.capacity as u32);
+        let (seen, _) = sinks();
+        let meddler = Meddler::default();
+        let feeds: Vec<Feed> = (0..like.receivers).map(|_| Feed::default()).collect();
+        let (mut workers, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, (handoff, reader, desk)) in mesh.ends.into_iter().enumerate() {
+            desks.push(desk);
+            let fed = |feed| fed_in_parts(0, number as u16, feed, like.part_len);
+            let queues = feeds.get(number).map(fed);
+            let mut exits: Vec<_> = seen.iter().map(sink).collect();
+            exits[1] = meddled_sink(&seen[1], &meddler);
+            let queues = queues.into_iter().collect();
+            let worker = hall.worker_of_several(queues, exits, like.holds, Some(handoff));
+            workers.push(Arc::new(Mutex::new(worker)));
+            counts.push(reader);
+        }
+        hall.control.set("10.1.0.2", 1);
+        hall.control.set("10.1.0.3", 1);
+        Floor { hall, map, workers, meddler, counts, desks, feeds, seen, next: HashMap::new() }
+    }
+
+    /// Wants workers for buckets of port 0.
+    fn want(&mut self, buckets: impl IntoIterator<Item = usize>, worker: impl Fn(usize) -> u16) {
+        for bucket in buckets {
+            self.map.want(bucket, worker(bucket));
+        }
+        let generation = self.hall.limits.load(limits::GENERATION);
+        self.hall.limits.publish(limits::GENERATION, generation + 1);
+    }
+
+    /// Packets of `flow` for receiver `receiver`.
+    fn send(&mut self, receiver: usize, to: IpAddr, flow: u16, packets: usize) {
+        let next = self.next.entry(flow).or_default();
+        let mut feed = self.feeds[receiver].lock().unwrap();
+        for _ in 0..packets {
+            feed.push(packet(to, flow, *next, 4));
+            *next += 1;
+        }
+    }
+
+    fn turn(&self, worker: usize, now_ns: u64) -> usize {
+        self.workers[worker].lock().unwrap().turn(now_ns)
+    }
+
+    /// Turns every worker until none moves anything.
+    fn settle(&self, now_ns: u64) {
+        while (0..self.workers.len()).map(|worker| self.turn(worker, now_ns)).sum::<usize>() > 0 {}
+    }
+
+    /// Lets `worker` have a turn in the middle of another's, when that has something to transmit.
+    fn meddle(&self, worker: usize, now_ns: u64) {
+        let worker = self.workers[worker].clone();
+        *self.meddler.lock().unwrap() = Some(Box::new(move || {
+            // Not in the middle of its own.
+            if let Ok(mut worker) = worker.try_lock() {
+                worker.turn(now_ns);
+            }
+        }));
+    }
+
+    /// Asks `worker` for queue 0 of port 0.
+    fn ask(&mut self, worker: usize) {
+        let task = Task::GiveUp(PortId(0), QueueId(0));
+        assert!(self.desks[worker].tasks.push(task).is_ok());
+        self.desks[worker].tasks.submit();
+    }
+
+    /// Passes the queue on that `from` has given up, if it has.
+    fn pass(&mut self, from: usize, to: usize) -> bool {
+        let Some(receiver) = self.desks[from].given_up.pop() else { return false };
+        self.desks[from].given_up.release();
+        assert!(self.desks[to].tasks.push(Task::Take(receiver)).is_ok());
+        self.desks[to].tasks.submit();
+        true
+    }
+
+    fn left(&self, receiver: usize) -> usize {
+        self.feeds[receiver].lock().unwrap().len()
+    }
+
+    fn seen(&self) -> usize {
+        self.seen.iter().map(|seen| seen.lock().unwrap().len()).sum()
+    }
+
+    /// Each flow's numbers go up where all come out; returns how many there were.
+    fn assert_in_order(&self) -> usize {
+        let mut last: HashMap<u16, u32> = HashMap::new();
+        let seen = self.seen[1].lock().unwrap();
+        for frame in seen.iter() {
+            let (flow, number) = stamp(frame).expect("only stamped packets go there");
+            if let Some(last) = last.insert(flow, number) {
+                assert!(number > last, "flow {flow}: {last} overtook {number}");
+            }
+        }
+        seen.len()
+    }
+
+    fn dropped(&self, reason: DropReason) -> u64 {
+        self.hall.dropped(0, reason)
+    }
+
+    /// All frames are accounted for, also those between workers, and at the end all are at home.
+    fn close(mut self) {
+        *self.meddler.lock().unwrap() = None;
+        let workers = std::mem::take(&mut self.workers);
+        let alone = |worker: Arc<_>| Arc::into_inner(worker).expect("nobody else has it");
+        let workers = workers.into_iter().map(|worker| alone(worker).into_inner().unwrap());
+        self.hall.close(workers.collect());
+        let sum = |frames: fn(&HandOffReader) -> u64| self.counts.iter().map(frames).sum::<u64>();
+        assert_eq!(sum(HandOffReader::frames_out), sum(HandOffReader::frames_in));
+    }
+}
+
+/// Where a checker has seen what it was to see: other tests count what is not put.
+impl Drop for Floor {
+    fn drop(&mut self) {
+        for worker in &self.workers {
+            let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+            let Worker { reader, work } = &mut *worker;
+            work.drop_held(reader.guard());
+        }
+    }
+}
+
+/// A way out that remembers what it saw, and meddles first.
+fn meddled_sink(seen: &Seen, meddler: &Meddler) -> Transmitter {
+    let (seen, meddler) = (seen.clone(), meddler.clone());
+    let sink = move |region: &Region, frames: &[Frame]| {
+        let meddle = meddler.lock().unwrap().take();
+        if let Some(meddle) = meddle {
+            meddle();
+        }
+        let mut seen = seen.lock().unwrap();
+        seen.extend(frames.iter().map(|frame| region.bytes(frame).to_vec()));
+    };
+    Transmitter::Memory(memory::Transmitter::into_sink(Box::new(sink)))
+}
+
+const NEAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2));
+
+#[test]
+fn half_of_the_flows_are_forwarded_by_the_other() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    for flow in 0..100 {
+        floor.send(0, NEAR, flow, 20);
+    }
+    floor.settle(0);
+    assert_eq!((floor.left(0), floor.assert_in_order()), (0, 2000));
+    let handed = floor.counts[0].handed_to(1);
+    assert!((600..1400).contains(&handed), "{handed}");
+    assert_eq!(floor.counts[1].taken_from(0), handed);
+    assert!(floor.counts[0].batches_to(1) < handed / 16, "whole batches");
+    assert_eq!(floor.hall.sum(0, PortCount::Received), 2000);
+    floor.close();
+}
+
+/// The map says so for each: what comes by the queue stays with who receives.
+#[test]
+fn by_queue_nothing_is_handed_on() {
+    let mut floor = Floor::new(TWO);
+    for flow in 0..100 {
+        floor.send(0, NEAR, flow, 20);
+    }
+    floor.settle(0);
+    assert_eq!((floor.assert_in_order(), floor.counts[0].handed_to(1)), (2000, 0));
+    floor.close();
+}
+
+/// Bucket moves, both ways of steering, turns in the middle of others' turns, neighbours that answer late or never, moving groups, short holds,
+/// and frames dropped for want of places; three workers, two of whom receive.
+fn step_at_random(seed: u64, broken: bool) -> u64 {
+    let like = Like {
+        workers: 3,
+        receivers: 2,
+        capacity: 128,
+        part_len: usize::MAX,
+        holds: HoldLimits { queue_frames_max: 40, frames_max: 100, queues_max: 6 },
+    };
+    let mut floor = Floor::new(like);
+    for worker in &floor.workers {
+        worker.lock().unwrap().set_announces_what_is_popped(broken);
+    }
+    let hosts: [IpAddr; 2] = [[10, 1, 0, 9].into(), [10, 1, 0, 10].into()];
+    floor.hall.control.add_group([10, 9, 0, 0].into(), &hosts, 0);
+    let mut random = Random(seed);
+    let mut now = 0;
+    for _ in 0..1500 {
+        for _ in 0..random.below(4) {
+            let flow = random.below(24) as u16;
+            let to = match flow % 4 {
+                0 | 1 => NEAR,
+                2 => [10, 1, 1, (flow / 4) as u8].into(),
+                _ => [10, 9, 0, (flow / 4) as u8].into(),
+            };
+            let packets = random.below(30) as usize;
+            floor.send(usize::from(flow % 2), to, flow, packets);
+        }
+        let mover = random.below(4) as u16;
+        if random.below(8) == 0 {
+            let worker = if mover == 3 { RECEIVER } else { mover };
+            let first = random.below(GROUP as u64) as usize;
+            let buckets = [1, 16, GROUP][random.below(3) as usize];
+            floor.want((first..first + buckets).map(|bucket| bucket % GROUP), |_| worker);
+        }
+        let worker = random.below(3) as usize;
+        if random.below(2) == 0 {
+            floor.meddle(random.below(3) as usize, now);
+        }
+        floor.turn(worker, now);
+        floor.hall.assert_nothing_is_missing();
+        for key in floor.hall.control.hear(now) {
+            if random.below(3) == 0 {
+                floor.hall.control.answer(key, now);
+            }
+        }
+        if random.below(16) == 0 {
+            let addr = hosts[random.below(2) as usize];
+            floor.hall.control.answer(Key { port: PortId(1), addr }, now);
+        }
+        floor.hall.control.tick(now);
+        now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
+    }
+    floor.settle(now);
+    floor.assert_in_order();
+    let handed =
+        (0..3).map(|to| floor.counts[0].handed_to(to) + floor.counts[1].handed_to(to)).sum();
+    floor.close();
+    handed
+}
+
+#[test]
+fn no_flow_is_reordered_whatever_moves() {
+    let handed: u64 = (1..=12).map(|seed| step_at_random(seed, false)).sum();
+    assert!(handed > 20_000, "only {handed} were handed on");
+}
+
+/// The same traffic with the rule broken: a bucket may move when its packets have been popped.
+#[test]
+#[should_panic(expected = "overtook")]
+fn the_checker_sees_a_move_when_popped() {
+    (1..=12).for_each(|seed| {
+        step_at_random(seed, true);
+    });
+}
+
+/// A second at a time, a hundred times: the others pause for as long as patience lasts, the port keeps what
+/// it can, and with its first turn the worker that stopped is back.
+#[test]
+fn a_worker_that_stops_a_hundred_times_costs_the_others_a_pause_each() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    let mut now = 0;
+    for round in 0..100 {
+        let before = (floor.seen(), floor.dropped(DropReason::BacklogFull));
+        // It stops. There is room for 256, and then for no batch that may be all for it.
+        let mut waited_ns = 0;
+        for _ in 0..100 {
+            for flow in 0..40 {
+                floor.send(0, NEAR, flow, 2);
+            }
+            let left = floor.left(0);
+            floor.turn(0, now);
+            waited_ns += if floor.left(0) == left { SECOND / 100 } else { 0 };
+            now += SECOND / 100;
+        }
+        assert!(waited_ns <= SECOND / 100, "round {round}: waited {waited_ns} ns");
+        let after = (floor.seen(), floor.dropped(DropReason::BacklogFull));
+        assert!(after.0 - before.0 > 1500, "round {round}: {} came through", after.0 - before.0);
+        assert!(after.1 > before.1, "round {round}: what is for it is dropped");
+        // A turn of each, and nothing more is dropped or waits.
+        floor.turn(1, now);
+        floor.turn(0, now);
+        floor.settle(now);
+        let dropped = floor.dropped(DropReason::BacklogFull);
+        for flow in 0..40 {
+            floor.send(0, NEAR, flow, 5);
+        }
+        floor.settle(now);
+        assert_eq!((floor.left(0), floor.dropped(DropReason::BacklogFull)), (0, dropped));
+    }
+    floor.assert_in_order();
+    assert!(floor.counts[0].waits(1) >= 100);
+    floor.close();
+}
+
+/// For whoever has no share of its own, receiving would be for the drop counter: the port keeps it.
+#[test]
+fn when_nobody_has_room_nothing_is_received() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    for flow in 0..100 {
+        floor.send(0, NEAR, flow, 20);
+    }
+    let mut now = 0;
+    for _ in 0..100 {
+        floor.turn(0, now);
+        now += PATIENCE_NS;
+    }
+    assert_eq!(floor.left(0), 2000 - 256, "as many as there are places");
+    assert_eq!(floor.dropped(DropReason::BacklogFull), 0);
+    floor.turn(1, now);
+    floor.turn(0, now);
+    assert_eq!(floor.left(0), 2000 - 256 - 64, "and a batch more with a turn of each");
+    floor.settle(now);
+    assert_eq!(floor.assert_in_order(), 2000);
+    floor.close();
+}
+
+/// A few packets of many frames fill the room as well as many of one: who stops is waited for once.
+#[test]
+fn chains_take_room_by_their_frames() {
+    let mut floor = Floor::new(Like { capacity: 128, part_len: 46, ..TWO });
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    let mut now = 0;
+    for round in 0..40 {
+        for flow in 0..16 {
+            let packet = packet(NEAR, flow, round, 400); // 10 frames of 46 bytes.
+            floor.feeds[0].lock().unwrap().push(packet);
+        }
+        floor.turn(0, now);
+        now += PATIENCE_NS / 4;
+    }
+    assert!(floor.left(0) < 64 && floor.seen() > 200, "{} left, {}", floor.left(0), floor.seen());
+    assert!(floor.dropped(DropReason::BacklogFull) + floor.dropped(DropReason::FlowLimit) > 100);
+    let (packets, frames) = (floor.counts[0].handed_to(1), floor.counts[0].frames_out());
+    assert_eq!(frames, 10 * packets);
+    assert!(packets < 128 / 2 && frames > 128 && frames <= 128 + 128 + 64 * 9, "{packets}");
+    floor.settle(now);
+    floor.assert_in_order();
+    floor.close();
+}
+
+/// One flow has most of the packets: it is dropped while the backlog is more than half full, and others
+/// have the other half.
+#[test]
+fn an_elephant_leaves_room_for_the_others() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    let mut now = 0;
+    let mut sent = 0;
+    for _ in 0..400 {
+        floor.send(0, NEAR, 1000, 60);
+        let mouse = 1 + sent % 400;
+        floor.send(0, NEAR, mouse, 4);
+        sent += 1;
+        floor.turn(0, now);
+        if sent % 4 == 0 {
+            floor.turn(1, now); // A quarter of what comes.
+        }
+        now += 10_000;
+    }
+    let limited = floor.dropped(DropReason::FlowLimit);
+    assert!(limited > 1000, "only {limited} of the elephant");
+    assert_eq!(floor.counts[0].flow_limit(1), limited);
+    floor.settle(now);
+    floor.assert_in_order();
+    let of_mice = |frame: &&Vec<u8>| stamp(frame).is_some_and(|(flow, _)| flow != 1000);
+    let mice = floor.seen[1].lock().unwrap().iter().filter(of_mice).count();
+    assert_eq!((mice, floor.dropped(DropReason::BacklogFull)), (1600, 0));
+    floor.close();
+}
+
+/// A neighbour that never answers keeps the bucket of its packets, and no other.
+#[test]
+fn what_is_held_keeps_its_own_bucket_only() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    floor.send(0, [10, 1, 7, 7].into(), 5000, 1);
+    for flow in 0..100 {
+        floor.send(0, NEAR, flow, 3);
+    }
+    floor.settle(0);
+    assert_eq!(floor.hall.sum(0, PortCount::Held), 1);
+    floor.want(0..GROUP, |_| RECEIVER);
+    floor.settle(1);
+    assert_eq!(floor.counts[0].waiting(), 1, "all but one have moved");
+    floor.send(0, [10, 1, 7, 7].into(), 5000, 2);
+    floor.settle(2);
+    assert_eq!(floor.hall.sum(0, PortCount::Held), 3);
+    let key = Key { port: PortId(1), addr: [10, 1, 7, 7].into() };
+    floor.hall.control.hear(3);
+    floor.hall.control.answer(key, 3);
+    floor.settle(3);
+    assert_eq!(floor.hall.sum(0, PortCount::Held), 0);
+    floor.turn(0, SECOND);
+    assert_eq!(floor.counts[0].waiting(), 0);
+    assert_eq!(floor.assert_in_order(), 303);
+    floor.close();
+}
+
+/// The budget of a turn, and the weight of a queue.
+#[test]
+fn a_turn_takes_what_it_may() {
+    let mut floor = Floor::new(TWO);
+    floor.send(0, NEAR, 1, 200);
+    floor.hall.limits.publish(limits::WEIGHT, 16);
+    floor.turn(0, 0);
+    assert_eq!(floor.left(0), 184);
+    floor.want(0..GROUP, |_| 1);
+    floor.turn(0, 0);
+    floor.turn(0, 0);
+    floor.turn(0, 0);
+    assert_eq!((floor.left(0), floor.counts[0].handed_to(1)), (136, 48));
+    assert_eq!(floor.turn(1, 0), 16);
+    floor.settle(0);
+    floor.close();
+}
+
+/// A queue goes to and fro between two workers, under packets that the third forwards or holds, by flow and
+/// by queue.
+#[test]
+fn a_queue_changes_hands_in_order() {
+    let mut moved = 0;
+    for seed in 1..=6 {
+        let mut floor = Floor::new(Like { workers: 3, receivers: 2, ..TWO });
+        let mut random = Random(seed);
+        let (mut owner, mut asked, mut now) = (0, false, 0);
+        for _ in 0..2000 {
+            let flow = random.below(24) as u16 * 2;
+            let to = if flow.is_multiple_of(8) { [10, 1, 1, flow as u8].into() } else { NEAR };
+            let packets = random.below(20) as usize;
+            floor.send(0, to, flow, packets);
+            match random.below(24) {
+                0 => {
+                    let worker = [0, 1, 2, RECEIVER][random.below(4) as usize];
+                    floor.want(0..GROUP, |_| worker);
+                }
+                1 => floor.want(0..GROUP, |bucket| (bucket % 3) as u16),
+                2 if !asked => {
+                    floor.ask(owner);
+                    asked = true;
+                }
+                _ => {}
+            }
+            if asked && floor.pass(owner, 1 - owner) {
+                (owner, asked) = (1 - owner, false);
+                moved += 1;
+            }
+            if random.below(2) == 0 {
+                floor.meddle(random.below(3) as usize, now);
+            }
+            floor.turn(random.below(3) as usize, now);
+            for key in floor.hall.control.hear(now) {
+                if random.below(3) == 0 {
+                    floor.hall.control.answer(key, now);
+                }
+            }
+            floor.hall.control.tick(now);
+            now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
+        }
+        floor.settle(now);
+        floor.assert_in_order();
+        // One may be on its way: given up, and not taken.
+        if let Some(receiver) = floor.desks[owner].given_up.pop() {
+            assert!(asked);
+            let closed = receiver.unwrapped(&mut floor.hall.depot.pool(), &mut Vec::new());
+            drop(closed);
+        }
+        floor.close();
+    }
+    assert!(moved > 60, "moved only {moved} times");
+}
+
+/// Threads, as in the daemon: receivers and forwarders run as they like, buckets move, one worker stops now
+/// and then.
+#[test]
+fn threads_hand_on_in_order_while_buckets_move() {
+    const PACKETS: usize = 120_000;
+    let like = Like { workers: 3, receivers: 2, ..TWO };
+    let mut floor = Floor::new(like);
+    floor.want(0..GROUP, |bucket| (bucket % 3) as u16);
+    let mut random = Random(7);
+    for _ in 0..PACKETS / 20 {
+        let flow = random.below(64) as u16;
+        floor.send(usize::from(flow % 2), NEAR, flow, 20);
+    }
+    let feeds = floor.feeds.clone();
+    let began = Instant::now();
+    let gate = Arc::new(Mutex::new(()));
+    let mut stops = Vec::new();
+    let threads: Vec<_> = floor
+        .workers
+        .drain(..)
+        .enumerate()
+        .map(|(number, worker)| {
+            let (stop, stopped) = mpsc::channel::<()>();
+            stops.push(stop);
+            let gate = gate.clone();
+            thread::spawn(move || {
+                loop {
+                    if number == 2 {
+                        drop(gate.lock().unwrap()); // Shut while it is to stand still.
+                    }
+                    if worker.lock().unwrap().turn(began.elapsed().as_nanos() as u64) == 0 {
+                        if let Err(mpsc::TryRecvError::Disconnected) = stopped.try_recv() {
+                            return worker;
+                        }
+                        thread::yield_now();
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut moves = 0;
+    while feeds.iter().any(|feed| !feed.lock().unwrap().is_empty()) {
+        let shut = gate.lock().unwrap();
+        for _ in 0..8 {
+            let (first, worker) = (random.below(GROUP as u64) as usize, random.below(3) as u16);
+            floor.want((first..first + 32).map(|bucket| bucket % GROUP), |_| worker);
+            moves += 1;
+            thread::yield_now();
+        }
+        drop(shut);
+        thread::yield_now();
+    }
+    drop(stops);
+    floor.workers = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+    floor.settle(began.elapsed().as_nanos() as u64);
+    let came = floor.assert_in_order();
+    let dropped = floor.dropped(DropReason::BacklogFull) + floor.dropped(DropReason::FlowLimit);
+    assert_eq!(came + dropped as usize, PACKETS);
+    assert!(moves > 8 && floor.counts[0].handed_to(2) > 0);
+    floor.close();
+}

@@ -1,0 +1,133 @@
+//! Links with one queue, and two workers: by flow both forward, whoever receives.
+
+use std::thread;
+
+use manylane::api::{SettingValue, SteeringStatus};
+use manylane::lab::scenario::{Running, Scenario, all_answered, lab, skip};
+use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
+use manylane_io::affinity;
+
+const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
+
+fn options(driver: &'static str, steering: &'static str) -> Option<RouterOptions> {
+    if affinity::cores().map_or(1, |cores| cores.len()) < 2 {
+        skip("two workers want two cores");
+        return None;
+    }
+    let more = "[steering]\nreceivers = [0, 1]\n".into();
+    Some(RouterOptions {
+        workers: 2,
+        drivers: [driver; 2],
+        steering,
+        more,
+        ..RouterOptions::default()
+    })
+}
+
+/// What one worker hands on the other forwards, and each flow arrives in order; buckets and queues move
+/// meanwhile.
+fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str) {
+    let Some(options) = options(driver, steering) else { return };
+    let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
+    for destination in [SERVER_V4, SERVER_V6] {
+        all_answered(&scenario.lab.client, destination, 1000);
+    }
+    let source = scenario.source();
+    let status = source.steering();
+    let shown: Vec<_> = status.ports.iter().map(|port| (&*port.steering, &*port.why)).collect();
+    assert_eq!(shown, [("flow", why); 2]);
+    thread::scope(|scope| {
+        let streams: Vec<_> = (0..8)
+            .map(|flow| {
+                let scenario = &scenario;
+                scope.spawn(move || {
+                    let destination = [SERVER_V4, SERVER_V6][flow % 2];
+                    let (client, server) = (&scenario.lab.client, &scenario.lab.server);
+                    let report = udp_stream(client, server, destination, 1500, 500, 2000)
+                        .unwrap_or_else(|error| panic!("{destination}: {error}"));
+                    assert_eq!(report.damaged + report.duplicated + report.reordered, 0);
+                    assert!(report.received > 1400, "{destination}: {report:?}");
+                })
+            })
+            .collect();
+        let (mut round, mut queues) = (0, 0);
+        while !streams.iter().all(|stream| stream.is_finished()) {
+            for bucket in 0..256 {
+                let worker = ((bucket + round) / 3 % 2).to_string();
+                for port in ["lan", "wan"] {
+                    let key = format!("port.{port}.bucket.{bucket}");
+                    assert!(source.set(&key, &worker).is_ok(), "{key} = {worker}");
+                }
+            }
+            // Refused while the last move is under way.
+            let moved = source.set("port.lan.queue.0", &(round % 2).to_string());
+            queues += u32::from(moved.is_ok());
+            round += 1;
+        }
+        assert!(round > 3 && queues > 3, "{round} rounds moved a queue {queues} times");
+    });
+    for destination in [SERVER_V4, SERVER_V6] {
+        let (client, server) = (&scenario.lab.client, &scenario.lab.server);
+        let report = tcp_transfer(client, server, destination, 8 << 20)
+            .unwrap_or_else(|error| panic!("{destination}: {error}"));
+        assert!(report.is_intact(), "{destination}: {report:?}");
+    }
+    for worker in source.workers() {
+        assert!(worker.transmitted > 1000, "{worker:?}");
+    }
+    let status = source.steering();
+    let handed: u64 = status.pairs.iter().map(|pair| pair.handed).sum();
+    assert!(status.pairs.len() == 2 && handed > 2000, "{:?}", status.pairs);
+    scenario.finish();
+}
+
+#[test]
+fn both_workers_forward_what_af_xdp_receives() {
+    both_forward_in_order("af_xdp", "", "1 queue for 2 workers");
+}
+
+/// A socket for each worker, and still by flow: each hands on to the other.
+#[test]
+fn both_workers_forward_what_packet_sockets_receive() {
+    both_forward_in_order("af_packet", "flow", "as configured");
+}
+
+/// `show steering`, and settings that change while packets pass.
+#[test]
+fn steering_is_shown_and_changed() {
+    let Some(options) = options("af_xdp", "") else { return };
+    let Some(lab) = lab(LabOptions::default()) else { return };
+    let running = Running::start(&lab, MANYLANE, &options);
+    let client = running.client();
+    let steering = || client.ask::<SteeringStatus>("/v1/steering").expect("it answers");
+    let set = |key: &str, value: &str| {
+        let set = client.put::<manylane::api::Setting>(&format!("/v1/config/{key}"), value);
+        set.map(|setting| setting.value).map_err(|error| error.to_string())
+    };
+    all_answered(&lab.client, SERVER_V4, 1000);
+    assert_eq!(steering().ports[0].buckets.len(), 256);
+    assert_eq!(set("port.lan.steering", "queue"), Ok(SettingValue::Word("queue".into())));
+    all_answered(&lab.client, SERVER_V4, 1000);
+    let by_queue = steering();
+    assert_eq!(
+        (by_queue.ports[0].steering.as_str(), by_queue.ports[0].buckets.len()),
+        ("queue", 0)
+    );
+    let refused = set("worker.0.paused", "true").expect_err("it receives and forwards");
+    assert!(refused.contains("set port.lan.steering to `flow` first"), "{refused}");
+    assert_eq!(set("port.lan.steering", "flow"), Ok(SettingValue::Word("flow".into())));
+    assert_eq!(set("worker.0.paused", "true"), Ok(SettingValue::Flag(true)));
+    assert_eq!(set("port.wan.queue.0", "0"), Ok(SettingValue::Number(0)));
+    all_answered(&lab.client, SERVER_V4, 1000);
+    let paused = steering();
+    let all_at_1 = |port: &manylane::api::PortSteeringStatus| {
+        port.buckets.iter().all(|bucket| bucket.worker == 1)
+    };
+    assert!(paused.ports.iter().all(all_at_1), "{:?}", paused.ports);
+    let handed = |status: &SteeringStatus| status.pairs[0].handed;
+    all_answered(&lab.client, SERVER_V4, 1000);
+    assert!(handed(&steering()) > handed(&paused));
+    let (status, said) = running.terminate();
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains("missing 0"), "{said}");
+}
