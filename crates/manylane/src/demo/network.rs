@@ -12,7 +12,10 @@ use crate::lab::{Lab, LabOptions, RouterOptions};
 /// Makes the hosts, forwards between them for as long as `lasts`, and shows it.
 pub(super) fn run(lasts: Duration, screen: &mut Screen) -> Result<Ending, NotHere> {
     let lab = Lab::three_hosts(LabOptions::default())?;
-    let config = lab.config(&RouterOptions::default()).map_err(DemoError::Config)?;
+    // Traffic begins with the router: it does not first ask for seconds whether its addresses are its own.
+    let more = "[neighbour]\nduplicate_detection = \"off\"\n".into();
+    let options = RouterOptions { more, ..RouterOptions::default() };
+    let config = lab.config(&options).map_err(DemoError::Config)?;
     let daemon = lab.router.run(move || Daemon::start(config))?;
 
     screen.say(INTRODUCTION);
