@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
 use manylane::worker::handoff::limits;
-use manylane::worker::{Clock, STOP, Worker, WorkerParts};
+use manylane::worker::{Clock, HandOff, STOP, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, Pool, Region, RegionConfig};
 use manylane_io::affinity;
@@ -218,6 +218,36 @@ pub fn worker(
     errors: RateLimit,
     clock: Clock,
 ) -> io::Result<(Worker, StatsReader)> {
+    let limits = limits::words(1000, 300, 64).reader();
+    let place = Place { id: WorkerId(0), sources, sinks, errors, handoff: None, limits };
+    worker_at(domain, routing, pool, place, clock)
+}
+
+/// What workers of a bench differ in.
+pub struct Place {
+    /// Which worker of several.
+    pub id: WorkerId,
+    /// Each feeds a receive queue of port 0.
+    pub sources: Vec<memory::Source>,
+    /// Where ports 0 and 1 end.
+    pub sinks: [memory::Sink; 2],
+    /// How many ICMP errors it may send.
+    pub errors: RateLimit,
+    /// What it has with other workers.
+    pub handoff: Option<Box<HandOff>>,
+    /// How much it takes in a turn, and hands on.
+    pub limits: Words<u32>,
+}
+
+/// A worker.
+pub fn worker_at(
+    domain: &Domain,
+    routing: &Routing,
+    pool: Pool,
+    place: Place,
+    clock: Clock,
+) -> io::Result<(Worker, StatsReader)> {
+    let Place { id, sources, sinks, errors, handoff, limits } = place;
     let queue = |(queue, source)| {
         let queue = QueueId(queue);
         Receiver::Memory(memory::Receiver::from_source(PortId(0), queue, source))
@@ -233,7 +263,7 @@ pub fn worker(
     let mut phase = WordsMut::zeroed(1);
     phase.store(0, STOP);
     let worker = Worker::new(WorkerParts {
-        id: WorkerId(0),
+        id,
         reader: domain.register().expect("the domain has a place for each"),
         forwarder: Forwarder::new(pool.region().clone(), routing.tables(), errors),
         pool,
@@ -248,8 +278,8 @@ pub fn worker(
         bell,
         phase: phase.reader(),
         hot_list_len: WordsMut::zeroed(1).reader(),
-        handoff: None,
-        limits: limits::words(1000, 300, 64).reader(),
+        handoff,
+        limits,
         clock,
         idle_spin: Duration::ZERO,
     });

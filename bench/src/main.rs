@@ -8,6 +8,7 @@ mod baseline;
 mod fib;
 mod figure;
 mod forward;
+mod histogram;
 mod prefixes;
 mod scale;
 mod seed;
@@ -121,9 +122,18 @@ enum Question {
         /// With `neighbour`: so many frames by each way besides, such as the source's 160000000
         #[arg(long)]
         frames: Option<u64>,
+        /// With `handoff`: between veth devices beside the kernel's forwarding, and TCP; as root
+        #[arg(long)]
+        veth: bool,
+        /// With `handoff`: only the first so many regimes, for a profiler
+        #[arg(long)]
+        scenes: Option<usize>,
         /// What `frame` starts as its child
         #[arg(long, hide = true)]
         untuned: bool,
+        /// What `handoff --veth` starts as its child
+        #[arg(long, hide = true)]
+        live: Option<String>,
     },
 }
 
@@ -137,6 +147,8 @@ enum Mechanism {
     Rcu,
     /// The way out to a neighbour
     Neighbour,
+    /// What is received on one core and forwarded on another
+    Handoff,
 }
 
 fn main() -> ExitCode {
@@ -155,9 +167,20 @@ fn main() -> ExitCode {
             let plan = tcp::Plan { quick, runs, seconds, workers, row };
             tcp::run(&plan, &Output { bench: "tcp", json })
         }
-        Question::Seed { mechanism, json, quick, runs, cores, frames, untuned } => {
+        Question::Seed {
+            mechanism,
+            json,
+            quick,
+            runs,
+            cores,
+            frames,
+            veth,
+            scenes,
+            untuned,
+            live,
+        } => {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
-            let plan = seed::Plan { quick, runs, cores };
+            let plan = seed::Plan { quick, runs, cores, scenes };
             match mechanism {
                 Mechanism::Frame if untuned => seed::frame::serve(&plan),
                 Mechanism::Frame => seed::frame::run(&plan, &Output { bench: "seed/frame", json }),
@@ -167,6 +190,14 @@ fn main() -> ExitCode {
                 Mechanism::Neighbour => {
                     let output = Output { bench: "seed/neighbour", json };
                     seed::neighbour::run(&plan, frames, &output)
+                }
+                Mechanism::Handoff => {
+                    let output = Output { bench: "seed/handoff", json };
+                    match live {
+                        Some(live) => seed::handoff::veth::send(&live),
+                        None if veth => seed::handoff::veth::run(&plan, &output),
+                        None => seed::handoff::run(&plan, &output),
+                    }
                 }
                 Mechanism::Rcu => seed::rcu::run(&plan, &Output { bench: "seed/rcu", json }),
             }

@@ -34,6 +34,7 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::IpAddr;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 
 use manylane::api::Source;
 use manylane::config::ConfigError;
@@ -78,8 +79,10 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
 fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, Stop> {
     can_run()?;
     let wanted: Vec<&Way> = WAYS.iter().filter(|way| way.name.starts_with(&plan.row)).collect();
-    let beds =
-        wanted.iter().map(|way| Bed::make(way, plan, cores)).collect::<Result<Vec<_>, _>>()?;
+    let beds = wanted
+        .iter()
+        .map(|way| Bed::make(way, plan.workers, cores))
+        .collect::<Result<Vec<_>, _>>()?;
     output.note(&format!(
         "client on core {}, server on core {}, {} worker(s) on the last core(s)",
         cores[0], cores[1], plan.workers
@@ -89,7 +92,7 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, St
         for bed in &beds {
             for (suffix, destination) in bed.way.families {
                 let name = format!("tcp_{}{suffix}", bed.way.name);
-                bed.transfer(*destination, if plan.quick { 1 } else { plan.seconds })?
+                bed.transfer(*destination, if plan.quick { 1 } else { plan.seconds }, 1)?
                     .push(&mut rounds, &name);
             }
         }
@@ -110,12 +113,15 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, St
 }
 
 /// What is in the middle.
-struct Way {
-    name: &'static str,
+pub struct Way {
+    /// What figures call it.
+    pub name: &'static str,
     /// manylane's driver; without it, the kernel forwards.
-    driver: Option<&'static str>,
-    jumbo: bool,
-    families: &'static [(&'static str, IpAddr)],
+    pub driver: Option<&'static str>,
+    /// Whether packets may have 9000 bytes.
+    pub jumbo: bool,
+    /// Where connections go, and what the names of their figures end in.
+    pub families: &'static [(&'static str, IpAddr)],
 }
 
 const BOTH: &[(&str, IpAddr)] = &[("", SERVER_V4), ("_v6", SERVER_V6)];
@@ -128,7 +134,7 @@ const WAYS: [Way; 4] = [
 ];
 
 /// Three hosts and what is in the middle. Between transfers all of it sleeps.
-struct Bed {
+pub struct Bed {
     way: &'static Way,
     // The fields drop in order: the server's end and the daemon's need the hosts.
     _server: Server,
@@ -137,7 +143,8 @@ struct Bed {
 }
 
 impl Bed {
-    fn make(way: &'static Way, plan: &Plan, [first, last]: [usize; 2]) -> Result<Bed, Stop> {
+    /// Makes them, with so many workers, and the hosts on these cores.
+    pub fn make(way: &'static Way, workers: u16, [first, last]: [usize; 2]) -> Result<Bed, Stop> {
         let kernel_router = way.driver.is_none();
         let lab = Lab::three_hosts(LabOptions { kernel_router, ..LabOptions::default() })?;
         if way.jumbo {
@@ -148,12 +155,7 @@ impl Bed {
             Some(driver) => {
                 let more = if way.jumbo { "[frames]\nsize = 4096\n" } else { "" }.into();
                 let drivers = [driver; 2];
-                let options = RouterOptions {
-                    workers: plan.workers,
-                    drivers,
-                    more,
-                    ..RouterOptions::default()
-                };
+                let options = RouterOptions { workers, drivers, more, ..RouterOptions::default() };
                 let config = lab.config(&options)?;
                 Some(lab.router.run(move || Daemon::start(config))?)
             }
@@ -168,8 +170,24 @@ impl Bed {
         Ok(Bed { way, _server: server, daemon, lab })
     }
 
-    fn transfer(&self, destination: IpAddr, seconds: u32) -> Result<Transfer, Stop> {
-        let source = self.daemon.as_ref().map(Daemon::source);
+    /// What the daemon says, if there is one.
+    pub fn source(&self) -> Option<Arc<dyn Source>> {
+        self.daemon.as_ref().map(Daemon::source)
+    }
+
+    /// The hosts.
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// Sends for so long, by so many connections at once.
+    pub fn transfer(
+        &self,
+        destination: IpAddr,
+        seconds: u32,
+        connections: u32,
+    ) -> Result<Transfer, Stop> {
+        let source = self.source();
         let before = (source.as_deref().map(Passed::now), busy_s()?, workers_s()?);
         // More than a client needs that waits for nothing.
         let patience = (seconds + 20).to_string();
@@ -177,6 +195,7 @@ impl Bed {
         command.args(["--signal", "KILL", &patience, "setpriv", "--pdeathsig", "KILL", "iperf3"]);
         command.args(["--json", "--connect-timeout", "5000", "--time", &seconds.to_string()]);
         command.args(["--client", &destination.to_string()]);
+        command.args(["--parallel", &connections.to_string()]);
         command.stdin(Stdio::null()).stderr(Stdio::null());
         let output = self.lab.client.run(move || command.output())?;
         let (busy_s, workers_s) = (busy_s()? - before.1, workers_s()? - before.2);
@@ -208,7 +227,7 @@ impl Bed {
     }
 
     /// Ends it all. An error says that packets or frames are nowhere.
-    fn close(self) -> Result<(), Stop> {
+    pub fn close(self) -> Result<(), Stop> {
         let Bed { way, daemon, lab, .. } = self;
         let Some(daemon) = daemon else { return Ok(()) };
         let ledger = lab.router.run(move || daemon.stop());
@@ -236,7 +255,7 @@ fn make_jumbo(lab: &Lab) -> Result<(), Stop> {
 }
 
 /// A program that the kernel ends when its parent ends, whatever ends that.
-fn mortal(program: &str) -> Command {
+pub fn mortal(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", program]);
     command
@@ -271,10 +290,12 @@ impl Drop for Server {
     }
 }
 
-/// What a connection was like.
-struct Transfer {
-    gbps: f64,
-    retransmits: f64,
+/// What a connection was like, or several.
+pub struct Transfer {
+    /// Goodput, of all together.
+    pub gbps: f64,
+    /// Segments sent again.
+    pub retransmits: f64,
     cpu_s_per_gb: f64,
     worker_s_per_gb: f64,
     /// What manylane saw of it.
@@ -362,7 +383,7 @@ fn workers_s() -> io::Result<f64> {
 }
 
 /// Whether this user and this machine have what it takes.
-fn can_run() -> Result<(), Stop> {
+pub fn can_run() -> Result<(), Stop> {
     if !nix::unistd::Uid::effective().is_root() {
         return Err(Stop::NotHere("needs root".into()));
     }
@@ -377,7 +398,7 @@ fn can_run() -> Result<(), Stop> {
 }
 
 /// Why there are no figures.
-enum Stop {
+pub enum Stop {
     /// This machine has not what it takes.
     NotHere(String),
     /// It should have worked.
@@ -385,7 +406,8 @@ enum Stop {
 }
 
 impl Stop {
-    fn failed(error: impl std::error::Error) -> Stop {
+    /// It should have worked.
+    pub fn failed(error: impl std::error::Error) -> Stop {
         Stop::Failed(error.to_string())
     }
 }

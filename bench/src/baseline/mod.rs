@@ -2,5 +2,7 @@
 
 pub mod calls;
 pub mod frame;
+pub mod handoff;
+pub mod live;
 pub mod neighbour;
 pub mod refcount;

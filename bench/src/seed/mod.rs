@@ -4,6 +4,7 @@
 //! was measured within the same second, and on two cores at most.
 
 pub mod frame;
+pub mod handoff;
 pub mod neighbour;
 pub mod rcu;
 pub mod refcount;
@@ -21,6 +22,8 @@ pub struct Plan {
     pub runs: usize,
     /// The cores, if not the last two.
     pub cores: Option<[usize; 2]>,
+    /// Only so many of the regimes of `handoff`: for a profiler.
+    pub scenes: Option<usize>,
 }
 
 /// Fewer rounds have no median to speak of.
@@ -49,15 +52,22 @@ fn interleave(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prefixes::Prefixes;
 
     /// Also while other tests run: a quick slice counts whatever happened beside it.
     #[test]
     fn each_mechanism_can_be_measured_quickly() {
-        let plan = Plan { quick: true, runs: 0, cores: None };
+        let plan = Plan { quick: true, runs: 0, cores: None, scenes: None };
         let output = |bench| Output { bench, json: true };
         refcount::run(&plan, &output("seed/refcount")).expect("a reference is held all the time");
         neighbour::measure(&plan, Some(4096), &output("seed/neighbour"))
             .expect("no frame is a mixture");
+        let prefixes = Prefixes {
+            ipv4: vec!["198.51.0.0/16".parse().expect("a prefix")],
+            ipv6: vec!["2001:db8:9::/48".parse().expect("a prefix")],
+        };
+        handoff::measure(&plan, &prefixes, &output("seed/handoff"))
+            .expect("nothing is missing, nothing reordered");
         rcu::run(&plan, &output("seed/rcu")).expect("readers turn until the writer is done");
     }
 }

@@ -289,6 +289,13 @@ impl Steering {
         if wanted != self.buckets[bucket].followed {
             self.move_to(bucket, wanted);
         }
+        self.steer_settled(bucket)
+    }
+
+    /// The same to the worker that the bucket has, whatever is wanted: for who learns otherwise when
+    /// something else is, and then lets buckets [`follow`](Steering::follow).
+    #[inline]
+    pub fn steer_settled(&mut self, bucket: usize) -> Steered<'_> {
         let bucket = &mut self.buckets[bucket];
         let pair = connected(&mut self.pairs, bucket.worker);
         Steered { bucket, pair }

@@ -207,6 +207,23 @@ impl<T: Send> Consumer<T> {
         PopUpTo { shared: &self.shared, head: &mut self.head, left }
     }
 
+    /// Shows the items that will be popped next, `items_max` at most, of those that have been seen to be
+    /// there; says how many. No look at the producer's index.
+    #[inline]
+    pub fn look_ahead(&self, items_max: usize, mut see: impl FnMut(&T)) -> usize {
+        let seen = self.tail.wrapping_sub(self.head).min(items_max);
+        for slots in self.shared.run(self.head, seen) {
+            for slot in slots {
+                slot.with(|slot| {
+                    // SAFETY: the index is between `head` and `tail`: as in `pop`, but the item stays, and
+                    // the reference ends before we can pop it (`&self`).
+                    see(unsafe { (*slot).assume_init_ref() });
+                });
+            }
+        }
+        seen
+    }
+
     /// Gives the slots of all popped items back.
     #[inline]
     pub fn release(&mut self) {
@@ -318,6 +335,29 @@ impl<T> Drop for Consumer<T> {
 #[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_looks_ahead_sees_what_is_popped_next() {
+        let (mut producer, mut consumer) = ring(4);
+        let ahead = |consumer: &Consumer<i32>, items_max| {
+            let mut seen = Vec::new();
+            assert_eq!(consumer.look_ahead(items_max, |&item| seen.push(item)), seen.len());
+            seen
+        };
+        for first in [0, 3, 6] {
+            assert_eq!(
+                producer.push_all(&mut (first..first + 3).collect::<Vec<_>>().into_iter()),
+                3
+            );
+            producer.submit();
+            assert_eq!(ahead(&consumer, 4), []);
+            assert_eq!(consumer.pop(), Some(first));
+            assert_eq!(ahead(&consumer, 1), [first + 1]);
+            assert_eq!(ahead(&consumer, 4), [first + 1, first + 2]);
+            assert_eq!(consumer.pop_up_to(4).collect::<Vec<_>>(), [first + 1, first + 2]);
+            consumer.release();
+        }
+    }
 
     #[test]
     fn nothing_is_seen_before_submit() {

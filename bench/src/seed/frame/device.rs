@@ -9,9 +9,9 @@ use manylane_io::port::memory::{Next, Sink};
 use manylane_sync::counters::Counters;
 use manylane_sync::words::{Words, WordsMut};
 
-use super::histogram;
 use super::scheme::Scheme;
 use crate::forward::{FRAME_LEN, draw_ipv4, ipv4_template};
+use crate::histogram;
 use crate::prefixes::{Prefixes, Random};
 
 /// Frames without fragments that Ethernet has: the smallest and the largest.

@@ -33,13 +33,13 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::FRAMES;
 use super::device::{self, ARRIVED, Arrival, Device, LENGTHS, OVERRUNS, Switch, Targets};
-use super::histogram::Snapshot;
 use super::odd::Odd;
 use super::scheme::Scheme;
 use crate::baseline::calls::calls;
 use crate::baseline::frame::{Glibc, Packets};
 use crate::figure::Rounds;
 use crate::forward::{load, pin_next_hops, routing, worker};
+use crate::histogram::Snapshot;
 use crate::prefixes::Prefixes;
 use crate::threads::Team;
 

@@ -30,7 +30,6 @@
 
 mod device;
 mod forward;
-mod histogram;
 mod odd;
 mod scheme;
 mod untuned;

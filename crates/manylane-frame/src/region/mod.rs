@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 
 #[cfg(manylane_counted)]
 use manylane_sync::primitive::counted::{Access, touch};
-use manylane_sync::words::prefetch;
+use manylane_sync::words::{prefetch, prefetch_to_write};
 
 use crate::frame::{FRAMES_MAX, Frame, TAG_MAX};
 use crate::mapping::Mapping;
@@ -581,6 +581,24 @@ impl<'r> View<'r> {
         self.touch_meta(frame, Access::Write);
         // SAFETY: as in `known_meta`, and the only handle is borrowed mutably.
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
+    }
+
+    /// Asks for what is known of `frame`, and for the line where packets begin that nothing was put in front of,
+    /// without a look at either: the second to be written, or both.
+    #[inline(always)]
+    pub fn prefetch_whole(self, frame: &Frame, writes_meta: bool) {
+        self.check_ours(frame);
+        // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its index is
+        // below `frames`, and by `Layout` invariant 2 there is a `Meta`; nobody writes it while the handle is
+        // borrowed.
+        let meta = unsafe { self.layout.meta.add(frame.index() as usize).as_ref() };
+        if writes_meta {
+            prefetch_to_write(meta);
+        } else {
+            prefetch(meta);
+        }
+        // SAFETY: as in `bytes`; a slot has more than `HEADROOM` bytes.
+        prefetch_to_write(unsafe { self.slot(frame).add(HEADROOM.into()).as_ref() });
     }
 
     /// Notes how a packet came to its worker. Nothing else changes it, not even another life of the frame.

@@ -26,7 +26,42 @@ use super::{icmp, icmpv6, protocol};
 /// lie in one frame, and this one's end in another.
 #[inline]
 pub fn flow_hash(packet: &[u8]) -> u32 {
+    match ordinary_ends(packet) {
+        Some((ends, protocol)) => mix(ends, protocol),
+        None => any_hash(packet),
+    }
+}
+
+#[inline(never)]
+fn any_hash(packet: &[u8]) -> u32 {
     View::quoted(packet).map_or(0, |view| hash(&view, Depth::Outside))
+}
+
+/// The ends of nearly every packet and its protocol, without a look at what it has not: options, extension
+/// headers, fragments.
+#[inline(always)]
+fn ordinary_ends(packet: &[u8]) -> Option<([u64; 2], u8)> {
+    let ipv4: &[u8; 24] = packet.first_chunk()?;
+    let word = |at: usize| u32::from_be_bytes([ipv4[at], ipv4[at + 1], ipv4[at + 2], ipv4[at + 3]]);
+    if ipv4[0] == 0x45 {
+        let (lengths, fragment, protocol) = (word(0), word(4), ipv4[9]);
+        let ordinary = lengths as u16 >= 24 && fragment & 0x3fff == 0;
+        let ports = [(word(20) >> 16) as u16, word(20) as u16];
+        return (ordinary && protocol::has_ports(protocol))
+            .then(|| ([end_v4(word(12), ports[0]), end_v4(word(16), ports[1])], protocol));
+    }
+    let ipv6: &[u8; 44] = packet.first_chunk()?;
+    let protocol = ipv6[6];
+    let has_ports = u16::from_be_bytes([ipv6[4], ipv6[5]]) >= 4 && protocol::has_ports(protocol);
+    if ipv6[0] >> 4 != 6 || !has_ports {
+        return None;
+    }
+    let address = |at: usize| {
+        let bits = ipv6[at..].first_chunk().expect("there are 44 bytes");
+        Ipv6Addr::from_bits(u128::from_be_bytes(*bits))
+    };
+    let port = |at: usize| u16::from_be_bytes([ipv6[at], ipv6[at + 1]]);
+    Some(([end_v6(address(8), port(40)), end_v6(address(24), port(42))], protocol))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -39,21 +74,21 @@ enum Depth {
 fn hash(view: &View<'_>, depth: Depth) -> u32 {
     // Without a transport, the addresses are still there.
     let Some(transport) = view.transport().filter(|transport| transport.fragment.is_whole()) else {
-        return mix(view, [0; 2], NO_PROTOCOL);
+        return mix(ends(view, [0; 2]), NO_PROTOCOL);
     };
     let bytes = view.packet().get(transport.offset..).unwrap_or_default();
     if let [a, b, c, d, ..] = *bytes
         && protocol::has_ports(transport.protocol)
     {
         let ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
-        return mix(view, ports, transport.protocol);
+        return mix(ends(view, ports), transport.protocol);
     }
     if depth == Depth::Outside
         && let Some(quoted) = quoted(transport.protocol, bytes).and_then(View::quoted)
     {
         return hash(&quoted, Depth::Quoted);
     }
-    mix(view, [0; 2], NO_PROTOCOL)
+    mix(ends(view, [0; 2]), NO_PROTOCOL)
 }
 
 /// What has no ports is hashed by its addresses alone. No transport has this number.
@@ -67,16 +102,25 @@ fn quoted(protocol: u8, message: &[u8]) -> Option<&[u8]> {
     }
 }
 
-fn mix(view: &View<'_>, ports: [u16; 2], protocol: u8) -> u32 {
-    let [a, b] = match view {
+fn ends(view: &View<'_>, ports: [u16; 2]) -> [u64; 2] {
+    match view {
         View::V4(view) => {
-            let end = |address: u32, port: u16| fmix64(u64::from(address) << 16 | u64::from(port));
-            [end(view.source().to_bits(), ports[0]), end(view.destination().to_bits(), ports[1])]
+            let [source, destination] = [view.source(), view.destination()];
+            [end_v4(source.to_bits(), ports[0]), end_v4(destination.to_bits(), ports[1])]
         }
         View::V6(view) => [end_v6(view.source(), ports[0]), end_v6(view.destination(), ports[1])],
-    };
+    }
+}
+
+#[inline(always)]
+fn mix([a, b]: [u64; 2], protocol: u8) -> u32 {
     // Addition, not exclusive or: it is as symmetric, and does not cancel when both ends are equal.
     (fmix64(a.wrapping_add(b) ^ u64::from(protocol)) >> 32) as u32
+}
+
+#[inline(always)]
+fn end_v4(address: u32, port: u16) -> u64 {
+    fmix64(u64::from(address) << 16 | u64::from(port))
 }
 
 fn end_v6(address: Ipv6Addr, port: u16) -> u64 {
@@ -109,6 +153,33 @@ mod tests {
     const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
     const A6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     const B6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
+
+    proptest! {
+        /// Whatever the packet is like: near enough to an ordinary one that both ways are taken.
+        #[test]
+        fn the_short_way_finds_what_the_long_way_finds(
+            packet in proptest::collection::vec(any::<u8>(), 0..72),
+            front in prop_oneof![Just(0x45u8), Just(0x46), Just(0x60), any::<u8>()],
+            length in 0u16..80,
+            fragment in prop_oneof![Just(0u16), Just(0x4000), any::<u16>()],
+            number in prop_oneof![Just(6u8), Just(17), Just(1), Just(44), any::<u8>()],
+        ) {
+            let mut packet = packet;
+            let sixth = front >> 4 == 6;
+            let at = if sixth { 4 } else { 2 };
+            let writes = [
+                (0, front), (at, 0), (at + 1, length as u8),
+                (if sixth { 6 } else { 9 }, number),
+            ];
+            for (at, byte) in writes {
+                packet.get_mut(at).into_iter().for_each(|place| *place = byte);
+            }
+            if let (false, Some(word)) = (sixth, packet.get_mut(6..8)) {
+                word.copy_from_slice(&fragment.to_be_bytes());
+            }
+            prop_assert_eq!(flow_hash(&packet), any_hash(&packet));
+        }
+    }
 
     #[test]
     fn ports_tell_flows_apart_but_not_fragments() {

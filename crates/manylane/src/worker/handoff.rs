@@ -113,6 +113,9 @@ pub struct HandOff {
     noted: bool,
     /// In this turn, a queue was not received from.
     blocked: bool,
+    /// No bucket waits to move, and every worker that the queue being received from may steer to has room for
+    /// all that is admitted.
+    calm: bool,
     counts: HandOffCounts,
     pub(super) desk: Desk,
     /// Breaks the rule that what is popped has not left yet.
@@ -140,6 +143,8 @@ struct Target {
 struct Arrivals {
     ring: Consumer<Frame>,
     surplus: Arc<SharedCount>,
+    /// How many of the next packets have been prefetched.
+    asked_for: usize,
 }
 
 impl Target {
@@ -201,6 +206,7 @@ impl HandOff {
         let wanted = weight.min(max_backlog);
         let mut others = self.steering.steers_to(port.index(), self.own);
         let (mut full, mut patient) = (false, false);
+        self.calm = self.waiting == 0;
         for (worker, target) in self.targets.iter_mut().enumerate() {
             let Some(target) = target else { continue };
             if !self.steering.steers_to(port.index(), worker as u16) {
@@ -210,6 +216,7 @@ impl HandOff {
             if !target.is_busy {
                 target.patience_until_ns = None;
             }
+            self.calm &= !target.is_busy && target.room >= wanted;
             if target.room >= wanted {
                 others = true;
                 continue;
@@ -239,11 +246,51 @@ impl HandOff {
             return;
         }
         let mut hashes = [0; manylane_frame::BATCH_MAX];
+        let mut chained = false;
         for (hash, frame) in hashes.iter_mut().zip(batch.iter()) {
             *hash = hash_of(region.bytes(frame));
+            chained |= frame.is_chained();
         }
+        if self.calm && !chained {
+            self.part(region, port, batch, &hashes);
+        } else {
+            self.part_or_refuse(region, port, batch, &hashes);
+        }
+        std::mem::swap(batch, &mut self.stages[own]);
+        self.completions.take(self.own, batch.len());
+        for worker in 0..self.stages.len() {
+            if !self.stages[worker].is_empty() {
+                self.push(region, worker, chained);
+            }
+        }
+    }
+
+    /// Parts a batch of single frames when no bucket waits to move, and there is room for all.
+    #[inline]
+    fn part(&mut self, region: View<'_>, port: PortId, batch: &mut Batch, hashes: &[u32]) {
         let first = port.index() * GROUP;
-        for (mut frame, hash) in batch.drain().zip(hashes) {
+        for (mut frame, &hash) in batch.drain().zip(hashes) {
+            let bucket = bucket_of(hash);
+            let steered = self.steering.steer_settled(first + usize::from(bucket));
+            let worker = usize::from(steered.worker());
+            steered.handed();
+            let from = Steered { receiver: self.own as u8, bucket };
+            region.set_steered(&mut frame, Some(from));
+            self.stages[worker].push(frame).expect("a batch has no more than a batch");
+        }
+    }
+
+    /// Parts any batch.
+    #[inline(never)]
+    fn part_or_refuse(
+        &mut self,
+        region: View<'_>,
+        port: PortId,
+        batch: &mut Batch,
+        hashes: &[u32],
+    ) {
+        let first = port.index() * GROUP;
+        for (mut frame, &hash) in batch.drain().zip(hashes) {
             let bucket = bucket_of(hash);
             let steered = self.steering.steer(first + usize::from(bucket));
             let worker = usize::from(steered.worker());
@@ -263,50 +310,59 @@ impl HandOff {
             region.set_steered(&mut frame, Some(from));
             self.stages[worker].push(frame).expect("a batch has no more than a batch");
         }
-        std::mem::swap(batch, &mut self.stages[own]);
-        self.completions.take(self.own, batch.len());
-        for (worker, stage) in self.stages.iter_mut().enumerate() {
-            let Some(target) = self.targets[worker].as_mut().filter(|_| !stage.is_empty()) else {
-                continue;
-            };
-            let packets = stage.len();
-            let mut frames = packets;
-            for frame in stage.iter() {
-                region.note(frame, Holder::Ring(worker as u16));
-                if frame.is_chained() {
-                    let surplus = region.meta(frame).frames() - 1;
-                    target.surplus.add(surplus as u64); // Before they can be popped.
-                    frames += surplus;
-                }
+    }
+
+    /// Pushes what is for another worker.
+    #[inline]
+    fn push(&mut self, region: View<'_>, worker: usize, chained: bool) {
+        let (stage, target) = (&mut self.stages[worker], &mut self.targets[worker]);
+        let target = target.as_mut().expect("only workers with a ring have buckets");
+        let packets = stage.len();
+        let mut frames = packets;
+        for frame in stage.iter() {
+            region.note(frame, Holder::Ring(worker as u16));
+            if chained && frame.is_chained() {
+                let surplus = region.meta(frame).frames() - 1;
+                target.surplus.add(surplus as u64); // Before they can be popped.
+                frames += surplus;
             }
-            target.ring.push_all(&mut stage.drain());
-            debug_assert!(stage.is_empty(), "`look` has seen the room");
-            target.ring.submit();
-            target.bell.ring();
-            self.counts.of(worker, PairCount::Out, packets as u64);
-            self.counts.of(worker, PairCount::OutBatches, 1);
-            self.counts.own(OwnCount::FramesOut, frames as u64);
         }
+        target.ring.push_all(&mut stage.drain());
+        debug_assert!(stage.is_empty(), "`look` has seen the room");
+        target.ring.submit();
+        target.bell.ring();
+        self.counts.of(worker, PairCount::Out, packets as u64);
+        self.counts.of(worker, PairCount::OutBatches, 1);
+        self.counts.own(OwnCount::FramesOut, frames as u64);
     }
 
     /// Pops what one receiver has handed on, up to `weight` packets.
     fn pop(&mut self, receiver: usize, weight: usize, region: View<'_>) -> Batch {
         let mut batch = Batch::new();
-        let Some(Arrivals { ring, surplus }) = &mut self.arrivals[receiver] else { return batch };
+        let Some(Arrivals { ring, surplus, asked_for }) = &mut self.arrivals[receiver] else {
+            return batch;
+        };
         if ring.is_empty() {
             return batch;
         }
-        let mut frames = 0;
-        for frame in ring.pop_up_to(weight.min(manylane_frame::BATCH_MAX)) {
-            if frame.is_chained() {
-                let behind = region.meta(&frame).frames() - 1;
+        let mut chained = false;
+        ring.pop_up_to(weight.min(manylane_frame::BATCH_MAX)).for_each(|frame| {
+            chained |= frame.is_chained();
+            batch.push(frame).expect("a batch holds as many");
+        });
+        ring.release();
+        // What has come so far is on another core: asked for now, the next batch is here when it is popped.
+        batch.iter().skip(*asked_for).for_each(|frame| region.prefetch_whole(frame, false));
+        *asked_for =
+            ring.look_ahead(manylane_frame::BATCH_MAX, |frame| region.prefetch_whole(frame, false));
+        let mut frames = batch.len();
+        if chained {
+            for frame in batch.iter().filter(|frame| frame.is_chained()) {
+                let behind = region.meta(frame).frames() - 1;
                 surplus.sub(behind as u64);
                 frames += behind;
             }
-            batch.push(frame).expect("a batch holds as many");
         }
-        ring.release();
-        frames += batch.len();
         self.completions.take(receiver as u16, batch.len());
         self.counts.of(receiver, PairCount::In, batch.len() as u64);
         self.counts.own(OwnCount::FramesIn, frames as u64);
@@ -537,8 +593,16 @@ impl super::Worker {
 }
 
 /// The hash of the flow that a frame belongs to, whatever tags are in front of it.
-#[inline]
+#[inline(always)]
 fn hash_of(frame: &[u8]) -> u32 {
+    match frame.get(HEADER_LEN - 2..) {
+        Some([0x08, 0x00, packet @ ..] | [0x86, 0xdd, packet @ ..]) => flow_hash(packet),
+        _ => hash_of_tagged(frame),
+    }
+}
+
+#[inline(never)]
+fn hash_of_tagged(frame: &[u8]) -> u32 {
     let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
     frame.get(HEADER_LEN + tags * VLAN_TAG_LEN..).map_or(0, flow_hash)
 }

@@ -55,7 +55,11 @@ impl Mesh {
                 completions[worker].connect(receiver as u16, incoming);
                 let (producer, consumer) = ring(capacity);
                 let surplus = Arc::new(SharedCount::default());
-                arrivals[worker].push(Some(Arrivals { ring: consumer, surplus: surplus.clone() }));
+                arrivals[worker].push(Some(Arrivals {
+                    ring: consumer,
+                    surplus: surplus.clone(),
+                    asked_for: 0,
+                }));
                 targets.push(Some(Target::new(producer, capacity, surplus, &bells[worker])));
             }
             receivers.push((steering, targets));
@@ -83,6 +87,7 @@ impl Mesh {
                 limits: limits.clone(),
                 noted: false,
                 blocked: false,
+                calm: false,
                 counts,
                 #[cfg(test)]
                 announces_what_is_popped: false,
