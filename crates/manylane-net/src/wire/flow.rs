@@ -10,24 +10,41 @@
 //!
 //! First fragments have ports and later ones have not; all must take the same way, or they overtake
 //! each other. Nor is there a protocol to hash: in IPv6 the headers behind the fragment header are in the
-//! first one only, so that the others do not know where they lead; IPv4 does as IPv6 does. An error must take the way of the flow it is about, to whoever keeps its path MTU
-//! (RFC 7690 §2); the hash is symmetric, so the quoted packet's direction does not matter.
+//! first one only, so that the others do not know where they lead; IPv4 does as IPv6 does. An error must
+//! take the way of the flow it is about, to whoever keeps its path MTU (RFC 7690 §2); the hash is
+//! symmetric, so the quoted packet's direction does not matter.
 //!
-//! The mix is the finaliser of MurmurHash3 (`fmix64`, by Austin Appleby, public domain): every input
-//! bit moves every output bit with a probability near one half. There is no key, so who knows it can
-//! make flows that collide; the choice among next hops therefore mixes in a seed of the router's own.
+//! Each end is multiplied by an odd number and folded: the upper bytes of the product, which depend on all
+//! that is below them, come down once more. So are the sum of both ends and the protocol. That is a third
+//! of what a hash takes that moves each bit with a probability near one half, and spreads flows that were
+//! numbered up as well as chance does. There is no key, so who knows it can make flows that collide; the
+//! choice among next hops therefore mixes in a seed of the router's own.
 
-use std::net::Ipv6Addr;
-
+use super::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
 use super::ip::View;
 use super::{icmp, icmpv6, protocol};
 
+/// The hash of the flow that an Ethernet frame belongs to, whatever tags are in front of the packet.
+#[inline(always)]
+pub fn frame_hash(frame: &[u8]) -> u32 {
+    match frame.get(HEADER_LEN - 2..) {
+        Some([0x08, 0x00, packet @ ..] | [0x86, 0xdd, packet @ ..]) => flow_hash(packet),
+        _ => tagged_hash(frame),
+    }
+}
+
+#[inline(never)]
+fn tagged_hash(frame: &[u8]) -> u32 {
+    let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
+    frame.get(HEADER_LEN + tags * VLAN_TAG_LEN..).map_or(0, flow_hash)
+}
+
 /// The hash of the flow to which this IP packet belongs. Its headers will do: the others of the flow may
 /// lie in one frame, and this one's end in another.
-#[inline]
+#[inline(always)]
 pub fn flow_hash(packet: &[u8]) -> u32 {
-    match ordinary_ends(packet) {
-        Some((ends, protocol)) => mix(ends, protocol),
+    match ordinary_hash(packet) {
+        Some(hash) => hash,
         None => any_hash(packet),
     }
 }
@@ -37,31 +54,37 @@ fn any_hash(packet: &[u8]) -> u32 {
     View::quoted(packet).map_or(0, |view| hash(&view, Depth::Outside))
 }
 
-/// The ends of nearly every packet and its protocol, without a look at what it has not: options, extension
-/// headers, fragments.
+/// Of nearly every packet, without a look at what it has not: options, extension headers, fragments.
 #[inline(always)]
-fn ordinary_ends(packet: &[u8]) -> Option<([u64; 2], u8)> {
+fn ordinary_hash(packet: &[u8]) -> Option<u32> {
     let ipv4: &[u8; 24] = packet.first_chunk()?;
-    let word = |at: usize| u32::from_be_bytes([ipv4[at], ipv4[at + 1], ipv4[at + 2], ipv4[at + 3]]);
-    if ipv4[0] == 0x45 {
-        let (lengths, fragment, protocol) = (word(0), word(4), ipv4[9]);
-        let ordinary = lengths as u16 >= 24 && fragment & 0x3fff == 0;
-        let ports = [(word(20) >> 16) as u16, word(20) as u16];
-        return (ordinary && protocol::has_ports(protocol))
-            .then(|| ([end_v4(word(12), ports[0]), end_v4(word(16), ports[1])], protocol));
+    if ipv4[0] != 0x45 {
+        return ordinary_hash_v6(packet);
     }
+    let word = |at: usize| u32::from_le_bytes([ipv4[at], ipv4[at + 1], ipv4[at + 2], ipv4[at + 3]]);
+    let (fragment, protocol) = (word(6) & 0xff3f, ipv4[9]);
+    let has_ports = u16::from_be_bytes([ipv4[2], ipv4[3]]) >= 24 && protocol::has_ports(protocol);
+    if fragment != 0 || !has_ports {
+        return None;
+    }
+    let ports = word(20);
+    let ends = [end_v4(word(12), ports as u16), end_v4(word(16), (ports >> 16) as u16)];
+    Some(mix(ends, protocol))
+}
+
+#[inline(always)]
+fn ordinary_hash_v6(packet: &[u8]) -> Option<u32> {
     let ipv6: &[u8; 44] = packet.first_chunk()?;
     let protocol = ipv6[6];
     let has_ports = u16::from_be_bytes([ipv6[4], ipv6[5]]) >= 4 && protocol::has_ports(protocol);
     if ipv6[0] >> 4 != 6 || !has_ports {
         return None;
     }
-    let address = |at: usize| {
-        let bits = ipv6[at..].first_chunk().expect("there are 44 bytes");
-        Ipv6Addr::from_bits(u128::from_be_bytes(*bits))
+    let end = |address: usize, port: usize| {
+        let octets = ipv6[address..].first_chunk().expect("there are 44 bytes");
+        end_v6(octets, u16::from_le_bytes([ipv6[port], ipv6[port + 1]]))
     };
-    let port = |at: usize| u16::from_be_bytes([ipv6[at], ipv6[at + 1]]);
-    Some(([end_v6(address(8), port(40)), end_v6(address(24), port(42))], protocol))
+    Some(mix([end(8, 40), end(24, 42)], protocol))
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -80,7 +103,7 @@ fn hash(view: &View<'_>, depth: Depth) -> u32 {
     if let [a, b, c, d, ..] = *bytes
         && protocol::has_ports(transport.protocol)
     {
-        let ports = [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])];
+        let ports = [u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d])];
         return mix(ends(view, ports), transport.protocol);
     }
     if depth == Depth::Outside
@@ -105,44 +128,51 @@ fn quoted(protocol: u8, message: &[u8]) -> Option<&[u8]> {
 fn ends(view: &View<'_>, ports: [u16; 2]) -> [u64; 2] {
     match view {
         View::V4(view) => {
-            let [source, destination] = [view.source(), view.destination()];
-            [end_v4(source.to_bits(), ports[0]), end_v4(destination.to_bits(), ports[1])]
+            let [source, destination] = [view.source(), view.destination()]
+                .map(|address| u32::from_le_bytes(address.octets()));
+            [end_v4(source, ports[0]), end_v4(destination, ports[1])]
         }
-        View::V6(view) => [end_v6(view.source(), ports[0]), end_v6(view.destination(), ports[1])],
+        View::V6(view) => [
+            end_v6(&view.source().octets(), ports[0]),
+            end_v6(&view.destination().octets(), ports[1]),
+        ],
     }
 }
 
 #[inline(always)]
 fn mix([a, b]: [u64; 2], protocol: u8) -> u32 {
     // Addition, not exclusive or: it is as symmetric, and does not cancel when both ends are equal.
-    (fmix64(a.wrapping_add(b) ^ u64::from(protocol)) >> 32) as u32
+    ((a.wrapping_add(b) ^ u64::from(protocol)).wrapping_mul(ODD[1]) >> 32) as u32
+}
+
+/// Addresses and ports as they lie in memory, the first byte lowest.
+#[inline(always)]
+fn end_v4(address: u32, port: u16) -> u64 {
+    fold((u64::from(port) << 32 | u64::from(address)).wrapping_mul(ODD[0]))
 }
 
 #[inline(always)]
-fn end_v4(address: u32, port: u16) -> u64 {
-    fmix64(u64::from(address) << 16 | u64::from(port))
+fn end_v6(address: &[u8; 16], port: u16) -> u64 {
+    let bits = u128::from_le_bytes(*address);
+    let (network, interface) = (bits as u64, (bits >> 64) as u64);
+    // Multiplied, no two ports are closer than the interface numbers of hosts that were counted up.
+    let port = u64::from(port).wrapping_mul(ODD[2]);
+    let network = fold(network.wrapping_mul(ODD[1]));
+    fold((network ^ interface).wrapping_add(port).wrapping_mul(ODD[0]))
 }
 
-fn end_v6(address: Ipv6Addr, port: u16) -> u64 {
-    let bits = address.to_bits();
-    let (network, interface) = ((bits >> 64) as u64, bits as u64);
-    // An odd multiplier spreads the port over the word: no two ports are closer than the interface
-    // numbers of hosts that were counted up.
-    let port = u64::from(port).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    fmix64((fmix64(network) ^ interface).wrapping_add(port))
+#[inline(always)]
+fn fold(product: u64) -> u64 {
+    product ^ product.swap_bytes()
 }
 
-const fn fmix64(mut word: u64) -> u64 {
-    word ^= word >> 33;
-    word = word.wrapping_mul(0xff51_afd7_ed55_8ccd);
-    word ^= word >> 33;
-    word = word.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
-    word ^ (word >> 33)
-}
+/// The multipliers of MurmurHash3's finaliser (`fmix64`, by Austin Appleby, public domain), and 2^64 over the
+/// golden ratio.
+const ODD: [u64; 3] = [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53, 0x9e37_79b9_7f4a_7c15];
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, SocketAddrV4, SocketAddrV6};
+    use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 
     use proptest::prelude::*;
 

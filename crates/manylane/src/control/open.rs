@@ -22,8 +22,8 @@ use manylane_net::forward::PortFacts;
 use manylane_net::generate::{
     Expected, FarEnd, FarEndConfig, FarEndReader, Link, Pace, Stream, StreamId,
 };
-use manylane_net::wire::ethernet::{Mac, Tags, VLAN_TAG_LEN};
-use manylane_net::wire::flow::flow_hash;
+use manylane_net::wire::ethernet::Mac;
+use manylane_net::wire::flow::frame_hash;
 use manylane_sync::doorbell::{Doorbell, Wake};
 
 use crate::config::{
@@ -372,7 +372,7 @@ impl Wires {
                 let bells: Vec<Bell> =
                     owners.iter().map(|owner| bells[usize::from(owner.0)].clone()).collect();
                 let workers = config.workers.count();
-                memory::wires(PortId(number), workers, &bells, port.rx_ring as usize, wire_hash)
+                memory::wires(PortId(number), workers, &bells, port.rx_ring as usize, frame_hash)
             });
             let (receivers, transmitters) = laid.unzip();
             wires.receivers.push(receivers);
@@ -388,12 +388,6 @@ impl Wires {
     fn take_transmitters(&mut self, to: PortId) -> Vec<memory::Transmitter> {
         self.transmitters[to.index()].take().expect("a wire has one other end")
     }
-}
-
-/// Which receive queue of a wire's far end a frame goes to: by flow, as a device would choose.
-fn wire_hash(frame: &[u8]) -> u32 {
-    let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
-    frame.get(LINK_HEADER + tags * VLAN_TAG_LEN..).map_or(0, flow_hash)
 }
 
 const LINK_HEADER: usize = manylane_net::wire::ethernet::HEADER_LEN;
