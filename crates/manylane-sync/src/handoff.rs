@@ -10,7 +10,7 @@
 //! | side             | type            | does                                                         |
 //! |------------------|-----------------|--------------------------------------------------------------|
 //! | control          | [`SteeringMap`] | says which worker it wants for a bucket                      |
-//! | receiver         | [`Steering`]    | `steer`s each frame, counts it as `handed`, pushes it        |
+//! | receiver         | [`Steering`]    | `steer`s frames, counts them as `handed`, pushes them        |
 //! | forwarding worker| [`Completions`] | `take`s what it popped, `hold`s what it keeps, transmits, `note`s that, and `announce`s it when the devices have it |
 //!
 //! The position of a frame is its number in its pair's ring, from 1. *Completed* is the last position up
@@ -92,6 +92,7 @@ struct Shared {
 }
 
 const WORDS: usize = MARKS / 64;
+const _: () = assert!(GROUP == 256, "a bucket is a byte");
 
 /// The receiver's end of a pair.
 pub struct Outgoing {
@@ -191,6 +192,8 @@ pub struct Steering {
     users: Box<[u16]>,
     /// By group, the position in our own pair of the last frame that was kept without being steered.
     kept: Box<[u64]>,
+    /// By worker, how far the batch in hand reaches if all of it is his.
+    reach: Box<[u64]>,
 }
 
 #[derive(Clone, Copy)]
@@ -200,7 +203,8 @@ struct Bucket {
     worker: u16,
     /// Frames handed on, modulo 2^32: a measure of load.
     frames: u32,
-    /// Position, in that worker's pair, of the last frame of the bucket handed on; 0 for none.
+    /// In that worker's pair, where the last frame of the bucket that was handed on is at most: who was steered in
+    /// a batch has a place in it, and none is beyond the last one handed on. 0 for none.
     last: u64,
 }
 
@@ -259,7 +263,8 @@ impl Steering {
         for bucket in 0..buckets.len() {
             users[bucket / GROUP * usize::from(workers_max) + usize::from(own)] += 1;
         }
-        Steering { map, own, buckets, pairs, users: users.into(), kept: vec![0; groups].into() }
+        let (kept, reach) = (vec![0; groups].into(), vec![0; pairs.len()].into());
+        Steering { map, own, buckets, pairs, users: users.into(), kept, reach }
     }
 
     /// Lets buckets move to `worker`.
@@ -289,16 +294,36 @@ impl Steering {
         if wanted != self.buckets[bucket].followed {
             self.move_to(bucket, wanted);
         }
-        self.steer_settled(bucket)
-    }
-
-    /// The same to the worker that the bucket has, whatever is wanted: for who learns otherwise when
-    /// something else is, and then lets buckets [`follow`](Steering::follow).
-    #[inline]
-    pub fn steer_settled(&mut self, bucket: usize) -> Steered<'_> {
         let bucket = &mut self.buckets[bucket];
         let pair = connected(&mut self.pairs, bucket.worker);
         Steered { bucket, pair }
+    }
+
+    /// The ways of a batch of frames of one group, by the flow hashes of which the lowest byte is the bucket:
+    /// calls `to` with the worker of each, in their order. Whatever is wanted, it is the worker that the bucket
+    /// has: for who learns when something else is, and then lets buckets [`follow`](Steering::follow).
+    ///
+    /// Next, [`handed`](Steering::handed_all) is said for each worker, and its frames are pushed.
+    #[inline(always)]
+    pub fn steer_all(&mut self, group: usize, hashes: &[u32], mut to: impl FnMut(usize)) {
+        for (reach, pair) in self.reach.iter_mut().zip(&self.pairs) {
+            *reach = pair.as_ref().map_or(0, |pair| pair.handed) + hashes.len() as u64;
+        }
+        let buckets: &mut [Bucket; GROUP] =
+            (&mut self.buckets[group * GROUP..][..GROUP]).try_into().expect("as many as a group");
+        for &hash in hashes {
+            let bucket = &mut buckets[usize::from(hash as u8)];
+            let worker = usize::from(bucket.worker);
+            bucket.last = self.reach[worker];
+            bucket.frames = bucket.frames.wrapping_add(1);
+            to(worker);
+        }
+    }
+
+    /// Counts so many of a batch just steered as handed on to a worker: all that are his.
+    #[inline]
+    pub fn handed_all(&mut self, worker: u16, frames: usize) {
+        connected(&mut self.pairs, worker).handed += frames as u64;
     }
 
     /// Counts frames of any buckets of a group that stay with the receiver, none of whose buckets another
@@ -384,7 +409,8 @@ impl Steering {
             let known = self.pairs.get(usize::from(to)).is_some_and(Option::is_some);
             let old = connected(&mut self.pairs, worker);
             let kept = if worker == self.own { self.kept[bucket / GROUP] } else { 0 };
-            if !known || !old.has_completed(last.max(kept)) || old.holds(bucket) {
+            let last = last.min(old.handed).max(kept);
+            if !known || !old.has_completed(last) || old.holds(bucket) {
                 return false;
             }
             let first = bucket / GROUP * self.pairs.len();

@@ -299,7 +299,9 @@ impl Device {
         let targets = &traffic.mixes[self.mix];
         let mut due_ps = due_ps;
         // A device writes many frames at once, and takes the lines from whoever has them.
-        batch.as_slice()[from..].iter().for_each(|frame| region.prefetch_whole(frame, true));
+        batch.as_slice()[from..]
+            .iter()
+            .for_each(|frame| region.prefetch_packet(frame, HEADROOM, true));
         for frame in &mut batch.as_mut_slice()[from..] {
             let (address, checksum, bucket) = targets[self.made as usize % TARGETS];
             self.made += 1;

@@ -96,7 +96,7 @@ impl Meta {
         self.head
     }
 
-    /// How it was steered, if it was, and since that was last [set](super::View::set_steered).
+    /// How the packet came, if it has been held: when that was last [set](super::View::set_steered).
     #[inline(always)]
     pub fn steered(&self) -> Option<Steered> {
         let [number, bucket] = self.steered;

@@ -583,10 +583,10 @@ impl<'r> View<'r> {
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
 
-    /// Asks for what is known of `frame`, and for the line where packets begin that nothing was put in front of,
-    /// without a look at either: the second to be written, or both.
+    /// Asks for what is known of `frame`, and for the line of its slot that `head` is in, without a look at
+    /// either: the second to be written, or both.
     #[inline(always)]
-    pub fn prefetch_whole(self, frame: &Frame, writes_meta: bool) {
+    pub fn prefetch_packet(self, frame: &Frame, head: u16, writes_meta: bool) {
         self.check_ours(frame);
         // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its index is
         // below `frames`, and by `Layout` invariant 2 there is a `Meta`; nobody writes it while the handle is
@@ -597,11 +597,13 @@ impl<'r> View<'r> {
         } else {
             prefetch(meta);
         }
-        // SAFETY: as in `bytes`; a slot has more than `HEADROOM` bytes.
-        prefetch_to_write(unsafe { self.slot(frame).add(HEADROOM.into()).as_ref() });
+        let head = usize::from(head) & (self.layout.frame_size - 1); // Inside the slot, which is a power of two.
+        // SAFETY: as in `bytes`; the byte is inside the slot.
+        prefetch_to_write(unsafe { self.slot(frame).add(head).as_ref() });
     }
 
-    /// Notes how a packet came to its worker. Nothing else changes it, not even another life of the frame.
+    /// Notes how a packet came that is about to be held. Nothing else changes it, not even another life of the
+    /// frame: who has not held it before does not ask.
     #[inline(always)]
     pub fn set_steered(self, frame: &mut Frame, steered: Option<Steered>) {
         let bytes = |Steered { receiver, bucket }| [receiver + 1, bucket];

@@ -227,7 +227,9 @@ impl Work {
         let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
         let Work { holds, stats, pool, waited, handoff, .. } = self;
-        let steered = handoff.as_mut().map(|handoff| handoff.steered(pool.region(), &mut frame));
+        let steered = handoff
+            .as_ref()
+            .map(|handoff| handoff.steered(pool.region(), &mut frame, waited.is_some()));
         let since_ns = waited.map_or(now_ns, |waited| waited.since_ns);
         let asked_ns = waited.filter(|waited| waited.key == key).map(|waited| waited.asked_ns);
         let held = holds.push(key, frame, frames, since_ns, |oldest| {
@@ -344,7 +346,7 @@ impl Work {
     pub(super) fn settle_batch<'g>(
         &mut self,
         guard: Guard<'g>,
-        mut batch: Batch,
+        batch: &mut Batch,
         verdicts: &Verdicts<'g>,
         now_ns: u64,
     ) {

@@ -27,10 +27,9 @@ mod mesh;
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{DropReason, PortId};
-use manylane_frame::{Batch, Frame, Holder, Meta, Region, Steered, View};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Region, Steered, View};
 use manylane_io::eventfd::EventFd;
-use manylane_net::wire::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
-use manylane_net::wire::flow::flow_hash;
+use manylane_net::wire::flow::frame_hash;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::handoff::{Completions, GROUP, Handed, Steering};
@@ -116,6 +115,8 @@ pub struct HandOff {
     /// No bucket waits to move, and every worker that the queue being received from may steer to has room for
     /// all that is admitted.
     calm: bool,
+    /// Who received what is being passed on.
+    receiver: u8,
     counts: HandOffCounts,
     pub(super) desk: Desk,
     /// Breaks the rule that what is popped has not left yet.
@@ -123,9 +124,16 @@ pub struct HandOff {
     announces_what_is_popped: bool,
 }
 
+/// A packet in a ring.
+struct OnItsWay {
+    frame: Frame,
+    /// Where its bytes begin in the slot: so that who pops it can ask for them before it knows the frame.
+    head: u16,
+}
+
 /// The way to another worker.
 struct Target {
-    ring: Producer<Frame>,
+    ring: Producer<OnItsWay>,
     capacity: usize,
     /// Frames of packets in the ring behind the first ones. Only chains write it.
     surplus: Arc<SharedCount>,
@@ -141,7 +149,7 @@ struct Target {
 
 /// The way from another worker.
 struct Arrivals {
-    ring: Consumer<Frame>,
+    ring: Consumer<OnItsWay>,
     surplus: Arc<SharedCount>,
     /// How many of the next packets have been prefetched.
     asked_for: usize,
@@ -149,7 +157,7 @@ struct Arrivals {
 
 impl Target {
     fn new(
-        ring: Producer<Frame>,
+        ring: Producer<OnItsWay>,
         capacity: usize,
         surplus: Arc<SharedCount>,
         bell: &Arc<Doorbell<EventFd>>,
@@ -239,22 +247,23 @@ impl HandOff {
     /// once, or refused.
     fn hand_on(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let own = usize::from(self.own);
+        self.receiver = self.own as u8;
         if !self.by_flow[port.index()] {
             self.steering.keep(port.index(), batch.len());
             self.completions.take(self.own, batch.len());
-            batch.iter_mut().for_each(|frame| region.set_steered(frame, None));
             return;
         }
-        let mut hashes = [0; manylane_frame::BATCH_MAX];
+        let mut hashes = [0; BATCH_MAX];
         let mut chained = false;
-        for (hash, frame) in hashes.iter_mut().zip(batch.iter()) {
-            *hash = hash_of(region.bytes(frame));
-            chained |= frame.is_chained();
+        for (hash, packet) in hashes.iter_mut().zip(region.packets(batch.as_slice())) {
+            *hash = frame_hash(packet.bytes);
+            chained |= packet.is_chained;
         }
+        let hashes = &hashes[..batch.len()];
         if self.calm && !chained {
-            self.part(region, port, batch, &hashes);
+            self.part(port, batch, hashes);
         } else {
-            self.part_or_refuse(region, port, batch, &hashes);
+            self.part_or_refuse(port, batch, hashes);
         }
         std::mem::swap(batch, &mut self.stages[own]);
         self.completions.take(self.own, batch.len());
@@ -267,32 +276,24 @@ impl HandOff {
 
     /// Parts a batch of single frames when no bucket waits to move, and there is room for all.
     #[inline]
-    fn part(&mut self, region: View<'_>, port: PortId, batch: &mut Batch, hashes: &[u32]) {
-        let first = port.index() * GROUP;
-        for (mut frame, &hash) in batch.drain().zip(hashes) {
-            let bucket = bucket_of(hash);
-            let steered = self.steering.steer_settled(first + usize::from(bucket));
-            let worker = usize::from(steered.worker());
-            steered.handed();
-            let from = Steered { receiver: self.own as u8, bucket };
-            region.set_steered(&mut frame, Some(from));
-            self.stages[worker].push(frame).expect("a batch has no more than a batch");
+    fn part(&mut self, port: PortId, batch: &mut Batch, hashes: &[u32]) {
+        let HandOff { steering, stages, .. } = self;
+        let mut frames = batch.drain();
+        steering.steer_all(port.index(), hashes, |worker| {
+            let frame = frames.next().expect("there is a hash for each");
+            stages[worker].push(frame).expect("a batch has no more than a batch");
+        });
+        for (worker, stage) in (0..).zip(stages).filter(|(_, stage)| !stage.is_empty()) {
+            steering.handed_all(worker, stage.len());
         }
     }
 
     /// Parts any batch.
     #[inline(never)]
-    fn part_or_refuse(
-        &mut self,
-        region: View<'_>,
-        port: PortId,
-        batch: &mut Batch,
-        hashes: &[u32],
-    ) {
+    fn part_or_refuse(&mut self, port: PortId, batch: &mut Batch, hashes: &[u32]) {
         let first = port.index() * GROUP;
-        for (mut frame, &hash) in batch.drain().zip(hashes) {
-            let bucket = bucket_of(hash);
-            let steered = self.steering.steer(first + usize::from(bucket));
+        for (frame, &hash) in batch.drain().zip(hashes) {
+            let steered = self.steering.steer(first + usize::from(bucket_of(hash)));
             let worker = usize::from(steered.worker());
             if let Some(target) = &mut self.targets[worker]
                 && let Some(reason) = target.refuses(hash, &frame)
@@ -306,8 +307,6 @@ impl HandOff {
                 continue;
             }
             steered.handed();
-            let from = Steered { receiver: self.own as u8, bucket };
-            region.set_steered(&mut frame, Some(from));
             self.stages[worker].push(frame).expect("a batch has no more than a batch");
         }
     }
@@ -319,7 +318,9 @@ impl HandOff {
         let target = target.as_mut().expect("only workers with a ring have buckets");
         let packets = stage.len();
         let mut frames = packets;
-        for frame in stage.iter() {
+        let mut heads = [0; BATCH_MAX];
+        for (head, frame) in heads.iter_mut().zip(stage.iter()) {
+            *head = region.meta(frame).head();
             region.note(frame, Holder::Ring(worker as u16));
             if chained && frame.is_chained() {
                 let surplus = region.meta(frame).frames() - 1;
@@ -327,7 +328,8 @@ impl HandOff {
                 frames += surplus;
             }
         }
-        target.ring.push_all(&mut stage.drain());
+        let packet = |(frame, &head)| OnItsWay { frame, head };
+        target.ring.push_all(&mut stage.drain().zip(&heads[..packets]).map(packet));
         debug_assert!(stage.is_empty(), "`look` has seen the room");
         target.ring.submit();
         target.bell.ring();
@@ -336,25 +338,28 @@ impl HandOff {
         self.counts.own(OwnCount::FramesOut, frames as u64);
     }
 
-    /// Pops what one receiver has handed on, up to `weight` packets.
-    fn pop(&mut self, receiver: usize, weight: usize, region: View<'_>) -> Batch {
-        let mut batch = Batch::new();
+    /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch.
+    #[inline]
+    fn pop(&mut self, receiver: usize, weight: usize, region: View<'_>, batch: &mut Batch) {
         let Some(Arrivals { ring, surplus, asked_for }) = &mut self.arrivals[receiver] else {
-            return batch;
+            return;
         };
         if ring.is_empty() {
-            return batch;
+            return;
         }
         let mut chained = false;
-        ring.pop_up_to(weight.min(manylane_frame::BATCH_MAX)).for_each(|frame| {
+        ring.pop_up_to(weight.min(BATCH_MAX)).for_each(|OnItsWay { frame, head }| {
             chained |= frame.is_chained();
+            if batch.len() >= *asked_for {
+                region.prefetch_packet(&frame, head, false);
+            }
             batch.push(frame).expect("a batch holds as many");
         });
         ring.release();
         // What has come so far is on another core: asked for now, the next batch is here when it is popped.
-        batch.iter().skip(*asked_for).for_each(|frame| region.prefetch_whole(frame, false));
-        *asked_for =
-            ring.look_ahead(manylane_frame::BATCH_MAX, |frame| region.prefetch_whole(frame, false));
+        *asked_for = ring.look_ahead(BATCH_MAX, |OnItsWay { frame, head }| {
+            region.prefetch_packet(frame, *head, false);
+        });
         let mut frames = batch.len();
         if chained {
             for frame in batch.iter().filter(|frame| frame.is_chained()) {
@@ -363,10 +368,10 @@ impl HandOff {
                 frames += behind;
             }
         }
+        self.receiver = receiver as u8;
         self.completions.take(receiver as u16, batch.len());
         self.counts.of(receiver, PairCount::In, batch.len() as u64);
         self.counts.own(OwnCount::FramesIn, frames as u64);
-        batch
     }
 
     /// At the beginning of a turn, when nothing of an earlier one waits to be transmitted.
@@ -407,14 +412,13 @@ impl HandOff {
         (self.noted || self.waiting > 0 || self.desk.is_leaving()).then_some(LOOK_AGAIN_NS)
     }
 
-    /// By whom, and in which bucket, a packet came that is about to be held. One that nobody steered is in
-    /// the bucket where it would be.
-    pub(super) fn steered(&self, region: &Region, frame: &mut Frame) -> Steered {
-        if let Some(steered) = region.meta(frame).steered() {
-            return steered;
+    /// Notes by whom, and in which bucket, a packet came that is about to be held; who `was_held` before knows.
+    pub(super) fn steered(&self, region: &Region, frame: &mut Frame, was_held: bool) -> Steered {
+        if was_held {
+            return region.meta(frame).steered().expect("what is held says how it came");
         }
-        let bucket = bucket_of(hash_of(region.bytes(frame)));
-        let steered = Steered { receiver: self.own as u8, bucket };
+        let bucket = bucket_of(frame_hash(region.bytes(frame)));
+        let steered = Steered { receiver: self.receiver, bucket };
         region.set_steered(frame, Some(steered));
         steered
     }
@@ -464,6 +468,7 @@ impl Work {
         }
         let mut moved = 0;
         let mut receivers = 0;
+        let mut batch = Batch::new();
         while let Some(handoff) = &mut self.handoff
             && receivers < handoff.arrivals.len()
             && moved < budget
@@ -471,33 +476,44 @@ impl Work {
             receivers += 1;
             let receiver = handoff.next;
             handoff.next = (receiver + 1) % handoff.arrivals.len();
-            let batch = handoff.pop(receiver, weight, self.pool.region().view());
+            handoff.pop(receiver, weight, self.pool.region().view(), &mut batch);
+            if batch.is_empty() {
+                continue;
+            }
             #[cfg(test)]
             if handoff.announces_what_is_popped {
                 handoff.completions.note();
                 handoff.completions.announce();
             }
             moved += batch.len();
-            self.pass_on_runs(guard, batch, now_ns);
+            self.pass_on_runs(guard, &mut batch, now_ns);
         }
         moved
     }
 
     /// Passes a batch on, a run of packets that came in by one port at a time.
-    fn pass_on_runs(&mut self, guard: Guard<'_>, mut batch: Batch, now_ns: u64) {
-        let entry = |frame: &Frame| self.pool.region().meta(frame).entry;
-        let first = batch.iter().next().map(entry);
-        let run = batch.iter().take_while(|frame| Some(entry(frame)) == first).count();
-        if run == batch.len() {
-            if run > 0 {
-                self.pass_on(guard, batch, now_ns);
-            }
-            return;
+    #[inline]
+    fn pass_on_runs(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+        let mut entries =
+            self.pool.region().view().packets(batch.as_slice()).map(|packet| packet.meta.entry.0);
+        let first = entries.next().unwrap_or_default();
+        // Without a branch.
+        if entries.fold(0, |differs, entry| differs | (entry ^ first)) == 0 {
+            return self.pass_on(guard, batch, now_ns);
         }
-        let mut part = Batch::new();
-        batch.drain().take(run).for_each(|frame| part.push(frame).expect("a part is no longer"));
-        self.pass_on(guard, part, now_ns);
-        self.pass_on_runs(guard, batch, now_ns);
+        self.pass_on_parts(guard, batch, now_ns);
+    }
+
+    #[inline(never)]
+    fn pass_on_parts(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+        while !batch.is_empty() {
+            let entry = |frame: &Frame| self.pool.region().meta(frame).entry;
+            let first = batch.iter().next().map(entry);
+            let run = batch.iter().take_while(|frame| Some(entry(frame)) == first).count();
+            let mut part = Batch::new();
+            batch.drain().take(run).for_each(|frame| part.push(frame).expect("it is no longer"));
+            self.pass_on(guard, &mut part, now_ns);
+        }
     }
 
     /// Receives a batch from one queue, passes its own share on and hands on the rest.
@@ -526,7 +542,7 @@ impl Work {
             self.drop_refused();
         }
         if !batch.is_empty() {
-            self.pass_on(guard, batch, now_ns);
+            self.pass_on(guard, &mut batch, now_ns);
         }
         received
     }
@@ -572,7 +588,8 @@ impl Work {
         let receivers = self.handoff.as_ref().map_or(0, |handoff| handoff.arrivals.len());
         for receiver in 0..receivers {
             while let Some(handoff) = &mut self.handoff {
-                let mut batch = handoff.pop(receiver, usize::MAX, self.pool.region().view());
+                let mut batch = Batch::new();
+                handoff.pop(receiver, BATCH_MAX, self.pool.region().view(), &mut batch);
                 if batch.is_empty() {
                     break;
                 }
@@ -590,21 +607,6 @@ impl super::Worker {
             handoff.announces_what_is_popped = broken;
         }
     }
-}
-
-/// The hash of the flow that a frame belongs to, whatever tags are in front of it.
-#[inline(always)]
-fn hash_of(frame: &[u8]) -> u32 {
-    match frame.get(HEADER_LEN - 2..) {
-        Some([0x08, 0x00, packet @ ..] | [0x86, 0xdd, packet @ ..]) => flow_hash(packet),
-        _ => hash_of_tagged(frame),
-    }
-}
-
-#[inline(never)]
-fn hash_of_tagged(frame: &[u8]) -> u32 {
-    let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
-    frame.get(HEADER_LEN + tags * VLAN_TAG_LEN..).map_or(0, flow_hash)
 }
 
 /// The bucket of a flow.

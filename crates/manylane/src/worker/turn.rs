@@ -55,18 +55,18 @@ impl Work {
         let mut batch = Batch::with_room(weight);
         let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
         if received > 0 {
-            self.pass_on(guard, batch, now_ns);
+            self.pass_on(guard, &mut batch, now_ns);
         }
         received
     }
 
     /// Judges a batch that came in by one port, and carries the verdicts out in its order.
     #[inline]
-    pub(super) fn pass_on(&mut self, guard: Guard<'_>, mut batch: Batch, now_ns: u64) {
+    pub(super) fn pass_on(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
         let received = batch.len();
         let judged = self.forwarder.tables().next_hops.generation();
         let mut verdicts = Verdicts::new();
-        self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns, &mut verdicts);
+        self.forwarder.forward(guard, &mut self.pool, batch, now_ns, &mut verdicts);
         let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
         if self.forwarder.has_sorted() {
             self.count_sorted(&mut packets, &mut bytes);
@@ -80,9 +80,9 @@ impl Work {
         }
         self.judged = judged;
         if self.forwarder.sends_redirects() {
-            self.redirect(guard, &batch, &verdicts, now_ns);
+            self.redirect(guard, batch, &verdicts, now_ns);
         }
-        self.carry_out_all(guard, &mut batch, &verdicts, now_ns);
+        self.carry_out_all(guard, batch, &verdicts, now_ns);
     }
 
     /// Counts what came in by sub-interfaces there, and not by the port whose device it came by.

@@ -71,6 +71,7 @@ impl Mesh {
             let (desk, end) = desk(control);
             let handoff = HandOff {
                 own: own as u16,
+                receiver: own as u8,
                 desk,
                 steering,
                 completions,
