@@ -239,7 +239,12 @@ impl Transmitter {
         self.ring.untaken(|entry| entry.options & libc::XDP_PKT_CONTD != 0)
     }
 
-    /// The queue whose receiver reclaims what is sent here.
+    /// The queue of the device that it sends by.
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    /// The queue whose receiver reclaims what is sent here: the one of the same number.
     ///
     /// When that is another worker's and its completion ring is full, sending stalls until it
     /// reclaims: wake it.
