@@ -139,6 +139,37 @@ fn workers_without_a_queue_send_by_sockets_of_their_own() {
     lab.assert_all_home();
 }
 
+/// A device empties its queues in no order: what was sent by one has left when it is back. Where all send by one,
+/// when it has been taken.
+#[test]
+fn by_several_queues_packets_have_left_when_they_are_back() {
+    for (queues, workers) in [(1, 2), (2, 3)] {
+        let Some(mut lab) = Lab::new(queues, 2048) else { return };
+        let owners = vec![WorkerId(0); queues as usize];
+        let Some(opened) = lab.open(&owners, workers, AfXdpConfig::default()) else { return };
+        let (port, mut receivers, mut transmitters) = parts(opened);
+        let exits: Vec<_> = transmitters.iter().map(|exit| exit.queue().0).collect();
+        assert_eq!(exits, [0, (queues - 1) as u16, 0][..workers]);
+        for transmitter in &mut transmitters {
+            transmitter.note();
+            assert!(transmitter.has_taken_noted(), "it has sent nothing");
+            let mut batch = lab.datagrams(OUR_V6, PEER_V6, 2);
+            transmitter.transmit(&mut lab.pool, &mut batch, |_| ());
+            transmitter.note();
+            assert!(!transmitter.has_taken_noted(), "the kernel has not been told");
+            transmitter.flush();
+            assert_eq!(transmitter.has_taken_noted(), queues == 1);
+        }
+        for receiver in &mut receivers {
+            let sent = exits.iter().filter(|&&queue| queue == receiver.queue().0).count();
+            reclaim(receiver, &mut lab.pool, 2 * sent, |_| ());
+        }
+        assert!(transmitters.iter_mut().all(Transmitter::has_taken_noted));
+        lab.close(port, receivers, transmitters);
+        lab.assert_all_home();
+    }
+}
+
 /// Worker 0 receives by all queues, worker 1 elsewhere by the third, worker 2 by none.
 #[test]
 fn workers_without_a_queue_send_by_the_queue_that_matches() {

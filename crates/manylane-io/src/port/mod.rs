@@ -337,14 +337,15 @@ impl Transmitter {
         }
     }
 
-    /// Whether the device has taken all that was [noted](Transmitter::note), so that nothing which another
-    /// worker transmits from now on leaves before it. What is late on purpose does not count.
+    /// Whether the device has taken all that was [noted](Transmitter::note), and finished with it where that
+    /// matters, so that nothing which another worker transmits from now on leaves before it. What is late on purpose does not count.
     #[inline]
     pub fn has_taken_noted(&mut self) -> bool {
         match self {
             Transmitter::AfXdp(queue) => queue.has_taken_noted(),
             Transmitter::Memory(queue) => queue.has_taken_noted(),
-            // Their calls return when that is so. A capture's packets are by worker anyway.
+            // Their calls return when that is so: but for a device whose queues XPS shares among cores
+            // (`af_packet`). A capture's packets are by worker anyway.
             Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Pcap(_) => true,
             Transmitter::Tee(tee) => tee.inner.has_taken_noted(),
             Transmitter::Fault(fault) => fault.inner.has_taken_noted(),

@@ -18,8 +18,10 @@
 //!   core, if that is set (many drivers set it so that each core has a queue: our worker's own, for it is
 //!   pinned); else by the flow's hash (`netdev_pick_tx`, `skb_tx_hash`: nothing is recorded of where the
 //!   packet came in), or with `PACKET_QDISC_BYPASS` by the core's number (`packet_pick_tx_queue`). Each way
-//!   a flow has one queue as long as it has one worker. Each worker has a socket of its own, whose buffer
-//!   nobody else fills; queueing disciplines and devices have locks of their own.
+//!   a flow has one queue as long as it has one worker. By XPS it changes with the worker, and nothing tells
+//!   when what the old queue has been given is gone; switch XPS off where flows move, and a flow's hash keeps
+//!   it in one queue. Each worker has a socket of its own, whose buffer nobody else fills; queueing
+//!   disciplines and devices have locks of their own.
 //! - Members of a fanout group follow the group's `ignore_outgoing`, not their own.
 //!
 //! | type            | what it is                                          | whose                       |

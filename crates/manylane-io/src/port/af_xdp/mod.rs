@@ -42,6 +42,7 @@
 mod close;
 mod error;
 mod join;
+mod left;
 mod lent;
 mod open;
 mod receiver;

@@ -10,6 +10,7 @@ use super::super::Receiving;
 use super::AfXdpConfig;
 use super::error::{OpenError, RING_MAX, RING_MIN, TagsHidden, mtu_max};
 use super::join::Joiner;
+use super::left::Queue;
 use super::lent::Lent;
 use super::receiver::Receiver;
 use super::ring::{ConsumerRing, Kind, ProducerRing};
@@ -160,7 +161,7 @@ impl Opening<'_> {
             single_because = single_because.or(way.single_because);
         }
         let transfer = ways[0];
-        let transmitters = transmitters
+        let mut transmitters: Vec<_> = transmitters
             .into_iter()
             .zip(exits)
             .map(|(own, queue)| {
@@ -168,6 +169,7 @@ impl Opening<'_> {
                 own.map_or_else(|| self.bind_transmit_only(first, transfer), Ok)
             })
             .collect::<Result<_, _>>()?;
+        count_what_leaves(&mut receivers, &mut transmitters);
         Ok((receivers, transmitters, Way { transfer, single_because }))
     }
 
@@ -267,6 +269,7 @@ impl Opening<'_> {
             posted_count: 0,
             completed: Lent::new(region),
             returned: 0,
+            told: None,
             port: self.port,
             queue: QueueId(queue as u16),
             checksum: self.checksum(),
@@ -292,6 +295,7 @@ impl Opening<'_> {
             region: region.clone(),
             sent: Lent::new(region),
             lent: 0,
+            left: None,
             transfer,
             frames_max: self.frames_max(transfer),
             spare: 0,
@@ -364,6 +368,23 @@ impl Opening<'_> {
 
     fn unmapped(&self, queue: u32, source: io::Error) -> OpenError {
         self.refused(queue, ("map the rings", source))
+    }
+}
+
+/// Lets transmitters know what has left, if they send by different queues.
+fn count_what_leaves(receivers: &mut [Receiver], transmitters: &mut [Transmitter]) {
+    let first = transmitters.first().map(|exit| exit.queue);
+    if transmitters.iter().all(|exit| Some(exit.queue) == first) {
+        return;
+    }
+    let mut queues: Vec<_> = receivers.iter().map(|_| Queue::default()).collect();
+    for (receiver, queue) in receivers.iter_mut().zip(&mut queues) {
+        receiver.told = Some(queue.returned());
+    }
+    let queue = |exit: &Transmitter| usize::from(exit.queue.0);
+    let given: Vec<_> = transmitters.iter().map(|exit| queues[queue(exit)].given()).collect();
+    for (exit, own) in transmitters.iter_mut().zip(given) {
+        exit.left = Some(queues[queue(exit)].left(own));
     }
 }
 
