@@ -18,8 +18,9 @@
 //! recovered; one that is merely slow costs the others what it would cost them in the port's ring, that
 //! time, and then nothing. When it takes again, the next turn of the receiver sees the room.
 //!
-//! Whether a packet has left is known when its device says that it has taken it: what a worker transmitted
-//! is noted at the end of a turn, and announced at the end of the first turn that finds it taken.
+//! Whether a packet has left is known when its device says that it has taken it, or finished with it where
+//! workers send by several of its queues: what a worker transmitted is noted at the end of a turn, and
+//! announced at the end of the first turn that finds that so.
 
 mod counts;
 mod mesh;
