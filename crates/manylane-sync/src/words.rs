@@ -249,7 +249,7 @@ pub fn prefetch_to_write<T: ?Sized>(value: &T) {
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",
-            in(reg) std::ptr::from_ref(value).cast::<u8>(),
+            in(reg) std::ptr::from_ref(value).addr(),
             options(nostack, preserves_flags, nomem)
         );
     }

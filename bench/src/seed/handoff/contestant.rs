@@ -8,7 +8,7 @@ use manylane::stats::{PortCount, StatsReader};
 use manylane::worker::handoff::{HandOffReader, Mesh, limits};
 use manylane::worker::{Clock, HandOff, Worker};
 use manylane_frame::vocabulary::{DropReason, PortId, WorkerId};
-use manylane_frame::{BATCH_MAX, Batch, Depot, Pool};
+use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::memory::{Next, Source};
 use manylane_net::icmp::RateLimit;
@@ -29,7 +29,8 @@ use crate::threads::{Lap, Share, Team};
 
 /// Frames that wait between two cores at most: the kernel's `netdev_max_backlog`.
 pub const MAX_BACKLOG: u32 = 1000;
-const PORTS: usize = 2;
+/// By which frames leave.
+pub const PORTS: usize = 2;
 /// So that a look at the clock comes often enough also where a frame takes 300 ns.
 const TURNS: usize = 2;
 
@@ -60,15 +61,24 @@ pub struct Contestant {
     sinks: Vec<SinkReader>,
     stats: Vec<StatsReader>,
     steering: Mutex<Steering>,
-    handed: Option<HandOffReader>,
 }
 
 struct Lane {
     worker: Worker,
     clock: Clock,
     stats: StatsReader,
-    /// Of the last slice, in turns that moved frames.
-    busy_ns: u64,
+    /// Of who hands frames on.
+    handed: Option<HandOffReader>,
+    last: Busy,
+}
+
+/// What a worker did in a slice.
+#[derive(Clone, Copy, Default)]
+struct Busy {
+    /// In turns that moved frames.
+    ns: u64,
+    handed: u64,
+    refused: u64,
 }
 
 /// Which buckets go to the other core.
@@ -87,8 +97,10 @@ pub struct Measured {
     pub ns: f64,
     /// Of that, what each worker was busy.
     pub busy_ns: [f64; 2],
-    /// The part of all frames that was handed on.
+    /// For each frame forwarded, those handed on.
     pub handed: f64,
+    /// And those that found no place.
+    pub refused: f64,
 }
 
 /// Everything counted, at a moment.
@@ -102,6 +114,8 @@ pub struct Counts {
     pub transmitted: u64,
     pub reordered: u64,
     pub duplicated: u64,
+    /// Buckets that changed worker, seen at each port.
+    pub moves: u64,
     pub n_reordering: u64,
     pub extent: u64,
 }
@@ -128,7 +142,7 @@ impl Contestant {
             let books = [(); PORTS].map(|()| Order::books(1).remove(0));
             seats.seat(Some(Box::new(source)), books, None, None)?;
         }
-        Ok(seats.contestant(name, Steering::Fixed, None))
+        Ok(seats.contestant(name, Steering::Fixed))
     }
 
     /// One receives and splices all to the other's queue, or only what `by_flow` is steered there.
@@ -154,20 +168,22 @@ impl Contestant {
         };
         seats.seat(Some(Box::new(source)), ours, None, None)?;
         let mut list = List::new(&ground.links);
-        let source = move |_: &mut Pool, batch: &mut Batch, _| {
+        let source = move |pool: &mut Pool, batch: &mut Batch, _| {
+            let region = pool.region().view();
             if list.len() == 0 && queue.len() > 0 {
                 queue.take(&mut list);
             }
             while !batch.is_full()
                 && let Some(frame) = list.pop()
             {
+                region.prefetch_packet(&frame, HEADROOM, false);
                 batch.push(frame).expect("it is not full");
             }
             Next::More
         };
         seats.seat(Some(Box::new(source)), theirs, None, None)?;
         let steering = if by_flow { Steering::Listed(handed) } else { Steering::Fixed };
-        Ok(seats.contestant(name, steering, None))
+        Ok(seats.contestant(name, steering))
     }
 
     /// One receives and hands on to the other by manylane's rings.
@@ -189,12 +205,12 @@ impl Contestant {
             device.receive(pool, batch, now_ns);
             Next::More
         };
-        let (handoff, handed, _) = end();
         let limited = Some(limits.reader());
-        seats.seat(Some(Box::new(source)), ours, Some(handoff), limited.clone())?;
-        let (handoff, ..) = end();
-        seats.seat(None, theirs, Some(handoff), limited)?;
-        Ok(seats.contestant("handoff", Steering::Map(map, limits), Some(handed)))
+        let (handoff, handed, _) = end();
+        seats.seat(Some(Box::new(source)), ours, Some((handoff, handed)), limited.clone())?;
+        let (handoff, handed, _) = end();
+        seats.seat(None, theirs, Some((handoff, handed)), limited)?;
+        Ok(seats.contestant("handoff", Steering::Map(map, limits)))
     }
 
     /// Sends these buckets to the other core, from the first frame after this on. Nothing is on its way.
@@ -217,8 +233,8 @@ impl Contestant {
         Ok(())
     }
 
-    /// What arrives must be off, or the devices say that nothing comes.
-    fn settle(&self) {
+    /// Lets everything leave that has come. What arrives must be off.
+    pub fn settle(&self) {
         let mut quiet = 0;
         let mut before = self.counts();
         while quiet < 4 {
@@ -236,18 +252,18 @@ impl Contestant {
         }
     }
 
-    /// Lets the workers turn for a slice; `meddle` is called now and then by the last of them.
+    /// Lets the workers turn for a slice, each attempt after `prepare`; `meddle` is called now and then by the last
+    /// of them.
     pub fn measure(
         &self,
         team: &mut Team,
         part: u32,
+        prepare: impl Fn(),
         meddle: impl Fn(&mut Wheel<'_>) + Sync,
     ) -> io::Result<Option<Measured>> {
-        let before = self.handed_on();
         let last = self.lanes.len() - 1;
-        let slice = team.slice(self.lanes.len(), |thread, lap| {
-            let mut lane = lock(&self.lanes[thread]);
-            lane.run(&lap, part, || {
+        let slice = team.slice_with(self.lanes.len(), prepare, |(), thread, lap| {
+            lock(&self.lanes[thread]).run(&lap, part, || {
                 if thread == last {
                     meddle(&mut Wheel(&self.steering));
                 }
@@ -255,16 +271,15 @@ impl Contestant {
         })?;
         let Some(slice) = slice else { return Ok(None) };
         let frames = slice.operations() as f64;
+        let busy = |lane: &Mutex<Lane>| lock(lane).last;
         let mut busy_ns = [0.0; 2];
         for (busy_ns, lane) in busy_ns.iter_mut().zip(&self.lanes) {
-            *busy_ns = lock(lane).busy_ns as f64 / frames;
+            *busy_ns = busy(lane).ns as f64 / frames;
         }
-        let handed = (self.handed_on() - before) as f64 / frames;
-        Ok(Some(Measured { ns: slice.ns() / self.lanes.len() as f64, busy_ns, handed }))
-    }
-
-    fn handed_on(&self) -> u64 {
-        self.handed.as_ref().map_or(0, |handed| handed.handed_to(1))
+        let Busy { handed, refused, .. } = busy(&self.lanes[0]);
+        let ns = slice.ns() / self.lanes.len() as f64;
+        let [handed, refused] = [handed, refused].map(|those| those as f64 / frames);
+        Ok(Some(Measured { ns, busy_ns, handed, refused }))
     }
 
     /// The sinks' counts of lateness.
@@ -291,6 +306,7 @@ impl Contestant {
             transmitted: self.stats.iter().map(transmitted).sum(),
             reordered: sink(SinkCount::Reordered).sum(),
             duplicated: sink(SinkCount::Duplicated).sum(),
+            moves: sink(SinkCount::Moves).sum(),
             n_reordering: sink(SinkCount::NReordering).max().unwrap_or(0),
             extent: sink(SinkCount::Extent).max().unwrap_or(0),
         }
@@ -329,7 +345,11 @@ impl Steering {
 impl Lane {
     #[inline(always)]
     fn run(&mut self, lap: &Lap<'_>, part: u32, mut meddle: impl FnMut()) -> Share {
-        let before = transmitted(&self.stats);
+        let counts = |lane: &Lane| {
+            let handed = lane.handed.as_ref().map_or(0, |handed| handed.handed_to(1));
+            [transmitted(&lane.stats), handed, refused(&lane.stats)]
+        };
+        let before = counts(self);
         let length = lap.length() / part;
         let mut busy_ns = 0;
         let mut watch = lap.start();
@@ -346,9 +366,16 @@ impl Lane {
                 break;
             }
         }
-        self.busy_ns = busy_ns;
-        watch.share(transmitted(&self.stats) - before)
+        let after = counts(self);
+        let [transmitted, handed, refused] = std::array::from_fn(|at| after[at] - before[at]);
+        self.last = Busy { ns: busy_ns, handed, refused };
+        watch.share(transmitted)
     }
+}
+
+fn refused(stats: &StatsReader) -> u64 {
+    let reasons = [DropReason::BacklogFull, DropReason::FlowLimit];
+    reasons.map(|reason| stats.dropped(PortId(0), reason)).iter().sum()
 }
 
 fn transmitted(stats: &StatsReader) -> u64 {
@@ -419,7 +446,7 @@ impl<'a> Seats<'a> {
         &mut self,
         source: Option<Source>,
         books: [Order; PORTS],
-        handoff: Option<HandOff>,
+        handoff: Option<(HandOff, HandOffReader)>,
         limited: Option<Words<u32>>,
     ) -> io::Result<()> {
         let Ground { domain, routing, depot, clock, .. } = *self.ground;
@@ -428,6 +455,7 @@ impl<'a> Seats<'a> {
             self.sinks.push(reader);
             sink
         });
+        let (handoff, handed) = handoff.unzip();
         let place = Place {
             id: WorkerId(self.lanes.len() as u16),
             sources: source.into_iter().collect(),
@@ -438,19 +466,14 @@ impl<'a> Seats<'a> {
         };
         let (worker, stats) = worker_at(domain, routing, depot.pool(), place, clock)?;
         self.stats.push(stats.clone());
-        self.lanes.push(Mutex::new(Lane { worker, clock, stats, busy_ns: 0 }));
+        self.lanes.push(Mutex::new(Lane { worker, clock, stats, handed, last: Busy::default() }));
         Ok(())
     }
 
-    fn contestant(
-        self,
-        name: &'static str,
-        steering: Steering,
-        handed: Option<HandOffReader>,
-    ) -> Contestant {
+    fn contestant(self, name: &'static str, steering: Steering) -> Contestant {
         let Seats { lanes, devices, sinks, stats, .. } = self;
         let steering = Mutex::new(steering);
-        Contestant { name, lanes, devices, sinks, stats, steering, handed }
+        Contestant { name, lanes, devices, sinks, stats, steering }
     }
 }
 

@@ -11,9 +11,8 @@
 //! | `handoff`         | manylane's rings                                                                |
 //! | `ideal`           | two workers, a queue for each                                                   |
 //!
-//! `baseline/handoff.rs` has the list. Who keeps a share keeps the one by which both cores are busy, found in
-//! the first round, which warms up: by the measured costs of receiving (r), forwarding (f), and handing on to
-//! and by each side (p, c), `(r + f) / (2f + c - p)` is handed on; then shares around it are tried.
+//! `baseline/handoff.rs` has the list. Who keeps a share keeps the one with which he forwards most, found by
+//! trial in the first round, which warms up; a worker that rebalances finds it by its load.
 //!
 //! | figure                              | what                                                          |
 //! |-------------------------------------|---------------------------------------------------------------|
@@ -21,12 +20,16 @@
 //! | `gain`, `spliced_gain`, `spliced_by_flow_gain`, `ideal_gain` | over `one_core`                      |
 //! | `of_ideal`                          | `handoff` over `ideal`                                        |
 //! | `share`                             | part of the frames that `handoff` hands on                    |
+//! | `even_mpps`, `even_gain`            | `handoff` as it begins: half of the buckets for each          |
+//! | `transfer_ns`                       | two lines of a frame to another core and back, and nothing else (`transfer.rs`) |
 //! | `receive_ns`                        | a frame, made by the device and given back                    |
 //! | `cost_ns`, `cost_out_ns`, `cost_in_ns` | what a frame handed on costs more: both sides, the receiver, the other |
 //! | `<name>_latency_ns_p50`, `_p99`, `_p999` | from due to transmitted, at 0.8 of the `_mpps` just measured |
 //! | `goodput_at_3x`                     | forwarded at 3 times that, over it; also `one_core_...`, `spliced_...` |
 //! | `lost_<place>_at_<load>`            | of a million frames offered to `handoff`: `port` (its ring of 2048), `backlog` (no place in the ring between the workers), `elephants` (flow limit), `other` |
-//! | `moving_mpps`, `moving_over_still`  | `handoff` while hundreds of buckets change worker every 2 ms  |
+//! | `refused`                           | packets that found no place between the workers, for each one forwarded, in the `_mpps` row |
+//! | `moving_mpps`, `moving_over_still`  | `handoff` while hundreds of buckets are wanted elsewhere every 2 ms |
+//! | `moves_per_s`                       | buckets that went there: an error if none did                 |
 //! | `<name>_reordered`                  | frames that came late (RFC 4737), in all of a row's slices: an error unless 0; `order.rs` says how |
 //! | `<name>_duplicated`                 | frames that came twice: an error unless 0                     |
 //! | `reordering_n_max`, `reordering_extent_max` | of all rows                                           |
@@ -43,11 +46,12 @@ mod contestant;
 mod order;
 mod sink;
 mod traffic;
+mod transfer;
 pub mod veth;
 
 use std::hint::black_box;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use manylane_frame::{BATCH_MAX, Batch, Depot, Pool, Region, RegionConfig};
@@ -60,9 +64,10 @@ use crate::forward::{load, pin_next_hops, routing};
 use crate::histogram::Snapshot;
 use crate::prefixes::Prefixes;
 use crate::threads::Team;
-use contestant::{Contestant, Counts, Ground, Measured, Wheel};
+use contestant::{Contestant, Counts, Ground, Measured, PORTS, Wheel};
 use order::BUCKETS;
 use traffic::{Arrival, Device, Mix, Switch, Traffic};
+use transfer::Transfer;
 
 const FRAMES: u32 = 16_384;
 /// Of all contestants.
@@ -123,7 +128,8 @@ pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> io::Result<
         ideal: Contestant::ideal(&ground)?,
         generator: Mutex::new((Device::new(switch.reader(), traffic.clone()), depot.pool())),
         traffic: traffic.clone(),
-        switch,
+        switch: Mutex::new(switch),
+        transfer: Transfer::new(),
         steps: None,
         shares: [None; SCENES.len()],
         quick: plan.quick,
@@ -148,7 +154,8 @@ struct Lab {
     /// A device and a pool without a worker around them.
     generator: Mutex<(Device, Pool)>,
     traffic: Arc<Traffic>,
-    switch: Switch,
+    switch: Mutex<Switch>,
+    transfer: Transfer,
     /// Of extra work, that take [`HEAVY_NS`].
     steps: Option<u64>,
     /// By scene: what is handed on, by `spliced_by_flow` and by `handoff`.
@@ -162,6 +169,7 @@ impl Lab {
         for (number, scene) in SCENES.iter().enumerate().take(self.scenes) {
             self.scene(team, rounds, number, scene)?;
         }
+        rounds.push("transfer_ns", "ns", self.transfer.measure(team)?);
         let all = self.all().map(Contestant::counts);
         let most = |what: fn(&Counts) -> u64| all.iter().map(what).max().unwrap_or(0) as f64;
         rounds.push("reordering_n_max", "frames", Some(most(|counts| counts.n_reordering)));
@@ -181,16 +189,18 @@ impl Lab {
         scene: &Scene,
     ) -> io::Result<()> {
         let suffix = scene.suffix;
-        self.switch.set(Arrival::Off, scene.mix);
+        self.set(Arrival::Off, scene.mix);
         if self.steps.is_none() {
             self.steps = steps(team)?;
         }
-        self.switch.set_work(if scene.heavy { self.steps.unwrap_or(0) } else { 0 });
+        let steps = if scene.heavy { self.steps.unwrap_or(0) } else { 0 };
+        lock(&self.switch).set_work(steps);
         let before = self.all().map(Contestant::counts);
-        if self.shares[number].is_none() {
-            self.shares[number] = self.find_shares(team, scene)?;
-        }
-        let shares = self.shares[number].unwrap_or([0.5; 2]);
+        let shares = match self.shares[number] {
+            Some(shares) => shares,
+            None => self.find_shares(team, scene)?,
+        };
+        self.shares[number] = Some(shares);
         let buckets = shares.map(|share| self.buckets(scene.mix, share));
         self.spliced_by_flow.steer(&buckets[0]);
         self.handoff.steer(&buckets[1]);
@@ -208,6 +218,8 @@ impl Lab {
             if which == HANDOFF {
                 let handed = measured.map(|measured| measured.handed);
                 rounds.push(&format!("share{suffix}"), "part", handed);
+                let refused = measured.map(|measured| measured.refused);
+                rounds.push(&format!("refused{suffix}"), "part", refused);
                 if !scene.heavy {
                     let one_ns = capacity_ns[ONE_CORE];
                     self.cost(team, rounds, scene, measured.zip(one_ns))?;
@@ -223,6 +235,10 @@ impl Lab {
                 }
             }
         }
+        self.handoff.steer(&self.buckets(scene.mix, 0.5));
+        let even = self.slice(team, HANDOFF, Arrival::Always, scene.mix, 1)?;
+        rounds.push(&format!("even_mpps{suffix}"), "Mpps", even.map(|even| 1e3 / even.ns));
+        self.handoff.steer(&buckets[1]);
         self.moving(team, rounds, scene, &buckets[1])?;
         for (contestant, before) in self.all().into_iter().zip(before) {
             let after = contestant.counts();
@@ -239,32 +255,47 @@ impl Lab {
         Ok(())
     }
 
+    fn set(&self, arrival: Arrival, mix: Mix) {
+        lock(&self.switch).set(arrival, mix);
+    }
+
     /// One slice of a contestant, and all of its frames accounted for.
     fn slice(
-        &mut self,
+        &self,
         team: &mut Team,
         which: usize,
         arrival: Arrival,
         mix: Mix,
         part: u32,
     ) -> io::Result<Option<Measured>> {
-        self.slice_with(team, which, arrival, mix, part, |_| ())
+        self.slice_with(team, which, arrival, mix, part, |_| ()).map(|(measured, _)| measured)
     }
 
+    /// The same, and what was counted in the attempt that counts.
     fn slice_with(
-        &mut self,
+        &self,
         team: &mut Team,
         which: usize,
         arrival: Arrival,
         mix: Mix,
         part: u32,
         meddle: impl Fn(&mut Wheel<'_>) + Sync,
-    ) -> io::Result<Option<Measured>> {
-        self.switch.set(arrival, mix);
-        let measured = self.all()[which].measure(team, part, meddle)?;
-        self.switch.set(Arrival::Off, mix);
-        self.all()[which].check()?;
-        Ok(measured)
+    ) -> io::Result<(Option<Measured>, [Seen; 2])> {
+        let contestant = self.all()[which];
+        let seen = || Seen { late: Snapshot::of(&contestant.late()), counts: contestant.counts() };
+        let before = Mutex::new(None);
+        let prepare = || {
+            self.set(Arrival::Off, mix);
+            contestant.settle();
+            *lock(&before) = Some(seen());
+            self.set(arrival, mix);
+        };
+        let measured = contestant.measure(team, part, prepare, meddle)?;
+        let after = seen(); // Before what is still on its way leaves, late.
+        self.set(Arrival::Off, mix);
+        contestant.check()?;
+        let before = lock(&before).take().expect("each attempt is prepared");
+        Ok((measured, [before, after]))
     }
 
     /// What a frame handed on costs more than one that is not.
@@ -290,10 +321,10 @@ impl Lab {
 
     /// A frame, made and given back.
     fn receive_ns(&mut self, team: &mut Team, mix: Mix) -> io::Result<Option<f64>> {
-        self.switch.set(Arrival::Always, mix);
+        self.set(Arrival::Always, mix);
         let generator = &self.generator;
         let slice = team.slice(1, |_, lap| {
-            let mut generator = generator.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut generator = lock(generator);
             let (device, pool) = &mut *generator;
             let mut batch = Batch::new();
             lap.run_of(BATCH_MAX as u64, || {
@@ -301,7 +332,7 @@ impl Lab {
                 pool.give_back_all(&mut batch);
             })
         })?;
-        self.switch.set(Arrival::Off, mix);
+        self.set(Arrival::Off, mix);
         Ok(slice.map(|slice| slice.ns()))
     }
 
@@ -317,17 +348,16 @@ impl Lab {
         load: f64,
     ) -> io::Result<()> {
         let suffix = scene.suffix;
-        let late = self.all()[which].late();
         let name = self.all()[which].name;
-        let before = (Snapshot::of(&late), self.all()[which].counts());
         // If the capacity is not known, what comes of this is not counted either.
         let gap_ps = (capacity_ns.unwrap_or(100.0) * 1000.0 / load) as u64;
         let arrival = Arrival::Every(gap_ps.max(1));
-        let measured = self.slice(team, which, arrival, scene.mix, 1)?.zip(capacity_ns);
-        let after = (Snapshot::of(&late), self.all()[which].counts());
+        let (measured, [before, after]) =
+            self.slice_with(team, which, arrival, scene.mix, 1, |_| ())?;
+        let measured = measured.zip(capacity_ns);
         if load == LATENCY_LOAD {
             for (end, part) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
-                let value = measured.and_then(|_| after.0.quantile_since(&before.0, part));
+                let value = measured.and_then(|_| after.late.quantile_since(&before.late, part));
                 rounds.push(&format!("{name}_latency_ns_{end}{suffix}"), "ns", value);
             }
         }
@@ -337,7 +367,7 @@ impl Lab {
             rounds.push(&format!("{prefix}goodput_at_3x{suffix}"), "x", goodput);
         }
         if which == HANDOFF {
-            let (now, then) = (after.1, before.1);
+            let (now, then) = (after.counts, before.counts);
             let offered = (now.arrived - then.arrived).max(1) as f64;
             for (place, lost) in [
                 ("port", now.lost_port - then.lost_port),
@@ -362,42 +392,40 @@ impl Lab {
     ) -> io::Result<()> {
         // Turned a little further each time.
         let last = Mutex::new((Instant::now(), 0));
-        let measured = self.slice_with(team, HANDOFF, Arrival::Always, scene.mix, 1, |wheel| {
-            let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let meddle = |wheel: &mut Wheel<'_>| {
+            let mut last = lock(&last);
             if last.0.elapsed() >= MOVES {
                 *last = (Instant::now(), last.1 + 1);
                 wheel
                     .steer(&std::array::from_fn(|bucket| handed[(bucket + last.1 * 37) % BUCKETS]));
             }
-        })?;
+        };
+        let (measured, [before, after]) =
+            self.slice_with(team, HANDOFF, Arrival::Always, scene.mix, 1, meddle)?;
         let mpps = measured.map(|measured| 1e3 / measured.ns);
         rounds.push(&format!("moving_mpps{}", scene.suffix), "Mpps", mpps);
+        let moves = (after.counts.moves - before.counts.moves) as f64 / PORTS as f64;
+        if moves == 0.0 && measured.is_some() && !self.quick {
+            return Err(io::Error::other("no bucket moved"));
+        }
+        let moves = measured.map(|_| moves / team.slice_length().as_secs_f64());
+        rounds.push(&format!("moves_per_s{}", scene.suffix), "1/s", moves);
         self.handoff.steer(handed);
         Ok(())
     }
 
-    /// The shares to hand on in a scene, by `spliced_by_flow` and by `handoff`.
-    fn find_shares(&mut self, team: &mut Team, scene: &Scene) -> io::Result<Option<[f64; 2]>> {
-        let one = self.slice(team, ONE_CORE, Arrival::Always, scene.mix, 1)?;
-        let (Some(one), Some(receive_ns)) = (one, self.receive_ns(team, scene.mix)?) else {
-            return Ok(None);
-        };
-        let forward_ns = one.ns - receive_ns;
-        let share = |[p, c]: [f64; 2]| ((one.ns) / (2.0 * forward_ns + c - p)).clamp(0.1, 0.95);
-        let mut by_costs = share([4.0, 4.0]);
-        for _ in 0..if self.quick { 0 } else { 3 } {
-            self.handoff.steer(&self.buckets(scene.mix, by_costs));
-            if let Some(measured) = self.slice(team, HANDOFF, Arrival::Always, scene.mix, 1)? {
-                by_costs = share(costs(&measured, receive_ns, one.ns));
-            }
-        }
-        let mut shares = [by_costs; 2];
+    /// The shares to hand on in a scene, by `spliced_by_flow` and by `handoff`: the best of some, then of some
+    /// around that one.
+    fn find_shares(&mut self, team: &mut Team, scene: &Scene) -> io::Result<[f64; 2]> {
+        let mut shares = [0.6; 2];
         if !self.quick {
             for (which, share) in [SPLICED_BY_FLOW, HANDOFF].into_iter().zip(&mut shares) {
-                *share = self.best_share(team, scene, which, by_costs)?;
+                for step in [0.08, 0.02] {
+                    *share = self.best_share(team, scene, which, *share, step)?;
+                }
             }
         }
-        Ok(Some(shares))
+        Ok(shares)
     }
 
     /// By trial.
@@ -407,8 +435,10 @@ impl Lab {
         scene: &Scene,
         which: usize,
         around: f64,
+        step: f64,
     ) -> io::Result<f64> {
-        let shares: Vec<f64> = (-4..=4).map(|step| around + f64::from(step) * 0.025).collect();
+        let shares: Vec<f64> =
+            (-4..=4).map(|steps| (around + f64::from(steps) * step).min(0.98)).collect();
         let mut tried: Vec<Vec<f64>> = vec![Vec::new(); shares.len()];
         for _ in 0..5 {
             for (&share, tried) in shares.iter().zip(&mut tried) {
@@ -449,6 +479,7 @@ impl Lab {
                 rounds.ratio(&format!("{name}{suffix}"), &over, &under);
             };
             over("gain", "handoff", "one_core");
+            over("even_gain", "even", "one_core");
             over("spliced_gain", "spliced", "one_core");
             over("spliced_by_flow_gain", "spliced_by_flow", "one_core");
             over("ideal_gain", "ideal", "one_core");
@@ -464,12 +495,24 @@ const SPLICED_BY_FLOW: usize = 2;
 const HANDOFF: usize = 3;
 const IDEAL: usize = 4;
 
-/// What the receiver, and the other, are busier for a frame handed on than for one that stays: p and c.
+/// What the receiver, and the other, are busier for a frame handed on than for one that stays. One that was
+/// refused has been received and looked at too.
 fn costs(measured: &Measured, receive_ns: f64, one_ns: f64) -> [f64; 2] {
-    let Measured { busy_ns: [receiver, other], handed, .. } = *measured;
+    let Measured { busy_ns: [receiver, other], handed, refused, .. } = *measured;
     let forward_ns = one_ns - receive_ns;
     let kept = 1.0 - handed;
-    [(receiver - receive_ns - kept * forward_ns) / handed, other / handed - forward_ns]
+    let out = receiver - receive_ns * (1.0 + refused) - kept * forward_ns;
+    [out / (handed + refused), other / handed - forward_ns]
+}
+
+/// Everything counted of a contestant, at a moment.
+struct Seen {
+    late: Snapshot,
+    counts: Counts,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How many steps of extra work take [`HEAVY_NS`].

@@ -31,9 +31,11 @@ pub struct Order {
     next: usize,
 }
 
-/// What is wrong with a packet.
+/// What there is to say of a packet that is not simply the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrong {
+pub enum Found {
+    /// It is where it should be, and its bucket was another worker's.
+    Moved,
     /// Later ones came before it: `n` of them directly (RFC 4737 §5.2, n-reordering), and the first of them
     /// `extent` packets ago (§4.2.2). At least 1 each, also where another worker had the later one.
     Reordered { n: u64, extent: u64 },
@@ -57,13 +59,14 @@ impl Order {
         tables.into_iter().enumerate().map(book).collect()
     }
 
-    /// Takes down the packet made in this place, from 1, of this bucket. None: it is where it should be.
+    /// Takes down the packet made in this place, from 1, of this bucket. None: it is where it should be, as the
+    /// last one was.
     #[inline(always)]
-    pub fn see(&mut self, place: u64, bucket: u8) -> Option<Wrong> {
+    pub fn see(&mut self, place: u64, bucket: u8) -> Option<Found> {
         let stream = usize::from(bucket);
         let claim = self.claims.load(stream);
         let taken = |(claims, _): &(Words<u64>, _)| claims.load(stream) > claim;
-        let wrong = if claim == 0 || self.others.iter().any(taken) {
+        let found = if claim == 0 || self.others.iter().any(taken) {
             self.take_over(place, bucket)
         } else if place > self.last.load(stream) {
             self.last.publish(stream, place);
@@ -73,37 +76,38 @@ impl Order {
         };
         self.past[self.next] = (place, bucket);
         self.next = (self.next + 1) % PAST;
-        wrong
+        found
     }
 
     /// The bucket was another's, or nobody's.
     #[cold]
-    fn take_over(&mut self, place: u64, bucket: u8) -> Option<Wrong> {
+    fn take_over(&mut self, place: u64, bucket: u8) -> Option<Found> {
         let stream = usize::from(bucket);
         let others = self.others.iter().map(|(_, last)| last.load(stream));
-        if others.fold(self.last.load(stream), u64::max) >= place {
+        let last = others.fold(self.last.load(stream), u64::max);
+        if last >= place {
             return Some(self.late(place, bucket));
         }
         self.last.publish(stream, place);
         self.claims.publish(stream, place);
-        None
+        (last > 0).then_some(Found::Moved)
     }
 
     #[cold]
-    fn late(&self, place: u64, bucket: u8) -> Wrong {
+    fn late(&self, place: u64, bucket: u8) -> Found {
         let (newer, older) = self.past.split_at(self.next);
         let past = newer.iter().rev().chain(older.iter().rev());
         let stream = past.filter(|&&(other, its)| its == bucket && other > 0);
         let (mut n, mut extent, mut all) = (0, 0, true);
         for (before, &(other, _)) in (1..).zip(stream) {
             if other == place {
-                return Wrong::Duplicated;
+                return Found::Duplicated;
             }
             all &= other > place;
             n += u64::from(all);
             extent = if other > place { before } else { extent };
         }
-        Wrong::Reordered { n: n.max(1), extent: extent.max(1) }
+        Found::Reordered { n: n.max(1), extent: extent.max(1) }
     }
 }
 
@@ -118,7 +122,7 @@ mod tests {
             places.iter().map(|&place| order.see(place, (place % 2) as u8)).collect()
         };
         assert_eq!(see(&[1, 4, 3, 6, 5, 7, 10]), [None; 7], "a bucket may pass another");
-        assert_eq!(see(&[8, 8]), [reordered(1, 1), Some(Wrong::Duplicated)]);
+        assert_eq!(see(&[8, 8]), [reordered(1, 1), Some(Found::Duplicated)]);
         assert_eq!(see(&[14, 16, 12]), [None, None, reordered(2, 2)]);
         assert_eq!(see(&[13, 11, 9]), [None, reordered(1, 1), reordered(2, 2)]);
     }
@@ -128,13 +132,13 @@ mod tests {
     fn a_bucket_may_move_but_not_overtake_itself() {
         let mut books = Order::books(2);
         assert_eq!([1, 2, 3].map(|place| books[0].see(place, 7)), [None; 3]);
-        assert_eq!([4, 5].map(|place| books[1].see(place, 7)), [None; 2]);
-        assert_eq!([6, 9].map(|place| books[0].see(place, 7)), [None; 2]);
+        assert_eq!([4, 5].map(|place| books[1].see(place, 7)), [Some(Found::Moved), None]);
+        assert_eq!([6, 9].map(|place| books[0].see(place, 7)), [Some(Found::Moved), None]);
         assert_eq!(books[1].see(8, 7), reordered(1, 1));
-        assert_eq!(books[1].see(10, 7), None);
+        assert_eq!(books[1].see(10, 7), Some(Found::Moved));
     }
 
-    fn reordered(n: u64, extent: u64) -> Option<Wrong> {
-        Some(Wrong::Reordered { n, extent })
+    fn reordered(n: u64, extent: u64) -> Option<Found> {
+        Some(Found::Reordered { n, extent })
     }
 }

@@ -7,7 +7,7 @@ use manylane_frame::{Frame, Region};
 use manylane_io::port::memory;
 use manylane_sync::counters::{CounterReader, Counters};
 
-use super::order::{Order, Wrong};
+use super::order::{Found, Order};
 use super::traffic::{Reading, Stamp};
 use crate::histogram;
 
@@ -19,6 +19,8 @@ pub enum SinkCount {
     Reordered,
     /// Frames that came again.
     Duplicated,
+    /// Buckets that had been another worker's.
+    Moves,
     /// The largest n of n-reordering (a level).
     NReordering,
     /// The largest extent (a level).
@@ -50,10 +52,10 @@ pub fn sink(mut order: Order, switch: Reading, clock: Clock) -> (memory::Sink, S
         let region = region.view();
         for frame in frames {
             let stamp = Stamp::of(region.bytes(frame));
-            if let Some(wrong) = order.see(stamp.place, stamp.bucket) {
-                count(&mut counters, wrong);
+            if let Some(found) = order.see(stamp.place, stamp.bucket) {
+                count(&mut counters, found);
             }
-            if stamp.due_ns > 0 && stamp.place % SAMPLED == 0 {
+            if stamp.due_ns > 0 && stamp.place.is_multiple_of(SAMPLED) {
                 late.add(histogram::bucket(now_ns.saturating_sub(stamp.due_ns)), 1);
             }
             if steps > 0 {
@@ -66,10 +68,11 @@ pub fn sink(mut order: Order, switch: Reading, clock: Clock) -> (memory::Sink, S
 }
 
 #[cold]
-fn count(counters: &mut Counters, wrong: Wrong) {
-    match wrong {
-        Wrong::Duplicated => counters.add(SinkCount::Duplicated as usize, 1),
-        Wrong::Reordered { n, extent } => {
+fn count(counters: &mut Counters, found: Found) {
+    match found {
+        Found::Moved => counters.add(SinkCount::Moves as usize, 1),
+        Found::Duplicated => counters.add(SinkCount::Duplicated as usize, 1),
+        Found::Reordered { n, extent } => {
             counters.add(SinkCount::Reordered as usize, 1);
             for (level, value) in [(SinkCount::NReordering, n), (SinkCount::Extent, extent)] {
                 let level = level as usize;
