@@ -6,11 +6,12 @@
 //!
 //! | name                   | who                                                                        |
 //! |------------------------|----------------------------------------------------------------------------|
-//! | `veth_kernel_rps_mpps` | the kernel, by RPS from the last core                                      |
+//! | `veth_kernel_rps_mpps` | the kernel, by RPS: to the first core, or to both, whichever was faster in the first round |
+//! | `veth_kernel_threaded_mpps` | the kernel, without RPS: its receive polling in a thread on the first core |
 //! | `veth_one_worker_mpps` | manylane's worker that receives, by AF_XDP                                 |
 //! | `veth_handoff_mpps`    | the same, which hands `veth_share` of the flows on to a worker on the last core, beside the generator: the best of those tried in the first round |
 //!
-//! `veth_gain` is the third over the first, `veth_one_worker_gain` the second over it. In the same daemon,
+//! `veth_gain` is `veth_handoff_mpps` over the first, `veth_threaded_gain` over the second, `veth_one_worker_gain` `veth_one_worker_mpps` over the first. In the same daemon,
 //! TCP by iperf3, one connection and eight, while buckets stay and while half of them change worker every
 //! 10 ms: `veth_tcp_1_still_gbps`, `veth_tcp_1_moving_gbps`, `veth_tcp_1_moving_over_still`, and so on with
 //! 8. `..._retransmits` are segments sent again; `..._reordering` what the client's kernel takes for
@@ -80,7 +81,13 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, St
     let count = if plan.quick { 1 } else { plan.runs.max(5) };
     let slice = Duration::from_millis(if plan.quick { 200 } else { 1500 });
     {
-        let kernel = kernel(cores)?;
+        let kernel = kernel()?;
+        let mut mask = (1 << cores[0], 0.0);
+        for tried in [1 << cores[0], 1 << cores[0] | 1 << cores[1]] {
+            kernel.router.run(move || steer(Kernel::Rps(tried)))?;
+            let rate = forwarded(&kernel, cores, slice)?;
+            mask = if rate > mask.1 { (tried, rate) } else { mask };
+        }
         let (manylane, daemon) = manylane()?;
         let source = daemon.source();
         let mut best = (0, 0.0);
@@ -90,8 +97,13 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, St
             best = if rate > best.1 { (buckets, rate) } else { best };
         }
         for _ in 0..count {
-            let rate = forwarded(&kernel, cores, slice)?;
-            rounds.push("veth_kernel_rps_mpps", "Mpps", Some(rate));
+            for (name, way) in [
+                ("veth_kernel_rps_mpps", Kernel::Rps(mask.0)),
+                ("veth_kernel_threaded_mpps", Kernel::Threaded(cores[0])),
+            ] {
+                kernel.router.run(move || steer(way))?;
+                rounds.push(name, "Mpps", Some(forwarded(&kernel, cores, slice)?));
+            }
             for (name, buckets) in [("veth_one_worker_mpps", 0), ("veth_handoff_mpps", best.0)] {
                 hand_on(&*source, &["lan"], |bucket| bucket < buckets)?;
                 rounds.push(name, "Mpps", Some(forwarded(&manylane, cores, slice)?));
@@ -99,6 +111,7 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, St
             rounds.push("veth_share", "part", Some(best.0 as f64 / BUCKETS as f64));
         }
         rounds.ratio("veth_gain", "veth_handoff_mpps", "veth_kernel_rps_mpps");
+        rounds.ratio("veth_threaded_gain", "veth_handoff_mpps", "veth_kernel_threaded_mpps");
         rounds.ratio("veth_one_worker_gain", "veth_one_worker_mpps", "veth_kernel_rps_mpps");
         let ledger = manylane.router.run(move || daemon.stop());
         if (ledger.missing, ledger.frames.missing) != (0, 0) {
@@ -110,22 +123,62 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, St
     Ok(rounds)
 }
 
-/// A lab whose router is the kernel, steering from the last core to the first.
-fn kernel([first, _]: [usize; 2]) -> Result<Lab, Stop> {
+/// A lab whose router is the kernel.
+fn kernel() -> Result<Lab, Stop> {
     let lab = Lab::three_hosts(LabOptions { kernel_router: true, ..LabOptions::default() })?;
     lab.router.run(move || {
         let mut netlink = Netlink::open().map_err(Stop::failed)?;
         netlink.add_neighbour("wan", NOBODY, NOBODYS_MAC).map_err(Stop::failed)?;
         // A veth takes frames as the generator makes them only with its own receive polling, by GRO.
-        tool("ethtool", &["-K", "lan", "gro", "on"])?;
-        let mask = format!("{:x}", 1u64 << first);
-        let script = format!(
-            "mount --make-rprivate / && mount -t sysfs none /sys && \
-             echo {mask} > /sys/class/net/lan/queues/rx-0/rps_cpus"
-        );
-        tool("unshare", &["--mount", "sh", "-c", &script])
+        tool("ethtool", &["-K", "lan", "gro", "on"])
     })?;
     Ok(lab)
+}
+
+/// How the kernel brings what the last core receives to another.
+#[derive(Clone, Copy)]
+enum Kernel {
+    /// To these cores, a bit each.
+    Rps(u64),
+    /// By a thread that receives on this core.
+    Threaded(usize),
+}
+
+/// In the router's namespace.
+fn steer(way: Kernel) -> Result<(), Stop> {
+    let (mask, threaded) = match way {
+        Kernel::Rps(mask) => (mask, 0),
+        Kernel::Threaded(_) => (0, 1),
+    };
+    let script = format!(
+        "mount --make-rprivate / && mount -t sysfs none /sys && \
+         echo {mask:x} > /sys/class/net/lan/queues/rx-0/rps_cpus && \
+         echo {threaded} > /sys/class/net/lan/threaded"
+    );
+    tool("unshare", &["--mount", "sh", "-c", &script])?;
+    let Kernel::Threaded(core) = way else { return Ok(()) };
+    for thread in napi_threads("lan")? {
+        tool("taskset", &["-pc", &core.to_string(), &thread.to_string()])?;
+    }
+    Ok(())
+}
+
+/// The kernel's threads that poll this interface. They are named `napi/<interface>-<number>`; so may be those of
+/// an interface elsewhere, which then run on that core as well.
+fn napi_threads(interface: &str) -> io::Result<Vec<u32>> {
+    let name = format!("napi/{interface}-");
+    let mut threads = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        // One that has just ended has none.
+        let its = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if its.starts_with(&name) {
+            threads.push(process);
+        }
+    }
+    Ok(threads)
 }
 
 /// A lab whose router is manylane: worker 0, on the first core, receives from the client.
