@@ -141,6 +141,8 @@ struct Target {
     flows: FlowLimit,
     /// Packets that there is room for, as far as we have looked.
     room: usize,
+    /// We have, for the queue being received from.
+    is_known: bool,
     /// More than half of the backlog was taken when we last looked.
     is_busy: bool,
     /// It had no room: how long that is waited for.
@@ -169,6 +171,7 @@ impl Target {
             bell: bell.clone(),
             flows: FlowLimit::new(),
             room: 0,
+            is_known: false,
             is_busy: false,
             patience_until_ns: None,
         }
@@ -179,6 +182,7 @@ impl Target {
     fn look(&mut self, max_backlog: usize, wanted: usize) {
         let beyond = self.capacity - max_backlog.min(self.capacity);
         let half = max_backlog / 2;
+        self.is_known = true;
         // With the half still free, or a batch, whichever is more, nothing has to be known better.
         let free = self.ring.room(beyond + half.max(wanted));
         self.room = free.saturating_sub(beyond);
@@ -218,6 +222,7 @@ impl HandOff {
         for (worker, target) in self.targets.iter_mut().enumerate() {
             let Some(target) = target else { continue };
             if !self.steering.steers_to(port.index(), worker as u16) {
+                target.is_known = false; // Others' batches may have taken what room there was.
                 continue;
             }
             target.look(max_backlog, wanted);
@@ -292,12 +297,19 @@ impl HandOff {
     #[inline(never)]
     fn part_or_refuse(&mut self, port: PortId, batch: &mut Batch, hashes: &[u32]) {
         let first = port.index() * GROUP;
+        let max_backlog = self.limits.load(limits::MAX_BACKLOG) as usize;
+        let wanted = batch.len();
         for (frame, &hash) in batch.drain().zip(hashes) {
             let steered = self.steering.steer(first + usize::from(bucket_of(hash)));
             let worker = usize::from(steered.worker());
-            if let Some(target) = &mut self.targets[worker]
-                && let Some(reason) = target.refuses(hash, &frame)
-            {
+            let target = self.targets[worker].as_mut();
+            let refused = target.and_then(|target| {
+                if !target.is_known {
+                    target.look(max_backlog, wanted); // The bucket has just moved there.
+                }
+                target.refuses(hash, &frame)
+            });
+            if let Some(reason) = refused {
                 self.refused.push((frame, reason));
                 let what = match reason {
                     DropReason::FlowLimit => PairCount::FlowLimit,

@@ -6,4 +6,5 @@ mod bounds;
 mod handoff;
 mod ledger;
 mod order;
+mod patience;
 mod rig;

@@ -306,7 +306,8 @@ pub fn source(
     source_in_parts(port, queue, usize::MAX, next)
 }
 
-fn source_in_parts(
+/// The same, in frames of so many bytes each.
+pub fn source_in_parts(
     port: u16,
     queue: u16,
     part_len: usize,
