@@ -470,7 +470,7 @@ impl HandOff {
 }
 
 impl Work {
-    /// Takes what others have handed on, `budget` packets or a few more, and passes it on. Returns how many.
+    /// Takes what others have handed on, up to `budget` packets, and passes it on. Returns how many.
     pub(super) fn take_in(&mut self, guard: Guard<'_>, budget: usize, now_ns: u64) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
@@ -488,6 +488,7 @@ impl Work {
             receivers += 1;
             let receiver = handoff.next;
             handoff.next = (receiver + 1) % handoff.arrivals.len();
+            let weight = weight.min(budget - moved);
             handoff.pop(receiver, weight, self.pool.region().view(), &mut batch);
             if batch.is_empty() {
                 continue;

@@ -6,6 +6,7 @@ use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 
 use super::handoff::{Floor, Like, NEAR, TWO};
 use super::rig::*;
+use crate::worker::handoff::limits;
 
 const THREE: Like = Like { workers: 3, ..TWO };
 
@@ -53,6 +54,32 @@ fn a_bucket_that_moves_in_the_middle_of_a_turn_finds_no_more_room_than_there_is(
     floor.settle(0);
     assert_eq!(floor.assert_in_order(), 64);
     floor.close();
+}
+
+/// Worker 1 receives, and is handed more than it takes: in each turn it takes of both, whatever the budget.
+#[test]
+fn what_is_handed_on_leaves_the_queues_their_half() {
+    for budget in [1, 2, 32, 64, 65, 100, 300] {
+        let mut floor = Floor::new(Like { receivers: 2, ..TWO });
+        floor.want(0..GROUP, |_| 1);
+        for flow in 0..40 {
+            floor.send(0, NEAR, flow, 4);
+            floor.send(1, NEAR, 100 + flow, 10);
+        }
+        while floor.turn(0, 0) > 0 {}
+        floor.hall.limits.publish(limits::BUDGET, budget);
+        for turn in 1..=2 {
+            let taken = floor.counts[1].taken_from(0);
+            let left = floor.left(1);
+            floor.turn(1, turn);
+            let (taken, received) = (floor.counts[1].taken_from(0) - taken, left - floor.left(1));
+            assert!(taken > 0 && taken <= u64::from(budget.div_ceil(2)), "{budget}: {taken}");
+            assert_eq!(received, 64, "{budget}");
+        }
+        floor.settle(3);
+        assert_eq!(floor.assert_in_order(), 560);
+        floor.close();
+    }
 }
 
 fn bucket_of(flow: u16) -> usize {
