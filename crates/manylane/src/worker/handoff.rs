@@ -29,6 +29,7 @@ use std::sync::Arc;
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Region, Steered, View};
 use manylane_io::eventfd::EventFd;
+use manylane_io::port::Receiver;
 use manylane_net::wire::flow::frame_hash;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
@@ -415,8 +416,14 @@ impl HandOff {
     pub(super) fn has_work(&mut self) -> bool {
         self.blocked
             || self.desk.has_tasks()
+            || self.desk.asks.any()
             || self.limits.load(limits::GENERATION) != self.generation
             || self.arrivals.iter_mut().flatten().any(|arrivals| !arrivals.ring.is_empty())
+    }
+
+    /// Whether a queue is to be received from before it is slept on.
+    pub(super) fn receives_from(&self, queue: &Receiver) -> bool {
+        !self.desk.leaves(queue.port(), queue.queue())
     }
 
     /// How soon to look whether devices have taken what they were given.
@@ -456,6 +463,17 @@ impl HandOff {
         self.steering.has_completed(handed)
     }
 
+    /// Asks everybody to hold nothing of what this worker received.
+    pub(super) fn ask_to_let_go(&mut self) {
+        self.desk.asks.begin(self.own);
+        self.targets.iter().flatten().for_each(|target| _ = target.bell.ring());
+    }
+
+    /// Which worker this is.
+    pub(super) fn own(&self) -> u16 {
+        self.own
+    }
+
     /// Publishes where buckets are, and what they carry.
     pub(super) fn publish(&mut self) {
         for (port, changed) in self.changed.iter_mut().enumerate() {
@@ -475,8 +493,8 @@ impl Work {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
         handoff.begin_turn(now_ns);
-        if handoff.desk.has_tasks() || handoff.desk.is_leaving() {
-            self.attend();
+        if handoff.desk.has_tasks() || handoff.desk.is_leaving() || handoff.desk.asks.any() {
+            self.attend(guard, now_ns);
         }
         let mut moved = 0;
         let mut receivers = 0;

@@ -1,12 +1,20 @@
 //! What a hand-off may cost: nothing is dropped for which there is room, nobody starves, and no wait is long.
 
-use manylane_frame::vocabulary::DropReason;
+use std::net::IpAddr;
+
+use manylane_frame::Batch;
+use manylane_frame::vocabulary::{DropReason, PortId, QueueId};
+use manylane_io::port::{Receiver, Transmitter, memory};
+use manylane_net::neighbour::Key;
 use manylane_net::wire::flow::frame_hash;
+use manylane_sync::doorbell::Wake;
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 
 use super::handoff::{Floor, Like, NEAR, TWO};
 use super::rig::*;
-use crate::worker::handoff::limits;
+use crate::stats::{PortCount, WorkerCount};
+use crate::worker::desk::Task;
+use crate::worker::handoff::{PATIENCE_NS, limits};
 
 const THREE: Like = Like { workers: 3, ..TWO };
 
@@ -80,6 +88,99 @@ fn what_is_handed_on_leaves_the_queues_their_half() {
         assert_eq!(floor.assert_in_order(), 560);
         floor.close();
     }
+}
+
+/// Worker 1 holds for a neighbour that stays silent, of both receivers, and more comes for it all the time: the
+/// queue is given up all the same, and takes along what came by its worker.
+#[test]
+fn a_queue_changes_hands_in_spite_of_a_silent_neighbour() {
+    let mut floor = Floor::new(Like { receivers: 2, ..TWO });
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    let hosts = [7, 8, 9, 10].map(|host| IpAddr::from([10, 1, 7, host]));
+    for (flow, host) in (0..).zip(hosts) {
+        floor.send(0, host, flow, 3);
+        floor.send(1, host, 10 + flow, 2);
+    }
+    floor.settle(0);
+    assert_eq!(floor.hall.sum(0, PortCount::Held), 20);
+    for (flow, host) in (0..).zip(hosts) {
+        floor.send(0, host, flow, 1);
+    }
+    floor.turn(0, 0); // Some of it is on its way to worker 1.
+    floor.ask(0);
+    let mut now = 0;
+    while !floor.pass(0, 1) {
+        assert!(now <= PATIENCE_NS * 3 / 2, "it should be given up by now");
+        (0..2).for_each(|worker| _ = floor.turn(worker, now));
+        floor.hall.assert_nothing_is_missing();
+        now += PATIENCE_NS / 4;
+    }
+    assert!(now >= PATIENCE_NS, "and not before the neighbours had some time to answer");
+    assert_eq!(floor.dropped(DropReason::QueueMoved), 16);
+    assert_eq!(floor.hall.sum(0, PortCount::Held), 8, "what worker 1 received is still held");
+    // Worker 1 has both now, and holds again, behind what it has of its own.
+    for (flow, host) in (0..).zip(hosts) {
+        floor.send(0, host, 20 + flow, 2);
+    }
+    floor.settle(now);
+    assert_eq!(floor.hall.sum(0, PortCount::Held), 16);
+    floor.hall.control.hear(now);
+    for addr in hosts {
+        floor.hall.control.answer(Key { port: PortId(1), addr }, now);
+    }
+    floor.settle(now);
+    assert_eq!((floor.assert_in_order(), floor.hall.sum(0, PortCount::Held)), (16, 0));
+    floor.close();
+}
+
+/// The neighbour answers soon enough: nothing is dropped, and the queue goes when what was held has left.
+#[test]
+fn a_queue_that_changes_hands_waits_a_moment_for_a_neighbour() {
+    let mut floor = Floor::new(Like { receivers: 2, ..TWO });
+    floor.want(0..GROUP, |_| 1);
+    let addr = [10, 1, 7, 7].into();
+    floor.send(0, addr, 1, 3);
+    floor.settle(0);
+    floor.ask(0);
+    floor.settle(PATIENCE_NS / 2);
+    assert!(!floor.pass(0, 1));
+    floor.hall.control.hear(PATIENCE_NS / 2);
+    floor.hall.control.answer(Key { port: PortId(1), addr }, PATIENCE_NS / 2);
+    floor.turn(1, PATIENCE_NS / 2);
+    floor.turn(0, PATIENCE_NS / 2);
+    assert!(floor.pass(0, 1));
+    assert_eq!((floor.assert_in_order(), floor.dropped(DropReason::QueueMoved)), (3, 0));
+    floor.settle(PATIENCE_NS);
+    floor.close();
+}
+
+/// What waits in a queue that is leaving is nothing to stay awake for.
+#[test]
+fn nobody_stays_awake_for_a_queue_that_is_leaving() {
+    let mut floor = Floor::new(TWO);
+    let (mut receivers, mut exits) = memory::wires(PortId(2), 1, &[bell()], 64, |_| 0);
+    let addr = [10, 1, 7, 7].into();
+    floor.send(0, addr, 1, 3);
+    floor.settle(0);
+    let mut worker = floor.workers[0].lock().unwrap();
+    worker.work.queues.push(Receiver::Memory(receivers.remove(0)));
+    let mut frame = worker.work.pool.take().unwrap();
+    fill(worker.work.pool.region(), &mut frame, &packet(NEAR, 1, 3, 4));
+    let mut batch = Batch::new();
+    batch.push(frame).unwrap();
+    let mut exit = Transmitter::Memory(exits.remove(0));
+    exit.transmit(&mut worker.work.pool, &mut batch, |_| {});
+    exit.flush();
+    drop(worker);
+    assert!(floor.desks[0].tasks.push(Task::GiveUp(PortId(2), QueueId(0))).is_ok());
+    floor.desks[0].tasks.submit();
+    assert_eq!(floor.turn(0, 0), 0);
+    let mut worker = floor.workers[0].lock().unwrap();
+    worker.work.bell.waker().wake(); // Who sleeps is woken at once.
+    worker.sleep(0);
+    assert_eq!(floor.hall.counted(WorkerCount::Sleeps), 1);
+    drop(worker);
+    floor.close();
 }
 
 fn bucket_of(flow: u16) -> usize {

@@ -335,7 +335,7 @@ pub fn source_in_parts(
     Receiver::Memory(memory::Receiver::from_source(PortId(port), QueueId(queue), source))
 }
 
-fn fill(region: &Region, frame: &mut Frame, bytes: &[u8]) {
+pub fn fill(region: &Region, frame: &mut Frame, bytes: &[u8]) {
     region.set_window(frame, HEADROOM, HEADROOM + bytes.len() as u16);
     region.bytes_mut(frame).copy_from_slice(bytes);
 }
