@@ -22,6 +22,8 @@ pub struct Transmitter {
     pub(super) lent: u64,
     /// What `lent` was when it was last noted.
     pub(super) noted: u64,
+    /// The kernel refused the last kick, since the device is down or gone.
+    pub(super) is_refused: bool,
     pub(super) transfer: Transfer,
     /// Most frames of a packet.
     pub(super) frames_max: u8,
@@ -152,7 +154,7 @@ impl Transmitter {
             match self.transfer {
                 Transfer::CopyChains | Transfer::Copy => self.kick_until_empty(waiting),
                 Transfer::ZeroCopy if self.ring.needs_wakeup() => drop(self.kick()),
-                Transfer::ZeroCopy => {} // The driver is at it.
+                Transfer::ZeroCopy => self.is_refused = false, // The driver is at it.
             }
         }
     }
@@ -184,6 +186,7 @@ impl Transmitter {
 
     /// One system call, and what the errors of `__xsk_generic_xmit` mean.
     fn kick(&mut self) -> Kicked {
+        self.is_refused = false;
         let Err(error) = self.socket.kick_transmit() else { return Kicked::Done };
         match error.raw_os_error() {
             // The batch is over, the device's queue is full, or the completion ring is.
@@ -201,6 +204,7 @@ impl Transmitter {
             // ENETDOWN, ENXIO: the device is down or gone.
             _ => {
                 self.losses.refused += 1;
+                self.is_refused = true;
                 Kicked::Refused
             }
         }
@@ -217,10 +221,17 @@ impl Transmitter {
         self.noted = self.lent;
     }
 
-    /// Whether the kernel has taken all that was noted. With copies it has sent it then, too; else the
-    /// driver takes from the sockets of a queue in the order in which they filled their rings.
+    /// Whether the kernel has taken all that was noted, or takes nothing. With copies it has sent it then,
+    /// too; else the driver takes from the sockets of a queue in the order in which they filled their rings.
+    ///
+    /// A device that is down sends nobody's packets, and may be down for days: who waited for it would let no
+    /// flow change its worker meanwhile, by whatever port that leaves. What it refused stays on the ring, since
+    /// the kernel may be at it again at any moment, and so cannot be withdrawn. When the device comes up, each
+    /// worker's next [`flush`](Transmitter::flush) sends what its ring has, and theirs come in no order: of a
+    /// flow that changed its worker while the device was down, at most a ring's packets may then leave behind
+    /// newer ones, once.
     pub fn has_taken_noted(&mut self) -> bool {
-        self.lent - u64::from(self.ring.waiting()) >= self.noted
+        self.is_refused || self.lent - u64::from(self.ring.waiting()) >= self.noted
     }
 
     /// Frames put on the ring since the port was opened.
