@@ -468,7 +468,15 @@ impl Steering {
         if first {
             return 0; // There is nothing yet to compare with.
         }
-        let moves = moves(&load, &self.paused, &buckets);
+        // What is still to move would count for the wrong worker, and lands all at once: who has some is left
+        // alone until it has.
+        let mut left_alone = self.paused.clone();
+        for (worker, still) in self.pending() {
+            for worker in [worker, still] {
+                left_alone[usize::from(worker)] = true;
+            }
+        }
+        let moves = moves(&load, &left_alone, &buckets);
         for &Move { port, bucket, to } in &moves {
             self.ports[port.index()].assigned[bucket] = to;
         }
@@ -477,6 +485,24 @@ impl Steering {
             self.publish();
         }
         moves.len()
+    }
+
+    /// The moves that are wanted and not seen to be done: to whom, and from whom.
+    fn pending(&self) -> impl Iterator<Item = (u16, u16)> {
+        let by_flow = (0..).map(PortId).zip(&self.ports);
+        let by_flow = by_flow.filter(|(_, port)| port.steering == PortSteering::Flow);
+        by_flow.flat_map(move |(id, port)| {
+            (0..GROUP).filter_map(move |bucket| {
+                let wanted = self.map.wanted(id.index() * GROUP + bucket);
+                self.still(id, port, bucket, wanted).map(|still| (wanted, still))
+            })
+        })
+    }
+
+    /// Who still has a bucket that another is to have; of several receivers', the first one that is late.
+    fn still(&self, id: PortId, port: &SteeredPort, bucket: usize, wanted: u16) -> Option<u16> {
+        let has = |owner: &WorkerId| self.counts[usize::from(owner.0)].bucket(id, bucket).0;
+        port.owners.iter().map(has).find(|&worker| worker != wanted)
     }
 
     /// For the API.
@@ -512,11 +538,8 @@ impl Steering {
             PortSteering::Flow => (0..GROUP)
                 .map(|bucket| {
                     let wanted = self.map.wanted(id.index() * GROUP + bucket);
-                    // Where there are several receivers, the slowest.
-                    let of_owner =
-                        |owner: &WorkerId| self.counts[usize::from(owner.0)].bucket(id, bucket).0;
-                    let late = port.owners.iter().map(of_owner).find(|&worker| worker != wanted);
-                    BucketStatus { worker: wanted, still: late }
+                    let still = self.still(id, port, bucket, wanted);
+                    BucketStatus { worker: wanted, still }
                 })
                 .collect(),
         };

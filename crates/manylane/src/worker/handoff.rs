@@ -631,6 +631,14 @@ impl Work {
 }
 
 #[cfg(test)]
+impl HandOff {
+    /// Publishes where a bucket is and what it has carried, for tests of who reads that.
+    pub fn publish_bucket(&mut self, bucket: usize, worker: u16, frames: u32) {
+        self.counts.bucket(bucket, (worker, frames));
+    }
+}
+
+#[cfg(test)]
 impl super::Worker {
     /// Breaks the rule that what is popped has not left yet, for a test of the tests.
     pub fn set_announces_what_is_popped(&mut self, broken: bool) {

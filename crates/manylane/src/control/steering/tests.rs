@@ -119,6 +119,23 @@ fn nothing_is_rebalanced_unless_wanted_and_not_at_the_first_look() {
     assert_eq!(steering.deadline(), Some(Duration::from_secs(1) + REBALANCE_INTERVAL));
 }
 
+/// Worker 0 has all there is to do. Eight buckets at a time move away, and the next eight when these have
+/// moved, not before: the load that they take along is seen only then.
+#[test]
+fn nothing_more_is_rebalanced_while_buckets_wait_to_move() {
+    let (mut steering, mut handoffs) = steering_of(2, &[("", &[0])]);
+    set(&mut steering, "steering.rebalance", "true").expect("there are rings");
+    let mut look = Look::default();
+    let mut at: Vec<u16> = (0..GROUP).map(|bucket| steering.map.wanted(bucket)).collect();
+    assert_eq!(look.again(&mut steering, &mut handoffs[0], &at, [100, 0]), 0, "the first");
+    assert_eq!(look.again(&mut steering, &mut handoffs[0], &at, [100, 0]), 8);
+    for _ in 0..3 {
+        assert_eq!(look.again(&mut steering, &mut handoffs[0], &at, [100, 0]), 0);
+    }
+    at = (0..GROUP).map(|bucket| steering.map.wanted(bucket)).collect();
+    assert_eq!(look.again(&mut steering, &mut handoffs[0], &at, [100, 0]), 8);
+}
+
 fn set(steering: &mut Steering, key: &str, value: &str) -> Result<SettingValue, String> {
     steering.set(key, value).expect("a key of steering").map_err(|error| match error {
         SetError::UnknownKey(error) | SetError::BadValue(error) | SetError::NoRoom(error) => {
@@ -151,9 +168,44 @@ fn configured(workers: u16, ports: &[(&str, &[u16])]) -> (Config, Vec<Vec<Worker
     (config, owners.collect())
 }
 
+/// What is seen of load, an interval at a time.
+#[derive(Default)]
+struct Look {
+    looks: u32,
+    busy_ns: [u64; 3],
+}
+
+impl Look {
+    /// Looks again after an interval of which workers were busy for so many percent, and in which each bucket of
+    /// port 0 that was at a busy worker carried a hundred packets. Returns how many are to move.
+    fn again<const WORKERS: usize>(
+        &mut self,
+        steering: &mut Steering,
+        receiver: &mut HandOff,
+        at: &[u16],
+        busy_percent: [u64; WORKERS],
+    ) -> usize {
+        self.looks += 1;
+        for (bucket, &worker) in at.iter().enumerate() {
+            let is_busy = busy_percent[usize::from(worker)] > 0;
+            receiver.publish_bucket(bucket, worker, u32::from(is_busy) * 100 * self.looks);
+        }
+        let interval_ns = REBALANCE_INTERVAL.as_nanos() as u64;
+        for (sum, percent) in self.busy_ns.iter_mut().zip(busy_percent) {
+            *sum += interval_ns * percent / 100;
+        }
+        steering.rebalance(&self.busy_ns[..WORKERS], self.looks * REBALANCE_INTERVAL)
+    }
+}
+
 fn steering(workers: u16, ports: &[(&str, &[u16])]) -> Steering {
+    steering_of(workers, ports).0
+}
+
+/// The same, with the workers' ends.
+fn steering_of(workers: u16, ports: &[(&str, &[u16])]) -> (Steering, Vec<HandOff>) {
     let (config, owners) = configured(workers, ports);
     let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));
     let bells: Vec<_> = (0..workers).map(|_| bell()).collect();
-    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, &bell()).0
+    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, &bell())
 }
