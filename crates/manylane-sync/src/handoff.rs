@@ -355,6 +355,12 @@ impl Steering {
         waiting
     }
 
+    /// Whether a bucket of this group waits to move.
+    pub fn waits(&self, group: usize) -> bool {
+        let mut buckets = group * GROUP..(group + 1) * GROUP;
+        buckets.any(|bucket| self.buckets[bucket].followed != self.map.wanted(bucket))
+    }
+
     /// The worker that a bucket has, and the frames of it handed on so far, modulo 2^32.
     pub fn bucket(&self, bucket: usize) -> (u16, u32) {
         let Bucket { worker, frames, .. } = self.buckets[bucket];

@@ -18,6 +18,10 @@
 //! recovered; one that is merely slow costs the others what it would cost them in the port's ring, that
 //! time, and then nothing. When it takes again, the next turn of the receiver sees the room.
 //!
+//! A bucket moves when nothing of it is on its way. One whose packets never cease to come never does while
+//! there is a backlog; so when buckets have waited for [`WITHHOLD_AFTER_NS`], their ports wait for them, too, for
+//! [`PATIENCE_NS`] at most. What is held, and keeps a bucket all the same, is asked for ever more rarely.
+//!
 //! Whether a packet has left is known when its device says that it has taken it: what a worker transmitted
 //! is noted at the end of a turn, and announced at the end of the first turn that finds it taken.
 
@@ -76,6 +80,13 @@ pub mod limits {
 /// takes at two million packets a second.
 pub const PATIENCE_NS: u64 = 1_000_000;
 
+/// How long buckets wait to move before their port is not received from for their sake. Twice as long each time
+/// that this was in vain, up to [`WITHHOLD_RARELY_NS`].
+const WITHHOLD_AFTER_NS: u64 = 10_000_000;
+
+/// See [`WITHHOLD_AFTER_NS`].
+const WITHHOLD_RARELY_NS: u64 = 640_000_000;
+
 /// How soon to look again: whether a device has taken what it was given, and what waits for that.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
@@ -108,6 +119,7 @@ pub struct HandOff {
     waiting: usize,
     /// When those that wait are looked at again, frames of theirs or not.
     follow_at_ns: u64,
+    withhold: Withhold,
     limits: Words<u32>,
     /// What was noted waits for devices to take it.
     noted: bool,
@@ -123,6 +135,17 @@ pub struct HandOff {
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
     announces_what_is_popped: bool,
+}
+
+/// Ports that are not received from for a moment, so that buckets can move.
+struct Withhold {
+    /// By port: whether buckets of it wait to move.
+    waits: Vec<bool>,
+    /// When the next moment begins, while any do.
+    from_ns: u64,
+    /// When the present one ends.
+    until_ns: Option<u64>,
+    every_ns: u64,
 }
 
 /// A packet in a ring.
@@ -209,11 +232,28 @@ impl Target {
     }
 }
 
+impl Withhold {
+    fn new(ports: usize) -> Withhold {
+        let every_ns = WITHHOLD_AFTER_NS;
+        Withhold { waits: vec![false; ports], from_ns: 0, until_ns: None, every_ns }
+    }
+
+    /// Buckets have just begun to wait.
+    fn begin(&mut self, now_ns: u64) {
+        (self.until_ns, self.every_ns) = (None, WITHHOLD_AFTER_NS);
+        self.from_ns = now_ns + self.every_ns;
+    }
+}
+
 impl HandOff {
     /// How many packets of a queue of `port` may be received now, `weight` at most; none when it is to wait.
     fn admits(&mut self, port: PortId, weight: usize, now_ns: u64) -> Option<usize> {
         if !self.by_flow[port.index()] {
             return Some(weight);
+        }
+        if self.waiting > 0 && self.withhold.waits[port.index()] && self.withholds(now_ns) {
+            self.blocked = true;
+            return None;
         }
         let max_backlog = self.limits.load(limits::MAX_BACKLOG) as usize;
         let wanted = weight.min(max_backlog);
@@ -247,6 +287,23 @@ impl HandOff {
             return None;
         }
         Some(wanted)
+    }
+
+    /// Whether ports are not received from now, for the sake of buckets that wait.
+    #[cold]
+    fn withholds(&mut self, now_ns: u64) -> bool {
+        let withhold = &mut self.withhold;
+        if now_ns < withhold.from_ns {
+            return false;
+        }
+        if now_ns < *withhold.until_ns.get_or_insert(now_ns + PATIENCE_NS) {
+            self.follow_at_ns = now_ns; // With the next turn, so that it is over soon.
+            return true;
+        }
+        withhold.until_ns = None;
+        withhold.every_ns = (2 * withhold.every_ns).min(WITHHOLD_RARELY_NS);
+        withhold.from_ns = now_ns + withhold.every_ns;
+        false
     }
 
     /// Parts a batch that came in by `port`: our own share stays in it, the rest is pushed, each worker's at
@@ -395,18 +452,23 @@ impl HandOff {
         if due || generation != self.generation {
             self.generation = generation; // Before the look at the map: what comes later is seen later.
             self.follow_at_ns = now_ns + LOOK_AGAIN_NS;
-            self.follow();
+            self.follow(now_ns);
         }
     }
 
     #[cold]
-    fn follow(&mut self) {
+    fn follow(&mut self, now_ns: u64) {
         if self.targets.iter().all(Option::is_none) {
             return; // Who has no rings keeps what it receives.
         }
+        let began = self.waiting == 0;
         self.waiting = self.steering.follow();
+        if began || self.waiting == 0 {
+            self.withhold.begin(now_ns);
+        }
         for (port, by_flow) in self.by_flow.iter_mut().enumerate() {
             *by_flow = !self.steering.is_kept(port);
+            self.withhold.waits[port] = self.waiting > 0 && self.steering.waits(port);
             self.changed[port] = true;
         }
         self.counts.level(OwnCount::Waiting, self.waiting as u64);

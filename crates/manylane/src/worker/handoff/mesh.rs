@@ -11,7 +11,7 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::Words;
 
 use super::counts::{HandOffCounts, HandOffReader};
-use super::{Arrivals, HandOff, Target};
+use super::{Arrivals, HandOff, Target, Withhold};
 use crate::worker::desk::{Asks, DeskEnd, desk};
 
 /// The ends of the rings between all workers.
@@ -86,6 +86,7 @@ impl Mesh {
                 generation: 0,
                 waiting: usize::from(receives[own]), // Look in the first turn.
                 follow_at_ns: 0,
+                withhold: Withhold::new(ports),
                 limits: limits.clone(),
                 noted: false,
                 blocked: false,

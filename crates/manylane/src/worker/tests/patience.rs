@@ -154,6 +154,55 @@ fn a_queue_that_changes_hands_waits_a_moment_for_a_neighbour() {
     floor.close();
 }
 
+/// There is a backlog all the time, and each turn adds a batch of the one flow there is: no moment comes at which
+/// nothing of its bucket is on its way, unless one is made.
+#[test]
+fn a_bucket_with_a_standing_backlog_moves() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    floor.send(0, NEAR, 7, 128);
+    (0..2).for_each(|_| _ = floor.turn(0, 0));
+    floor.want(0..GROUP, |_| RECEIVER);
+    let (mut now, mut moved_at) = (0, None);
+    for _ in 0..200 {
+        floor.send(0, NEAR, 7, 64);
+        (0..2).for_each(|worker| _ = floor.turn(worker, now));
+        now += PATIENCE_NS / 10;
+        if floor.counts[0].waiting() == 0 {
+            moved_at.get_or_insert(now);
+        }
+    }
+    let moved_at = moved_at.expect("the bucket should have moved");
+    assert!(moved_at > 5 * PATIENCE_NS && moved_at < 12 * PATIENCE_NS, "after {moved_at} ns");
+    assert!(floor.left(0) <= 10 * 64, "{} wait in the port", floor.left(0));
+    floor.settle(now);
+    assert_eq!(floor.assert_in_order(), 128 + 200 * 64);
+    floor.close();
+}
+
+/// A bucket that a silent neighbour keeps costs its port little: at most a millisecond in eleven, and ever less.
+#[test]
+fn a_bucket_that_cannot_move_costs_its_port_little() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    floor.send(0, [10, 1, 7, 7].into(), 5000, 1);
+    floor.settle(0);
+    floor.want(0..GROUP, |_| RECEIVER);
+    let (mut now, mut withheld, mut turns) = (0, 0, 0);
+    while now < SECOND {
+        floor.send(0, NEAR, 7, 1);
+        (0..2).for_each(|worker| _ = floor.turn(worker, now));
+        withheld += u32::from(floor.left(0) > 0);
+        turns += 1;
+        now += PATIENCE_NS / 10;
+    }
+    assert_eq!(floor.counts[0].waiting(), 1);
+    assert!(withheld >= 10 && withheld < turns / 100, "{withheld} of {turns} turns");
+    floor.settle(now);
+    assert_eq!(floor.assert_in_order(), turns as usize);
+    floor.close();
+}
+
 /// What waits in a queue that is leaving is nothing to stay awake for.
 #[test]
 fn nobody_stays_awake_for_a_queue_that_is_leaving() {
