@@ -300,10 +300,12 @@ impl Steering {
     ) -> Result<SettingValue, SetError> {
         let paused = flag(key, value)?;
         let worker = self.worker(worker)?;
-        let kept = |port: &&SteeredPort| {
-            port.steering == PortSteering::Queue && port.owners.contains(&WorkerId(worker))
+        let kept = |&(at, port): &(usize, &SteeredPort)| {
+            port.steering == PortSteering::Queue
+                && self.receivers_of(at).any(|receiver| receiver.0 == worker)
         };
-        if let Some(SteeredPort { name, .. }) = self.ports.iter().find(kept).filter(|_| paused) {
+        let kept = self.ports.iter().enumerate().find(kept);
+        if let Some((_, SteeredPort { name, .. })) = kept.filter(|_| paused) {
             return Err(refused(
                 format!(
                     "worker {worker} cannot be paused: it forwards what it receives by `{name}`"
@@ -335,7 +337,7 @@ impl Steering {
             return Err(refused(format!("port.{port}.steering cannot be {value}"), help));
         };
         let port = &self.ports[at];
-        let lacks = port.owners.iter().find(|owner| !self.receivers[usize::from(owner.0)]);
+        let lacks = self.receivers_of(at).find(|owner| !self.receivers[usize::from(owner.0)]);
         if let (PortSteering::Flow, Some(WorkerId(owner))) = (steering, lacks) {
             let help = match self.paused.len() {
                 1 => "start with more workers".to_owned(),
@@ -353,7 +355,7 @@ impl Steering {
                 help,
             ));
         }
-        let paused = port.owners.iter().find(|owner| self.paused[usize::from(owner.0)]);
+        let paused = self.receivers_of(at).find(|owner| self.paused[usize::from(owner.0)]);
         if let (PortSteering::Queue, Some(WorkerId(owner))) = (steering, paused) {
             return Err(refused(
                 format!(

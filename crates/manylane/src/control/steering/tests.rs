@@ -108,6 +108,26 @@ fn what_cannot_be_is_refused_with_a_way_out() {
     }
 }
 
+/// A queue that is on its way counts as there already: what would be refused then is refused now.
+#[test]
+fn who_gets_a_queue_counts_as_who_receives() {
+    // Worker 1 has no rings.
+    let mut steering = steering(2, &[("queue", &[0]), ("", &[0])]);
+    steering.ports.iter_mut().for_each(|port| port.stays = false);
+    set(&mut steering, "port.p.0.queue.0", "1").expect("by queue it needs none");
+    let refused = set(&mut steering, "port.p.0.steering", "flow").unwrap_err();
+    assert!(refused.contains("worker 1, who receives, has no rings"), "{refused}");
+    let refused = set(&mut steering, "worker.1.paused", "true").unwrap_err();
+    assert!(refused.contains("it forwards what it receives by `p.0`"), "{refused}");
+
+    let mut steering = self::steering(2, &[("flow", &[0]), ("flow", &[1])]);
+    steering.ports.iter_mut().for_each(|port| port.stays = false);
+    set(&mut steering, "worker.1.paused", "true").expect("worker 0 is left");
+    set(&mut steering, "port.p.0.queue.0", "1").expect("it only receives");
+    let refused = set(&mut steering, "port.p.0.steering", "queue").unwrap_err();
+    assert!(refused.contains("set worker.1.paused to `false` first"), "{refused}");
+}
+
 #[test]
 fn nothing_is_rebalanced_unless_wanted_and_not_at_the_first_look() {
     let mut steering = steering(2, &[("", &[0])]);
