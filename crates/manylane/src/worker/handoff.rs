@@ -90,6 +90,9 @@ const WITHHOLD_RARELY_NS: u64 = 640_000_000;
 /// How soon to look again: whether a device has taken what it was given, and what waits for that.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
+/// How soon to look again whether a worker has room: nothing tells. What else comes meanwhile waits as long.
+const BLOCKED_NS: u64 = 50_000;
+
 /// Frames of packets in a ring behind the first of each: as many as packets, and one batch more.
 const fn surplus_max(capacity: usize) -> u64 {
     capacity as u64
@@ -476,21 +479,27 @@ impl HandOff {
 
     /// Whether there is something to do that no descriptor tells of.
     pub(super) fn has_work(&mut self) -> bool {
-        self.blocked
-            || self.desk.has_tasks()
+        self.desk.has_tasks()
             || self.desk.asks.any()
             || self.limits.load(limits::GENERATION) != self.generation
             || self.arrivals.iter_mut().flatten().any(|arrivals| !arrivals.ring.is_empty())
     }
 
-    /// Whether a queue is to be received from before it is slept on.
+    /// Whether a queue was not received from, so that packets in one are nothing to stay awake for.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Whether packets in a queue are something to wake for.
     pub(super) fn receives_from(&self, queue: &Receiver) -> bool {
-        !self.desk.leaves(queue.port(), queue.queue())
+        !self.blocked && !self.desk.leaves(queue.port(), queue.queue())
     }
 
     /// How soon to look whether devices have taken what they were given.
     pub(super) fn wait_ns(&self) -> Option<u64> {
-        (self.noted || self.waiting > 0 || self.desk.is_leaving()).then_some(LOOK_AGAIN_NS)
+        let waits = self.noted || self.waiting > 0 || self.desk.is_leaving();
+        let blocked = self.blocked.then_some(BLOCKED_NS);
+        blocked.or(waits.then_some(LOOK_AGAIN_NS))
     }
 
     /// Notes by whom, and in which bucket, a packet came that is about to be held; who `was_held` before knows.

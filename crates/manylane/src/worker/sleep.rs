@@ -27,7 +27,10 @@ impl Worker {
     /// Offline meanwhile, so that no grace period waits for a sleeper.
     pub(super) fn sleep(&mut self, now_ns: u64) -> u64 {
         let Worker { reader, work } = self;
-        work.publish_levels();
+        // Who naps because another worker has no room is up again at once, and publishes when that is due.
+        if !work.handoff.as_ref().is_some_and(|handoff| handoff.is_blocked()) {
+            work.publish_levels();
+        }
         reader.offline();
         work.wait();
         reader.online();

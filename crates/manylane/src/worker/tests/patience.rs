@@ -13,6 +13,7 @@ use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use super::handoff::{Floor, Like, NEAR, TWO};
 use super::rig::*;
 use crate::stats::{PortCount, WorkerCount};
+use crate::worker::Worker;
 use crate::worker::desk::Task;
 use crate::worker::handoff::{PATIENCE_NS, limits};
 
@@ -207,19 +208,12 @@ fn a_bucket_that_cannot_move_costs_its_port_little() {
 #[test]
 fn nobody_stays_awake_for_a_queue_that_is_leaving() {
     let mut floor = Floor::new(TWO);
-    let (mut receivers, mut exits) = memory::wires(PortId(2), 1, &[bell()], 64, |_| 0);
     let addr = [10, 1, 7, 7].into();
     floor.send(0, addr, 1, 3);
     floor.settle(0);
     let mut worker = floor.workers[0].lock().unwrap();
-    worker.work.queues.push(Receiver::Memory(receivers.remove(0)));
-    let mut frame = worker.work.pool.take().unwrap();
-    fill(worker.work.pool.region(), &mut frame, &packet(NEAR, 1, 3, 4));
-    let mut batch = Batch::new();
-    batch.push(frame).unwrap();
-    let mut exit = Transmitter::Memory(exits.remove(0));
-    exit.transmit(&mut worker.work.pool, &mut batch, |_| {});
-    exit.flush();
+    let exit = wire_into(&mut worker, PortId(2));
+    put(&mut worker, exit);
     drop(worker);
     assert!(floor.desks[0].tasks.push(Task::GiveUp(PortId(2), QueueId(0))).is_ok());
     floor.desks[0].tasks.submit();
@@ -230,6 +224,48 @@ fn nobody_stays_awake_for_a_queue_that_is_leaving() {
     assert_eq!(floor.hall.counted(WorkerCount::Sleeps), 1);
     drop(worker);
     floor.close();
+}
+
+/// Nobody has room: the receiver naps, though there are packets in its queue, and looks again by the clock.
+#[test]
+fn nobody_spins_while_another_has_no_room() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    let (sleeps, receiver) = (WorkerCount::Sleeps, floor.workers[0].clone());
+    let mut worker = receiver.lock().unwrap();
+    let exit = wire_into(&mut worker, PortId(2));
+    floor.want(2 * GROUP..3 * GROUP, |_| 1);
+    floor.send(0, NEAR, 7, 300);
+    while worker.turn(0) > 0 {}
+    put(&mut worker, exit);
+    assert_eq!((worker.turn(0), floor.left(0)), (0, 300 - 256));
+    for nap in 1..=3 {
+        worker.sleep(0);
+        assert_eq!(floor.hall.counted(sleeps), nap);
+        assert_eq!((worker.turn(0), floor.hall.counted(WorkerCount::Wakeups)), (0, 0));
+    }
+    drop(worker);
+    drop(receiver);
+    floor.settle(0);
+    assert_eq!(floor.assert_in_order(), 300);
+    floor.close();
+}
+
+/// Gives a worker one more queue; returns the way into it.
+fn wire_into(worker: &mut Worker, port: PortId) -> Transmitter {
+    let (mut receivers, mut exits) = memory::wires(port, 1, &[bell()], 64, |_| 0);
+    worker.work.queues.push(Receiver::Memory(receivers.remove(0)));
+    Transmitter::Memory(exits.remove(0))
+}
+
+/// Puts a packet into that queue.
+fn put(worker: &mut Worker, mut exit: Transmitter) {
+    let mut frame = worker.work.pool.take().expect("there are many");
+    fill(worker.work.pool.region(), &mut frame, &packet(NEAR, 1, 3, 4));
+    let mut batch = Batch::new();
+    batch.push(frame).expect("it is empty");
+    exit.transmit(&mut worker.work.pool, &mut batch, |_| {});
+    exit.flush();
 }
 
 fn bucket_of(flow: u16) -> usize {
