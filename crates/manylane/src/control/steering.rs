@@ -29,7 +29,7 @@ use crate::api::{
     SteeredWorker, SteeringStatus,
 };
 use crate::config::{self, BACKLOGS, BUDGETS, Config, Driver, PortSteering, WEIGHTS};
-use crate::worker::handoff::{HandOff, HandOffReader, Mesh, limits};
+use crate::worker::handoff::{HandOff, HandOffReader, Mesh, between, limits};
 
 use queues::Queues;
 use rebalance::{Bucket, Move, moves};
@@ -196,8 +196,7 @@ impl Steering {
 
     /// Frames that lie between workers.
     pub fn frames(&self) -> u64 {
-        let sum = |frames: fn(&HandOffReader) -> u64| self.counts.iter().map(frames).sum::<u64>();
-        sum(HandOffReader::frames_out).wrapping_sub(sum(HandOffReader::frames_in))
+        between(&self.counts)
     }
 
     /// Whether there are rings between workers.

@@ -47,7 +47,7 @@ use super::desk::Desk;
 use super::flow_limit::FlowLimit;
 use crate::stats::PortCount;
 
-pub use counts::HandOffReader;
+pub use counts::{HandOffReader, between};
 use counts::{HandOffCounts, OwnCount, PairCount};
 pub use mesh::Mesh;
 
@@ -404,11 +404,12 @@ impl HandOff {
         let packet = |(frame, &head)| OnItsWay { frame, head };
         target.ring.push_all(&mut stage.drain().zip(&heads[..packets]).map(packet));
         debug_assert!(stage.is_empty(), "`look` has seen the room");
-        target.ring.submit();
-        target.bell.ring();
+        // Before they can be popped, so that what is counted as popped was counted here.
         self.counts.of(worker, PairCount::Out, packets as u64);
         self.counts.of(worker, PairCount::OutBatches, 1);
         self.counts.own(OwnCount::FramesOut, frames as u64);
+        target.ring.submit();
+        target.bell.ring();
     }
 
     /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch.
