@@ -7,7 +7,8 @@
 //! | workers              | follow, when the order of packets allows it                             |
 //!
 //! Two words for each bucket: the worker it is *assigned*, which the operator and the measured load change,
-//! and the one that is *wanted*, which workers follow: another one while that worker is paused.
+//! and the one that is *wanted*, which workers follow: another one while that worker is paused. Which one, load may
+//! change; what was assigned stays, so that it comes back.
 
 mod queues;
 mod rebalance;
@@ -108,6 +109,8 @@ struct SteeredPort {
     owners: Vec<WorkerId>,
     /// By bucket.
     assigned: Vec<u16>,
+    /// By bucket, who has it while the worker that it is assigned is paused, if load has decided.
+    stand_ins: Vec<Option<u16>>,
     /// Of memory: whoever sends to it rings its owner's bell.
     stays: bool,
 }
@@ -167,6 +170,7 @@ impl Steering {
             why,
             owners: owners.clone(),
             assigned: spread(workers),
+            stand_ins: vec![None; GROUP],
             stays: matches!(port.driver, Driver::Memory(_)),
         });
         let mut steering = Steering {
@@ -213,7 +217,9 @@ impl Steering {
                 let wanted = match port.steering {
                     PortSteering::Queue => RECEIVER,
                     PortSteering::Flow if self.paused[usize::from(assigned)] => {
-                        active[bucket % active.len()]
+                        let decided = port.stand_ins[bucket];
+                        let decided = decided.filter(|worker| active.contains(worker));
+                        decided.unwrap_or(active[bucket % active.len()])
                     }
                     PortSteering::Flow => assigned,
                 };
@@ -324,6 +330,11 @@ impl Steering {
             ));
         }
         self.paused[usize::from(worker)] = paused;
+        for port in &mut self.ports {
+            for (stand_in, &assigned) in port.stand_ins.iter_mut().zip(&port.assigned) {
+                *stand_in = stand_in.filter(|_| assigned != worker);
+            }
+        }
         self.publish();
         Ok(SettingValue::Flag(paused))
     }
@@ -479,7 +490,12 @@ impl Steering {
         }
         let moves = moves(&load, &left_alone, &buckets);
         for &Move { port, bucket, to } in &moves {
-            self.ports[port.index()].assigned[bucket] = to;
+            let port = &mut self.ports[port.index()];
+            // What is assigned to who is paused comes back.
+            match self.paused[usize::from(port.assigned[bucket])] {
+                true => port.stand_ins[bucket] = Some(to),
+                false => port.assigned[bucket] = to,
+            }
         }
         if !moves.is_empty() {
             self.moved += moves.len() as u64;

@@ -108,6 +108,30 @@ fn what_cannot_be_is_refused_with_a_way_out() {
     }
 }
 
+/// Load decides who has them meanwhile, and they come back all the same.
+#[test]
+fn buckets_that_were_rebalanced_while_their_worker_was_paused_come_back() {
+    let (mut steering, mut handoffs) = steering_of(3, &[("", &[0])]);
+    set(&mut steering, "steering.rebalance", "true").expect("there are rings");
+    let wanted = |steering: &Steering| -> Vec<u16> {
+        (0..GROUP).map(|bucket| steering.map.wanted(bucket)).collect()
+    };
+    let before = wanted(&steering);
+    set(&mut steering, "worker.0.paused", "true").expect("two are left");
+    for bucket in (0..GROUP).filter(|bucket| bucket % 3 == 1) {
+        set(&mut steering, &format!("port.p.0.bucket.{bucket}"), "2").expect("it is not paused");
+    }
+    // All that worker 1 has now is worker 0's.
+    let paused = wanted(&steering);
+    let mut look = Look::default();
+    look.again(&mut steering, &mut handoffs[0], &paused, [0, 100, 0]);
+    assert_eq!(look.again(&mut steering, &mut handoffs[0], &paused, [0, 100, 0]), 8);
+    let moved = (0..GROUP).filter(|&bucket| wanted(&steering)[bucket] != paused[bucket]);
+    assert!(moved.clone().count() == 8 && moved.clone().all(|bucket| before[bucket] == 0));
+    set(&mut steering, "worker.0.paused", "false").expect("it was");
+    assert!((0..GROUP).all(|bucket| (wanted(&steering)[bucket] == 0) == (before[bucket] == 0)));
+}
+
 /// A queue that is on its way counts as there already: what would be refused then is refused now.
 #[test]
 fn who_gets_a_queue_counts_as_who_receives() {
