@@ -47,8 +47,8 @@ use super::desk::Desk;
 use super::flow_limit::FlowLimit;
 use crate::stats::PortCount;
 
-pub use counts::{HandOffReader, between};
 use counts::{HandOffCounts, OwnCount, PairCount};
+pub use counts::{HandOffReader, between};
 pub use mesh::Mesh;
 
 /// Settings that workers follow from turn to turn; control publishes them.
@@ -138,6 +138,9 @@ pub struct HandOff {
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
     announces_what_is_popped: bool,
+    /// Breaks the rule that what was transmitted has not left before its device has taken it.
+    #[cfg(test)]
+    announces_what_is_noted: bool,
 }
 
 /// Ports that are not received from for a moment, so that buckets can move.
@@ -681,6 +684,10 @@ impl Work {
             exits.iter_mut().for_each(|exit| exit.transmitter.note());
         }
         handoff.noted = !exits.iter_mut().all(|exit| exit.transmitter.has_taken_noted());
+        #[cfg(test)]
+        if handoff.announces_what_is_noted {
+            handoff.noted = false;
+        }
         if !handoff.noted {
             handoff.completions.announce();
         }
@@ -716,6 +723,13 @@ impl super::Worker {
     pub fn set_announces_what_is_popped(&mut self, broken: bool) {
         if let Some(handoff) = &mut self.work.handoff {
             handoff.announces_what_is_popped = broken;
+        }
+    }
+
+    /// Breaks the rule that what was transmitted has not left before its device has taken it, alike.
+    pub fn set_announces_what_is_noted(&mut self, broken: bool) {
+        if let Some(handoff) = &mut self.work.handoff {
+            handoff.announces_what_is_noted = broken;
         }
     }
 }

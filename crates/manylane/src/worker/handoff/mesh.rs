@@ -94,6 +94,8 @@ impl Mesh {
                 counts,
                 #[cfg(test)]
                 announces_what_is_popped: false,
+                #[cfg(test)]
+                announces_what_is_noted: false,
             };
             (handoff, reader, end)
         });

@@ -8,3 +8,4 @@ mod ledger;
 mod order;
 mod patience;
 mod rig;
+mod taken_late;
