@@ -282,11 +282,11 @@ impl HandOff {
                 continue;
             }
             full = true;
-            let until = *target.patience_until_ns.get_or_insert(now_ns + PATIENCE_NS);
-            if now_ns < until {
-                patient = true;
+            let until = *target.patience_until_ns.get_or_insert_with(|| {
                 self.counts.of(worker, PairCount::Waits, 1);
-            }
+                now_ns + PATIENCE_NS
+            });
+            patient |= now_ns < until;
         }
         if full && (patient || !others) {
             self.blocked = true;

@@ -36,7 +36,7 @@ pub(super) enum PairCount {
     BacklogFull,
     /// Packets dropped because their flow had taken most of its room.
     FlowLimit,
-    /// Turns in which a queue waited for it.
+    /// Times that queues began to wait for it.
     Waits,
 }
 
@@ -142,7 +142,7 @@ impl HandOffReader {
         self.pair(worker, PairCount::FlowLimit)
     }
 
-    /// Turns in which a queue waited for another worker.
+    /// Times that queues began to wait for another worker.
     pub fn waits(&self, worker: u16) -> u64 {
         self.pair(worker, PairCount::Waits)
     }
