@@ -32,7 +32,8 @@
 //!
 //! Not promised: that a bucket moves soon. One that never pauses moves when its old worker has caught up
 //! with it. So a worker that is to be removed drops what it would hold, and a receiver whose queue changes
-//! hands first waits until [`Steering::has_completed`] what it had handed on by then.
+//! hands first waits until [`Steering::has_completed`] what it had handed on by then; if that takes long, all
+//! workers drop what they would hold of it.
 
 use crate::CacheAligned;
 use crate::primitive::{Arc, AtomicU16, AtomicU64, Ordering};
