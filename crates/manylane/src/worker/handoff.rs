@@ -12,21 +12,19 @@
 //! | one has none for [`PATIENCE_NS`]       | the queue goes on for the others' sake, unless there are none; what is for the full one is dropped |
 //! | a backlog is more than half full       | a flow with more than half of its last packets is dropped (`flow_limit`) |
 //! | no place for a packet in hand          | it is dropped (`backlog_full`); never reordered, never forwarded here  |
+//! | buckets of a port have long waited to move | it is not received from for a moment (`withhold`) |
 //! | at most half full                      | it may be waited for again                                  |
 //!
 //! So a worker that stops costs the others a pause of [`PATIENCE_NS`], once, and no more until it has
 //! recovered; one that is merely slow costs the others what it would cost them in the port's ring, that
 //! time, and then nothing. When it takes again, the next turn of the receiver sees the room.
 //!
-//! A bucket moves when nothing of it is on its way. One whose packets never cease to come never does while
-//! there is a backlog; so when buckets have waited for [`WITHHOLD_AFTER_NS`], their ports wait for them, too, for
-//! [`PATIENCE_NS`] at most. What is held, and keeps a bucket all the same, is asked for ever more rarely.
-//!
 //! Whether a packet has left is known when its device says that it has taken it: what a worker transmitted
 //! is noted at the end of a turn, and announced at the end of the first turn that finds it taken.
 
 mod counts;
 mod mesh;
+mod withhold;
 
 use std::sync::Arc;
 
@@ -50,6 +48,7 @@ use crate::stats::PortCount;
 use counts::{HandOffCounts, OwnCount, PairCount};
 pub use counts::{HandOffReader, between};
 pub use mesh::Mesh;
+use withhold::Withhold;
 
 /// Settings that workers follow from turn to turn; control publishes them.
 pub mod limits {
@@ -79,13 +78,6 @@ pub mod limits {
 /// How long a queue waits for a worker that has no room. As much comes meanwhile as a port's ring of 2048
 /// takes at two million packets a second.
 pub const PATIENCE_NS: u64 = 1_000_000;
-
-/// How long buckets wait to move before their port is not received from for their sake. Twice as long each time
-/// that this was in vain, up to [`WITHHOLD_RARELY_NS`].
-const WITHHOLD_AFTER_NS: u64 = 10_000_000;
-
-/// See [`WITHHOLD_AFTER_NS`].
-const WITHHOLD_RARELY_NS: u64 = 640_000_000;
 
 /// How soon to look again: whether a device has taken what it was given, and what waits for that.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -141,17 +133,6 @@ pub struct HandOff {
     /// Breaks the rule that what was transmitted has not left before its device has taken it.
     #[cfg(test)]
     announces_what_is_noted: bool,
-}
-
-/// Ports that are not received from for a moment, so that buckets can move.
-struct Withhold {
-    /// By port: whether buckets of it wait to move.
-    waits: Vec<bool>,
-    /// When the next moment begins, while any do.
-    from_ns: u64,
-    /// When the present one ends.
-    until_ns: Option<u64>,
-    every_ns: u64,
 }
 
 /// A packet in a ring.
@@ -238,26 +219,14 @@ impl Target {
     }
 }
 
-impl Withhold {
-    fn new(ports: usize) -> Withhold {
-        let every_ns = WITHHOLD_AFTER_NS;
-        Withhold { waits: vec![false; ports], from_ns: 0, until_ns: None, every_ns }
-    }
-
-    /// Buckets have just begun to wait.
-    fn begin(&mut self, now_ns: u64) {
-        (self.until_ns, self.every_ns) = (None, WITHHOLD_AFTER_NS);
-        self.from_ns = now_ns + self.every_ns;
-    }
-}
-
 impl HandOff {
     /// How many packets of a queue of `port` may be received now, `weight` at most; none when it is to wait.
     fn admits(&mut self, port: PortId, weight: usize, now_ns: u64) -> Option<usize> {
         if !self.by_flow[port.index()] {
             return Some(weight);
         }
-        if self.waiting > 0 && self.withhold.waits[port.index()] && self.withholds(now_ns) {
+        if self.waiting > 0 && self.withhold.applies(port, now_ns) {
+            self.follow_at_ns = now_ns; // With the next turn, so that it is over soon.
             self.blocked = true;
             return None;
         }
@@ -293,23 +262,6 @@ impl HandOff {
             return None;
         }
         Some(wanted)
-    }
-
-    /// Whether ports are not received from now, for the sake of buckets that wait.
-    #[cold]
-    fn withholds(&mut self, now_ns: u64) -> bool {
-        let withhold = &mut self.withhold;
-        if now_ns < withhold.from_ns {
-            return false;
-        }
-        if now_ns < *withhold.until_ns.get_or_insert(now_ns + PATIENCE_NS) {
-            self.follow_at_ns = now_ns; // With the next turn, so that it is over soon.
-            return true;
-        }
-        withhold.until_ns = None;
-        withhold.every_ns = (2 * withhold.every_ns).min(WITHHOLD_RARELY_NS);
-        withhold.from_ns = now_ns + withhold.every_ns;
-        false
     }
 
     /// Parts a batch that came in by `port`: our own share stays in it, the rest is pushed, each worker's at

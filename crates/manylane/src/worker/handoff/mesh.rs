@@ -11,7 +11,8 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::Words;
 
 use super::counts::{HandOffCounts, HandOffReader};
-use super::{Arrivals, HandOff, Target, Withhold};
+use super::withhold::Withhold;
+use super::{Arrivals, HandOff, Target};
 use crate::worker::desk::{Asks, DeskEnd, desk};
 
 /// The ends of the rings between all workers.
