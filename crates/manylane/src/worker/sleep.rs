@@ -94,7 +94,9 @@ impl Work {
                     || queues
                         .iter()
                         .any(|queue| queue.has_frames() && receives_from(handoff, queue))
-                    || handoff.as_mut().is_some_and(|handoff| handoff.has_work())
+                    || handoff.as_mut().is_some_and(|handoff| {
+                        handoff.has_work() || (!held_for.is_empty() && handoff.desk.asks.any())
+                    })
                     || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
