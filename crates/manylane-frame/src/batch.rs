@@ -109,6 +109,13 @@ impl Batch {
         unsafe { slice::from_raw_parts_mut(self.frames.as_mut_ptr().cast::<Frame>(), self.len) }
     }
 
+    /// Whether others follow one of the frames.
+    #[inline]
+    pub fn has_chains(&self) -> bool {
+        // Without a branch, so that it is vectorised.
+        self.iter().fold(false, |chained, frame| chained | frame.is_chained())
+    }
+
     /// The frames, in order.
     pub fn iter(&self) -> slice::Iter<'_, Frame> {
         self.as_slice().iter()

@@ -16,10 +16,10 @@ use manylane_frame::Batch;
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 use manylane_io::bpf::{Attach, Mode, XskProgram};
 use manylane_io::netlink::LinkEnd;
-use manylane_io::port::Fate;
 use manylane_io::port::af_xdp::{
     AfXdp, AfXdpConfig, Closed, OpenError, Receiver, Transmitter, Umem,
 };
+use manylane_io::port::{Fate, Receiving};
 
 #[test]
 fn what_a_peer_sends_arrives_with_its_facts() {
@@ -89,7 +89,8 @@ fn one_region_serves_two_devices() {
     let one_worker = [WorkerId(0)];
     let Some(entry) = lab.open(&one_worker, 1, AfXdpConfig::default()) else { return };
     let config = AfXdpConfig::default();
-    let exit = AfXdp::open(&mut lab.umem, PortId(4), "r1", 1, &one_worker, config);
+    let receiving = Receiving { owners: &one_worker, elsewhere: &[None] };
+    let exit = AfXdp::open(&mut lab.umem, PortId(4), "r1", receiving, config);
     let (in_port, mut in_receivers, in_transmitters) = parts(entry);
     let (out_port, mut out_receivers, mut out_transmitters) = parts(exit.expect("as the first"));
     let mut batch = Batch::new();
@@ -134,6 +135,64 @@ fn workers_without_a_queue_send_by_sockets_of_their_own() {
         }
     }
     reclaim(&mut receivers[0], &mut lab.pool, 150, |_| ());
+    lab.close(port, receivers, transmitters);
+    lab.assert_all_home();
+}
+
+/// A device empties its queues in no order: what was sent by one has left when it is back. Where all send by one,
+/// when it has been taken.
+#[test]
+fn by_several_queues_packets_have_left_when_they_are_back() {
+    for (queues, workers) in [(1, 2), (2, 3)] {
+        let Some(mut lab) = Lab::new(queues, 2048) else { return };
+        let owners = vec![WorkerId(0); queues as usize];
+        let Some(opened) = lab.open(&owners, workers, AfXdpConfig::default()) else { return };
+        let (port, mut receivers, mut transmitters) = parts(opened);
+        let exits: Vec<_> = transmitters.iter().map(|exit| exit.queue().0).collect();
+        assert_eq!(exits, [0, (queues - 1) as u16, 0][..workers]);
+        for transmitter in &mut transmitters {
+            transmitter.note();
+            assert!(transmitter.has_taken_noted(), "it has sent nothing");
+            let mut batch = lab.datagrams(OUR_V6, PEER_V6, 2);
+            transmitter.transmit(&mut lab.pool, &mut batch, |_| ());
+            transmitter.note();
+            assert!(!transmitter.has_taken_noted(), "the kernel has not been told");
+            transmitter.flush();
+            assert_eq!(transmitter.has_taken_noted(), queues == 1);
+        }
+        for receiver in &mut receivers {
+            let sent = exits.iter().filter(|&&queue| queue == receiver.queue().0).count();
+            reclaim(receiver, &mut lab.pool, 2 * sent, |_| ());
+        }
+        assert!(transmitters.iter_mut().all(Transmitter::has_taken_noted));
+        lab.close(port, receivers, transmitters);
+        lab.assert_all_home();
+    }
+}
+
+/// Worker 0 receives by all queues, worker 1 elsewhere by the third, worker 2 by none.
+#[test]
+fn workers_without_a_queue_send_by_the_queue_that_matches() {
+    let Some(mut lab) = Lab::new(4, 2048) else { return };
+    let elsewhere = [None, Some(QueueId(2)), None];
+    let receiving = Receiving { owners: &[WorkerId(0); 4], elsewhere: &elsewhere };
+    let Some(opened) = lab.open_receiving(receiving, AfXdpConfig::default()) else { return };
+    let (port, mut receivers, mut transmitters) = parts(opened);
+    let queues: Vec<_> = transmitters.iter().map(|exit| exit.queue().0).collect();
+    assert_eq!(queues, [0, 2, 3]);
+    for (socket, to) in [PEER_V4, PEER_V6].map(|to| (lab.peer_socket(to), to)) {
+        let from = if to == PEER_V4 { OUR_V4 } else { OUR_V6 };
+        for transmitter in &mut transmitters {
+            let mut batch = lab.datagrams(from, to, 3);
+            assert_eq!(transmitter.transmit(&mut lab.pool, &mut batch, |_| ()).frames, 3);
+            transmitter.flush();
+            (0..3).for_each(|number| assert_eq!(payload(&socket), [number]));
+        }
+        for queue in queues.iter().copied() {
+            reclaim(&mut receivers[usize::from(queue)], &mut lab.pool, 3, |_| ());
+        }
+    }
+    assert_eq!(receivers[1].reclaim(&mut lab.pool, |_| ()), 0, "nobody sends by it");
     lab.close(port, receivers, transmitters);
     lab.assert_all_home();
 }
@@ -388,7 +447,8 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     lab.close(port, receivers, transmitters);
 
     let config = AfXdpConfig::default();
-    let gone = AfXdp::open(&mut lab.umem, PortId(0), "eth7", 1, &owners, config);
+    let receiving = Receiving { owners: &owners, elsewhere: &[None] };
+    let gone = AfXdp::open(&mut lab.umem, PortId(0), "eth7", receiving, config);
     let gone = gone.err().expect("there is none").to_string();
     assert!(gone.starts_with("there is no interface eth7; there are: lo, r0"), "{gone}");
 }

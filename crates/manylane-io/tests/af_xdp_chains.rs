@@ -16,8 +16,8 @@ use manylane_frame::{Batch, Frame};
 use manylane_io::bpf::{Attach, Mode};
 use manylane_io::netlink::LinkEnd;
 use manylane_io::poll::poll;
-use manylane_io::port::Fate;
 use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Receiver};
+use manylane_io::port::{Fate, Receiving};
 
 const MTU: u32 = 9000;
 const ONE_WORKER: [WorkerId; 1] = [WorkerId(0)];
@@ -126,7 +126,8 @@ fn a_jumbo_packet_goes_through_in_the_frames_it_came_in() {
 
     let config = AfXdpConfig::default();
     let Some(entry) = lab.open(&ONE_WORKER, 1, config) else { return };
-    let exit = AfXdp::open(&mut lab.umem, PortId(4), "r1", 1, &ONE_WORKER, config);
+    let receiving = Receiving { owners: &ONE_WORKER, elsewhere: &[None] };
+    let exit = AfXdp::open(&mut lab.umem, PortId(4), "r1", receiving, config);
     let (in_port, mut in_receivers, in_transmitters) = parts(entry);
     let (out_port, mut out_receivers, mut out_transmitters) = parts(exit.expect("as the first"));
     in_receivers[0].prime(&mut lab.pool);

@@ -18,7 +18,7 @@ use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
 use manylane_io::port::fault::{self, FaultConfig};
 use manylane_io::port::pcap::{Opened, PcapConfig, ReplayConfig, Timing};
 use manylane_io::port::tap::{Tap, TapConfig};
-use manylane_io::port::{Receiver, Transmitter, Wait, memory, tee};
+use manylane_io::port::{Receiver, Receiving, Transmitter, Wait, memory, tee};
 
 #[test]
 fn a_turn_through_file_tee_and_faults_allocates_nothing() {
@@ -106,7 +106,8 @@ fn a_turn_through_af_xdp_allocates_nothing() {
     let mut umem = Umem::new(pool.region().clone());
     let mut open = |name, id| {
         let (owners, config) = ([WorkerId(0)], AfXdpConfig::default());
-        let opened = AfXdp::open(&mut umem, PortId(id), name, 1, &owners, config);
+        let receiving = Receiving { owners: &owners, elsewhere: &[None] };
+        let opened = AfXdp::open(&mut umem, PortId(id), name, receiving, config);
         let opened = opened.map_err(|error| unavailable(error.is_unavailable(), error)).ok()?;
         let receivers = opened.receivers.into_iter().map(|queue| Receiver::AfXdp(queue.into()));
         let exits = opened.transmitters.into_iter().map(|exit| Transmitter::AfXdp(exit.into()));
@@ -130,7 +131,8 @@ fn a_turn_through_af_xdp_allocates_nothing() {
 #[test]
 fn a_turn_through_a_tap_allocates_nothing() {
     let Some(mut pool) = wire() else { return };
-    let opened = Tap::open(pool.region(), PortId(0), "t0", 1, 1, TapConfig::default());
+    let receiving = Receiving { owners: &[WorkerId(0)], elsewhere: &[None] };
+    let opened = Tap::open(pool.region(), PortId(0), "t0", receiving, TapConfig::default());
     let opened = opened.map_err(|error| unavailable(error.is_unavailable(), error));
     let Ok(opened) = opened else { return };
     let receivers = opened.receivers.into_iter().map(|queue| Receiver::Tap(queue.into()));

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use common::packet;
 use common::wire::{self, End};
-use manylane_frame::vocabulary::{Checksum, PortId, QueueId, SegmentKind, Segments};
+use manylane_frame::vocabulary::{Checksum, PortId, QueueId, SegmentKind, Segments, WorkerId};
 use manylane_frame::{Batch, Depot, Frame, Pool, RESERVE, Region, RegionConfig};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Namespace;
@@ -20,7 +20,7 @@ use manylane_io::netlink::{LinkEnd, Netlink};
 use manylane_io::poll::poll;
 use manylane_io::port::af_packet::{AfPacket, AfPacketConfig};
 use manylane_io::port::tap::{OpenError, Opened, Receiver, Tap, TapConfig, Transmitter};
-use manylane_io::port::{self, Losses};
+use manylane_io::port::{self, Losses, Receiving};
 
 const FRAMES: u32 = 4096;
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
@@ -198,6 +198,53 @@ fn a_flow_stays_in_its_queue_whoever_answers() {
     lab.assert_all_home();
 }
 
+/// By that number the host forwards it, too. Worker 0 owns queue 1, worker 1 queues 0 and 2, worker 2 none.
+#[test]
+fn the_host_records_by_which_queue_a_worker_wrote() {
+    let Some(mut lab) = Lab::new(2048) else { return };
+    let owners = [WorkerId(1), WorkerId(0), WorkerId(1)];
+    let receiving = Receiving { owners: &owners, elsewhere: &[None; 3] };
+    let Some(opened) = lab.open_receiving(receiving, TapConfig::default()) else { return };
+    let Opened { port, facts, receivers, mut transmitters } = opened;
+    let socket = host_socket();
+    tell_the_queue(&socket);
+    for (transmitter, queue) in transmitters.iter_mut().zip([1, 0, 2]) {
+        assert_eq!(transmitter.queue(), QueueId(queue));
+        let mut batch = lab.datagram(facts.host_mac, HOST_V4, &[0; 16]);
+        transmitter.transmit(&mut lab.pool, &mut batch, |_| ());
+        assert_eq!(payload(&socket).len(), usize::from(queue) + 1, "recorded is one more");
+    }
+    port.close(receivers, transmitters, &mut lab.pool);
+    lab.assert_all_home();
+}
+
+/// Cuts each datagram off after as many bytes as its `queue_mapping` says (socket(7), linux/filter.h).
+fn tell_the_queue(socket: &UdpSocket) {
+    let instruction = |code: u32, k| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let queue = (libc::SKF_AD_OFF + libc::SKF_AD_QUEUE) as u32;
+    let mut filter = [
+        instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, queue),
+        instruction(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_K, UDP_HEADER),
+        instruction(libc::BPF_RET | BPF_A, 0),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: setsockopt(2) reads the program and the instructions that it points at, which outlive the call.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    assert_eq!(set, 0);
+}
+
+const UDP_HEADER: u32 = 8;
+/// linux/filter.h: what is returned is the accumulator.
+const BPF_A: u32 = 0x10;
+
 #[test]
 fn losses_have_the_right_name() {
     let Some(mut lab) = Lab::with_frames(2048, 33 + RESERVE as u32) else { return };
@@ -370,8 +417,13 @@ impl Lab {
     }
 
     fn open_with(&mut self, queues: u16, workers: usize, config: TapConfig) -> Option<Opened> {
+        let owners: Vec<_> = (0..queues).map(|queue| WorkerId(queue % workers as u16)).collect();
+        self.open_receiving(Receiving { owners: &owners, elsewhere: &vec![None; workers] }, config)
+    }
+
+    fn open_receiving(&mut self, receiving: Receiving<'_>, config: TapConfig) -> Option<Opened> {
         let config = TapConfig { mac: Some(OUR_MAC), ..config };
-        match Tap::open(&self.region, PortId(3), "t0", workers, queues, config) {
+        match Tap::open(&self.region, PortId(3), "t0", receiving, config) {
             Ok(opened) => {
                 let mut netlink = Netlink::open().expect("netlink is always there");
                 let [host, ours] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("one"));
@@ -388,7 +440,9 @@ impl Lab {
     }
 
     fn try_open(&self, name: &str, queues: u16, config: TapConfig) -> Result<Opened, OpenError> {
-        Tap::open(&self.region, PortId(5), name, 1, queues, config)
+        let owners = vec![WorkerId(0); queues.into()];
+        let receiving = Receiving { owners: &owners, elsewhere: &[None] };
+        Tap::open(&self.region, PortId(5), name, receiving, config)
     }
 
     /// Receives until `count` packets are there, no more.

@@ -234,6 +234,23 @@ pub struct Steered<'s> {
     pair: &'s mut Outgoing,
 }
 
+/// A batch of frames on their way to the workers that their buckets have.
+pub struct SteeredBatch<'s> {
+    buckets: &'s mut [Bucket; GROUP],
+    reach: &'s [u64],
+}
+
+impl SteeredBatch<'_> {
+    /// The worker of the next frame, by its bucket.
+    #[inline(always)]
+    pub fn worker(&mut self, bucket: u8) -> u16 {
+        let bucket = &mut self.buckets[usize::from(bucket)];
+        bucket.last = self.reach[usize::from(bucket.worker)];
+        bucket.frames = bucket.frames.wrapping_add(1);
+        bucket.worker
+    }
+}
+
 impl Steered<'_> {
     /// The worker.
     #[inline]
@@ -300,28 +317,21 @@ impl Steering {
         Steered { bucket, pair }
     }
 
-    /// The ways of a batch of frames of one group, by the flow hashes of which the lowest byte is the bucket:
-    /// calls `to` with the worker of each, in their order. Whatever is wanted, it is the worker that the bucket
-    /// has: for who learns when something else is, and then lets buckets [`follow`](Steering::follow).
-    ///
-    /// Next, [`handed`](Steering::handed_all) is said for each worker, and its frames are pushed.
+    /// Begins to steer a batch of at most `frames` frames of one group. Whatever is wanted, each goes to the worker
+    /// that its bucket has: for who learns when something else is, and then lets buckets
+    /// [`follow`](Steering::follow).
     #[inline(always)]
-    pub fn steer_all(&mut self, group: usize, hashes: &[u32], mut to: impl FnMut(usize)) {
+    pub fn batch(&mut self, group: usize, frames: usize) -> SteeredBatch<'_> {
         for (reach, pair) in self.reach.iter_mut().zip(&self.pairs) {
-            *reach = pair.as_ref().map_or(0, |pair| pair.handed) + hashes.len() as u64;
+            *reach = pair.as_ref().map_or(0, |pair| pair.handed) + frames as u64;
         }
-        let buckets: &mut [Bucket; GROUP] =
-            (&mut self.buckets[group * GROUP..][..GROUP]).try_into().expect("as many as a group");
-        for &hash in hashes {
-            let bucket = &mut buckets[usize::from(hash as u8)];
-            let worker = usize::from(bucket.worker);
-            bucket.last = self.reach[worker];
-            bucket.frames = bucket.frames.wrapping_add(1);
-            to(worker);
-        }
+        let buckets = &mut self.buckets[group * GROUP..][..GROUP];
+        let buckets = buckets.try_into().expect("as many as a group has");
+        SteeredBatch { buckets, reach: &self.reach }
     }
 
-    /// Counts so many of a batch just steered as handed on to a worker: all that are his.
+    /// Counts so many of a batch as handed on to a worker: all that were [steered](SteeredBatch) there. They are
+    /// pushed next.
     #[inline]
     pub fn handed_all(&mut self, worker: u16, frames: usize) {
         connected(&mut self.pairs, worker).handed += frames as u64;

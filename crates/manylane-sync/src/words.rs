@@ -250,7 +250,7 @@ pub fn prefetch_to_write<T: ?Sized>(value: &T) {
         std::arch::asm!(
             "prefetchw [{}]",
             in(reg) std::ptr::from_ref(value).cast::<u8>(),
-            options(nostack, preserves_flags, readonly)
+            options(nostack, preserves_flags, nomem)
         );
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,7 +1,8 @@
 //! Ports in memory: what tests, the demo and the benches use.
 //!
 //! A receive queue is fed by a function (a generator, an injector) or by the wires of another memory
-//! port; a transmitter ends in a function (a sink, a checker) or in such wires. Which frames a function
+//! port; a transmitter ends in a function (a sink, a checker) or in such wires: its own to each queue of the
+//! far end, where a flow's hash chooses, as a device there would. Which frames a function
 //! makes and what it checks is the business of the crates above: here it is only called.
 //!
 //! Packets in several frames, with checksums to complete and segments to cut, go as they are: who is at

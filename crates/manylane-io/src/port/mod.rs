@@ -1,7 +1,8 @@
 //! Ports: where frames enter and leave.
 //!
 //! An open port is halves: a [`Receiver`] for each receive queue, owned by one worker, and a
-//! [`Transmitter`] for each worker, so that no queue has two owners and no worker locks.
+//! [`Transmitter`] for each worker, so that no queue has two owners and no worker locks. By which of the
+//! device's queues that one sends is [`Receiving`]'s to say.
 //!
 //! | driver        | what it is                                               |
 //! |---------------|----------------------------------------------------------|
@@ -25,6 +26,7 @@ pub mod pcap;
 mod rig;
 pub mod tap;
 pub mod tee;
+mod transmit_queue;
 mod vnet;
 mod write;
 
@@ -35,6 +37,7 @@ pub use losses::Losses;
 use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, CHAIN_MAX, Pool};
 pub use tee::CopyCounts;
+pub use transmit_queue::Receiving;
 pub use vnet::PACKET_MAX;
 
 /// Tells the time, in nanoseconds since whenever its owner counts from.
@@ -334,15 +337,17 @@ impl Transmitter {
         }
     }
 
-    /// Whether the device has taken all that was [noted](Transmitter::note), so that nothing which another
-    /// worker transmits from now on leaves before it. What is late on purpose does not count, nor does what a
-    /// device that is down has refused ([`af_xdp::Transmitter::has_taken_noted`] says what that means for the order).
+    /// Whether the device has taken all that was [noted](Transmitter::note), and finished with it where that
+    /// matters, so that nothing which another worker transmits from now on leaves before it. What is late on
+    /// purpose does not count, nor does what a device that is down has refused
+    /// ([`af_xdp::Transmitter::has_taken_noted`] says what that means for the order).
     #[inline]
     pub fn has_taken_noted(&mut self) -> bool {
         match self {
             Transmitter::AfXdp(queue) => queue.has_taken_noted(),
             Transmitter::Memory(queue) => queue.has_taken_noted(),
-            // Their calls return when that is so. A capture's packets are by worker anyway.
+            // Their calls return when that is so: but for a device whose queues XPS shares among cores
+            // (`af_packet`). A capture's packets are by worker anyway.
             Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Pcap(_) => true,
             Transmitter::Tee(tee) => tee.inner.has_taken_noted(),
             Transmitter::Fault(fault) => fault.inner.has_taken_noted(),
@@ -388,6 +393,18 @@ impl Transmitter {
             | Transmitter::Memory(_) => None,
             Transmitter::Tee(tee) => tee.inner.completion_queue(),
             Transmitter::Fault(fault) => fault.inner.completion_queue(),
+        }
+    }
+
+    /// The transmit queue that it sends by; `None` where the kernel chooses one for each packet, or there
+    /// are none.
+    pub fn queue(&self) -> Option<QueueId> {
+        match self {
+            Transmitter::AfXdp(queue) => Some(queue.queue()),
+            Transmitter::Tap(queue) => Some(queue.queue()),
+            Transmitter::AfPacket(_) | Transmitter::Pcap(_) | Transmitter::Memory(_) => None,
+            Transmitter::Tee(tee) => tee.inner.queue(),
+            Transmitter::Fault(fault) => fault.inner.queue(),
         }
     }
 

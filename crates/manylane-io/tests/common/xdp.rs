@@ -9,6 +9,7 @@ use manylane_frame::{Batch, Depot, Frame, Meta, Pool, Region, RegionConfig};
 use manylane_io::namespace::{Host, Namespace};
 use manylane_io::netlink::{LinkEnd, Netlink};
 use manylane_io::poll::poll;
+use manylane_io::port::Receiving;
 use manylane_io::port::af_xdp::{
     AfXdp, AfXdpConfig, Closed, OpenError, Opened, Receiver, Transmitter, Umem,
 };
@@ -72,7 +73,15 @@ impl Lab {
         workers: usize,
         config: AfXdpConfig,
     ) -> Option<Opened> {
-        match AfXdp::open(&mut self.umem, PortId(3), "r0", workers, owners, config) {
+        self.open_receiving(Receiving { owners, elsewhere: &vec![None; workers] }, config)
+    }
+
+    pub fn open_receiving(
+        &mut self,
+        receiving: Receiving<'_>,
+        config: AfXdpConfig,
+    ) -> Option<Opened> {
+        match AfXdp::open(&mut self.umem, PortId(3), "r0", receiving, config) {
             Ok(opened) => Some(opened),
             Err(error) if error.is_unavailable() => {
                 super::skip(error);
@@ -87,7 +96,8 @@ impl Lab {
         owners: &[WorkerId],
         config: AfXdpConfig,
     ) -> Result<Opened, OpenError> {
-        AfXdp::open(&mut self.umem, PortId(3), "r0", 1, owners, config)
+        let receiving = Receiving { owners, elsewhere: &[None] };
+        AfXdp::open(&mut self.umem, PortId(3), "r0", receiving, config)
     }
 
     pub fn close(

@@ -34,6 +34,33 @@ fn a_bucket_stays_from_its_first_frame_counted() {
     assert_eq!(look(&mut steering, 0), 1);
 }
 
+/// A bucket waits for its batch's last frame at most, and not for frames that never come.
+#[test]
+fn a_batch_holds_its_buckets_as_far_as_it_reaches() {
+    let mut map = SteeringMap::new(GROUP, 0);
+    let mut worker = Completions::new(1);
+    let (outgoing, incoming) = pair();
+    worker.connect(0, incoming);
+    let (other, _there) = pair();
+    let mut steering = Steering::new(map.reader(), 2, 0, outgoing);
+    steering.connect(1, other);
+    let mut batch = steering.batch(0, 3);
+    assert_eq!([5, 6, 5].map(|bucket| batch.worker(bucket)), [0; 3]);
+    steering.handed_all(0, 3);
+    assert_eq!(steering.bucket(5), (0, 2));
+    map.want(6, 1);
+    worker.take(0, 2);
+    told(&mut worker);
+    assert_eq!(look(&mut steering, 6), 0, "the batch has not left, whatever is last in it");
+    worker.take(0, 1);
+    told(&mut worker);
+    assert_eq!(look(&mut steering, 6), 1);
+    // Dropped in place of being handed on: there is nothing to wait for.
+    let _ = steering.batch(0, 60).worker(5);
+    map.want(5, 1);
+    assert_eq!(look(&mut steering, 5), 1);
+}
+
 /// Without being steered one by one, as from a queue whose frames all stay.
 #[test]
 fn what_the_receiver_keeps_holds_all_buckets_of_its_group() {
@@ -276,7 +303,7 @@ struct Frame {
 
 impl Net {
     fn new(seed: u64) -> Net {
-        let map = SteeringMap::new(BUCKETS, 0);
+        let map = SteeringMap::new(GROUP, 0);
         let mut completions: Vec<_> =
             (0..WORKERS).map(|_| Completions::new(WORKERS as u16)).collect();
         let mut arrivals: Vec<Vec<_>> = (0..WORKERS).map(|_| Vec::new()).collect();
@@ -341,8 +368,20 @@ impl Net {
 
     /// Receives a frame and hands it on; one that finds the ring full is dropped.
     fn receive(&mut self, receiver: usize) -> u32 {
-        let bucket = self.random(BUCKETS);
+        let (bucket, in_batch) = (self.random(BUCKETS), self.random(2) == 0);
         let Worker { steering, rings, sent, steered, .. } = &mut self.workers[receiver];
+        if in_batch {
+            let _ = steering.follow();
+            let worker = steering.batch(0, 5).worker(bucket as u8); // One of five; the others are dropped.
+            let moved = std::mem::replace(&mut steered[bucket], worker) != worker;
+            sent[bucket] += 1;
+            let frame = Frame { receiver, bucket, number: sent[bucket] };
+            if rings[usize::from(worker)].push(frame).is_ok() {
+                steering.handed_all(worker, 1);
+                rings[usize::from(worker)].submit();
+            }
+            return u32::from(moved);
+        }
         let way = steering.steer(bucket);
         let worker = way.worker();
         let moved = std::mem::replace(&mut steered[bucket], worker) != worker;

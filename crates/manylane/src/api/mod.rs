@@ -57,7 +57,7 @@ pub use model::{
     FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,
     MemberStatus, NeighbourState, NeighbourStatus, PairStatus, PortLedger, PortStatus,
     PortSteeringStatus, QueueName, QueueOwner, RouteKind, RouteStatus, SetError, Setting,
-    SettingValue, SteeredWorker, SteeringStatus, VlanStatus, WorkerStatus,
+    SettingValue, SteeredWorker, SteeringStatus, TransmitQueue, VlanStatus, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

@@ -455,6 +455,8 @@ pub struct PortSteeringStatus {
     pub queues: Vec<QueueOwner>,
     /// Who has which bucket, in order; empty with `queue`.
     pub buckets: Vec<BucketStatus>,
+    /// By which of its transmit queues each worker sends, in order. That does not change when receive queues do.
+    pub transmit_queues: Vec<TransmitQueue>,
 }
 
 /// A queue of a port.
@@ -467,6 +469,16 @@ pub struct QueueOwner {
     /// Who is to, as soon as all that it has received has left; left out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving_to: Option<u16>,
+}
+
+/// A worker's way out of a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TransmitQueue {
+    /// Who sends.
+    pub worker: u16,
+    /// The device's queue; left out where the kernel chooses one for each packet, or there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<u16>,
 }
 
 /// A bucket of flows.

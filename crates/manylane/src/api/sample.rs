@@ -297,9 +297,11 @@ impl Source for Sample {
             why: why.into(),
             queues: vec![QueueOwner { queue: 0, worker: 0, moving_to: None }],
             buckets: (0..buckets).map(bucket).collect(),
+            transmit_queues: (0..2).map(|worker| TransmitQueue { worker, queue: None }).collect(),
         };
         let mut lan = port("lan", 0, "2 queues for 2 workers");
         lan.queues.push(QueueOwner { queue: 1, worker: 1, moving_to: Some(0) });
+        lan.transmit_queues.iter_mut().for_each(|exit| exit.queue = Some(exit.worker));
         SteeringStatus {
             netdev_max_backlog: 1000,
             netdev_max_backlog_max: 1024,

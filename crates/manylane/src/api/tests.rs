@@ -96,11 +96,13 @@ fn the_json_has_stable_names() {
         "netdev_max_backlog netdev_max_backlog_max netdev_budget dev_weight rebalance rebalanced ports workers \
          pairs"
     );
-    assert_eq!(keys(&steering.ports[0]), "port steering why queues buckets");
+    assert_eq!(keys(&steering.ports[0]), "port steering why queues buckets transmit_queues");
     assert_eq!(keys(&steering.ports[0].queues[0]), "queue worker");
     assert_eq!(keys(&steering.ports[0].queues[1]), "queue worker moving_to");
     assert_eq!(keys(&steering.ports[1].buckets[11]), "worker");
     assert_eq!(keys(&steering.ports[1].buckets[12]), "worker still");
+    assert_eq!(keys(&steering.ports[0].transmit_queues[1]), "worker queue");
+    assert_eq!(keys(&steering.ports[1].transmit_queues[1]), "worker");
     assert_eq!(keys(&steering.workers[0]), "worker paused");
     assert_eq!(
         keys(&steering.pairs[0]),

@@ -291,6 +291,11 @@ wire  flow      worker 0 (queue 0)              worker 0: 128 of 256  1 queue fo
 wire: 1 bucket on the way to another worker.
 Worker 1 is paused.
 
+Port  Sent by
+─────────────────────────────────────────────
+lan   worker 0 (queue 0), worker 1 (queue 1)
+wire  each worker
+
 Workers       Handed on      Batches  Backlog  Waits  Backlog full  Flow limit
 ───────────────────────────────────────────────────────────────────────────────
 0 to 1   12,345,678,901  300,000,000       17      9             3       1,234

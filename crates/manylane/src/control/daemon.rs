@@ -148,13 +148,16 @@ impl Daemon {
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
         let plan = Plan::new(&config, &owners);
-        let (steering, handoffs) = Steering::new(&config, plan, &owners, &bells, &control_bell);
+        let (mut steering, handoffs) = Steering::new(&config, plan, &owners, &bells, &control_bell);
         let limits = steering.limits();
         let mut handoffs = handoffs.into_iter();
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
         let (ports, mut halves): (Vec<OpenPort>, Vec<Halves>) = opened.into_iter().unzip();
+        for (port, halves) in (0..).map(PortId).zip(&halves) {
+            steering.set_exits(port, halves.transmitters.iter().map(Transmitter::queue).collect());
+        }
         // What arrives before a worker's first turn waits in the device.
         let mut pool = depot.pool();
         let receivers = halves.iter_mut().flat_map(|halves| &mut halves.receivers);

@@ -17,7 +17,7 @@ use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
 use manylane_io::port::memory::{self, Next};
 use manylane_io::port::pcap::Writer;
 use manylane_io::port::tap::Tap;
-use manylane_io::port::{Fate, Receiver, Transmitter};
+use manylane_io::port::{Fate, Receiver, Receiving, Transmitter};
 use manylane_net::forward::PortFacts;
 use manylane_net::generate::{
     Expected, FarEnd, FarEndConfig, FarEndReader, Link, Pace, Stream, StreamId,
@@ -128,15 +128,18 @@ pub fn open(
 ) -> Result<Vec<(OpenPort, Halves)>, PortError> {
     let mut wires = Wires::lay(config, &owners, bells);
     let mut open = Vec::new();
-    for (number, (port, owners)) in (0..).zip(config.ports.iter().zip(owners)) {
+    let workers = bells.len();
+    let elsewhere: Vec<_> =
+        (0..owners.len()).map(|port| elsewhere(&owners, port, workers)).collect();
+    let ports = config.ports.iter().zip(owners).zip(&elsewhere);
+    for (number, ((port, owners), elsewhere)) in (0..).zip(ports) {
         let id = PortId(number);
-        let workers = bells.len();
         let (opened, halves) = match &port.driver {
-            Driver::AfXdp(af_xdp) => open_af_xdp(id, port, af_xdp, owners, umem, workers)?,
+            Driver::AfXdp(af_xdp) => open_af_xdp(id, port, af_xdp, owners, elsewhere, umem)?,
             Driver::AfPacket(af_packet) => {
                 packet::open_af_packet(id, port, af_packet, owners, umem.region(), workers)?
             }
-            Driver::Tap(tap) => packet::open_tap(id, port, tap, owners, umem.region(), workers)?,
+            Driver::Tap(tap) => packet::open_tap(id, port, tap, owners, elsewhere, umem.region())?,
             Driver::Auto(_) => unreachable!("`choose` has left none"),
             Driver::Pcap(pcap) => wrap::open_pcap(id, port, pcap, owners, workers)?,
             Driver::Memory(memory) => {
@@ -147,6 +150,16 @@ pub fn open(
         open.push((opened, wrap::wrap(id, port, halves, clock)?));
     }
     Ok(open)
+}
+
+/// For each worker, the first queue that it owns of the first other port than `port` where it owns any.
+fn elsewhere(owners: &[Vec<WorkerId>], port: usize, workers: usize) -> Vec<Option<QueueId>> {
+    let others = owners[..port].iter().chain(&owners[port + 1..]);
+    let mut first = vec![None; workers];
+    for (queue, owner) in others.flat_map(|owners| (0..).map(QueueId).zip(owners)) {
+        first[usize::from(owner.0)].get_or_insert(queue);
+    }
+    first
 }
 
 /// Closes a port whose halves were [unwrapped](unwrap); its frames go back to `pool`, and what the kernel
@@ -209,8 +222,8 @@ fn open_af_xdp(
     port: &Port,
     af_xdp: &AfXdpPort,
     owners: Vec<WorkerId>,
+    elsewhere: &[Option<QueueId>],
     umem: &mut Umem,
-    workers: usize,
 ) -> Result<(OpenPort, Halves), PortError> {
     let checksum = port.checksum.map(|policy| match policy {
         ChecksumPolicy::Repair => Checksum::Unknown,
@@ -231,7 +244,8 @@ fn open_af_xdp(
         vlans: !port.vlans.is_empty(),
         ..AfXdpConfig::default()
     };
-    let opened = AfXdp::open(umem, id, &af_xdp.interface, workers, &owners, config)
+    let receiving = Receiving { owners: &owners, elsewhere };
+    let opened = AfXdp::open(umem, id, &af_xdp.interface, receiving, config)
         .map_err(|source| PortError::AfXdp { port: port.name.clone(), source })?;
     if let Some(hidden) = &opened.facts.hidden_tags {
         say(&format!("port `{}`: {}", port.name, hidden.warning()));
@@ -443,4 +457,22 @@ const HOSTS: u8 = 0x02;
 fn memory_mac(id: PortId, end: u8) -> Mac {
     let [high, low] = id.0.to_be_bytes();
     Mac([0x02, 0x6d, 0x6c, end, high, low])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_worker_receives_elsewhere_is_its_first_queue_of_the_first_other_port() {
+        let owners: Vec<Vec<_>> = [&[0, 1, 0, 1][..], &[0], &[2, 2, 1]]
+            .map(|owners| owners.iter().copied().map(WorkerId).collect())
+            .into();
+        let all = |port| -> Vec<_> {
+            elsewhere(&owners, port, 4).iter().map(|queue| queue.map(|queue| queue.0)).collect()
+        };
+        assert_eq!(all(0), [Some(0), Some(2), Some(0), None]);
+        assert_eq!(all(1), [Some(0), Some(1), Some(0), None]);
+        assert_eq!(all(2), [Some(0), Some(1), None, None]);
+    }
 }

@@ -27,7 +27,7 @@ use super::frames::Line;
 use super::open::Bell;
 use crate::api::{
     ApiError, BucketStatus, PairStatus, PortSteeringStatus, QueueOwner, SetError, SettingValue,
-    SteeredWorker, SteeringStatus,
+    SteeredWorker, SteeringStatus, TransmitQueue,
 };
 use crate::config::{self, BACKLOGS, BUDGETS, Config, Driver, PortSteering, WEIGHTS};
 use crate::worker::handoff::{HandOff, HandOffReader, Mesh, between, limits};
@@ -107,6 +107,8 @@ struct SteeredPort {
     steering: PortSteering,
     why: String,
     owners: Vec<WorkerId>,
+    /// By which queue each worker transmits, once it is open.
+    exits: Vec<Option<QueueId>>,
     /// By bucket.
     assigned: Vec<u16>,
     /// By bucket, who has it while the worker that it is assigned is paused, if load has decided.
@@ -169,6 +171,7 @@ impl Steering {
             steering,
             why,
             owners: owners.clone(),
+            exits: Vec::new(),
             assigned: spread(workers),
             stand_ins: vec![None; GROUP],
             stays: matches!(port.driver, Driver::Memory(_)),
@@ -191,6 +194,11 @@ impl Steering {
         };
         steering.publish();
         (steering, handoffs)
+    }
+
+    /// Notes by which queue of a port each worker transmits: to be shown. Whoever receives, that stays.
+    pub fn set_exits(&mut self, port: PortId, exits: Vec<Option<QueueId>>) {
+        self.ports[port.index()].exits = exits;
     }
 
     /// The workers' side of the limits.
@@ -560,12 +568,16 @@ impl Steering {
                 })
                 .collect(),
         };
+        let exits = (0..)
+            .zip(&port.exits)
+            .map(|(worker, queue)| TransmitQueue { worker, queue: queue.map(|queue| queue.0) });
         PortSteeringStatus {
             port: port.name.clone(),
             steering: port.steering.name().into(),
             why: port.why.clone(),
             queues: queues.collect(),
             buckets,
+            transmit_queues: exits.collect(),
         }
     }
 

@@ -17,6 +17,9 @@ pub struct RouterOptions {
     pub vlans: [&'static str; 2],
     /// Who forwards what the links receive: `queue` or `flow`; empty for manylane's choice.
     pub steering: &'static str,
+    /// Who owns each queue of the links to the client and to the server, as the file has it: `[0, 1]`; empty for
+    /// manylane's choice.
+    pub owners: [&'static str; 2],
     /// Largest IP packet on the link to the server; without it, the device's.
     pub wan_mtu: Option<u16>,
     /// More of the file, after the ports: routes, or sections.
@@ -30,6 +33,7 @@ impl Default for RouterOptions {
             drivers: ["af_xdp"; 2],
             vlans: [""; 2],
             steering: "",
+            owners: [""; 2],
             wan_mtu: None,
             more: String::new(),
         }
@@ -41,14 +45,21 @@ impl RouterOptions {
     pub fn text(&self) -> String {
         let mut text = format!("[workers]\ncount = {}\n", self.workers);
         let [lan, wan] = [0, 1].map(|side| (self.drivers[side], self.vlans[side]));
-        let more = match self.steering {
-            "" => String::new(),
-            word => format!("steering = \"{word}\"\n"),
+        let more = |owners: &str| {
+            let mut keys = String::new();
+            if !self.steering.is_empty() {
+                keys += &format!("steering = {:?}\n", self.steering);
+            }
+            if !owners.is_empty() {
+                keys += &format!("workers = {owners}\n");
+            }
+            keys
         };
         let mtu = self.wan_mtu.map_or(String::new(), |mtu| format!("mtu = {mtu}\n"));
-        text += &port("lan", lan, &[format!("{LAN_V4}/24"), format!("{LAN_V6}/64")], &more);
-        let more = more + &mtu;
-        text += &port("wan", wan, &[format!("{WAN_V4}/24"), format!("{WAN_V6}/64")], &more);
+        let [to_client, to_server] = self.owners.map(more);
+        text += &port("lan", lan, &[format!("{LAN_V4}/24"), format!("{LAN_V6}/64")], &to_client);
+        let to_server = to_server + &mtu;
+        text += &port("wan", wan, &[format!("{WAN_V4}/24"), format!("{WAN_V6}/64")], &to_server);
         text + "\n" + &self.more
     }
 }
@@ -82,6 +93,7 @@ mod tests {
         let all = RouterOptions {
             wan_mtu: Some(1400),
             steering: "flow",
+            owners: ["", "[0]"],
             drivers: ["auto", "af_packet"],
             vlans: ["", "id = 200\ntag = \"802.1ad\"\ninner = 7"],
             more,

@@ -19,8 +19,9 @@
 //! recovered; one that is merely slow costs the others what it would cost them in the port's ring, that
 //! time, and then nothing. When it takes again, the next turn of the receiver sees the room.
 //!
-//! Whether a packet has left is known when its device says that it has taken it: what a worker transmitted
-//! is noted at the end of a turn, and announced at the end of the first turn that finds it taken.
+//! Whether a packet has left is known when its device says that it has taken it, or finished with it where
+//! workers send by several of its queues: what a worker transmitted is noted at the end of a turn, and
+//! announced at the end of the first turn that finds that so.
 
 mod counts;
 mod mesh;
@@ -102,7 +103,7 @@ pub struct HandOff {
     /// The receiver to begin with.
     next: usize,
     /// Packets on their way, by worker; empty between batches.
-    stages: Vec<Batch>,
+    stages: Vec<Stage>,
     /// Packets that find no place; empty between batches.
     refused: Vec<(Frame, DropReason)>,
     /// By port: whether packets are steered one by one.
@@ -135,11 +136,34 @@ pub struct HandOff {
     announces_what_is_noted: bool,
 }
 
+/// Packets for one worker.
+struct Stage {
+    frames: Batch,
+    /// Where the bytes of each begin.
+    heads: [u16; BATCH_MAX],
+}
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage { frames: Batch::new(), heads: [0; BATCH_MAX] }
+    }
+}
+
+impl Stage {
+    #[inline(always)]
+    fn push(&mut self, frame: Frame, head: u16) {
+        self.heads[self.frames.len()] = head;
+        self.frames.push(frame).expect("there is a place for each head");
+    }
+}
+
 /// A packet in a ring.
 struct OnItsWay {
     frame: Frame,
-    /// Where its bytes begin in the slot: so that who pops it can ask for them before it knows the frame.
+    /// Where its bytes begin in the slot, and the port it came in by: what its new worker asks for, and looks at,
+    /// before it has the frame's lines.
     head: u16,
+    entry: PortId,
 }
 
 /// The way to another worker.
@@ -274,48 +298,49 @@ impl HandOff {
             self.completions.take(self.own, batch.len());
             return;
         }
-        let mut hashes = [0; BATCH_MAX];
-        let mut chained = false;
-        for (hash, packet) in hashes.iter_mut().zip(region.packets(batch.as_slice())) {
-            *hash = frame_hash(packet.bytes);
-            chained |= packet.is_chained;
-        }
-        let hashes = &hashes[..batch.len()];
+        let chained = batch.has_chains();
         if self.calm && !chained {
-            self.part(port, batch, hashes);
+            self.part(region, port, batch);
         } else {
-            self.part_or_refuse(port, batch, hashes);
+            self.part_or_refuse(region, port, batch);
         }
-        std::mem::swap(batch, &mut self.stages[own]);
+        std::mem::swap(batch, &mut self.stages[own].frames);
         self.completions.take(self.own, batch.len());
         for worker in 0..self.stages.len() {
-            if !self.stages[worker].is_empty() {
-                self.push(region, worker, chained);
+            if !self.stages[worker].frames.is_empty() {
+                self.push(region, port, worker, chained);
             }
         }
     }
 
     /// Parts a batch of single frames when no bucket waits to move, and there is room for all.
     #[inline]
-    fn part(&mut self, port: PortId, batch: &mut Batch, hashes: &[u32]) {
+    fn part(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let HandOff { steering, stages, .. } = self;
-        let mut frames = batch.drain();
-        steering.steer_all(port.index(), hashes, |worker| {
-            let frame = frames.next().expect("there is a hash for each");
-            stages[worker].push(frame).expect("a batch has no more than a batch");
+        let mut ways = [(0, 0); BATCH_MAX];
+        let mut steered = steering.batch(port.index(), batch.len());
+        for (way, packet) in ways.iter_mut().zip(region.packets(batch.as_slice())) {
+            *way = (steered.worker(bucket_of(frame_hash(packet.bytes))), packet.meta.head());
+        }
+        let (ways, _) = ways.split_at(batch.len());
+        batch.drain_with(ways, |frame, &(worker, head)| {
+            stages[usize::from(worker)].push(frame, head);
         });
-        for (worker, stage) in (0..).zip(stages).filter(|(_, stage)| !stage.is_empty()) {
-            steering.handed_all(worker, stage.len());
+        for (worker, Stage { frames, .. }) in (0..).zip(stages) {
+            if !frames.is_empty() {
+                steering.handed_all(worker, frames.len());
+            }
         }
     }
 
     /// Parts any batch.
     #[inline(never)]
-    fn part_or_refuse(&mut self, port: PortId, batch: &mut Batch, hashes: &[u32]) {
+    fn part_or_refuse(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let first = port.index() * GROUP;
         let max_backlog = self.limits.load(limits::MAX_BACKLOG) as usize;
         let wanted = batch.len();
-        for (frame, &hash) in batch.drain().zip(hashes) {
+        for frame in batch.drain() {
+            let hash = frame_hash(region.bytes(&frame));
             let steered = self.steering.steer(first + usize::from(bucket_of(hash)));
             let worker = usize::from(steered.worker());
             let target = self.targets[worker].as_mut();
@@ -335,28 +360,28 @@ impl HandOff {
                 continue;
             }
             steered.handed();
-            self.stages[worker].push(frame).expect("a batch has no more than a batch");
+            let head = region.meta(&frame).head();
+            self.stages[worker].push(frame, head);
         }
     }
 
     /// Pushes what is for another worker.
     #[inline]
-    fn push(&mut self, region: View<'_>, worker: usize, chained: bool) {
-        let (stage, target) = (&mut self.stages[worker], &mut self.targets[worker]);
+    fn push(&mut self, region: View<'_>, port: PortId, worker: usize, chained: bool) {
+        let (Stage { frames: stage, heads }, target) =
+            (&mut self.stages[worker], &mut self.targets[worker]);
         let target = target.as_mut().expect("only workers with a ring have buckets");
         let packets = stage.len();
         let mut frames = packets;
-        let mut heads = [0; BATCH_MAX];
-        for (head, frame) in heads.iter_mut().zip(stage.iter()) {
-            *head = region.meta(frame).head();
-            region.note(frame, Holder::Ring(worker as u16));
-            if chained && frame.is_chained() {
+        stage.iter().for_each(|frame| region.note(frame, Holder::Ring(worker as u16)));
+        if chained {
+            for frame in stage.iter().filter(|frame| frame.is_chained()) {
                 let surplus = region.meta(frame).frames() - 1;
                 target.surplus.add(surplus as u64); // Before they can be popped.
                 frames += surplus;
             }
         }
-        let packet = |(frame, &head)| OnItsWay { frame, head };
+        let packet = |(frame, &head)| OnItsWay { frame, head, entry: port };
         target.ring.push_all(&mut stage.drain().zip(&heads[..packets]).map(packet));
         debug_assert!(stage.is_empty(), "`look` has seen the room");
         // Before they can be popped, so that what is counted as popped was counted here.
@@ -367,28 +392,26 @@ impl HandOff {
         target.bell.ring();
     }
 
-    /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch.
+    /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch. Whether they came in by
+    /// several ports.
     #[inline]
-    fn pop(&mut self, receiver: usize, weight: usize, region: View<'_>, batch: &mut Batch) {
+    fn pop(&mut self, receiver: usize, weight: usize, region: View<'_>, batch: &mut Batch) -> bool {
         let Some(Arrivals { ring, surplus, asked_for }) = &mut self.arrivals[receiver] else {
-            return;
+            return false;
         };
         if ring.is_empty() {
-            return;
+            return false;
         }
-        let mut chained = false;
-        ring.pop_up_to(weight.min(BATCH_MAX)).for_each(|OnItsWay { frame, head }| {
+        ask(ring, region, *asked_for);
+        let (mut chained, mut first, mut differs) = (false, None, 0);
+        ring.pop_up_to(weight.min(BATCH_MAX)).for_each(|OnItsWay { frame, entry, .. }| {
             chained |= frame.is_chained();
-            if batch.len() >= *asked_for {
-                region.prefetch_packet(&frame, head, false);
-            }
+            differs |= entry.0 ^ first.get_or_insert(entry).0;
             batch.push(frame).expect("a batch holds as many");
         });
         ring.release();
         // What has come so far is on another core: asked for now, the next batch is here when it is popped.
-        *asked_for = ring.look_ahead(BATCH_MAX, |OnItsWay { frame, head }| {
-            region.prefetch_packet(frame, *head, false);
-        });
+        *asked_for = ask(ring, region, 0);
         let mut frames = batch.len();
         if chained {
             for frame in batch.iter().filter(|frame| frame.is_chained()) {
@@ -401,6 +424,7 @@ impl HandOff {
         self.completions.take(receiver as u16, batch.len());
         self.counts.of(receiver, PairCount::In, batch.len() as u64);
         self.counts.own(OwnCount::FramesIn, frames as u64);
+        differs != 0
     }
 
     /// At the beginning of a turn, when nothing of an earlier one waits to be transmitted.
@@ -533,7 +557,7 @@ impl Work {
             let receiver = handoff.next;
             handoff.next = (receiver + 1) % handoff.arrivals.len();
             let weight = weight.min(budget - moved);
-            handoff.pop(receiver, weight, self.pool.region().view(), &mut batch);
+            let mixed = handoff.pop(receiver, weight, self.pool.region().view(), &mut batch);
             if batch.is_empty() {
                 continue;
             }
@@ -543,24 +567,16 @@ impl Work {
                 handoff.completions.announce();
             }
             moved += batch.len();
-            self.pass_on_runs(guard, &mut batch, now_ns);
+            if mixed {
+                self.pass_on_parts(guard, &mut batch, now_ns);
+            } else {
+                self.pass_on(guard, &mut batch, now_ns);
+            }
         }
         moved
     }
 
     /// Passes a batch on, a run of packets that came in by one port at a time.
-    #[inline]
-    fn pass_on_runs(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
-        let mut entries =
-            self.pool.region().view().packets(batch.as_slice()).map(|packet| packet.meta.entry.0);
-        let first = entries.next().unwrap_or_default();
-        // Without a branch.
-        if entries.fold(0, |differs, entry| differs | (entry ^ first)) == 0 {
-            return self.pass_on(guard, batch, now_ns);
-        }
-        self.pass_on_parts(guard, batch, now_ns);
-    }
-
     #[inline(never)]
     fn pass_on_parts(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
         while !batch.is_empty() {
@@ -683,6 +699,18 @@ impl super::Worker {
             handoff.announces_what_is_noted = broken;
         }
     }
+}
+
+/// Asks for the packets that are popped next, but for the first few. Returns how many are asked for now.
+#[inline]
+fn ask(ring: &Consumer<OnItsWay>, region: View<'_>, asked_for: usize) -> usize {
+    let mut at = 0;
+    ring.look_ahead(BATCH_MAX, |OnItsWay { frame, head, .. }| {
+        if at >= asked_for {
+            region.prefetch_packet(frame, *head, false);
+        }
+        at += 1;
+    })
 }
 
 /// The bucket of a flow.

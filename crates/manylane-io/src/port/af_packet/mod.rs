@@ -14,6 +14,14 @@
 //!   themselves (`skb_vlan_untag`). The auxiliary data has them; we put them back.
 //! - With `PACKET_QDISC_BYPASS` a packet that the stack would have to cut for the device is dropped
 //!   (`__dev_direct_xmit`), and nobody can capture what we send. So that is off, unless asked for.
+//! - A socket cannot choose a transmit queue. What it sends goes by the queue that XPS has for the sender's
+//!   core, if that is set (many drivers set it so that each core has a queue: our worker's own, for it is
+//!   pinned); else by the flow's hash (`netdev_pick_tx`, `skb_tx_hash`: nothing is recorded of where the
+//!   packet came in), or with `PACKET_QDISC_BYPASS` by the core's number (`packet_pick_tx_queue`). Each way
+//!   a flow has one queue as long as it has one worker. By XPS it changes with the worker, and nothing tells
+//!   when what the old queue has been given is gone; switch XPS off where flows move, and a flow's hash keeps
+//!   it in one queue. Each worker has a socket of its own, whose buffer nobody else fills; queueing
+//!   disciplines and devices have locks of their own.
 //! - Members of a fanout group follow the group's `ignore_outgoing`, not their own.
 //!
 //! | type            | what it is                                          | whose                       |

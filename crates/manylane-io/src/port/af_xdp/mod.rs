@@ -29,8 +29,12 @@
 //! | [`Receiver`]    | receive, fill and completion ring of a queue | the worker owning the queue |
 //! | [`Transmitter`] | a transmit ring                              | one worker, one for each    |
 //!
-//! A worker that owns a queue of the port transmits by that queue's socket. Any other has a second
-//! socket on queue 0 with nothing but a transmit ring; its completions arrive at queue 0's receiver.
+//! A worker that owns a queue of the port transmits by that queue's socket. Any other has a further
+//! socket with nothing but a transmit ring, on the queue that [`Receiving`](super::Receiving) says; its
+//! completions arrive at that queue's receiver. What a socket sends leaves by the transmit queue of the
+//! number that it is bound to, in every mode; with copies the kernel refuses a number that the device does
+//! not have (`__xsk_generic_xmit`). A transmit queue beyond the receive queues is not used: completions come
+//! back by a queue's rings, and nobody would have these.
 //!
 //! Who has a frame that was lent is known exactly (`lent.rs`): frames come home when the port
 //! [closes](AfXdp::close), whatever the kernel did with them.
@@ -38,6 +42,7 @@
 mod close;
 mod error;
 mod join;
+mod left;
 mod lent;
 mod open;
 mod receiver;

@@ -6,9 +6,11 @@ use std::os::fd::AsFd;
 use manylane_frame::Region;
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 
+use super::super::Receiving;
 use super::AfXdpConfig;
 use super::error::{OpenError, RING_MAX, RING_MIN, TagsHidden, mtu_max};
 use super::join::Joiner;
+use super::left::Queue;
 use super::lent::Lent;
 use super::receiver::Receiver;
 use super::ring::{ConsumerRing, Kind, ProducerRing};
@@ -72,8 +74,7 @@ pub struct Facts {
 impl AfXdp {
     /// Opens `interface` of the calling thread's network namespace.
     ///
-    /// `owners` says which worker owns each receive queue, by queue; there are `workers` of them.
-    /// [`Interface::read`] tells the number of queues.
+    /// `receiving` says who owns each receive queue; [`Interface::read`] tells how many there are.
     ///
     /// # Panics
     ///
@@ -82,15 +83,15 @@ impl AfXdp {
         umem: &mut Umem,
         port: PortId,
         interface: &str,
-        workers: usize,
-        owners: &[WorkerId],
+        receiving: Receiving<'_>,
         config: AfXdpConfig,
     ) -> Result<Opened, OpenError> {
+        let workers = receiving.workers();
         let owned = |owner: &WorkerId| usize::from(owner.0) < workers;
-        assert!(owners.iter().all(owned), "an owner is not one of {workers} workers");
+        assert!(receiving.owners.iter().all(owned), "an owner is not one of {workers} workers");
         config.check()?;
         let interface = Interface::read(interface).map_err(OpenError::Interface)?;
-        check_owners(&interface, owners)?;
+        check_owners(&interface, receiving.owners)?;
         let frames_max = if config.multi_buffer { chain_max(&interface) } else { 1 };
         check_mtu(&interface, umem.region(), frames_max)?;
 
@@ -102,7 +103,7 @@ impl AfXdp {
         }
         let multicast = AllMulticast::join(&interface).map_err(OpenError::Interface)?;
         let mut opening = Opening { umem, port, interface: &interface, config, mode: link.mode() };
-        let (receivers, transmitters, way) = opening.bind_queues(workers, owners)?;
+        let (receivers, transmitters, way) = opening.bind_queues(receiving)?;
 
         let transfer = way.transfer;
         let facts = opening.facts(way, hidden_tags);
@@ -139,33 +140,43 @@ struct Opening<'o> {
 impl Opening<'_> {
     fn bind_queues(
         &mut self,
-        workers: usize,
-        owners: &[WorkerId],
+        receiving: Receiving<'_>,
     ) -> Result<(Vec<Receiver>, Vec<Transmitter>, Way), OpenError> {
         let mut ways = self.transfers();
         let mut single_because = None;
         let mut receivers = Vec::new();
-        let mut transmitters: Vec<_> = (0..workers).map(|_| None).collect();
-        for (queue, owner) in (0..).zip(owners) {
-            // A worker transmits by the first of its queues. A device may have fewer transmit queues.
-            let own = &mut transmitters[usize::from(owner.0)];
-            let transmits = own.is_none() && queue < self.interface.transmit_queues;
+        let exits = receiving.transmit_queues(self.queues_both_ways());
+        let mut transmitters: Vec<_> = exits.iter().map(|_| None).collect();
+        for (queue, owner) in (0..).zip(receiving.owners) {
+            // Who sends by a queue of its own needs no other socket for that.
+            let owner = usize::from(owner.0);
+            let transmits = u32::from(exits[owner].0) == queue;
             let (receiver, transmitter, way) = self.bind_queue(queue, transmits, &ways)?;
             receivers.push(receiver);
             if transmits {
-                *own = transmitter;
+                transmitters[owner] = transmitter;
             }
             // What the first queue could, all must: the port is of one kind.
             ways = vec![way.transfer];
             single_because = single_because.or(way.single_because);
         }
         let transfer = ways[0];
-        let first = receivers[0].socket.clone();
-        let transmitters = transmitters
+        let mut transmitters: Vec<_> = transmitters
             .into_iter()
-            .map(|own| own.map_or_else(|| self.bind_transmit_only(&first, transfer), Ok))
+            .zip(exits)
+            .map(|(own, queue)| {
+                let first = &receivers[usize::from(queue.0)];
+                own.map_or_else(|| self.bind_transmit_only(first, transfer), Ok)
+            })
             .collect::<Result<_, _>>()?;
+        count_what_leaves(&mut receivers, &mut transmitters);
         Ok((receivers, transmitters, Way { transfer, single_because }))
+    }
+
+    /// How many queues both receive and transmit: what is sent comes back by a receiver's rings.
+    fn queues_both_ways(&self) -> u16 {
+        let Interface { receive_queues, transmit_queues, .. } = self.interface;
+        (*receive_queues).min(*transmit_queues).max(1) as u16
     }
 
     /// The ways to try, best first.
@@ -227,15 +238,16 @@ impl Opening<'_> {
 
     fn bind_transmit_only(
         &self,
-        first: &Socket,
+        first: &Receiver,
         transfer: Transfer,
     ) -> Result<Transmitter, OpenError> {
-        let place = (self.interface.index, 0);
+        let queue = first.queue.0.into();
+        let place = (self.interface.index, queue);
         let socket = self
             .umem
-            .bind_transmit_only(place, self.config.tx_ring, first)
-            .map_err(|error| self.refused(0, error))?;
-        self.map_transmitter(0, socket, transfer).map_err(|error| self.unmapped(0, error))
+            .bind_transmit_only(place, self.config.tx_ring, &first.socket)
+            .map_err(|error| self.refused(queue, error))?;
+        self.map_transmitter(queue, socket, transfer).map_err(|error| self.unmapped(queue, error))
     }
 
     fn map_receiver(
@@ -257,6 +269,7 @@ impl Opening<'_> {
             posted_count: 0,
             completed: Lent::new(region),
             returned: 0,
+            told: None,
             port: self.port,
             queue: QueueId(queue as u16),
             checksum: self.checksum(),
@@ -283,6 +296,7 @@ impl Opening<'_> {
             region: region.clone(),
             sent: Lent::new(region),
             lent: 0,
+            left: None,
             transfer,
             frames_max: self.frames_max(transfer),
             spare: 0,
@@ -355,6 +369,23 @@ impl Opening<'_> {
 
     fn unmapped(&self, queue: u32, source: io::Error) -> OpenError {
         self.refused(queue, ("map the rings", source))
+    }
+}
+
+/// Lets transmitters know what has left, if they send by different queues.
+fn count_what_leaves(receivers: &mut [Receiver], transmitters: &mut [Transmitter]) {
+    let first = transmitters.first().map(|exit| exit.queue);
+    if transmitters.iter().all(|exit| Some(exit.queue) == first) {
+        return;
+    }
+    let mut queues: Vec<_> = receivers.iter().map(|_| Queue::default()).collect();
+    for (receiver, queue) in receivers.iter_mut().zip(&mut queues) {
+        receiver.told = Some(queue.returned());
+    }
+    let queue = |exit: &Transmitter| usize::from(exit.queue.0);
+    let given: Vec<_> = transmitters.iter().map(|exit| queues[queue(exit)].given()).collect();
+    for (exit, own) in transmitters.iter_mut().zip(given) {
+        exit.left = Some(queues[queue(exit)].left(own));
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Pool, Region};
+use manylane_sync::counters::Counters;
 
 use super::super::Losses;
 use super::join::Joiner;
@@ -27,6 +28,8 @@ pub struct Receiver {
     pub(super) completed: Lent,
     /// Frames taken back from the completion ring.
     pub(super) returned: u64,
+    /// The same for those who transmit by this queue, where others transmit by others (`left.rs`).
+    pub(super) told: Option<Counters>,
     pub(super) port: PortId,
     pub(super) queue: QueueId,
     pub(super) checksum: Checksum,
@@ -154,6 +157,9 @@ impl Receiver {
         }
         self.completion.release();
         self.returned += u64::from(available);
+        if let Some(told) = &mut self.told {
+            told.set(0, self.returned);
+        }
         available as usize
     }
 

@@ -6,6 +6,7 @@ use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, Frame, Holder, Meta, Pool, Region};
 
 use super::super::Sent;
+use super::left::Left;
 use super::lent::Lent;
 use super::ring::ProducerRing;
 use super::socket::{Socket, Transfer};
@@ -24,6 +25,8 @@ pub struct Transmitter {
     pub(super) noted: u64,
     /// The kernel refused the last kick, since the device is down or gone.
     pub(super) is_refused: bool,
+    /// Where the port is also sent through by other queues: what has left.
+    pub(super) left: Option<Left>,
     pub(super) transfer: Transfer,
     /// Most frames of a packet.
     pub(super) frames_max: u8,
@@ -76,7 +79,7 @@ impl Transmitter {
             sent.bytes += u64::from(len);
             self.push(frame, len, 0);
         }
-        self.ring.submit();
+        self.submit();
         sent
     }
 
@@ -109,7 +112,7 @@ impl Transmitter {
             sent.bytes += bytes;
         }
         *batch = left;
-        self.ring.submit();
+        self.submit();
         sent
     }
 
@@ -137,6 +140,15 @@ impl Transmitter {
         self.sent.turn(addr);
         self.lent += 1;
         self.ring.push(libc::xdp_desc { addr, len, options });
+    }
+
+    /// Lets the kernel see what was pushed.
+    #[inline(always)]
+    fn submit(&mut self) {
+        if let Some(left) = &mut self.left {
+            left.tell(self.lent);
+        }
+        self.ring.submit();
     }
 
     /// How many descriptors may be pushed, when so many are `wanted`.
@@ -218,11 +230,17 @@ impl Transmitter {
 
     /// Notes what has been put on the ring so far.
     pub fn note(&mut self) {
+        if let (Some(left), true) = (&mut self.left, self.noted != self.lent) {
+            left.forget();
+        }
         self.noted = self.lent;
     }
 
-    /// Whether the kernel has taken all that was noted, or takes nothing. With copies it has sent it then,
-    /// too; else the driver takes from the sockets of a queue in the order in which they filled their rings.
+    /// Whether all that was noted is ahead of what any other worker sends from now on, or is refused.
+    ///
+    /// The kernel must have taken it. With copies the device has it then; else the driver takes from the
+    /// sockets of a queue in the order in which they filled their rings. Where all workers send by one queue
+    /// of the device that is enough; where not, the device must have finished with it.
     ///
     /// A device that is down sends nobody's packets, and may be down for days: who waited for it would let no
     /// flow change its worker meanwhile, by whatever port that leaves. What it refused stays on the ring, since
@@ -231,7 +249,8 @@ impl Transmitter {
     /// flow that changed its worker while the device was down, at most a ring's packets may then leave behind
     /// newer ones, once.
     pub fn has_taken_noted(&mut self) -> bool {
-        self.is_refused || self.lent - u64::from(self.ring.waiting()) >= self.noted
+        let taken = self.lent - u64::from(self.ring.waiting()) >= self.noted;
+        self.is_refused || taken && self.left.as_mut().is_none_or(Left::has_left)
     }
 
     /// Frames put on the ring since the port was opened.
@@ -250,7 +269,12 @@ impl Transmitter {
         self.ring.untaken(|entry| entry.options & libc::XDP_PKT_CONTD != 0)
     }
 
-    /// The queue whose receiver reclaims what is sent here.
+    /// The queue of the device that it sends by.
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    /// The queue whose receiver reclaims what is sent here: the one of the same number.
     ///
     /// When that is another worker's and its completion ring is full, sending stalls until it
     /// reclaims: wake it.

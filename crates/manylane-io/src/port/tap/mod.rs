@@ -13,6 +13,9 @@
 //! - Left alone, the kernel moves a flow to the queue by which an answer to it was written last, past
 //!   what still waits in the old one. So a program of ours chooses
 //!   ([`SteerProgram`](crate::bpf::SteerProgram)).
+//! - The host records by which queue a packet was written (`skb_record_rx_queue` in `tun_get_user`), and
+//!   sends what it forwards by the same: the only choice there is on the way in, and
+//!   [`Receiving`](super::Receiving) makes it. Several threads may write to one queue; they share no lock.
 //! - A read that is too short loses the rest of the packet and does not say so.
 //!
 //! | type            | what it is                                 | whose                       |

@@ -3,6 +3,7 @@
 use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_frame::{Pool, Region};
 
+use super::super::Receiving;
 use super::super::vnet::{PACKET_MAX, check_packet_max, frames_for};
 use super::counter::Counter;
 use super::device::{Queue, Steering};
@@ -76,21 +77,21 @@ pub struct Facts {
 }
 
 impl Tap {
-    /// Opens the TAP interface called `interface` of the calling thread's network namespace, with so
-    /// many queues. When there is none of that name it is made, and set up; it goes with the port.
+    /// Opens the TAP interface called `interface` of the calling thread's network namespace, with a queue
+    /// for each owner. When there is none of that name it is made, and set up; it goes with the port.
     ///
     /// # Panics
     ///
-    /// Without a queue.
+    /// Without a queue, or when an owner is not one of the workers.
     pub fn open(
         region: &Region,
         port: PortId,
         interface: &str,
-        workers: usize,
-        queues: u16,
+        receiving: Receiving<'_>,
         config: TapConfig,
     ) -> Result<Opened, OpenError> {
-        assert!(queues > 0, "a port has a queue");
+        let queues = receiving.owners.len() as u16;
+        let exits = receiving.transmit_queues(queues);
         let name = || interface.to_owned();
         let refused = |(step, source)| OpenError::Refused { interface: name(), step, source };
         if interface.is_empty() || interface.len() > NAME_MAX {
@@ -140,9 +141,10 @@ impl Tap {
         if facts.mac == facts.host_mac {
             return Err(OpenError::SameMac { interface: name() });
         }
-        let transmitters = (0..workers)
-            .map(|worker| Transmitter::new(opened[worker % opened.len()].clone(), region, port))
-            .collect();
+        let exit = |queue: QueueId| {
+            Transmitter::new(opened[usize::from(queue.0)].clone(), region, port, queue)
+        };
+        let transmitters = exits.into_iter().map(exit).collect();
         let counter = Counter::open(interface)
             .map_err(|source| OpenError::Counts { interface: name(), source })?;
         let mut counter = Some(counter);

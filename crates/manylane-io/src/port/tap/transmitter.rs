@@ -3,7 +3,7 @@
 use std::io;
 
 use libc::iovec;
-use manylane_frame::vocabulary::{Offload, PortId};
+use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, CHAIN_MAX, Frame, Pool, Region};
 
 use super::super::Sent;
@@ -16,6 +16,7 @@ pub struct Transmitter {
     region: Region,
     iov: Iov,
     pub(super) port: PortId,
+    number: QueueId,
     losses: TransmitLosses,
 }
 
@@ -39,9 +40,10 @@ pub struct TransmitLosses {
 }
 
 impl Transmitter {
-    pub(super) fn new(queue: Queue, region: &Region, port: PortId) -> Transmitter {
+    pub(super) fn new(queue: Queue, region: &Region, port: PortId, number: QueueId) -> Transmitter {
         let iov = Iov(Vec::with_capacity(IOV_MAX));
-        Transmitter { queue, region: region.clone(), iov, port, losses: TransmitLosses::default() }
+        let losses = TransmitLosses::default();
+        Transmitter { queue, region: region.clone(), iov, port, number, losses }
     }
 
     /// Sends the packets of `batch` in order, as far as the host takes them; the rest stays in `batch`.
@@ -109,6 +111,11 @@ impl Transmitter {
     /// What it takes.
     pub fn offload(&self) -> Offload {
         Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }
+    }
+
+    /// The queue that it writes to.
+    pub fn queue(&self) -> QueueId {
+        self.number
     }
 
     /// The port.

@@ -1,7 +1,7 @@
 //! `manylane show steering`.
 
 use super::super::table::{count, lay_out, plural};
-use crate::api::{PairStatus, PortSteeringStatus, QueueOwner, SteeringStatus};
+use crate::api::{PairStatus, PortSteeringStatus, QueueOwner, SteeringStatus, TransmitQueue};
 
 pub(in super::super) fn steering(status: &SteeringStatus) -> String {
     let ports = status.ports.iter().map(|port| {
@@ -24,6 +24,8 @@ pub(in super::super) fn steering(status: &SteeringStatus) -> String {
     for worker in status.workers.iter().filter(|worker| worker.paused) {
         shown += &format!("Worker {} is paused.\n", worker.worker);
     }
+    let exits = status.ports.iter().map(|port| vec![port.port.clone(), exits(port)]);
+    shown += &format!("\n{}", lay_out(&["Port", "Sent by"], exits));
     let pairs = status.pairs.iter().map(|pair: &PairStatus| {
         vec![
             format!("{} to {}", pair.from, pair.to),
@@ -70,6 +72,18 @@ fn queues(port: &PortSteeringStatus) -> String {
         format!("worker {worker} (queue {queue}{moving})")
     };
     port.queues.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+/// The queue by which each worker sends, where workers have one.
+fn exits(port: &PortSteeringStatus) -> String {
+    let one = |exit: &TransmitQueue| {
+        let queue = exit.queue.map(|queue| format!("worker {} (queue {queue})", exit.worker));
+        queue.unwrap_or_else(|| format!("worker {}", exit.worker))
+    };
+    if port.transmit_queues.iter().all(|exit| exit.queue.is_none()) {
+        return "each worker".into();
+    }
+    port.transmit_queues.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 /// Who forwards, and how many of the buckets.

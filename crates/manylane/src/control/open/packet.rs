@@ -1,10 +1,10 @@
 //! Opening and closing ports whose frames the kernel copies: packet sockets and TAP.
 
-use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
 use manylane_frame::{Pool, Region};
 use manylane_io::port::af_packet::{AfPacket, AfPacketConfig};
 use manylane_io::port::tap::{Tap, TapConfig};
-use manylane_io::port::{Receiver, Transmitter};
+use manylane_io::port::{Receiver, Receiving, Transmitter};
 use manylane_net::wire::ethernet::Mac;
 
 use super::{Device, Halves, OpenPort, PortError, facts, mtu};
@@ -41,12 +41,13 @@ pub(super) fn open_tap(
     port: &Port,
     tap: &TapPort,
     owners: Vec<WorkerId>,
+    elsewhere: &[Option<QueueId>],
     region: &Region,
-    workers: usize,
 ) -> Result<(OpenPort, Halves), PortError> {
-    let TapPort { interface, queues, mac } = tap;
+    let TapPort { interface, mac, .. } = tap;
     let config = TapConfig { mac: *mac, ..TapConfig::default() };
-    let opened = Tap::open(region, id, interface, workers, *queues, config)
+    let receiving = Receiving { owners: &owners, elsewhere };
+    let opened = Tap::open(region, id, interface, receiving, config)
         .map_err(|source| PortError::Tap { port: port.name.clone(), source })?;
     let mtu = mtu(port, opened.facts.mtu)?;
     let receivers = opened.receivers.into_iter().map(|queue| Receiver::Tap(Box::new(queue)));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use manylane_frame::{BATCH_MAX, Batch};
+use manylane_frame::BATCH_MAX;
 use manylane_io::eventfd::EventFd;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
@@ -12,7 +12,7 @@ use manylane_sync::words::Words;
 
 use super::counts::{HandOffCounts, HandOffReader};
 use super::withhold::Withhold;
-use super::{Arrivals, HandOff, Target};
+use super::{Arrivals, HandOff, Stage, Target};
 use crate::worker::desk::{Asks, DeskEnd, desk};
 
 /// The ends of the rings between all workers.
@@ -80,7 +80,7 @@ impl Mesh {
                 targets,
                 arrivals,
                 next: 0,
-                stages: (0..workers).map(|_| Batch::new()).collect(),
+                stages: (0..workers).map(|_| Stage::default()).collect(),
                 refused: Vec::with_capacity(BATCH_MAX),
                 by_flow: vec![false; ports],
                 changed: vec![false; ports],
