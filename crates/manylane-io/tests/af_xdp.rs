@@ -352,6 +352,34 @@ fn a_closed_port_gives_every_frame_back() {
     }
 }
 
+/// Flows may change their worker while a device is down, and what it refused leaves when it comes up.
+#[test]
+fn nobody_waits_for_what_a_device_that_is_down_refused() {
+    let Some(mut lab) = Lab::without_ipv6() else { return };
+    let Some(opened) = lab.open(&[WorkerId(0)], 2, AfXdpConfig::default()) else { return };
+    let (port, receivers, mut transmitters) = parts(opened);
+    let socket = lab.peer_socket(PEER_V4);
+    set_up(false);
+    for transmitter in &mut transmitters {
+        let mut batch = lab.datagrams(OUR_V4, PEER_V4, 3);
+        transmitter.transmit(&mut lab.pool, &mut batch, |_| ());
+        transmitter.note();
+        assert!(!transmitter.has_taken_noted(), "nobody has asked the device");
+        transmitter.flush();
+        assert_eq!(transmitter.in_flight(), 3);
+        assert!(transmitter.has_taken_noted());
+    }
+    set_up(true);
+    for transmitter in &mut transmitters {
+        transmitter.flush();
+        assert_eq!(transmitter.in_flight(), 0);
+        assert!(transmitter.has_taken_noted());
+        (0..3).for_each(|number| assert_eq!(payload(&socket), [number]));
+    }
+    port.close(receivers, transmitters, &mut lab.pool, |_, _| ());
+    lab.assert_all_home();
+}
+
 #[test]
 fn the_kernel_says_what_it_lost_and_why() {
     let Some(mut lab) = Lab::without_ipv6() else { return };

@@ -32,7 +32,8 @@
 //!
 //! Not promised: that a bucket moves soon. One that never pauses moves when its old worker has caught up
 //! with it. So a worker that is to be removed drops what it would hold, and a receiver whose queue changes
-//! hands first waits until [`Steering::has_completed`] what it had handed on by then.
+//! hands first waits until [`Steering::has_completed`] what it had handed on by then; if that takes long, all
+//! workers drop what they would hold of it.
 
 use crate::CacheAligned;
 use crate::primitive::{Arc, AtomicU16, AtomicU64, Ordering};
@@ -363,6 +364,12 @@ impl Steering {
             waiting += usize::from(!follows && !self.move_to(bucket, wanted));
         }
         waiting
+    }
+
+    /// Whether a bucket of this group waits to move.
+    pub fn waits(&self, group: usize) -> bool {
+        let mut buckets = group * GROUP..(group + 1) * GROUP;
+        buckets.any(|bucket| self.buckets[bucket].followed != self.map.wanted(bucket))
     }
 
     /// The worker that a bucket has, and the frames of it handed on so far, modulo 2^32.

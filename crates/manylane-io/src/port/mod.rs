@@ -338,7 +338,9 @@ impl Transmitter {
     }
 
     /// Whether the device has taken all that was [noted](Transmitter::note), and finished with it where that
-    /// matters, so that nothing which another worker transmits from now on leaves before it. What is late on purpose does not count.
+    /// matters, so that nothing which another worker transmits from now on leaves before it. What is late on
+    /// purpose does not count, nor does what a device that is down has refused
+    /// ([`af_xdp::Transmitter::has_taken_noted`] says what that means for the order).
     #[inline]
     pub fn has_taken_noted(&mut self) -> bool {
         match self {

@@ -515,9 +515,9 @@ pub struct PairStatus {
     pub backlog: u64,
     /// Packets dropped since it was full.
     pub backlog_full: u64,
-    /// Packets dropped since it was more than half full, mostly with their flow.
+    /// Packets dropped since it was more than half full and their flow had more than half of the last ones.
     pub flow_limit: u64,
-    /// Times that a queue was not received from since it was full.
+    /// Times that queues began to wait since it had no room for a batch.
     pub waits: u64,
 }
 

@@ -7,7 +7,8 @@
 //! | workers              | follow, when the order of packets allows it                             |
 //!
 //! Two words for each bucket: the worker it is *assigned*, which the operator and the measured load change,
-//! and the one that is *wanted*, which workers follow: another one while that worker is paused.
+//! and the one that is *wanted*, which workers follow: another one while that worker is paused. Which one, load may
+//! change; what was assigned stays, so that it comes back.
 
 mod queues;
 mod rebalance;
@@ -29,7 +30,7 @@ use crate::api::{
     SteeredWorker, SteeringStatus, TransmitQueue,
 };
 use crate::config::{self, BACKLOGS, BUDGETS, Config, Driver, PortSteering, WEIGHTS};
-use crate::worker::handoff::{HandOff, HandOffReader, Mesh, limits};
+use crate::worker::handoff::{HandOff, HandOffReader, Mesh, between, limits};
 
 use queues::Queues;
 use rebalance::{Bucket, Move, moves};
@@ -110,6 +111,8 @@ struct SteeredPort {
     exits: Vec<Option<QueueId>>,
     /// By bucket.
     assigned: Vec<u16>,
+    /// By bucket, who has it while the worker that it is assigned is paused, if load has decided.
+    stand_ins: Vec<Option<u16>>,
     /// Of memory: whoever sends to it rings its owner's bell.
     stays: bool,
 }
@@ -170,6 +173,7 @@ impl Steering {
             owners: owners.clone(),
             exits: Vec::new(),
             assigned: spread(workers),
+            stand_ins: vec![None; GROUP],
             stays: matches!(port.driver, Driver::Memory(_)),
         });
         let mut steering = Steering {
@@ -204,8 +208,7 @@ impl Steering {
 
     /// Frames that lie between workers.
     pub fn frames(&self) -> u64 {
-        let sum = |frames: fn(&HandOffReader) -> u64| self.counts.iter().map(frames).sum::<u64>();
-        sum(HandOffReader::frames_out).wrapping_sub(sum(HandOffReader::frames_in))
+        between(&self.counts)
     }
 
     /// Whether there are rings between workers.
@@ -222,7 +225,9 @@ impl Steering {
                 let wanted = match port.steering {
                     PortSteering::Queue => RECEIVER,
                     PortSteering::Flow if self.paused[usize::from(assigned)] => {
-                        active[bucket % active.len()]
+                        let decided = port.stand_ins[bucket];
+                        let decided = decided.filter(|worker| active.contains(worker));
+                        decided.unwrap_or(active[bucket % active.len()])
                     }
                     PortSteering::Flow => assigned,
                 };
@@ -308,10 +313,12 @@ impl Steering {
     ) -> Result<SettingValue, SetError> {
         let paused = flag(key, value)?;
         let worker = self.worker(worker)?;
-        let kept = |port: &&SteeredPort| {
-            port.steering == PortSteering::Queue && port.owners.contains(&WorkerId(worker))
+        let kept = |&(at, port): &(usize, &SteeredPort)| {
+            port.steering == PortSteering::Queue
+                && self.receivers_of(at).any(|receiver| receiver.0 == worker)
         };
-        if let Some(SteeredPort { name, .. }) = self.ports.iter().find(kept).filter(|_| paused) {
+        let kept = self.ports.iter().enumerate().find(kept);
+        if let Some((_, SteeredPort { name, .. })) = kept.filter(|_| paused) {
             return Err(refused(
                 format!(
                     "worker {worker} cannot be paused: it forwards what it receives by `{name}`"
@@ -331,6 +338,11 @@ impl Steering {
             ));
         }
         self.paused[usize::from(worker)] = paused;
+        for port in &mut self.ports {
+            for (stand_in, &assigned) in port.stand_ins.iter_mut().zip(&port.assigned) {
+                *stand_in = stand_in.filter(|_| assigned != worker);
+            }
+        }
         self.publish();
         Ok(SettingValue::Flag(paused))
     }
@@ -343,7 +355,7 @@ impl Steering {
             return Err(refused(format!("port.{port}.steering cannot be {value}"), help));
         };
         let port = &self.ports[at];
-        let lacks = port.owners.iter().find(|owner| !self.receivers[usize::from(owner.0)]);
+        let lacks = self.receivers_of(at).find(|owner| !self.receivers[usize::from(owner.0)]);
         if let (PortSteering::Flow, Some(WorkerId(owner))) = (steering, lacks) {
             let help = match self.paused.len() {
                 1 => "start with more workers".to_owned(),
@@ -361,7 +373,7 @@ impl Steering {
                 help,
             ));
         }
-        let paused = port.owners.iter().find(|owner| self.paused[usize::from(owner.0)]);
+        let paused = self.receivers_of(at).find(|owner| self.paused[usize::from(owner.0)]);
         if let (PortSteering::Queue, Some(WorkerId(owner))) = (steering, paused) {
             return Err(refused(
                 format!(
@@ -476,15 +488,46 @@ impl Steering {
         if first {
             return 0; // There is nothing yet to compare with.
         }
-        let moves = moves(&load, &self.paused, &buckets);
+        // What is still to move would count for the wrong worker, and lands all at once: who has some is left
+        // alone until it has.
+        let mut left_alone = self.paused.clone();
+        for (worker, still) in self.pending() {
+            for worker in [worker, still] {
+                left_alone[usize::from(worker)] = true;
+            }
+        }
+        let moves = moves(&load, &left_alone, &buckets);
         for &Move { port, bucket, to } in &moves {
-            self.ports[port.index()].assigned[bucket] = to;
+            let port = &mut self.ports[port.index()];
+            // What is assigned to who is paused comes back.
+            match self.paused[usize::from(port.assigned[bucket])] {
+                true => port.stand_ins[bucket] = Some(to),
+                false => port.assigned[bucket] = to,
+            }
         }
         if !moves.is_empty() {
             self.moved += moves.len() as u64;
             self.publish();
         }
         moves.len()
+    }
+
+    /// The moves that are wanted and not seen to be done: to whom, and from whom.
+    fn pending(&self) -> impl Iterator<Item = (u16, u16)> {
+        let by_flow = (0..).map(PortId).zip(&self.ports);
+        let by_flow = by_flow.filter(|(_, port)| port.steering == PortSteering::Flow);
+        by_flow.flat_map(move |(id, port)| {
+            (0..GROUP).filter_map(move |bucket| {
+                let wanted = self.map.wanted(id.index() * GROUP + bucket);
+                self.still(id, port, bucket, wanted).map(|still| (wanted, still))
+            })
+        })
+    }
+
+    /// Who still has a bucket that another is to have; of several receivers', the first one that is late.
+    fn still(&self, id: PortId, port: &SteeredPort, bucket: usize, wanted: u16) -> Option<u16> {
+        let has = |owner: &WorkerId| self.counts[usize::from(owner.0)].bucket(id, bucket).0;
+        port.owners.iter().map(has).find(|&worker| worker != wanted)
     }
 
     /// For the API.
@@ -520,11 +563,8 @@ impl Steering {
             PortSteering::Flow => (0..GROUP)
                 .map(|bucket| {
                     let wanted = self.map.wanted(id.index() * GROUP + bucket);
-                    // Where there are several receivers, the slowest.
-                    let of_owner =
-                        |owner: &WorkerId| self.counts[usize::from(owner.0)].bucket(id, bucket).0;
-                    let late = port.owners.iter().map(of_owner).find(|&worker| worker != wanted);
-                    BucketStatus { worker: wanted, still: late }
+                    let still = self.still(id, port, bucket, wanted);
+                    BucketStatus { worker: wanted, still }
                 })
                 .collect(),
         };

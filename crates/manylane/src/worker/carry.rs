@@ -230,6 +230,11 @@ impl Work {
         let steered = handoff
             .as_ref()
             .map(|handoff| handoff.steered(pool.region(), &mut frame, waited.is_some()));
+        if let (Some(handoff), Some(steered)) = (&*handoff, steered)
+            && handoff.desk.asks.asks(steered.receiver)
+        {
+            return self.drop_frame(frame, DropReason::QueueMoved);
+        }
         let since_ns = waited.map_or(now_ns, |waited| waited.since_ns);
         let asked_ns = waited.filter(|waited| waited.key == key).map(|waited| waited.asked_ns);
         let held = holds.push(key, frame, frames, since_ns, |oldest| {
@@ -441,6 +446,35 @@ impl Work {
             self.released[at] = Some(frame);
         }
         Emptied { first, end, waited }
+    }
+
+    /// Drops what is held of what came by receivers that ask for it.
+    #[cold]
+    pub(super) fn drop_held_of_askers(&mut self, guard: Guard<'_>) {
+        for at in 0..self.held_for.len() {
+            let key = self.held_for[at].key;
+            let Some(since_ns) = self.holds.since_ns(key) else { continue };
+            let frames: Vec<Frame> = self.holds.take(key).collect();
+            for frame in frames {
+                let meta = self.pool.region().meta(&frame);
+                let (steered, frames) = (meta.steered(), meta.frames());
+                let receiver = steered.expect("what is held says how it came").receiver;
+                let handoff = self.handoff.as_ref();
+                if handoff.is_some_and(|handoff| handoff.desk.asks.asks(receiver)) {
+                    self.no_longer_held(&frame);
+                    self.drop_frame(frame, DropReason::QueueMoved);
+                    continue;
+                }
+                let again = self.holds.push(key, frame, frames, since_ns, |_| {
+                    unreachable!("there was room for more");
+                });
+                assert!(again.is_ok(), "all of them had a place");
+            }
+        }
+        let Work { held_for, holds, dsts, .. } = self;
+        for held in held_for.extract_if(.., |held| !holds.contains(held.key)) {
+            dsts.put(guard, held.dst);
+        }
     }
 
     /// Gives back what is still held when the worker stops.

@@ -3,23 +3,34 @@
 //! | step                                             | who             |
 //! |--------------------------------------------------|-----------------|
 //! | asks for the queue                               | control thread  |
-//! | receives no more from it; waits until all that it handed on has left; gives it up | its worker |
+//! | receives no more from it; waits until all that it handed on has left | its worker |
+//! | after [`PATIENCE_NS`], asks everybody to let go of what they hold for neighbours | its worker |
+//! | drop what they hold of all that came by that worker, and hold nothing of it (`queue_moved`) | all workers |
+//! | gives it up                                      | its worker      |
 //! | says that it is another's, and passes it on      | control thread  |
 //! | receives from it                                 | that one        |
 //!
 //! So no packet of the new worker can pass one of the old one's. What comes meanwhile waits in the port's
 //! ring; what the port's device finishes is taken back all the time, by whoever has the queue.
+//!
+//! What is held may leave seconds later, or never: without the drop, one silent neighbour would stop a queue for
+//! as long. The price is what waits for neighbours at that moment, of all that the worker received: marks do not
+//! tell by which of its queues. A neighbour that answers within the millisecond costs nothing.
 
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::Receiver;
+use manylane_sync::CacheAligned;
+use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::handoff::Handed;
+use manylane_sync::rcu::Guard;
 use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::Work;
+use super::handoff::PATIENCE_NS;
 
 /// What the control thread wants of a worker's queues.
 pub enum Task {
@@ -35,7 +46,53 @@ pub(super) struct Desk {
     given_up: Producer<Receiver>,
     control: Arc<Doorbell<EventFd>>,
     /// Queues that are not received from any more, and what they wait for.
-    leaving: Vec<(PortId, QueueId, Handed)>,
+    leaving: Vec<Leaving>,
+    pub(super) asks: Asks,
+}
+
+struct Leaving {
+    port: PortId,
+    queue: QueueId,
+    then: Handed,
+    /// When everybody is asked to let go of what they hold.
+    ask_at_ns: u64,
+    asked: bool,
+}
+
+/// Who asks all workers to hold nothing of what it received: for how many queues, by worker, and in all.
+#[derive(Clone)]
+pub(super) struct Asks {
+    of: Arc<[SharedCount]>,
+    /// Read in every turn.
+    all: Arc<CacheAligned<SharedCount>>,
+}
+
+impl Asks {
+    pub(super) fn new(workers: usize) -> Asks {
+        let of = (0..workers).map(|_| SharedCount::default()).collect();
+        Asks { of, all: Arc::new(CacheAligned(SharedCount::default())) }
+    }
+
+    /// Whether anybody does.
+    #[inline]
+    pub(super) fn any(&self) -> bool {
+        self.all.0.load() > 0
+    }
+
+    /// Whether this receiver does.
+    pub(super) fn asks(&self, receiver: u8) -> bool {
+        self.of[usize::from(receiver)].load() > 0
+    }
+
+    pub(super) fn begin(&self, receiver: u16) {
+        self.of[usize::from(receiver)].add(1);
+        self.all.0.add(1);
+    }
+
+    fn end(&self, receiver: u16) {
+        self.all.0.sub(1);
+        self.of[usize::from(receiver)].sub(1);
+    }
 }
 
 /// The control thread's side.
@@ -47,10 +104,10 @@ pub struct DeskEnd {
 }
 
 /// Both sides of a worker's desk; `control` is the control thread's bell.
-pub(super) fn desk(control: &Arc<Doorbell<EventFd>>) -> (Desk, DeskEnd) {
+pub(super) fn desk(control: &Arc<Doorbell<EventFd>>, asks: &Asks) -> (Desk, DeskEnd) {
     let ((tasks, tasked), (giver, given_up)) = (ring(TASKS), ring(TASKS));
-    let control = control.clone();
-    let desk = Desk { tasks: tasked, given_up: giver, control, leaving: Vec::new() };
+    let (control, asks) = (control.clone(), asks.clone());
+    let desk = Desk { tasks: tasked, given_up: giver, control, leaving: Vec::new(), asks };
     (desk, DeskEnd { tasks, given_up })
 }
 
@@ -70,14 +127,22 @@ impl Desk {
 
     /// Whether it is this one.
     pub(super) fn leaves(&self, port: PortId, queue: QueueId) -> bool {
-        self.leaving.iter().any(|&(its_port, its_queue, _)| (its_port, its_queue) == (port, queue))
+        self.leaving.iter().any(|leaving| (leaving.port, leaving.queue) == (port, queue))
     }
 }
 
 impl Work {
-    /// Does what the control thread wants, as far as that is possible by now. At the beginning of a turn.
+    /// Does what the control thread wants, as far as that is possible by now, and what others ask for. At the
+    /// beginning of a turn.
     #[cold]
-    pub(super) fn attend(&mut self) {
+    pub(super) fn attend(&mut self, guard: Guard<'_>, now_ns: u64) {
+        self.see_to_queues(now_ns);
+        if self.handoff.as_ref().is_some_and(|handoff| handoff.desk.asks.any()) {
+            self.drop_held_of_askers(guard);
+        }
+    }
+
+    fn see_to_queues(&mut self, now_ns: u64) {
         let Work { handoff, queues, next_queue, .. } = self;
         let Some(handoff) = handoff else { return };
         let mut changed = false;
@@ -85,21 +150,31 @@ impl Work {
             match task {
                 Task::Take(receiver) => queues.push(receiver),
                 Task::GiveUp(port, queue) => {
-                    let then = handoff.handed();
-                    handoff.desk.leaving.push((port, queue, then));
+                    let (then, ask_at_ns) = (handoff.handed(), now_ns + PATIENCE_NS);
+                    let leaving = Leaving { port, queue, then, ask_at_ns, asked: false };
+                    handoff.desk.leaving.push(leaving);
                 }
             }
             changed = true;
         }
         handoff.desk.tasks.release();
         let mut leaving = std::mem::take(&mut handoff.desk.leaving);
-        leaving.retain_mut(|(port, queue, then)| {
+        leaving.retain_mut(|Leaving { port, queue, then, ask_at_ns, asked }| {
             let is_it =
                 |receiver: &Receiver| (receiver.port(), receiver.queue()) == (*port, *queue);
             let Some(at) = queues.iter().position(is_it) else { return false };
-            let free = handoff.desk.given_up.free() > 0;
-            if !free || !handoff.has_completed(then) {
+            if !handoff.has_completed(then) {
+                if !*asked && now_ns >= *ask_at_ns {
+                    handoff.ask_to_let_go();
+                    *asked = true;
+                }
                 return true;
+            }
+            if std::mem::take(asked) {
+                handoff.desk.asks.end(handoff.own());
+            }
+            if handoff.desk.given_up.free() == 0 {
+                return true; // It stays completed: nothing more is received from it.
             }
             let pushed = handoff.desk.given_up.push(queues.remove(at));
             assert!(pushed.is_ok(), "there was room");

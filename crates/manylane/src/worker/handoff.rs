@@ -12,6 +12,7 @@
 //! | one has none for [`PATIENCE_NS`]       | the queue goes on for the others' sake, unless there are none; what is for the full one is dropped |
 //! | a backlog is more than half full       | a flow with more than half of its last packets is dropped (`flow_limit`) |
 //! | no place for a packet in hand          | it is dropped (`backlog_full`); never reordered, never forwarded here  |
+//! | buckets of a port have long waited to move | it is not received from for a moment (`withhold`) |
 //! | at most half full                      | it may be waited for again                                  |
 //!
 //! So a worker that stops costs the others a pause of [`PATIENCE_NS`], once, and no more until it has
@@ -24,12 +25,14 @@
 
 mod counts;
 mod mesh;
+mod withhold;
 
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Region, Steered, View};
 use manylane_io::eventfd::EventFd;
+use manylane_io::port::Receiver;
 use manylane_net::wire::flow::frame_hash;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
@@ -43,9 +46,10 @@ use super::desk::Desk;
 use super::flow_limit::FlowLimit;
 use crate::stats::PortCount;
 
-pub use counts::HandOffReader;
 use counts::{HandOffCounts, OwnCount, PairCount};
+pub use counts::{HandOffReader, between};
 pub use mesh::Mesh;
+use withhold::Withhold;
 
 /// Settings that workers follow from turn to turn; control publishes them.
 pub mod limits {
@@ -79,6 +83,9 @@ pub const PATIENCE_NS: u64 = 1_000_000;
 /// How soon to look again: whether a device has taken what it was given, and what waits for that.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
+/// How soon to look again whether a worker has room: nothing tells. What else comes meanwhile waits as long.
+const BLOCKED_NS: u64 = 50_000;
+
 /// Frames of packets in a ring behind the first of each: as many as packets, and one batch more.
 const fn surplus_max(capacity: usize) -> u64 {
     capacity as u64
@@ -108,6 +115,7 @@ pub struct HandOff {
     waiting: usize,
     /// When those that wait are looked at again, frames of theirs or not.
     follow_at_ns: u64,
+    withhold: Withhold,
     limits: Words<u32>,
     /// What was noted waits for devices to take it.
     noted: bool,
@@ -123,6 +131,9 @@ pub struct HandOff {
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
     announces_what_is_popped: bool,
+    /// Breaks the rule that what was transmitted has not left before its device has taken it.
+    #[cfg(test)]
+    announces_what_is_noted: bool,
 }
 
 /// Packets for one worker.
@@ -165,6 +176,8 @@ struct Target {
     flows: FlowLimit,
     /// Packets that there is room for, as far as we have looked.
     room: usize,
+    /// We have, for the queue being received from.
+    is_known: bool,
     /// More than half of the backlog was taken when we last looked.
     is_busy: bool,
     /// It had no room: how long that is waited for.
@@ -193,6 +206,7 @@ impl Target {
             bell: bell.clone(),
             flows: FlowLimit::new(),
             room: 0,
+            is_known: false,
             is_busy: false,
             patience_until_ns: None,
         }
@@ -203,6 +217,7 @@ impl Target {
     fn look(&mut self, max_backlog: usize, wanted: usize) {
         let beyond = self.capacity - max_backlog.min(self.capacity);
         let half = max_backlog / 2;
+        self.is_known = true;
         // With the half still free, or a batch, whichever is more, nothing has to be known better.
         let free = self.ring.room(beyond + half.max(wanted));
         self.room = free.saturating_sub(beyond);
@@ -234,6 +249,11 @@ impl HandOff {
         if !self.by_flow[port.index()] {
             return Some(weight);
         }
+        if self.waiting > 0 && self.withhold.applies(port, now_ns) {
+            self.follow_at_ns = now_ns; // With the next turn, so that it is over soon.
+            self.blocked = true;
+            return None;
+        }
         let max_backlog = self.limits.load(limits::MAX_BACKLOG) as usize;
         let wanted = weight.min(max_backlog);
         let mut others = self.steering.steers_to(port.index(), self.own);
@@ -242,6 +262,7 @@ impl HandOff {
         for (worker, target) in self.targets.iter_mut().enumerate() {
             let Some(target) = target else { continue };
             if !self.steering.steers_to(port.index(), worker as u16) {
+                target.is_known = false; // Others' batches may have taken what room there was.
                 continue;
             }
             target.look(max_backlog, wanted);
@@ -254,11 +275,11 @@ impl HandOff {
                 continue;
             }
             full = true;
-            let until = *target.patience_until_ns.get_or_insert(now_ns + PATIENCE_NS);
-            if now_ns < until {
-                patient = true;
+            let until = *target.patience_until_ns.get_or_insert_with(|| {
                 self.counts.of(worker, PairCount::Waits, 1);
-            }
+                now_ns + PATIENCE_NS
+            });
+            patient |= now_ns < until;
         }
         if full && (patient || !others) {
             self.blocked = true;
@@ -316,13 +337,20 @@ impl HandOff {
     #[inline(never)]
     fn part_or_refuse(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let first = port.index() * GROUP;
+        let max_backlog = self.limits.load(limits::MAX_BACKLOG) as usize;
+        let wanted = batch.len();
         for frame in batch.drain() {
             let hash = frame_hash(region.bytes(&frame));
             let steered = self.steering.steer(first + usize::from(bucket_of(hash)));
             let worker = usize::from(steered.worker());
-            if let Some(target) = &mut self.targets[worker]
-                && let Some(reason) = target.refuses(hash, &frame)
-            {
+            let target = self.targets[worker].as_mut();
+            let refused = target.and_then(|target| {
+                if !target.is_known {
+                    target.look(max_backlog, wanted); // The bucket has just moved there.
+                }
+                target.refuses(hash, &frame)
+            });
+            if let Some(reason) = refused {
                 self.refused.push((frame, reason));
                 let what = match reason {
                     DropReason::FlowLimit => PairCount::FlowLimit,
@@ -356,11 +384,12 @@ impl HandOff {
         let packet = |(frame, &head)| OnItsWay { frame, head, entry: port };
         target.ring.push_all(&mut stage.drain().zip(&heads[..packets]).map(packet));
         debug_assert!(stage.is_empty(), "`look` has seen the room");
-        target.ring.submit();
-        target.bell.ring();
+        // Before they can be popped, so that what is counted as popped was counted here.
         self.counts.of(worker, PairCount::Out, packets as u64);
         self.counts.of(worker, PairCount::OutBatches, 1);
         self.counts.own(OwnCount::FramesOut, frames as u64);
+        target.ring.submit();
+        target.bell.ring();
     }
 
     /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch. Whether they came in by
@@ -406,18 +435,23 @@ impl HandOff {
         if due || generation != self.generation {
             self.generation = generation; // Before the look at the map: what comes later is seen later.
             self.follow_at_ns = now_ns + LOOK_AGAIN_NS;
-            self.follow();
+            self.follow(now_ns);
         }
     }
 
     #[cold]
-    fn follow(&mut self) {
+    fn follow(&mut self, now_ns: u64) {
         if self.targets.iter().all(Option::is_none) {
             return; // Who has no rings keeps what it receives.
         }
+        let began = self.waiting == 0;
         self.waiting = self.steering.follow();
+        if began || self.waiting == 0 {
+            self.withhold.begin(now_ns);
+        }
         for (port, by_flow) in self.by_flow.iter_mut().enumerate() {
             *by_flow = !self.steering.is_kept(port);
+            self.withhold.waits[port] = self.waiting > 0 && self.steering.waits(port);
             self.changed[port] = true;
         }
         self.counts.level(OwnCount::Waiting, self.waiting as u64);
@@ -425,15 +459,26 @@ impl HandOff {
 
     /// Whether there is something to do that no descriptor tells of.
     pub(super) fn has_work(&mut self) -> bool {
-        self.blocked
-            || self.desk.has_tasks()
+        self.desk.has_tasks()
             || self.limits.load(limits::GENERATION) != self.generation
             || self.arrivals.iter_mut().flatten().any(|arrivals| !arrivals.ring.is_empty())
     }
 
+    /// Whether a queue was not received from, so that packets in one are nothing to stay awake for.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked
+    }
+
+    /// Whether packets in a queue are something to wake for.
+    pub(super) fn receives_from(&self, queue: &Receiver) -> bool {
+        !self.blocked && !self.desk.leaves(queue.port(), queue.queue())
+    }
+
     /// How soon to look whether devices have taken what they were given.
     pub(super) fn wait_ns(&self) -> Option<u64> {
-        (self.noted || self.waiting > 0 || self.desk.is_leaving()).then_some(LOOK_AGAIN_NS)
+        let waits = self.noted || self.waiting > 0 || self.desk.is_leaving();
+        let blocked = self.blocked.then_some(BLOCKED_NS);
+        blocked.or(waits.then_some(LOOK_AGAIN_NS))
     }
 
     /// Notes by whom, and in which bucket, a packet came that is about to be held; who `was_held` before knows.
@@ -468,6 +513,17 @@ impl HandOff {
         self.steering.has_completed(handed)
     }
 
+    /// Asks everybody to hold nothing of what this worker received.
+    pub(super) fn ask_to_let_go(&mut self) {
+        self.desk.asks.begin(self.own);
+        self.targets.iter().flatten().for_each(|target| _ = target.bell.ring());
+    }
+
+    /// Which worker this is.
+    pub(super) fn own(&self) -> u16 {
+        self.own
+    }
+
     /// Publishes where buckets are, and what they carry.
     pub(super) fn publish(&mut self) {
         for (port, changed) in self.changed.iter_mut().enumerate() {
@@ -482,13 +538,13 @@ impl HandOff {
 }
 
 impl Work {
-    /// Takes what others have handed on, `budget` packets or a few more, and passes it on. Returns how many.
+    /// Takes what others have handed on, up to `budget` packets, and passes it on. Returns how many.
     pub(super) fn take_in(&mut self, guard: Guard<'_>, budget: usize, now_ns: u64) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
         handoff.begin_turn(now_ns);
-        if handoff.desk.has_tasks() || handoff.desk.is_leaving() {
-            self.attend();
+        if handoff.desk.has_tasks() || handoff.desk.is_leaving() || handoff.desk.asks.any() {
+            self.attend(guard, now_ns);
         }
         let mut moved = 0;
         let mut receivers = 0;
@@ -500,6 +556,7 @@ impl Work {
             receivers += 1;
             let receiver = handoff.next;
             handoff.next = (receiver + 1) % handoff.arrivals.len();
+            let weight = weight.min(budget - moved);
             let mixed = handoff.pop(receiver, weight, self.pool.region().view(), &mut batch);
             if batch.is_empty() {
                 continue;
@@ -594,6 +651,10 @@ impl Work {
             exits.iter_mut().for_each(|exit| exit.transmitter.note());
         }
         handoff.noted = !exits.iter_mut().all(|exit| exit.transmitter.has_taken_noted());
+        #[cfg(test)]
+        if handoff.announces_what_is_noted {
+            handoff.noted = false;
+        }
         if !handoff.noted {
             handoff.completions.announce();
         }
@@ -616,11 +677,26 @@ impl Work {
 }
 
 #[cfg(test)]
+impl HandOff {
+    /// Publishes where a bucket is and what it has carried, for tests of who reads that.
+    pub fn publish_bucket(&mut self, bucket: usize, worker: u16, frames: u32) {
+        self.counts.bucket(bucket, (worker, frames));
+    }
+}
+
+#[cfg(test)]
 impl super::Worker {
     /// Breaks the rule that what is popped has not left yet, for a test of the tests.
     pub fn set_announces_what_is_popped(&mut self, broken: bool) {
         if let Some(handoff) = &mut self.work.handoff {
             handoff.announces_what_is_popped = broken;
+        }
+    }
+
+    /// Breaks the rule that what was transmitted has not left before its device has taken it, alike.
+    pub fn set_announces_what_is_noted(&mut self, broken: bool) {
+        if let Some(handoff) = &mut self.work.handoff {
+            handoff.announces_what_is_noted = broken;
         }
     }
 }

@@ -8,7 +8,7 @@ use manylane_io::poll::{POLL_MAX, poll};
 use manylane_io::port::{Losses, Receiver, Wait};
 use manylane_net::neighbour::HOLD_MAX_NS;
 
-use super::{RUN, Work, Worker};
+use super::{HandOff, RUN, Work, Worker};
 use crate::stats::{PortCount, WorkerCount};
 
 /// How soon to look again for frames that a device has finished with: nothing tells us. Twice as long
@@ -27,7 +27,10 @@ impl Worker {
     /// Offline meanwhile, so that no grace period waits for a sleeper.
     pub(super) fn sleep(&mut self, now_ns: u64) -> u64 {
         let Worker { reader, work } = self;
-        work.publish_levels();
+        // Who naps because another worker has no room is up again at once, and publishes when that is due.
+        if !work.handoff.as_ref().is_some_and(|handoff| handoff.is_blocked()) {
+            work.publish_levels();
+        }
         reader.offline();
         work.wait();
         reader.online();
@@ -35,6 +38,10 @@ impl Worker {
         work.stats.worker(WorkerCount::IdleNs, end_ns - now_ns);
         end_ns
     }
+}
+
+fn receives_from(handoff: &Option<Box<HandOff>>, queue: &Receiver) -> bool {
+    handoff.as_ref().is_none_or(|handoff| handoff.receives_from(queue))
 }
 
 impl Work {
@@ -61,7 +68,8 @@ impl Work {
         // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
         let mut fds: [BorrowedFd<'_>; POLL_MAX] = [bell.waker().as_fd(); POLL_MAX];
         let mut wanted = 1;
-        for queue in queues.iter() {
+        // A queue that is not received from has nothing to wake for.
+        for queue in queues.iter().filter(|queue| receives_from(handoff, queue)) {
             if let Wait::Readable(fd) = queue.wait() {
                 if let Some(place) = fds.get_mut(wanted) {
                     *place = fd;
@@ -83,8 +91,12 @@ impl Work {
                 phase.load(0) != RUN
                     || hot_list_len.load(0) != *hot_list_wanted
                     || (order.is_none() && !orders.is_empty())
-                    || queues.iter().any(Receiver::has_frames)
-                    || handoff.as_mut().is_some_and(|handoff| handoff.has_work())
+                    || queues
+                        .iter()
+                        .any(|queue| queue.has_frames() && receives_from(handoff, queue))
+                    || handoff.as_mut().is_some_and(|handoff| {
+                        handoff.has_work() || (!held_for.is_empty() && handoff.desk.asks.any())
+                    })
                     || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
@@ -106,11 +118,11 @@ impl Work {
         let mut shortest = self.handoff.as_ref().and_then(|handoff| handoff.wait_ns());
         for queue in &self.queues {
             match queue.wait() {
-                Wait::After(wait_ns) => {
+                Wait::After(wait_ns) if receives_from(&self.handoff, queue) => {
                     shortest = Some(shortest.map_or(wait_ns, |other| other.min(wait_ns)));
                 }
                 Wait::Readable(_) => completes = true,
-                Wait::Doorbell | Wait::Done => {}
+                Wait::After(_) | Wait::Doorbell | Wait::Done => {}
             }
         }
         let reclaim = completes.then_some(self.reclaim_ns);

@@ -23,8 +23,9 @@ impl Worker {
             let share = if work.queues.is_empty() { budget } else { budget.div_ceil(2) };
             moved += work.take_in(reader.guard(), share, now_ns);
         }
-        for _ in 0..work.queues.len() {
-            if moved >= budget {
+        for received in 0..work.queues.len() {
+            // One has its turn whatever else there was.
+            if moved >= budget && received > 0 {
                 break; // The others come first in the next turn.
             }
             let queue = work.next_queue;

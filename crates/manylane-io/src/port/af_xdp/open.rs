@@ -290,6 +290,7 @@ impl Opening<'_> {
         let entries = self.config.tx_ring;
         Ok(Transmitter {
             noted: 0,
+            is_refused: false,
             ring: ProducerRing::map(socket.as_fd(), Kind::Transmit, entries, &offsets)?,
             socket,
             region: region.clone(),

@@ -23,6 +23,8 @@ pub struct Transmitter {
     pub(super) lent: u64,
     /// What `lent` was when it was last noted.
     pub(super) noted: u64,
+    /// The kernel refused the last kick, since the device is down or gone.
+    pub(super) is_refused: bool,
     /// Where the port is also sent through by other queues: what has left.
     pub(super) left: Option<Left>,
     pub(super) transfer: Transfer,
@@ -164,7 +166,7 @@ impl Transmitter {
             match self.transfer {
                 Transfer::CopyChains | Transfer::Copy => self.kick_until_empty(waiting),
                 Transfer::ZeroCopy if self.ring.needs_wakeup() => drop(self.kick()),
-                Transfer::ZeroCopy => {} // The driver is at it.
+                Transfer::ZeroCopy => self.is_refused = false, // The driver is at it.
             }
         }
     }
@@ -196,6 +198,7 @@ impl Transmitter {
 
     /// One system call, and what the errors of `__xsk_generic_xmit` mean.
     fn kick(&mut self) -> Kicked {
+        self.is_refused = false;
         let Err(error) = self.socket.kick_transmit() else { return Kicked::Done };
         match error.raw_os_error() {
             // The batch is over, the device's queue is full, or the completion ring is.
@@ -213,6 +216,7 @@ impl Transmitter {
             // ENETDOWN, ENXIO: the device is down or gone.
             _ => {
                 self.losses.refused += 1;
+                self.is_refused = true;
                 Kicked::Refused
             }
         }
@@ -232,14 +236,21 @@ impl Transmitter {
         self.noted = self.lent;
     }
 
-    /// Whether all that was noted is ahead of what any other worker sends from now on.
+    /// Whether all that was noted is ahead of what any other worker sends from now on, or is refused.
     ///
     /// The kernel must have taken it. With copies the device has it then; else the driver takes from the
     /// sockets of a queue in the order in which they filled their rings. Where all workers send by one queue
     /// of the device that is enough; where not, the device must have finished with it.
+    ///
+    /// A device that is down sends nobody's packets, and may be down for days: who waited for it would let no
+    /// flow change its worker meanwhile, by whatever port that leaves. What it refused stays on the ring, since
+    /// the kernel may be at it again at any moment, and so cannot be withdrawn. When the device comes up, each
+    /// worker's next [`flush`](Transmitter::flush) sends what its ring has, and theirs come in no order: of a
+    /// flow that changed its worker while the device was down, at most a ring's packets may then leave behind
+    /// newer ones, once.
     pub fn has_taken_noted(&mut self) -> bool {
         let taken = self.lent - u64::from(self.ring.waiting()) >= self.noted;
-        taken && self.left.as_mut().is_none_or(Left::has_left)
+        self.is_refused || taken && self.left.as_mut().is_none_or(Left::has_left)
     }
 
     /// Frames put on the ring since the port was opened.

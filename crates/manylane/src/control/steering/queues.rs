@@ -68,6 +68,12 @@ impl Steering {
         self.ports.get(port.index()).map_or(&[], |port| &port.owners)
     }
 
+    /// Who receives from the queues of a port, and who will when those on their way have come.
+    pub(super) fn receivers_of(&self, port: usize) -> impl Iterator<Item = WorkerId> {
+        let coming = self.queues.moves.iter().filter(move |one| one.port.index() == port);
+        self.ports[port].owners.iter().copied().chain(coming.map(|one| one.to))
+    }
+
     /// Begins to move a receive queue to another worker.
     pub(super) fn set_queue(
         &mut self,

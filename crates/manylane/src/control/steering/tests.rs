@@ -108,6 +108,50 @@ fn what_cannot_be_is_refused_with_a_way_out() {
     }
 }
 
+/// Load decides who has them meanwhile, and they come back all the same.
+#[test]
+fn buckets_that_were_rebalanced_while_their_worker_was_paused_come_back() {
+    let (mut steering, mut handoffs) = steering_of(3, &[("", &[0])]);
+    set(&mut steering, "steering.rebalance", "true").expect("there are rings");
+    let wanted = |steering: &Steering| -> Vec<u16> {
+        (0..GROUP).map(|bucket| steering.map.wanted(bucket)).collect()
+    };
+    let before = wanted(&steering);
+    set(&mut steering, "worker.0.paused", "true").expect("two are left");
+    for bucket in (0..GROUP).filter(|bucket| bucket % 3 == 1) {
+        set(&mut steering, &format!("port.p.0.bucket.{bucket}"), "2").expect("it is not paused");
+    }
+    // All that worker 1 has now is worker 0's.
+    let paused = wanted(&steering);
+    let mut look = Look::default();
+    look.again(&mut steering, &mut handoffs[0], &paused, [0, 100, 0]);
+    assert_eq!(look.again(&mut steering, &mut handoffs[0], &paused, [0, 100, 0]), 8);
+    let moved = (0..GROUP).filter(|&bucket| wanted(&steering)[bucket] != paused[bucket]);
+    assert!(moved.clone().count() == 8 && moved.clone().all(|bucket| before[bucket] == 0));
+    set(&mut steering, "worker.0.paused", "false").expect("it was");
+    assert!((0..GROUP).all(|bucket| (wanted(&steering)[bucket] == 0) == (before[bucket] == 0)));
+}
+
+/// A queue that is on its way counts as there already: what would be refused then is refused now.
+#[test]
+fn who_gets_a_queue_counts_as_who_receives() {
+    // Worker 1 has no rings.
+    let mut steering = steering(2, &[("queue", &[0]), ("", &[0])]);
+    steering.ports.iter_mut().for_each(|port| port.stays = false);
+    set(&mut steering, "port.p.0.queue.0", "1").expect("by queue it needs none");
+    let refused = set(&mut steering, "port.p.0.steering", "flow").unwrap_err();
+    assert!(refused.contains("worker 1, who receives, has no rings"), "{refused}");
+    let refused = set(&mut steering, "worker.1.paused", "true").unwrap_err();
+    assert!(refused.contains("it forwards what it receives by `p.0`"), "{refused}");
+
+    let mut steering = self::steering(2, &[("flow", &[0]), ("flow", &[1])]);
+    steering.ports.iter_mut().for_each(|port| port.stays = false);
+    set(&mut steering, "worker.1.paused", "true").expect("worker 0 is left");
+    set(&mut steering, "port.p.0.queue.0", "1").expect("it only receives");
+    let refused = set(&mut steering, "port.p.0.steering", "queue").unwrap_err();
+    assert!(refused.contains("set worker.1.paused to `false` first"), "{refused}");
+}
+
 #[test]
 fn nothing_is_rebalanced_unless_wanted_and_not_at_the_first_look() {
     let mut steering = steering(2, &[("", &[0])]);
@@ -117,6 +161,23 @@ fn nothing_is_rebalanced_unless_wanted_and_not_at_the_first_look() {
     assert_eq!(steering.deadline(), Some(REBALANCE_INTERVAL));
     assert_eq!(steering.rebalance(&[900_000_000, 0], Duration::from_secs(1)), 0);
     assert_eq!(steering.deadline(), Some(Duration::from_secs(1) + REBALANCE_INTERVAL));
+}
+
+/// Worker 0 has all there is to do. Eight buckets at a time move away, and the next eight when these have
+/// moved, not before: the load that they take along is seen only then.
+#[test]
+fn nothing_more_is_rebalanced_while_buckets_wait_to_move() {
+    let (mut steering, mut handoffs) = steering_of(2, &[("", &[0])]);
+    set(&mut steering, "steering.rebalance", "true").expect("there are rings");
+    let mut look = Look::default();
+    let mut at: Vec<u16> = (0..GROUP).map(|bucket| steering.map.wanted(bucket)).collect();
+    assert_eq!(look.again(&mut steering, &mut handoffs[0], &at, [100, 0]), 0, "the first");
+    assert_eq!(look.again(&mut steering, &mut handoffs[0], &at, [100, 0]), 8);
+    for _ in 0..3 {
+        assert_eq!(look.again(&mut steering, &mut handoffs[0], &at, [100, 0]), 0);
+    }
+    at = (0..GROUP).map(|bucket| steering.map.wanted(bucket)).collect();
+    assert_eq!(look.again(&mut steering, &mut handoffs[0], &at, [100, 0]), 8);
 }
 
 fn set(steering: &mut Steering, key: &str, value: &str) -> Result<SettingValue, String> {
@@ -151,9 +212,44 @@ fn configured(workers: u16, ports: &[(&str, &[u16])]) -> (Config, Vec<Vec<Worker
     (config, owners.collect())
 }
 
+/// What is seen of load, an interval at a time.
+#[derive(Default)]
+struct Look {
+    looks: u32,
+    busy_ns: [u64; 3],
+}
+
+impl Look {
+    /// Looks again after an interval of which workers were busy for so many percent, and in which each bucket of
+    /// port 0 that was at a busy worker carried a hundred packets. Returns how many are to move.
+    fn again<const WORKERS: usize>(
+        &mut self,
+        steering: &mut Steering,
+        receiver: &mut HandOff,
+        at: &[u16],
+        busy_percent: [u64; WORKERS],
+    ) -> usize {
+        self.looks += 1;
+        for (bucket, &worker) in at.iter().enumerate() {
+            let is_busy = busy_percent[usize::from(worker)] > 0;
+            receiver.publish_bucket(bucket, worker, u32::from(is_busy) * 100 * self.looks);
+        }
+        let interval_ns = REBALANCE_INTERVAL.as_nanos() as u64;
+        for (sum, percent) in self.busy_ns.iter_mut().zip(busy_percent) {
+            *sum += interval_ns * percent / 100;
+        }
+        steering.rebalance(&self.busy_ns[..WORKERS], self.looks * REBALANCE_INTERVAL)
+    }
+}
+
 fn steering(workers: u16, ports: &[(&str, &[u16])]) -> Steering {
+    steering_of(workers, ports).0
+}
+
+/// The same, with the workers' ends.
+fn steering_of(workers: u16, ports: &[(&str, &[u16])]) -> (Steering, Vec<HandOff>) {
     let (config, owners) = configured(workers, ports);
     let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));
     let bells: Vec<_> = (0..workers).map(|_| bell()).collect();
-    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, &bell()).0
+    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, &bell())
 }

@@ -36,7 +36,7 @@ pub(super) enum PairCount {
     BacklogFull,
     /// Packets dropped because their flow had taken most of its room.
     FlowLimit,
-    /// Turns in which a queue waited for it.
+    /// Times that queues began to wait for it.
     Waits,
 }
 
@@ -100,6 +100,15 @@ impl HandOffCounts {
     }
 }
 
+/// Frames that lie between workers, of whom these are all.
+pub fn between(workers: &[HandOffReader]) -> u64 {
+    let sum = |frames: fn(&HandOffReader) -> u64| workers.iter().map(frames).sum::<u64>();
+    // What was taken first, for it only grows, and what was handed on is counted before it can be taken. Counters
+    // order nothing, so that this may still be seen the other way round: then there were few.
+    let taken = sum(HandOffReader::frames_in);
+    sum(HandOffReader::frames_out).saturating_sub(taken)
+}
+
 impl HandOffReader {
     /// The worker that a bucket of a port has, and the packets of it steered so far, modulo 2^32; as of the
     /// last time that this was published.
@@ -133,7 +142,7 @@ impl HandOffReader {
         self.pair(worker, PairCount::FlowLimit)
     }
 
-    /// Turns in which a queue waited for another worker.
+    /// Times that queues began to wait for another worker.
     pub fn waits(&self, worker: u16) -> u64 {
         self.pair(worker, PairCount::Waits)
     }
@@ -159,5 +168,22 @@ impl HandOffReader {
 
     fn own(&self, what: OwnCount) -> u64 {
         self.counters.load(self.shape.own(what))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Somebody takes what was handed on while both are read.
+    #[test]
+    fn there_are_never_fewer_than_no_frames_between_workers() {
+        let [mut one, mut other] = [(); 2].map(|()| HandOffCounts::new(1, 2));
+        let readers = [one.reader(), other.reader()];
+        one.own(OwnCount::FramesOut, 10);
+        other.own(OwnCount::FramesIn, 7);
+        assert_eq!(between(&readers), 3);
+        other.own(OwnCount::FramesIn, 4); // Seen before the eleventh is seen as handed on.
+        assert_eq!(between(&readers), 0);
     }
 }

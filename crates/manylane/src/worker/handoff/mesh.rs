@@ -11,8 +11,9 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::Words;
 
 use super::counts::{HandOffCounts, HandOffReader};
+use super::withhold::Withhold;
 use super::{Arrivals, HandOff, Stage, Target};
-use crate::worker::desk::{DeskEnd, desk};
+use crate::worker::desk::{Asks, DeskEnd, desk};
 
 /// The ends of the rings between all workers.
 pub struct Mesh {
@@ -37,6 +38,7 @@ impl Mesh {
         let mut completions: Vec<_> =
             (0..workers).map(|_| Completions::new(workers as u16)).collect();
         let mut arrivals: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        let asks = Asks::new(workers);
         let mut receivers = Vec::new();
         for receiver in 0..workers {
             let (outgoing, incoming) = pair();
@@ -68,7 +70,7 @@ impl Mesh {
         let ends = ends.map(|(own, (((steering, targets), completions), arrivals))| {
             let counts = HandOffCounts::new(ports, workers);
             let reader = counts.reader();
-            let (desk, end) = desk(control);
+            let (desk, end) = desk(control, &asks);
             let handoff = HandOff {
                 own: own as u16,
                 receiver: own as u8,
@@ -85,6 +87,7 @@ impl Mesh {
                 generation: 0,
                 waiting: usize::from(receives[own]), // Look in the first turn.
                 follow_at_ns: 0,
+                withhold: Withhold::new(ports),
                 limits: limits.clone(),
                 noted: false,
                 blocked: false,
@@ -92,6 +95,8 @@ impl Mesh {
                 counts,
                 #[cfg(test)]
                 announces_what_is_popped: false,
+                #[cfg(test)]
+                announces_what_is_noted: false,
             };
             (handoff, reader, end)
         });

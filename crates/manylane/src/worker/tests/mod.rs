@@ -6,4 +6,6 @@ mod bounds;
 mod handoff;
 mod ledger;
 mod order;
+mod patience;
 mod rig;
+mod taken_late;

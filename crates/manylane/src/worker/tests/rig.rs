@@ -306,7 +306,8 @@ pub fn source(
     source_in_parts(port, queue, usize::MAX, next)
 }
 
-fn source_in_parts(
+/// The same, in frames of so many bytes each.
+pub fn source_in_parts(
     port: u16,
     queue: u16,
     part_len: usize,
@@ -334,7 +335,7 @@ fn source_in_parts(
     Receiver::Memory(memory::Receiver::from_source(PortId(port), QueueId(queue), source))
 }
 
-fn fill(region: &Region, frame: &mut Frame, bytes: &[u8]) {
+pub fn fill(region: &Region, frame: &mut Frame, bytes: &[u8]) {
     region.set_window(frame, HEADROOM, HEADROOM + bytes.len() as u16);
     region.bytes_mut(frame).copy_from_slice(bytes);
 }
