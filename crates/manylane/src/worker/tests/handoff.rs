@@ -463,6 +463,30 @@ fn what_is_held_keeps_its_own_bucket_only() {
     floor.close();
 }
 
+/// So does one that lay in several frames, and waits in others: by the same bucket of the same receiver.
+#[test]
+fn a_chain_that_is_held_keeps_its_bucket() {
+    let mut floor = Floor::new(Like { part_len: 46, ..TWO });
+    floor.want(0..GROUP, |_| 1);
+    let far = [10, 1, 7, 7].into();
+    let send = |floor: &Floor, number| {
+        floor.feeds[0].lock().unwrap().push(packet(far, 5000, number, 400));
+    };
+    (0..3).for_each(|number| send(&floor, number));
+    floor.settle(0);
+    assert_eq!(floor.hall.sum(0, PortCount::Held), 3);
+    floor.want(0..GROUP, |_| RECEIVER);
+    (3..6).for_each(|number| send(&floor, number));
+    floor.settle(1);
+    assert_eq!(floor.counts[0].waiting(), 1);
+    floor.hall.control.hear(2);
+    floor.hall.control.answer(Key { port: PortId(1), addr: far }, 2);
+    floor.turn(0, 2);
+    floor.settle(2);
+    assert_eq!(floor.assert_in_order(), 6);
+    floor.close();
+}
+
 /// The budget of a turn, and the weight of a queue.
 #[test]
 fn a_turn_takes_what_it_may() {
