@@ -34,8 +34,12 @@
 //! with it. So a worker that is to be removed drops what it would hold, and a receiver whose queue changes
 //! hands first waits until [`Steering::has_completed`] what it had handed on by then.
 
+mod sample;
+
 use crate::CacheAligned;
 use crate::primitive::{Arc, AtomicU16, AtomicU64, Ordering};
+
+pub use sample::OrderSample;
 
 /// Wanted of a bucket: that each receiver forwards it itself.
 pub const RECEIVER: u16 = u16::MAX;

@@ -29,9 +29,14 @@ pub struct Meta {
     pub(super) last: u32,
     pub(super) following_len: u32,
     pub(super) following: u8,
-    /// One more than the receiver's number, or 0; and the bucket.
-    pub(super) steered: [u8; 2],
+    /// One more than the receiver's number, or 0; then the bucket; then [`SAMPLED`].
+    pub(super) steered: u32,
+    /// If that says so.
+    pub(super) sample: Sample,
 }
+
+/// Of `steered`: there is a sample. So all of it goes with one store.
+pub(super) const SAMPLED: u32 = 1 << 16;
 
 /// How a packet came to the worker that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,17 @@ pub struct Steered {
     pub receiver: u8,
     /// Its flow's bucket.
     pub bucket: u8,
+    /// If its order is looked at when it leaves.
+    pub sample: Option<Sample>,
+}
+
+/// A packet's place among those of its flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Which flow.
+    pub flow: u64,
+    /// Later packets of the flow have higher ones, modulo 2^32.
+    pub number: u32,
 }
 
 const _: () = assert!(size_of::<Meta>() == 64, "one cache line");
@@ -99,8 +115,9 @@ impl Meta {
     /// How it was steered, if it was, and since that was last [set](super::View::set_steered).
     #[inline(always)]
     pub fn steered(&self) -> Option<Steered> {
-        let [number, bucket] = self.steered;
-        number.checked_sub(1).map(|receiver| Steered { receiver, bucket })
+        let [number, bucket, ..] = self.steered.to_le_bytes();
+        let sample = (self.steered & SAMPLED != 0).then_some(self.sample);
+        number.checked_sub(1).map(|receiver| Steered { receiver, bucket, sample })
     }
 
     /// Whether the window is empty.

@@ -18,7 +18,7 @@ mod meta;
 pub(crate) use audit::Generation;
 pub use audit::{Holder, Missing};
 pub use chain::{CHAIN_MAX, Parts, PartsMut};
-pub use meta::{Marks, Meta, Steered};
+pub use meta::{Marks, Meta, Sample, Steered};
 
 use std::fmt;
 use std::io;
@@ -604,8 +604,16 @@ impl<'r> View<'r> {
     /// Notes how a packet came to its worker. Nothing else changes it, not even another life of the frame.
     #[inline(always)]
     pub fn set_steered(self, frame: &mut Frame, steered: Option<Steered>) {
-        let bytes = |Steered { receiver, bucket }| [receiver + 1, bucket];
-        self.whole_meta_mut(frame).steered = steered.map_or([0; 2], bytes);
+        let meta = self.whole_meta_mut(frame);
+        let Some(Steered { receiver, bucket, sample }) = steered else {
+            meta.steered = 0;
+            return;
+        };
+        meta.steered = u32::from_le_bytes([receiver + 1, bucket, 0, 0]);
+        if let Some(sample) = sample {
+            meta.steered |= meta::SAMPLED;
+            meta.sample = sample;
+        }
     }
 
     /// Makes the bytes from `head` to `tail` of the slot the packet's bytes in this frame.

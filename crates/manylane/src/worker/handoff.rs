@@ -23,6 +23,7 @@
 
 mod counts;
 mod mesh;
+mod sample;
 
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ use manylane_net::wire::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
 use manylane_net::wire::flow::flow_hash;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
-use manylane_sync::handoff::{Completions, GROUP, Handed, Steering};
+use manylane_sync::handoff::{Completions, GROUP, Handed, OrderSample, Steering};
 use manylane_sync::rcu::Guard;
 use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
@@ -57,10 +58,12 @@ pub mod limits {
     pub const WEIGHT: usize = 1;
     /// Frames that wait in a ring (`netdev_max_backlog`).
     pub const MAX_BACKLOG: usize = 2;
-    /// Changes with what is wanted of buckets.
+    /// Changes with what is wanted of buckets, and with the next.
     pub const GENERATION: usize = 3;
+    /// One flow in so many has the order of its packets looked at when they leave; 0 for none.
+    pub const REORDER_SAMPLE: usize = 4;
     /// How many there are.
-    const WORDS: usize = 4;
+    const WORDS: usize = 5;
 
     /// The writer's side of them, by the names that the configuration has.
     pub fn words(netdev_max_backlog: u32, netdev_budget: u32, dev_weight: u32) -> WordsMut<u32> {
@@ -117,6 +120,10 @@ pub struct HandOff {
     /// all that is admitted.
     calm: bool,
     counts: HandOffCounts,
+    /// What workers look at the order by.
+    order: OrderSample,
+    /// One flow in so many is looked at; 0 for none.
+    sample_one_in: u32,
     pub(super) desk: Desk,
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
@@ -256,6 +263,9 @@ impl HandOff {
         } else {
             self.part_or_refuse(region, port, batch, &hashes);
         }
+        if self.sample_one_in != 0 {
+            self.number(region);
+        }
         std::mem::swap(batch, &mut self.stages[own]);
         self.completions.take(self.own, batch.len());
         for worker in 0..self.stages.len() {
@@ -274,7 +284,7 @@ impl HandOff {
             let steered = self.steering.steer_settled(first + usize::from(bucket));
             let worker = usize::from(steered.worker());
             steered.handed();
-            let from = Steered { receiver: self.own as u8, bucket };
+            let from = Steered { receiver: self.own as u8, bucket, sample: None };
             region.set_steered(&mut frame, Some(from));
             self.stages[worker].push(frame).expect("a batch has no more than a batch");
         }
@@ -306,7 +316,7 @@ impl HandOff {
                 continue;
             }
             steered.handed();
-            let from = Steered { receiver: self.own as u8, bucket };
+            let from = Steered { receiver: self.own as u8, bucket, sample: None };
             region.set_steered(&mut frame, Some(from));
             self.stages[worker].push(frame).expect("a batch has no more than a batch");
         }
@@ -376,6 +386,7 @@ impl HandOff {
         let due = self.waiting > 0 && now_ns >= self.follow_at_ns;
         if due || generation != self.generation {
             self.generation = generation; // Before the look at the map: what comes later is seen later.
+            self.sample_one_in = self.limits.load(limits::REORDER_SAMPLE);
             self.follow_at_ns = now_ns + LOOK_AGAIN_NS;
             self.follow();
         }
@@ -414,19 +425,20 @@ impl HandOff {
             return steered;
         }
         let bucket = bucket_of(hash_of(region.bytes(frame)));
-        let steered = Steered { receiver: self.own as u8, bucket };
+        let steered = Steered { receiver: self.own as u8, bucket, sample: None };
         region.set_steered(frame, Some(steered));
         steered
     }
 
     /// A packet is held.
-    pub(super) fn hold(&mut self, Steered { receiver, bucket }: Steered) {
+    pub(super) fn hold(&mut self, Steered { receiver, bucket, .. }: Steered) {
         self.completions.hold(receiver.into(), bucket.into());
     }
 
     /// It is not any more.
     pub(super) fn let_go(&mut self, meta: &Meta) {
-        let Steered { receiver, bucket } = meta.steered().expect("what is held says how it came");
+        let Steered { receiver, bucket, .. } =
+            meta.steered().expect("what is held says how it came");
         self.completions.let_go(receiver.into(), bucket.into());
     }
 
@@ -552,9 +564,18 @@ impl Work {
         self.drop_frame(frame, reason);
     }
 
+    /// Hands what waits to the devices, and tells receivers what has left.
+    pub(super) fn transmit_and_announce(&mut self) {
+        if self.samples() {
+            self.look_at_order(0..self.exits.len());
+        }
+        self.transmit();
+        self.announce();
+    }
+
     /// Tells receivers what has left: what had been transmitted when that was last noted, once devices have
     /// taken it. At the end of a turn.
-    pub(super) fn announce(&mut self) {
+    fn announce(&mut self) {
         let Work { handoff, exits, .. } = self;
         let Some(handoff) = handoff else { return };
         if !handoff.noted {
@@ -603,8 +624,13 @@ fn hash_of(frame: &[u8]) -> u32 {
 
 #[inline(never)]
 fn hash_of_tagged(frame: &[u8]) -> u32 {
+    packet_of(frame).map_or(0, flow_hash)
+}
+
+/// What is behind the link-layer header and its tags.
+fn packet_of(frame: &[u8]) -> Option<&[u8]> {
     let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
-    frame.get(HEADER_LEN + tags * VLAN_TAG_LEN..).map_or(0, flow_hash)
+    frame.get(HEADER_LEN + tags * VLAN_TAG_LEN..)
 }
 
 /// The bucket of a flow.

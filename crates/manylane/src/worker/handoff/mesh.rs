@@ -6,7 +6,7 @@ use manylane_frame::{BATCH_MAX, Batch};
 use manylane_io::eventfd::EventFd;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
-use manylane_sync::handoff::{Completions, MapReader, Steering, pair};
+use manylane_sync::handoff::{Completions, MapReader, OrderSample, Steering, pair};
 use manylane_sync::ring::ring;
 use manylane_sync::words::Words;
 
@@ -64,6 +64,7 @@ impl Mesh {
             }
             receivers.push((steering, targets));
         }
+        let order = OrderSample::new();
         let ends = receivers.into_iter().zip(completions).zip(arrivals).enumerate();
         let ends = ends.map(|(own, (((steering, targets), completions), arrivals))| {
             let counts = HandOffCounts::new(ports, workers);
@@ -89,6 +90,8 @@ impl Mesh {
                 blocked: false,
                 calm: false,
                 counts,
+                order: order.clone(),
+                sample_one_in: 0,
                 #[cfg(test)]
                 announces_what_is_popped: false,
             };

@@ -10,7 +10,7 @@ use std::time::Instant;
 use manylane_frame::vocabulary::{DropReason, PortId, QueueId};
 use manylane_frame::{Frame, Region};
 use manylane_io::port::{Transmitter, memory};
-use manylane_net::neighbour::{HoldLimits, Key};
+use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 
 use super::rig::*;
@@ -173,6 +173,18 @@ impl Floor {
         self.hall.dropped(0, reason)
     }
 
+    /// How many packets an operator's look has seen leave, and how many of them reordered.
+    fn sampled(&self) -> (u64, u64) {
+        let sum = |of: fn(&HandOffReader) -> u64| self.counts.iter().map(of).sum();
+        (sum(HandOffReader::sampled), sum(HandOffReader::reordered))
+    }
+
+    /// Looks at one flow in so many, or at none.
+    fn sample(&mut self, one_in: u32) {
+        self.hall.limits.publish(limits::REORDER_SAMPLE, one_in);
+        self.want([], |_| 0);
+    }
+
     /// All frames are accounted for, also those between workers, and at the end all are at home.
     fn close(mut self) {
         *self.meddler.lock().unwrap() = None;
@@ -243,7 +255,7 @@ fn by_queue_nothing_is_handed_on() {
 
 /// Bucket moves, both ways of steering, turns in the middle of others' turns, neighbours that answer late or never, moving groups, short holds,
 /// and frames dropped for want of places; three workers, two of whom receive.
-fn step_at_random(seed: u64, broken: bool) -> u64 {
+fn walk_at_random(seed: u64, broken: bool) -> Floor {
     let like = Like {
         workers: 3,
         receivers: 2,
@@ -252,6 +264,7 @@ fn step_at_random(seed: u64, broken: bool) -> u64 {
         holds: HoldLimits { queue_frames_max: 40, frames_max: 100, queues_max: 6 },
     };
     let mut floor = Floor::new(like);
+    floor.sample(1);
     for worker in &floor.workers {
         worker.lock().unwrap().set_announces_what_is_popped(broken);
     }
@@ -296,9 +309,17 @@ fn step_at_random(seed: u64, broken: bool) -> u64 {
         now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
     }
     floor.settle(now);
-    floor.assert_in_order();
+    floor
+}
+
+/// The same, checked, here and by an operator's look; returns how many packets were handed on.
+fn step_at_random(seed: u64, broken: bool) -> u64 {
+    let floor = walk_at_random(seed, broken);
+    let came = floor.assert_in_order();
     let handed =
         (0..3).map(|to| floor.counts[0].handed_to(to) + floor.counts[1].handed_to(to)).sum();
+    let (sampled, reordered) = floor.sampled();
+    assert!(sampled > came as u64 / 2 && reordered == 0, "{reordered} of {sampled}");
     floor.close();
     handed
 }
@@ -316,6 +337,104 @@ fn the_checker_sees_a_move_when_popped() {
     (1..=12).for_each(|seed| {
         step_at_random(seed, true);
     });
+}
+
+/// What the checker sees, an operator sees while it happens.
+#[test]
+fn an_operator_sees_a_move_when_popped() {
+    let reordered: u64 = (1..=12).map(|seed| walk_at_random(seed, true).sampled().1).sum();
+    assert!(reordered > 0);
+}
+
+/// One flow in so many, of those steered by flow, while that is wanted.
+#[test]
+fn an_operator_looks_at_as_many_flows_as_wanted() {
+    let mut floor = Floor::new(TWO);
+    let send = |floor: &mut Floor| {
+        for flow in 0..400 {
+            floor.send(0, NEAR, flow, 2);
+        }
+        floor.settle(0);
+        let (sampled, reordered) = floor.sampled();
+        assert_eq!(reordered, 0);
+        sampled
+    };
+    floor.sample(1);
+    assert_eq!(send(&mut floor), 0, "who receives forwards");
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    assert_eq!(send(&mut floor), 800);
+    floor.sample(8);
+    let sampled = send(&mut floor) - 800;
+    assert!((40..200).contains(&sampled) && sampled % 2 == 0, "whole flows: {sampled}");
+    floor.sample(0);
+    assert_eq!(send(&mut floor), 800 + sampled);
+    floor.sample(1);
+    assert_eq!(send(&mut floor), 1600 + sampled, "what was numbered long ago is not compared");
+    floor.close();
+}
+
+/// Pieces leave in the place of the packet they are of; what lay in their frames before does not count.
+#[test]
+fn an_operator_sees_pieces_in_order() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    floor.sample(1);
+    floor.hall.control.set("10.2.0.2", 2);
+    for round in 0..40 {
+        for flow in 0..16 {
+            let cut = packet([10, 2, 0, 2].into(), flow, round, 1400); // Port 2 carries 1280.
+            floor.feeds[0].lock().unwrap().extend([cut, packet(NEAR, flow, round, 4)]);
+        }
+        floor.settle(0);
+    }
+    assert_eq!(floor.seen[2].lock().unwrap().len(), 2 * 640);
+    assert_eq!(floor.sampled(), (3 * 640, 0));
+    floor.close();
+}
+
+/// Both directions of a flow have one hash; by one port, one may wait while the other passes.
+#[test]
+fn an_operator_sees_no_disorder_between_two_directions() {
+    for (near, silent, at, len) in
+        [("10.0.0.2", "10.0.0.9", 14 + 12, 4), ("2001:db8::2", "2001:db8::9", 14 + 8, 16)]
+    {
+        let mut floor = Floor::new(TWO);
+        floor.want(0..GROUP, |_| 1);
+        floor.sample(1);
+        floor.hall.control.set(near, 0);
+        let key = Key { port: PortId(0), addr: silent.parse().expect("an address") };
+        let there = packet(key.addr, 7, 0, 4);
+        let mut back = there.clone();
+        back[at..at + 2 * len].rotate_left(len); // Its addresses, and then its ports.
+        back[at + 2 * len..][..4].rotate_left(2);
+        floor.feeds[0].lock().unwrap().extend([there, back]);
+        floor.settle(0);
+        assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (1, 1));
+        floor.hall.control.hear(0);
+        floor.hall.control.answer(key, 0);
+        floor.settle(0);
+        assert_eq!((floor.seen(), floor.sampled()), (2, (2, 0)));
+        floor.close();
+    }
+}
+
+/// The error about a packet that waited in vain comes after one about a later packet: both are ours.
+#[test]
+fn an_operator_sees_no_disorder_in_errors() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    floor.sample(1);
+    floor.hall.control.set("2001:db8::2", 0);
+    let silent = "2001:db8:1::77".parse().expect("an address");
+    let mut expired = packet(silent, 7, 1, 4);
+    expired[14 + 7] = 1; // Its hop limit.
+    floor.feeds[0].lock().unwrap().extend([packet(silent, 7, 0, 4), expired]);
+    floor.settle(0);
+    assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (1, 1));
+    floor.settle(2 * HOLD_MAX_NS);
+    assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (0, 2));
+    assert_eq!(floor.sampled(), (0, 0));
+    floor.close();
 }
 
 /// A second at a time, a hundred times: the others pause for as long as patience lasts, the port keeps what
