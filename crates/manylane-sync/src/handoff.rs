@@ -371,7 +371,9 @@ impl Steering {
                 continue;
             }
             for (held, word) in held.iter_mut().zip(pair.shared.held.iter()) {
-                // Acquire: as in `Outgoing::holds`.
+                // Acquire: as in `Outgoing::holds`. After the look at `completed`, or a mark that was set for
+                // the last of them might be missed. Explored by
+                // `handoff_a_and_b_also_when_the_queue_changes_hands`.
                 *held &= word.load(Ordering::Acquire);
                 all &= *held == 0;
             }
