@@ -259,8 +259,9 @@ fn by_queue_nothing_is_handed_on() {
     floor.close();
 }
 
-/// Bucket moves, both ways of steering, turns in the middle of others' turns, neighbours that answer late or never, moving groups, short holds,
-/// and frames dropped for want of places; three workers, two of whom receive.
+/// Bucket moves, both ways of steering, turns in the middle of others' turns, neighbours that answer late or
+/// never, a route that flaps, moving groups, short holds, and frames dropped for want of places; three workers,
+/// two of whom receive.
 fn walk_at_random(seed: u64, broken: bool) -> Floor {
     let like = Like {
         workers: 3,
@@ -276,6 +277,8 @@ fn walk_at_random(seed: u64, broken: bool) -> Floor {
     }
     let hosts: [IpAddr; 2] = [[10, 1, 0, 9].into(), [10, 1, 0, 10].into()];
     floor.hall.control.add_group([10, 9, 0, 0].into(), &hosts, 0);
+    let gateways = [NEAR, hosts[0], hosts[1]];
+    floor.hall.control.lead([10, 8, 0, 0].into(), NEAR);
     let mut random = Random(seed);
     let mut now = 0;
     for _ in 0..1500 {
@@ -284,6 +287,7 @@ fn walk_at_random(seed: u64, broken: bool) -> Floor {
             let to = match flow % 4 {
                 0 | 1 => NEAR,
                 2 => [10, 1, 1, (flow / 4) as u8].into(),
+                _ if flow % 8 == 7 => [10, 8, 0, (flow / 8) as u8].into(),
                 _ => [10, 9, 0, (flow / 4) as u8].into(),
             };
             let packets = random.below(30) as usize;
@@ -311,10 +315,15 @@ fn walk_at_random(seed: u64, broken: bool) -> Floor {
             let addr = hosts[random.below(2) as usize];
             floor.hall.control.answer(Key { port: PortId(1), addr }, now);
         }
+        if random.below(16) == 0 {
+            floor.hall.control.lead([10, 8, 0, 0].into(), gateways[random.below(3) as usize]);
+        }
         floor.hall.control.tick(now);
         now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
     }
     floor.settle(now);
+    let full = [DropReason::BacklogFull, DropReason::HoldOverflow];
+    assert!(full.iter().all(|&reason| floor.dropped(reason) > 0), "seed {seed}");
     floor
 }
 
