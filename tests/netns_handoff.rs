@@ -25,7 +25,7 @@ fn options(driver: &'static str, steering: &'static str) -> Option<RouterOptions
 }
 
 /// What one worker hands on the other forwards, and each flow arrives in order; buckets and queues move
-/// meanwhile.
+/// meanwhile, and the server is forgotten.
 fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str) {
     let Some(options) = options(driver, steering) else { return };
     let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
@@ -36,6 +36,7 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
     let status = source.steering();
     let shown: Vec<_> = status.ports.iter().map(|port| (&*port.steering, &*port.why)).collect();
     assert_eq!(shown, [("flow", why); 2]);
+    assert!(source.set("steering.reorder_sample", "1").is_ok());
     thread::scope(|scope| {
         let streams: Vec<_> = (0..8)
             .map(|flow| {
@@ -50,7 +51,7 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
                 })
             })
             .collect();
-        let (mut round, mut queues) = (0, 0);
+        let (mut round, mut queues, mut forgotten) = (0, 0, 0);
         let mut last = source.steering().ports[0].queues[0].worker;
         while !streams.iter().all(|stream| stream.is_finished()) {
             for bucket in 0..256 {
@@ -65,9 +66,13 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
             queues += u32::from(owner != last);
             last = owner;
             _ = source.set("port.lan.queue.0", &(1 - owner).to_string());
+            // Asked for again, while packets to it are held.
+            let server = [SERVER_V4, SERVER_V6][round % 2].to_string();
+            forgotten += u32::from(source.delete_neighbour("wan", &server).is_ok());
             round += 1;
         }
         assert!(round > 3 && queues > 3, "{round} rounds saw a queue move {queues} times");
+        assert!(forgotten > 3, "{forgotten} times in {round} rounds");
     });
     for destination in [SERVER_V4, SERVER_V6] {
         let (client, server) = (&scenario.lab.client, &scenario.lab.server);
@@ -80,6 +85,7 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
     }
     let status = source.steering();
     let handed: u64 = status.pairs.iter().map(|pair| pair.handed).sum();
+    assert!(status.reorder_sampled > 10_000 && status.reordered == 0, "{status:?}");
     assert!(status.pairs.len() == 2 && handed > 2000, "{:?}", status.pairs);
     scenario.finish();
 }

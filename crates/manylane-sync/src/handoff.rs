@@ -35,8 +35,12 @@
 //! hands first waits until [`Steering::has_completed`] what it had handed on by then; if that takes long, all
 //! workers drop what they would hold of it.
 
+mod sample;
+
 use crate::CacheAligned;
 use crate::primitive::{Arc, AtomicU16, AtomicU64, Ordering};
+
+pub use sample::OrderSample;
 
 /// Wanted of a bucket: that each receiver forwards it itself.
 pub const RECEIVER: u16 = u16::MAX;
@@ -409,7 +413,9 @@ impl Steering {
                 continue;
             }
             for (held, word) in held.iter_mut().zip(pair.shared.held.iter()) {
-                // Acquire: as in `Outgoing::holds`.
+                // Acquire: as in `Outgoing::holds`. After the look at `completed`, or a mark that was set for
+                // the last of them might be missed. Explored by
+                // `handoff_a_and_b_also_when_the_queue_changes_hands`.
                 *held &= word.load(Ordering::Acquire);
                 all &= *held == 0;
             }

@@ -26,9 +26,10 @@
 //! | dst, a worker                            | none  |     91,462 |
 //! | dst, and an heir                         | 3     |    140,619 |
 //! | handoff_a, 1 receiver x 3 frames         | none  |      8,962 |
-//! | handoff_a, receivers x 2 and 1           | none  |     72,946 |
-//! | handoff_a, receivers x 1 and 2           | none  |    129,649 |
+//! | handoff_a, receivers x 2 and 1           | 3     |      5,127 |
+//! | handoff_a, receivers x 1 and 2           | 3     |      6,617 |
 //! | handoff_b                                | none  |     10,550 |
+//! | handoff, a queue leaves                  | none  | 17 + 9,725 |
 //! | hook_a                                   | none  |     17,332 |
 //! | hook_b, three threads                    | 3     |     35,293 |
 //! | hook_c, a slot used again                | 3     |    134,745 |

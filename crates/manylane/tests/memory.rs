@@ -91,6 +91,55 @@ fn one_queue_feeds_all_workers_whatever_is_steered() {
     }
 }
 
+/// One worker has all buckets and is the only one that is busy, which nobody minds at first. When load is
+/// looked at, buckets leave it, and others forward their packets.
+#[test]
+fn load_is_shared_when_that_is_wanted() {
+    const ENOUGH: u64 = 20_000_000;
+    let environment = Environment::of_this_thread();
+    let core = environment.cores[0].to_string();
+    let text = config(&[core.as_str(); 3].join(", "), "[1]").replace("queues = 4", "queues = 1");
+    let text = text.replace(&format!("packets = {PACKETS}"), &format!("packets = {ENOUGH}"));
+    let config = Config::parse(&text, "memory.toml", &environment);
+    let config = config.unwrap_or_else(|error| panic!("{error}\n{text}"));
+    let daemon = Daemon::start(config).unwrap_or_else(|error| panic!("{error}"));
+    let (source, far_ends) = (daemon.source(), daemon.far_ends());
+    for bucket in 0..256 {
+        for port in ["west", "east"] {
+            assert!(source.set(&format!("port.{port}.bucket.{bucket}"), "1").is_ok());
+        }
+    }
+    let received = || source.ports().iter().map(|port| port.received).sum::<u64>();
+    // Until `done`, or all packets have come.
+    let until = |done: &dyn Fn() -> bool| {
+        while !done() && received() < 2 * ENOUGH {
+            thread::yield_now();
+        }
+        assert!(done(), "{:?}", source.steering());
+    };
+    let elsewhere = || {
+        let ports = source.steering().ports;
+        let buckets = ports[..2].iter().flat_map(|port| &port.buckets);
+        buckets.filter(|bucket| bucket.worker != 1).count() as u64
+    };
+    let begin = received();
+    until(&|| received() > begin + 100_000);
+    assert_eq!((source.steering().rebalanced, elsewhere()), (0, 0));
+    assert!(source.set("steering.rebalance", "true").is_ok());
+    until(&|| source.steering().rebalanced > 0);
+    assert!(elsewhere() > 0, "{:?}", source.steering());
+    let handed =
+        || source.steering().pairs.iter().map(|pair| pair.handed - pair.backlog).sum::<u64>();
+    let before = handed();
+    until(&|| handed() > before + 100);
+    let ledger = daemon.stop();
+    assert_eq!((ledger.missing, ledger.frames.missing), (0, 0), "{ledger:#?}");
+    for (port, far_end) in far_ends {
+        let total = far_end.report().total;
+        assert_eq!((total.reordered, total.duplicated), (0, 0), "{port}");
+    }
+}
+
 /// Faults at every port, both ways, and copies of what leaves: with two workers, and so few frames that
 /// what is held is bounded by them. Whoever counts, counts the same.
 #[test]

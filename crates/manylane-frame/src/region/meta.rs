@@ -31,6 +31,7 @@ pub struct Meta {
     pub(super) following: u8,
     /// One more than the receiver's number, or 0; and the bucket.
     pub(super) steered: [u8; 2],
+    pub(super) sample: Sample,
 }
 
 /// How a packet came to the worker that has it.
@@ -40,6 +41,17 @@ pub struct Steered {
     pub receiver: u8,
     /// Its flow's bucket.
     pub bucket: u8,
+}
+
+/// A packet's place among those of its flow, to look at its order when it leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Which flow.
+    pub flow: u64,
+    /// Later packets of the flow have higher ones, modulo 2^32.
+    pub number: u32,
+    /// In which time of looking this was noted; 0 for none. What another time has left means nothing.
+    pub period: u32,
 }
 
 const _: () = assert!(size_of::<Meta>() == 64, "one cache line");
@@ -101,6 +113,12 @@ impl Meta {
     pub fn steered(&self) -> Option<Steered> {
         let [number, bucket] = self.steered;
         number.checked_sub(1).map(|receiver| Steered { receiver, bucket })
+    }
+
+    /// Its place in its flow, when that was last [set](super::View::set_sample).
+    #[inline]
+    pub fn sample(&self) -> Sample {
+        self.sample
     }
 
     /// Whether the window is empty.

@@ -18,7 +18,7 @@ mod meta;
 pub(crate) use audit::Generation;
 pub use audit::{Holder, Missing};
 pub use chain::{CHAIN_MAX, Parts, PartsMut};
-pub use meta::{Marks, Meta, Steered};
+pub use meta::{Marks, Meta, Sample, Steered};
 
 use std::fmt;
 use std::io;
@@ -608,6 +608,12 @@ impl<'r> View<'r> {
     pub fn set_steered(self, frame: &mut Frame, steered: Option<Steered>) {
         let bytes = |Steered { receiver, bucket }| [receiver + 1, bucket];
         self.whole_meta_mut(frame).steered = steered.map_or([0; 2], bytes);
+    }
+
+    /// Notes a packet's place in its flow. Nothing else changes it, not even another life of the frame.
+    #[inline]
+    pub fn set_sample(self, frame: &mut Frame, sample: Sample) {
+        self.whole_meta_mut(frame).sample = sample;
     }
 
     /// Makes the bytes from `head` to `tail` of the slot the packet's bytes in this frame.

@@ -50,6 +50,9 @@ pub(super) fn gather(pool: &mut Pool, frame: &mut Frame, wanted: usize) -> bool 
     region.set_window(&mut first, HEADROOM, HEADROOM + len as u16);
     region.view().copy_to(frame, 0, region.bytes_mut(&mut first));
     *region.meta_mut(&mut first) = marks_at(region, frame, HEADROOM);
+    // It may come to be held, and looked at when it leaves.
+    region.set_steered(&mut first, region.meta(frame).steered());
+    region.view().set_sample(&mut first, region.meta(frame).sample());
     drop_front(pool, std::mem::replace(frame, first), len, frame);
     true
 }

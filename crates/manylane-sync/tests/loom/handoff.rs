@@ -6,7 +6,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
-use manylane_sync::handoff::{Completions, Steering, SteeringMap, pair};
+use manylane_sync::handoff::{Completions, Handed, Steering, SteeringMap, pair};
 use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::{Seen, Watched, explore};
@@ -15,6 +15,13 @@ use super::{Seen, Watched, explore};
 trait Steer: Send + 'static {
     /// Steers a frame, and counts it as handed on.
     fn steer(&mut self) -> usize;
+}
+
+/// And when its queue is to go to another receiver.
+trait Leave: Steer {
+    type Handed;
+    fn handed(&self) -> Self::Handed;
+    fn has_completed(&mut self, handed: &mut Self::Handed) -> bool;
 }
 
 /// What they do with a worker's account of one receiver.
@@ -54,10 +61,36 @@ fn handoff_b_a_held_frame_keeps_its_bucket() {
 fn handoff_a_also_between_two_workers_that_receive() {
     static MOVED: Seen = Seen::new("a receiver moved the bucket");
     for frames in [[2, 1], [1, 2]] {
-        explore(&format!("handoff_a, receivers x {frames:?}"), None, move || {
-            two_receivers(frames, &MOVED);
+        explore(&format!("handoff_a, receivers x {frames:?}"), PREEMPTIONS, move || {
+            two_receivers(frames, RIGHT, &MOVED);
         });
         MOVED.assert();
+    }
+}
+
+/// Of the two rows above, the one in which a bucket leaves another worker than its receiver.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn mutant_a_move_when_popped_overtakes_between_two_workers_that_receive() {
+    let turn = Turn { announce: Announce::WhenPopped, ..RIGHT };
+    explore("mutant, receivers", PREEMPTIONS, move || two_receivers([1, 2], turn, &UNUSED));
+}
+
+/// Of two workers that receive: two are enough for the mutant to be found.
+const PREEMPTIONS: Option<usize> = Some(3);
+
+/// A queue changes its receiver when what it had handed on has left, be it held meanwhile.
+#[test]
+fn handoff_a_and_b_also_when_the_queue_changes_hands() {
+    static LEFT: Seen = Seen::new("the queue left while the worker ran");
+    static WAITED: Seen = Seen::new("it had to wait");
+    for hold in [false, true] {
+        let turn = Turn { hold, ..RIGHT };
+        explore("handoff, a queue leaves", None, move || {
+            queue_leaves(source, turn, &LEFT, &WAITED)
+        });
+        LEFT.assert();
+        WAITED.assert();
     }
 }
 
@@ -67,6 +100,9 @@ fn the_twin_of_the_handoff_passes() {
         let turn = Turn { hold, ..RIGHT };
         explore("handoff twin", None, move || {
             three_frames(|| twin(SOURCE), turn, &UNUSED, &UNUSED);
+        });
+        explore("handoff twin, a queue leaves", None, move || {
+            queue_leaves(|| twin(SOURCE), turn, &UNUSED, &UNUSED);
         });
     }
 }
@@ -130,6 +166,35 @@ mutant!(
     "Causality violation",
     || twin(Orders { look: Ordering::Relaxed, ..SOURCE }),
     RIGHT
+);
+
+macro_rules! queue_mutant {
+    ($name:ident, $expected:literal, $orders:expr) => {
+        #[test]
+        #[should_panic(expected = $expected)]
+        fn $name() {
+            let turn = Turn { hold: true, ..RIGHT };
+            explore(stringify!($name), None, move || {
+                queue_leaves(|| twin($orders), turn, &UNUSED, &UNUSED);
+            });
+        }
+    };
+}
+
+queue_mutant!(
+    mutant_a_queue_that_leaves_what_is_held_is_overtaken,
+    "Causality violation",
+    Orders { leaves: Leaves::WhenCompleted, ..SOURCE }
+);
+queue_mutant!(
+    mutant_a_queue_that_looks_at_marks_first_misses_one,
+    "Causality violation",
+    Orders { leaves: Leaves::MarksFirst, ..SOURCE }
+);
+queue_mutant!(
+    mutant_a_queue_that_leaves_by_relaxed_marks_is_not_ordered,
+    "Causality violation",
+    Orders { look_at_marks: Ordering::Relaxed, ..SOURCE }
 );
 
 /// When a worker says that a frame is completed.
@@ -238,8 +303,44 @@ fn transmit(wire: &Watched, frame: u32) {
     wire.write(frame);
 }
 
+/// A receiver hands a frame to the other worker, who may hold it for a turn; when it has left, another
+/// receives: its frame is transmitted in its place.
+fn queue_leaves<S: Leave, A: Account>(
+    ends: impl FnOnce() -> (Wants<S>, [A; 2]),
+    turn: Turn,
+    left: &'static Seen,
+    waited: &'static Seen,
+) {
+    let (mut steering, [_, account]) = ends();
+    let wire = Arc::new(Watched::new(0));
+    let (mut producer, consumer) = ring(2);
+    assert_eq!(steering.steer(1), 1, "it has handed nothing to itself");
+    push(&mut producer, 1);
+    let mut handed = steering.steer.handed();
+    let theirs = wire.clone();
+    let worker = thread::spawn(move || {
+        let mut worker = Worker { account, arrivals: vec![consumer], held: Vec::new() };
+        worker.turn(&[&theirs], turn);
+        worker.turn(&[&theirs], RIGHT);
+        worker
+    });
+    let mut frames = 1;
+    for _ in 0..2 {
+        if steering.steer.has_completed(&mut handed) {
+            left.note();
+            frames = 2;
+            transmit(&wire, frames);
+            break;
+        }
+        waited.note();
+    }
+    let mut worker = worker.join().expect("a worker does not panic");
+    worker.turn(&[&wire], RIGHT);
+    assert_eq!(wire.read(), frames, "a frame was lost");
+}
+
 /// Each worker receives its number of frames, a turn each, and may hand them to itself or the other.
-fn two_receivers(frames: [u32; 2], moved: &'static Seen) {
+fn two_receivers(frames: [u32; 2], turn: Turn, moved: &'static Seen) {
     let mut map = SteeringMap::new(1, 0);
     let wires = Arc::new([Watched::new(0), Watched::new(0)]);
     // By receiver, then by worker.
@@ -279,7 +380,7 @@ fn two_receivers(frames: [u32; 2], moved: &'static Seen) {
                         moved.note();
                     }
                     push(&mut rings[target], frame);
-                    worker.turn(&wires, RIGHT);
+                    worker.turn(&wires, turn);
                 }
                 (worker, steering)
             })
@@ -340,6 +441,18 @@ impl Steer for Steering {
     }
 }
 
+impl Leave for Steering {
+    type Handed = Handed;
+
+    fn handed(&self) -> Handed {
+        Steering::handed(self)
+    }
+
+    fn has_completed(&mut self, handed: &mut Handed) -> bool {
+        Steering::has_completed(self, handed)
+    }
+}
+
 impl Account for Completions {
     fn take(&mut self, receiver: usize, hold: bool) {
         Completions::take(self, receiver as u16, 1);
@@ -368,6 +481,18 @@ struct Orders {
     waits: bool,
     /// Whether what is held is told before what is completed.
     marks_first: bool,
+    leaves: Leaves,
+}
+
+/// What a queue waits for before it leaves.
+#[derive(Clone, Copy, PartialEq)]
+enum Leaves {
+    /// Until all is completed, and no mark has been seen since.
+    WhenLeft,
+    /// The same, but it looks at marks before it looks at what is completed.
+    MarksFirst,
+    /// Held or not.
+    WhenCompleted,
 }
 
 const SOURCE: Orders = Orders {
@@ -377,6 +502,7 @@ const SOURCE: Orders = Orders {
     look_at_marks: Ordering::Acquire,
     waits: true,
     marks_first: true,
+    leaves: Leaves::WhenLeft,
 };
 
 /// A twin of `Steering` for one bucket.
@@ -424,6 +550,37 @@ impl Steer for TwinSteering {
         self.handed[self.worker] += 1;
         self.last = self.handed[self.worker];
         self.worker
+    }
+}
+
+impl Leave for TwinSteering {
+    /// Of each worker: the last frame's position, and marks that have not been seen clear since.
+    type Handed = [(u64, u64); 2];
+
+    fn handed(&self) -> Self::Handed {
+        self.handed.map(|handed| (handed, u64::MAX))
+    }
+
+    fn has_completed(&mut self, handed: &mut Self::Handed) -> bool {
+        let Orders { look, look_at_marks, leaves, .. } = self.orders;
+        let pairs = self.shared.iter().zip(handed);
+        let left = pairs.map(|(shared, (position, marks))| {
+            let TwinShared { completed, held } = &**shared;
+            let mut look_at_marks = || *marks &= held.load(look_at_marks);
+            if leaves == Leaves::MarksFirst {
+                look_at_marks();
+            }
+            if completed.load(look) < *position {
+                return false;
+            }
+            match leaves {
+                Leaves::WhenLeft => look_at_marks(),
+                Leaves::MarksFirst => {}
+                Leaves::WhenCompleted => *marks = 0,
+            }
+            *marks == 0
+        });
+        left.fold(true, |all, left| all & left)
     }
 }
 

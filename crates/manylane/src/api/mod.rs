@@ -22,6 +22,7 @@
 //! | `frames.hot_list_len`                                        | frames                            |
 //! | `steering.netdev_max_backlog`, `.netdev_budget`, `.dev_weight` | packets                         |
 //! | `steering.rebalance`                                         | `true`, `false`                   |
+//! | `steering.reorder_sample`                                    | flows of which one is looked at, 0 for none |
 //! | `port.PORT.steering`                                         | `queue`, `flow`                   |
 //! | `port.PORT.bucket.N`, `port.PORT.queue.N`                    | a worker                          |
 //! | `worker.N.paused`                                            | `true`, `false`                   |

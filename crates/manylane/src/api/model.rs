@@ -434,6 +434,13 @@ pub struct SteeringStatus {
     pub rebalance: bool,
     /// Buckets that were.
     pub rebalanced: u64,
+    /// One flow in so many, of those steered by flow, has the order of its packets looked at when they leave;
+    /// 0: none.
+    pub reorder_sample: u32,
+    /// Packets of these that were looked at so far.
+    pub reorder_sampled: u64,
+    /// Of these, those that left behind a later one of their flow: 0, or manylane has an error.
+    pub reordered: u64,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortSteeringStatus>,
     /// The workers, in order.

@@ -309,6 +309,9 @@ impl Source for Sample {
             dev_weight: 64,
             rebalance: true,
             rebalanced: 3,
+            reorder_sample: 64,
+            reorder_sampled: 1_234_567,
+            reordered: 0,
             ports: vec![lan, port("wire", 256, "1 queue for 2 workers")],
             workers: vec![
                 SteeredWorker { worker: 0, paused: false },

@@ -93,8 +93,8 @@ fn the_json_has_stable_names() {
     let steering = Sample.steering();
     assert_eq!(
         keys(&steering),
-        "netdev_max_backlog netdev_max_backlog_max netdev_budget dev_weight rebalance rebalanced ports workers \
-         pairs"
+        "netdev_max_backlog netdev_max_backlog_max netdev_budget dev_weight rebalance rebalanced \
+         reorder_sample reorder_sampled reordered ports workers pairs"
     );
     assert_eq!(keys(&steering.ports[0]), "port steering why queues buckets transmit_queues");
     assert_eq!(keys(&steering.ports[0].queues[0]), "queue worker");

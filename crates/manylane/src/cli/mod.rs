@@ -100,8 +100,8 @@ enum ConfigAction {
 #[derive(Debug, Args)]
 struct SetOptions {
     /// The setting: frames.hot_list_len, steering.netdev_max_backlog, steering.netdev_budget,
-    /// steering.dev_weight, steering.rebalance, port.PORT.steering, port.PORT.bucket.N,
-    /// port.PORT.queue.N or worker.N.paused
+    /// steering.dev_weight, steering.rebalance, steering.reorder_sample, port.PORT.steering,
+    /// port.PORT.bucket.N, port.PORT.queue.N or worker.N.paused
     key: String,
     /// Its new value
     value: String,

@@ -302,4 +302,5 @@ Workers       Handed on      Batches  Backlog  Waits  Backlog full  Flow limit
 
 netdev_max_backlog 1000 (at most 1024), netdev_budget 300, dev_weight 64.
 Rebalancing is on, 3 buckets moved.
+Order is looked at for one flow in 64: 0 of 1,234,567 packets were reordered.
 ";

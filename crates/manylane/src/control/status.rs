@@ -363,8 +363,8 @@ impl Source for Status {
                 error: format!("no setting `{key}` can be changed while the daemon runs"),
                 help: format!(
                     "there are `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, `steering.netdev_budget`, \
-                     `steering.dev_weight`, `steering.rebalance`, `port.PORT.steering`, \
-                     `port.PORT.bucket.N`, `port.PORT.queue.N` and `worker.N.paused`"
+                     `steering.dev_weight`, `steering.rebalance`, `steering.reorder_sample`, \
+                     `port.PORT.steering`, `port.PORT.bucket.N`, `port.PORT.queue.N` and `worker.N.paused`"
                 ),
             })))?
         };

@@ -234,6 +234,11 @@ impl Steering {
                 self.map.want(number * GROUP + bucket, wanted);
             }
         }
+        self.tell();
+    }
+
+    /// Makes workers look at what is wanted of them.
+    fn tell(&mut self) {
         let generation = self.limits.load(limits::GENERATION);
         self.limits.publish(limits::GENERATION, generation.wrapping_add(1));
         self.wake();
@@ -254,6 +259,7 @@ impl Steering {
             "steering.dev_weight" => limit(limits::WEIGHT, WEIGHTS),
             "steering.netdev_max_backlog" => limit(limits::MAX_BACKLOG, BACKLOGS),
             "steering.rebalance" => return Some(self.set_rebalance(key, value)),
+            "steering.reorder_sample" => return Some(self.set_reorder_sample(key, value)),
             _ => None,
         };
         if let Some((word, bounds)) = limit {
@@ -302,6 +308,28 @@ impl Steering {
         self.rebalances = flag(key, value)?;
         self.look_again();
         Ok(SettingValue::Flag(self.rebalances))
+    }
+
+    /// Has the order of one flow in so many looked at, or of none.
+    fn set_reorder_sample(&mut self, key: &str, value: &str) -> Result<SettingValue, SetError> {
+        let number: u32 =
+            value.parse().ok().filter(|number| *number <= REORDER_SAMPLE_MAX).ok_or_else(|| {
+                let help = format!(
+                    "choose 1 for every flow, up to {REORDER_SAMPLE_MAX} for one in so many, or 0 for none"
+                );
+                refused(format!("{key} cannot be {value}"), help)
+            })?;
+        if number > 0 && !self.has_rings() {
+            return Err(refused(
+                format!("{key} cannot be {number}: no packet is handed on"),
+                "start with several workers, and `steering = \"flow\"` for a port".into(),
+            ));
+        }
+        let period = self.limits.load(limits::SAMPLE_PERIOD).wrapping_add(1).max(1);
+        self.limits.publish(limits::SAMPLE_PERIOD, period);
+        self.limits.publish(limits::REORDER_SAMPLE, number);
+        self.tell();
+        Ok(SettingValue::Number(number.into()))
     }
 
     /// Pauses a worker: it gets no more buckets, and gives away those it has, once they are drained.
@@ -540,6 +568,9 @@ impl Steering {
             dev_weight: self.limits.load(limits::WEIGHT),
             rebalance: self.rebalances,
             rebalanced: self.moved,
+            reorder_sample: self.limits.load(limits::REORDER_SAMPLE),
+            reorder_sampled: self.counts.iter().map(HandOffReader::sampled).sum(),
+            reordered: self.counts.iter().map(HandOffReader::reordered).sum(),
             ports: (0..)
                 .map(PortId)
                 .zip(&self.ports)
@@ -626,6 +657,9 @@ fn refused(error: String, help: String) -> SetError {
 fn spread(workers: usize) -> Vec<u16> {
     (0..GROUP).map(|bucket| (bucket % workers) as u16).collect()
 }
+
+/// One flow in so many, at most, has its order looked at.
+const REORDER_SAMPLE_MAX: u32 = 65_536;
 
 /// How often load is looked at: as often as workers publish what buckets carry.
 const REBALANCE_INTERVAL: Duration = Duration::from_millis(100);

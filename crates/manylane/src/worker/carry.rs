@@ -123,6 +123,9 @@ impl Work {
     /// As `queue`, where no more can wait.
     #[cold]
     fn queue_anew(&mut self, port: usize, frame: Frame) {
+        if self.samples() {
+            self.look_at_order(port..port + 1);
+        }
         self.transmit_port(port);
         let again = self.exits[port].waiting.push(frame);
         again.expect("transmitting has emptied the batch");
@@ -182,6 +185,7 @@ impl Work {
     fn prepare(&mut self, port: PortId, frame: Frame) {
         let entry = self.pool.region().meta(&frame).entry;
         let mut pieces = std::mem::take(&mut self.pieces);
+        let sample = self.samples().then(|| self.pool.region().meta(&frame).sample());
         let prepared = self.forwarder.prepare(&mut self.pool, frame, port, &mut pieces);
         let port = self.forwarder.device(port);
         match prepared {
@@ -196,7 +200,12 @@ impl Work {
             }
             Err(PrepareError { frame, reason }) => self.drop_frame(frame, reason),
         }
-        pieces.drain(..).for_each(|piece| self.queue(port, piece));
+        for mut piece in pieces.drain(..) {
+            if let Some(sample) = sample {
+                self.pool.region().view().set_sample(&mut piece, sample); // It leaves in the packet's place.
+            }
+            self.queue(port, piece);
+        }
         self.pieces = pieces;
     }
 

@@ -25,6 +25,7 @@
 
 mod counts;
 mod mesh;
+mod sample;
 mod withhold;
 
 use std::sync::Arc;
@@ -36,7 +37,7 @@ use manylane_io::port::Receiver;
 use manylane_net::wire::flow::frame_hash;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
-use manylane_sync::handoff::{Completions, GROUP, Handed, Steering};
+use manylane_sync::handoff::{Completions, GROUP, Handed, OrderSample, Steering};
 use manylane_sync::rcu::Guard;
 use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
@@ -61,10 +62,14 @@ pub mod limits {
     pub const WEIGHT: usize = 1;
     /// Frames that wait in a ring (`netdev_max_backlog`).
     pub const MAX_BACKLOG: usize = 2;
-    /// Changes with what is wanted of buckets.
+    /// Changes with what is wanted of buckets, and with the next.
     pub const GENERATION: usize = 3;
+    /// One flow in so many has the order of its packets looked at when they leave; 0 for none.
+    pub const REORDER_SAMPLE: usize = 4;
+    /// Which time of looking that is, from 1.
+    pub const SAMPLE_PERIOD: usize = 5;
     /// How many there are.
-    const WORDS: usize = 4;
+    const WORDS: usize = 6;
 
     /// The writer's side of them, by the names that the configuration has.
     pub fn words(netdev_max_backlog: u32, netdev_budget: u32, dev_weight: u32) -> WordsMut<u32> {
@@ -127,6 +132,11 @@ pub struct HandOff {
     /// Who received what is being passed on.
     receiver: u8,
     counts: HandOffCounts,
+    /// What workers look at the order by.
+    order: OrderSample,
+    /// One flow in so many is looked at; 0 for none.
+    sample_one_in: u32,
+    sample_period: u32,
     pub(super) desk: Desk,
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
@@ -296,6 +306,9 @@ impl HandOff {
         if !self.by_flow[port.index()] {
             self.steering.keep(port.index(), batch.len());
             self.completions.take(self.own, batch.len());
+            if self.sample_one_in != 0 {
+                self.leave_unnumbered(region, batch);
+            }
             return;
         }
         let chained = batch.has_chains();
@@ -303,6 +316,9 @@ impl HandOff {
             self.part(region, port, batch);
         } else {
             self.part_or_refuse(region, port, batch);
+        }
+        if self.sample_one_in != 0 {
+            self.number(region);
         }
         std::mem::swap(batch, &mut self.stages[own].frames);
         self.completions.take(self.own, batch.len());
@@ -434,6 +450,8 @@ impl HandOff {
         let due = self.waiting > 0 && now_ns >= self.follow_at_ns;
         if due || generation != self.generation {
             self.generation = generation; // Before the look at the map: what comes later is seen later.
+            self.sample_period = self.limits.load(limits::SAMPLE_PERIOD);
+            self.sample_one_in = self.limits.load(limits::REORDER_SAMPLE);
             self.follow_at_ns = now_ns + LOOK_AGAIN_NS;
             self.follow(now_ns);
         }
@@ -493,13 +511,14 @@ impl HandOff {
     }
 
     /// A packet is held.
-    pub(super) fn hold(&mut self, Steered { receiver, bucket }: Steered) {
+    pub(super) fn hold(&mut self, Steered { receiver, bucket, .. }: Steered) {
         self.completions.hold(receiver.into(), bucket.into());
     }
 
     /// It is not any more.
     pub(super) fn let_go(&mut self, meta: &Meta) {
-        let Steered { receiver, bucket } = meta.steered().expect("what is held says how it came");
+        let Steered { receiver, bucket, .. } =
+            meta.steered().expect("what is held says how it came");
         self.completions.let_go(receiver.into(), bucket.into());
     }
 
@@ -641,9 +660,18 @@ impl Work {
         self.drop_frame(frame, reason);
     }
 
+    /// Hands what waits to the devices, and tells receivers what has left.
+    pub(super) fn transmit_and_announce(&mut self) {
+        if self.samples() {
+            self.look_at_order(0..self.exits.len());
+        }
+        self.transmit();
+        self.announce();
+    }
+
     /// Tells receivers what has left: what had been transmitted when that was last noted, once devices have
     /// taken it. At the end of a turn.
-    pub(super) fn announce(&mut self) {
+    fn announce(&mut self) {
         let Work { handoff, exits, .. } = self;
         let Some(handoff) = handoff else { return };
         if !handoff.noted {

@@ -33,9 +33,9 @@ impl Worker {
             moved += work.receive(reader.guard(), queue, now_ns);
         }
         moved += work.carry_out_orders();
-        work.transmit();
-        if work.handoff.is_some() {
-            work.announce();
+        match work.handoff {
+            Some(_) => work.transmit_and_announce(),
+            None => work.transmit(),
         }
         moved += work.reclaim();
         work.report();

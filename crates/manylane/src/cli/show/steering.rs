@@ -57,9 +57,18 @@ pub(in super::super) fn steering(status: &SteeringStatus) -> String {
         true => format!("on, {} moved", plural(status.rebalanced as usize, "bucket")),
         false => "off".into(),
     };
+    let order = match status.reorder_sample {
+        0 => "not looked at".into(),
+        one_in => format!(
+            "looked at for one flow in {}: {} of {} packets were reordered",
+            count(one_in.into()),
+            count(status.reordered),
+            count(status.reorder_sampled),
+        ),
+    };
     shown
         + &format!(
-            "\n{backlog}netdev_budget {}, dev_weight {}.\nRebalancing is {rebalance}.\n",
+            "\n{backlog}netdev_budget {}, dev_weight {}.\nRebalancing is {rebalance}.\nOrder is {order}.\n",
             status.netdev_budget, status.dev_weight
         )
 }

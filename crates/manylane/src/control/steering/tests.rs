@@ -33,6 +33,8 @@ fn limits_change_within_their_bounds() {
         ("steering.netdev_max_backlog", 128, limits::MAX_BACKLOG),
         ("steering.netdev_budget", 1, limits::BUDGET),
         ("steering.dev_weight", 16, limits::WEIGHT),
+        ("steering.reorder_sample", 65_536, limits::REORDER_SAMPLE),
+        ("steering.reorder_sample", 0, limits::REORDER_SAMPLE),
     ] {
         assert_eq!(set(&mut steering, key, &value.to_string()), Ok(SettingValue::Number(value)));
         assert_eq!(u64::from(steering.limits().load(word)), value);
@@ -44,12 +46,17 @@ fn limits_change_within_their_bounds() {
         ("steering.dev_weight", "65"),
         ("steering.netdev_budget", "many"),
         ("steering.rebalance", "maybe"),
+        ("steering.reorder_sample", "65537"),
     ] {
         let refused = set(&mut steering, key, value).unwrap_err();
         assert!(refused.contains("choose "), "{refused}");
     }
     assert!(steering.set("steering.netdev_maxbacklog", "1").is_none());
     assert!(steering.set("port.lan", "1").is_none());
+    let mut alone = self::steering(1, &[("", &[0])]);
+    let refused = set(&mut alone, "steering.reorder_sample", "1").unwrap_err();
+    assert!(refused.contains("no packet is handed on"), "{refused}");
+    assert!(set(&mut alone, "steering.reorder_sample", "0").is_ok());
 }
 
 #[test]

@@ -51,9 +51,13 @@ pub(super) enum OwnCount {
     FramesIn,
     /// Buckets that wait for what is on its way (a level).
     Waiting,
+    /// Packets whose order was looked at when they left.
+    Sampled,
+    /// Of these, those that left behind a later one of their flow.
+    Reordered,
 }
 
-const OWN_COUNTS: usize = OwnCount::Waiting as usize + 1;
+const OWN_COUNTS: usize = OwnCount::Reordered as usize + 1;
 
 impl Shape {
     fn len(self) -> usize {
@@ -160,6 +164,16 @@ impl HandOffReader {
     /// Buckets that wait for what is on its way.
     pub fn waiting(&self) -> u64 {
         self.own(OwnCount::Waiting)
+    }
+
+    /// Packets whose order was looked at when they left.
+    pub fn sampled(&self) -> u64 {
+        self.own(OwnCount::Sampled)
+    }
+
+    /// Of these, those that left behind a later one of their flow.
+    pub fn reordered(&self) -> u64 {
+        self.own(OwnCount::Reordered)
     }
 
     fn pair(&self, worker: u16, what: PairCount) -> u64 {

@@ -6,7 +6,7 @@ use manylane_frame::BATCH_MAX;
 use manylane_io::eventfd::EventFd;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
-use manylane_sync::handoff::{Completions, MapReader, Steering, pair};
+use manylane_sync::handoff::{Completions, MapReader, OrderSample, Steering, pair};
 use manylane_sync::ring::ring;
 use manylane_sync::words::Words;
 
@@ -66,6 +66,7 @@ impl Mesh {
             }
             receivers.push((steering, targets));
         }
+        let order = OrderSample::new();
         let ends = receivers.into_iter().zip(completions).zip(arrivals).enumerate();
         let ends = ends.map(|(own, (((steering, targets), completions), arrivals))| {
             let counts = HandOffCounts::new(ports, workers);
@@ -93,6 +94,9 @@ impl Mesh {
                 blocked: false,
                 calm: false,
                 counts,
+                order: order.clone(),
+                sample_one_in: 0,
+                sample_period: 0,
                 #[cfg(test)]
                 announces_what_is_popped: false,
                 #[cfg(test)]

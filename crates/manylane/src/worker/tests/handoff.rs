@@ -2,7 +2,7 @@
 //! costs what it may.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use std::time::Instant;
 use manylane_frame::vocabulary::{DropReason, PortId, QueueId};
 use manylane_frame::{Frame, Region};
 use manylane_io::port::{Transmitter, memory};
-use manylane_net::neighbour::{HoldLimits, Key};
+use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 
 use super::rig::*;
@@ -89,7 +89,7 @@ impl Floor {
             counts.push(reader);
         }
         hall.control.set("10.1.0.2", 1);
-        hall.control.set("10.1.0.3", 1);
+        hall.control.set("2001:db8:1::2", 1);
         Floor { hall, map, workers, meddler, counts, desks, feeds, seen, next: HashMap::new() }
     }
 
@@ -177,6 +177,19 @@ impl Floor {
         self.hall.dropped(0, reason)
     }
 
+    /// How many packets an operator's look has seen leave, and how many of them reordered.
+    fn sampled(&self) -> (u64, u64) {
+        let sum = |of: fn(&HandOffReader) -> u64| self.counts.iter().map(of).sum();
+        (sum(HandOffReader::sampled), sum(HandOffReader::reordered))
+    }
+
+    /// Looks at one flow in so many, or at none.
+    fn sample(&mut self, one_in: u32) {
+        self.hall.limits.publish(limits::SAMPLE_PERIOD, 1);
+        self.hall.limits.publish(limits::REORDER_SAMPLE, one_in);
+        self.want([], |_| 0);
+    }
+
     /// All frames are accounted for, also those between workers, and at the end all are at home.
     pub fn close(mut self) {
         *self.meddler.lock().unwrap() = None;
@@ -214,7 +227,13 @@ fn meddled_sink(seen: &Seen, meddler: &Meddler) -> Transmitter {
     Transmitter::Memory(memory::Transmitter::into_sink(Box::new(sink)))
 }
 
-pub const NEAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2));
+pub const NEAR: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 1, 0, 2));
+const NEAR_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 2));
+
+/// Of each family by turns.
+fn near(flow: u16) -> IpAddr {
+    if flow.is_multiple_of(2) { NEAR } else { NEAR_V6 }
+}
 
 #[test]
 fn half_of_the_flows_are_forwarded_by_the_other() {
@@ -245,9 +264,10 @@ fn by_queue_nothing_is_handed_on() {
     floor.close();
 }
 
-/// Bucket moves, both ways of steering, turns in the middle of others' turns, neighbours that answer late or never, moving groups, short holds,
-/// and frames dropped for want of places; three workers, two of whom receive.
-fn step_at_random(seed: u64, broken: bool) -> u64 {
+/// Bucket moves, both ways of steering, turns in the middle of others' turns, neighbours that answer late or
+/// never, a route that flaps, moving groups, short holds, and frames dropped for want of places; three workers,
+/// two of whom receive.
+fn walk_at_random(seed: u64, broken: bool) -> Floor {
     let like = Like {
         workers: 3,
         receivers: 2,
@@ -256,11 +276,14 @@ fn step_at_random(seed: u64, broken: bool) -> u64 {
         holds: HoldLimits { queue_frames_max: 40, frames_max: 100, queues_max: 6 },
     };
     let mut floor = Floor::new(like);
+    floor.sample(1);
     for worker in &floor.workers {
         worker.lock().unwrap().set_announces_what_is_popped(broken);
     }
     let hosts: [IpAddr; 2] = [[10, 1, 0, 9].into(), [10, 1, 0, 10].into()];
     floor.hall.control.add_group([10, 9, 0, 0].into(), &hosts, 0);
+    let gateways = [NEAR, hosts[0], hosts[1]];
+    floor.hall.control.lead([10, 8, 0, 0].into(), NEAR);
     let mut random = Random(seed);
     let mut now = 0;
     for _ in 0..1500 {
@@ -269,6 +292,7 @@ fn step_at_random(seed: u64, broken: bool) -> u64 {
             let to = match flow % 4 {
                 0 | 1 => NEAR,
                 2 => [10, 1, 1, (flow / 4) as u8].into(),
+                _ if flow % 8 == 7 => [10, 8, 0, (flow / 8) as u8].into(),
                 _ => [10, 9, 0, (flow / 4) as u8].into(),
             };
             let packets = random.below(30) as usize;
@@ -296,13 +320,26 @@ fn step_at_random(seed: u64, broken: bool) -> u64 {
             let addr = hosts[random.below(2) as usize];
             floor.hall.control.answer(Key { port: PortId(1), addr }, now);
         }
+        if random.below(16) == 0 {
+            floor.hall.control.lead([10, 8, 0, 0].into(), gateways[random.below(3) as usize]);
+        }
         floor.hall.control.tick(now);
         now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
     }
     floor.settle(now);
-    floor.assert_in_order();
+    let full = [DropReason::BacklogFull, DropReason::HoldOverflow];
+    assert!(full.iter().all(|&reason| floor.dropped(reason) > 0), "seed {seed}");
+    floor
+}
+
+/// The same, checked, here and by an operator's look; returns how many packets were handed on.
+fn step_at_random(seed: u64, broken: bool) -> u64 {
+    let floor = walk_at_random(seed, broken);
+    let came = floor.assert_in_order();
     let handed =
         (0..3).map(|to| floor.counts[0].handed_to(to) + floor.counts[1].handed_to(to)).sum();
+    let (sampled, reordered) = floor.sampled();
+    assert!(sampled > came as u64 / 2 && reordered == 0, "{reordered} of {sampled}");
     floor.close();
     handed
 }
@@ -322,43 +359,197 @@ fn the_checker_sees_a_move_when_popped() {
     });
 }
 
-/// A second at a time, a hundred times: the others pause for as long as patience lasts, the port keeps what
-/// it can, and with its first turn the worker that stopped is back.
+/// What the checker sees, an operator sees while it happens.
+#[test]
+fn an_operator_sees_a_move_when_popped() {
+    let reordered: u64 = (1..=12).map(|seed| walk_at_random(seed, true).sampled().1).sum();
+    assert!(reordered > 0);
+}
+
+/// One flow in so many, of those steered by flow, while that is wanted.
+#[test]
+fn an_operator_looks_at_as_many_flows_as_wanted() {
+    let mut floor = Floor::new(TWO);
+    let send = |floor: &mut Floor| {
+        for flow in 0..400 {
+            floor.send(0, NEAR, flow, 2);
+        }
+        floor.settle(0);
+        let (sampled, reordered) = floor.sampled();
+        assert_eq!(reordered, 0);
+        sampled
+    };
+    floor.sample(1);
+    assert_eq!(send(&mut floor), 0, "who receives forwards");
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    assert_eq!(send(&mut floor), 800);
+    floor.sample(8);
+    let sampled = send(&mut floor) - 800;
+    assert!((40..200).contains(&sampled) && sampled % 2 == 0, "whole flows: {sampled}");
+    floor.sample(0);
+    assert_eq!(send(&mut floor), 800 + sampled);
+    floor.sample(1);
+    assert_eq!(send(&mut floor), 1600 + sampled, "what was numbered long ago is not compared");
+    floor.close();
+}
+
+/// Pieces leave in the place of the packet they are of; what lay in their frames before does not count.
+#[test]
+fn an_operator_sees_pieces_in_order() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    floor.sample(1);
+    floor.hall.control.set("10.2.0.2", 2);
+    for round in 0..40 {
+        for flow in 0..16 {
+            let cut = packet([10, 2, 0, 2].into(), flow, round, 1400); // Port 2 carries 1280.
+            floor.feeds[0].lock().unwrap().extend([cut, packet(NEAR, flow, round, 4)]);
+        }
+        floor.settle(0);
+    }
+    assert_eq!(floor.seen[2].lock().unwrap().len(), 2 * 640);
+    assert_eq!(floor.sampled(), (3 * 640, 0));
+    floor.close();
+}
+
+/// Both directions of a flow have one hash; by one port, one may wait while the other passes.
+#[test]
+fn an_operator_sees_no_disorder_between_two_directions() {
+    for (near, silent, at, len) in
+        [("10.0.0.2", "10.0.0.9", 14 + 12, 4), ("2001:db8::2", "2001:db8::9", 14 + 8, 16)]
+    {
+        let mut floor = Floor::new(TWO);
+        floor.want(0..GROUP, |_| 1);
+        floor.sample(1);
+        floor.hall.control.set(near, 0);
+        let key = Key { port: PortId(0), addr: silent.parse().expect("an address") };
+        let there = packet(key.addr, 7, 0, 4);
+        let mut back = there.clone();
+        back[at..at + 2 * len].rotate_left(len); // Its addresses, and then its ports.
+        back[at + 2 * len..][..4].rotate_left(2);
+        floor.feeds[0].lock().unwrap().extend([there, back]);
+        floor.settle(0);
+        assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (1, 1));
+        floor.hall.control.hear(0);
+        floor.hall.control.answer(key, 0);
+        floor.settle(0);
+        assert_eq!((floor.seen(), floor.sampled()), (2, (2, 0)));
+        floor.close();
+    }
+}
+
+/// The error about a packet that waited in vain comes after one about a later packet: both are ours.
+#[test]
+fn an_operator_sees_no_disorder_in_errors() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    floor.sample(1);
+    floor.hall.control.set("2001:db8::2", 0);
+    let silent = "2001:db8:1::77".parse().expect("an address");
+    let mut expired = packet(silent, 7, 1, 4);
+    expired[14 + 7] = 1; // Its hop limit.
+    floor.feeds[0].lock().unwrap().extend([packet(silent, 7, 0, 4), expired]);
+    floor.settle(0);
+    assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (1, 1));
+    floor.settle(2 * HOLD_MAX_NS);
+    assert_eq!((floor.hall.sum(0, PortCount::Held), floor.seen()), (0, 2));
+    assert_eq!(floor.sampled(), (0, 0));
+    floor.close();
+}
+
+/// A second at a time, a hundred times: the others pause for as long as patience lasts and lose nothing, and
+/// with its first turn the worker that stopped is back.
 #[test]
 fn a_worker_that_stops_a_hundred_times_costs_the_others_a_pause_each() {
     let mut floor = Floor::new(TWO);
     floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    floor.sample(1);
     let mut now = 0;
+    let dropped = |floor: &Floor| {
+        floor.dropped(DropReason::BacklogFull) + floor.dropped(DropReason::FlowLimit)
+    };
     for round in 0..100 {
-        let before = (floor.seen(), floor.dropped(DropReason::BacklogFull));
+        let before = (floor.seen(), dropped(&floor));
         // It stops. There is room for 256, and then for no batch that may be all for it.
         let mut waited_ns = 0;
-        for _ in 0..100 {
+        for _ in 0..50 {
             for flow in 0..40 {
-                floor.send(0, NEAR, flow, 2);
+                floor.send(0, near(flow), flow, 2);
             }
             let left = floor.left(0);
             floor.turn(0, now);
-            waited_ns += if floor.left(0) == left { SECOND / 100 } else { 0 };
+            waited_ns += if floor.left(0) == left { SECOND / 50 } else { 0 };
+            now += SECOND / 50;
+        }
+        assert!(waited_ns <= SECOND / 50, "round {round}: waited {waited_ns} ns");
+        let stopped = (floor.seen(), dropped(&floor));
+        assert!(stopped.0 - before.0 > 1000, "round {round}: {} came", stopped.0 - before.0);
+        assert!(stopped.1 > before.1, "round {round}: what is for it is dropped");
+        // A turn of it, and each turn receives a batch again: none waits or is dropped.
+        let waits = floor.counts[0].waits(1);
+        floor.turn(1, now);
+        while floor.left(0) > 0 {
+            let left = floor.left(0);
+            floor.turn(0, now);
+            floor.turn(1, now);
+            assert!(floor.left(0) < left, "round {round}");
+        }
+        floor.settle(now);
+        assert_eq!((dropped(&floor), floor.counts[0].waits(1)), (stopped.1, waits));
+    }
+    // All that was lost is of the flows of one of them, and was in hand.
+    let sent = 100 * 50 * 2;
+    let mut came = [0; 40];
+    for frame in floor.seen[1].lock().unwrap().iter() {
+        came[usize::from(stamp(frame).expect("only stamped packets go there").0)] += 1;
+    }
+    let lost = came.iter().map(|came| sent - came).sum::<u64>();
+    let whole = came.iter().filter(|&&came| came == sent).count();
+    assert!((10..30).contains(&whole), "{whole} flows are whole");
+    assert_eq!(lost, dropped(&floor));
+    assert_eq!(floor.hall.sum(0, PortCount::Received), 40 * sent);
+    assert_eq!(floor.sampled(), (floor.assert_in_order() as u64, 0));
+    assert!(floor.counts[0].waits(1) >= 100);
+    floor.close();
+}
+
+/// The same where nobody else has a share: nothing is received to be dropped, so that it is the port's ring
+/// that overflows, and with a turn of each all goes on.
+#[test]
+fn a_worker_that_has_all_flows_and_stops_a_hundred_times_loses_nothing_in_hand() {
+    const RING: usize = 512;
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |_| 1);
+    floor.sample(1);
+    let (mut now, mut accepted) = (0, 0);
+    for round in 0..100 {
+        for _ in 0..100 {
+            for flow in 0..40 {
+                if floor.left(0) < RING {
+                    floor.send(0, near(flow), flow, 1);
+                    accepted += 1;
+                } // What comes besides is lost in the port's ring.
+            }
+            floor.turn(0, now);
             now += SECOND / 100;
         }
-        assert!(waited_ns <= SECOND / 100, "round {round}: waited {waited_ns} ns");
-        let after = (floor.seen(), floor.dropped(DropReason::BacklogFull));
-        assert!(after.0 - before.0 > 1500, "round {round}: {} came through", after.0 - before.0);
-        assert!(after.1 > before.1, "round {round}: what is for it is dropped");
-        // A turn of each, and nothing more is dropped or waits.
+        let handed = accepted - RING - floor.seen();
+        assert!(floor.left(0) == RING && (193..=256).contains(&handed), "round {round}: {handed}");
+        // Each turn takes a batch, and makes room for one.
+        let waits = floor.counts[0].waits(1);
         floor.turn(1, now);
-        floor.turn(0, now);
-        floor.settle(now);
-        let dropped = floor.dropped(DropReason::BacklogFull);
-        for flow in 0..40 {
-            floor.send(0, NEAR, flow, 5);
+        while floor.left(0) > 0 {
+            let (left, seen) = (floor.left(0), floor.seen());
+            floor.turn(0, now);
+            floor.turn(1, now);
+            assert_eq!((left - floor.left(0), floor.seen() - seen), (64, 64), "round {round}");
         }
         floor.settle(now);
-        assert_eq!((floor.left(0), floor.dropped(DropReason::BacklogFull)), (0, dropped));
+        assert_eq!((floor.seen(), floor.counts[0].waits(1)), (accepted, waits));
     }
-    floor.assert_in_order();
-    assert_eq!(floor.counts[0].waits(1), 100);
+    assert_eq!((floor.assert_in_order(), floor.sampled()), (accepted, (accepted as u64, 0)));
+    let dropped: u64 = DropReason::ALL.iter().map(|&reason| floor.dropped(reason)).sum();
+    assert_eq!((dropped, floor.counts[0].waits(1)), (0, 100));
     floor.close();
 }
 
@@ -464,6 +655,30 @@ fn what_is_held_keeps_its_own_bucket_only() {
     floor.turn(0, SECOND);
     assert_eq!(floor.counts[0].waiting(), 0);
     assert_eq!(floor.assert_in_order(), 303);
+    floor.close();
+}
+
+/// So does one that lay in several frames, and waits in others: by the same bucket of the same receiver.
+#[test]
+fn a_chain_that_is_held_keeps_its_bucket() {
+    let mut floor = Floor::new(Like { part_len: 46, ..TWO });
+    floor.want(0..GROUP, |_| 1);
+    let far = [10, 1, 7, 7].into();
+    let send = |floor: &Floor, number| {
+        floor.feeds[0].lock().unwrap().push(packet(far, 5000, number, 400));
+    };
+    (0..3).for_each(|number| send(&floor, number));
+    floor.settle(0);
+    assert_eq!(floor.hall.sum(0, PortCount::Held), 3);
+    floor.want(0..GROUP, |_| RECEIVER);
+    (3..6).for_each(|number| send(&floor, number));
+    floor.settle(1);
+    assert_eq!(floor.counts[0].waiting(), 1);
+    floor.hall.control.hear(2);
+    floor.hall.control.answer(Key { port: PortId(1), addr: far }, 2);
+    floor.turn(0, 2);
+    floor.settle(2);
+    assert_eq!(floor.assert_in_order(), 6);
     floor.close();
 }
 

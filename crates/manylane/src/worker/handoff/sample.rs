@@ -1,0 +1,85 @@
+//! A look at the order of what leaves, for an operator who wants one (`steering.reorder_sample`).
+//!
+//! Who receives numbers the packets of one flow in so many, and whoever transmits them looks whether a later
+//! one has left before. A flow is here what has one hash and one direction, comes by one queue and leaves by
+//! one port. What is received by queue stays where it is, and is not numbered.
+//!
+//! While nobody wants it, a turn pays one branch, and a batch that is handed on another.
+
+use std::ops::Range;
+
+use manylane_frame::{Batch, Sample, View};
+use manylane_net::wire::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
+use manylane_net::wire::flow::frame_hash;
+
+use super::HandOff;
+use super::counts::OwnCount;
+use crate::worker::Work;
+
+impl HandOff {
+    /// Numbers the packets of a batch that are to be looked at, when it has been parted.
+    #[cold]
+    pub(super) fn number(&mut self, region: View<'_>) {
+        // Of a flow, all are in one stage: a bucket does not move while one of it is not transmitted.
+        for frame in self.stages.iter_mut().flat_map(|stage| stage.frames.iter_mut()) {
+            let (bytes, meta) = (region.bytes(frame), region.meta(frame));
+            let hash = frame_hash(bytes);
+            // The lowest byte is the bucket's.
+            if !(hash >> 8).is_multiple_of(self.sample_one_in) {
+                region.set_sample(frame, Sample::default());
+                continue;
+            }
+            let queue = u64::from(meta.entry.0) << 16 | u64::from(meta.queue.0);
+            let flow = u64::from(hash) << 32 | queue << 1 | u64::from(goes_up(bytes));
+            let (number, period) = (self.order.receive(flow), self.sample_period);
+            region.set_sample(frame, Sample { flow, number, period });
+        }
+    }
+
+    /// Says of packets that they are not looked at.
+    #[cold]
+    pub(super) fn leave_unnumbered(&self, region: View<'_>, batch: &mut Batch) {
+        batch.iter_mut().for_each(|frame| region.set_sample(frame, Sample::default()));
+    }
+}
+
+impl Work {
+    /// Whether order is looked at.
+    #[inline(always)]
+    pub(in crate::worker) fn samples(&self) -> bool {
+        self.handoff.as_ref().is_some_and(|handoff| handoff.sample_one_in != 0)
+    }
+
+    /// Looks at the order of what waits to be handed to these devices.
+    #[cold]
+    pub(in crate::worker) fn look_at_order(&mut self, exits: Range<usize>) {
+        let Work { handoff: Some(handoff), pool, .. } = self else { return };
+        let region = pool.region();
+        let (mut sampled, mut reordered) = (0, 0);
+        for way in exits {
+            for frame in self.exits[way].waiting.iter() {
+                let meta = region.meta(frame);
+                let Sample { flow, number, period } = meta.sample();
+                // An answer of ours is no packet of the flow, though it lies in its frame.
+                if meta.own || period != handoff.sample_period {
+                    continue;
+                }
+                sampled += 1;
+                reordered += u64::from(handoff.order.is_late(flow, way as u16, number));
+            }
+        }
+        handoff.counts.own(OwnCount::Sampled, sampled);
+        handoff.counts.own(OwnCount::Reordered, reordered);
+    }
+}
+
+/// In which direction a packet goes of a flow whose hash is the same in both.
+fn goes_up(frame: &[u8]) -> bool {
+    let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
+    let packet = frame.get(HEADER_LEN + tags * VLAN_TAG_LEN..).unwrap_or_default();
+    match packet.first().map(|first| first >> 4) {
+        Some(4) => packet.get(12..16) < packet.get(16..20),
+        Some(6) => packet.get(8..24) < packet.get(24..40),
+        _ => false,
+    }
+}
