@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use manylane::api::{SettingValue, SteeringStatus};
+use manylane::api::{PortSteeringStatus, SettingValue, SteeringStatus, WorkerState};
 use manylane::lab::scenario::{Running, Scenario, all_answered, lab, skip};
 use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
 use manylane_io::affinity;
@@ -90,6 +90,66 @@ fn both_workers_forward_what_af_xdp_receives() {
 #[test]
 fn both_workers_forward_what_packet_sockets_receive() {
     both_forward_in_order("af_packet", "flow", "as configured");
+}
+
+/// The second worker is removed and added while packets pass. Its receive queue goes to the first, and comes back.
+#[test]
+fn a_worker_goes_and_comes_in_order() {
+    let Some(options) = options("af_xdp", "") else { return };
+    let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
+    for destination in [SERVER_V4, SERVER_V6] {
+        all_answered(&scenario.lab.client, destination, 1000);
+    }
+    let source = scenario.source();
+    let owners = || {
+        let of_port = |port: &PortSteeringStatus| port.queues[0].worker;
+        source.steering().ports.iter().map(of_port).collect::<Vec<_>>()
+    };
+    assert_eq!(owners(), [0, 1]);
+    let state = || source.workers()[1].state;
+    thread::scope(|scope| {
+        let streams: Vec<_> = (0..8)
+            .map(|flow| {
+                let scenario = &scenario;
+                scope.spawn(move || {
+                    let destination = [SERVER_V4, SERVER_V6][flow % 2];
+                    let (client, server) = (&scenario.lab.client, &scenario.lab.server);
+                    let report = udp_stream(client, server, destination, 1500, 500, 2000)
+                        .unwrap_or_else(|error| panic!("{destination}: {error}"));
+                    assert_eq!(report.damaged + report.duplicated + report.reordered, 0);
+                    assert!(report.received > 1400, "{destination}: {report:?}");
+                })
+            })
+            .collect();
+        let mut rounds = 0;
+        let is_over = || streams.iter().all(|stream| stream.is_finished());
+        let forwarded = || source.workers()[1].transmitted;
+        while !is_over() {
+            let before = forwarded();
+            while forwarded() < before + 10 && !is_over() {
+                thread::yield_now();
+            }
+            for (workers, becomes) in [("1", WorkerState::Stopped), ("2", WorkerState::Running)] {
+                source
+                    .set("workers", workers)
+                    .unwrap_or_else(|error| panic!("{workers}: {error:?}"));
+                while state() != becomes {
+                    thread::yield_now();
+                }
+                if becomes == WorkerState::Stopped {
+                    assert_eq!(owners(), [0, 0]);
+                    assert_eq!(source.frames().lists[1].level, 0);
+                }
+            }
+            rounds += 1;
+        }
+        assert!(rounds > 3, "only {rounds} rounds");
+    });
+    while owners() != [0, 1] {
+        thread::yield_now();
+    }
+    assert!(source.workers()[1].transmitted > 100, "{:?}", source.workers());
+    scenario.finish();
 }
 
 /// `show steering`, and settings that change while packets pass.

@@ -224,6 +224,8 @@ reasons! {
         BacklogFull = "backlog_full",
         /// The worker that its flow belongs to was busy, mostly with this flow.
         FlowLimit = "flow_limit",
+        /// Held for a neighbour, or about to be, by a worker that was removed.
+        WorkerRemoved = "worker_removed",
         /// The daemon was stopping.
         Shutdown = "shutdown",
     }

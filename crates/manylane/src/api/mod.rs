@@ -19,6 +19,7 @@
 //!
 //! | key                                                          | value                             |
 //! |--------------------------------------------------------------|-----------------------------------|
+//! | `workers`                                                    | how many there are                |
 //! | `frames.hot_list_len`                                        | frames                            |
 //! | `steering.netdev_max_backlog`, `.netdev_budget`, `.dev_weight` | packets                         |
 //! | `steering.rebalance`                                         | `true`, `false`                   |
@@ -57,7 +58,7 @@ pub use model::{
     FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,
     MemberStatus, NeighbourState, NeighbourStatus, PairStatus, PortLedger, PortStatus,
     PortSteeringStatus, QueueName, QueueOwner, RouteKind, RouteStatus, SetError, Setting,
-    SettingValue, SteeredWorker, SteeringStatus, VlanStatus, WorkerStatus,
+    SettingValue, SteeredWorker, SteeringStatus, VlanStatus, WorkerState, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

@@ -118,6 +118,8 @@ pub struct WorkerStatus {
     pub worker: u16,
     /// The core it is pinned to, if it is.
     pub core: Option<u16>,
+    /// Whether it runs.
+    pub state: WorkerState,
     /// Turns of its loop.
     pub turns: u64,
     /// Share of the last second in turns that found something to do.
@@ -144,6 +146,18 @@ pub struct WorkerStatus {
     pub held: u64,
     /// Free frames it keeps to itself.
     pub frames_in_pool: u64,
+}
+
+/// Whether a worker runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// It does.
+    Running,
+    /// It was removed: its buckets and queues go to others, and what it has leaves.
+    Leaving,
+    /// It was removed, or not added yet: it has no thread, and no frame.
+    Stopped,
 }
 
 /// A receive queue.
@@ -567,6 +581,17 @@ pub struct ApiError {
     pub error: String,
     /// What to do.
     pub help: String,
+}
+
+impl WorkerState {
+    /// As JSON and tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkerState::Running => "running",
+            WorkerState::Leaving => "leaving",
+            WorkerState::Stopped => "stopped",
+        }
+    }
 }
 
 impl RouteKind {

@@ -96,6 +96,7 @@ impl Source for Sample {
             WorkerStatus {
                 worker: 0,
                 core: Some(2),
+                state: WorkerState::Running,
                 turns: 12_345_678,
                 busy_percent: 97.25,
                 sleeps: 1234,
@@ -113,6 +114,7 @@ impl Source for Sample {
             WorkerStatus {
                 worker: 1,
                 core: None,
+                state: WorkerState::Stopped,
                 turns: 0,
                 busy_percent: 0.0,
                 sleeps: 1,

@@ -99,9 +99,9 @@ enum ConfigAction {
 
 #[derive(Debug, Args)]
 struct SetOptions {
-    /// The setting: frames.hot_list_len, steering.netdev_max_backlog, steering.netdev_budget,
-    /// steering.dev_weight, steering.rebalance, port.PORT.steering, port.PORT.bucket.N,
-    /// port.PORT.queue.N or worker.N.paused
+    /// The setting: workers, frames.hot_list_len, steering.netdev_max_backlog,
+    /// steering.netdev_budget, steering.dev_weight, steering.rebalance, port.PORT.steering,
+    /// port.PORT.bucket.N, port.PORT.queue.N or worker.N.paused
     key: String,
     /// Its new value
     value: String,
@@ -285,12 +285,15 @@ impl Noun {
 /// One line to say that the file is good, and one for each port to show how it was understood.
 fn summary(file: &Path, config: &Config) -> String {
     let cores: Vec<_> = config.workers.cores.iter().map(u16::to_string).collect();
+    let workers = match (config.workers.started, config.workers.count()) {
+        (started, most) if started < most => format!("{started} of {most} workers"),
+        (_, workers) => table::plural(workers, "worker"),
+    };
     let mut text = format!(
-        "{}: good; {}, {}, {} on core {}\n",
+        "{}: good; {}, {}, {workers} on core {}\n",
         file.display(),
         table::plural(config.ports.len(), "port"),
         table::plural(config.routes.len(), "route"),
-        table::plural(config.workers.count(), "worker"),
         cores.join(", "),
     );
     for port in &config.ports {

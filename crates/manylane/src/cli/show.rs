@@ -174,6 +174,7 @@ pub(super) fn workers(workers: &[WorkerStatus]) -> String {
         vec![
             worker.worker.to_string(),
             worker.core.map_or("any".into(), |core| core.to_string()),
+            worker.state.name().into(),
             format!("{:.1} %", worker.busy_percent),
             count(worker.turns),
             count(worker.sleeps),
@@ -190,7 +191,7 @@ pub(super) fn workers(workers: &[WorkerStatus]) -> String {
             count(worker.frames_in_pool),
         ]
     });
-    let titles = [">Worker", ">Core", ">Busy", ">Turns", ">Sleeps", ">Woken", "Queues"];
+    let titles = [">Worker", ">Core", "State", ">Busy", ">Turns", ">Sleeps", ">Woken", "Queues"];
     let load = lay_out(&titles, load);
     let titles = [">Worker", ">Received", ">Transmitted", ">Held", ">Free frames"];
     format!("{load}\n{}", lay_out(&titles, frames))

@@ -171,10 +171,10 @@ lan     12,345         0      0            6
 ";
 
 const WORKERS: &str = "\
-Worker  Core    Busy       Turns  Sleeps  Woken  Queues
-────────────────────────────────────────────────────────────────────
-     0     2  97.2 %  12,345,678   1,234  1,200  lan/0 lan/1 wire/0
-     1   any   0.0 %           0       1      0
+Worker  Core  State      Busy       Turns  Sleeps  Woken  Queues
+─────────────────────────────────────────────────────────────────────────────
+     0     2  running  97.2 %  12,345,678   1,234  1,200  lan/0 lan/1 wire/0
+     1   any  stopped   0.0 %           0       1      0
 
 Worker       Received    Transmitted  Held  Free frames
 ────────────────────────────────────────────────────────

@@ -4,13 +4,12 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{Depot, Region, RegionConfig, RegionError};
-use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::af_xdp::Umem;
 use manylane_io::port::pcap::{WriteError, Writer, Written};
@@ -25,6 +24,7 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::WordsMut;
 
 use super::choose::choose;
+use super::crew::Crew;
 use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
@@ -34,7 +34,8 @@ use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
 use crate::stats::Stats;
-use crate::worker::{Clock, Reclaimer, STOP, Worker, WorkerParts};
+use crate::worker::leave::STOP;
+use crate::worker::{Clock, Reclaimer, Worker, WorkerParts};
 
 /// Why a daemon did not start, or did not end well.
 #[non_exhaustive]
@@ -98,10 +99,7 @@ impl StartError {
 
 /// A running forwarder.
 pub struct Daemon {
-    workers: Vec<JoinHandle<Worker>>,
     control: Option<JoinHandle<()>>,
-    phases: Vec<WordsMut<u32>>,
-    bells: Vec<Bell>,
     control_bell: Bell,
     control_phase: WordsMut<u32>,
     ports: Vec<OpenPort>,
@@ -169,9 +167,10 @@ impl Daemon {
         let interfaces_len = routed.len();
         let routing = routing(&config, routed, &domain, clock, &mut told)?;
         let mut share = Share::among(workers, halves, &bells, &steering);
-        let mut parts = Vec::new();
+        // Each thread has a clone, and drops it when it panics; a worker without one keeps its own.
+        let alive = Arc::new(());
+        let mut crew = Crew::default();
         let mut links = Vec::new();
-        let mut phases = Vec::new();
         let mut stats = Vec::new();
         let mut hot_list_len = WordsMut::zeroed(1);
         hot_list_len.publish(0, config.frames.hot_list_len);
@@ -187,7 +186,7 @@ impl Daemon {
             if config.icmp.redirects {
                 forwarder = forwarder.with_redirects(errors);
             }
-            parts.push(WorkerParts {
+            let worker = Worker::new(WorkerParts {
                 id: WorkerId(number as u16),
                 reader: domain.register().expect("the domain has a place for each worker"),
                 pool: depot.pool_of(config.frames.hot_list_len),
@@ -212,7 +211,7 @@ impl Daemon {
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
             });
-            phases.push(phase);
+            crew.add(worker, config.workers.cores[number], phase, bell.clone(), alive.clone());
         }
 
         let routing = Arc::new(Mutex::new(routing));
@@ -233,13 +232,8 @@ impl Daemon {
             steering: steering.clone(),
             stats: readers,
         };
-        // Each thread has a clone, and drops it when it ends, in whatever way.
-        let alive = Arc::new(());
         let mut daemon = Daemon {
-            workers: Vec::new(),
             control: None,
-            phases,
-            bells,
             control_bell,
             control_phase,
             ports,
@@ -257,17 +251,8 @@ impl Daemon {
             let _life = life;
             control.run(told);
         })?);
-        for (part, &core) in parts.into_iter().zip(&config.workers.cores) {
-            let worker = Worker::new(part);
-            let name = format!("worker-{}", worker.id().0);
-            let life = alive.clone();
-            daemon.workers.push(spawn(&name, move || {
-                let _life = life;
-                // A core that has gone since the configuration was checked: run unpinned.
-                let _ = affinity::pin(core.into());
-                worker.run()
-            })?);
-        }
+        let seated = lock(&steering).seat(crew, config.workers.started);
+        seated.map_err(|source| StartError::System { what: "a thread", source })?;
         Ok(daemon)
     }
 
@@ -294,17 +279,8 @@ impl Daemon {
 
     /// Also what is wrong with a capture: it was said already.
     fn halt(&mut self) -> (Ledger, Option<WriteError>) {
-        for (phase, bell) in self.phases.iter_mut().zip(&self.bells) {
-            phase.publish(0, STOP);
-            bell.ring();
-        }
-        let mut stopped = Vec::new();
-        for worker in self.workers.drain(..) {
-            match worker.join() {
-                Ok(worker) => stopped.push(worker),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
+        let crew = lock(&self.steering).take_crew();
+        let stopped = crew.halt();
         self.control_phase.publish(0, STOP);
         self.control_bell.ring();
         if let Some(control) = self.control.take()
@@ -333,8 +309,7 @@ impl Daemon {
         let mut receivers: Vec<Vec<Receiver>> = self.ports.iter().map(|_| Vec::new()).collect();
         let mut transmitters: Vec<Vec<Transmitter>> =
             self.ports.iter().map(|_| Vec::new()).collect();
-        let between =
-            self.steering.lock().expect("a thread that steers does not panic").take_back();
+        let between = lock(&self.steering).take_back();
         between.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
         let mut pool = self.depot.pool();
         let mut first_stats = None;
@@ -373,7 +348,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         // The control thread may run alone, if a worker's thread was refused.
-        let runs = !self.workers.is_empty() || self.control.is_some() || !self.writers.is_empty();
+        let runs = self.control.is_some() || !self.writers.is_empty();
         if runs && !thread::panicking() {
             self.halt();
         }
@@ -419,6 +394,10 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
     ));
     served.map_err(system("the API's listener"))?;
     failed.map_or(Ok(()), |error| Err(StartError::Capture(error)))
+}
+
+fn lock(steering: &Mutex<Steering>) -> MutexGuard<'_, Steering> {
+    steering.lock().expect("a thread that steers does not panic")
 }
 
 /// A writer's thread. Forwarding goes on without it: packets for a file that cannot be written are counted.

@@ -548,7 +548,7 @@ impl Routing {
 }
 
 /// How soon to try an edit or an order again: after the workers' next turn, sleepers being offline.
-const RETRY: Duration = Duration::from_millis(1);
+pub(super) const RETRY: Duration = Duration::from_millis(1);
 
 /// The next-hop id of a neighbour's slot.
 pub fn neighbour_id(slot: u32) -> NextHopId {

@@ -228,11 +228,13 @@ impl Source for Status {
         let of_worker = |(number, stats): (usize, &StatsReader)| {
             let load = loads[number].advanced(now, stats);
             loads[number] = load;
+            let state = unpoisoned(&self.steering).state(number);
             let sum =
                 |what| self.ids().map(|port| stats.port(port, what)).fold(0, u64::wrapping_add);
             WorkerStatus {
                 worker: number as u16,
                 core: self.cores.get(number).copied(),
+                state,
                 turns: stats.worker(WorkerCount::Turns),
                 busy_percent: load.percent,
                 sleeps: stats.worker(WorkerCount::Sleeps),
@@ -362,8 +364,8 @@ impl Source for Status {
             steered.unwrap_or_else(|| Err(SetError::UnknownKey(ApiError {
                 error: format!("no setting `{key}` can be changed while the daemon runs"),
                 help: format!(
-                    "there are `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, `steering.netdev_budget`, \
-                     `steering.dev_weight`, `steering.rebalance`, `port.PORT.steering`, \
+                    "there are `workers`, `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, \
+                     `steering.netdev_budget`, `steering.dev_weight`, `steering.rebalance`, `port.PORT.steering`, \
                      `port.PORT.bucket.N`, `port.PORT.queue.N` and `worker.N.paused`"
                 ),
             })))?

@@ -2,17 +2,18 @@
 //!
 //! | who                  | may                                                                     |
 //! |----------------------|-------------------------------------------------------------------------|
-//! | API's thread         | change limits, how a port is steered, buckets, who is paused ([`Steering::set`]) |
-//! | control thread       | move buckets by measured load ([`Steering::rebalance`]), pass queues from one worker to another ([`Steering::tend`]) |
+//! | API's thread         | change limits, how a port is steered, buckets, who is paused, how many workers there are ([`Steering::set`]) |
+//! | control thread       | move buckets by measured load ([`Steering::rebalance`]), pass queues from one worker to another, let workers end that were removed ([`Steering::tend`]) |
 //! | workers              | follow, when the order of packets allows it                             |
 //!
 //! Two words for each bucket: the worker it is *assigned*, which the operator and the measured load change,
-//! and the one that is *wanted*, which workers follow: another one while that worker is paused.
+//! and the one that is *wanted*, which workers follow: another one while that worker is paused, or not there.
 
 mod queues;
 mod rebalance;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use manylane_frame::{BATCH_MAX, CHAIN_MAX};
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use manylane_sync::words::{Words, WordsMut};
 
+use super::crew::Crew;
 use super::frames::Line;
 use super::open::Bell;
 use crate::api::{
@@ -33,6 +35,7 @@ use crate::worker::handoff::{HandOff, HandOffReader, Mesh, limits};
 
 use queues::Queues;
 use rebalance::{Bucket, Move, moves};
+use workers::Presence;
 
 /// Steering, as API and control thread share it.
 pub type Shared = Arc<Mutex<Steering>>;
@@ -47,7 +50,8 @@ impl Plan {
     /// For `config`, whose queues are owned by `owners`.
     pub fn new(config: &Config, owners: &[Vec<WorkerId>]) -> Plan {
         let workers = config.workers.count();
-        let mut receivers = vec![false; workers];
+        // Where workers come and go, any may have to take another's queue.
+        let mut receivers = vec![config.workers.started < workers; workers];
         for receiver in config.steering.receivers.iter().filter(|_| workers > 1) {
             receivers[usize::from(receiver.0)] = true;
         }
@@ -106,6 +110,8 @@ struct SteeredPort {
     steering: PortSteering,
     why: String,
     owners: Vec<WorkerId>,
+    /// Who is to have each queue while it runs: where it was put, at the start or by the operator.
+    homes: Vec<WorkerId>,
     /// By bucket.
     assigned: Vec<u16>,
     /// Of memory: whoever sends to it rings its owner's bell.
@@ -121,6 +127,8 @@ pub struct Steering {
     /// Packets that a ring takes.
     capacity: u32,
     paused: Vec<bool>,
+    presence: Vec<Presence>,
+    crew: Crew,
     rebalances: bool,
     /// By worker; none when there are no rings.
     counts: Vec<HandOffReader>,
@@ -166,9 +174,14 @@ impl Steering {
             steering,
             why,
             owners: owners.clone(),
+            homes: owners.clone(),
             assigned: spread(workers),
             stays: matches!(port.driver, Driver::Memory(_)),
         });
+        let presence = |worker| match worker < config.workers.started {
+            true => Presence::Running,
+            false => Presence::Absent,
+        };
         let mut steering = Steering {
             map,
             limits,
@@ -176,6 +189,8 @@ impl Steering {
             receivers: plan.receivers,
             capacity,
             paused: vec![false; workers],
+            presence: (0..workers).map(presence).collect(),
+            crew: Crew::default(),
             rebalances: rebalance,
             counts,
             bells: bells.to_vec(),
@@ -205,15 +220,15 @@ impl Steering {
         !self.counts.is_empty()
     }
 
-    /// Makes workers follow what is assigned, as far as nobody is paused.
+    /// Makes workers follow what is assigned, as far as everybody is there and nobody is paused.
     fn publish(&mut self) {
         let active: Vec<u16> =
-            (0..self.paused.len() as u16).filter(|&at| !self.paused[usize::from(at)]).collect();
+            (0..self.paused.len() as u16).filter(|&at| self.is_active(at)).collect();
         for (number, port) in self.ports.iter().enumerate() {
             for (bucket, &assigned) in port.assigned.iter().enumerate() {
                 let wanted = match port.steering {
                     PortSteering::Queue => RECEIVER,
-                    PortSteering::Flow if self.paused[usize::from(assigned)] => {
+                    PortSteering::Flow if !active.contains(&assigned) => {
                         active[bucket % active.len()]
                     }
                     PortSteering::Flow => assigned,
@@ -240,6 +255,7 @@ impl Steering {
             "steering.netdev_budget" => limit(limits::BUDGET, BUDGETS),
             "steering.dev_weight" => limit(limits::WEIGHT, WEIGHTS),
             "steering.netdev_max_backlog" => limit(limits::MAX_BACKLOG, BACKLOGS),
+            "workers" => return Some(self.set_workers(value)),
             "steering.rebalance" => return Some(self.set_rebalance(key, value)),
             _ => None,
         };
@@ -300,6 +316,7 @@ impl Steering {
     ) -> Result<SettingValue, SetError> {
         let paused = flag(key, value)?;
         let worker = self.worker(worker)?;
+        self.must_run(worker)?;
         let kept = |port: &&SteeredPort| {
             port.steering == PortSteering::Queue && port.owners.contains(&WorkerId(worker))
         };
@@ -311,12 +328,8 @@ impl Steering {
                 format!("set port.{name}.steering to `flow` first"),
             ));
         }
-        let others = self
-            .paused
-            .iter()
-            .enumerate()
-            .filter(|&(at, paused)| at != usize::from(worker) && !paused);
-        if paused && others.count() == 0 {
+        let mut others = (0..self.paused.len() as u16).filter(|&other| other != worker);
+        if paused && !others.any(|other| self.is_active(other)) {
             return Err(refused(
                 format!("worker {worker} cannot be paused: no other would be left"),
                 "resume another first".into(),
@@ -420,10 +433,20 @@ impl Steering {
 
     /// A worker, as the value of a setting.
     fn value_worker(&self, value: &str) -> Result<u16, SetError> {
-        self.worker(value).map_err(|error| match error {
+        let worker = self.worker(value).map_err(|error| match error {
             SetError::UnknownKey(error) => SetError::BadValue(error),
             error => error,
-        })
+        })?;
+        self.must_run(worker)?;
+        Ok(worker)
+    }
+
+    fn must_run(&self, worker: u16) -> Result<(), SetError> {
+        if self.runs(worker) {
+            return Ok(());
+        }
+        let help = format!("set workers to at least {} first", worker + 1);
+        Err(refused(format!("worker {worker} does not run"), help))
     }
 
     /// When load is to be looked at next.
@@ -468,7 +491,9 @@ impl Steering {
         if first {
             return 0; // There is nothing yet to compare with.
         }
-        let moves = moves(&load, &self.paused, &buckets);
+        let idle: Vec<bool> =
+            (0..self.paused.len() as u16).map(|worker| !self.is_active(worker)).collect();
+        let moves = moves(&load, &idle, &buckets);
         for &Move { port, bucket, to } in &moves {
             self.ports[port.index()].assigned[bucket] = to;
         }

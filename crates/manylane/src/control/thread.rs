@@ -11,10 +11,11 @@ use manylane_sync::words::Words;
 
 use super::daemon::say;
 use super::open::Bell;
-use super::routing::{Routing, Told};
+use super::routing::{RETRY, Routing, Told};
 use super::steering;
 use crate::stats::{StatsReader, WorkerCount};
-use crate::worker::{Clock, Order, RUN};
+use crate::worker::leave::RUN;
+use crate::worker::{Clock, Order};
 
 /// The control thread.
 pub(super) struct Control {
@@ -95,10 +96,13 @@ impl Control {
 
     fn sleep(&mut self) {
         let now = self.clock.now();
-        let steering =
-            self.steering.lock().expect("a thread that steers does not panic").deadline();
+        let steering = self.steering.lock().expect("a thread that steers does not panic");
+        // Neither devices nor threads that end say so.
+        let parting = steering.is_parting().then(|| now + RETRY);
+        let rebalance = steering.deadline();
+        drop(steering);
         let deadline = lock(&self.routing).deadline(now);
-        let deadline = [deadline, steering].into_iter().flatten().min();
+        let deadline = [deadline, rebalance, parting].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
         let Control { routing, links, phase, bell, steering, .. } = self;
         bell.sleep(

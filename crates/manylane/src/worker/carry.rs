@@ -216,6 +216,9 @@ impl Work {
 
     /// Holds a frame for a neighbour, whose dst this is.
     fn hold(&mut self, guard: Guard<'_>, key: Key, dst: NextHopId, mut frame: Frame, now_ns: u64) {
+        if self.is_leaving() {
+            return self.drop_frame(frame, DropReason::WorkerRemoved);
+        }
         let Some(dst) =
             self.dsts.borrow(guard, Index::<()>::new(guard, dst.raw().into()), self.judged)
         else {
@@ -441,15 +444,17 @@ impl Work {
         Emptied { first, end, waited }
     }
 
-    /// Gives back what is still held when the worker stops.
+    /// Gives back what is still held when the worker stops, or leaves.
     pub(super) fn drop_held(&mut self, guard: Guard<'_>) {
         for held in self.held_for.drain(..) {
             self.dsts.put(guard, held.dst);
         }
+        let reason =
+            if self.is_leaving() { DropReason::WorkerRemoved } else { DropReason::Shutdown };
         let frames: Vec<Frame> = self.holds.drain_all().collect();
         for frame in frames {
             self.no_longer_held(&frame);
-            self.drop_frame(frame, DropReason::Shutdown);
+            self.drop_frame(frame, reason);
         }
     }
 

@@ -392,6 +392,11 @@ impl HandOff {
             self.changed[port] = true;
         }
         self.counts.level(OwnCount::Waiting, self.waiting as u64);
+        for (worker, _) in self.targets.iter().enumerate().filter(|(_, target)| target.is_some()) {
+            let steers = |&port: &usize| self.steering.steers_to(port, worker as u16);
+            let ports = (0..self.by_flow.len()).filter(steers).count();
+            self.counts.followed(worker, self.generation, ports as u32);
+        }
     }
 
     /// Whether there is something to do that no descriptor tells of.
@@ -428,6 +433,11 @@ impl HandOff {
     pub(super) fn let_go(&mut self, meta: &Meta) {
         let Steered { receiver, bucket } = meta.steered().expect("what is held says how it came");
         self.completions.let_go(receiver.into(), bucket.into());
+    }
+
+    /// Whether nothing that others have handed on waits here.
+    pub(super) fn has_no_arrivals(&mut self) -> bool {
+        self.arrivals.iter_mut().flatten().all(|arrivals| arrivals.ring.is_empty())
     }
 
     /// What has been handed on by now, and may have to be waited for.

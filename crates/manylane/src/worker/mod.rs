@@ -13,7 +13,7 @@
 //! | control thread | tables, grace periods             | control publishes, the worker reads  |
 //! | control thread | ring of [`Report`]s and its bell  | worker to control                    |
 //! | control thread | ring of [`Order`]s and our bell   | control to worker                    |
-//! | control thread | the phase, one word ([`RUN`])     | control to worker                    |
+//! | control thread | the phase, one word ([`leave`])   | control to worker                    |
 //! | API            | the hot list's length, one word   | API to workers, seen once a turn     |
 //! | other workers  | the frame depot, by magazine      | both                                 |
 //! | other workers  | rings of frames ([`handoff`]), where a port's queue is shared by flow | both |
@@ -22,6 +22,7 @@ mod carry;
 pub mod desk;
 mod flow_limit;
 pub mod handoff;
+pub mod leave;
 mod sleep;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,8 @@ use manylane_sync::words::Words;
 use crate::stats::{Stats, WorkerCount};
 
 pub use handoff::HandOff;
+use leave::RUN;
+pub use leave::STOP;
 
 /// The daemon's clock: nanoseconds since it started.
 #[derive(Clone, Copy, Debug)]
@@ -90,11 +93,6 @@ pub enum Order {
         key: Key,
     },
 }
-
-/// What the phase word says: go on, or return from [`Worker::run`].
-pub const RUN: u32 = 0;
-/// See [`RUN`].
-pub const STOP: u32 = 1;
 
 /// A worker's way out through a port, with the frames that wait for the end of the turn.
 struct Exit {
@@ -156,7 +154,7 @@ pub struct WorkerParts {
     pub orders: Consumer<Order>,
     /// Its own bell.
     pub bell: Arc<Doorbell<EventFd>>,
-    /// One word: [`RUN`] or [`STOP`].
+    /// One word: a phase of [`leave`].
     pub phase: Words<u32>,
     /// One word: how many frames its list may hold.
     pub hot_list_len: Words<u32>,
@@ -201,6 +199,8 @@ struct Work {
     order: Option<Order>,
     bell: Arc<Doorbell<EventFd>>,
     phase: Words<u32>,
+    /// What it said when that was last heeded.
+    heeded: u32,
     hot_list_len: Words<u32>,
     /// What it said when it was last followed.
     hot_list_wanted: u32,
@@ -275,6 +275,7 @@ impl Worker {
             order: None,
             bell: parts.bell,
             phase: parts.phase,
+            heeded: RUN,
             hot_list_wanted: parts.hot_list_len.load(0),
             hot_list_len: parts.hot_list_len,
             handoff: parts.handoff,
@@ -290,12 +291,14 @@ impl Worker {
         Worker { reader: parts.reader, work }
     }
 
-    /// Turns until the control thread says stop. Returns the worker, for its ports to be closed.
+    /// Turns until the control thread says stop, or that it is to leave and all has left. Returns the worker,
+    /// for its ports to be closed, or to run again.
     pub fn run(mut self) -> Worker {
+        self.come();
         let mut now_ns = self.work.clock.now_ns();
         let mut worked_ns = now_ns;
         let mut levels_due_ns = now_ns;
-        while self.work.phase.load(0) == RUN {
+        while self.goes_on() {
             self.work.follow_settings();
             let moved = self.turn(now_ns);
             let end_ns = self.work.clock.now_ns();
@@ -312,8 +315,7 @@ impl Worker {
                 now_ns = self.sleep(now_ns);
             }
         }
-        self.work.drop_held(self.reader.guard());
-        self.work.publish_levels();
+        self.park();
         self
     }
 

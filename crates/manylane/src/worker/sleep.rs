@@ -8,7 +8,7 @@ use manylane_io::poll::{POLL_MAX, poll};
 use manylane_io::port::{Losses, Receiver, Wait};
 use manylane_net::neighbour::HOLD_MAX_NS;
 
-use super::{RUN, Work, Worker};
+use super::{Work, Worker, leave};
 use crate::stats::{PortCount, WorkerCount};
 
 /// How soon to look again for frames that a device has finished with: nothing tells us. Twice as long
@@ -47,6 +47,7 @@ impl Work {
             order,
             bell,
             phase,
+            heeded,
             reclaim_ns,
             forwarder,
             held_for,
@@ -80,7 +81,7 @@ impl Work {
             || {
                 let neighbours = forwarder.tables().adjacencies.generation();
                 let routes = forwarder.tables().next_hops.generation();
-                phase.load(0) != RUN
+                phase.load(0) != *heeded
                     || hot_list_len.load(0) != *hot_list_wanted
                     || (order.is_none() && !orders.is_empty())
                     || queues.iter().any(Receiver::has_frames)
@@ -120,7 +121,10 @@ impl Work {
         let late = self.exits.iter().filter_map(|exit| exit.transmitter.due_ns()).min();
         // Another worker may have the frames that an order waits for.
         let order = self.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
+        // Nothing tells when devices have taken what this worker's end waits for.
+        let end = (self.heeded == leave::END).then_some(LOOK_AGAIN.as_nanos() as u64);
         let all = shortest.into_iter().chain(reclaim).chain(held).chain(late).chain(order);
+        let all = all.chain(end);
         all.min().map(Duration::from_nanos)
     }
 

@@ -26,12 +26,12 @@ pub(super) struct Queues {
     between: Vec<Receiver>,
 }
 
-struct QueueMove {
-    port: PortId,
-    queue: QueueId,
-    from: WorkerId,
-    to: WorkerId,
-    asked: bool,
+pub(super) struct QueueMove {
+    pub port: PortId,
+    pub queue: QueueId,
+    pub from: WorkerId,
+    pub to: WorkerId,
+    pub asked: bool,
 }
 
 impl Queues {
@@ -47,6 +47,16 @@ impl Queues {
             words.publish(at, owner.0.into());
         }
         Queues { desks, owners: words, first, moves: Vec::new(), between: Vec::new() }
+    }
+
+    /// Moves a queue, or, if it is on its way, leads it elsewhere: maybe back.
+    pub(super) fn lead(&mut self, new: QueueMove) {
+        let is_it = |one: &&mut QueueMove| (one.port, one.queue) == (new.port, new.queue);
+        match self.moves.iter_mut().find(is_it) {
+            Some(under_way) => under_way.to = new.to,
+            None if new.from != new.to => self.moves.push(new),
+            None => {}
+        }
     }
 
     /// Where a queue is to go.
@@ -125,10 +135,9 @@ impl Steering {
                 ),
             ));
         }
-        if from != to {
-            let asked = false;
-            self.queues.moves.push(QueueMove { port: id, queue: QueueId(queue), from, to, asked });
-        }
+        let queue = QueueId(queue);
+        self.queues.lead(QueueMove { port: id, queue, from, to, asked: false });
+        self.ports[at].homes[usize::from(queue.0)] = to;
         Ok(SettingValue::Number(to.0.into()))
     }
 
@@ -142,6 +151,7 @@ impl Steering {
 
     /// Asks workers for queues, and passes on what they have given up.
     pub fn tend(&mut self) {
+        self.tend_workers();
         let Queues { desks, owners, first, moves, between } = &mut self.queues;
         for one in moves.iter_mut().filter(|one| !one.asked) {
             let from = usize::from(one.from.0);

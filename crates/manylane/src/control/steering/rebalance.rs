@@ -24,9 +24,10 @@ pub(super) struct Move {
     pub to: u16,
 }
 
-/// Moves that make loads, each 0 to 1, more equal. Buckets without packets are not in `buckets`.
-pub(super) fn moves(load: &[f64], paused: &[bool], buckets: &[Bucket]) -> Vec<Move> {
-    let active = || (0..load.len()).filter(|&worker| !paused[worker]);
+/// Moves that make loads, each 0 to 1, more equal. Buckets without packets are not in `buckets`; who is
+/// `idle`, paused or not there, gets none.
+pub(super) fn moves(load: &[f64], idle: &[bool], buckets: &[Bucket]) -> Vec<Move> {
+    let active = || (0..load.len()).filter(|&worker| !idle[worker]);
     let by_load = |&a: &usize, &b: &usize| load[a].total_cmp(&load[b]);
     let (Some(busiest), Some(idlest)) = (active().max_by(by_load), active().min_by(by_load)) else {
         return Vec::new();

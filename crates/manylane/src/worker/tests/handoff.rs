@@ -20,13 +20,13 @@ use crate::worker::desk::{DeskEnd, Task};
 use crate::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
 
 /// Workers that hand on to each other; every transmitter of a port ends in the same place.
-struct Floor {
-    hall: Hall,
-    map: SteeringMap,
-    workers: Vec<Arc<Mutex<Worker>>>,
+pub struct Floor {
+    pub hall: Hall,
+    pub map: SteeringMap,
+    pub workers: Vec<Arc<Mutex<Worker>>>,
     /// What happens the next time that somebody transmits by port 1, before it is seen.
     meddler: Meddler,
-    counts: Vec<HandOffReader>,
+    pub counts: Vec<HandOffReader>,
     desks: Vec<DeskEnd>,
     /// Of port 0, for worker 0 and for worker 1, if it receives too.
     feeds: Vec<Feed>,
@@ -39,16 +39,16 @@ type Meddler = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 
 /// What a floor is like.
 #[derive(Clone, Copy)]
-struct Like {
-    workers: usize,
-    receivers: usize,
-    capacity: usize,
+pub struct Like {
+    pub workers: usize,
+    pub receivers: usize,
+    pub capacity: usize,
     /// Bytes of a packet in one frame.
-    part_len: usize,
-    holds: HoldLimits,
+    pub part_len: usize,
+    pub holds: HoldLimits,
 }
 
-const TWO: Like = Like {
+pub const TWO: Like = Like {
     workers: 2,
     receivers: 1,
     capacity: 256,
@@ -57,7 +57,7 @@ const TWO: Like = Like {
 };
 
 impl Floor {
-    fn new(like: Like) -> Floor {
+    pub fn new(like: Like) -> Floor {
         let mut hall = Hall::new(like.workers);
         let map = SteeringMap::new(GROUP * usize::from(PORTS), RECEIVER);
         let bells: Vec<_> = (0..like.workers).map(|_| bell()).collect();
@@ -94,7 +94,11 @@ impl Floor {
     }
 
     /// Wants workers for buckets of port 0.
-    fn want(&mut self, buckets: impl IntoIterator<Item = usize>, worker: impl Fn(usize) -> u16) {
+    pub fn want(
+        &mut self,
+        buckets: impl IntoIterator<Item = usize>,
+        worker: impl Fn(usize) -> u16,
+    ) {
         for bucket in buckets {
             self.map.want(bucket, worker(bucket));
         }
@@ -103,7 +107,7 @@ impl Floor {
     }
 
     /// Packets of `flow` for receiver `receiver`.
-    fn send(&mut self, receiver: usize, to: IpAddr, flow: u16, packets: usize) {
+    pub fn send(&mut self, receiver: usize, to: IpAddr, flow: u16, packets: usize) {
         let next = self.next.entry(flow).or_default();
         let mut feed = self.feeds[receiver].lock().unwrap();
         for _ in 0..packets {
@@ -112,35 +116,39 @@ impl Floor {
         }
     }
 
-    fn turn(&self, worker: usize, now_ns: u64) -> usize {
-        self.workers[worker].lock().unwrap().turn(now_ns)
+    /// A turn of a worker, unless it has left.
+    pub fn turn(&self, worker: usize, now_ns: u64) -> usize {
+        let mut worker = self.workers[worker].lock().unwrap();
+        if worker.goes_on() { worker.turn(now_ns) } else { 0 }
     }
 
     /// Turns every worker until none moves anything.
-    fn settle(&self, now_ns: u64) {
+    pub fn settle(&self, now_ns: u64) {
         while (0..self.workers.len()).map(|worker| self.turn(worker, now_ns)).sum::<usize>() > 0 {}
     }
 
     /// Lets `worker` have a turn in the middle of another's, when that has something to transmit.
-    fn meddle(&self, worker: usize, now_ns: u64) {
+    pub fn meddle(&self, worker: usize, now_ns: u64) {
         let worker = self.workers[worker].clone();
         *self.meddler.lock().unwrap() = Some(Box::new(move || {
             // Not in the middle of its own.
-            if let Ok(mut worker) = worker.try_lock() {
+            if let Ok(mut worker) = worker.try_lock()
+                && worker.goes_on()
+            {
                 worker.turn(now_ns);
             }
         }));
     }
 
-    /// Asks `worker` for queue 0 of port 0.
-    fn ask(&mut self, worker: usize) {
-        let task = Task::GiveUp(PortId(0), QueueId(0));
+    /// Asks `worker` for a queue of port 0.
+    pub fn ask(&mut self, worker: usize, queue: u16) {
+        let task = Task::GiveUp(PortId(0), QueueId(queue));
         assert!(self.desks[worker].tasks.push(task).is_ok());
         self.desks[worker].tasks.submit();
     }
 
     /// Passes the queue on that `from` has given up, if it has.
-    fn pass(&mut self, from: usize, to: usize) -> bool {
+    pub fn pass(&mut self, from: usize, to: usize) -> bool {
         let Some(receiver) = self.desks[from].given_up.pop() else { return false };
         self.desks[from].given_up.release();
         assert!(self.desks[to].tasks.push(Task::Take(receiver)).is_ok());
@@ -152,12 +160,12 @@ impl Floor {
         self.feeds[receiver].lock().unwrap().len()
     }
 
-    fn seen(&self) -> usize {
+    pub fn seen(&self) -> usize {
         self.seen.iter().map(|seen| seen.lock().unwrap().len()).sum()
     }
 
     /// Each flow's numbers go up where all come out; returns how many there were.
-    fn assert_in_order(&self) -> usize {
+    pub fn assert_in_order(&self) -> usize {
         let mut last: HashMap<u16, u32> = HashMap::new();
         let seen = self.seen[1].lock().unwrap();
         for frame in seen.iter() {
@@ -169,12 +177,12 @@ impl Floor {
         seen.len()
     }
 
-    fn dropped(&self, reason: DropReason) -> u64 {
+    pub fn dropped(&self, reason: DropReason) -> u64 {
         self.hall.dropped(0, reason)
     }
 
     /// All frames are accounted for, also those between workers, and at the end all are at home.
-    fn close(mut self) {
+    pub fn close(mut self) {
         *self.meddler.lock().unwrap() = None;
         let workers = std::mem::take(&mut self.workers);
         let alone = |worker: Arc<_>| Arc::into_inner(worker).expect("nobody else has it");
@@ -190,6 +198,7 @@ impl Drop for Floor {
     fn drop(&mut self) {
         for worker in &self.workers {
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+            worker.come(); // Also one that has left.
             let Worker { reader, work } = &mut *worker;
             work.drop_held(reader.guard());
         }
@@ -210,7 +219,7 @@ fn meddled_sink(seen: &Seen, meddler: &Meddler) -> Transmitter {
     Transmitter::Memory(memory::Transmitter::into_sink(Box::new(sink)))
 }
 
-const NEAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2));
+pub const NEAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 2));
 
 #[test]
 fn half_of_the_flows_are_forwarded_by_the_other() {
@@ -502,7 +511,7 @@ fn a_queue_changes_hands_in_order() {
                 }
                 1 => floor.want(0..GROUP, |bucket| (bucket % 3) as u16),
                 2 if !asked => {
-                    floor.ask(owner);
+                    floor.ask(owner, 0);
                     asked = true;
                 }
                 _ => {}
