@@ -2,10 +2,13 @@
 
 use std::thread;
 
-use manylane::api::{PortSteeringStatus, SettingValue, SteeringStatus, WorkerState};
+use manylane::api::{PortState, PortSteeringStatus, SettingValue, SteeringStatus, WorkerState};
 use manylane::lab::scenario::{Running, Scenario, all_answered, lab, skip};
 use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
+use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::{Region, RegionConfig};
 use manylane_io::affinity;
+use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
@@ -150,6 +153,59 @@ fn a_worker_goes_and_comes_in_order() {
     }
     assert!(source.workers()[1].transmitted > 100, "{:?}", source.workers());
     scenario.finish();
+}
+
+/// A link is removed while the client sends by it; what a generator sends by the other goes on. The program is off
+/// the device then, and its queue has no socket: it can be opened again.
+#[test]
+fn a_port_goes_and_others_go_on() {
+    let Some(mut options) = options("af_xdp", "") else { return };
+    options.more += "[[port]]\nname = \"gen\"\ndriver = \"memory\"\nworkers = [0]\n\
+                     addresses = [\"10.77.0.254/24\"]\n[port.generate]\nsource = \"10.77.0.1\"\n\
+                     destination = \"10.2.0.1/32\"\nflows = 16\npackets_per_second = 20000\n";
+    let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
+    all_answered(&scenario.lab.client, SERVER_V4, 1000);
+    let source = scenario.source();
+    let port = |name: &str| {
+        source.ports().into_iter().find(|port| port.name == name).expect("it stays shown")
+    };
+    thread::scope(|scope| {
+        let stream = scope.spawn(|| {
+            let (client, server) = (&scenario.lab.client, &scenario.lab.server);
+            // Most of it comes to nothing.
+            udp_stream(client, server, SERVER_V4, 400, 500, 2000)
+        });
+        let before = port("lan").received;
+        while port("lan").received < before + 100 {
+            thread::yield_now();
+        }
+        source.remove_port("lan").unwrap_or_else(|error| panic!("{error:?}"));
+        while port("lan").state != PortState::Removed {
+            thread::yield_now();
+        }
+        let (lan, wan) = (port("lan"), port("wan"));
+        while port("wan").transmitted < wan.transmitted + 5000 {
+            thread::yield_now();
+        }
+        assert_eq!(
+            (port("lan").received, port("lan").transmitted),
+            (lan.received, lan.transmitted)
+        );
+        let report = stream.join().expect("it does not panic");
+        assert!(report.is_ok_and(|report| report.reordered + report.duplicated == 0));
+    });
+    let again = scenario.lab.router.run(|| {
+        let region = RegionConfig { frames: 1024, frame_size: 2048 };
+        let mut umem = Umem::new(Region::new(region).expect("2 MiB can be mapped"));
+        let config = AfXdpConfig::default();
+        AfXdp::open(&mut umem, PortId(0), "lan", 1, &[WorkerId(0)], config).map(drop)
+    });
+    assert!(again.is_ok(), "{again:?}");
+    let ledger = scenario.finish();
+    assert_eq!(ledger.in_flight, 0, "{ledger:#?}");
+    assert!(
+        ledger.frames.holders.iter().all(|holder| holder.holder == "depot" || holder.frames == 0)
+    );
 }
 
 /// `show steering`, and settings that change while packets pass.

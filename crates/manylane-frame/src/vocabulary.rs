@@ -211,7 +211,7 @@ reasons! {
         LocalInvalid = "local_invalid",
         /// The exit's transmit ring had no place.
         TransmitRingFull = "transmit_ring_full",
-        /// The exit is down or going.
+        /// The exit was removed.
         PortDown = "port_down",
         /// There was no free frame for a copy or fragment.
         NoFrame = "no_frame",

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use manylane::api::{CopyStatus, PortStatus, WorkerState};
+use manylane::api::{CopyStatus, PortState, PortStatus, SetError, WorkerState};
 use manylane::config::{Config, Environment};
 use manylane::control::Daemon;
 use manylane_io::port::pcap::Capture;
@@ -149,6 +149,73 @@ fn workers_come_and_go_while_packets_pass() {
         let report = far_end.report();
         assert_eq!((report.total.reordered, report.total.duplicated), (0, 0), "{port}");
         assert_eq!((report.corrupted, report.unexpected), (0, 0), "{port}");
+    }
+}
+
+/// The way out of all packets is removed, and then one of the two ways in, by three workers of whom two come and go:
+/// what is on its way leaves or is dropped for a reason, and the other generator goes on.
+#[test]
+fn ports_go_while_packets_pass() {
+    let environment = Environment::of_this_thread();
+    let core = environment.cores[0].to_string();
+    for (first, second) in [("north", "east"), ("east", "north")] {
+        let text =
+            config(&[core.as_str(); 3].join(", "), "[0]").replace("queues = 4", "queues = 1");
+        let text = text.replace("40000", &u32::MAX.to_string());
+        let config = Config::parse(&text, "memory.toml", &environment);
+        let daemon = Daemon::start(config.unwrap_or_else(|error| panic!("{error}\n{text}")));
+        let daemon = daemon.unwrap_or_else(|error| panic!("{error}"));
+        let (source, far_ends) = (daemon.source(), daemon.far_ends());
+        let begin = Instant::now();
+        let is_late = || begin.elapsed() >= Duration::from_secs(60);
+        let port = |name: &str| {
+            source.ports().into_iter().find(|port| port.name == name).expect("it stays shown")
+        };
+        let refused = |name: &str| match source.remove_port(name) {
+            Err(SetError::BadValue(error) | SetError::UnknownKey(error)) => error.error,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused("south"), "there is no port `south`");
+        for name in [first, second] {
+            let before = port(name).received + port(name).transmitted;
+            let moved = || port(name).received + port(name).transmitted;
+            while moved() < before + 5000 && !is_late() {
+                thread::yield_now();
+            }
+            source.set("workers", "1").expect("the others have no queue");
+            let leaves = source.remove_port(name).expect("two others are there");
+            assert_eq!((leaves.state, leaves.link_up), (PortState::Leaving, false));
+            while port(name).state != PortState::Removed && !is_late() {
+                thread::yield_now();
+            }
+            assert_eq!(refused(name), format!("`{name}` cannot be removed: it was removed"));
+            assert!(source.routes().iter().all(|route| route.port.as_deref() != Some(name)));
+            assert!(source.neighbours().iter().all(|neighbour| neighbour.port != name));
+            let stays = port(name);
+            let west = port("west").received;
+            while port("west").received < west + 5000 && !is_late() {
+                // Refused while one of them is still leaving.
+                let _ = source.set("workers", "3");
+                thread::yield_now();
+            }
+            assert!(port("west").received >= west + 5000, "the others go on");
+            let now = port(name);
+            assert_eq!((now.received, now.transmitted), (stays.received, stays.transmitted));
+        }
+        assert_eq!(refused("west"), "`west` cannot be removed: no port would be left");
+        assert!(source.set("port.east.steering", "queue").is_err(), "it is not there");
+        let ledger = daemon.stop();
+        assert_eq!((ledger.missing, ledger.frames.missing), (0, 0), "{ledger:#?}");
+        assert!(ledger.per_port.iter().all(|port| port.missing == 0), "{ledger:#?}");
+        assert_eq!(ledger.in_flight, 0);
+        let known = ["no_route", "port_down", "neighbour_failed", "worker_removed", "backlog_full"];
+        let known: Vec<&str> = [&known[..], &["flow_limit", "shutdown", "hold_full"]].concat();
+        assert!(ledger.dropped.keys().all(|reason| known.contains(&&**reason)), "{ledger:#?}");
+        assert!(ledger.dropped["no_route"] > 1000, "{ledger:#?}");
+        for (port, far_end) in far_ends {
+            let report = far_end.report();
+            assert_eq!((report.total.reordered, report.total.duplicated), (0, 0), "{port}");
+        }
     }
 }
 

@@ -180,8 +180,7 @@ impl Contestant {
         let bells = [bell()?, bell()?];
         let capacity = MAX_BACKLOG as usize;
         let reader = limits.reader();
-        let mesh =
-            Mesh::lay(&[true, false], capacity, &bells, &bell()?, &map.reader(), PORTS, &reader);
+        let mesh = Mesh::lay(&[true, false], capacity, &bells, &map.reader(), PORTS, &reader);
         let mut ends = mesh.ends.into_iter();
         let mut end = || ends.next().expect("one for each worker");
         let mut device = seats.device();
@@ -189,7 +188,7 @@ impl Contestant {
             device.receive(pool, batch, now_ns);
             Next::More
         };
-        let (handoff, handed, _) = end();
+        let (handoff, handed) = end();
         let limited = Some(limits.reader());
         seats.seat(Some(Box::new(source)), ours, Some(handoff), limited.clone())?;
         let (handoff, ..) = end();

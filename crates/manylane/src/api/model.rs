@@ -22,6 +22,8 @@ pub struct PortStatus {
     pub mac: String,
     /// Largest IP packet.
     pub mtu: u16,
+    /// Whether it is there.
+    pub state: PortState,
     /// Whether packets can pass.
     pub link_up: bool,
     /// How the XDP program is attached: `native` or `generic`; nothing without one.
@@ -68,6 +70,18 @@ pub struct PortStatus {
     pub copies: Option<CopyStatus>,
     /// What a sub-interface is.
     pub vlan: Option<VlanStatus>,
+}
+
+/// Whether a port is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortState {
+    /// It is.
+    Open,
+    /// It is being removed: nothing is received by it, and what was on its way out leaves.
+    Leaving,
+    /// It was removed. Its counters stay.
+    Removed,
 }
 
 /// What a sub-interface is.
@@ -581,6 +595,17 @@ pub struct ApiError {
     pub error: String,
     /// What to do.
     pub help: String,
+}
+
+impl PortState {
+    /// As JSON and tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PortState::Open => "open",
+            PortState::Leaving => "leaving",
+            PortState::Removed => "removed",
+        }
+    }
 }
 
 impl WorkerState {

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::api::{Client, FrameLine, NeighbourStatus, Setting};
+use crate::api::{Client, FrameLine, NeighbourStatus, PortStatus, Setting};
 use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
@@ -48,6 +48,8 @@ enum Command {
     /// Add and delete neighbours of a running daemon
     #[command(alias = "neigh")]
     Neighbour(NeighbourOptions),
+    /// Remove ports of a running daemon
+    Port(PortOptions),
 }
 
 /// What `manylane demo` takes.
@@ -105,6 +107,28 @@ struct SetOptions {
     key: String,
     /// Its new value
     value: String,
+    /// Where the daemon's API listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct PortOptions {
+    #[command(subcommand)]
+    action: PortAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum PortAction {
+    /// Receive and transmit by a port no more, take its routes and neighbours away, and close it; its
+    /// counters stay
+    Remove(PortName),
+}
+
+#[derive(Debug, Args)]
+struct PortName {
+    /// The name of the port
+    port: String,
     /// Where the daemon's API listens
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
@@ -187,6 +211,7 @@ pub fn run() -> ExitCode {
         Command::Show(options) => show(&options),
         Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
         Command::Neighbour(NeighbourOptions { action }) => neighbour(&action),
+        Command::Port(PortOptions { action: PortAction::Remove(name) }) => remove_port(&name),
     }
 }
 
@@ -251,6 +276,16 @@ fn neighbour(action: &NeighbourAction) -> ExitCode {
             }
             _ => format!("{address} on {port} is forgotten\n"),
         }),
+        Err(error) => done::<()>(Err(error)),
+    }
+}
+
+fn remove_port(PortName { port, socket }: &PortName) -> ExitCode {
+    let path = format!("/v1/ports/{}", percent_encoded(port));
+    match Client::new(socket).delete::<PortStatus>(&path) {
+        Ok(PortStatus { name, .. }) => {
+            print(&format!("{name} is being removed; `manylane show ports` tells when it is\n"))
+        }
         Err(error) => done::<()>(Err(error)),
     }
 }

@@ -10,7 +10,7 @@ use super::Noun;
 use super::table::{bytes, count, duration, lay_out, signed};
 use crate::api::{
     AddressStatus, Client, ClientError, DropStatus, FrameLedger, FrameLine, FramesStatus, Ledger,
-    MemberStatus, NeighbourStatus, PortStatus, RouteStatus, WorkerStatus,
+    MemberStatus, NeighbourStatus, PortState, PortStatus, RouteStatus, WorkerStatus,
 };
 
 /// Asks the daemon and lays out what it says.
@@ -153,6 +153,9 @@ pub(crate) fn lost(port: &PortStatus) -> u64 {
 
 /// `up, native, copy, repair`: what a packet meets on this port.
 fn state(port: &PortStatus) -> String {
+    if port.state != PortState::Open {
+        return port.state.name().into();
+    }
     let mut words = vec![if port.link_up { "up" } else { "down" }];
     if let Some(mode) = &port.mode {
         words.push(mode);

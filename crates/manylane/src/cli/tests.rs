@@ -15,7 +15,10 @@ fn only_what_works_is_listed() {
     let help = Cli::command().render_help().to_string();
     let listed: Vec<_> =
         help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
-    assert_eq!(listed, ["demo", "run", "show", "config", "neighbour", "help", "-h,", "-V,"]);
+    assert_eq!(
+        listed,
+        ["demo", "run", "show", "config", "neighbour", "port", "help", "-h,", "-V,"]
+    );
     for (words, noun) in [("show neigh", "/v1/neighbours"), ("show ledger --json", "/v1/ledger")] {
         let cli = Cli::try_parse_from(["manylane"].into_iter().chain(words.split(' '))).unwrap();
         let Command::Show(show) = cli.command else { panic!("{words}") };

@@ -112,6 +112,14 @@ impl Crew {
         matches!(who, Who::Parked(_))
     }
 
+    /// Does for a worker without a thread what lies on its desk.
+    pub fn attend(&mut self, number: u16) {
+        if let Some(Seat { who: Who::Parked(parked), .. }) = self.seats.get_mut(usize::from(number))
+        {
+            parked.worker.attend();
+        }
+    }
+
     /// Ends all threads; returns the workers, in order. Panics as one of them did.
     pub fn halt(mut self) -> Vec<Worker> {
         for seat in &mut self.seats {

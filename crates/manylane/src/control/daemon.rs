@@ -28,12 +28,13 @@ use super::crew::Crew;
 use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
-use super::status::{Edited, FrameStatus, Status};
-use super::steering::{self, Plan, Steering};
+use super::status::{Counted, Edited, FrameStatus, Status};
+use super::steering::{self, Closer, Plan, Ports, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
 use crate::stats::Stats;
+use crate::worker::desk::desk;
 use crate::worker::leave::STOP;
 use crate::worker::{Clock, Reclaimer, Worker, WorkerParts};
 
@@ -102,7 +103,8 @@ pub struct Daemon {
     control: Option<JoinHandle<()>>,
     control_bell: Bell,
     control_phase: WordsMut<u32>,
-    ports: Vec<OpenPort>,
+    ports: Ports,
+    far_ends: Vec<(String, FarEndReader)>,
     /// They end when the last lane into their file does.
     writers: Vec<JoinHandle<Result<Written, WriteError>>>,
     depot: Depot,
@@ -146,9 +148,11 @@ impl Daemon {
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
         let plan = Plan::new(&config, &owners);
-        let (steering, handoffs) = Steering::new(&config, plan, &owners, &bells, &control_bell);
+        let (desks, desk_ends): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| desk(&control_bell)).unzip();
+        let (steering, handoffs) = Steering::new(&config, plan, &owners, &bells, desk_ends);
         let limits = steering.limits();
-        let mut handoffs = handoffs.into_iter();
+        let (mut handoffs, mut desks) = (handoffs.into_iter(), desks.into_iter());
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
@@ -207,6 +211,7 @@ impl Daemon {
                 phase: phase.reader(),
                 hot_list_len: hot_list_len.reader(),
                 handoff: handoffs.next().map(Box::new),
+                desk: desks.next().expect("there is one for each worker"),
                 limits: limits.clone(),
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
@@ -220,7 +225,11 @@ impl Daemon {
         let steering = Arc::new(Mutex::new(steering));
         let edited = Edited { routing: routing.clone(), steering: steering.clone(), control: bell };
         let readers = stats.clone();
-        let status = Status::new(&config, &ports, stats, edited, frames, clock);
+        let closed = Stats::new(interfaces_len);
+        let counted = Counted { workers: stats, closed: closed.reader() };
+        let status = Status::new(&config, &ports, counted, edited, frames, clock);
+        let far_ends = far_ends(&ports);
+        let ports: Ports = Arc::new(Mutex::new(ports.into_iter().map(Some).collect()));
         let control_phase = WordsMut::zeroed(1);
         let control = Control {
             routing,
@@ -230,6 +239,7 @@ impl Daemon {
             clock,
             names: interfaces(&config.ports).iter().map(|one| one.name.to_owned()).collect(),
             steering: steering.clone(),
+            closer: Closer { ports: ports.clone(), depot: depot.clone(), stats: closed },
             stats: readers,
         };
         let mut daemon = Daemon {
@@ -237,6 +247,7 @@ impl Daemon {
             control_bell,
             control_phase,
             ports,
+            far_ends,
             writers: Vec::new(),
             depot,
             status: Arc::new(status),
@@ -264,11 +275,7 @@ impl Daemon {
     /// What the hosts at the far ends of memory ports send and receive, by port; to read now or after
     /// the daemon has stopped.
     pub fn far_ends(&self) -> Vec<(String, FarEndReader)> {
-        let of_port = |port: &OpenPort| match &port.device {
-            Device::Memory(Some(reader)) => Some((port.config.name.clone(), reader.clone())),
-            _ => None,
-        };
-        self.ports.iter().filter_map(of_port).collect()
+        self.far_ends.clone()
     }
 
     /// Stops forwarding, closes the ports, and says where everything went. Called in the network
@@ -306,11 +313,15 @@ impl Daemon {
         &mut self,
         stopped: Vec<(Vec<Receiver>, Vec<Transmitter>, manylane_frame::Pool, Stats)>,
     ) {
-        let mut receivers: Vec<Vec<Receiver>> = self.ports.iter().map(|_| Vec::new()).collect();
-        let mut transmitters: Vec<Vec<Transmitter>> =
-            self.ports.iter().map(|_| Vec::new()).collect();
-        let between = lock(&self.steering).take_back();
-        between.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
+        let mut ports =
+            self.ports.lock().expect("the control thread has ended, and not in a panic");
+        let mut receivers: Vec<Vec<Receiver>> = ports.iter().map(|_| Vec::new()).collect();
+        let mut transmitters: Vec<Vec<Transmitter>> = ports.iter().map(|_| Vec::new()).collect();
+        let mut steering = lock(&self.steering);
+        let ((queues, exits), mut held) = (steering.take_back(), steering.kept());
+        drop(steering);
+        queues.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
+        exits.into_iter().for_each(|(port, exit)| transmitters[port.index()].push(exit));
         let mut pool = self.depot.pool();
         let mut first_stats = None;
         for (queues, exits, own_pool, stats) in stopped {
@@ -330,9 +341,8 @@ impl Daemon {
             let id = PortId(number);
             halves.push(open::unwrap(receivers, transmitters, &mut pool, &mut stats, id));
         }
-        let mut held = 0;
-        let ports = self.ports.drain(..).zip(halves);
-        for (number, (port, (receivers, transmitters))) in (0..).zip(ports) {
+        for (number, (port, (receivers, transmitters))) in (0..).zip(ports.drain(..).zip(halves)) {
+            let Some(port) = port else { continue }; // It was removed.
             let id = PortId(number);
             held += open::close(port, receivers, transmitters, &mut pool, &mut stats, id);
         }
@@ -472,6 +482,15 @@ fn routing(
         routing.set_neighbour(key, mac, clock.now(), told).map_err(StartError::Routing)?;
     }
     Ok(routing)
+}
+
+/// The hosts at the far ends of memory ports.
+fn far_ends(ports: &[OpenPort]) -> Vec<(String, FarEndReader)> {
+    let of_port = |port: &OpenPort| match &port.device {
+        Device::Memory(Some(reader)) => Some((port.config.name.clone(), reader.clone())),
+        _ => None,
+    };
+    ports.iter().filter_map(of_port).collect()
 }
 
 /// Reports that wait for the control thread, per worker.

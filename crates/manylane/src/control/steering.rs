@@ -11,6 +11,7 @@
 
 mod queues;
 mod rebalance;
+mod removal;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -27,14 +28,16 @@ use super::crew::Crew;
 use super::frames::Line;
 use super::open::Bell;
 use crate::api::{
-    ApiError, BucketStatus, PairStatus, PortSteeringStatus, QueueOwner, SetError, SettingValue,
-    SteeredWorker, SteeringStatus,
+    ApiError, BucketStatus, PairStatus, PortState, PortSteeringStatus, QueueOwner, SetError,
+    SettingValue, SteeredWorker, SteeringStatus,
 };
 use crate::config::{self, BACKLOGS, BUDGETS, Config, Driver, PortSteering, WEIGHTS};
+use crate::worker::desk::DeskEnd;
 use crate::worker::handoff::{HandOff, HandOffReader, Mesh, limits};
 
 use queues::Queues;
 use rebalance::{Bucket, Move, moves};
+pub use removal::{Closer, Ports, Removal};
 use workers::Presence;
 
 /// Steering, as API and control thread share it.
@@ -116,6 +119,7 @@ struct SteeredPort {
     assigned: Vec<u16>,
     /// Of memory: whoever sends to it rings its owner's bell.
     stays: bool,
+    state: PortState,
 }
 
 /// The writer's side of what steers workers.
@@ -134,6 +138,9 @@ pub struct Steering {
     counts: Vec<HandOffReader>,
     bells: Vec<Bell>,
     queues: Queues,
+    removals: Vec<Removal>,
+    /// Frames that the devices of removed ports did not give back.
+    kept: usize,
     /// What each bucket carried when load was last looked at, by port.
     carried: Vec<Vec<u32>>,
     busy_ns: Vec<u64>,
@@ -142,13 +149,14 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Steering by `plan`, and the rings for it, if it needs any: one end for each worker.
+    /// Steering by `plan`, and the rings for it, if it needs any: one end for each worker. `desks` are the
+    /// workers'.
     pub fn new(
         config: &Config,
         plan: Plan,
         owners: &[Vec<WorkerId>],
         bells: &[Bell],
-        control: &Bell,
+        desks: Vec<DeskEnd>,
     ) -> (Steering, Vec<HandOff>) {
         let workers = config.workers.count();
         let config::Steering { netdev_max_backlog, netdev_budget, dev_weight, rebalance, .. } =
@@ -160,14 +168,9 @@ impl Steering {
             let reader = map.reader();
             let capacity = capacity as usize;
             let limits = limits.reader();
-            Mesh::lay(&plan.receivers, capacity, bells, control, &reader, owners.len(), &limits)
+            Mesh::lay(&plan.receivers, capacity, bells, &reader, owners.len(), &limits)
         });
-        let (mut handoffs, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
-        for (handoff, reader, desk) in mesh.into_iter().flat_map(|mesh| mesh.ends) {
-            handoffs.push(handoff);
-            counts.push(reader);
-            desks.push(desk);
-        }
+        let (handoffs, counts) = mesh.into_iter().flat_map(|mesh| mesh.ends).unzip();
         let ports = config.ports.iter().zip(owners).zip(plan.ports);
         let ports = ports.map(|((port, owners), (steering, why))| SteeredPort {
             name: port.name.clone(),
@@ -176,6 +179,7 @@ impl Steering {
             owners: owners.clone(),
             homes: owners.clone(),
             assigned: spread(workers),
+            state: PortState::Open,
             stays: matches!(port.driver, Driver::Memory(_)),
         });
         let presence = |worker| match worker < config.workers.started {
@@ -195,6 +199,8 @@ impl Steering {
             counts,
             bells: bells.to_vec(),
             queues: Queues::new(owners, desks),
+            removals: Vec::new(),
+            kept: 0,
             carried: vec![vec![0; GROUP]; owners.len()],
             busy_ns: vec![0; workers],
             looked_at: Duration::ZERO,
@@ -413,8 +419,10 @@ impl Steering {
     }
 
     fn port(&self, name: &str) -> Result<usize, SetError> {
-        self.ports.iter().position(|port| port.name == name).ok_or_else(|| {
-            let names: Vec<_> = self.ports.iter().map(|port| format!("`{}`", port.name)).collect();
+        let open = || self.ports.iter().filter(|port| port.state == PortState::Open);
+        let is_it = |port: &SteeredPort| port.name == name && port.state == PortState::Open;
+        self.ports.iter().position(is_it).ok_or_else(|| {
+            let names: Vec<_> = open().map(|port| format!("`{}`", port.name)).collect();
             let help = format!("there are {}", names.join(", "));
             SetError::UnknownKey(ApiError { error: format!("there is no port `{name}`"), help })
         })
@@ -517,6 +525,7 @@ impl Steering {
             ports: (0..)
                 .map(PortId)
                 .zip(&self.ports)
+                .filter(|(_, port)| port.state != PortState::Removed)
                 .map(|(id, port)| self.shown(id, port))
                 .collect(),
             workers: (0..workers)

@@ -12,7 +12,7 @@ use manylane_sync::words::Words;
 use super::daemon::say;
 use super::open::Bell;
 use super::routing::{RETRY, Routing, Told};
-use super::steering;
+use super::steering::{self, Closer};
 use crate::stats::{StatsReader, WorkerCount};
 use crate::worker::leave::RUN;
 use crate::worker::{Clock, Order};
@@ -27,6 +27,7 @@ pub(super) struct Control {
     /// The names of ports and sub-interfaces, by id.
     pub names: Vec<String>,
     pub steering: steering::Shared,
+    pub closer: Closer,
     /// The workers', by which load is measured.
     pub stats: Vec<StatsReader>,
 }
@@ -85,12 +86,21 @@ impl Control {
         }
     }
 
-    fn steer(&self) {
+    fn steer(&mut self) {
         let mut steering = self.steering.lock().expect("a thread that steers does not panic");
         steering.tend();
         if steering.deadline().is_some() {
             let busy = self.stats.iter().map(|stats| stats.worker(WorkerCount::BusyNs));
             steering.rebalance(&busy.collect::<Vec<_>>(), self.clock.now());
+        }
+        let removed = steering.take_removed();
+        drop(steering);
+        if let Some(removal) = removed {
+            // Meanwhile nobody waits for the lock.
+            let port = removal.port;
+            let kept = self.closer.close(removal);
+            let mut steering = self.steering.lock().expect("a thread that steers does not panic");
+            steering.removed(port, kept);
         }
     }
 

@@ -166,9 +166,13 @@ impl Work {
 
     #[cold]
     fn drop_waiting(&mut self, port: usize) {
+        let reason = match self.exits[port].is_closed {
+            true => DropReason::PortDown,
+            false => DropReason::TransmitRingFull,
+        };
         let mut left = std::mem::take(&mut self.exits[port].waiting);
         for frame in left.drain() {
-            self.drop_frame(frame, DropReason::TransmitRingFull);
+            self.drop_frame(frame, reason);
         }
     }
 

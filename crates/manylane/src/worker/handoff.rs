@@ -39,7 +39,6 @@ use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
 use super::Work;
-use super::desk::Desk;
 use super::flow_limit::FlowLimit;
 use crate::stats::PortCount;
 
@@ -117,7 +116,6 @@ pub struct HandOff {
     /// all that is admitted.
     calm: bool,
     counts: HandOffCounts,
-    pub(super) desk: Desk,
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
     announces_what_is_popped: bool,
@@ -402,14 +400,13 @@ impl HandOff {
     /// Whether there is something to do that no descriptor tells of.
     pub(super) fn has_work(&mut self) -> bool {
         self.blocked
-            || self.desk.has_tasks()
             || self.limits.load(limits::GENERATION) != self.generation
             || self.arrivals.iter_mut().flatten().any(|arrivals| !arrivals.ring.is_empty())
     }
 
     /// How soon to look whether devices have taken what they were given.
     pub(super) fn wait_ns(&self) -> Option<u64> {
-        (self.noted || self.waiting > 0 || self.desk.is_leaving()).then_some(LOOK_AGAIN_NS)
+        (self.noted || self.waiting > 0).then_some(LOOK_AGAIN_NS)
     }
 
     /// By whom, and in which bucket, a packet came that is about to be held. One that nobody steered is in
@@ -469,9 +466,6 @@ impl Work {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
         handoff.begin_turn(now_ns);
-        if handoff.desk.has_tasks() || handoff.desk.is_leaving() {
-            self.attend();
-        }
         let mut moved = 0;
         let mut receivers = 0;
         while let Some(handoff) = &mut self.handoff
@@ -519,10 +513,10 @@ impl Work {
         weight: usize,
         now_ns: u64,
     ) -> usize {
-        let Work { queues, handoff, pool, .. } = self;
+        let Work { queues, handoff, pool, desk, .. } = self;
         let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
         let port = queue.port();
-        if handoff.desk.is_leaving() && handoff.desk.leaves(port, queue.queue()) {
+        if desk.is_leaving() && desk.leaves(port, queue.queue()) {
             return 0;
         }
         let Some(admitted) = handoff.admits(port, weight, now_ns) else { return 0 };

@@ -28,9 +28,17 @@ impl Worker {
         self.reader.online();
     }
 
+    /// Does what the control thread has put on the desk of a worker that has left.
+    pub fn attend(&mut self) {
+        self.work.attend();
+    }
+
     /// Whether there is to be another turn.
     #[inline]
     pub(super) fn goes_on(&mut self) -> bool {
+        if self.work.desk.has_tasks() || self.work.desk.is_leaving() {
+            self.work.attend();
+        }
         let phase = self.work.phase.load(0);
         phase == self.work.heeded && phase == RUN || self.heed(phase)
     }

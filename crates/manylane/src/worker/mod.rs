@@ -45,6 +45,7 @@ use manylane_sync::words::Words;
 
 use crate::stats::{Stats, WorkerCount};
 
+use desk::Desk;
 pub use handoff::HandOff;
 use leave::RUN;
 pub use leave::STOP;
@@ -102,6 +103,8 @@ struct Exit {
     reclaimer: Option<Reclaimer>,
     /// Frames were handed over that the reclaimer has not heard of.
     owing: bool,
+    /// Its port was removed.
+    is_closed: bool,
 }
 
 /// Who takes back what is sent through a device: the owner of one of its receive queues.
@@ -160,6 +163,8 @@ pub struct WorkerParts {
     pub hot_list_len: Words<u32>,
     /// What it has with other workers, where a port's packets go to workers by flow.
     pub handoff: Option<Box<HandOff>>,
+    /// Where the control thread asks for queues and ways out.
+    pub desk: Desk,
     /// [`limits`](handoff::limits): how much it takes in a turn, and hands on.
     pub limits: Words<u32>,
     /// The daemon's clock.
@@ -205,6 +210,7 @@ struct Work {
     /// What it said when it was last followed.
     hot_list_wanted: u32,
     handoff: Option<Box<HandOff>>,
+    desk: Desk,
     limits: Words<u32>,
     /// The queue to begin with.
     next_queue: usize,
@@ -255,6 +261,7 @@ impl Worker {
             waiting: Batch::new(),
             reclaimer,
             owing: false,
+            is_closed: false,
         };
         let work = Work {
             id: parts.id,
@@ -279,6 +286,7 @@ impl Worker {
             hot_list_wanted: parts.hot_list_len.load(0),
             hot_list_len: parts.hot_list_len,
             handoff: parts.handoff,
+            desk: parts.desk,
             limits: parts.limits,
             next_queue: 0,
             clock: parts.clock,

@@ -57,6 +57,7 @@ impl Work {
             hot_list_len,
             hot_list_wanted,
             handoff,
+            desk,
             ..
         } = self;
         // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
@@ -86,6 +87,7 @@ impl Work {
                     || (order.is_none() && !orders.is_empty())
                     || queues.iter().any(Receiver::has_frames)
                     || handoff.as_mut().is_some_and(|handoff| handoff.has_work())
+                    || desk.has_tasks()
                     || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
@@ -121,8 +123,9 @@ impl Work {
         let late = self.exits.iter().filter_map(|exit| exit.transmitter.due_ns()).min();
         // Another worker may have the frames that an order waits for.
         let order = self.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
-        // Nothing tells when devices have taken what this worker's end waits for.
-        let end = (self.heeded == leave::END).then_some(LOOK_AGAIN.as_nanos() as u64);
+        // Nothing tells when devices have taken what this worker's end waits for, or a queue's way elsewhere.
+        let gives_up = self.heeded == leave::END || self.desk.is_leaving();
+        let end = gives_up.then_some(LOOK_AGAIN.as_nanos() as u64);
         let all = shortest.into_iter().chain(reclaim).chain(held).chain(late).chain(order);
         let all = all.chain(end);
         all.min().map(Duration::from_nanos)
@@ -138,15 +141,20 @@ impl Work {
         for (port, exit) in (0..).zip(exits) {
             let waiting = exit.waiting.iter().map(|frame| pool.region().meta(frame).frames());
             in_hand += waiting.sum::<usize>();
-            stats.level(PortId(port), PortCount::LostTransmit, exit.transmitter.dropped());
+            // What was lent is whose it is, and what was counted stays.
             stats.level(PortId(port), PortCount::Lent, exit.transmitter.lent());
             stats.level(PortId(port), PortCount::Late, exit.transmitter.held() as u64);
+            if !exit.is_closed {
+                stats.level(PortId(port), PortCount::LostTransmit, exit.transmitter.dropped());
+            }
             let (mut faults, mut copies) = (exit.transmitter.faults(), exit.transmitter.copies());
             for queue in queues.iter().filter(|queue| queue.port() == PortId(port)) {
                 faults = faults + queue.faults();
                 copies = copies + queue.copies();
             }
-            stats.wrapped(PortId(port), faults, copies);
+            if !exit.is_closed {
+                stats.wrapped(PortId(port), faults, copies);
+            }
             // Also where there is none: it may have been given up.
             let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
             let mut losses = Losses::default();

@@ -6,6 +6,7 @@ use manylane_sync::doorbell::Doorbell;
 use super::*;
 use crate::api::WorkerState;
 use crate::config::Environment;
+use crate::worker::desk::desk;
 
 #[test]
 fn a_port_with_fewer_queues_than_workers_is_steered_by_flow() {
@@ -196,5 +197,6 @@ fn steering(workers: u16, ports: &[(&str, &[u16])]) -> Steering {
     let (config, owners) = configured(workers, ports);
     let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));
     let bells: Vec<_> = (0..workers).map(|_| bell()).collect();
-    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, &bell()).0
+    let desks = (0..workers).map(|_| desk(&bell()).1).collect();
+    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, desks).0
 }

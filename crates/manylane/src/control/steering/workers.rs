@@ -4,8 +4,8 @@
 use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
 
 use super::queues::QueueMove;
-use super::{PortSteering, Steering, limits, refused};
-use crate::api::{ApiError, SetError, SettingValue, WorkerState};
+use super::{PortSteering, SteeredPort, Steering, limits, refused};
+use crate::api::{ApiError, PortState, SetError, SettingValue, WorkerState};
 use crate::control::crew::Crew;
 use crate::worker::leave::{END, LEAVE};
 
@@ -101,7 +101,8 @@ impl Steering {
     fn successors(&self, wanted: u16) -> Result<Vec<(PortId, QueueId, WorkerId)>, SetError> {
         let mut queues = vec![0; usize::from(wanted)];
         let mut orphans = Vec::new();
-        for (id, port) in (0..).map(PortId).zip(&self.ports) {
+        let open = |(_, port): &(PortId, &SteeredPort)| port.state == PortState::Open;
+        for (id, port) in (0..).map(PortId).zip(&self.ports).filter(open) {
             for (queue, &owner) in (0..).map(QueueId).zip(&port.owners) {
                 let to = self.queues.moving_to(id, queue).unwrap_or(owner);
                 match queues.get_mut(usize::from(to.0)) {
@@ -169,7 +170,8 @@ impl Steering {
     /// The queues that a worker had before it was removed.
     fn homesick(&self, worker: WorkerId) -> Vec<(PortId, QueueId)> {
         let mut queues = Vec::new();
-        for (id, port) in (0..).map(PortId).zip(&self.ports) {
+        let open = |(_, port): &(PortId, &SteeredPort)| port.state == PortState::Open;
+        for (id, port) in (0..).map(PortId).zip(&self.ports).filter(open) {
             let homes = (0..).map(QueueId).zip(&port.homes);
             queues.extend(homes.filter(|&(_, &home)| home == worker).map(|(queue, _)| (id, queue)));
         }
@@ -178,12 +180,13 @@ impl Steering {
 
     fn move_queue(&mut self, port: PortId, queue: QueueId, to: WorkerId) {
         let from = self.ports[port.index()].owners[usize::from(queue.0)];
-        self.queues.lead(QueueMove { port, queue, from, to, asked: false });
+        self.queues.lead(QueueMove { port, queue, from, to: Some(to), asked: false });
     }
 
-    /// Whether workers that leave are to be looked after.
+    /// Whether workers that leave, or ports, are to be looked after.
     pub fn is_parting(&self) -> bool {
-        self.presence.iter().any(|one| matches!(one, Presence::Leaving { .. } | Presence::Ending))
+        let leaves = |one: &Presence| matches!(one, Presence::Leaving { .. } | Presence::Ending);
+        self.presence.iter().any(leaves) || self.is_removing()
     }
 
     /// Lets workers end that nothing comes to any more, and takes back those that have ended.

@@ -7,7 +7,7 @@ use manylane_frame::vocabulary::DropReason;
 use manylane_net::neighbour::{HoldLimits, Key};
 use manylane_sync::handoff::GROUP;
 
-use super::handoff::{Floor, Like, NEAR};
+use super::handoff::{Floor, Like, NEAR, TWO};
 use super::rig::*;
 use crate::stats::PortCount;
 use crate::worker::handoff::{PATIENCE_NS, limits};
@@ -254,4 +254,86 @@ fn who_is_quit_of_a_worker_says_so_for_what_was_wanted_then() {
     assert!(!play.floor.counts[0].is_quit_of(2, since + 2), "that is still to be looked at");
     assert!(!play.floor.counts[0].is_quit_of(1, since + 1));
     play.floor.close();
+}
+
+/// Port 0 is removed while packets of it are in rings, held, and in the middle of a turn; then port 1, by which
+/// they leave: each packet leaves in its order, or is dropped for a reason.
+#[test]
+fn a_port_goes_with_packets_in_rings() {
+    for seed in 1..=20 {
+        let mut floor = Floor::new(Like { workers: 3, receivers: 2, ..TWO });
+        let mut random = Random(seed);
+        floor.want(0..GROUP, |bucket| (bucket % 3) as u16);
+        let mut now = 0;
+        let (mut queues, mut exits) = (0, 0);
+        let asked = 40 + random.below(40);
+        let closed = asked + 40 + random.below(40);
+        let mut sent = 0;
+        for step in 0..250 {
+            for _ in 0..random.below(4) {
+                let flow = random.below(24) as u16;
+                let far = flow.is_multiple_of(6);
+                let to: IpAddr = if far { [10, 1, 1, flow as u8].into() } else { NEAR };
+                floor.send(usize::from(flow % 2), to, flow, random.below(20) as usize);
+                sent += 1;
+            }
+            if step == asked {
+                (0..2).for_each(|worker| floor.ask(worker, worker as u16));
+            }
+            if step == closed {
+                floor.close_exits(1);
+            }
+            if random.below(2) == 0 {
+                floor.meddle(random.below(3) as usize, now);
+            }
+            floor.turn(random.below(3) as usize, now);
+            floor.hall.assert_nothing_is_missing();
+            for worker in 0..3 {
+                let (more_queues, more_exits) = floor.given_up(worker);
+                if more_queues > 0 {
+                    let ahead = |to: u16| floor.counts[worker].handed_to(to);
+                    let taken = |to: u16| floor.counts[usize::from(to)].taken_from(worker as u16);
+                    assert!((0..3).all(|to| ahead(to) == taken(to)), "none is in a ring");
+                }
+                (queues, exits) = (queues + more_queues, exits + more_exits);
+            }
+            for key in floor.hall.control.hear(now) {
+                if random.below(3) > 0 {
+                    floor.hall.control.answer(key, now);
+                }
+            }
+            floor.hall.control.tick(now);
+            now += [1_000, 100_000, PATIENCE_NS][random.below(3) as usize];
+        }
+        for _ in 0..20 {
+            floor.settle(now);
+            now += SECOND;
+            (0..3).for_each(|worker| queues += floor.given_up(worker).0);
+        }
+        assert_eq!((queues, exits), (2, 3));
+        let seen = floor.assert_in_order();
+        assert!(sent > 100 && seen > 0);
+        assert!(floor.left(0) + floor.left(1) > 0, "nothing is received any more");
+        floor.close();
+    }
+}
+
+/// Nobody forwards to it any more, but who has not heard: what still comes to a way out that was given up is
+/// dropped by that name.
+#[test]
+fn what_comes_to_a_closed_way_out_is_dropped() {
+    let mut floor = Floor::new(TWO);
+    floor.want(0..GROUP, |bucket| (bucket % 2) as u16);
+    for flow in 0..100 {
+        floor.send(0, NEAR, flow, 2);
+    }
+    floor.turn(0, 0);
+    assert!(floor.counts[0].handed_to(1) > 10);
+    let before = floor.seen() as u64;
+    floor.close_exits(1);
+    floor.settle(1);
+    assert_eq!((floor.given_up(0), floor.given_up(1)), ((0, 1), (0, 1)));
+    assert_eq!((floor.seen() as u64, floor.left(0)), (before, 0));
+    assert_eq!(floor.dropped(DropReason::PortDown), 200 - before);
+    floor.close();
 }

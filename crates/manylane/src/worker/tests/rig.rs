@@ -25,6 +25,7 @@ use manylane_sync::words::WordsMut;
 use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
 use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
 use crate::stats::{PortCount, Stats, StatsReader, WorkerCount};
+use crate::worker::desk::{DeskEnd, desk};
 use crate::worker::handoff::{HandOff, limits};
 use crate::worker::{Clock, Order, Worker, WorkerParts};
 
@@ -55,6 +56,8 @@ pub struct Hall {
     pub control: Control,
     /// By worker.
     pub phases: Vec<WordsMut<u32>>,
+    /// Of workers whose desk nobody has taken yet.
+    pub desks: Vec<DeskEnd>,
     pub hot_list_len: WordsMut<u32>,
     pub limits: WordsMut<u32>,
     stats: Vec<StatsReader>,
@@ -76,6 +79,7 @@ impl Hall {
             domain,
             control: Control { routing, told: Told::default(), reported, orders },
             phases: Vec::new(),
+            desks: Vec::new(),
             hot_list_len: length(256),
             limits: limits::words(1000, 300, 64),
             stats: Vec::new(),
@@ -107,6 +111,8 @@ impl Hall {
         let id = WorkerId(self.stats.len() as u16);
         self.stats.push(stats.reader());
         self.phases.push(WordsMut::zeroed(1));
+        let (desk, desk_end) = desk(&bell());
+        self.desks.push(desk_end);
         let region = self.depot.region().clone();
         let errors = RateLimit::new(0, u32::MAX >> 2);
         Worker::new(WorkerParts {
@@ -126,6 +132,7 @@ impl Hall {
             phase: self.phases[usize::from(id.0)].reader(),
             hot_list_len: self.hot_list_len.reader(),
             handoff: handoff.map(Box::new),
+            desk,
             limits: self.limits.reader(),
             clock: self.clock,
             idle_spin: Duration::ZERO,
