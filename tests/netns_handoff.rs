@@ -2,10 +2,14 @@
 
 use std::thread;
 
-use manylane::api::{SettingValue, SteeringStatus};
+use manylane::api::{PortState, PortSteeringStatus, SettingValue, SteeringStatus, WorkerState};
 use manylane::lab::scenario::{Running, Scenario, all_answered, lab, skip};
 use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
+use manylane_frame::vocabulary::{PortId, WorkerId};
+use manylane_frame::{Region, RegionConfig};
 use manylane_io::affinity;
+use manylane_io::port::Receiving;
+use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
@@ -99,6 +103,120 @@ fn both_workers_forward_what_af_xdp_receives() {
 #[test]
 fn both_workers_forward_what_packet_sockets_receive() {
     both_forward_in_order("af_packet", "flow", "as configured");
+}
+
+/// The second worker is removed and added while packets pass. Its receive queue goes to the first, and comes back.
+#[test]
+fn a_worker_goes_and_comes_in_order() {
+    let Some(options) = options("af_xdp", "") else { return };
+    let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
+    for destination in [SERVER_V4, SERVER_V6] {
+        all_answered(&scenario.lab.client, destination, 1000);
+    }
+    let source = scenario.source();
+    let owners = || {
+        let of_port = |port: &PortSteeringStatus| port.queues[0].worker;
+        source.steering().ports.iter().map(of_port).collect::<Vec<_>>()
+    };
+    assert_eq!(owners(), [0, 1]);
+    let state = || source.workers()[1].state;
+    thread::scope(|scope| {
+        let streams: Vec<_> = (0..8)
+            .map(|flow| {
+                let scenario = &scenario;
+                scope.spawn(move || {
+                    let destination = [SERVER_V4, SERVER_V6][flow % 2];
+                    let (client, server) = (&scenario.lab.client, &scenario.lab.server);
+                    let report = udp_stream(client, server, destination, 1500, 500, 2000)
+                        .unwrap_or_else(|error| panic!("{destination}: {error}"));
+                    assert_eq!(report.damaged + report.duplicated + report.reordered, 0);
+                    assert!(report.received > 1400, "{destination}: {report:?}");
+                })
+            })
+            .collect();
+        let mut rounds = 0;
+        let is_over = || streams.iter().all(|stream| stream.is_finished());
+        let forwarded = || source.workers()[1].transmitted;
+        while !is_over() {
+            let before = forwarded();
+            while forwarded() < before + 10 && !is_over() {
+                thread::yield_now();
+            }
+            for (workers, becomes) in [("1", WorkerState::Stopped), ("2", WorkerState::Running)] {
+                source
+                    .set("workers", workers)
+                    .unwrap_or_else(|error| panic!("{workers}: {error:?}"));
+                while state() != becomes {
+                    thread::yield_now();
+                }
+                if becomes == WorkerState::Stopped {
+                    assert_eq!(owners(), [0, 0]);
+                    assert_eq!(source.frames().lists[1].level, 0);
+                }
+            }
+            rounds += 1;
+        }
+        assert!(rounds > 3, "only {rounds} rounds");
+    });
+    while owners() != [0, 1] {
+        thread::yield_now();
+    }
+    assert!(source.workers()[1].transmitted > 100, "{:?}", source.workers());
+    scenario.finish();
+}
+
+/// A link is removed while the client sends by it; what a generator sends by the other goes on. The program is off
+/// the device then, and its queue has no socket: it can be opened again.
+#[test]
+fn a_port_goes_and_others_go_on() {
+    let Some(mut options) = options("af_xdp", "") else { return };
+    options.more += "[[port]]\nname = \"gen\"\ndriver = \"memory\"\nworkers = [0]\n\
+                     addresses = [\"10.77.0.254/24\"]\n[port.generate]\nsource = \"10.77.0.1\"\n\
+                     destination = \"10.2.0.1/32\"\nflows = 16\npackets_per_second = 20000\n";
+    let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
+    all_answered(&scenario.lab.client, SERVER_V4, 1000);
+    let source = scenario.source();
+    let port = |name: &str| {
+        source.ports().into_iter().find(|port| port.name == name).expect("it stays shown")
+    };
+    thread::scope(|scope| {
+        let stream = scope.spawn(|| {
+            let (client, server) = (&scenario.lab.client, &scenario.lab.server);
+            // Most of it comes to nothing.
+            udp_stream(client, server, SERVER_V4, 400, 500, 2000)
+        });
+        let before = port("lan").received;
+        while port("lan").received < before + 100 {
+            thread::yield_now();
+        }
+        source.remove_port("lan").unwrap_or_else(|error| panic!("{error:?}"));
+        while port("lan").state != PortState::Removed {
+            thread::yield_now();
+        }
+        let (lan, wan) = (port("lan"), port("wan"));
+        while port("wan").transmitted < wan.transmitted + 5000 {
+            thread::yield_now();
+        }
+        assert_eq!(
+            (port("lan").received, port("lan").transmitted),
+            (lan.received, lan.transmitted)
+        );
+        let report = stream.join().expect("it does not panic");
+        assert!(report.is_ok_and(|report| report.reordered + report.duplicated == 0));
+    });
+    let again = scenario.lab.router.run(|| {
+        let region = RegionConfig { frames: 1024, frame_size: 2048 };
+        let mut umem = Umem::new(Region::new(region).expect("2 MiB can be mapped"));
+        let config = AfXdpConfig::default();
+        let receiving = Receiving { owners: &[WorkerId(0)], elsewhere: &[None] };
+        AfXdp::open(&mut umem, PortId(0), "lan", receiving, config).map(drop)
+    });
+    assert!(again.is_ok(), "{again:?}");
+    let ledger = scenario.finish();
+    assert_eq!(ledger.in_flight, 0, "{ledger:#?}");
+    assert!(
+        ledger.frames.holders.iter().all(|holder| holder.holder == "depot" || holder.frames == 0)
+    );
 }
 
 /// `show steering`, and settings that change while packets pass.

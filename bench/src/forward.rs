@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
+use manylane::worker::desk::desk;
 use manylane::worker::handoff::limits;
 use manylane::worker::{Clock, HandOff, STOP, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
@@ -275,10 +276,11 @@ pub fn worker_at(
         reports,
         control: bell.clone(),
         orders,
-        bell,
+        bell: bell.clone(),
         phase: phase.reader(),
         hot_list_len: WordsMut::zeroed(1).reader(),
         handoff,
+        desk: desk(&bell).0,
         limits,
         clock,
         idle_spin: Duration::ZERO,

@@ -374,7 +374,8 @@ fn workers_s() -> io::Result<f64> {
     let mut ns = 0;
     for task in fs::read_dir("/proc/self/task")? {
         let task = task?.path();
-        if fs::read_to_string(task.join("comm"))?.starts_with("worker-") {
+        // One that has just ended has no name.
+        if fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("worker-")) {
             let said = fs::read_to_string(task.join("schedstat"))?;
             ns += said.split(' ').next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
         }

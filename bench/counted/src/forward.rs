@@ -18,6 +18,7 @@ use std::time::Duration;
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
 use manylane::worker::handoff::limits;
+use manylane::worker::desk::desk;
 use manylane::worker::{Clock, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
@@ -219,6 +220,7 @@ impl Lab {
                 phase: WordsMut::zeroed(1).reader(),
                 hot_list_len: WordsMut::zeroed(1).reader(),
                 handoff: None,
+                desk: desk(bell).0,
                 limits: limits::words(1000, 300, 64).reader(),
                 clock: Clock::start(),
                 idle_spin: Duration::ZERO,

@@ -419,6 +419,17 @@ impl Pool {
         }
     }
 
+    /// Brings all frames to the depot: nobody takes from this list for now.
+    pub fn empty(&mut self) {
+        // Join the remainder with that of a list that was emptied before: so there are never more partly
+        // filled magazines than lists that are emptied at the same time, and the depot's slots suffice.
+        if !self.list.len().is_multiple_of(MAGAZINE) {
+            self.depot.get_from(&self.depot.0.partial, &mut self.list, 1);
+        }
+        self.depot.put(&self.list);
+        self.list.clear();
+    }
+
     /// What this list has done.
     pub fn counts(&self) -> PoolCounts {
         self.counts
@@ -469,12 +480,7 @@ fn bounded(len: u32) -> usize {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Join the remainder with that of a list that ended before: so there are never more partly filled
-        // magazines than lists that end at the same time, and the depot's slots suffice.
-        if !self.list.len().is_multiple_of(MAGAZINE) {
-            self.depot.get_from(&self.depot.0.partial, &mut self.list, 1);
-        }
-        self.depot.put(&self.list);
+        self.empty();
     }
 }
 

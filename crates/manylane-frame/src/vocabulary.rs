@@ -211,7 +211,7 @@ reasons! {
         LocalInvalid = "local_invalid",
         /// The exit's transmit ring had no place.
         TransmitRingFull = "transmit_ring_full",
-        /// The exit is down or going.
+        /// The exit was removed.
         PortDown = "port_down",
         /// There was no free frame for a copy or fragment.
         NoFrame = "no_frame",
@@ -226,6 +226,8 @@ reasons! {
         FlowLimit = "flow_limit",
         /// Held for a neighbour, or about to be, when the queue that it came by went to another worker.
         QueueMoved = "queue_moved",
+        /// Held for a neighbour, or about to be, by a worker that was removed.
+        WorkerRemoved = "worker_removed",
         /// The daemon was stopping.
         Shutdown = "shutdown",
     }

@@ -297,6 +297,10 @@ impl Source for Routes {
         Ok(neighbour)
     }
 
+    fn remove_port(&self, _: &str) -> Result<PortStatus, manylane::api::SetError> {
+        unreachable!("nobody removes")
+    }
+
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {
         match port {
             "lan" => self.add_neighbour(port, addr, ""),

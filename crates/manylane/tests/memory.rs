@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use manylane::api::{CopyStatus, PortStatus};
+use manylane::api::{CopyStatus, PortState, PortStatus, SetError, WorkerState};
 use manylane::config::{Config, Environment};
 use manylane::control::Daemon;
 use manylane_io::port::pcap::Capture;
@@ -137,6 +137,134 @@ fn load_is_shared_when_that_is_wanted() {
     for (port, far_end) in far_ends {
         let total = far_end.report().total;
         assert_eq!((total.reordered, total.duplicated), (0, 0), "{port}");
+    }
+}
+
+/// One worker at the start, up to three: they come and go while both generators send, and end as they were when
+/// the daemon stops. Buckets move meanwhile.
+#[test]
+fn workers_come_and_go_while_packets_pass() {
+    const PACKETS: u64 = 60_000;
+    const ENDS: [&str; 4] = ["backlog_full", "flow_limit", "worker_removed", "hold_overflow"];
+    let environment = Environment::of_this_thread();
+    let core = environment.cores[0].to_string();
+    let text = config(&[core.as_str(); 3].join(", "), "[0]").replace("queues = 4", "queues = 1");
+    let text = text.replace("[workers]\n", "[workers]\ncount = 1\n").replace("40000", "60000");
+    let config = Config::parse(
+        &text.replace("count = 1\n", "count = 1\nmax = 3\n"),
+        "memory.toml",
+        &environment,
+    );
+    let daemon = Daemon::start(config.unwrap_or_else(|error| panic!("{error}\n{text}")));
+    let daemon = daemon.unwrap_or_else(|error| panic!("{error}"));
+    let (source, far_ends) = (daemon.source(), daemon.far_ends());
+    let states = || -> Vec<_> { source.workers().iter().map(|worker| worker.state).collect() };
+    assert_eq!(states(), [WorkerState::Running, WorkerState::Stopped, WorkerState::Stopped]);
+    assert!(source.set("worker.2.paused", "true").is_err(), "it does not run");
+    let ended = || {
+        let drops = source.drops().into_iter().filter(|drop| ENDS.contains(&&*drop.reason));
+        let arrived = far_ends.iter().map(|(_, far_end)| far_end.report().total.received);
+        arrived.sum::<u64>() + drops.map(|drop| drop.total).sum::<u64>()
+    };
+    let begin = Instant::now();
+    let (mut round, mut added, mut removed) = (0_usize, 0, 0);
+    while ended() < 2 * PACKETS && begin.elapsed() < Duration::from_secs(60) {
+        let before = states().iter().filter(|&&state| state == WorkerState::Running).count();
+        let wanted = [3, 1, 2, 3, 2, 1][round % 6];
+        // Refused while one of them is still leaving.
+        if source.set("workers", &wanted.to_string()).is_ok() {
+            (added, removed) =
+                (added + usize::from(wanted > before), removed + usize::from(wanted < before));
+            round += 1;
+        }
+        for bucket in (round % 7..256).step_by(7) {
+            let worker = (round % 3).to_string();
+            // Refused for who does not run.
+            let _ = source.set(&format!("port.west.bucket.{bucket}"), &worker);
+        }
+        thread::sleep(Duration::from_millis(1)); // Packets pass.
+    }
+    assert!(added > 20 && removed > 20, "{added} added, {removed} removed");
+    for (worker, lists) in source.workers().into_iter().zip(source.frames().lists) {
+        assert!(worker.received > 1000, "{worker:?}");
+        let is_home = worker.state != WorkerState::Stopped || (lists.level, worker.held) == (0, 0);
+        assert!(is_home, "{worker:?} {lists:?}");
+    }
+    let ledger = daemon.stop();
+    assert_eq!((ledger.missing, ledger.frames.missing), (0, 0), "{ledger:#?}");
+    assert!(ledger.per_port.iter().all(|port| port.missing == 0), "{ledger:#?}");
+    assert_eq!(ended(), 2 * PACKETS, "{ledger:#?}");
+    for (port, far_end) in far_ends {
+        let report = far_end.report();
+        assert_eq!((report.total.reordered, report.total.duplicated), (0, 0), "{port}");
+        assert_eq!((report.corrupted, report.unexpected), (0, 0), "{port}");
+    }
+}
+
+/// The way out of all packets is removed, and then one of the two ways in, by three workers of whom two come and go:
+/// what is on its way leaves or is dropped for a reason, and the other generator goes on.
+#[test]
+fn ports_go_while_packets_pass() {
+    let environment = Environment::of_this_thread();
+    let core = environment.cores[0].to_string();
+    for (first, second) in [("north", "east"), ("east", "north")] {
+        let text =
+            config(&[core.as_str(); 3].join(", "), "[0]").replace("queues = 4", "queues = 1");
+        let text = text.replace("40000", &u32::MAX.to_string());
+        let config = Config::parse(&text, "memory.toml", &environment);
+        let daemon = Daemon::start(config.unwrap_or_else(|error| panic!("{error}\n{text}")));
+        let daemon = daemon.unwrap_or_else(|error| panic!("{error}"));
+        let (source, far_ends) = (daemon.source(), daemon.far_ends());
+        let begin = Instant::now();
+        let is_late = || begin.elapsed() >= Duration::from_secs(60);
+        let port = |name: &str| {
+            source.ports().into_iter().find(|port| port.name == name).expect("it stays shown")
+        };
+        let refused = |name: &str| match source.remove_port(name) {
+            Err(SetError::BadValue(error) | SetError::UnknownKey(error)) => error.error,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused("south"), "there is no port `south`");
+        for name in [first, second] {
+            let before = port(name).received + port(name).transmitted;
+            let moved = || port(name).received + port(name).transmitted;
+            while moved() < before + 5000 && !is_late() {
+                thread::yield_now();
+            }
+            source.set("workers", "1").expect("the others have no queue");
+            let leaves = source.remove_port(name).expect("two others are there");
+            assert_eq!((leaves.state, leaves.link_up), (PortState::Leaving, false));
+            while port(name).state != PortState::Removed && !is_late() {
+                thread::yield_now();
+            }
+            assert_eq!(refused(name), format!("`{name}` cannot be removed: it was removed"));
+            assert!(source.routes().iter().all(|route| route.port.as_deref() != Some(name)));
+            assert!(source.neighbours().iter().all(|neighbour| neighbour.port != name));
+            let stays = port(name);
+            let west = port("west").received;
+            while port("west").received < west + 5000 && !is_late() {
+                // Refused while one of them is still leaving.
+                let _ = source.set("workers", "3");
+                thread::yield_now();
+            }
+            assert!(port("west").received >= west + 5000, "the others go on");
+            let now = port(name);
+            assert_eq!((now.received, now.transmitted), (stays.received, stays.transmitted));
+        }
+        assert_eq!(refused("west"), "`west` cannot be removed: no port would be left");
+        assert!(source.set("port.east.steering", "queue").is_err(), "it is not there");
+        let ledger = daemon.stop();
+        assert_eq!((ledger.missing, ledger.frames.missing), (0, 0), "{ledger:#?}");
+        assert!(ledger.per_port.iter().all(|port| port.missing == 0), "{ledger:#?}");
+        assert_eq!(ledger.in_flight, 0);
+        let known = ["no_route", "port_down", "neighbour_failed", "worker_removed", "backlog_full"];
+        let known: Vec<&str> = [&known[..], &["flow_limit", "shutdown", "hold_full"]].concat();
+        assert!(ledger.dropped.keys().all(|reason| known.contains(&&**reason)), "{ledger:#?}");
+        assert!(ledger.dropped["no_route"] > 1000, "{ledger:#?}");
+        for (port, far_end) in far_ends {
+            let report = far_end.report();
+            assert_eq!((report.total.reordered, report.total.duplicated), (0, 0), "{port}");
+        }
     }
 }
 

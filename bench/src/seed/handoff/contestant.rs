@@ -196,8 +196,7 @@ impl Contestant {
         let bells = [bell()?, bell()?];
         let capacity = MAX_BACKLOG as usize;
         let reader = limits.reader();
-        let mesh =
-            Mesh::lay(&[true, false], capacity, &bells, &bell()?, &map.reader(), PORTS, &reader);
+        let mesh = Mesh::lay(&[true, false], capacity, &bells, &map.reader(), PORTS, &reader);
         let mut ends = mesh.ends.into_iter();
         let mut end = || ends.next().expect("one for each worker");
         let mut device = seats.device();
@@ -206,9 +205,9 @@ impl Contestant {
             Next::More
         };
         let limited = Some(limits.reader());
-        let (handoff, handed, _) = end();
+        let (handoff, handed) = end();
         seats.seat(Some(Box::new(source)), ours, Some((handoff, handed)), limited.clone())?;
-        let (handoff, handed, _) = end();
+        let (handoff, handed) = end();
         seats.seat(None, theirs, Some((handoff, handed)), limited)?;
         Ok(seats.contestant("handoff", Steering::Map(map, limits)))
     }

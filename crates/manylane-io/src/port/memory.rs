@@ -212,6 +212,8 @@ pub struct Transmitter(Exit);
 
 enum Exit {
     Sink(Sink),
+    /// It takes nothing.
+    Nothing,
     /// One wire to each receive queue of the far end, and the bell of the worker that owns it.
     Wires {
         ends: Vec<WireEnd>,
@@ -242,6 +244,11 @@ impl Transmitter {
         Transmitter(Exit::Sink(sink))
     }
 
+    /// One that takes nothing, in place of one that was closed.
+    pub fn closed() -> Transmitter {
+        Transmitter(Exit::Nothing)
+    }
+
     #[inline]
     pub(super) fn transmit(
         &mut self,
@@ -261,6 +268,7 @@ impl Transmitter {
                 sent.frames = batch.len();
                 pool.give_back_all(batch);
             }
+            Exit::Nothing => {}
             Exit::Wires { ends, hash } => {
                 let region = pool.region().view();
                 let mut left = Batch::new();
@@ -307,7 +315,7 @@ impl Transmitter {
     /// Whether the far end has received all that was noted: it looks at its wires one after another.
     pub(super) fn has_taken_noted(&mut self) -> bool {
         match &mut self.0 {
-            Exit::Sink(_) => true,
+            Exit::Sink(_) | Exit::Nothing => true,
             Exit::Wires { ends, .. } => ends.iter_mut().all(|end| end.wire.has_emptied(end.noted)),
         }
     }

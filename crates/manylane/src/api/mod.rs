@@ -19,6 +19,7 @@
 //!
 //! | key                                                          | value                             |
 //! |--------------------------------------------------------------|-----------------------------------|
+//! | `workers`                                                    | how many there are                |
 //! | `frames.hot_list_len`                                        | frames                            |
 //! | `steering.netdev_max_backlog`, `.netdev_budget`, `.dev_weight` | packets                         |
 //! | `steering.rebalance`                                         | `true`, `false`                   |
@@ -32,6 +33,10 @@
 //! forgets one, whatever is known of it. Both answer with the [`NeighbourStatus`]: as it is now, as it was
 //! then. What cannot be a neighbour is an [`ApiError`] with status 400, an unknown port or neighbour one with
 //! 404, a full table one with 409.
+//!
+//! `DELETE /v1/ports/PORT` (`manylane port remove`) begins to remove a port, and answers with its [`PortStatus`];
+//! one that cannot go is an [`ApiError`] with status 400, an unknown one with 404. It is done when the state of the
+//! port is `removed`; its counters stay.
 //!
 //! Every other path or method is an [`ApiError`] with status 404 or 405. Names in `model` are the JSON: they may
 //! be added to, and never change.
@@ -56,9 +61,10 @@ pub use client::{Client, ClientError};
 pub use model::{
     AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,
     FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,
-    MemberStatus, NeighbourState, NeighbourStatus, PairStatus, PortLedger, PortStatus,
+    MemberStatus, NeighbourState, NeighbourStatus, PairStatus, PortLedger, PortState, PortStatus,
     PortSteeringStatus, QueueName, QueueOwner, RouteKind, RouteStatus, SetError, Setting,
-    SettingValue, SteeredWorker, SteeringStatus, TransmitQueue, VlanStatus, WorkerStatus,
+    SettingValue, SteeredWorker, SteeringStatus, TransmitQueue, VlanStatus, WorkerState,
+    WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};

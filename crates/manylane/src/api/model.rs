@@ -22,6 +22,8 @@ pub struct PortStatus {
     pub mac: String,
     /// Largest IP packet.
     pub mtu: u16,
+    /// Whether it is there.
+    pub state: PortState,
     /// Whether packets can pass.
     pub link_up: bool,
     /// How the XDP program is attached: `native` or `generic`; nothing without one.
@@ -68,6 +70,18 @@ pub struct PortStatus {
     pub copies: Option<CopyStatus>,
     /// What a sub-interface is.
     pub vlan: Option<VlanStatus>,
+}
+
+/// Whether a port is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PortState {
+    /// It is.
+    Open,
+    /// It is being removed: nothing is received by it, and what was on its way out leaves.
+    Leaving,
+    /// It was removed. Its counters stay.
+    Removed,
 }
 
 /// What a sub-interface is.
@@ -118,6 +132,8 @@ pub struct WorkerStatus {
     pub worker: u16,
     /// The core it is pinned to, if it is.
     pub core: Option<u16>,
+    /// Whether it runs.
+    pub state: WorkerState,
     /// Turns of its loop.
     pub turns: u64,
     /// Share of the last second in turns that found something to do.
@@ -144,6 +160,18 @@ pub struct WorkerStatus {
     pub held: u64,
     /// Free frames it keeps to itself.
     pub frames_in_pool: u64,
+}
+
+/// Whether a worker runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerState {
+    /// It does.
+    Running,
+    /// It was removed: its buckets and queues go to others, and what it has leaves.
+    Leaving,
+    /// It was removed, or not added yet: it has no thread, and no frame.
+    Stopped,
 }
 
 /// A receive queue.
@@ -586,6 +614,28 @@ pub struct ApiError {
     pub error: String,
     /// What to do.
     pub help: String,
+}
+
+impl PortState {
+    /// As JSON and tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PortState::Open => "open",
+            PortState::Leaving => "leaving",
+            PortState::Removed => "removed",
+        }
+    }
+}
+
+impl WorkerState {
+    /// As JSON and tables spell it.
+    pub fn name(self) -> &'static str {
+        match self {
+            WorkerState::Running => "running",
+            WorkerState::Leaving => "leaving",
+            WorkerState::Stopped => "stopped",
+        }
+    }
 }
 
 impl RouteKind {

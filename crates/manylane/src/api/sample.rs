@@ -17,6 +17,7 @@ impl Source for Sample {
             interface: Some("enp65s0f0np0".into()),
             mac: "52:54:00:12:34:56".into(),
             mtu: 1500,
+            state: PortState::Open,
             link_up: true,
             mode: Some("native".into()),
             zero_copy: true,
@@ -48,6 +49,7 @@ impl Source for Sample {
             chosen: None,
             interface: None,
             mac: "02:00:00:00:00:01".into(),
+            state: PortState::Open,
             link_up: false,
             mode: None,
             zero_copy: false,
@@ -96,6 +98,7 @@ impl Source for Sample {
             WorkerStatus {
                 worker: 0,
                 core: Some(2),
+                state: WorkerState::Running,
                 turns: 12_345_678,
                 busy_percent: 97.25,
                 sleeps: 1234,
@@ -113,6 +116,7 @@ impl Source for Sample {
             WorkerStatus {
                 worker: 1,
                 core: None,
+                state: WorkerState::Stopped,
                 turns: 0,
                 busy_percent: 0.0,
                 sleeps: 1,
@@ -360,6 +364,15 @@ impl Source for Sample {
                 age_s: 0,
             }),
         }
+    }
+
+    fn remove_port(&self, name: &str) -> Result<PortStatus, SetError> {
+        let mut found = self.ports().into_iter().filter(|port| port.name == name);
+        let port = found.next().ok_or_else(|| {
+            let (error, help) = (format!("{name} is no port"), "try another".into());
+            SetError::UnknownKey(ApiError { error, help })
+        })?;
+        Ok(PortStatus { state: PortState::Leaving, ..port })
     }
 
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {

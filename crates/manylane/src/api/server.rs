@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, get, put};
+use axum::routing::{MethodRouter, delete, get, put};
 use axum::{Json, Router};
 use serde::Serialize;
 use tokio::net::UnixListener;
@@ -46,6 +46,8 @@ pub trait Source: Send + Sync {
     /// Sets a neighbour by the operator's word; says what it is now.
     fn add_neighbour(&self, port: &str, addr: &str, mac: &str)
     -> Result<NeighbourStatus, SetError>;
+    /// Begins to remove a port; says what it is now.
+    fn remove_port(&self, name: &str) -> Result<PortStatus, SetError>;
     /// Forgets a neighbour; says what it was.
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError>;
 }
@@ -94,6 +96,7 @@ fn router(source: Arc<dyn Source>) -> Router {
         .route("/v1/steering", answer(|source| source.steering()))
         .route("/v1/daemon", answer(|source| source.daemon()))
         .route("/v1/config/{key}", put(set))
+        .route("/v1/ports/{port}", delete(remove_port))
         .route("/v1/neighbours/{port}/{address}", put(add_neighbour).delete(delete_neighbour))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
@@ -127,6 +130,13 @@ async fn delete_neighbour(
     changed(source.delete_neighbour(&port, &address))
 }
 
+async fn remove_port(
+    State(source): State<Arc<dyn Source>>,
+    Path(port): Path<String>,
+) -> Result<Json<PortStatus>, (StatusCode, Json<ApiError>)> {
+    changed(source.remove_port(&port))
+}
+
 fn changed<T>(result: Result<T, SetError>) -> Result<Json<T>, (StatusCode, Json<ApiError>)> {
     result.map(Json).map_err(|error| match error {
         SetError::UnknownKey(error) => (StatusCode::NOT_FOUND, Json(error)),
@@ -151,7 +161,7 @@ async fn not_allowed(method: Method, uri: Uri) -> (StatusCode, Json<ApiError>) {
         error: format!("{} does not take {method}", uri.path()),
         help:
             "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
-               DELETE for a neighbour"
+               DELETE for a neighbour, or a port below /v1/ports/"
                 .into(),
     };
     (StatusCode::METHOD_NOT_ALLOWED, Json(error))

@@ -38,7 +38,7 @@ fn what_the_daemon_says_is_what_the_client_reads() {
 fn the_json_has_stable_names() {
     assert_eq!(
         keys(&Sample.ports()[0]),
-        "port name driver chosen interface mac mtu link_up mode zero_copy frames_max single_because queues \
+        "port name driver chosen interface mac mtu state link_up mode zero_copy frames_max single_because queues \
          addresses checksum \
          received received_bytes transmitted transmitted_bytes lost_ring_full lost_no_buffer lost_invalid \
          lost_transmit segments_cut checksums_completed chains_joined dropped faults copies vlan"
@@ -50,7 +50,7 @@ fn the_json_has_stable_names() {
     assert_eq!(keys(&CopyStatus::default()), "copied no_frame unfit refused");
     assert_eq!(
         keys(&Sample.workers()[0]),
-        "worker core turns busy_percent sleeps wakeups reports_lost orders_lost errors_suppressed inner_checksum_partial queues received transmitted held \
+        "worker core state turns busy_percent sleeps wakeups reports_lost orders_lost errors_suppressed inner_checksum_partial queues received transmitted held \
          frames_in_pool"
     );
     assert_eq!(keys(&Sample.routes()[0]), "prefix kind via port");
@@ -111,6 +111,12 @@ fn the_json_has_stable_names() {
 
     for route in Sample.routes() {
         assert_eq!(serde_json::to_value(route.kind).unwrap(), route.kind.name());
+    }
+    for state in [PortState::Open, PortState::Leaving, PortState::Removed] {
+        assert_eq!(serde_json::to_value(state).unwrap(), state.name());
+    }
+    for worker in Sample.workers() {
+        assert_eq!(serde_json::to_value(worker.state).unwrap(), worker.state.name());
     }
     for neighbour in Sample.neighbours() {
         assert_eq!(serde_json::to_value(neighbour.state).unwrap(), neighbour.state.name());
@@ -180,6 +186,18 @@ fn a_neighbour_is_set_forgotten_or_refused() {
     assert_eq!(refused(client.put(&path("full", "10.1.0.9"), "02:00:00:00:00:09")), said);
     let said = refused(client.delete("/v1/neighbours"));
     assert!(said.contains("/v1/neighbours does not take DELETE"), "{said}");
+    daemon.stop();
+}
+
+#[test]
+fn a_port_is_removed_or_refused() {
+    let place = Place::new("port");
+    let daemon = FakeDaemon::start(&place.socket());
+    let client = Client::new(&place.socket());
+    let port: PortStatus = client.delete("/v1/ports/lan").unwrap();
+    assert_eq!((port.name.as_str(), port.state), ("lan", PortState::Leaving));
+    let refused = client.delete::<PortStatus>("/v1/ports/lane").unwrap_err().to_string();
+    assert_eq!(refused, "the daemon refused: lane is no port; try another");
     daemon.stop();
 }
 

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::api::{Client, FrameLine, NeighbourStatus, Setting};
+use crate::api::{Client, FrameLine, NeighbourStatus, PortStatus, Setting};
 use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
@@ -48,6 +48,8 @@ enum Command {
     /// Add and delete neighbours of a running daemon
     #[command(alias = "neigh")]
     Neighbour(NeighbourOptions),
+    /// Remove ports of a running daemon
+    Port(PortOptions),
 }
 
 /// What `manylane demo` takes.
@@ -99,12 +101,35 @@ enum ConfigAction {
 
 #[derive(Debug, Args)]
 struct SetOptions {
-    /// The setting: frames.hot_list_len, steering.netdev_max_backlog, steering.netdev_budget,
-    /// steering.dev_weight, steering.rebalance, steering.reorder_sample, port.PORT.steering,
+    /// The setting: workers, frames.hot_list_len, steering.netdev_max_backlog,
+    /// steering.netdev_budget, steering.dev_weight, steering.rebalance, steering.reorder_sample,
+    /// port.PORT.steering,
     /// port.PORT.bucket.N, port.PORT.queue.N or worker.N.paused
     key: String,
     /// Its new value
     value: String,
+    /// Where the daemon's API listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct PortOptions {
+    #[command(subcommand)]
+    action: PortAction,
+}
+
+#[derive(Debug, Subcommand)]
+enum PortAction {
+    /// Receive and transmit by a port no more, take its routes and neighbours away, and close it; its
+    /// counters stay
+    Remove(PortName),
+}
+
+#[derive(Debug, Args)]
+struct PortName {
+    /// The name of the port
+    port: String,
     /// Where the daemon's API listens
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
@@ -187,6 +212,7 @@ pub fn run() -> ExitCode {
         Command::Show(options) => show(&options),
         Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
         Command::Neighbour(NeighbourOptions { action }) => neighbour(&action),
+        Command::Port(PortOptions { action: PortAction::Remove(name) }) => remove_port(&name),
     }
 }
 
@@ -255,6 +281,16 @@ fn neighbour(action: &NeighbourAction) -> ExitCode {
     }
 }
 
+fn remove_port(PortName { port, socket }: &PortName) -> ExitCode {
+    let path = format!("/v1/ports/{}", percent_encoded(port));
+    match Client::new(socket).delete::<PortStatus>(&path) {
+        Ok(PortStatus { name, .. }) => {
+            print(&format!("{name} is being removed; `manylane show ports` tells when it is\n"))
+        }
+        Err(error) => done::<()>(Err(error)),
+    }
+}
+
 /// As one segment of a path (RFC 3986 §2.1, §2.3): so the daemon can say what it thinks of any key.
 fn percent_encoded(text: &str) -> String {
     let of_byte = |byte: u8| match byte {
@@ -285,12 +321,15 @@ impl Noun {
 /// One line to say that the file is good, and one for each port to show how it was understood.
 fn summary(file: &Path, config: &Config) -> String {
     let cores: Vec<_> = config.workers.cores.iter().map(u16::to_string).collect();
+    let workers = match (config.workers.started, config.workers.count()) {
+        (started, most) if started < most => format!("{started} of {most} workers"),
+        (_, workers) => table::plural(workers, "worker"),
+    };
     let mut text = format!(
-        "{}: good; {}, {}, {} on core {}\n",
+        "{}: good; {}, {}, {workers} on core {}\n",
         file.display(),
         table::plural(config.ports.len(), "port"),
         table::plural(config.routes.len(), "route"),
-        table::plural(config.workers.count(), "worker"),
         cores.join(", "),
     );
     for port in &config.ports {

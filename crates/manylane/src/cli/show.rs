@@ -10,7 +10,7 @@ use super::Noun;
 use super::table::{bytes, count, duration, lay_out, signed};
 use crate::api::{
     AddressStatus, Client, ClientError, DropStatus, FrameLedger, FrameLine, FramesStatus, Ledger,
-    MemberStatus, NeighbourStatus, PortStatus, RouteStatus, WorkerStatus,
+    MemberStatus, NeighbourStatus, PortState, PortStatus, RouteStatus, WorkerStatus,
 };
 
 /// Asks the daemon and lays out what it says.
@@ -153,6 +153,9 @@ pub(crate) fn lost(port: &PortStatus) -> u64 {
 
 /// `up, native, copy, repair`: what a packet meets on this port.
 fn state(port: &PortStatus) -> String {
+    if port.state != PortState::Open {
+        return port.state.name().into();
+    }
     let mut words = vec![if port.link_up { "up" } else { "down" }];
     if let Some(mode) = &port.mode {
         words.push(mode);
@@ -174,6 +177,7 @@ pub(super) fn workers(workers: &[WorkerStatus]) -> String {
         vec![
             worker.worker.to_string(),
             worker.core.map_or("any".into(), |core| core.to_string()),
+            worker.state.name().into(),
             format!("{:.1} %", worker.busy_percent),
             count(worker.turns),
             count(worker.sleeps),
@@ -190,7 +194,7 @@ pub(super) fn workers(workers: &[WorkerStatus]) -> String {
             count(worker.frames_in_pool),
         ]
     });
-    let titles = [">Worker", ">Core", ">Busy", ">Turns", ">Sleeps", ">Woken", "Queues"];
+    let titles = [">Worker", ">Core", "State", ">Busy", ">Turns", ">Sleeps", ">Woken", "Queues"];
     let load = lay_out(&titles, load);
     let titles = [">Worker", ">Received", ">Transmitted", ">Held", ">Free frames"];
     format!("{load}\n{}", lay_out(&titles, frames))

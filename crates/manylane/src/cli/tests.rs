@@ -15,7 +15,10 @@ fn only_what_works_is_listed() {
     let help = Cli::command().render_help().to_string();
     let listed: Vec<_> =
         help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
-    assert_eq!(listed, ["demo", "run", "show", "config", "neighbour", "help", "-h,", "-V,"]);
+    assert_eq!(
+        listed,
+        ["demo", "run", "show", "config", "neighbour", "port", "help", "-h,", "-V,"]
+    );
     for (words, noun) in [("show neigh", "/v1/neighbours"), ("show ledger --json", "/v1/ledger")] {
         let cli = Cli::try_parse_from(["manylane"].into_iter().chain(words.split(' '))).unwrap();
         let Command::Show(show) = cli.command else { panic!("{words}") };
@@ -171,10 +174,10 @@ lan     12,345         0      0            6
 ";
 
 const WORKERS: &str = "\
-Worker  Core    Busy       Turns  Sleeps  Woken  Queues
-────────────────────────────────────────────────────────────────────
-     0     2  97.2 %  12,345,678   1,234  1,200  lan/0 lan/1 wire/0
-     1   any   0.0 %           0       1      0
+Worker  Core  State      Busy       Turns  Sleeps  Woken  Queues
+─────────────────────────────────────────────────────────────────────────────
+     0     2  running  97.2 %  12,345,678   1,234  1,200  lan/0 lan/1 wire/0
+     1   any  stopped   0.0 %           0       1      0
 
 Worker       Received    Transmitted  Held  Free frames
 ────────────────────────────────────────────────────────

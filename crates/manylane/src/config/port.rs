@@ -272,7 +272,7 @@ fn queue_owners(
     let Some(owners) = section.numbers::<u16>("workers", 0..=u64::from(u16::MAX))? else {
         return Ok(None);
     };
-    let count = workers.count();
+    let count = workers.started;
     if let Some(wrong) =
         owners.get_ref().iter().find(|&owner| usize::from(*owner.get_ref()) >= count)
     {

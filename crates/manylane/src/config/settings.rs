@@ -12,15 +12,17 @@ use super::section::Section;
 /// The forwarding threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// Where each worker is pinned; as many as there are workers, at least one. A core occurs twice
+    /// Where each worker is pinned; as many as there may be workers, at least one. A core occurs twice
     /// only if the file lists it twice.
     pub cores: Vec<u16>,
+    /// How many run from the start: the first ones.
+    pub started: usize,
     /// How long an idle worker spins before it sleeps, in microseconds.
     pub idle_spin_us: u32,
 }
 
 impl Workers {
-    /// How many workers there are.
+    /// How many workers there may be at a time: what has one for each worker is laid out for so many.
     pub fn count(&self) -> usize {
         self.cores.len()
     }
@@ -69,8 +71,20 @@ pub(super) fn workers(
     file: &Section<'_>,
     environment: &Environment<'_>,
 ) -> Result<Workers, Problem> {
-    let section = file.table("workers", "[workers]", &["count", "cores", "idle_spin_us"])?;
+    let section = file.table("workers", "[workers]", &["count", "max", "cores", "idle_spin_us"])?;
     let count = section.number::<u16>("count", 1..=WORKERS_MAX)?;
+    let max = section.number::<u16>("max", 1..=WORKERS_MAX)?;
+    if let (Some(count), Some(max)) = (&count, &max)
+        && count.get_ref() > max.get_ref()
+    {
+        return Err(Problem::new(
+            max.span(),
+            "`max` in [workers] is less than `count`",
+            format!("at most {}", max.get_ref()),
+            "raise `max`, or leave it out: it is for workers that are added while the daemon runs",
+        )
+        .also(count.span(), format!("{} workers", count.get_ref())));
+    }
     let idle_spin_us = section.number("idle_spin_us", 0..=1_000_000)?;
     let idle_spin_us = idle_spin_us.map_or(50, |us| us.into_inner());
     let available = &environment.cores;
@@ -94,35 +108,52 @@ pub(super) fn workers(
                 format!("list 1 to {WORKERS_MAX} cores, or leave `cores` out"),
             ));
         }
-        if let Some(count) =
-            count.filter(|count| usize::from(*count.get_ref()) != cores.get_ref().len())
+        let (key, number) = match &max {
+            Some(max) => ("max", Some(max)),
+            None => ("count", count.as_ref()),
+        };
+        if let Some(number) =
+            number.filter(|number| usize::from(*number.get_ref()) != cores.get_ref().len())
         {
             return Err(Problem::new(
                 cores.span(),
-                "`cores` and `count` in [workers] disagree",
+                format!("`cores` and `{key}` in [workers] disagree"),
                 format!("{} cores", cores.get_ref().len()),
                 "list one core for each worker, or leave one of the two keys out",
             )
-            .also(count.span(), format!("{} workers", count.get_ref())));
+            .also(number.span(), format!("{} workers", number.get_ref())));
         }
-        let cores = cores.into_inner().into_iter().map(|core| core.into_inner()).collect();
-        return Ok(Workers { cores, idle_spin_us });
+        let cores: Vec<u16> =
+            cores.into_inner().into_iter().map(|core| core.into_inner()).collect();
+        let started = count.map_or(cores.len(), |count| count.into_inner().into());
+        return Ok(Workers { cores, started, idle_spin_us });
     }
 
-    let wanted = match count {
-        // One core is left to the control thread and the kernel's threads.
-        None => available.len().saturating_sub(1).clamp(1, WORKERS_MAX as usize),
-        Some(count) if usize::from(*count.get_ref()) > available.len() => {
+    for (key, number) in [("count", &count), ("max", &max)] {
+        if let Some(number) = number
+            && usize::from(*number.get_ref()) > available.len()
+        {
             return Err(Problem::new(
-                count.span(),
-                "`count` in [workers] is more than there are cores",
+                number.span(),
+                format!("`{key}` in [workers] is more than there are cores"),
                 format!("this process may use {}", available.len()),
                 "set fewer, or list `cores`, where a core may occur twice",
             ));
         }
+    }
+    let max = max.map(|max| usize::from(max.into_inner()));
+    let started = match count {
+        // One core is left to the control thread and the kernel's threads.
+        None => {
+            let most = max.unwrap_or(WORKERS_MAX as usize);
+            available.len().saturating_sub(1).clamp(1, most)
+        }
         Some(count) => count.into_inner().into(),
     };
-    Ok(Workers { cores: available[available.len() - wanted..].to_vec(), idle_spin_us })
+    // Those that come later have what those from the start leave: that core last.
+    let (later, first) = available.split_at(available.len() - started);
+    let later = later.iter().rev().take(max.map_or(0, |max| max - started));
+    Ok(Workers { cores: first.iter().chain(later).copied().collect(), started, idle_spin_us })
 }
 
 pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {

@@ -73,7 +73,7 @@ pub(super) fn steering(file: &Section<'_>, workers: &Workers) -> Result<Steering
             wrong.span(),
             "no such worker for `receivers` in [steering]",
             format!("the workers are {range}"),
-            format!("choose {range}, or raise `count` in [workers]"),
+            format!("choose {range}, or raise `count` or `max` in [workers]"),
         ));
     }
     Ok(Steering {

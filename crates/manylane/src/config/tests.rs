@@ -36,7 +36,7 @@ fn a_mistake_is_told_by_line_key_cause_and_help() {
 #[test]
 fn the_router_example_sets_every_key_of_a_router() {
     let config = parse(&example("router.toml")).unwrap();
-    assert_eq!(config.workers, Workers { cores: vec![3], idle_spin_us: 50 });
+    assert_eq!(config.workers, Workers { cores: vec![3], started: 1, idle_spin_us: 50 });
     let frames = Frames { size: 2048, count: None, hot_list_len: 1024, spare_queues: 1 };
     assert_eq!(config.frames, frames);
     let steering = Steering {
@@ -290,6 +290,23 @@ fn one_port_is_a_configuration_and_everything_else_has_a_default() {
     assert_eq!(config.workers.cores, [1, 2, 3], "one of four cores is left to others");
     assert_eq!(config.frames.count, None);
     assert!(config.routes.is_empty());
+}
+
+#[test]
+fn there_may_be_more_workers_later_than_at_the_start() {
+    let workers = |keys: &str| {
+        let workers = parse(&format!("[workers]\n{keys}\n{LAN}")).unwrap().workers;
+        (workers.cores, workers.started)
+    };
+    assert_eq!(workers("count = 2"), (vec![2, 3], 2));
+    assert_eq!(
+        workers("count = 1\nmax = 3"),
+        (vec![3, 2, 1], 1),
+        "those from the start come first"
+    );
+    assert_eq!(workers("max = 4"), (vec![1, 2, 3, 0], 3), "the core for others comes last");
+    assert_eq!(workers("max = 2"), (vec![2, 3], 2));
+    assert_eq!(workers("count = 1\nmax = 2\ncores = [0, 0]"), (vec![0, 0], 1));
 }
 
 #[test]

@@ -4,13 +4,12 @@ use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{Depot, Region, RegionConfig, RegionError};
-use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::af_xdp::Umem;
 use manylane_io::port::pcap::{WriteError, Writer, Written};
@@ -25,16 +24,19 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::WordsMut;
 
 use super::choose::choose;
+use super::crew::Crew;
 use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
-use super::status::{Edited, FrameStatus, Status};
-use super::steering::{self, Plan, Steering};
+use super::status::{Counted, Edited, FrameStatus, Status};
+use super::steering::{self, Closer, Plan, Ports, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
 use crate::stats::Stats;
-use crate::worker::{Clock, Reclaimer, STOP, Worker, WorkerParts};
+use crate::worker::desk::desk;
+use crate::worker::leave::STOP;
+use crate::worker::{Clock, Reclaimer, Worker, WorkerParts};
 
 /// Why a daemon did not start, or did not end well.
 #[non_exhaustive]
@@ -98,13 +100,11 @@ impl StartError {
 
 /// A running forwarder.
 pub struct Daemon {
-    workers: Vec<JoinHandle<Worker>>,
     control: Option<JoinHandle<()>>,
-    phases: Vec<WordsMut<u32>>,
-    bells: Vec<Bell>,
     control_bell: Bell,
     control_phase: WordsMut<u32>,
-    ports: Vec<OpenPort>,
+    ports: Ports,
+    far_ends: Vec<(String, FarEndReader)>,
     /// They end when the last lane into their file does.
     writers: Vec<JoinHandle<Result<Written, WriteError>>>,
     depot: Depot,
@@ -148,9 +148,11 @@ impl Daemon {
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
         let plan = Plan::new(&config, &owners);
-        let (mut steering, handoffs) = Steering::new(&config, plan, &owners, &bells, &control_bell);
+        let (desks, desk_ends): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| desk(&control_bell)).unzip();
+        let (mut steering, handoffs) = Steering::new(&config, plan, &owners, &bells, desk_ends);
         let limits = steering.limits();
-        let mut handoffs = handoffs.into_iter();
+        let (mut handoffs, mut desks) = (handoffs.into_iter(), desks.into_iter());
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
@@ -172,9 +174,10 @@ impl Daemon {
         let interfaces_len = routed.len();
         let routing = routing(&config, routed, &domain, clock, &mut told)?;
         let mut share = Share::among(workers, halves, &bells, &steering);
-        let mut parts = Vec::new();
+        // Each thread has a clone, and drops it when it panics; a worker without one keeps its own.
+        let alive = Arc::new(());
+        let mut crew = Crew::default();
         let mut links = Vec::new();
-        let mut phases = Vec::new();
         let mut stats = Vec::new();
         let mut hot_list_len = WordsMut::zeroed(1);
         hot_list_len.publish(0, config.frames.hot_list_len);
@@ -190,7 +193,7 @@ impl Daemon {
             if config.icmp.redirects {
                 forwarder = forwarder.with_redirects(errors);
             }
-            parts.push(WorkerParts {
+            let worker = Worker::new(WorkerParts {
                 id: WorkerId(number as u16),
                 reader: domain.register().expect("the domain has a place for each worker"),
                 pool: depot.pool_of(config.frames.hot_list_len),
@@ -211,11 +214,12 @@ impl Daemon {
                 phase: phase.reader(),
                 hot_list_len: hot_list_len.reader(),
                 handoff: handoffs.next().map(Box::new),
+                desk: desks.next().expect("there is one for each worker"),
                 limits: limits.clone(),
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
             });
-            phases.push(phase);
+            crew.add(worker, config.workers.cores[number], phase, bell.clone(), alive.clone());
         }
 
         let routing = Arc::new(Mutex::new(routing));
@@ -224,7 +228,11 @@ impl Daemon {
         let steering = Arc::new(Mutex::new(steering));
         let edited = Edited { routing: routing.clone(), steering: steering.clone(), control: bell };
         let readers = stats.clone();
-        let status = Status::new(&config, &ports, stats, edited, frames, clock);
+        let closed = Stats::new(interfaces_len);
+        let counted = Counted { workers: stats, closed: closed.reader() };
+        let status = Status::new(&config, &ports, counted, edited, frames, clock);
+        let far_ends = far_ends(&ports);
+        let ports: Ports = Arc::new(Mutex::new(ports.into_iter().map(Some).collect()));
         let control_phase = WordsMut::zeroed(1);
         let control = Control {
             routing,
@@ -234,18 +242,15 @@ impl Daemon {
             clock,
             names: interfaces(&config.ports).iter().map(|one| one.name.to_owned()).collect(),
             steering: steering.clone(),
+            closer: Closer { ports: ports.clone(), depot: depot.clone(), stats: closed },
             stats: readers,
         };
-        // Each thread has a clone, and drops it when it ends, in whatever way.
-        let alive = Arc::new(());
         let mut daemon = Daemon {
-            workers: Vec::new(),
             control: None,
-            phases,
-            bells,
             control_bell,
             control_phase,
             ports,
+            far_ends,
             writers: Vec::new(),
             depot,
             status: Arc::new(status),
@@ -260,17 +265,8 @@ impl Daemon {
             let _life = life;
             control.run(told);
         })?);
-        for (part, &core) in parts.into_iter().zip(&config.workers.cores) {
-            let worker = Worker::new(part);
-            let name = format!("worker-{}", worker.id().0);
-            let life = alive.clone();
-            daemon.workers.push(spawn(&name, move || {
-                let _life = life;
-                // A core that has gone since the configuration was checked: run unpinned.
-                let _ = affinity::pin(core.into());
-                worker.run()
-            })?);
-        }
+        let seated = lock(&steering).seat(crew, config.workers.started);
+        seated.map_err(|source| StartError::System { what: "a thread", source })?;
         Ok(daemon)
     }
 
@@ -282,11 +278,7 @@ impl Daemon {
     /// What the hosts at the far ends of memory ports send and receive, by port; to read now or after
     /// the daemon has stopped.
     pub fn far_ends(&self) -> Vec<(String, FarEndReader)> {
-        let of_port = |port: &OpenPort| match &port.device {
-            Device::Memory(Some(reader)) => Some((port.config.name.clone(), reader.clone())),
-            _ => None,
-        };
-        self.ports.iter().filter_map(of_port).collect()
+        self.far_ends.clone()
     }
 
     /// Stops forwarding, closes the ports, and says where everything went. Called in the network
@@ -297,17 +289,8 @@ impl Daemon {
 
     /// Also what is wrong with a capture: it was said already.
     fn halt(&mut self) -> (Ledger, Option<WriteError>) {
-        for (phase, bell) in self.phases.iter_mut().zip(&self.bells) {
-            phase.publish(0, STOP);
-            bell.ring();
-        }
-        let mut stopped = Vec::new();
-        for worker in self.workers.drain(..) {
-            match worker.join() {
-                Ok(worker) => stopped.push(worker),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
+        let crew = lock(&self.steering).take_crew();
+        let stopped = crew.halt();
         self.control_phase.publish(0, STOP);
         self.control_bell.ring();
         if let Some(control) = self.control.take()
@@ -333,12 +316,15 @@ impl Daemon {
         &mut self,
         stopped: Vec<(Vec<Receiver>, Vec<Transmitter>, manylane_frame::Pool, Stats)>,
     ) {
-        let mut receivers: Vec<Vec<Receiver>> = self.ports.iter().map(|_| Vec::new()).collect();
-        let mut transmitters: Vec<Vec<Transmitter>> =
-            self.ports.iter().map(|_| Vec::new()).collect();
-        let between =
-            self.steering.lock().expect("a thread that steers does not panic").take_back();
-        between.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
+        let mut ports =
+            self.ports.lock().expect("the control thread has ended, and not in a panic");
+        let mut receivers: Vec<Vec<Receiver>> = ports.iter().map(|_| Vec::new()).collect();
+        let mut transmitters: Vec<Vec<Transmitter>> = ports.iter().map(|_| Vec::new()).collect();
+        let mut steering = lock(&self.steering);
+        let ((queues, exits), mut held) = (steering.take_back(), steering.kept());
+        drop(steering);
+        queues.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
+        exits.into_iter().for_each(|(port, exit)| transmitters[port.index()].push(exit));
         let mut pool = self.depot.pool();
         let mut first_stats = None;
         for (queues, exits, own_pool, stats) in stopped {
@@ -358,9 +344,8 @@ impl Daemon {
             let id = PortId(number);
             halves.push(open::unwrap(receivers, transmitters, &mut pool, &mut stats, id));
         }
-        let mut held = 0;
-        let ports = self.ports.drain(..).zip(halves);
-        for (number, (port, (receivers, transmitters))) in (0..).zip(ports) {
+        for (number, (port, (receivers, transmitters))) in (0..).zip(ports.drain(..).zip(halves)) {
+            let Some(port) = port else { continue }; // It was removed.
             let id = PortId(number);
             held += open::close(port, receivers, transmitters, &mut pool, &mut stats, id);
         }
@@ -376,7 +361,7 @@ impl Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         // The control thread may run alone, if a worker's thread was refused.
-        let runs = !self.workers.is_empty() || self.control.is_some() || !self.writers.is_empty();
+        let runs = self.control.is_some() || !self.writers.is_empty();
         if runs && !thread::panicking() {
             self.halt();
         }
@@ -422,6 +407,10 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
     ));
     served.map_err(system("the API's listener"))?;
     failed.map_or(Ok(()), |error| Err(StartError::Capture(error)))
+}
+
+fn lock(steering: &Mutex<Steering>) -> MutexGuard<'_, Steering> {
+    steering.lock().expect("a thread that steers does not panic")
 }
 
 /// A writer's thread. Forwarding goes on without it: packets for a file that cannot be written are counted.
@@ -496,6 +485,15 @@ fn routing(
         routing.set_neighbour(key, mac, clock.now(), told).map_err(StartError::Routing)?;
     }
     Ok(routing)
+}
+
+/// The hosts at the far ends of memory ports.
+fn far_ends(ports: &[OpenPort]) -> Vec<(String, FarEndReader)> {
+    let of_port = |port: &OpenPort| match &port.device {
+        Device::Memory(Some(reader)) => Some((port.config.name.clone(), reader.clone())),
+        _ => None,
+    };
+    ports.iter().filter_map(of_port).collect()
 }
 
 /// Reports that wait for the control thread, per worker.

@@ -92,7 +92,7 @@ pub struct Halves {
 /// How many queues each port has and who owns them, before anything is opened: the region's size
 /// depends on it.
 pub fn owners(config: &Config) -> Result<Vec<Vec<WorkerId>>, PortError> {
-    let mut next = (0..config.workers.count() as u16).map(WorkerId).cycle();
+    let mut next = (0..config.workers.started as u16).map(WorkerId).cycle();
     let mut all = Vec::new();
     for port in &config.ports {
         let queues = match (port.driver.queues(), port.driver.interface()) {

@@ -19,6 +19,7 @@ mod edit;
 mod groups;
 mod operator;
 mod own;
+mod removal;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -86,6 +87,10 @@ pub struct Routing {
     outlived: Vec<u32>,
     /// Edits that met a bound, by slot.
     waiting: BTreeMap<u32, Action>,
+    /// By port: whether it was removed.
+    removed: Vec<bool>,
+    /// Routes of removed ports that are still there.
+    going: Vec<Going>,
     given_up: u64,
     actions: Vec<Action>,
     /// Our own addresses, where others may have them.
@@ -101,6 +106,15 @@ pub struct RoutedPort {
     pub facts: PortFacts,
     /// Our addresses there with their networks.
     pub addresses: Vec<InterfaceAddress>,
+}
+
+/// A route that goes with its port.
+struct Going {
+    prefix: IpPrefix,
+    /// What it leads to.
+    was: NextHopId,
+    /// What another port has it lead to from then on.
+    then: Option<NextHopId>,
 }
 
 /// Bounds of the tables.
@@ -231,6 +245,8 @@ impl Routing {
             adjacencies: AdjacencyTable::new(domain.clone(), adjacencies),
             neighbours,
             groups: HashMap::new(),
+            removed: vec![false; ports.len()],
+            going: Vec::new(),
             ports,
             host_routes: HashMap::new(),
             outlived: Vec::new(),
@@ -315,6 +331,7 @@ impl Routing {
         self.ipv4.reclaim();
         self.ipv6.reclaim();
         self.free_slots();
+        self.remove_routes(told);
         // Each stays aside until it is done: a neighbour's new slot asks whether its old one waits.
         let waiting: Vec<Action> = self.waiting.values().copied().collect();
         for action in waiting {
@@ -353,8 +370,10 @@ impl Routing {
 
     /// When to call [`Routing::tick`] next, if nothing is reported before.
     pub fn deadline(&self, now: Duration) -> Option<Duration> {
-        let waits =
-            !self.waiting.is_empty() || self.neighbours.needs_places() || self.own.needs_places();
+        let waits = !self.going.is_empty()
+            || !self.waiting.is_empty()
+            || self.neighbours.needs_places()
+            || self.own.needs_places();
         let retry = waits.then(|| now + RETRY);
         [self.neighbours.deadline(), self.own.deadline(), retry].into_iter().flatten().min()
     }
@@ -428,36 +447,31 @@ impl Routing {
 
     /// Connected networks, our own addresses, and what else a network's addresses mean.
     fn add_connected(&mut self) -> Result<(), RoutingError> {
-        for port in 0..self.ports.len() {
-            for at in 0..self.ports[port].addresses.len() {
-                let own = self.ports[port].addresses[at];
-                let network = own.prefix();
-                let prefix = IpPrefix::new(network.network(), network.length())
-                    .expect("a network has no host bits");
-                if !is_link_local(own.address) && prefix.len() < host_bits(own.address) {
-                    self.insert(prefix, connected_id(PortId(port as u16)))?;
-                    self.add_broadcast(prefix)?;
-                    if let Some(anycast) = network.anycast() {
-                        self.insert(host(anycast.into()), fixed_id(LOCAL))?;
-                    }
-                }
-                if !is_link_local(own.address) {
-                    self.insert(host(own.address), fixed_id(LOCAL))?;
-                }
+        for port in (0..self.ports.len() as u16).map(PortId) {
+            for (prefix, id) in self.connected(port) {
+                self.insert(prefix, id)?;
             }
         }
         Ok(())
     }
 
-    /// The first and last address of an IPv4 network are broadcasts (RFC 1812 §4.2.3.1, §5.3.5.2), but
-    /// not in a /31 (RFC 3021).
-    fn add_broadcast(&mut self, prefix: IpPrefix) -> Result<(), RoutingError> {
-        let IpPrefix::V4(prefix) = prefix else { return Ok(()) };
-        if prefix.len() < 31 {
-            self.insert(host(prefix.addr().into()), fixed_id(BROADCAST))?;
-            self.insert(host(prefix.last().into()), fixed_id(BROADCAST))?;
+    /// What a port's addresses mean, a later one's word before an earlier one's.
+    fn connected(&self, port: PortId) -> Vec<(IpPrefix, NextHopId)> {
+        let mut routes = Vec::new();
+        let addresses = self.ports[port.index()].addresses.iter();
+        for own in addresses.filter(|own| !is_link_local(own.address)) {
+            let network = own.prefix();
+            let prefix = IpPrefix::new(network.network(), network.length())
+                .expect("a network has no host bits");
+            if prefix.len() < host_bits(own.address) {
+                routes.push((prefix, connected_id(port)));
+                routes.extend(broadcasts(prefix));
+                let anycast = network.anycast();
+                routes.extend(anycast.map(|anycast| (host(anycast.into()), fixed_id(LOCAL))));
+            }
+            routes.push((host(own.address), fixed_id(LOCAL)));
         }
-        Ok(())
+        routes
     }
 
     /// Has a prefix lead elsewhere, of which what is held somewhere may be.
@@ -515,6 +529,9 @@ impl Routing {
     /// Whether a neighbour may have this address on this port's link.
     fn is_neighbours(&self, key: Key) -> bool {
         let Some(port) = self.ports.get(key.port.index()) else { return false };
+        if self.is_removed(key.port) {
+            return false;
+        }
         let is_connected = is_link_local(key.addr)
             || port.addresses.iter().any(|own| own.prefix().contains(key.addr));
         is_connected || self.is_on_link(key)
@@ -548,7 +565,17 @@ impl Routing {
 }
 
 /// How soon to try an edit or an order again: after the workers' next turn, sleepers being offline.
-const RETRY: Duration = Duration::from_millis(1);
+pub(super) const RETRY: Duration = Duration::from_millis(1);
+
+/// The first and last address of an IPv4 network are broadcasts (RFC 1812 §4.2.3.1, §5.3.5.2), but not in a /31
+/// (RFC 3021).
+fn broadcasts(prefix: IpPrefix) -> impl Iterator<Item = (IpPrefix, NextHopId)> {
+    let ends = match prefix {
+        IpPrefix::V4(prefix) if prefix.len() < 31 => Some([prefix.addr(), prefix.last()]),
+        _ => None,
+    };
+    ends.into_iter().flatten().map(|end| (host(end.into()), fixed_id(BROADCAST)))
+}
 
 /// The next-hop id of a neighbour's slot.
 pub fn neighbour_id(slot: u32) -> NextHopId {

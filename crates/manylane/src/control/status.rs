@@ -37,7 +37,10 @@ pub use frames::FrameStatus;
 pub struct Status {
     ports: Vec<ShownPort>,
     cores: Vec<u16>,
+    /// The workers'.
     stats: Vec<StatsReader>,
+    /// What is counted of ports that were removed.
+    closed_ports: StatsReader,
     routing: Arc<Mutex<Routing>>,
     /// The control thread's, who tells workers of edits.
     control: Bell,
@@ -72,16 +75,24 @@ pub(super) struct Edited {
     pub control: Bell,
 }
 
+/// Who counts what is shown.
+pub(super) struct Counted {
+    pub workers: Vec<StatsReader>,
+    /// Who closes ports that are removed.
+    pub closed: StatsReader,
+}
+
 impl Status {
     pub(super) fn new(
         config: &Config,
         ports: &[OpenPort],
-        stats: Vec<StatsReader>,
+        counted: Counted,
         edited: Edited,
         frames: FrameStatus,
         clock: Clock,
     ) -> Status {
         let Edited { routing, steering, control } = edited;
+        let Counted { workers: stats, closed: closed_ports } = counted;
         let is_on_link = |target: &RouteTarget| matches!(target, RouteTarget::OnLink { .. });
         let on_link = config.routes.iter().filter(|route| is_on_link(&route.target));
         let ports = shown_ports(ports, &unpoisoned(&routing));
@@ -90,6 +101,7 @@ impl Status {
             cores: config.workers.cores.clone(),
             load: Mutex::new(vec![Load::default(); stats.len()]),
             stats,
+            closed_ports,
             routing,
             control,
             on_link: on_link.map(|route| route.prefix.to_string()).collect(),
@@ -107,17 +119,21 @@ impl Status {
         *unpoisoned(&self.closed) = Some(kept);
     }
 
+    fn all_stats(&self) -> impl Iterator<Item = &StatsReader> {
+        self.stats.iter().chain([&self.closed_ports])
+    }
+
     fn port_sum(&self, port: PortId, what: PortCount) -> u64 {
         // Levels may be counted down by another worker than counted up: wrapping is right.
-        self.stats.iter().fold(0, |sum, stats| sum.wrapping_add(stats.port(port, what)))
+        self.all_stats().fold(0, |sum, stats| sum.wrapping_add(stats.port(port, what)))
     }
 
     fn dropped(&self, port: PortId, reason: DropReason) -> u64 {
-        self.stats.iter().map(|stats| stats.dropped(port, reason)).sum()
+        self.all_stats().map(|stats| stats.dropped(port, reason)).sum()
     }
 
     fn created(&self, port: PortId, reason: Created) -> u64 {
-        self.stats.iter().map(|stats| stats.created(port, reason)).sum()
+        self.all_stats().map(|stats| stats.created(port, reason)).sum()
     }
 
     fn ids(&self) -> impl Iterator<Item = PortId> + use<> {
@@ -187,39 +203,7 @@ impl Status {
 
 impl Source for Status {
     fn ports(&self) -> Vec<PortStatus> {
-        let of_port = |(id, port): (PortId, &ShownPort)| PortStatus {
-            port: id.0,
-            name: port.name.clone(),
-            driver: port.driver.into(),
-            chosen: port.chosen.map(Into::into),
-            interface: port.interface.clone(),
-            mac: port.mac.to_string(),
-            mtu: port.mtu,
-            link_up: self.is_up(port),
-            mode: port.mode.map(Into::into),
-            zero_copy: port.zero_copy,
-            frames_max: port.frames_max,
-            single_because: port.single_because.clone(),
-            queues: port.queues,
-            addresses: port.addresses.clone(),
-            checksum: if port.repair { "repair" } else { "trust" }.into(),
-            received: self.port_sum(id, PortCount::Received),
-            received_bytes: self.port_sum(id, PortCount::ReceivedBytes),
-            transmitted: self.port_sum(id, PortCount::Sent),
-            transmitted_bytes: self.port_sum(id, PortCount::SentBytes),
-            lost_ring_full: self.port_sum(id, PortCount::LostRingFull),
-            lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
-            lost_invalid: self.port_sum(id, PortCount::LostInvalid),
-            lost_transmit: self.port_sum(id, PortCount::LostTransmit),
-            segments_cut: self.port_sum(id, PortCount::SegmentsCut),
-            checksums_completed: self.port_sum(id, PortCount::ChecksumsCompleted),
-            chains_joined: self.port_sum(id, PortCount::ChainsJoined),
-            dropped: self.drops_of(id),
-            faults: port.has_faults.then(|| self.faults(id)),
-            copies: port.has_copies.then(|| self.copies(id)),
-            vlan: port.vlan.clone(),
-        };
-        self.ids().zip(&self.ports).map(of_port).collect()
+        self.ids().zip(&self.ports).map(|(id, port)| self.port(id, port)).collect()
     }
 
     fn workers(&self) -> Vec<WorkerStatus> {
@@ -228,11 +212,13 @@ impl Source for Status {
         let of_worker = |(number, stats): (usize, &StatsReader)| {
             let load = loads[number].advanced(now, stats);
             loads[number] = load;
+            let state = unpoisoned(&self.steering).state(number);
             let sum =
                 |what| self.ids().map(|port| stats.port(port, what)).fold(0, u64::wrapping_add);
             WorkerStatus {
                 worker: number as u16,
                 core: self.cores.get(number).copied(),
+                state,
                 turns: stats.worker(WorkerCount::Turns),
                 busy_percent: load.percent,
                 sleeps: stats.worker(WorkerCount::Sleeps),
@@ -359,14 +345,17 @@ impl Source for Status {
             SettingValue::Number(len.into())
         } else {
             let steered = unpoisoned(&self.steering).set(key, value);
-            steered.unwrap_or_else(|| Err(SetError::UnknownKey(ApiError {
-                error: format!("no setting `{key}` can be changed while the daemon runs"),
-                help: format!(
-                    "there are `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, `steering.netdev_budget`, \
-                     `steering.dev_weight`, `steering.rebalance`, `steering.reorder_sample`, \
-                     `port.PORT.steering`, `port.PORT.bucket.N`, `port.PORT.queue.N` and `worker.N.paused`"
-                ),
-            })))?
+            steered.unwrap_or_else(|| {
+                Err(SetError::UnknownKey(ApiError {
+                    error: format!("no setting `{key}` can be changed while the daemon runs"),
+                    help: format!(
+                        "there are `workers`, `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, \
+                     `steering.netdev_budget`, `steering.dev_weight`, `steering.rebalance`, \
+                     `steering.reorder_sample`, `port.PORT.steering`, `port.PORT.bucket.N`, \
+                     `port.PORT.queue.N` and `worker.N.paused`"
+                    ),
+                }))
+            })?
         };
         self.control.ring(); // It may have to look at loads from now on.
         Ok(Setting { key: key.into(), value })
@@ -379,6 +368,10 @@ impl Source for Status {
         mac: &str,
     ) -> Result<NeighbourStatus, SetError> {
         self.set_neighbour(port, addr, mac)
+    }
+
+    fn remove_port(&self, name: &str) -> Result<PortStatus, SetError> {
+        self.begin_removal(name)
     }
 
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {
@@ -400,8 +393,49 @@ impl Source for Status {
 }
 
 impl Status {
+    /// What is shown of one port.
+    fn port(&self, id: PortId, port: &ShownPort) -> PortStatus {
+        let state = unpoisoned(&self.steering).port_state(id);
+        PortStatus {
+            port: id.0,
+            name: port.name.clone(),
+            driver: port.driver.into(),
+            chosen: port.chosen.map(Into::into),
+            interface: port.interface.clone(),
+            mac: port.mac.to_string(),
+            mtu: port.mtu,
+            state,
+            link_up: self.is_up(id, port),
+            mode: port.mode.map(Into::into),
+            zero_copy: port.zero_copy,
+            frames_max: port.frames_max,
+            single_because: port.single_because.clone(),
+            queues: port.queues,
+            addresses: port.addresses.clone(),
+            checksum: if port.repair { "repair" } else { "trust" }.into(),
+            received: self.port_sum(id, PortCount::Received),
+            received_bytes: self.port_sum(id, PortCount::ReceivedBytes),
+            transmitted: self.port_sum(id, PortCount::Sent),
+            transmitted_bytes: self.port_sum(id, PortCount::SentBytes),
+            lost_ring_full: self.port_sum(id, PortCount::LostRingFull),
+            lost_no_buffer: self.port_sum(id, PortCount::LostNoBuffer),
+            lost_invalid: self.port_sum(id, PortCount::LostInvalid),
+            lost_transmit: self.port_sum(id, PortCount::LostTransmit),
+            segments_cut: self.port_sum(id, PortCount::SegmentsCut),
+            checksums_completed: self.port_sum(id, PortCount::ChecksumsCompleted),
+            chains_joined: self.port_sum(id, PortCount::ChainsJoined),
+            dropped: self.drops_of(id),
+            faults: port.has_faults.then(|| self.faults(id)),
+            copies: port.has_copies.then(|| self.copies(id)),
+            vlan: port.vlan.clone(),
+        }
+    }
+
     /// Whether the port's device is up and has a carrier; memory always has.
-    fn is_up(&self, port: &ShownPort) -> bool {
+    fn is_up(&self, id: PortId, port: &ShownPort) -> bool {
+        if unpoisoned(&self.routing).is_removed(id) {
+            return false;
+        }
         let (Some(interface), Some(netlink)) = (&port.interface, &self.netlink) else {
             return true;
         };

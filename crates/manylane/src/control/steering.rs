@@ -2,18 +2,20 @@
 //!
 //! | who                  | may                                                                     |
 //! |----------------------|-------------------------------------------------------------------------|
-//! | API's thread         | change limits, how a port is steered, buckets, who is paused ([`Steering::set`]) |
-//! | control thread       | move buckets by measured load ([`Steering::rebalance`]), pass queues from one worker to another ([`Steering::tend`]) |
+//! | API's thread         | change limits, how a port is steered, buckets, who is paused, how many workers there are ([`Steering::set`]) |
+//! | control thread       | move buckets by measured load ([`Steering::rebalance`]), pass queues from one worker to another, let workers end that were removed ([`Steering::tend`]) |
 //! | workers              | follow, when the order of packets allows it                             |
 //!
 //! Two words for each bucket: the worker it is *assigned*, which the operator and the measured load change,
-//! and the one that is *wanted*, which workers follow: another one while that worker is paused. Which one, load may
-//! change; what was assigned stays, so that it comes back.
+//! and the one that is *wanted*, which workers follow: another one while that worker is paused, or not there. Which
+//! one, load may change; what was assigned stays, so that it comes back.
 
 mod queues;
 mod rebalance;
+mod removal;
 #[cfg(test)]
 mod tests;
+mod workers;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,17 +25,21 @@ use manylane_frame::{BATCH_MAX, CHAIN_MAX};
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use manylane_sync::words::{Words, WordsMut};
 
+use super::crew::Crew;
 use super::frames::Line;
 use super::open::Bell;
 use crate::api::{
-    ApiError, BucketStatus, PairStatus, PortSteeringStatus, QueueOwner, SetError, SettingValue,
-    SteeredWorker, SteeringStatus, TransmitQueue,
+    ApiError, BucketStatus, PairStatus, PortState, PortSteeringStatus, QueueOwner, SetError,
+    SettingValue, SteeredWorker, SteeringStatus, TransmitQueue,
 };
 use crate::config::{self, BACKLOGS, BUDGETS, Config, Driver, PortSteering, WEIGHTS};
+use crate::worker::desk::DeskEnd;
 use crate::worker::handoff::{HandOff, HandOffReader, Mesh, between, limits};
 
 use queues::Queues;
 use rebalance::{Bucket, Move, moves};
+pub use removal::{Closer, Ports, Removal};
+use workers::Presence;
 
 /// Steering, as API and control thread share it.
 pub type Shared = Arc<Mutex<Steering>>;
@@ -48,7 +54,8 @@ impl Plan {
     /// For `config`, whose queues are owned by `owners`.
     pub fn new(config: &Config, owners: &[Vec<WorkerId>]) -> Plan {
         let workers = config.workers.count();
-        let mut receivers = vec![false; workers];
+        // Where workers come and go, any may have to take another's queue.
+        let mut receivers = vec![config.workers.started < workers; workers];
         for receiver in config.steering.receivers.iter().filter(|_| workers > 1) {
             receivers[usize::from(receiver.0)] = true;
         }
@@ -109,12 +116,15 @@ struct SteeredPort {
     owners: Vec<WorkerId>,
     /// By which queue each worker transmits, once it is open.
     exits: Vec<Option<QueueId>>,
+    /// Who is to have each queue while it runs: where it was put, at the start or by the operator.
+    homes: Vec<WorkerId>,
     /// By bucket.
     assigned: Vec<u16>,
     /// By bucket, who has it while the worker that it is assigned is paused, if load has decided.
     stand_ins: Vec<Option<u16>>,
     /// Of memory: whoever sends to it rings its owner's bell.
     stays: bool,
+    state: PortState,
 }
 
 /// The writer's side of what steers workers.
@@ -126,11 +136,16 @@ pub struct Steering {
     /// Packets that a ring takes.
     capacity: u32,
     paused: Vec<bool>,
+    presence: Vec<Presence>,
+    crew: Crew,
     rebalances: bool,
     /// By worker; none when there are no rings.
     counts: Vec<HandOffReader>,
     bells: Vec<Bell>,
     queues: Queues,
+    removals: Vec<Removal>,
+    /// Frames that the devices of removed ports did not give back.
+    kept: usize,
     /// What each bucket carried when load was last looked at, by port.
     carried: Vec<Vec<u32>>,
     busy_ns: Vec<u64>,
@@ -139,13 +154,14 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Steering by `plan`, and the rings for it, if it needs any: one end for each worker.
+    /// Steering by `plan`, and the rings for it, if it needs any: one end for each worker. `desks` are the
+    /// workers'.
     pub fn new(
         config: &Config,
         plan: Plan,
         owners: &[Vec<WorkerId>],
         bells: &[Bell],
-        control: &Bell,
+        desks: Vec<DeskEnd>,
     ) -> (Steering, Vec<HandOff>) {
         let workers = config.workers.count();
         let config::Steering { netdev_max_backlog, netdev_budget, dev_weight, rebalance, .. } =
@@ -157,14 +173,9 @@ impl Steering {
             let reader = map.reader();
             let capacity = capacity as usize;
             let limits = limits.reader();
-            Mesh::lay(&plan.receivers, capacity, bells, control, &reader, owners.len(), &limits)
+            Mesh::lay(&plan.receivers, capacity, bells, &reader, owners.len(), &limits)
         });
-        let (mut handoffs, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
-        for (handoff, reader, desk) in mesh.into_iter().flat_map(|mesh| mesh.ends) {
-            handoffs.push(handoff);
-            counts.push(reader);
-            desks.push(desk);
-        }
+        let (handoffs, counts) = mesh.into_iter().flat_map(|mesh| mesh.ends).unzip();
         let ports = config.ports.iter().zip(owners).zip(plan.ports);
         let ports = ports.map(|((port, owners), (steering, why))| SteeredPort {
             name: port.name.clone(),
@@ -172,10 +183,16 @@ impl Steering {
             why,
             owners: owners.clone(),
             exits: Vec::new(),
+            homes: owners.clone(),
             assigned: spread(workers),
             stand_ins: vec![None; GROUP],
+            state: PortState::Open,
             stays: matches!(port.driver, Driver::Memory(_)),
         });
+        let presence = |worker| match worker < config.workers.started {
+            true => Presence::Running,
+            false => Presence::Absent,
+        };
         let mut steering = Steering {
             map,
             limits,
@@ -183,10 +200,14 @@ impl Steering {
             receivers: plan.receivers,
             capacity,
             paused: vec![false; workers],
+            presence: (0..workers).map(presence).collect(),
+            crew: Crew::default(),
             rebalances: rebalance,
             counts,
             bells: bells.to_vec(),
             queues: Queues::new(owners, desks),
+            removals: Vec::new(),
+            kept: 0,
             carried: vec![vec![0; GROUP]; owners.len()],
             busy_ns: vec![0; workers],
             looked_at: Duration::ZERO,
@@ -216,15 +237,15 @@ impl Steering {
         !self.counts.is_empty()
     }
 
-    /// Makes workers follow what is assigned, as far as nobody is paused.
+    /// Makes workers follow what is assigned, as far as everybody is there and nobody is paused.
     fn publish(&mut self) {
         let active: Vec<u16> =
-            (0..self.paused.len() as u16).filter(|&at| !self.paused[usize::from(at)]).collect();
+            (0..self.paused.len() as u16).filter(|&at| self.is_active(at)).collect();
         for (number, port) in self.ports.iter().enumerate() {
             for (bucket, &assigned) in port.assigned.iter().enumerate() {
                 let wanted = match port.steering {
                     PortSteering::Queue => RECEIVER,
-                    PortSteering::Flow if self.paused[usize::from(assigned)] => {
+                    PortSteering::Flow if !active.contains(&assigned) => {
                         let decided = port.stand_ins[bucket];
                         let decided = decided.filter(|worker| active.contains(worker));
                         decided.unwrap_or(active[bucket % active.len()])
@@ -258,6 +279,7 @@ impl Steering {
             "steering.netdev_budget" => limit(limits::BUDGET, BUDGETS),
             "steering.dev_weight" => limit(limits::WEIGHT, WEIGHTS),
             "steering.netdev_max_backlog" => limit(limits::MAX_BACKLOG, BACKLOGS),
+            "workers" => return Some(self.set_workers(value)),
             "steering.rebalance" => return Some(self.set_rebalance(key, value)),
             "steering.reorder_sample" => return Some(self.set_reorder_sample(key, value)),
             _ => None,
@@ -341,6 +363,7 @@ impl Steering {
     ) -> Result<SettingValue, SetError> {
         let paused = flag(key, value)?;
         let worker = self.worker(worker)?;
+        self.must_run(worker)?;
         let kept = |&(at, port): &(usize, &SteeredPort)| {
             port.steering == PortSteering::Queue
                 && self.receivers_of(at).any(|receiver| receiver.0 == worker)
@@ -354,12 +377,8 @@ impl Steering {
                 format!("set port.{name}.steering to `flow` first"),
             ));
         }
-        let others = self
-            .paused
-            .iter()
-            .enumerate()
-            .filter(|&(at, paused)| at != usize::from(worker) && !paused);
-        if paused && others.count() == 0 {
+        let mut others = (0..self.paused.len() as u16).filter(|&other| other != worker);
+        if paused && !others.any(|other| self.is_active(other)) {
             return Err(refused(
                 format!("worker {worker} cannot be paused: no other would be left"),
                 "resume another first".into(),
@@ -448,8 +467,10 @@ impl Steering {
     }
 
     fn port(&self, name: &str) -> Result<usize, SetError> {
-        self.ports.iter().position(|port| port.name == name).ok_or_else(|| {
-            let names: Vec<_> = self.ports.iter().map(|port| format!("`{}`", port.name)).collect();
+        let open = || self.ports.iter().filter(|port| port.state == PortState::Open);
+        let is_it = |port: &SteeredPort| port.name == name && port.state == PortState::Open;
+        self.ports.iter().position(is_it).ok_or_else(|| {
+            let names: Vec<_> = open().map(|port| format!("`{}`", port.name)).collect();
             let help = format!("there are {}", names.join(", "));
             SetError::UnknownKey(ApiError { error: format!("there is no port `{name}`"), help })
         })
@@ -468,10 +489,20 @@ impl Steering {
 
     /// A worker, as the value of a setting.
     fn value_worker(&self, value: &str) -> Result<u16, SetError> {
-        self.worker(value).map_err(|error| match error {
+        let worker = self.worker(value).map_err(|error| match error {
             SetError::UnknownKey(error) => SetError::BadValue(error),
             error => error,
-        })
+        })?;
+        self.must_run(worker)?;
+        Ok(worker)
+    }
+
+    fn must_run(&self, worker: u16) -> Result<(), SetError> {
+        if self.runs(worker) {
+            return Ok(());
+        }
+        let help = format!("set workers to at least {} first", worker + 1);
+        Err(refused(format!("worker {worker} does not run"), help))
     }
 
     /// When load is to be looked at next.
@@ -518,7 +549,8 @@ impl Steering {
         }
         // What is still to move would count for the wrong worker, and lands all at once: who has some is left
         // alone until it has.
-        let mut left_alone = self.paused.clone();
+        let mut left_alone: Vec<bool> =
+            (0..self.paused.len() as u16).map(|worker| !self.is_active(worker)).collect();
         for (worker, still) in self.pending() {
             for worker in [worker, still] {
                 left_alone[usize::from(worker)] = true;
@@ -574,6 +606,7 @@ impl Steering {
             ports: (0..)
                 .map(PortId)
                 .zip(&self.ports)
+                .filter(|(_, port)| port.state != PortState::Removed)
                 .map(|(id, port)| self.shown(id, port))
                 .collect(),
             workers: (0..workers)

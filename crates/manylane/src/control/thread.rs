@@ -11,10 +11,11 @@ use manylane_sync::words::Words;
 
 use super::daemon::say;
 use super::open::Bell;
-use super::routing::{Routing, Told};
-use super::steering;
+use super::routing::{RETRY, Routing, Told};
+use super::steering::{self, Closer};
 use crate::stats::{StatsReader, WorkerCount};
-use crate::worker::{Clock, Order, RUN};
+use crate::worker::leave::RUN;
+use crate::worker::{Clock, Order};
 
 /// The control thread.
 pub(super) struct Control {
@@ -26,6 +27,7 @@ pub(super) struct Control {
     /// The names of ports and sub-interfaces, by id.
     pub names: Vec<String>,
     pub steering: steering::Shared,
+    pub closer: Closer,
     /// The workers', by which load is measured.
     pub stats: Vec<StatsReader>,
 }
@@ -84,21 +86,33 @@ impl Control {
         }
     }
 
-    fn steer(&self) {
+    fn steer(&mut self) {
         let mut steering = self.steering.lock().expect("a thread that steers does not panic");
         steering.tend();
         if steering.deadline().is_some() {
             let busy = self.stats.iter().map(|stats| stats.worker(WorkerCount::BusyNs));
             steering.rebalance(&busy.collect::<Vec<_>>(), self.clock.now());
         }
+        let removed = steering.take_removed();
+        drop(steering);
+        if let Some(removal) = removed {
+            // Meanwhile nobody waits for the lock.
+            let port = removal.port;
+            let kept = self.closer.close(removal);
+            let mut steering = self.steering.lock().expect("a thread that steers does not panic");
+            steering.removed(port, kept);
+        }
     }
 
     fn sleep(&mut self) {
         let now = self.clock.now();
-        let steering =
-            self.steering.lock().expect("a thread that steers does not panic").deadline();
+        let steering = self.steering.lock().expect("a thread that steers does not panic");
+        // Neither devices nor threads that end say so.
+        let parting = steering.is_parting().then(|| now + RETRY);
+        let rebalance = steering.deadline();
+        drop(steering);
         let deadline = lock(&self.routing).deadline(now);
-        let deadline = [deadline, steering].into_iter().flatten().min();
+        let deadline = [deadline, rebalance, parting].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
         let Control { routing, links, phase, bell, steering, .. } = self;
         bell.sleep(

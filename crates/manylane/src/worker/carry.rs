@@ -169,9 +169,13 @@ impl Work {
 
     #[cold]
     fn drop_waiting(&mut self, port: usize) {
+        let reason = match self.exits[port].is_closed {
+            true => DropReason::PortDown,
+            false => DropReason::TransmitRingFull,
+        };
         let mut left = std::mem::take(&mut self.exits[port].waiting);
         for frame in left.drain() {
-            self.drop_frame(frame, DropReason::TransmitRingFull);
+            self.drop_frame(frame, reason);
         }
     }
 
@@ -225,6 +229,9 @@ impl Work {
 
     /// Holds a frame for a neighbour, whose dst this is.
     fn hold(&mut self, guard: Guard<'_>, key: Key, dst: NextHopId, mut frame: Frame, now_ns: u64) {
+        if self.is_leaving() {
+            return self.drop_frame(frame, DropReason::WorkerRemoved);
+        }
         let Some(dst) =
             self.dsts.borrow(guard, Index::<()>::new(guard, dst.raw().into()), self.judged)
         else {
@@ -240,7 +247,7 @@ impl Work {
             .as_ref()
             .map(|handoff| handoff.steered(pool.region(), &mut frame, waited.is_some()));
         if let (Some(handoff), Some(steered)) = (&*handoff, steered)
-            && handoff.desk.asks.asks(steered.receiver)
+            && handoff.asks.asks(steered.receiver)
         {
             return self.drop_frame(frame, DropReason::QueueMoved);
         }
@@ -469,7 +476,7 @@ impl Work {
                 let (steered, frames) = (meta.steered(), meta.frames());
                 let receiver = steered.expect("what is held says how it came").receiver;
                 let handoff = self.handoff.as_ref();
-                if handoff.is_some_and(|handoff| handoff.desk.asks.asks(receiver)) {
+                if handoff.is_some_and(|handoff| handoff.asks.asks(receiver)) {
                     self.no_longer_held(&frame);
                     self.drop_frame(frame, DropReason::QueueMoved);
                     continue;
@@ -486,15 +493,17 @@ impl Work {
         }
     }
 
-    /// Gives back what is still held when the worker stops.
+    /// Gives back what is still held when the worker stops, or leaves.
     pub(super) fn drop_held(&mut self, guard: Guard<'_>) {
         for held in self.held_for.drain(..) {
             self.dsts.put(guard, held.dst);
         }
+        let reason =
+            if self.is_leaving() { DropReason::WorkerRemoved } else { DropReason::Shutdown };
         let frames: Vec<Frame> = self.holds.drain_all().collect();
         for frame in frames {
             self.no_longer_held(&frame);
-            self.drop_frame(frame, DropReason::Shutdown);
+            self.drop_frame(frame, reason);
         }
     }
 

@@ -1,4 +1,5 @@
-//! Receive queues that change hands while traffic flows, through the control thread.
+//! Receive queues that change hands while traffic flows, and ways out that are closed, through the control
+//! thread.
 //!
 //! | step                                             | who             |
 //! |--------------------------------------------------|-----------------|
@@ -16,17 +17,19 @@
 //! What is held may leave seconds later, or never: without the drop, one silent neighbour would stop a queue for
 //! as long. The price is what waits for neighbours at that moment, of all that the worker received: marks do not
 //! tell by which of its queues. A neighbour that answers within the millisecond costs nothing.
+//!
+//! A port that is removed loses its queues so, to the control thread, and then its ways out: what still comes to
+//! one is dropped (`port_down`). Who hands nothing on gives a queue up at once.
 
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_io::eventfd::EventFd;
-use manylane_io::port::Receiver;
+use manylane_io::port::{Receiver, Transmitter, memory};
 use manylane_sync::CacheAligned;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::handoff::Handed;
-use manylane_sync::rcu::Guard;
 use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::Work;
@@ -38,22 +41,34 @@ pub enum Task {
     GiveUp(PortId, QueueId),
     /// Receive from this one.
     Take(Receiver),
+    /// Give up the way out by this port.
+    Close(PortId),
+}
+
+/// What a worker gives up.
+pub enum GivenUp {
+    /// A receive queue.
+    Queue(Receiver),
+    /// The way out by a port.
+    Exit(PortId, Transmitter),
 }
 
 /// A worker's side.
-pub(super) struct Desk {
+pub struct Desk {
     tasks: Consumer<Task>,
-    given_up: Producer<Receiver>,
+    given_up: Producer<GivenUp>,
     control: Arc<Doorbell<EventFd>>,
     /// Queues that are not received from any more, and what they wait for.
     leaving: Vec<Leaving>,
-    pub(super) asks: Asks,
+    /// Ways out that are to be given up.
+    closing: Vec<PortId>,
 }
 
 struct Leaving {
     port: PortId,
     queue: QueueId,
-    then: Handed,
+    /// Who hands nothing on waits for nothing.
+    then: Option<Handed>,
     /// When everybody is asked to let go of what they hold.
     ask_at_ns: u64,
     asked: bool,
@@ -89,7 +104,7 @@ impl Asks {
         self.all.0.add(1);
     }
 
-    fn end(&self, receiver: u16) {
+    pub(super) fn end(&self, receiver: u16) {
         self.all.0.sub(1);
         self.of[usize::from(receiver)].sub(1);
     }
@@ -99,15 +114,16 @@ impl Asks {
 pub struct DeskEnd {
     /// Where tasks go.
     pub tasks: Producer<Task>,
-    /// Where queues come from.
-    pub given_up: Consumer<Receiver>,
+    /// Where queues and ways out come from.
+    pub given_up: Consumer<GivenUp>,
 }
 
 /// Both sides of a worker's desk; `control` is the control thread's bell.
-pub(super) fn desk(control: &Arc<Doorbell<EventFd>>, asks: &Asks) -> (Desk, DeskEnd) {
+pub fn desk(control: &Arc<Doorbell<EventFd>>) -> (Desk, DeskEnd) {
     let ((tasks, tasked), (giver, given_up)) = (ring(TASKS), ring(TASKS));
-    let (control, asks) = (control.clone(), asks.clone());
-    let desk = Desk { tasks: tasked, given_up: giver, control, leaving: Vec::new(), asks };
+    let control = control.clone();
+    let desk =
+        Desk { tasks: tasked, given_up: giver, control, leaving: Vec::new(), closing: Vec::new() };
     (desk, DeskEnd { tasks, given_up })
 }
 
@@ -120,9 +136,9 @@ impl Desk {
         !self.tasks.is_empty()
     }
 
-    /// Whether a queue waits to be given up.
+    /// Whether a queue or a way out waits to be given up.
     pub(super) fn is_leaving(&self) -> bool {
-        !self.leaving.is_empty()
+        !self.leaving.is_empty() || !self.closing.is_empty()
     }
 
     /// Whether it is this one.
@@ -132,70 +148,87 @@ impl Desk {
 }
 
 impl Work {
-    /// Does what the control thread wants, as far as that is possible by now, and what others ask for. At the
-    /// beginning of a turn.
+    /// Does what the control thread wants, as far as that is possible by now. Between two turns: nothing waits to
+    /// be transmitted.
     #[cold]
-    pub(super) fn attend(&mut self, guard: Guard<'_>, now_ns: u64) {
-        self.see_to_queues(now_ns);
-        if self.handoff.as_ref().is_some_and(|handoff| handoff.desk.asks.any()) {
-            self.drop_held_of_askers(guard);
-        }
-    }
-
-    fn see_to_queues(&mut self, now_ns: u64) {
-        let Work { handoff, queues, next_queue, .. } = self;
-        let Some(handoff) = handoff else { return };
+    pub(super) fn attend(&mut self) {
+        let Work { handoff, queues, desk, now_ns, .. } = self;
         let mut changed = false;
-        while let Some(task) = handoff.desk.tasks.pop() {
+        while let Some(task) = desk.tasks.pop() {
             match task {
                 Task::Take(receiver) => queues.push(receiver),
                 Task::GiveUp(port, queue) => {
-                    let (then, ask_at_ns) = (handoff.handed(), now_ns + PATIENCE_NS);
-                    let leaving = Leaving { port, queue, then, ask_at_ns, asked: false };
-                    handoff.desk.leaving.push(leaving);
+                    let then = handoff.as_ref().map(|handoff| handoff.handed());
+                    let ask_at_ns = *now_ns + PATIENCE_NS;
+                    desk.leaving.push(Leaving { port, queue, then, ask_at_ns, asked: false });
                 }
+                Task::Close(port) => desk.closing.push(port),
             }
             changed = true;
         }
-        handoff.desk.tasks.release();
-        let mut leaving = std::mem::take(&mut handoff.desk.leaving);
+        desk.tasks.release();
+        changed |= self.give_up_queues();
+        changed |= self.give_up_exits();
+        if changed {
+            // Whose levels these are has changed, and must be seen before somebody else's.
+            self.publish_levels();
+            self.desk.given_up.submit();
+            self.desk.control.ring();
+        }
+    }
+
+    fn give_up_queues(&mut self) -> bool {
+        let Work { handoff, queues, desk, next_queue, now_ns, .. } = self;
+        let before = queues.len();
+        let mut leaving = std::mem::take(&mut desk.leaving);
         leaving.retain_mut(|Leaving { port, queue, then, ask_at_ns, asked }| {
             let is_it =
                 |receiver: &Receiver| (receiver.port(), receiver.queue()) == (*port, *queue);
             let Some(at) = queues.iter().position(is_it) else { return false };
-            if !handoff.has_completed(then) {
-                if !*asked && now_ns >= *ask_at_ns {
-                    handoff.ask_to_let_go();
-                    *asked = true;
+            if let (Some(handoff), Some(then)) = (handoff.as_mut(), then) {
+                if !handoff.has_completed(then) {
+                    if !*asked && *now_ns >= *ask_at_ns {
+                        handoff.ask_to_let_go();
+                        *asked = true;
+                    }
+                    return true;
                 }
-                return true;
+                if std::mem::take(asked) {
+                    handoff.asks.end(handoff.own());
+                }
             }
-            if std::mem::take(asked) {
-                handoff.desk.asks.end(handoff.own());
-            }
-            if handoff.desk.given_up.free() == 0 {
+            if desk.given_up.free() == 0 {
                 return true; // It stays completed: nothing more is received from it.
             }
-            let pushed = handoff.desk.given_up.push(queues.remove(at));
+            let pushed = desk.given_up.push(GivenUp::Queue(queues.remove(at)));
             assert!(pushed.is_ok(), "there was room");
-            (*next_queue, changed) = (0, true);
+            *next_queue = 0;
             false
         });
-        handoff.desk.leaving = leaving;
-        if changed {
-            // Whose levels these are has changed, and must be seen before somebody else's.
-            self.publish_levels();
-            if let Some(handoff) = &mut self.handoff {
-                handoff.desk.given_up.submit();
-                handoff.desk.control.ring();
-            }
+        desk.leaving = leaving;
+        queues.len() < before
+    }
+
+    fn give_up_exits(&mut self) -> bool {
+        let mut changed = false;
+        while self.desk.given_up.free() > 0
+            && let Some(port) = self.desk.closing.pop()
+        {
+            self.publish_levels(); // What the way out has counted stays.
+            let exit = &mut self.exits[port.index()];
+            let nothing = Transmitter::Memory(memory::Transmitter::closed());
+            let transmitter = std::mem::replace(&mut exit.transmitter, nothing);
+            (exit.is_closed, exit.reclaimer) = (true, None);
+            let pushed = self.desk.given_up.push(GivenUp::Exit(port, transmitter));
+            assert!(pushed.is_ok(), "there was room");
+            changed = true;
         }
+        changed
     }
 
     /// Takes what lies on the desk when nobody runs any more.
     pub(super) fn clear_desk(&mut self) {
-        let Some(handoff) = &mut self.handoff else { return };
-        while let Some(task) = handoff.desk.tasks.pop() {
+        while let Some(task) = self.desk.tasks.pop() {
             if let Task::Take(receiver) = task {
                 self.queues.push(receiver);
             }

@@ -33,7 +33,6 @@ use std::sync::Arc;
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Region, Steered, View};
 use manylane_io::eventfd::EventFd;
-use manylane_io::port::Receiver;
 use manylane_net::wire::flow::frame_hash;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
@@ -43,7 +42,7 @@ use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
 use super::Work;
-use super::desk::Desk;
+use super::desk::Asks;
 use super::flow_limit::FlowLimit;
 use crate::stats::PortCount;
 
@@ -137,7 +136,7 @@ pub struct HandOff {
     /// One flow in so many is looked at; 0 for none.
     sample_one_in: u32,
     sample_period: u32,
-    pub(super) desk: Desk,
+    pub(super) asks: Asks,
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
     announces_what_is_popped: bool,
@@ -473,12 +472,16 @@ impl HandOff {
             self.changed[port] = true;
         }
         self.counts.level(OwnCount::Waiting, self.waiting as u64);
+        for (worker, _) in self.targets.iter().enumerate().filter(|(_, target)| target.is_some()) {
+            let steers = |&port: &usize| self.steering.steers_to(port, worker as u16);
+            let ports = (0..self.by_flow.len()).filter(steers).count();
+            self.counts.followed(worker, self.generation, ports as u32);
+        }
     }
 
     /// Whether there is something to do that no descriptor tells of.
     pub(super) fn has_work(&mut self) -> bool {
-        self.desk.has_tasks()
-            || self.limits.load(limits::GENERATION) != self.generation
+        self.limits.load(limits::GENERATION) != self.generation
             || self.arrivals.iter_mut().flatten().any(|arrivals| !arrivals.ring.is_empty())
     }
 
@@ -487,14 +490,9 @@ impl HandOff {
         self.blocked
     }
 
-    /// Whether packets in a queue are something to wake for.
-    pub(super) fn receives_from(&self, queue: &Receiver) -> bool {
-        !self.blocked && !self.desk.leaves(queue.port(), queue.queue())
-    }
-
     /// How soon to look whether devices have taken what they were given.
     pub(super) fn wait_ns(&self) -> Option<u64> {
-        let waits = self.noted || self.waiting > 0 || self.desk.is_leaving();
+        let waits = self.noted || self.waiting > 0;
         let blocked = self.blocked.then_some(BLOCKED_NS);
         blocked.or(waits.then_some(LOOK_AGAIN_NS))
     }
@@ -522,6 +520,11 @@ impl HandOff {
         self.completions.let_go(receiver.into(), bucket.into());
     }
 
+    /// Whether nothing that others have handed on waits here.
+    pub(super) fn has_no_arrivals(&mut self) -> bool {
+        self.arrivals.iter_mut().flatten().all(|arrivals| arrivals.ring.is_empty())
+    }
+
     /// What has been handed on by now, and may have to be waited for.
     pub(super) fn handed(&self) -> Handed {
         self.steering.handed()
@@ -534,7 +537,7 @@ impl HandOff {
 
     /// Asks everybody to hold nothing of what this worker received.
     pub(super) fn ask_to_let_go(&mut self) {
-        self.desk.asks.begin(self.own);
+        self.asks.begin(self.own);
         self.targets.iter().flatten().for_each(|target| _ = target.bell.ring());
     }
 
@@ -562,8 +565,8 @@ impl Work {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
         handoff.begin_turn(now_ns);
-        if handoff.desk.has_tasks() || handoff.desk.is_leaving() || handoff.desk.asks.any() {
-            self.attend(guard, now_ns);
+        if handoff.asks.any() {
+            self.drop_held_of_askers(guard);
         }
         let mut moved = 0;
         let mut receivers = 0;
@@ -617,10 +620,10 @@ impl Work {
         weight: usize,
         now_ns: u64,
     ) -> usize {
-        let Work { queues, handoff, pool, .. } = self;
+        let Work { queues, handoff, pool, desk, .. } = self;
         let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
         let port = queue.port();
-        if handoff.desk.is_leaving() && handoff.desk.leaves(port, queue.queue()) {
+        if desk.is_leaving() && desk.leaves(port, queue.queue()) {
             return 0;
         }
         let Some(admitted) = handoff.admits(port, weight, now_ns) else { return 0 };

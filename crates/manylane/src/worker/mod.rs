@@ -13,7 +13,7 @@
 //! | control thread | tables, grace periods             | control publishes, the worker reads  |
 //! | control thread | ring of [`Report`]s and its bell  | worker to control                    |
 //! | control thread | ring of [`Order`]s and our bell   | control to worker                    |
-//! | control thread | the phase, one word ([`RUN`])     | control to worker                    |
+//! | control thread | the phase, one word ([`leave`])   | control to worker                    |
 //! | API            | the hot list's length, one word   | API to workers, seen once a turn     |
 //! | other workers  | the frame depot, by magazine      | both                                 |
 //! | other workers  | rings of frames ([`handoff`]), where a port's queue is shared by flow | both |
@@ -22,6 +22,7 @@ mod carry;
 pub mod desk;
 mod flow_limit;
 pub mod handoff;
+pub mod leave;
 mod sleep;
 #[cfg(test)]
 mod tests;
@@ -44,7 +45,10 @@ use manylane_sync::words::Words;
 
 use crate::stats::{Stats, WorkerCount};
 
+use desk::Desk;
 pub use handoff::HandOff;
+use leave::RUN;
+pub use leave::STOP;
 
 /// The daemon's clock: nanoseconds since it started.
 #[derive(Clone, Copy, Debug)]
@@ -91,11 +95,6 @@ pub enum Order {
     },
 }
 
-/// What the phase word says: go on, or return from [`Worker::run`].
-pub const RUN: u32 = 0;
-/// See [`RUN`].
-pub const STOP: u32 = 1;
-
 /// A worker's way out through a port, with the frames that wait for the end of the turn.
 struct Exit {
     transmitter: Transmitter,
@@ -104,6 +103,8 @@ struct Exit {
     reclaimer: Option<Reclaimer>,
     /// Frames were handed over that the reclaimer has not heard of.
     owing: bool,
+    /// Its port was removed.
+    is_closed: bool,
 }
 
 /// Who takes back what is sent through a device: the owner of one of its receive queues.
@@ -156,12 +157,14 @@ pub struct WorkerParts {
     pub orders: Consumer<Order>,
     /// Its own bell.
     pub bell: Arc<Doorbell<EventFd>>,
-    /// One word: [`RUN`] or [`STOP`].
+    /// One word: a phase of [`leave`].
     pub phase: Words<u32>,
     /// One word: how many frames its list may hold.
     pub hot_list_len: Words<u32>,
     /// What it has with other workers, where a port's packets go to workers by flow.
     pub handoff: Option<Box<HandOff>>,
+    /// Where the control thread asks for queues and ways out.
+    pub desk: Desk,
     /// [`limits`](handoff::limits): how much it takes in a turn, and hands on.
     pub limits: Words<u32>,
     /// The daemon's clock.
@@ -201,11 +204,16 @@ struct Work {
     order: Option<Order>,
     bell: Arc<Doorbell<EventFd>>,
     phase: Words<u32>,
+    /// What it said when that was last heeded.
+    heeded: u32,
     hot_list_len: Words<u32>,
     /// What it said when it was last followed.
     hot_list_wanted: u32,
     handoff: Option<Box<HandOff>>,
+    desk: Desk,
     limits: Words<u32>,
+    /// When the last turn began.
+    now_ns: u64,
     /// The queue to begin with.
     next_queue: usize,
     clock: Clock,
@@ -255,6 +263,7 @@ impl Worker {
             waiting: Batch::new(),
             reclaimer,
             owing: false,
+            is_closed: false,
         };
         let work = Work {
             id: parts.id,
@@ -275,10 +284,13 @@ impl Worker {
             order: None,
             bell: parts.bell,
             phase: parts.phase,
+            heeded: RUN,
             hot_list_wanted: parts.hot_list_len.load(0),
             hot_list_len: parts.hot_list_len,
             handoff: parts.handoff,
+            desk: parts.desk,
             limits: parts.limits,
+            now_ns: 0,
             next_queue: 0,
             clock: parts.clock,
             idle_spin_ns: parts.idle_spin.as_nanos() as u64,
@@ -290,12 +302,14 @@ impl Worker {
         Worker { reader: parts.reader, work }
     }
 
-    /// Turns until the control thread says stop. Returns the worker, for its ports to be closed.
+    /// Turns until the control thread says stop, or that it is to leave and all has left. Returns the worker,
+    /// for its ports to be closed, or to run again.
     pub fn run(mut self) -> Worker {
+        self.come();
         let mut now_ns = self.work.clock.now_ns();
         let mut worked_ns = now_ns;
         let mut levels_due_ns = now_ns;
-        while self.work.phase.load(0) == RUN {
+        while self.goes_on() {
             self.work.follow_settings();
             let moved = self.turn(now_ns);
             let end_ns = self.work.clock.now_ns();
@@ -312,8 +326,7 @@ impl Worker {
                 now_ns = self.sleep(now_ns);
             }
         }
-        self.work.drop_held(self.reader.guard());
-        self.work.publish_levels();
+        self.park();
         self
     }
 

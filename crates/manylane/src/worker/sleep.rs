@@ -8,7 +8,8 @@ use manylane_io::poll::{POLL_MAX, poll};
 use manylane_io::port::{Losses, Receiver, Wait};
 use manylane_net::neighbour::HOLD_MAX_NS;
 
-use super::{HandOff, RUN, Work, Worker};
+use super::desk::Desk;
+use super::{HandOff, Work, Worker, leave};
 use crate::stats::{PortCount, WorkerCount};
 
 /// How soon to look again for frames that a device has finished with: nothing tells us. Twice as long
@@ -40,8 +41,10 @@ impl Worker {
     }
 }
 
-fn receives_from(handoff: &Option<Box<HandOff>>, queue: &Receiver) -> bool {
-    handoff.as_ref().is_none_or(|handoff| handoff.receives_from(queue))
+/// Whether packets in a queue are something to wake for.
+fn receives_from(handoff: &Option<Box<HandOff>>, desk: &Desk, queue: &Receiver) -> bool {
+    let is_blocked = handoff.as_ref().is_some_and(|handoff| handoff.is_blocked());
+    !is_blocked && !desk.leaves(queue.port(), queue.queue())
 }
 
 impl Work {
@@ -54,6 +57,7 @@ impl Work {
             order,
             bell,
             phase,
+            heeded,
             reclaim_ns,
             forwarder,
             held_for,
@@ -63,13 +67,14 @@ impl Work {
             hot_list_len,
             hot_list_wanted,
             handoff,
+            desk,
             ..
         } = self;
         // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
         let mut fds: [BorrowedFd<'_>; POLL_MAX] = [bell.waker().as_fd(); POLL_MAX];
         let mut wanted = 1;
         // A queue that is not received from has nothing to wake for.
-        for queue in queues.iter().filter(|queue| receives_from(handoff, queue)) {
+        for queue in queues.iter().filter(|queue| receives_from(handoff, desk, queue)) {
             if let Wait::Readable(fd) = queue.wait() {
                 if let Some(place) = fds.get_mut(wanted) {
                     *place = fd;
@@ -88,15 +93,16 @@ impl Work {
             || {
                 let neighbours = forwarder.tables().adjacencies.generation();
                 let routes = forwarder.tables().next_hops.generation();
-                phase.load(0) != RUN
+                phase.load(0) != *heeded
                     || hot_list_len.load(0) != *hot_list_wanted
                     || (order.is_none() && !orders.is_empty())
                     || queues
                         .iter()
-                        .any(|queue| queue.has_frames() && receives_from(handoff, queue))
+                        .any(|queue| queue.has_frames() && receives_from(handoff, desk, queue))
                     || handoff.as_mut().is_some_and(|handoff| {
-                        handoff.has_work() || (!held_for.is_empty() && handoff.desk.asks.any())
+                        handoff.has_work() || (!held_for.is_empty() && handoff.asks.any())
                     })
+                    || desk.has_tasks()
                     || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
@@ -118,7 +124,7 @@ impl Work {
         let mut shortest = self.handoff.as_ref().and_then(|handoff| handoff.wait_ns());
         for queue in &self.queues {
             match queue.wait() {
-                Wait::After(wait_ns) if receives_from(&self.handoff, queue) => {
+                Wait::After(wait_ns) if receives_from(&self.handoff, &self.desk, queue) => {
                     shortest = Some(shortest.map_or(wait_ns, |other| other.min(wait_ns)));
                 }
                 Wait::Readable(_) => completes = true,
@@ -132,7 +138,11 @@ impl Work {
         let late = self.exits.iter().filter_map(|exit| exit.transmitter.due_ns()).min();
         // Another worker may have the frames that an order waits for.
         let order = self.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
+        // Nothing tells when devices have taken what this worker's end waits for, or a queue's way elsewhere.
+        let gives_up = self.heeded == leave::END || self.desk.is_leaving();
+        let end = gives_up.then_some(LOOK_AGAIN.as_nanos() as u64);
         let all = shortest.into_iter().chain(reclaim).chain(held).chain(late).chain(order);
+        let all = all.chain(end);
         all.min().map(Duration::from_nanos)
     }
 
@@ -146,15 +156,20 @@ impl Work {
         for (port, exit) in (0..).zip(exits) {
             let waiting = exit.waiting.iter().map(|frame| pool.region().meta(frame).frames());
             in_hand += waiting.sum::<usize>();
-            stats.level(PortId(port), PortCount::LostTransmit, exit.transmitter.dropped());
+            // What was lent is whose it is, and what was counted stays.
             stats.level(PortId(port), PortCount::Lent, exit.transmitter.lent());
             stats.level(PortId(port), PortCount::Late, exit.transmitter.held() as u64);
+            if !exit.is_closed {
+                stats.level(PortId(port), PortCount::LostTransmit, exit.transmitter.dropped());
+            }
             let (mut faults, mut copies) = (exit.transmitter.faults(), exit.transmitter.copies());
             for queue in queues.iter().filter(|queue| queue.port() == PortId(port)) {
                 faults = faults + queue.faults();
                 copies = copies + queue.copies();
             }
-            stats.wrapped(PortId(port), faults, copies);
+            if !exit.is_closed {
+                stats.wrapped(PortId(port), faults, copies);
+            }
             // Also where there is none: it may have been given up.
             let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
             let mut losses = Losses::default();

@@ -16,6 +16,7 @@ impl Worker {
     #[inline(never)]
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Worker { reader, work } = self;
+        work.now_ns = now_ns;
         let mut moved = work.release_held(reader.guard(), now_ns);
         let budget = work.limits.load(limits::BUDGET) as usize;
         if work.handoff.is_some() {

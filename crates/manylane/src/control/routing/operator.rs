@@ -108,7 +108,7 @@ impl Routing {
         told.published |= owed.published;
     }
 
-    fn owe(&mut self, mut told: Told) {
+    pub(super) fn owe(&mut self, mut told: Told) {
         self.pay(&mut told);
         self.owed = told;
     }

@@ -63,6 +63,14 @@ impl Routing {
 
     fn apply_own(&mut self, mut actions: Vec<OwnAction>, told: &mut Told) {
         for action in actions.drain(..) {
+            let (OwnAction::Probe(key)
+            | OwnAction::Announce(key)
+            | OwnAction::Use(key)
+            | OwnAction::Leave(key)
+            | OwnAction::Lost(key, _)) = action;
+            if self.is_removed(key.port) {
+                continue;
+            }
             match action {
                 OwnAction::Probe(key) => told.orders.push(Order::Probe { key }),
                 OwnAction::Announce(key) => told.orders.push(Order::Announce { key }),

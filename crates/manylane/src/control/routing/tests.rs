@@ -2,6 +2,7 @@
 
 mod operator;
 mod own;
+mod removal;
 
 use std::net::Ipv6Addr;
 

@@ -6,7 +6,9 @@ use manylane_frame::{Depot, HOT_LIST_LENGTHS};
 use manylane_sync::words::WordsMut;
 
 use super::{Status, unpoisoned};
-use crate::api::{ApiError, FrameHolder, FrameLedger, FrameLine, FramesStatus, ListStatus};
+use crate::api::{
+    ApiError, FrameHolder, FrameLedger, FrameLine, FramesStatus, ListStatus, PortState,
+};
 use crate::control::frames::{Budget, Line};
 use crate::control::open::Bell;
 use crate::stats::{PortCount, StatsReader, WorkerCount};
@@ -111,7 +113,16 @@ impl Status {
                     let level = stats.worker(WorkerCount::PoolLevel);
                     holders.push(holder(format!("worker {number} list"), level));
                 }
-                for (id, port) in self.ids().zip(&self.ports) {
+                let (kept, is_there) = {
+                    let steering = unpoisoned(&self.steering);
+                    let is_there = |id| steering.port_state(id) != PortState::Removed;
+                    (steering.kept() as u64, self.ids().map(is_there).collect::<Vec<_>>())
+                };
+                if kept > 0 {
+                    holders.push(holder("kept by closed devices".into(), kept));
+                }
+                let ports = self.ids().zip(&self.ports).filter(|(id, _)| is_there[id.index()]);
+                for (id, port) in ports {
                     let name = &port.name;
                     let posted = self.port_sum(id, PortCount::Posted);
                     let (lent, returned) = (PortCount::Lent, PortCount::Returned);

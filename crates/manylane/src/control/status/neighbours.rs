@@ -14,7 +14,11 @@ use crate::control::routing::NeighbourRefused;
 impl Status {
     pub(super) fn all_neighbours(&self) -> Vec<NeighbourStatus> {
         let now = self.clock.now();
-        let mut entries: Vec<Entry> = unpoisoned(&self.routing).neighbours().copied().collect();
+        let routing = unpoisoned(&self.routing);
+        // A group may still have members on a port that was removed.
+        let there = routing.neighbours().filter(|entry| !routing.is_removed(entry.key.port));
+        let mut entries: Vec<Entry> = there.copied().collect();
+        drop(routing);
         entries.sort_by_key(|entry| entry.key);
         entries.into_iter().map(|entry| self.neighbour(entry, now)).collect()
     }
@@ -22,7 +26,8 @@ impl Status {
     pub(super) fn all_addresses(&self) -> Vec<AddressStatus> {
         let now = self.clock.now();
         let routing = unpoisoned(&self.routing);
-        let ours: Vec<_> = routing.own_addresses().map(|(own, rivals)| (*own, rivals)).collect();
+        let there = routing.own_addresses().filter(|(own, _)| !routing.is_removed(own.key.port));
+        let ours: Vec<_> = there.map(|(own, rivals)| (*own, rivals)).collect();
         drop(routing);
         let of_address = |(own, rivals): (OwnAddress, Conflicts)| AddressStatus {
             port: self.name(own.key.port),
@@ -84,9 +89,11 @@ impl Status {
 
     /// What a path names a neighbour by.
     fn key(&self, port: &str, addr: &str) -> Result<Key, SetError> {
-        let found = self.ids().zip(&self.ports).find(|(_, known)| known.name == port);
-        let Some((port, _)) = found else {
-            let names: Vec<_> = self.ports.iter().map(|port| port.name.as_str()).collect();
+        let routing = unpoisoned(&self.routing);
+        let there = self.ids().zip(&self.ports).filter(|&(id, _)| !routing.is_removed(id));
+        let there: Vec<_> = there.collect();
+        let Some(&(port, _)) = there.iter().find(|(_, known)| known.name == port) else {
+            let names: Vec<_> = there.iter().map(|(_, port)| port.name.as_str()).collect();
             return Err(SetError::UnknownKey(ApiError {
                 error: format!("there is no port {port}"),
                 help: format!("choose among {}", names.join(", ")),

@@ -5,7 +5,8 @@ use manylane_io::bpf::Mode;
 use manylane_net::forward::PortFacts;
 use manylane_net::wire::ethernet::Mac;
 
-use crate::api::VlanStatus;
+use super::{Status, unpoisoned};
+use crate::api::{ApiError, PortState, PortStatus, SetError, VlanStatus};
 use crate::config::{Faults, Vlan};
 use crate::control::open::{Device, OpenPort};
 use crate::control::routing::Routing;
@@ -117,4 +118,56 @@ pub(super) fn shown_ports(ports: &[OpenPort], routing: &Routing) -> Vec<ShownPor
         }
     }
     shown
+}
+
+impl Status {
+    /// Begins to remove a port, unless something else is on it.
+    pub(super) fn begin_removal(&self, name: &str) -> Result<PortStatus, SetError> {
+        let of_name = |(_, port): &(PortId, &ShownPort)| port.name == name;
+        let refused = |why: String, help: String| {
+            SetError::BadValue(ApiError {
+                error: format!("`{name}` cannot be removed: {why}"),
+                help,
+            })
+        };
+        let mut steering = unpoisoned(&self.steering);
+        let open = |&(id, port): &(PortId, &ShownPort)| {
+            port.vlan.is_none() && steering.port_state(id) == PortState::Open
+        };
+        let open: Vec<_> = self.ids().zip(&self.ports).filter(open).collect();
+        let listed = || {
+            let names: Vec<_> = open.iter().map(|(_, port)| format!("`{}`", port.name)).collect();
+            format!("there are {}", names.join(", "))
+        };
+        let Some((id, port)) = self.ids().zip(&self.ports).find(of_name) else {
+            let error = format!("there is no port `{name}`");
+            return Err(SetError::UnknownKey(ApiError { error, help: listed() }));
+        };
+        if let Some(vlan) = &port.vlan {
+            return Err(refused(format!("it is a sub-interface of `{}`", vlan.port), listed()));
+        }
+        match steering.port_state(id) {
+            PortState::Open => {}
+            PortState::Leaving => return Err(refused("it is being removed".into(), listed())),
+            PortState::Removed => return Err(refused("it was removed".into(), listed())),
+        }
+        let on_it = |other: &&ShownPort| other.vlan.as_ref().is_some_and(|vlan| vlan.port == name);
+        if let Some(vlan) = self.ports.iter().find(on_it) {
+            let why = format!("it has sub-interfaces, as `{}`", vlan.name);
+            return Err(refused(why, "start without its [[port.vlan]]".into()));
+        }
+        if port.is_wired {
+            let why = "it is an end of a wire in memory, which has another";
+            return Err(refused(why.into(), "start without both".into()));
+        }
+        if open.len() == 1 {
+            let why = "no port would be left";
+            return Err(refused(why.into(), "stop the daemon instead".into()));
+        }
+        unpoisoned(&self.routing).remove_port(id, self.clock.now());
+        steering.remove_port(id);
+        drop(steering);
+        self.control.ring();
+        Ok(self.port(id, port))
+    }
 }

@@ -4,19 +4,20 @@
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
-use manylane_io::port::Receiver;
+use manylane_io::port::{Receiver, Transmitter};
 use manylane_sync::words::WordsMut;
 
+use super::removal::Removal;
 use super::{PortSteering, Steering, refused};
 use crate::api::{ApiError, SetError, SettingValue};
 use crate::control::open::Bell;
 use crate::worker::Reclaimer;
-use crate::worker::desk::{DeskEnd, Task};
+use crate::worker::desk::{DeskEnd, GivenUp, Task};
 
 /// Who has which queue, and who is to have it.
 pub(super) struct Queues {
-    /// By worker; none when there are no rings.
-    desks: Vec<DeskEnd>,
+    /// By worker.
+    pub desks: Vec<DeskEnd>,
     /// A word for each queue, port by port: its owner.
     owners: WordsMut<u32>,
     /// Where each port's begin.
@@ -26,12 +27,13 @@ pub(super) struct Queues {
     between: Vec<Receiver>,
 }
 
-struct QueueMove {
-    port: PortId,
-    queue: QueueId,
-    from: WorkerId,
-    to: WorkerId,
-    asked: bool,
+pub(super) struct QueueMove {
+    pub port: PortId,
+    pub queue: QueueId,
+    pub from: WorkerId,
+    /// Nobody where the port is removed.
+    pub to: Option<WorkerId>,
+    pub asked: bool,
 }
 
 impl Queues {
@@ -49,10 +51,20 @@ impl Queues {
         Queues { desks, owners: words, first, moves: Vec::new(), between: Vec::new() }
     }
 
+    /// Moves a queue, or, if it is on its way, leads it elsewhere: maybe back.
+    pub(super) fn lead(&mut self, new: QueueMove) {
+        let is_it = |one: &&mut QueueMove| (one.port, one.queue) == (new.port, new.queue);
+        match self.moves.iter_mut().find(is_it) {
+            Some(under_way) => under_way.to = new.to,
+            None if new.to != Some(new.from) => self.moves.push(new),
+            None => {}
+        }
+    }
+
     /// Where a queue is to go.
     pub(super) fn moving_to(&self, port: PortId, queue: QueueId) -> Option<WorkerId> {
         let is_it = |one: &&QueueMove| (one.port, one.queue) == (port, queue);
-        self.moves.iter().find(is_it).map(|one| one.to)
+        self.moves.iter().find(is_it).and_then(|one| one.to)
     }
 }
 
@@ -71,7 +83,7 @@ impl Steering {
     /// Who receives from the queues of a port, and who will when those on their way have come.
     pub(super) fn receivers_of(&self, port: usize) -> impl Iterator<Item = WorkerId> {
         let coming = self.queues.moves.iter().filter(move |one| one.port.index() == port);
-        self.ports[port].owners.iter().copied().chain(coming.map(|one| one.to))
+        self.ports[port].owners.iter().copied().chain(coming.filter_map(|one| one.to))
     }
 
     /// Begins to move a receive queue to another worker.
@@ -101,7 +113,7 @@ impl Steering {
                 "list its `workers` in the configuration".into(),
             ));
         }
-        if self.queues.desks.is_empty() {
+        if !self.has_rings() {
             return Err(refused(
                 format!(
                     "queue {queue} of `{name}` stays with worker {}: there are no rings",
@@ -131,10 +143,9 @@ impl Steering {
                 ),
             ));
         }
-        if from != to {
-            let asked = false;
-            self.queues.moves.push(QueueMove { port: id, queue: QueueId(queue), from, to, asked });
-        }
+        let queue = QueueId(queue);
+        self.queues.lead(QueueMove { port: id, queue, from, to: Some(to), asked: false });
+        self.ports[at].homes[usize::from(queue.0)] = to;
         Ok(SettingValue::Number(to.0.into()))
     }
 
@@ -148,6 +159,8 @@ impl Steering {
 
     /// Asks workers for queues, and passes on what they have given up.
     pub fn tend(&mut self) {
+        self.tend_workers();
+        self.tend_removals();
         let Queues { desks, owners, first, moves, between } = &mut self.queues;
         for one in moves.iter_mut().filter(|one| !one.asked) {
             let from = usize::from(one.from.0);
@@ -157,14 +170,23 @@ impl Steering {
             self.bells[from].ring();
         }
         for desk in desks.iter_mut() {
-            between.extend(std::iter::from_fn(|| desk.given_up.pop()));
+            while let Some(given_up) = desk.given_up.pop() {
+                match given_up {
+                    GivenUp::Queue(receiver) => between.push(receiver),
+                    GivenUp::Exit(port, exit) => of_port(&mut self.removals, port).exits.push(exit),
+                }
+            }
             desk.given_up.release();
         }
         while let Some(receiver) = between.pop() {
             let (port, queue) = (receiver.port(), receiver.queue());
             let is_it = |one: &QueueMove| (one.port, one.queue) == (port, queue);
             let at = moves.iter().position(is_it).expect("only what was asked for is given up");
-            let to = moves[at].to;
+            let Some(to) = moves[at].to else {
+                moves.remove(at);
+                of_port(&mut self.removals, port).receivers.push(receiver);
+                continue;
+            };
             let desk = &mut desks[usize::from(to.0)];
             if let Err(Task::Take(receiver)) = desk.tasks.push(Task::Take(receiver)) {
                 between.push(receiver); // Its desk is full: later.
@@ -179,11 +201,25 @@ impl Steering {
     }
 
     /// What was given up and not passed on, when no worker runs any more.
-    pub fn take_back(&mut self) -> Vec<Receiver> {
+    pub fn take_back(&mut self) -> (Vec<Receiver>, Vec<(PortId, Transmitter)>) {
         let Queues { desks, between, .. } = &mut self.queues;
-        for desk in desks {
-            between.extend(std::iter::from_fn(|| desk.given_up.pop()));
+        let (mut receivers, mut exits) = (std::mem::take(between), Vec::new());
+        for given_up in desks.iter_mut().flat_map(|desk| std::iter::from_fn(|| desk.given_up.pop()))
+        {
+            match given_up {
+                GivenUp::Queue(receiver) => receivers.push(receiver),
+                GivenUp::Exit(port, exit) => exits.push((port, exit)),
+            }
         }
-        std::mem::take(between)
+        for Removal { port, receivers: given_up, exits: closed, .. } in self.removals.drain(..) {
+            receivers.extend(given_up);
+            exits.extend(closed.into_iter().map(|exit| (port, exit)));
+        }
+        (receivers, exits)
     }
+}
+
+fn of_port(removals: &mut [Removal], port: PortId) -> &mut Removal {
+    let found = removals.iter_mut().find(|removal| removal.port == port);
+    found.expect("only ports that are removed are given up")
 }

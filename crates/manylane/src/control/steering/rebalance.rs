@@ -27,9 +27,10 @@ pub(super) struct Move {
     pub to: u16,
 }
 
-/// Moves that make loads, each 0 to 1, more equal. Buckets without packets are not in `buckets`.
-pub(super) fn moves(load: &[f64], paused: &[bool], buckets: &[Bucket]) -> Vec<Move> {
-    let mut active: Vec<usize> = (0..load.len()).filter(|&worker| !paused[worker]).collect();
+/// Moves that make loads, each 0 to 1, more equal. Buckets without packets are not in `buckets`; who is
+/// `idle`, paused or not there, gets none.
+pub(super) fn moves(load: &[f64], idle: &[bool], buckets: &[Bucket]) -> Vec<Move> {
+    let mut active: Vec<usize> = (0..load.len()).filter(|&worker| !idle[worker]).collect();
     active.sort_by(|&a, &b| load[b].total_cmp(&load[a]));
     let Some(&idlest) = active.last() else { return Vec::new() };
     // The busiest may have nothing but an elephant.

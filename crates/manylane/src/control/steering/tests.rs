@@ -4,7 +4,9 @@ use manylane_io::eventfd::EventFd;
 use manylane_sync::doorbell::Doorbell;
 
 use super::*;
+use crate::api::WorkerState;
 use crate::config::Environment;
+use crate::worker::desk::desk;
 
 #[test]
 fn a_port_with_fewer_queues_than_workers_is_steered_by_flow() {
@@ -160,6 +162,46 @@ fn who_gets_a_queue_counts_as_who_receives() {
 }
 
 #[test]
+fn as_many_workers_run_as_are_wanted_and_possible() {
+    let refused = |ports: &[(&str, &[u16])], paused: &[&str], value: &str| {
+        let mut steering = steering(3, ports);
+        for worker in paused {
+            set(&mut steering, &format!("worker.{worker}.paused"), "true")
+                .expect("another is left");
+        }
+        set(&mut steering, "workers", value).expect_err("it cannot be")
+    };
+    for (ports, paused, value, said) in [
+        (&[("flow", &[0][..])][..], &[][..], "4", "choose a number from 1 to 3"),
+        (&[("flow", &[0])], &[], "0", "the daemon is laid out for 3"),
+        (&[("flow", &[0])], &[], "two", "workers cannot be two"),
+        (&[("flow", &[0])], &["0"], "1", "all that would be left are paused"),
+        (&[("flow", &[2])], &[], "2", "it receives by `p.0`, which is in memory and stays with it"),
+    ] {
+        let refused = refused(ports, paused, value);
+        assert!(refused.contains(said), "{value}: {refused}");
+    }
+
+    let mut steering = steering(3, &[("flow", &[0, 2])]);
+    let wanted = |steering: &Steering| -> Vec<u16> {
+        (0..4).map(|bucket| steering.map.wanted(bucket)).collect()
+    };
+    steering.ports[0].stays = false;
+    assert_eq!(wanted(&steering), [0, 1, 2, 0]);
+    assert_eq!(set(&mut steering, "workers", "2"), Ok(SettingValue::Number(2)));
+    assert_eq!(wanted(&steering), [0, 1, 0, 0], "the others keep theirs");
+    assert_eq!(steering.queues.moving_to(PortId(0), QueueId(1)), Some(WorkerId(0)));
+    assert_eq!(steering.state(2), WorkerState::Leaving);
+    assert!(steering.is_parting());
+    let still = set(&mut steering, "workers", "3").unwrap_err();
+    assert!(still.contains("worker 2 is still leaving; try again"), "{still}");
+    for (key, value) in [("port.p.0.bucket.1", "2"), ("worker.2.paused", "true")] {
+        let refused = set(&mut steering, key, value).unwrap_err();
+        assert!(refused.contains("set workers to at least 3 first"), "{key}: {refused}");
+    }
+}
+
+#[test]
 fn nothing_is_rebalanced_unless_wanted_and_not_at_the_first_look() {
     let mut steering = steering(2, &[("", &[0])]);
     assert_eq!(steering.deadline(), None);
@@ -258,5 +300,6 @@ fn steering_of(workers: u16, ports: &[(&str, &[u16])]) -> (Steering, Vec<HandOff
     let (config, owners) = configured(workers, ports);
     let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));
     let bells: Vec<_> = (0..workers).map(|_| bell()).collect();
-    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, &bell())
+    let desks = (0..workers).map(|_| desk(&bell()).1).collect();
+    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, desks)
 }

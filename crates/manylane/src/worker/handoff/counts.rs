@@ -38,9 +38,11 @@ pub(super) enum PairCount {
     FlowLimit,
     /// Times that queues began to wait for it.
     Waits,
+    /// The generation of what is wanted that was last followed, and how many ports have a bucket there since.
+    Followed,
 }
 
-const PAIR_COUNTS: usize = PairCount::Waits as usize + 1;
+const PAIR_COUNTS: usize = PairCount::Followed as usize + 1;
 
 /// What is counted for the worker itself.
 #[derive(Clone, Copy)]
@@ -92,6 +94,13 @@ impl HandOffCounts {
     #[inline]
     pub(super) fn of(&mut self, worker: usize, what: PairCount, n: u64) {
         self.counters.add(self.shape.pair(worker, what), n);
+    }
+
+    /// Publishes that `ports` ports have a bucket at another worker, now that `generation` of what is wanted has
+    /// been followed as far as that may be.
+    pub(super) fn followed(&mut self, worker: usize, generation: u32, ports: u32) {
+        let word = u64::from(generation) << 32 | u64::from(ports);
+        self.counters.set(self.shape.pair(worker, PairCount::Followed), word);
     }
 
     #[inline]
@@ -149,6 +158,14 @@ impl HandOffReader {
     /// Times that queues began to wait for another worker.
     pub fn waits(&self, worker: u16) -> u64 {
         self.pair(worker, PairCount::Waits)
+    }
+
+    /// Whether no bucket goes to another worker since `generation` of what is wanted, or a later one, was
+    /// followed: then all that was handed to it has left.
+    pub fn is_quit_of(&self, worker: u16, generation: u32) -> bool {
+        let word = self.pair(worker, PairCount::Followed);
+        let behind = ((word >> 32) as u32).wrapping_sub(generation) as i32;
+        behind >= 0 && word as u32 == 0
     }
 
     /// Frames handed on in all.

@@ -13,22 +13,21 @@ use manylane_sync::words::Words;
 use super::counts::{HandOffCounts, HandOffReader};
 use super::withhold::Withhold;
 use super::{Arrivals, HandOff, Stage, Target};
-use crate::worker::desk::{Asks, DeskEnd, desk};
+use crate::worker::desk::Asks;
 
 /// The ends of the rings between all workers.
 pub struct Mesh {
-    /// For each worker; what it counts; and where control tells it of queues.
-    pub ends: Vec<(HandOff, HandOffReader, DeskEnd)>,
+    /// For each worker; and what it counts.
+    pub ends: Vec<(HandOff, HandOffReader)>,
 }
 
 impl Mesh {
     /// Lays them, of `capacity` packets each, from those workers of whom `receives` says so. `bells` are the
-    /// workers', `control` is the control thread's; `map` has 256 buckets for each port.
+    /// workers'; `map` has 256 buckets for each port.
     pub fn lay(
         receives: &[bool],
         capacity: usize,
         bells: &[Arc<Doorbell<EventFd>>],
-        control: &Arc<Doorbell<EventFd>>,
         map: &MapReader,
         ports: usize,
         limits: &Words<u32>,
@@ -71,11 +70,10 @@ impl Mesh {
         let ends = ends.map(|(own, (((steering, targets), completions), arrivals))| {
             let counts = HandOffCounts::new(ports, workers);
             let reader = counts.reader();
-            let (desk, end) = desk(control, &asks);
             let handoff = HandOff {
                 own: own as u16,
                 receiver: own as u8,
-                desk,
+                asks: asks.clone(),
                 steering,
                 completions,
                 targets,
@@ -102,7 +100,7 @@ impl Mesh {
                 #[cfg(test)]
                 announces_what_is_noted: false,
             };
-            (handoff, reader, end)
+            (handoff, reader)
         });
         Mesh { ends: ends.collect() }
     }

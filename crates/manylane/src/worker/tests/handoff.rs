@@ -16,7 +16,7 @@ use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use super::rig::*;
 use crate::stats::PortCount;
 use crate::worker::Worker;
-use crate::worker::desk::{DeskEnd, Task};
+use crate::worker::desk::{DeskEnd, GivenUp, Task};
 use crate::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
 
 /// Workers that hand on to each other; every transmitter of a port ends in the same place.
@@ -63,22 +63,14 @@ impl Floor {
         let bells: Vec<_> = (0..like.workers).map(|_| bell()).collect();
         let receives: Vec<_> = (0..like.workers).map(|worker| worker < like.receivers).collect();
         let limits = hall.limits.reader();
-        let mesh = Mesh::lay(
-            &receives,
-            like.capacity,
-            &bells,
-            &bell(),
-            &map.reader(),
-            PORTS.into(),
-            &limits,
-        );
+        let mesh =
+            Mesh::lay(&receives, like.capacity, &bells, &map.reader(), PORTS.into(), &limits);
         hall.limits.publish(limits::MAX_BACKLOG, like.capacity as u32);
         let (seen, _) = sinks();
         let meddler = Meddler::default();
         let feeds: Vec<Feed> = (0..like.receivers).map(|_| Feed::default()).collect();
         let (mut workers, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
-        for (number, (handoff, reader, desk)) in mesh.ends.into_iter().enumerate() {
-            desks.push(desk);
+        for (number, (handoff, reader)) in mesh.ends.into_iter().enumerate() {
             let fed = |feed| fed_in_parts(0, number as u16, feed, like.part_len);
             let queues = feeds.get(number).map(fed);
             let mut exits: Vec<_> = seen.iter().map(sink).collect();
@@ -86,6 +78,7 @@ impl Floor {
             let queues = queues.into_iter().collect();
             let worker = hall.worker_of_several(queues, exits, like.holds, Some(handoff));
             workers.push(Arc::new(Mutex::new(worker)));
+            desks.push(hall.desks.pop().expect("each worker has one"));
             counts.push(reader);
         }
         hall.control.set("10.1.0.2", 1);
@@ -116,8 +109,10 @@ impl Floor {
         }
     }
 
+    /// A turn of a worker, unless it has left.
     pub fn turn(&self, worker: usize, now_ns: u64) -> usize {
-        self.workers[worker].lock().unwrap().turn(now_ns)
+        let mut worker = self.workers[worker].lock().unwrap();
+        if worker.goes_on() { worker.turn(now_ns) } else { 0 }
     }
 
     /// Turns every worker until none moves anything.
@@ -130,22 +125,44 @@ impl Floor {
         let worker = self.workers[worker].clone();
         *self.meddler.lock().unwrap() = Some(Box::new(move || {
             // Not in the middle of its own.
-            if let Ok(mut worker) = worker.try_lock() {
+            if let Ok(mut worker) = worker.try_lock()
+                && worker.goes_on()
+            {
                 worker.turn(now_ns);
             }
         }));
     }
 
-    /// Asks `worker` for queue 0 of port 0.
-    pub fn ask(&mut self, worker: usize) {
-        let task = Task::GiveUp(PortId(0), QueueId(0));
+    /// Asks `worker` for a queue of port 0.
+    pub fn ask(&mut self, worker: usize, queue: u16) {
+        let task = Task::GiveUp(PortId(0), QueueId(queue));
         assert!(self.desks[worker].tasks.push(task).is_ok());
         self.desks[worker].tasks.submit();
     }
 
+    /// Asks every worker for its way out by `port`.
+    pub fn close_exits(&mut self, port: u16) {
+        for desk in &mut self.desks {
+            assert!(desk.tasks.push(Task::Close(PortId(port))).is_ok());
+            desk.tasks.submit();
+        }
+    }
+
+    /// What `worker` has given up since this was last asked: queues and ways out.
+    pub fn given_up(&mut self, worker: usize) -> (usize, usize) {
+        let (mut queues, mut exits) = (0, 0);
+        while let Some(given_up) = self.desks[worker].given_up.pop() {
+            match given_up {
+                GivenUp::Queue(_) => queues += 1,
+                GivenUp::Exit(..) => exits += 1,
+            }
+        }
+        (queues, exits)
+    }
+
     /// Passes the queue on that `from` has given up, if it has.
     pub fn pass(&mut self, from: usize, to: usize) -> bool {
-        let Some(receiver) = self.desks[from].given_up.pop() else { return false };
+        let Some(GivenUp::Queue(receiver)) = self.desks[from].given_up.pop() else { return false };
         self.desks[from].given_up.release();
         assert!(self.desks[to].tasks.push(Task::Take(receiver)).is_ok());
         self.desks[to].tasks.submit();
@@ -207,6 +224,7 @@ impl Drop for Floor {
     fn drop(&mut self) {
         for worker in &self.workers {
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
+            worker.come(); // Also one that has left.
             let Worker { reader, work } = &mut *worker;
             work.drop_held(reader.guard());
         }
@@ -721,7 +739,7 @@ fn a_queue_changes_hands_in_order() {
                 }
                 1 => floor.want(0..GROUP, |bucket| (bucket % 3) as u16),
                 2 if !asked => {
-                    floor.ask(owner);
+                    floor.ask(owner, 0);
                     asked = true;
                 }
                 _ => {}
@@ -745,7 +763,7 @@ fn a_queue_changes_hands_in_order() {
         floor.settle(now);
         floor.assert_in_order();
         // One may be on its way: given up, and not taken.
-        if let Some(receiver) = floor.desks[owner].given_up.pop() {
+        if let Some(GivenUp::Queue(receiver)) = floor.desks[owner].given_up.pop() {
             assert!(asked);
             let closed = receiver.unwrapped(&mut floor.hall.depot.pool(), &mut Vec::new());
             drop(closed);

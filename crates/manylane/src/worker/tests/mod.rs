@@ -4,6 +4,7 @@
 
 mod bounds;
 mod handoff;
+mod leave;
 mod ledger;
 mod order;
 mod patience;

@@ -108,7 +108,7 @@ fn a_queue_changes_hands_in_spite_of_a_silent_neighbour() {
         floor.send(0, host, flow, 1);
     }
     floor.turn(0, 0); // Some of it is on its way to worker 1.
-    floor.ask(0);
+    floor.ask(0, 0);
     let mut now = 0;
     while !floor.pass(0, 1) {
         assert!(now <= PATIENCE_NS * 3 / 2, "it should be given up by now");
@@ -142,7 +142,7 @@ fn a_queue_that_changes_hands_waits_a_moment_for_a_neighbour() {
     let addr = [10, 1, 7, 7].into();
     floor.send(0, addr, 1, 3);
     floor.settle(0);
-    floor.ask(0);
+    floor.ask(0, 0);
     floor.settle(PATIENCE_NS / 2);
     assert!(!floor.pass(0, 1));
     floor.hall.control.hear(PATIENCE_NS / 2);

@@ -25,6 +25,7 @@ use manylane_sync::words::WordsMut;
 use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
 use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
 use crate::stats::{PortCount, Stats, StatsReader, WorkerCount};
+use crate::worker::desk::{DeskEnd, desk};
 use crate::worker::handoff::{HandOff, limits};
 use crate::worker::{Clock, Order, Worker, WorkerParts};
 
@@ -53,7 +54,10 @@ pub struct Hall {
     pub depot: Depot,
     domain: Domain,
     pub control: Control,
-    phase: WordsMut<u32>,
+    /// By worker.
+    pub phases: Vec<WordsMut<u32>>,
+    /// Of workers whose desk nobody has taken yet.
+    pub desks: Vec<DeskEnd>,
     pub hot_list_len: WordsMut<u32>,
     pub limits: WordsMut<u32>,
     stats: Vec<StatsReader>,
@@ -74,7 +78,8 @@ impl Hall {
             depot: Depot::new(region, workers + 2).expect("the first taker"),
             domain,
             control: Control { routing, told: Told::default(), reported, orders },
-            phase: WordsMut::zeroed(1),
+            phases: Vec::new(),
+            desks: Vec::new(),
             hot_list_len: length(256),
             limits: limits::words(1000, 300, 64),
             stats: Vec::new(),
@@ -105,6 +110,9 @@ impl Hall {
         let stats = Stats::new(PORTS.into());
         let id = WorkerId(self.stats.len() as u16);
         self.stats.push(stats.reader());
+        self.phases.push(WordsMut::zeroed(1));
+        let (desk, desk_end) = desk(&bell());
+        self.desks.push(desk_end);
         let region = self.depot.region().clone();
         let errors = RateLimit::new(0, u32::MAX >> 2);
         Worker::new(WorkerParts {
@@ -121,9 +129,10 @@ impl Hall {
             control: bell(),
             orders: ordered,
             bell: bell(),
-            phase: self.phase.reader(),
+            phase: self.phases[usize::from(id.0)].reader(),
             hot_list_len: self.hot_list_len.reader(),
             handoff: handoff.map(Box::new),
+            desk,
             limits: self.limits.reader(),
             clock: self.clock,
             idle_spin: Duration::ZERO,
@@ -167,7 +176,9 @@ impl Hall {
     /// Stops workers and counts their frames: all are at home.
     pub fn close(&self, mut workers: Vec<Worker>) {
         // What it was handed and holds, it lets go; what it has handed on is another's.
-        for Worker { reader, work } in &mut workers {
+        for worker in &mut workers {
+            worker.come(); // Also one that has left.
+            let Worker { reader, work } = worker;
             work.drop_held(reader.guard());
         }
         for worker in workers {

@@ -79,6 +79,31 @@ help: list 1 to 128 cores, or leave `cores` out"#),
   |         ^^^^^^ 2 cores
   |
 help: list one core for each worker, or leave one of the two keys out"#),
+    (&["[workers]\ncount = 3\nmax = 2\n"], r#"error: `max` in [workers] is less than `count`
+ --> router.toml:3:7
+  |
+2 | count = 3
+  |         - 3 workers
+3 | max = 2
+  |       ^ at most 2
+  |
+help: raise `max`, or leave it out: it is for workers that are added while the daemon runs"#),
+    (&["[workers]\nmax = 5\n"], r#"error: `max` in [workers] is more than there are cores
+ --> router.toml:2:7
+  |
+2 | max = 5
+  |       ^ this process may use 4
+  |
+help: set fewer, or list `cores`, where a core may occur twice"#),
+    (&["[workers]\ncount = 1\nmax = 3\ncores = [1, 2]\n"], r#"error: `cores` and `max` in [workers] disagree
+ --> router.toml:4:9
+  |
+3 | max = 3
+  |       - 3 workers
+4 | cores = [1, 2]
+  |         ^^^^^^ 2 cores
+  |
+help: list one core for each worker, or leave one of the two keys out"#),
     (&["[workers]\nidle_spin_us = 1000001\n"], r#"error: `idle_spin_us` in [workers] is out of bounds
  --> router.toml:2:16
   |

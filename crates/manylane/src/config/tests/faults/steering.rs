@@ -24,7 +24,7 @@ help: did you mean `netdev_max_backlog`?"#),
 4 | receivers = [0, 2]
   |                 ^ the workers are 0 to 1
   |
-help: choose 0 to 1, or raise `count` in [workers]"#),
+help: choose 0 to 1, or raise `count` or `max` in [workers]"#),
     (&[LAN, "steering = \"flows\"\n"], r#"error: unknown value `flows` for `steering` in [[port]]
  --> router.toml:5:12
   |

@@ -1,0 +1,87 @@
+//! A worker that leaves while traffic flows, and may come back.
+//!
+//! | phase     | the control thread says so                         | the worker                                |
+//! |-----------|----------------------------------------------------|-------------------------------------------|
+//! | [`RUN`]   | when its thread begins                             | turns                                     |
+//! | [`LEAVE`] | when it wants none of its buckets and queues there | drops what it holds, and what it would hold: a held packet keeps its bucket |
+//! | [`END`]   | when each receiver has moved its buckets elsewhere, and its queues are others' | turns until devices have taken all; then its frames go home, and its thread ends |
+//! | [`STOP`]  | when the daemon ends                               | drops what it holds; its thread ends      |
+//!
+//! A bucket moves when all of it has left, so at [`END`] nothing is on its way to the worker, and nothing of
+//! it can be passed by what others transmit from now on. The worker keeps its sockets, rings and counters.
+
+use super::{Work, Worker};
+
+/// What the phase word says: go on.
+pub const RUN: u32 = 0;
+/// Return from [`Worker::run`].
+pub const STOP: u32 = 1;
+/// Hold nothing any more.
+pub const LEAVE: u32 = 2;
+/// Return from [`Worker::run`] when all has left: nothing comes any more.
+pub const END: u32 = 3;
+
+impl Worker {
+    /// Begins, for the first time or again.
+    pub(super) fn come(&mut self) {
+        self.work.heeded = RUN;
+        self.reader.online();
+    }
+
+    /// Does what the control thread has put on the desk of a worker that has left.
+    pub fn attend(&mut self) {
+        self.work.attend();
+    }
+
+    /// Whether there is to be another turn.
+    #[inline]
+    pub(super) fn goes_on(&mut self) -> bool {
+        if self.work.desk.has_tasks() || self.work.desk.is_leaving() {
+            self.work.attend();
+        }
+        let phase = self.work.phase.load(0);
+        phase == self.work.heeded && phase == RUN || self.heed(phase)
+    }
+
+    #[cold]
+    fn heed(&mut self, phase: u32) -> bool {
+        if phase != self.work.heeded {
+            self.work.heeded = phase;
+            if self.work.is_leaving() {
+                self.work.drop_held(self.reader.guard());
+            }
+        }
+        match phase {
+            STOP => false,
+            END => !self.work.has_left(),
+            _ => true,
+        }
+    }
+
+    /// Ends, be it until the next time: its frames go home, and no grace period waits for it.
+    pub fn park(&mut self) {
+        self.work.drop_held(self.reader.guard());
+        self.work.pool.empty();
+        self.work.publish_levels();
+        self.reader.offline();
+    }
+}
+
+impl Work {
+    /// Whether it is to hold nothing any more.
+    pub(super) fn is_leaving(&self) -> bool {
+        matches!(self.heeded, LEAVE | END)
+    }
+
+    /// Whether devices have taken all that it transmitted, late or not.
+    fn has_left(&mut self) -> bool {
+        let Work { handoff, exits, .. } = self;
+        let has_no_arrivals = handoff.as_mut().is_none_or(|handoff| handoff.has_no_arrivals());
+        // Later than what the hand-off may have noted: it waits for more, and for nothing that is to come.
+        let taken = exits.iter_mut().all(|exit| {
+            exit.transmitter.note();
+            exit.transmitter.held() == 0 && exit.transmitter.has_taken_noted()
+        });
+        has_no_arrivals && taken
+    }
+}
