@@ -26,29 +26,22 @@
 mod counts;
 mod mesh;
 mod sample;
+mod turn;
+mod ways;
 mod withhold;
-
-use std::sync::Arc;
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Region, Steered, View};
-use manylane_io::eventfd::EventFd;
 use manylane_net::wire::flow::frame_hash;
-use manylane_sync::counters::SharedCount;
-use manylane_sync::doorbell::Doorbell;
 use manylane_sync::handoff::{Completions, GROUP, Handed, OrderSample, Steering};
-use manylane_sync::rcu::Guard;
-use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
-use super::Work;
 use super::desk::Asks;
-use super::flow_limit::FlowLimit;
-use crate::stats::PortCount;
 
 use counts::{HandOffCounts, OwnCount, PairCount};
 pub use counts::{HandOffReader, between};
 pub use mesh::Mesh;
+use ways::{Arrivals, OnItsWay, Stage, Target, ask};
 use withhold::Withhold;
 
 /// Settings that workers follow from turn to turn; control publishes them.
@@ -89,11 +82,6 @@ const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 /// How soon to look again whether a worker has room: nothing tells. What else comes meanwhile waits as long.
 const BLOCKED_NS: u64 = 50_000;
-
-/// Frames of packets in a ring behind the first of each: as many as packets, and one batch more.
-const fn surplus_max(capacity: usize) -> u64 {
-    capacity as u64
-}
 
 /// One worker's hand-off.
 pub struct HandOff {
@@ -143,113 +131,6 @@ pub struct HandOff {
     /// Breaks the rule that what was transmitted has not left before its device has taken it.
     #[cfg(test)]
     announces_what_is_noted: bool,
-}
-
-/// Packets for one worker.
-struct Stage {
-    frames: Batch,
-    /// Where the bytes of each begin.
-    heads: [u16; BATCH_MAX],
-}
-
-impl Default for Stage {
-    fn default() -> Stage {
-        Stage { frames: Batch::new(), heads: [0; BATCH_MAX] }
-    }
-}
-
-impl Stage {
-    #[inline(always)]
-    fn push(&mut self, frame: Frame, head: u16) {
-        self.heads[self.frames.len()] = head;
-        self.frames.push(frame).expect("there is a place for each head");
-    }
-}
-
-/// A packet in a ring.
-struct OnItsWay {
-    frame: Frame,
-    /// Where its bytes begin in the slot, and the port it came in by: what its new worker asks for, and looks at,
-    /// before it has the frame's lines.
-    head: u16,
-    entry: PortId,
-}
-
-/// The way to another worker.
-struct Target {
-    ring: Producer<OnItsWay>,
-    capacity: usize,
-    /// Frames of packets in the ring behind the first ones. Only chains write it.
-    surplus: Arc<SharedCount>,
-    bell: Arc<Doorbell<EventFd>>,
-    flows: FlowLimit,
-    /// Packets that there is room for, as far as we have looked.
-    room: usize,
-    /// We have, for the queue being received from.
-    is_known: bool,
-    /// More than half of the backlog was taken when we last looked.
-    is_busy: bool,
-    /// It had no room: how long that is waited for.
-    patience_until_ns: Option<u64>,
-}
-
-/// The way from another worker.
-struct Arrivals {
-    ring: Consumer<OnItsWay>,
-    surplus: Arc<SharedCount>,
-    /// How many of the next packets have been prefetched.
-    asked_for: usize,
-}
-
-impl Target {
-    fn new(
-        ring: Producer<OnItsWay>,
-        capacity: usize,
-        surplus: Arc<SharedCount>,
-        bell: &Arc<Doorbell<EventFd>>,
-    ) -> Target {
-        Target {
-            ring,
-            capacity,
-            surplus,
-            bell: bell.clone(),
-            flows: FlowLimit::new(),
-            room: 0,
-            is_known: false,
-            is_busy: false,
-            patience_until_ns: None,
-        }
-    }
-
-    /// Looks how many packets there is room for, if the last look does not show a batch's.
-    #[inline]
-    fn look(&mut self, max_backlog: usize, wanted: usize) {
-        let beyond = self.capacity - max_backlog.min(self.capacity);
-        let half = max_backlog / 2;
-        self.is_known = true;
-        // With the half still free, or a batch, whichever is more, nothing has to be known better.
-        let free = self.ring.room(beyond + half.max(wanted));
-        self.room = free.saturating_sub(beyond);
-        let (surplus, most) = (self.surplus.load(), surplus_max(self.capacity));
-        self.is_busy = self.room < half || surplus > most / 2;
-        if surplus > most {
-            self.room = 0;
-        }
-    }
-
-    /// Whether a packet must not be handed on, and why.
-    #[inline]
-    fn refuses(&mut self, hash: u32, frame: &Frame) -> Option<DropReason> {
-        if self.is_busy && self.flows.exceeds(hash) {
-            return Some(DropReason::FlowLimit);
-        }
-        let chained = frame.is_chained() && self.surplus.load() > surplus_max(self.capacity);
-        if self.room == 0 || chained {
-            return Some(DropReason::BacklogFull);
-        }
-        self.room -= 1;
-        None
-    }
 }
 
 impl HandOff {
@@ -559,154 +440,6 @@ impl HandOff {
     }
 }
 
-impl Work {
-    /// Takes what others have handed on, up to `budget` packets, and passes it on. Returns how many.
-    pub(super) fn take_in(&mut self, guard: Guard<'_>, budget: usize, now_ns: u64) -> usize {
-        let weight = self.limits.load(limits::WEIGHT) as usize;
-        let Some(handoff) = &mut self.handoff else { return 0 };
-        handoff.begin_turn(now_ns);
-        if handoff.asks.any() {
-            self.drop_held_of_askers(guard);
-        }
-        let mut moved = 0;
-        let mut receivers = 0;
-        let mut batch = Batch::new();
-        while let Some(handoff) = &mut self.handoff
-            && receivers < handoff.arrivals.len()
-            && moved < budget
-        {
-            receivers += 1;
-            let receiver = handoff.next;
-            handoff.next = (receiver + 1) % handoff.arrivals.len();
-            let weight = weight.min(budget - moved);
-            let mixed = handoff.pop(receiver, weight, self.pool.region().view(), &mut batch);
-            if batch.is_empty() {
-                continue;
-            }
-            #[cfg(test)]
-            if handoff.announces_what_is_popped {
-                handoff.completions.note();
-                handoff.completions.announce();
-            }
-            moved += batch.len();
-            if mixed {
-                self.pass_on_parts(guard, &mut batch, now_ns);
-            } else {
-                self.pass_on(guard, &mut batch, now_ns);
-            }
-        }
-        moved
-    }
-
-    /// Passes a batch on, a run of packets that came in by one port at a time.
-    #[inline(never)]
-    fn pass_on_parts(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
-        while !batch.is_empty() {
-            let entry = |frame: &Frame| self.pool.region().meta(frame).entry;
-            let first = batch.iter().next().map(entry);
-            let run = batch.iter().take_while(|frame| Some(entry(frame)) == first).count();
-            let mut part = Batch::new();
-            batch.drain().take(run).for_each(|frame| part.push(frame).expect("it is no longer"));
-            self.pass_on(guard, &mut part, now_ns);
-        }
-    }
-
-    /// Receives a batch from one queue, passes its own share on and hands on the rest.
-    #[inline(never)]
-    pub(super) fn receive_and_hand_on(
-        &mut self,
-        guard: Guard<'_>,
-        queue: usize,
-        weight: usize,
-        now_ns: u64,
-    ) -> usize {
-        let Work { queues, handoff, pool, desk, .. } = self;
-        let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
-        let port = queue.port();
-        if desk.is_leaving() && desk.leaves(port, queue.queue()) {
-            return 0;
-        }
-        let Some(admitted) = handoff.admits(port, weight, now_ns) else { return 0 };
-        let mut batch = Batch::with_room(admitted);
-        let received = queue.receive(pool, &mut batch, now_ns);
-        if received == 0 {
-            return 0;
-        }
-        handoff.hand_on(pool.region().view(), port, &mut batch);
-        if !handoff.refused.is_empty() {
-            self.drop_refused();
-        }
-        if !batch.is_empty() {
-            self.pass_on(guard, &mut batch, now_ns);
-        }
-        received
-    }
-
-    /// What is dropped here has been received here; all else is counted by whoever passes it on.
-    #[cold]
-    fn drop_refused(&mut self) {
-        let Some(handoff) = &mut self.handoff else { return };
-        let mut refused = std::mem::take(&mut handoff.refused);
-        for (frame, reason) in refused.drain(..) {
-            self.drop_received(frame, reason);
-        }
-        if let Some(handoff) = &mut self.handoff {
-            handoff.refused = refused;
-        }
-    }
-
-    fn drop_received(&mut self, frame: Frame, reason: DropReason) {
-        let meta = self.pool.region().meta(&frame);
-        let (entry, bytes) = (meta.entry, meta.packet_len() as u64);
-        self.stats.count(entry, PortCount::Received, 1);
-        self.stats.count(entry, PortCount::ReceivedBytes, bytes);
-        self.drop_frame(frame, reason);
-    }
-
-    /// Hands what waits to the devices, and tells receivers what has left.
-    pub(super) fn transmit_and_announce(&mut self) {
-        if self.samples() {
-            self.look_at_order(0..self.exits.len());
-        }
-        self.transmit();
-        self.announce();
-    }
-
-    /// Tells receivers what has left: what had been transmitted when that was last noted, once devices have
-    /// taken it. At the end of a turn.
-    fn announce(&mut self) {
-        let Work { handoff, exits, .. } = self;
-        let Some(handoff) = handoff else { return };
-        if !handoff.noted {
-            handoff.completions.note();
-            exits.iter_mut().for_each(|exit| exit.transmitter.note());
-        }
-        handoff.noted = !exits.iter_mut().all(|exit| exit.transmitter.has_taken_noted());
-        #[cfg(test)]
-        if handoff.announces_what_is_noted {
-            handoff.noted = false;
-        }
-        if !handoff.noted {
-            handoff.completions.announce();
-        }
-    }
-
-    /// Drops what others have handed on to this worker, when none runs any more.
-    pub(super) fn drop_handed_on(&mut self) {
-        let receivers = self.handoff.as_ref().map_or(0, |handoff| handoff.arrivals.len());
-        for receiver in 0..receivers {
-            while let Some(handoff) = &mut self.handoff {
-                let mut batch = Batch::new();
-                handoff.pop(receiver, BATCH_MAX, self.pool.region().view(), &mut batch);
-                if batch.is_empty() {
-                    break;
-                }
-                batch.drain().for_each(|frame| self.drop_received(frame, DropReason::Shutdown));
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 impl HandOff {
     /// Publishes where a bucket is and what it has carried, for tests of who reads that.
@@ -730,18 +463,6 @@ impl super::Worker {
             handoff.announces_what_is_noted = broken;
         }
     }
-}
-
-/// Asks for the packets that are popped next, but for the first few. Returns how many are asked for now.
-#[inline]
-fn ask(ring: &Consumer<OnItsWay>, region: View<'_>, asked_for: usize) -> usize {
-    let mut at = 0;
-    ring.look_ahead(BATCH_MAX, |OnItsWay { frame, head, .. }| {
-        if at >= asked_for {
-            region.prefetch_packet(frame, *head, false);
-        }
-        at += 1;
-    })
 }
 
 /// The bucket of a flow.

@@ -8,7 +8,8 @@ use manylane_io::port::{Receiver, Transmitter};
 use manylane_sync::words::WordsMut;
 
 use super::removal::Removal;
-use super::{PortSteering, Steering, refused};
+use super::settings::refused;
+use super::{PortSteering, Steering};
 use crate::api::{ApiError, SetError, SettingValue};
 use crate::control::open::Bell;
 use crate::worker::Reclaimer;

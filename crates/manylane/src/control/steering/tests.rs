@@ -5,6 +5,7 @@ use manylane_sync::doorbell::Doorbell;
 
 use super::*;
 use crate::api::WorkerState;
+use crate::api::{SetError, SettingValue};
 use crate::config::Environment;
 use crate::worker::desk::desk;
 

@@ -4,7 +4,8 @@
 use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
 
 use super::queues::QueueMove;
-use super::{PortSteering, SteeredPort, Steering, limits, refused};
+use super::settings::refused;
+use super::{PortSteering, SteeredPort, Steering, limits};
 use crate::api::{ApiError, PortState, SetError, SettingValue, WorkerState};
 use crate::control::crew::Crew;
 use crate::worker::leave::{END, LEAVE};

@@ -1,0 +1,163 @@
+//! A worker's turn, as far as others take part in it: what they have handed on, what it hands on, and what has
+//! left.
+
+use manylane_frame::vocabulary::DropReason;
+use manylane_frame::{BATCH_MAX, Batch, Frame};
+use manylane_sync::rcu::Guard;
+
+use super::limits;
+use crate::stats::PortCount;
+use crate::worker::Work;
+
+impl Work {
+    /// Takes what others have handed on, up to `budget` packets, and passes it on. Returns how many.
+    pub(in crate::worker) fn take_in(
+        &mut self,
+        guard: Guard<'_>,
+        budget: usize,
+        now_ns: u64,
+    ) -> usize {
+        let weight = self.limits.load(limits::WEIGHT) as usize;
+        let Some(handoff) = &mut self.handoff else { return 0 };
+        handoff.begin_turn(now_ns);
+        if handoff.asks.any() {
+            self.drop_held_of_askers(guard);
+        }
+        let mut moved = 0;
+        let mut receivers = 0;
+        let mut batch = Batch::new();
+        while let Some(handoff) = &mut self.handoff
+            && receivers < handoff.arrivals.len()
+            && moved < budget
+        {
+            receivers += 1;
+            let receiver = handoff.next;
+            handoff.next = (receiver + 1) % handoff.arrivals.len();
+            let weight = weight.min(budget - moved);
+            let mixed = handoff.pop(receiver, weight, self.pool.region().view(), &mut batch);
+            if batch.is_empty() {
+                continue;
+            }
+            #[cfg(test)]
+            if handoff.announces_what_is_popped {
+                handoff.completions.note();
+                handoff.completions.announce();
+            }
+            moved += batch.len();
+            if mixed {
+                self.pass_on_parts(guard, &mut batch, now_ns);
+            } else {
+                self.pass_on(guard, &mut batch, now_ns);
+            }
+        }
+        moved
+    }
+
+    /// Passes a batch on, a run of packets that came in by one port at a time.
+    #[inline(never)]
+    fn pass_on_parts(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+        while !batch.is_empty() {
+            let entry = |frame: &Frame| self.pool.region().meta(frame).entry;
+            let first = batch.iter().next().map(entry);
+            let run = batch.iter().take_while(|frame| Some(entry(frame)) == first).count();
+            let mut part = Batch::new();
+            batch.drain().take(run).for_each(|frame| part.push(frame).expect("it is no longer"));
+            self.pass_on(guard, &mut part, now_ns);
+        }
+    }
+
+    /// Receives a batch from one queue, passes its own share on and hands on the rest.
+    #[inline(never)]
+    pub(in crate::worker) fn receive_and_hand_on(
+        &mut self,
+        guard: Guard<'_>,
+        queue: usize,
+        weight: usize,
+        now_ns: u64,
+    ) -> usize {
+        let Work { queues, handoff, pool, desk, .. } = self;
+        let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
+        let port = queue.port();
+        if desk.is_leaving() && desk.leaves(port, queue.queue()) {
+            return 0;
+        }
+        let Some(admitted) = handoff.admits(port, weight, now_ns) else { return 0 };
+        let mut batch = Batch::with_room(admitted);
+        let received = queue.receive(pool, &mut batch, now_ns);
+        if received == 0 {
+            return 0;
+        }
+        handoff.hand_on(pool.region().view(), port, &mut batch);
+        if !handoff.refused.is_empty() {
+            self.drop_refused();
+        }
+        if !batch.is_empty() {
+            self.pass_on(guard, &mut batch, now_ns);
+        }
+        received
+    }
+
+    /// What is dropped here has been received here; all else is counted by whoever passes it on.
+    #[cold]
+    fn drop_refused(&mut self) {
+        let Some(handoff) = &mut self.handoff else { return };
+        let mut refused = std::mem::take(&mut handoff.refused);
+        for (frame, reason) in refused.drain(..) {
+            self.drop_received(frame, reason);
+        }
+        if let Some(handoff) = &mut self.handoff {
+            handoff.refused = refused;
+        }
+    }
+
+    fn drop_received(&mut self, frame: Frame, reason: DropReason) {
+        let meta = self.pool.region().meta(&frame);
+        let (entry, bytes) = (meta.entry, meta.packet_len() as u64);
+        self.stats.count(entry, PortCount::Received, 1);
+        self.stats.count(entry, PortCount::ReceivedBytes, bytes);
+        self.drop_frame(frame, reason);
+    }
+
+    /// Hands what waits to the devices, and tells receivers what has left.
+    pub(in crate::worker) fn transmit_and_announce(&mut self) {
+        if self.samples() {
+            self.look_at_order(0..self.exits.len());
+        }
+        self.transmit();
+        self.announce();
+    }
+
+    /// Tells receivers what has left: what had been transmitted when that was last noted, once devices have
+    /// taken it. At the end of a turn.
+    fn announce(&mut self) {
+        let Work { handoff, exits, .. } = self;
+        let Some(handoff) = handoff else { return };
+        if !handoff.noted {
+            handoff.completions.note();
+            exits.iter_mut().for_each(|exit| exit.transmitter.note());
+        }
+        handoff.noted = !exits.iter_mut().all(|exit| exit.transmitter.has_taken_noted());
+        #[cfg(test)]
+        if handoff.announces_what_is_noted {
+            handoff.noted = false;
+        }
+        if !handoff.noted {
+            handoff.completions.announce();
+        }
+    }
+
+    /// Drops what others have handed on to this worker, when none runs any more.
+    pub(in crate::worker) fn drop_handed_on(&mut self) {
+        let receivers = self.handoff.as_ref().map_or(0, |handoff| handoff.arrivals.len());
+        for receiver in 0..receivers {
+            while let Some(handoff) = &mut self.handoff {
+                let mut batch = Batch::new();
+                handoff.pop(receiver, BATCH_MAX, self.pool.region().view(), &mut batch);
+                if batch.is_empty() {
+                    break;
+                }
+                batch.drain().for_each(|frame| self.drop_received(frame, DropReason::Shutdown));
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The ways between two workers: what is on them, and how much room there is.
+
+use std::sync::Arc;
+
+use manylane_frame::vocabulary::{DropReason, PortId};
+use manylane_frame::{BATCH_MAX, Batch, Frame, View};
+use manylane_io::eventfd::EventFd;
+use manylane_sync::counters::SharedCount;
+use manylane_sync::doorbell::Doorbell;
+use manylane_sync::ring::{Consumer, Producer};
+
+use crate::worker::flow_limit::FlowLimit;
+
+/// Frames of packets in a ring behind the first of each: as many as packets, and one batch more.
+const fn surplus_max(capacity: usize) -> u64 {
+    capacity as u64
+}
+
+/// Packets for one worker.
+pub(super) struct Stage {
+    pub(super) frames: Batch,
+    /// Where the bytes of each begin.
+    pub(super) heads: [u16; BATCH_MAX],
+}
+
+impl Default for Stage {
+    fn default() -> Stage {
+        Stage { frames: Batch::new(), heads: [0; BATCH_MAX] }
+    }
+}
+
+impl Stage {
+    #[inline(always)]
+    pub(super) fn push(&mut self, frame: Frame, head: u16) {
+        self.heads[self.frames.len()] = head;
+        self.frames.push(frame).expect("there is a place for each head");
+    }
+}
+
+/// A packet in a ring.
+pub(super) struct OnItsWay {
+    pub(super) frame: Frame,
+    /// Where its bytes begin in the slot, and the port it came in by: what its new worker asks for, and looks at,
+    /// before it has the frame's lines.
+    pub(super) head: u16,
+    pub(super) entry: PortId,
+}
+
+/// The way to another worker.
+pub(super) struct Target {
+    pub(super) ring: Producer<OnItsWay>,
+    pub(super) capacity: usize,
+    /// Frames of packets in the ring behind the first ones. Only chains write it.
+    pub(super) surplus: Arc<SharedCount>,
+    pub(super) bell: Arc<Doorbell<EventFd>>,
+    pub(super) flows: FlowLimit,
+    /// Packets that there is room for, as far as we have looked.
+    pub(super) room: usize,
+    /// We have, for the queue being received from.
+    pub(super) is_known: bool,
+    /// More than half of the backlog was taken when we last looked.
+    pub(super) is_busy: bool,
+    /// It had no room: how long that is waited for.
+    pub(super) patience_until_ns: Option<u64>,
+}
+
+/// The way from another worker.
+pub(super) struct Arrivals {
+    pub(super) ring: Consumer<OnItsWay>,
+    pub(super) surplus: Arc<SharedCount>,
+    /// How many of the next packets have been prefetched.
+    pub(super) asked_for: usize,
+}
+
+impl Target {
+    pub(super) fn new(
+        ring: Producer<OnItsWay>,
+        capacity: usize,
+        surplus: Arc<SharedCount>,
+        bell: &Arc<Doorbell<EventFd>>,
+    ) -> Target {
+        Target {
+            ring,
+            capacity,
+            surplus,
+            bell: bell.clone(),
+            flows: FlowLimit::new(),
+            room: 0,
+            is_known: false,
+            is_busy: false,
+            patience_until_ns: None,
+        }
+    }
+
+    /// Looks how many packets there is room for, if the last look does not show a batch's.
+    #[inline]
+    pub(super) fn look(&mut self, max_backlog: usize, wanted: usize) {
+        let beyond = self.capacity - max_backlog.min(self.capacity);
+        let half = max_backlog / 2;
+        self.is_known = true;
+        // With the half still free, or a batch, whichever is more, nothing has to be known better.
+        let free = self.ring.room(beyond + half.max(wanted));
+        self.room = free.saturating_sub(beyond);
+        let (surplus, most) = (self.surplus.load(), surplus_max(self.capacity));
+        self.is_busy = self.room < half || surplus > most / 2;
+        if surplus > most {
+            self.room = 0;
+        }
+    }
+
+    /// Whether a packet must not be handed on, and why.
+    #[inline]
+    pub(super) fn refuses(&mut self, hash: u32, frame: &Frame) -> Option<DropReason> {
+        if self.is_busy && self.flows.exceeds(hash) {
+            return Some(DropReason::FlowLimit);
+        }
+        let chained = frame.is_chained() && self.surplus.load() > surplus_max(self.capacity);
+        if self.room == 0 || chained {
+            return Some(DropReason::BacklogFull);
+        }
+        self.room -= 1;
+        None
+    }
+}
+
+/// Asks for the packets that are popped next, but for the first few. Returns how many are asked for now.
+#[inline]
+pub(super) fn ask(ring: &Consumer<OnItsWay>, region: View<'_>, asked_for: usize) -> usize {
+    let mut at = 0;
+    ring.look_ahead(BATCH_MAX, |OnItsWay { frame, head, .. }| {
+        if at >= asked_for {
+            region.prefetch_packet(frame, *head, false);
+        }
+        at += 1;
+    })
+}
