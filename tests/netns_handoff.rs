@@ -51,7 +51,8 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
                     let report = udp_stream(client, server, destination, 1500, 500, 2000)
                         .unwrap_or_else(|error| panic!("{destination}: {error}"));
                     assert_eq!(report.damaged + report.duplicated + report.reordered, 0);
-                    assert!(report.received > 1400, "{destination}: {report:?}");
+                    // What waits for a server that was forgotten is lost when its queue moves.
+                    assert!(report.received > 1000, "{destination}: {report:?}");
                 })
             })
             .collect();

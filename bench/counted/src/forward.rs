@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
-use manylane::worker::handoff::limits;
 use manylane::worker::desk::desk;
+use manylane::worker::handoff::limits;
 use manylane::worker::{Clock, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
