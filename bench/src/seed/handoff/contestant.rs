@@ -8,7 +8,7 @@ use manylane::stats::{PortCount, StatsReader};
 use manylane::worker::handoff::{HandOffReader, Mesh, limits};
 use manylane::worker::{Clock, HandOff, Worker};
 use manylane_frame::vocabulary::{DropReason, PortId, WorkerId};
-use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool};
+use manylane_frame::{BATCH_MAX, Batch, Depot, Pool};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::memory::{Next, Source};
 use manylane_net::icmp::RateLimit;
@@ -24,7 +24,7 @@ use super::order::{BUCKETS, Order};
 use super::sink::{SinkCount, SinkReader, sink};
 use super::traffic::{Device, DeviceCount, Reading, Traffic};
 use crate::baseline::handoff::{Links, List, Queue};
-use crate::forward::{Place, worker_at};
+use crate::forward::{FRAME_LEN, Place, worker_at};
 use crate::threads::{Lap, Share, Team};
 
 /// Frames that wait between two cores at most: the kernel's `netdev_max_backlog`.
@@ -176,7 +176,7 @@ impl Contestant {
             while !batch.is_full()
                 && let Some(frame) = list.pop()
             {
-                region.prefetch_packet(&frame, HEADROOM, false);
+                region.prefetch_landed(&frame, FRAME_LEN as u16);
                 batch.push(frame).expect("it is not full");
             }
             Next::More

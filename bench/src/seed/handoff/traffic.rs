@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use manylane_frame::{BATCH_MAX, Batch, HEADROOM, Pool};
+use manylane_frame::{BATCH_MAX, Batch, Pool};
 use manylane_net::wire::flow::flow_hash;
 use manylane_sync::counters::{CounterReader, Counters};
 use manylane_sync::words::{Words, WordsMut};
@@ -298,16 +298,11 @@ impl Device {
         let (region, traffic) = (pool.region().view(), &*self.traffic);
         let targets = &traffic.mixes[self.mix];
         let mut due_ps = due_ps;
-        // A device writes many frames at once, and takes the lines from whoever has them.
-        batch.as_slice()[from..]
-            .iter()
-            .for_each(|frame| region.prefetch_packet(frame, HEADROOM, true));
-        for frame in &mut batch.as_mut_slice()[from..] {
+        for bytes in region.land(&mut batch.as_mut_slice()[from..], FRAME_LEN as u16) {
             let (address, checksum, bucket) = targets[self.made as usize % TARGETS];
             self.made += 1;
-            region.set_window(frame, HEADROOM, HEADROOM + FRAME_LEN as u16);
-            let bytes = region.bytes_mut(frame).first_chunk_mut::<FRAME_LEN>();
-            let bytes = bytes.expect("the window was just set");
+            let bytes = bytes.first_chunk_mut::<FRAME_LEN>();
+            let bytes = bytes.expect("the window is as long");
             *bytes = traffic.template;
             bytes[24..26].copy_from_slice(&checksum.to_ne_bytes());
             bytes[30..34].copy_from_slice(&address.to_ne_bytes());

@@ -602,6 +602,13 @@ impl<'r> View<'r> {
         prefetch_to_write(unsafe { self.slot(frame).add(head).as_ref() });
     }
 
+    /// The same of a packet of `len` bytes where it has [landed](View::land).
+    #[inline(always)]
+    pub fn prefetch_landed(self, frame: &Frame, len: u16) {
+        let head = Spread::new(self.layout.frame_size, len).head(frame.index());
+        self.prefetch_packet(frame, head, false);
+    }
+
     /// Notes how a packet came that is about to be held. Nothing else changes it, not even another life of the
     /// frame: who has not held it before does not ask.
     #[inline(always)]

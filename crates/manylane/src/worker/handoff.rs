@@ -41,7 +41,7 @@ use super::desk::Asks;
 use counts::{HandOffCounts, OwnCount, PairCount};
 pub use counts::{HandOffReader, between};
 pub use mesh::Mesh;
-use ways::{Arrivals, OnItsWay, Stage, Target, ask};
+use ways::{Arrivals, OnItsWay, Stage, Target};
 use withhold::Withhold;
 
 /// Settings that workers follow from turn to turn; control publishes them.
@@ -298,16 +298,20 @@ impl HandOff {
         if ring.is_empty() {
             return false;
         }
-        ask(ring, region, *asked_for);
         let (mut chained, mut first, mut differs) = (false, None, 0);
-        ring.pop_up_to(weight.min(BATCH_MAX)).for_each(|OnItsWay { frame, entry, .. }| {
+        ring.pop_up_to(weight.min(BATCH_MAX)).for_each(|OnItsWay { frame, head, entry }| {
+            if batch.len() >= *asked_for {
+                region.prefetch_packet(&frame, head, false);
+            }
             chained |= frame.is_chained();
             differs |= entry.0 ^ first.get_or_insert(entry).0;
             batch.push(frame).expect("a batch holds as many");
         });
         ring.release();
         // What has come so far is on another core: asked for now, the next batch is here when it is popped.
-        *asked_for = ask(ring, region, 0);
+        *asked_for = ring.look_ahead(BATCH_MAX, |OnItsWay { frame, head, .. }| {
+            region.prefetch_packet(frame, *head, false);
+        });
         let mut frames = batch.len();
         if chained {
             for frame in batch.iter().filter(|frame| frame.is_chained()) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use manylane_frame::vocabulary::{DropReason, PortId};
-use manylane_frame::{BATCH_MAX, Batch, Frame, View};
+use manylane_frame::{BATCH_MAX, Batch, Frame};
 use manylane_io::eventfd::EventFd;
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::Doorbell;
@@ -121,16 +121,4 @@ impl Target {
         self.room -= 1;
         None
     }
-}
-
-/// Asks for the packets that are popped next, but for the first few. Returns how many are asked for now.
-#[inline]
-pub(super) fn ask(ring: &Consumer<OnItsWay>, region: View<'_>, asked_for: usize) -> usize {
-    let mut at = 0;
-    ring.look_ahead(BATCH_MAX, |OnItsWay { frame, head, .. }| {
-        if at >= asked_for {
-            region.prefetch_packet(frame, *head, false);
-        }
-        at += 1;
-    })
 }
