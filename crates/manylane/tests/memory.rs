@@ -258,7 +258,8 @@ fn ports_go_while_packets_pass() {
         assert!(ledger.per_port.iter().all(|port| port.missing == 0), "{ledger:#?}");
         assert_eq!(ledger.in_flight, 0);
         let known = ["no_route", "port_down", "neighbour_failed", "worker_removed", "backlog_full"];
-        let known: Vec<&str> = [&known[..], &["flow_limit", "shutdown", "hold_full"]].concat();
+        let known: Vec<&str> =
+            [&known[..], &["flow_limit", "shutdown", "hold_full", "queue_moved"]].concat();
         assert!(ledger.dropped.keys().all(|reason| known.contains(&&**reason)), "{ledger:#?}");
         assert!(ledger.dropped["no_route"] > 1000, "{ledger:#?}");
         for (port, far_end) in far_ends {
