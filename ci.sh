@@ -84,7 +84,7 @@ step_bpf() {
     done
 }
 
-# Each fuzz target builds, and survives FUZZ_SECONDS (15) from its corpus.
+# Each fuzz target builds, and survives FUZZ_SECONDS (10) from its corpus.
 step_fuzz_smoke() {
     local host name program found
     if ! PATH="$target/tools/bin:$PATH" cargo fuzz --version >/dev/null 2>&1; then
@@ -101,7 +101,7 @@ step_fuzz_smoke() {
         # directly: `cargo fuzz run` would wait for any other cargo's lock.
         found=$(mktemp -d -p "$work")
         mkdir -p "fuzz/artifacts/$name"
-        "$program" "$found" "fuzz/corpus/$name" -max_total_time="${FUZZ_SECONDS:-15}" \
+        "$program" "$found" "fuzz/corpus/$name" -max_total_time="${FUZZ_SECONDS:-10}" \
             -artifact_prefix="fuzz/artifacts/$name/" -print_final_stats=1 -verbosity=0 2>&1 |
             grep -v '# Uses: ' # The dictionary it would recommend.
     done
