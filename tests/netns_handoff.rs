@@ -28,6 +28,17 @@ fn options(driver: &'static str, steering: &'static str) -> Option<RouterOptions
     })
 }
 
+/// Sends 1500 numbered datagrams to the server, of IPv4 or IPv6 by the flow's number. They arrive in order, and
+/// more of them than `least`.
+fn stream(scenario: &Scenario, flow: usize, least: u64) {
+    let destination = [SERVER_V4, SERVER_V6][flow % 2];
+    let (client, server) = (&scenario.lab.client, &scenario.lab.server);
+    let report = udp_stream(client, server, destination, 1500, 500, 2000)
+        .unwrap_or_else(|error| panic!("{destination}: {error}"));
+    assert_eq!(report.damaged + report.duplicated + report.reordered, 0);
+    assert!(report.received > least, "{destination}: {report:?}");
+}
+
 /// What one worker hands on the other forwards, and each flow arrives in order; buckets and queues move
 /// meanwhile, and the server is forgotten.
 fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str) {
@@ -45,15 +56,8 @@ fn both_forward_in_order(driver: &'static str, steering: &'static str, why: &str
         let streams: Vec<_> = (0..8)
             .map(|flow| {
                 let scenario = &scenario;
-                scope.spawn(move || {
-                    let destination = [SERVER_V4, SERVER_V6][flow % 2];
-                    let (client, server) = (&scenario.lab.client, &scenario.lab.server);
-                    let report = udp_stream(client, server, destination, 1500, 500, 2000)
-                        .unwrap_or_else(|error| panic!("{destination}: {error}"));
-                    assert_eq!(report.damaged + report.duplicated + report.reordered, 0);
-                    // What waits for a server that was forgotten is lost when its queue moves.
-                    assert!(report.received > 1000, "{destination}: {report:?}");
-                })
+                // What waits for a server that was forgotten is lost when its queue moves.
+                scope.spawn(move || stream(scenario, flow, 1000))
             })
             .collect();
         let (mut round, mut queues, mut forgotten) = (0, 0, 0);
@@ -125,14 +129,7 @@ fn a_worker_goes_and_comes_in_order() {
         let streams: Vec<_> = (0..8)
             .map(|flow| {
                 let scenario = &scenario;
-                scope.spawn(move || {
-                    let destination = [SERVER_V4, SERVER_V6][flow % 2];
-                    let (client, server) = (&scenario.lab.client, &scenario.lab.server);
-                    let report = udp_stream(client, server, destination, 1500, 500, 2000)
-                        .unwrap_or_else(|error| panic!("{destination}: {error}"));
-                    assert_eq!(report.damaged + report.duplicated + report.reordered, 0);
-                    assert!(report.received > 1400, "{destination}: {report:?}");
-                })
+                scope.spawn(move || stream(scenario, flow, 1400))
             })
             .collect();
         let mut rounds = 0;

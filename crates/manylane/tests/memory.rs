@@ -63,7 +63,8 @@ fn one_queue_feeds_all_workers_whatever_is_steered() {
             }
             let there_and_back = |key: &str, values: [&str; 2]| {
                 set(key, values[0]);
-                thread::sleep(Duration::from_millis(1)); // Packets pass.
+                let before = ended();
+                wait_for(begin, || ended() >= 2 * packets || ended() >= before + 100);
                 set(key, values[1]);
             };
             match round % 4 {
@@ -140,6 +141,13 @@ fn load_is_shared_when_that_is_wanted() {
     }
 }
 
+/// Until that is so, or a test that began then has gone on for too long and is about to fail.
+fn wait_for(begin: Instant, is_so: impl Fn() -> bool) {
+    while !is_so() && begin.elapsed() < Duration::from_secs(60) {
+        thread::yield_now();
+    }
+}
+
 /// One worker at the start, up to three: they come and go while both generators send, and end as they were when
 /// the daemon stops. Buckets move meanwhile.
 #[test]
@@ -182,7 +190,8 @@ fn workers_come_and_go_while_packets_pass() {
             // Refused for who does not run.
             let _ = source.set(&format!("port.west.bucket.{bucket}"), &worker);
         }
-        thread::sleep(Duration::from_millis(1)); // Packets pass.
+        let before = ended();
+        wait_for(begin, || ended() >= 2 * PACKETS || ended() >= before + 100);
     }
     assert!(added > 20 && removed > 20, "{added} added, {removed} removed");
     for (worker, lists) in source.workers().into_iter().zip(source.frames().lists) {
