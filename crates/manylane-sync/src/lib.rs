@@ -10,6 +10,7 @@
 //! | [`doorbell`]| wake a sleeper, and only a sleeper                                        |
 //! | [`handoff`] | which worker forwards a flow, and when that may change                    |
 //! | [`hook`]    | what workers look at for each packet, changed without waiting for them    |
+//! | [`blocks`]  | blocks of packets, from a writer that never waits to a reader that may be slow |
 //! | [`counters`]| counters one thread writes and any thread reads                           |
 //!
 //! Everything here stands on [`primitive`], which exchanges the standard library's atomics for
@@ -21,6 +22,7 @@
 // crate, `tests/tidy.rs` holds everybody to `primitive`.
 #![allow(clippy::disallowed_types)]
 
+pub mod blocks;
 pub mod counters;
 pub mod doorbell;
 pub mod handoff;

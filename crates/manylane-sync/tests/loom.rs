@@ -10,6 +10,11 @@
 //!
 //! | model                                    | bound | executions |
 //! |------------------------------------------|-------|------------|
+//! | blocks_a, 3 attempts, 2 blocks           | none  |      2,788 |
+//! | blocks_b, 4 attempts, 2 blocks           | 4     |      3,462 |
+//! | blocks_c                                 | none  |         22 |
+//! | blocks_d, two parties                    | 3     |      1,816 |
+//! | blocks_d, three parties x 1 and 2        | 2     | 2,449 + 14,737 |
 //! | counters                                 | none  |      9,472 |
 //! | debt, 1; 1, early too                    | none  |    63 + 41 |
 //! | debt, 2; 1, early too                    | none  |  404 + 246 |
@@ -64,8 +69,9 @@
 //! 1. It treats `SeqCst` loads and stores as Acquire and Release. It does model `SeqCst` *fences*, so
 //!    every protocol here that needs a total order takes it from a fence.
 //! 2. Where plain stores and read-modify-writes meet on one word, its modification order is only
-//!    partial. No word here has both but `taken` in `rcu`, where only the owner of the slot stores, and
-//!    the word of `RcuRef`, to which only who finds it dead stores, and that it is dead.
+//!    partial. No word here has both but `taken` in `rcu`, where only the owner of the slot stores,
+//!    `taken` in `blocks`, where only who has raised it does, and the word of `RcuRef`, to which only
+//!    who finds it dead stores, and that it is dead.
 //! 3. A failed compare-exchange reads only the newest value, and none fails spuriously.
 //! 4. A load sees at most the last seven stores of its word.
 //! 5. A thread that loads a word just before it writes it hides that write from loads of other threads
@@ -80,6 +86,8 @@
 // The tests count executions with std's atomics, which loom does not see. They come by `primitive`.
 #![allow(clippy::disallowed_types)]
 
+#[path = "loom/blocks.rs"]
+mod blocks;
 #[path = "loom/counters.rs"]
 mod counters;
 #[path = "loom/doorbell.rs"]

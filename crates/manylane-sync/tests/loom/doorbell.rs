@@ -96,13 +96,13 @@ fn give(bell: impl Bell, givers: u32, items_each: u32, slept: &'static Seen, awa
 
 /// An eventfd as far as a sleeper sees it: a wake that comes first ends the next sleep.
 #[derive(Default)]
-struct Eventfd {
+pub struct Eventfd {
     pending: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Eventfd {
-    fn wait(&self) {
+    pub fn wait(&self) {
         let mut pending = self.pending.lock().expect("no holder panics");
         while !*pending {
             pending = self.changed.wait(pending).expect("no holder panics");
