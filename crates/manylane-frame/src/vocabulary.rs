@@ -30,6 +30,39 @@ impl fmt::Display for PortId {
     }
 }
 
+/// Where on its way through the daemon a packet is looked at: a capture's point of attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(u8)]
+pub enum Point {
+    /// As its port received it.
+    #[default]
+    Receive = 0,
+    /// As its port is about to transmit it.
+    Transmit = 1,
+    /// Where it was dropped; the reason is known.
+    Drop = 2,
+}
+
+impl Point {
+    /// Every point, in order.
+    pub const ALL: &[Point] = &[Point::Receive, Point::Transmit, Point::Drop];
+
+    /// The stable name, as commands and JSON spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Point::Receive => "rx",
+            Point::Transmit => "tx",
+            Point::Drop => "drop",
+        }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a port knows of the transport checksum of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
