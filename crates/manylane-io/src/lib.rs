@@ -3,6 +3,7 @@
 //! | room          | what it is                                                              |
 //! |---------------|-------------------------------------------------------------------------|
 //! | [`port`]      | ports: AF_XDP, AF_PACKET, TAP, capture files, memory; tee and faults    |
+//! | [`packet_ring`] | blocks of copied packets, from workers to a reader here or elsewhere   |
 //! | [`bpf`]       | the programs that give frames to our sockets, and to nobody else        |
 //! | [`interface`] | what the kernel says of a network device                                |
 //! | [`netlink`]   | making links, addresses and routes, for labs                            |
@@ -25,6 +26,7 @@ pub mod eventfd;
 pub mod interface;
 pub mod namespace;
 pub mod netlink;
+pub mod packet_ring;
 pub mod poll;
 pub mod port;
 pub mod station;

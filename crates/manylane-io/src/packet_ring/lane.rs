@@ -1,0 +1,327 @@
+//! The writing end: a worker's copies of packets.
+
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use manylane_sync::blocks;
+use manylane_sync::counters::{SharedCount, SharedLevel};
+use manylane_sync::hook::Generation;
+use manylane_sync::primitive::foreign::{AtomicU64, Ordering};
+
+use super::layout::{BLOCK_HEADER, Count, InBlock, Layout, SLEEPS};
+use super::memory::{Blocks, Memory};
+use super::reader::Readers;
+use super::record::{ALIGN, HEADER, Header, Record};
+use super::{RingConfig, RingError};
+
+/// A ring of `count` lanes in one process, both ends.
+pub fn lanes(config: &RingConfig, count: u32) -> Result<(Vec<Arc<Lane>>, Readers), RingError> {
+    let memory = Arc::new(Memory::anonymous(Layout::of(config, count)?)?);
+    Ok((Lane::all(&memory, config.retire_ns), Readers::new(memory)))
+}
+
+/// What wakes a ring's reader, for a thread that does so for the workers: they ring a bell of that thread
+/// after publishing, and it asks [`take`](Self::take) of every ring.
+pub struct Watch {
+    lanes: Vec<Arc<Lane>>,
+    seen: Vec<u64>,
+}
+
+impl Watch {
+    /// Over all lanes of a ring.
+    pub fn new(lanes: &[Arc<Lane>]) -> Watch {
+        Watch { lanes: lanes.to_vec(), seen: vec![0; lanes.len()] }
+    }
+
+    /// Whether something was published that `take` has not seen: the last look before the thread sleeps.
+    pub fn is_waiting(&self) -> bool {
+        self.lanes.iter().zip(&self.seen).any(|(lane, &seen)| lane.published() != seen)
+    }
+
+    /// Whether the reader is to be woken: something was published since the last call, and it sleeps.
+    pub fn take(&mut self) -> bool {
+        let mut news = false;
+        for (lane, seen) in self.lanes.iter().zip(&mut self.seen) {
+            let published = lane.published();
+            news |= mem::replace(seen, published) != published;
+        }
+        news && self.lanes.first().is_some_and(|lane| lane.reader_sleeps())
+    }
+}
+
+/// One worker's part of a ring, to be found by whoever delivers to it. What it counts is its own: no
+/// reader can change it.
+#[repr(align(128))]
+pub struct Lane {
+    blocks: blocks::Lane<Blocks, Cursor>,
+    retire_ns: u64,
+    /// Whether `end_turn` has something to do.
+    open: SharedLevel,
+    totals: [AtomicU64; 4],
+    contended: SharedCount,
+}
+
+/// What a lane has done since it was made or recycled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Packets in published blocks.
+    pub packets: u64,
+    /// What was kept of them, in bytes.
+    pub bytes: u64,
+    /// Packets that found no block.
+    pub lost: u64,
+    /// Packets that were larger than a block, of which less was kept than was asked for.
+    pub clamped: u64,
+}
+
+/// Where in its block the writer is.
+///
+/// # Invariants
+///
+/// 1. `next` points at `room` bytes of the block in work, which is the writer's; both are multiples of 8.
+///    `room` is 0 when there is no block in work.
+struct Cursor {
+    next: NonNull<u8>,
+    room: usize,
+    generation: Generation,
+    block: u32,
+    packets: u32,
+    /// Bytes of packets kept in this block.
+    kept: u64,
+    /// When the first turn ended that it was open in.
+    since: Option<u64>,
+    /// Something was published and `end_turn` has not said so.
+    news: bool,
+}
+
+// SAFETY: `next` leads into memory that the lane's `Blocks` keep, which any thread may write.
+unsafe impl Send for Cursor {}
+
+impl Cursor {
+    const fn closed() -> Cursor {
+        Cursor {
+            next: NonNull::dangling(),
+            room: 0,
+            generation: Generation(0),
+            block: 0,
+            packets: 0,
+            kept: 0,
+            since: None,
+            news: false,
+        }
+    }
+}
+
+impl Lane {
+    /// The lanes of a ring.
+    pub(super) fn all(memory: &Arc<Memory>, retire_ns: u64) -> Vec<Arc<Lane>> {
+        let lane = |lane| {
+            let [taken, published] = [(); 2].map(|()| AtomicU64::new(0));
+            let blocks = Blocks::new(memory.clone(), lane);
+            Arc::new(Lane {
+                blocks: blocks::Lane::new(blocks, taken, published, Cursor::closed()),
+                retire_ns,
+                open: SharedLevel::default(),
+                totals: Default::default(),
+                contended: SharedCount::default(),
+            })
+        };
+        (0..memory.layout().lanes()).map(lane).collect()
+    }
+
+    /// The right to write, for a batch. `None` while somebody else has it, which is counted.
+    #[inline]
+    pub fn writer(&self) -> Option<Writer<'_>> {
+        let writer = self.blocks.writer();
+        if writer.is_none() {
+            self.contended.add(1);
+        }
+        Some(Writer { writer: writer?, lane: self })
+    }
+
+    /// Whether [`Writer::end_turn`] has something to do: packets wait in a block that is not published, or
+    /// one was and nobody was told. For the worker whose lane it is: one load.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.open.load() != 0
+    }
+
+    /// Whether the ring's reader sleeps, or is about to. Ask after publishing, or after
+    /// [`published`](Self::published) has grown; then wake it.
+    pub fn reader_sleeps(&self) -> bool {
+        blocks::sleeps(self.blocks.statuses().memory().word(SLEEPS))
+    }
+
+    /// How many blocks were ever published.
+    pub fn published(&self) -> u64 {
+        self.blocks.published()
+    }
+
+    /// What was written and lost.
+    pub fn totals(&self) -> Totals {
+        // Relaxed: each counter is whole, and orders nothing.
+        let total = |count: Count| self.totals[count as usize].load(Ordering::Relaxed);
+        Totals {
+            packets: total(Count::Packets),
+            bytes: total(Count::Bytes),
+            lost: total(Count::Lost),
+            clamped: total(Count::Clamped),
+        }
+    }
+
+    /// The lane and its reader as new, of another `retire_ns`.
+    pub(super) fn recycle(&mut self, reader: &mut blocks::Reader<Blocks>, retire_ns: u64) {
+        self.blocks.reset(reader, Cursor::closed());
+        self.retire_ns = retire_ns;
+        self.open = SharedLevel::default();
+        self.contended = SharedCount::default();
+        for (index, total) in self.totals.iter().enumerate() {
+            // Relaxed: we have it to ourselves, and whoever is given it is given it in order.
+            total.store(0, Ordering::Relaxed);
+            self.blocks.statuses().total(Count::ALL[index]).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is the lane of that reader.
+    pub(super) fn is_of(&self, reader: &blocks::Reader<Blocks>) -> bool {
+        self.blocks.statuses().is_same(reader.statuses())
+    }
+
+    /// How often `writer` was refused because somebody else wrote.
+    pub fn contended(&self) -> u64 {
+        self.contended.load()
+    }
+}
+
+/// The right to write to a [`Lane`], until it is dropped.
+pub struct Writer<'a> {
+    writer: blocks::Writer<'a, Blocks, Cursor>,
+    lane: &'a Lane,
+}
+
+impl Writer<'_> {
+    /// Copies up to `snap` bytes of a packet that lies in `parts`, but no more than `record.len`, and no
+    /// more than a block holds. False when there is no place: it is counted as lost.
+    #[inline]
+    pub fn push<'p>(
+        &mut self,
+        generation: Generation,
+        record: &Record,
+        parts: impl IntoIterator<Item = &'p [u8]>,
+        snap: u32,
+    ) -> bool {
+        let mut wanted = record.len.min(snap) as usize;
+        let cursor = self.writer.state();
+        if cursor.generation != generation || cursor.room < HEADER + wanted {
+            match self.begin(generation, wanted) {
+                Some(fits) => wanted = fits,
+                None => return false,
+            }
+        }
+        let cursor = self.writer.state();
+        let mut captured = 0;
+        for part in parts {
+            let length = part.len().min(wanted - captured);
+            // SAFETY: `captured + length <= wanted`, and `HEADER + wanted` bytes are left of the block (just
+            // looked at, or `begin`'s word), mapped while `lane` is borrowed. The part is somebody's bytes,
+            // so not in a block that is ours to write.
+            unsafe {
+                let to = cursor.next.add(HEADER + captured);
+                to.copy_from_nonoverlapping(NonNull::from(part).cast(), length);
+            }
+            captured += length;
+            if captured == wanted {
+                break;
+            }
+        }
+        // SAFETY: `HEADER` bytes are left, aligned to 8 (invariant 1 of `Cursor`).
+        unsafe { cursor.next.cast().write(Header::new(record, captured as u32)) };
+        let size = (HEADER + captured).next_multiple_of(ALIGN);
+        // SAFETY: `room` is a multiple of 8 and at least `HEADER + captured`, so `size` is left too.
+        cursor.next = unsafe { cursor.next.add(size) };
+        cursor.room -= size;
+        cursor.packets += 1;
+        cursor.kept += captured as u64;
+        true
+    }
+
+    /// Ends a turn: publishes the block in work if the first turn that ended with it was `retire_ns` ago.
+    /// Says whether a block was published since the last call: then ring the bell. `now_ns` may be of any
+    /// clock that does not go back.
+    pub fn end_turn(&mut self, now_ns: u64) -> bool {
+        let cursor = self.writer.state();
+        if cursor.packets > 0 {
+            let since = *cursor.since.get_or_insert(now_ns);
+            if now_ns.wrapping_sub(since) >= self.lane.retire_ns {
+                self.retire();
+            }
+        }
+        self.news()
+    }
+
+    /// Publishes the block in work, if it has packets: before sleeping. Says what
+    /// [`end_turn`](Self::end_turn) says.
+    pub fn publish(&mut self) -> bool {
+        self.retire();
+        self.news()
+    }
+
+    fn news(&mut self) -> bool {
+        let cursor = self.writer.state();
+        self.lane.open.set(u32::from(cursor.packets > 0));
+        mem::take(&mut cursor.news)
+    }
+
+    /// A block for a packet of which `wanted` bytes are to be kept; returns how many fit.
+    #[cold]
+    fn begin(&mut self, generation: Generation, wanted: usize) -> Option<usize> {
+        self.retire();
+        let Some(block) = self.writer.block() else {
+            self.count(Count::Lost, 1);
+            return None;
+        };
+        let blocks = self.lane.blocks.statuses();
+        let first = blocks.block(block);
+        let room = blocks.block_size() - BLOCK_HEADER;
+        let cursor = self.writer.state();
+        // SAFETY: a block is longer than its header.
+        let next = unsafe { first.add(BLOCK_HEADER) };
+        *cursor = Cursor { next, room, generation, block, news: cursor.news, ..Cursor::closed() };
+        self.lane.open.set(1);
+        let fits = wanted.min(room - HEADER);
+        if fits < wanted {
+            self.count(Count::Clamped, 1);
+        }
+        Some(fits)
+    }
+
+    /// Publishes the block in work, if it has packets.
+    fn retire(&mut self) {
+        let Cursor { block, packets, kept, generation, room, .. } = *self.writer.state();
+        if packets == 0 {
+            return;
+        }
+        let blocks = self.lane.blocks.statuses();
+        let bytes = blocks.block_size() - BLOCK_HEADER - room;
+        // Relaxed, all: `publish` orders them.
+        blocks.word(block, InBlock::Generation).store(generation.0, Ordering::Relaxed);
+        blocks.word(block, InBlock::Packets).store(packets.into(), Ordering::Relaxed);
+        blocks.word(block, InBlock::Bytes).store(bytes as u64, Ordering::Relaxed);
+        self.count(Count::Packets, packets.into());
+        self.count(Count::Bytes, kept);
+        self.writer.publish();
+        let cursor = self.writer.state();
+        *cursor = Cursor { news: true, ..Cursor::closed() };
+    }
+
+    /// Adds to our own total and lets the reader see it.
+    fn count(&mut self, count: Count, n: u64) {
+        let total = &self.lane.totals[count as usize];
+        // Relaxed, load and store instead of an add: we are the only writer.
+        let sum = total.load(Ordering::Relaxed).wrapping_add(n);
+        total.store(sum, Ordering::Relaxed);
+        // Relaxed: a count orders nothing.
+        self.lane.blocks.statuses().total(count).store(sum, Ordering::Relaxed);
+    }
+}

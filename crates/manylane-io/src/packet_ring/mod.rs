@@ -1,0 +1,161 @@
+//! Packet rings: copies of packets, in blocks, from the workers to one reader, which may be slow, dead,
+//! or another process that writes anything it likes into the ring.
+//!
+//! After packet(7)'s `TPACKET_V3`, whose words these are. A ring has one *lane* for each worker, so that
+//! no worker writes what another writes. A lane is some blocks; a block holds *records*, a packet each;
+//! all packets of a block came by the same binding, whose generation it carries. The worker publishes a
+//! block when it is full, when the generation changes, when it has been open for as long as
+//! `retire_ns` says (`tp_retire_blk_tov`), and before it sleeps. When the reader still has the next
+//! block the packet is lost, and that is counted where the reader sees it.
+//!
+//! | side   | type      | does                                                                  |
+//! |--------|-----------|-----------------------------------------------------------------------|
+//! | worker | [`Lane`]  | shared by `Arc`; `writer` for a batch                                 |
+//! | worker | [`Writer`]| `push` a packet, `end_turn`, `publish` before sleeping                |
+//! | wakes  | [`Lane`]  | `published` and `reader_sleeps`; for a thread of its own, [`Watch`]   |
+//! | reader | [`Reader`]| `borrow` a [`Block`] of one lane, look at its packets, give it back   |
+//! | reader | [`Readers`]| all lanes: `sleep` until there is a block                            |
+//!
+//! In one process [`lanes`] makes both ends, for [`Readers::recycle`] to use again for another socket
+//! without a system call. Across processes [`create_shared`] makes the lanes and a sealed memfd, and
+//! [`open_shared`] the readers of that.
+//!
+//! The order of blocks, and who may touch which, is `manylane_sync::blocks`.
+//!
+//! # What lies where
+//!
+//! | offset                             | what                                                     |
+//! |------------------------------------|----------------------------------------------------------|
+//! | 0                                  | the header: magic, version, sizes                        |
+//! | 128                                | the word `sleeps`                                        |
+//! | 256 + 128 x lane                   | what the lane has written and lost                       |
+//! | a page, + `block_size` x block     | lane 0's blocks, then lane 1's, ...                      |
+//! | in a block, 0                      | status, generation, packets, bytes: a word each          |
+//! | in a block, 128                    | records: a header of 24 bytes, what was kept of the packet, up to 8 |
+//!
+//! All in the machine's own byte order: both ends are on one machine.
+
+#![allow(
+    clippy::disallowed_types,
+    reason = "words in memory that another process maps: `foreign` is for them"
+)]
+
+use std::fmt;
+use std::io;
+
+mod lane;
+mod layout;
+mod memory;
+mod reader;
+mod record;
+mod shared;
+
+pub use lane::{Lane, Totals, Watch, Writer, lanes};
+pub use reader::{Block, Packet, Packets, Reader, Readers};
+pub use record::Record;
+pub use shared::{create_shared, open_shared};
+
+/// The sizes of a ring, as `struct tpacket_req3`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingConfig {
+    /// Bytes of a block: a power of two from [`BLOCK_SIZE_MIN`] to [`BLOCK_SIZE_MAX`].
+    pub block_size: u32,
+    /// Blocks of each lane, from [`BLOCKS_MIN`] to [`BLOCKS_MAX`].
+    pub blocks: u32,
+    /// How long a block with packets may wait to be full, in nanoseconds.
+    pub retire_ns: u64,
+}
+
+/// The smallest block: a page.
+pub const BLOCK_SIZE_MIN: u32 = 4 << 10;
+/// The largest block.
+pub const BLOCK_SIZE_MAX: u32 = 4 << 20;
+/// Fewest blocks of a lane: one to read while one is written.
+pub const BLOCKS_MIN: u32 = 2;
+/// Most blocks of a lane.
+pub const BLOCKS_MAX: u32 = 1024;
+/// Most lanes of a ring.
+pub const LANES_MAX: u32 = 1024;
+
+impl Default for RingConfig {
+    /// 2 MiB for each lane, libpcap's size of a ring, in blocks that are read within 10 ms.
+    fn default() -> RingConfig {
+        RingConfig { block_size: 256 << 10, blocks: 8, retire_ns: 10_000_000 }
+    }
+}
+
+impl RingConfig {
+    /// How many bytes of memory a ring of `lanes` lanes takes.
+    pub fn bytes(&self, lanes: u32) -> Result<u64, RingError> {
+        layout::Layout::new(self.block_size, self.blocks, lanes).map(|layout| layout.len() as u64)
+    }
+}
+
+/// Why there is no ring.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum RingError {
+    /// The size of a block is not one of those it may have.
+    BlockSize(u32),
+    /// The number of blocks is not one of those it may be.
+    Blocks(u32),
+    /// The number of lanes is not one of those it may be.
+    Lanes(u32),
+    /// The kernel refused one step, named by its system call.
+    Refused {
+        /// The system call.
+        step: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The descriptor is not a ring's.
+    NotARing(&'static str),
+    /// The descriptor is of a ring of another version.
+    OtherVersion {
+        /// The version of the ring.
+        theirs: u64,
+        /// The version that this program reads.
+        ours: u64,
+    },
+}
+
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RingError::BlockSize(size) => write!(
+                f,
+                "a block of {size} bytes: it must be a power of two from {BLOCK_SIZE_MIN} to {BLOCK_SIZE_MAX}"
+            ),
+            RingError::Blocks(blocks) => {
+                write!(f, "{blocks} blocks: there must be {BLOCKS_MIN} to {BLOCKS_MAX}")
+            }
+            RingError::Lanes(lanes) => {
+                write!(f, "{lanes} lanes: there must be 1 to {LANES_MAX}, one for each worker")
+            }
+            RingError::Refused { step, source } => write!(
+                f,
+                "no memory for a packet ring ({step}: {source}): ask for fewer or smaller blocks"
+            ),
+            RingError::NotARing(why) => {
+                write!(f, "the descriptor is not that of a packet ring: {why}")
+            }
+            RingError::OtherVersion { theirs, ours } => write!(
+                f,
+                "the packet ring is of version {theirs:#x} and this program reads {ours:#x}: \
+                 use the program that came with the daemon"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for RingError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RingError::Refused { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
