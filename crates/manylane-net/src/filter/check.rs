@@ -160,23 +160,6 @@ fn writes_before_it_reads(ops: &[Op]) -> Result<(), FilterError> {
     Ok(())
 }
 
-impl Op {
-    /// Where a condition leads; joined ones come later.
-    fn ways(self) -> Option<Ways> {
-        match self {
-            Op::Equal { ways, .. }
-            | Op::Above { ways, .. }
-            | Op::Least { ways, .. }
-            | Op::Any { ways, .. }
-            | Op::EqualX(ways)
-            | Op::AboveX(ways)
-            | Op::LeastX(ways)
-            | Op::AnyX(ways) => Some(ways),
-            _ => None,
-        }
-    }
-}
-
 impl fmt::Display for FilterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

@@ -56,7 +56,6 @@ mod tests;
 pub use check::FilterError;
 
 use op::Op;
-use run::Bytes;
 
 /// Most instructions of a program (`BPF_MAXINSNS`).
 pub const INSTRUCTIONS_MAX: usize = 4096;
@@ -90,6 +89,7 @@ impl Program {
         let mut ops = check::check(&instructions)?;
         let remembers = ops.iter().any(|op| matches!(op, Op::Keep(_) | Op::KeepX(_)));
         op::join(&mut ops);
+        op::shorten(&mut ops);
         Ok(Program { instructions: instructions.into(), ops: ops.into(), remembers })
     }
 
@@ -103,11 +103,7 @@ impl Program {
     /// has.
     #[inline]
     pub fn run(&self, packet: &[u8]) -> u32 {
-        self.run_on(&Bytes {
-            first: packet,
-            len: packet.len() as u32,
-            rest: |_: usize, _: &mut [u8]| 0,
-        })
+        self.run_in_parts(packet, packet.len() as u32, |_: usize, _: &mut [u8]| 0)
     }
 
     /// As [`Program::run`], for a packet of `len` bytes, of which `first` are the first ones. `rest` copies
@@ -118,7 +114,11 @@ impl Program {
     where
         R: Fn(usize, &mut [u8]) -> usize,
     {
-        self.run_on(&Bytes { first, len, rest })
+        if self.remembers {
+            run::run::<{ op::CELLS }, R>(&self.ops, first, len, rest)
+        } else {
+            run::run::<0, R>(&self.ops, first, len, rest)
+        }
     }
 
     /// As [`Program::run`], for the packet that `frame` begins.
@@ -136,15 +136,6 @@ impl Program {
     /// What it was made of.
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
-    }
-
-    #[inline]
-    fn run_on<R: Fn(usize, &mut [u8]) -> usize>(&self, packet: &Bytes<'_, R>) -> u32 {
-        if self.remembers {
-            run::run::<{ op::CELLS }, R>(&self.ops, packet)
-        } else {
-            run::run::<0, R>(&self.ops, packet)
-        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use super::Instruction;
+use super::{INSTRUCTIONS_MAX, Instruction};
 
 /// Words of memory that a program has (`BPF_MEMWORDS`).
 pub(super) const CELLS: usize = 16;
@@ -133,6 +133,32 @@ pub(super) struct Ways {
     pub no: u16,
 }
 
+impl Op {
+    /// Where a condition leads.
+    pub fn ways(mut self) -> Option<Ways> {
+        self.ways_mut().copied()
+    }
+
+    fn ways_mut(&mut self) -> Option<&mut Ways> {
+        match self {
+            Op::Equal { ways, .. }
+            | Op::Above { ways, .. }
+            | Op::Least { ways, .. }
+            | Op::Any { ways, .. }
+            | Op::EqualX(ways)
+            | Op::AboveX(ways)
+            | Op::LeastX(ways)
+            | Op::AnyX(ways)
+            | Op::WordEqual { ways, .. }
+            | Op::HalfEqual { ways, .. }
+            | Op::ByteEqual { ways, .. }
+            | Op::HalfAny { ways, .. }
+            | Op::HalfXEqual { ways, .. } => Some(ways),
+            _ => None,
+        }
+    }
+}
+
 /// What can be wrong with an instruction itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
@@ -233,9 +259,26 @@ pub(super) fn join(ops: &mut [Op]) {
     }
 }
 
+/// Makes each condition that leads to `ret #0`, as most do for most packets, lead out of the program.
+pub(super) fn shorten(ops: &mut [Op]) {
+    for at in 0..ops.len() {
+        let Some(mut ways) = ops[at].ways() else { continue };
+        for way in [&mut ways.yes, &mut ways.no] {
+            if ops[usize::from(*way)] == Op::Return(0) {
+                *way = OUTSIDE;
+            }
+        }
+        *ops[at].ways_mut().expect("it has them") = ways;
+    }
+}
+
 fn near(at: u32) -> Option<u16> {
     at.try_into().ok()
 }
+
+/// Where no instruction is.
+const OUTSIDE: u16 = u16::MAX;
+const _: () = assert!(INSTRUCTIONS_MAX < OUTSIDE as usize);
 
 /// From here on offsets are Linux's (`SKF_LL_OFF`, then `SKF_NET_OFF` and `SKF_AD_OFF`).
 const LINUX_OFFSETS: u32 = -0x20_0000_i32 as u32;

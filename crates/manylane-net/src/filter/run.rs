@@ -3,10 +3,9 @@
 use super::op::{Op, Ways};
 
 /// The bytes of a packet. See [`Program::run_in_parts`](super::Program::run_in_parts).
-pub(super) struct Bytes<'a, R> {
-    pub first: &'a [u8],
-    pub len: u32,
-    pub rest: R,
+struct Bytes<'a, R> {
+    first: &'a [u8],
+    rest: R,
 }
 
 impl<R: Fn(usize, &mut [u8]) -> usize> Bytes<'_, R> {
@@ -28,13 +27,14 @@ impl<R: Fn(usize, &mut [u8]) -> usize> Bytes<'_, R> {
 
 /// Runs a checked program with `CELLS` words of memory: all, or none where it uses none.
 ///
-/// A program ends since it goes forward only, and with a `Return` since its last instruction is one and no
-/// jump leads behind it. So that no index is out of bounds; asking again is what safe code costs.
+/// A program ends since it goes forward only. An index is outside of it in one case, a condition that leads
+/// to `ret #0` (`op::shorten`), so that the question which safe code has to ask is one that has an answer.
 #[inline(never)] // One copy for each kind of packet, not for each caller.
-pub(super) fn run<const CELLS: usize, R>(ops: &[Op], packet: &Bytes<'_, R>) -> u32
+pub(super) fn run<const CELLS: usize, R>(ops: &[Op], first: &[u8], len: u32, rest: R) -> u32
 where
     R: Fn(usize, &mut [u8]) -> usize,
 {
+    let packet = Bytes { first, rest };
     let mut memory = [0; CELLS];
     let (mut a, mut x) = (0u32, 0u32);
     let mut next = 0;
@@ -67,8 +67,8 @@ where
                 let byte: u32 = load!(u8, at);
                 x = (byte & 0xf) * 4;
             }
-            Op::Len => a = packet.len,
-            Op::LenX => x = packet.len,
+            Op::Len => a = len,
+            Op::LenX => x = len,
             Op::Set(k) => a = k,
             Op::SetX(k) => x = k,
             Op::Recall(cell) => a = memory.get(cell as usize).copied().unwrap_or(0),
