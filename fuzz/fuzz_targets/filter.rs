@@ -6,10 +6,10 @@
 //! cargo fuzz run --sanitizer none filter -- -max_total_time=60
 //! ```
 //!
-//! The input is two numbers, what says the program, and a packet; in full at `Case::read`. Not looked for:
-//! slowness; programs that the checker refuses, although they might run; what the table in
-//! `manylane_net::filter` has as differing: shifts by X above 31 are by libpcap's rule, 0.
-//! Without libpcap nothing is held against it, which is said once.
+//! The input is two numbers, what says the program, and a packet; in full at `Case::read`. The seeds'
+//! packets are the first bytes of some in `corpus/wire`. Not looked for: slowness; programs that the checker
+//! refuses, although they might run. Where machines differ (the table in `manylane_net::filter`) libpcap's rule
+//! counts. Without libpcap nothing is held against it, which is said once.
 #![no_main]
 
 use std::sync::Once;
