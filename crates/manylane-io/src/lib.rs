@@ -12,6 +12,7 @@
 //! | [`sysctl`]    | the kernel's settings under `/proc/sys`                                 |
 //! | [`eventfd`]   | what wakes a sleeping worker                                            |
 //! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 |
+//! | [`libpcap`]   | tcpdump's filter language, compiled                                     |
 //! | [`affinity`]  | which core a thread runs on                                             |
 //!
 //! This crate knows no protocol above Ethernet: ports *say* what they know of a frame
@@ -24,6 +25,7 @@ pub mod affinity;
 pub mod bpf;
 pub mod eventfd;
 pub mod interface;
+pub mod libpcap;
 pub mod namespace;
 pub mod netlink;
 pub mod packet_ring;

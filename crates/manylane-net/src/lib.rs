@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fib;
+pub mod filter;
 pub mod forward;
 pub mod generate;
 pub mod icmp;

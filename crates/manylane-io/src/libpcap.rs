@@ -1,0 +1,360 @@
+//! tcpdump's filter language, by libpcap's compiler.
+//!
+//! libpcap is loaded when somebody asks for the first filter, and nothing else needs it: who captures
+//! without a filter does without. It is for the process of who asks, not for one that forwards: the compiler
+//! asks the resolver for names, and reads `/etc/services`.
+//!
+//! A program is a list of (`code`, `jt`, `jf`, `k`), as `struct bpf_insn` has them. See pcap-filter(7),
+//! pcap_compile(3PCAP), bpf(4).
+
+use std::error::Error;
+use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::slice;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use libloading::Library;
+
+/// One instruction of classic BPF: `code`, `jt`, `jf`, `k`.
+pub type Instruction = (u16, u8, u8, u32);
+
+/// Most bytes of a packet that a filter keeps, libpcap's own bound (`MAXIMUM_SNAPLEN`).
+pub const SNAP_MAX: u32 = 262_144;
+
+/// Why there is no program.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum PcapError {
+    /// There is no libpcap here, or one that lacks what is asked of it.
+    Missing {
+        /// What the dynamic linker said.
+        source: libloading::Error,
+    },
+    /// libpcap does not understand the expression.
+    Expression {
+        /// What it was.
+        expression: String,
+        /// libpcap's own words.
+        message: String,
+    },
+    /// libpcap could not allocate.
+    OutOfMemory,
+}
+
+/// Compiles an expression for Ethernet frames, optimized. Of a packet that matches, the program answers with
+/// `snap` bytes, between 1 and [`SNAP_MAX`], which is 0x40000 and taken for anything above; of another with 0.
+///
+/// The empty expression matches every packet.
+pub fn compile(expression: &str, snap: u32) -> Result<Vec<Instruction>, PcapError> {
+    let wrong = |message: String| PcapError::Expression { expression: expression.into(), message };
+    let text = CString::new(expression).map_err(|_| wrong("it has a NUL in it".into()))?;
+    let libpcap = Libpcap::lock()?;
+    let libpcap = libpcap.get();
+    let handle = Handle::open(libpcap, snap)?;
+    let mut program =
+        Program { libpcap, raw: RawProgram { len: 0, instructions: ptr::null_mut() } };
+    // SAFETY: as pcap_compile(3PCAP) has it.
+    // - The function is that of a loaded library, by its declaration in pcap/pcap.h, and no other thread is in
+    //   it: we have the lock.
+    // - The handle is open, `program.raw` is ours to write, `text` ends with a NUL and outlives the call.
+    let status = unsafe {
+        (libpcap.compile)(handle.pcap.as_ptr(), &mut program.raw, text.as_ptr(), 1, NETMASK_UNKNOWN)
+    };
+    if status != 0 {
+        return Err(wrong(handle.last_error()));
+    }
+    Ok(program.instructions())
+}
+
+/// What libpcap's own interpreter (`bpf_filter`) answers to a program about the first bytes of a packet of
+/// `len` bytes: how many to keep, or 0. `None` if it is not safe to ask: it trusts programs, as they come from
+/// its compiler. To hold another interpreter against it.
+///
+/// Words of memory that the program has not written read as 0.
+pub fn interpret(
+    program: &[Instruction],
+    bytes: &[u8],
+    len: u32,
+) -> Result<Option<u32>, PcapError> {
+    let libpcap = Libpcap::lock()?;
+    let libpcap = libpcap.get();
+    // Its memory is not cleared in libpcap 1.10. Jumps are relative, so nothing changes by what is in front.
+    let clear = (0..CELLS).map(|cell| (STORE, 0, 0, cell));
+    let raw = |(code, jt, jf, k)| RawInstruction { code, jt, jf, k };
+    let raw: Vec<_> = clear.chain(program.iter().copied()).map(raw).collect();
+    let (Ok(count), Ok(cut)) = (c_int::try_from(raw.len()), c_uint::try_from(bytes.len())) else {
+        return Ok(None);
+    };
+    if !program.iter().all(is_harmless) {
+        return Ok(None);
+    }
+    // SAFETY: it reads `count` instructions, which are there, by the declaration in pcap/bpf.h.
+    if unsafe { (libpcap.validate)(raw.as_ptr(), count) } == 0 {
+        return Ok(None);
+    }
+    // SAFETY: it reads the program, to where that leads, and at most `cut` bytes of the packet, which are there.
+    // - The program stays inside: `bpf_validate` has found that each jump does, and that the last instruction
+    //   ends it. It ends, since `is_harmless` has let no jump go backward.
+    // - It uses words of memory that exist, by `bpf_validate`, and that were written, by `clear`.
+    // - What it has no case for, where it aborts, and shifts that C does not define, `is_harmless` has kept out.
+    Ok(Some(unsafe { (libpcap.filter)(raw.as_ptr(), bytes.as_ptr(), len, cut) }))
+}
+
+/// An instruction that `bpf_filter` has a case for, and that neither goes backward nor shifts too far.
+fn is_harmless(&(code, _, _, k): &Instruction) -> bool {
+    match code {
+        0x05 => k <= i32::MAX as u32, // `ja`
+        0x64 | 0x74 => k < 32,        // `lsh`, `rsh`
+        _ => CASES.contains(&code),
+    }
+}
+
+/// The other codes in the `switch` of `bpf_filter.c`: `ret`; `ld`, `ldx`; `st`, `stx`; jumps by a condition;
+/// arithmetic with a constant, with X; `tax`, `txa`.
+#[rustfmt::skip]
+const CASES: [u16; 46] = [
+    0x06, 0x16,
+    0x20, 0x28, 0x30, 0x40, 0x48, 0x50, 0x00, 0x60, 0x80, 0x01, 0x61, 0x81, 0xb1,
+    0x02, 0x03,
+    0x15, 0x25, 0x35, 0x45, 0x1d, 0x2d, 0x3d, 0x4d,
+    0x04, 0x14, 0x24, 0x34, 0x44, 0x54, 0x84, 0x94, 0xa4,
+    0x0c, 0x1c, 0x2c, 0x3c, 0x4c, 0x5c, 0x6c, 0x7c, 0x9c, 0xac,
+    0x07, 0x87,
+];
+
+/// The library, and what is used of it: valid as long as it is loaded.
+struct Libpcap {
+    compile:
+        unsafe extern "C" fn(*mut c_void, *mut RawProgram, *const c_char, c_int, c_uint) -> c_int,
+    free_code: unsafe extern "C" fn(*mut RawProgram),
+    open_dead: unsafe extern "C" fn(c_int, c_int) -> *mut c_void,
+    last_error: unsafe extern "C" fn(*mut c_void) -> *const c_char,
+    close: unsafe extern "C" fn(*mut c_void),
+    validate: unsafe extern "C" fn(*const RawInstruction, c_int) -> c_int,
+    filter: unsafe extern "C" fn(*const RawInstruction, *const c_uchar, c_uint, c_uint) -> c_uint,
+    _library: Library,
+}
+
+/// The one library of the process. One lock for all of it: before 1.8 its compiler has state of its own.
+static LIBPCAP: Mutex<Option<Libpcap>> = Mutex::new(None);
+
+/// The library, locked and loaded.
+struct Locked(MutexGuard<'static, Option<Libpcap>>);
+
+impl Libpcap {
+    /// Loads the library if it is not. A failure is not remembered.
+    fn lock() -> Result<Locked, PcapError> {
+        let mut libpcap = LIBPCAP.lock().unwrap_or_else(PoisonError::into_inner);
+        if libpcap.is_none() {
+            *libpcap = Some(Libpcap::load().map_err(|source| PcapError::Missing { source })?);
+        }
+        Ok(Locked(libpcap))
+    }
+
+    fn load() -> Result<Libpcap, libloading::Error> {
+        // SAFETY: loading libpcap runs no code but the C library's: it has neither constructors nor
+        // destructors. The same for both names, the second of which is Debian's.
+        let library =
+            unsafe { Library::new("libpcap.so.1").or_else(|_| Library::new("libpcap.so.0.8"))? };
+        // SAFETY: the types are those of the declarations in pcap/pcap.h and pcap/bpf.h, which have been the
+        // same since libpcap 0.8; `pcap_t` is opaque there. The addresses are kept beside the library.
+        unsafe {
+            Ok(Libpcap {
+                compile: *library.get(b"pcap_compile\0")?,
+                free_code: *library.get(b"pcap_freecode\0")?,
+                open_dead: *library.get(b"pcap_open_dead\0")?,
+                last_error: *library.get(b"pcap_geterr\0")?,
+                close: *library.get(b"pcap_close\0")?,
+                validate: *library.get(b"bpf_validate\0")?,
+                filter: *library.get(b"bpf_filter\0")?,
+                _library: library,
+            })
+        }
+    }
+}
+
+impl Locked {
+    fn get(&self) -> &Libpcap {
+        self.0.as_ref().expect("`Libpcap::lock` has loaded it")
+    }
+}
+
+/// A `pcap_t` without a device.
+struct Handle<'l> {
+    libpcap: &'l Libpcap,
+    /// Open until this is dropped.
+    pcap: NonNull<c_void>,
+}
+
+impl<'l> Handle<'l> {
+    fn open(libpcap: &'l Libpcap, snap: u32) -> Result<Handle<'l>, PcapError> {
+        let snap = snap.clamp(1, SNAP_MAX) as c_int;
+        // SAFETY: two numbers go in; a handle or null comes out (pcap_open_dead(3PCAP)).
+        let pcap = NonNull::new(unsafe { (libpcap.open_dead)(DLT_EN10MB, snap) });
+        Ok(Handle { libpcap, pcap: pcap.ok_or(PcapError::OutOfMemory)? })
+    }
+
+    /// Why the last call failed.
+    fn last_error(&self) -> String {
+        // SAFETY: the handle is open; the text is in it, ends with a NUL, and is copied before the next call.
+        let message = unsafe { CStr::from_ptr((self.libpcap.last_error)(self.pcap.as_ptr())) };
+        message.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Handle<'_> {
+    fn drop(&mut self) {
+        // SAFETY: the handle is open, and nobody has it after this.
+        unsafe { (self.libpcap.close)(self.pcap.as_ptr()) };
+    }
+}
+
+/// A program that libpcap has allocated, or none.
+struct Program<'l> {
+    libpcap: &'l Libpcap,
+    raw: RawProgram,
+}
+
+impl Program<'_> {
+    fn instructions(&self) -> Vec<Instruction> {
+        if self.raw.instructions.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: `pcap_compile` has returned 0, so that there are `len` instructions, initialised, which stay
+        // until `pcap_freecode` in `drop`; nobody writes them.
+        let raw = unsafe { slice::from_raw_parts(self.raw.instructions, self.raw.len as usize) };
+        raw.iter().map(|raw| (raw.code, raw.jt, raw.jf, raw.k)).collect()
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: what `pcap_compile` has allocated, or null, which is freed as nothing. Once.
+        unsafe { (self.libpcap.free_code)(&mut self.raw) };
+    }
+}
+
+/// `struct bpf_program`.
+#[repr(C)]
+struct RawProgram {
+    len: c_uint,
+    instructions: *mut RawInstruction,
+}
+
+/// `struct bpf_insn`.
+#[repr(C)]
+struct RawInstruction {
+    code: c_ushort,
+    jt: c_uchar,
+    jf: c_uchar,
+    k: c_uint,
+}
+
+impl fmt::Display for PcapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PcapError::Missing { source } => write!(
+                f,
+                "filters need libpcap, which cannot be loaded ({source}): `apt-get install libpcap0.8`, or \
+                 capture without a filter"
+            ),
+            PcapError::Expression { expression, message } => {
+                write!(
+                    f,
+                    "the filter `{expression}` is wrong: {message}; pcap-filter(7) has the language"
+                )
+            }
+            PcapError::OutOfMemory => write!(f, "no memory for libpcap's compiler; free some"),
+        }
+    }
+}
+
+impl Error for PcapError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            PcapError::Missing { source } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+const DLT_EN10MB: c_int = 1;
+/// `PCAP_NETMASK_UNKNOWN`: `ip broadcast` is refused.
+const NETMASK_UNKNOWN: c_uint = 0xffff_ffff;
+/// `st`: a word of memory = A, which is 0 at first.
+const STORE: u16 = 0x02;
+/// `BPF_MEMWORDS`.
+const CELLS: u32 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::{PcapError, SNAP_MAX, compile, interpret};
+
+    #[test]
+    fn an_expression_becomes_a_program() {
+        let Some(program) = compiled("ip6", 96) else { return };
+        assert_eq!(
+            program,
+            [(0x28, 0, 0, 12), (0x15, 0, 1, 0x86dd), (0x06, 0, 0, 96), (0x06, 0, 0, 0)]
+        );
+        assert_eq!(compiled("", 96), Some(vec![(0x06, 0, 0, 96)]));
+        assert_eq!(compiled("", 0), Some(vec![(0x06, 0, 0, 1)]));
+        assert_eq!(compiled("", u32::MAX), Some(vec![(0x06, 0, 0, SNAP_MAX)]));
+    }
+
+    #[test]
+    fn a_wrong_expression_is_named_with_libpcaps_words() {
+        if compiled("", 96).is_none() {
+            return;
+        }
+        for (expression, word) in [
+            ("tcp prot 80", "syntax error"),
+            ("ip broadcast", "netmask"),
+            ("ether[0:3] = 1", "data size"),
+            ("tcp\0port 80", "NUL"),
+        ] {
+            let error = compile(expression, 96).expect_err("it is wrong");
+            assert!(matches!(error, PcapError::Expression { .. }), "{error:?}");
+            let words = error.to_string();
+            assert!(words.contains(word) && words.contains(expression), "{words}");
+        }
+    }
+
+    #[test]
+    fn the_oracle_runs_what_is_safe_and_nothing_else() {
+        if compiled("", 96).is_none() {
+            return;
+        }
+        let ask = |program: &[_]| interpret(program, &[7, 8], 60).expect("libpcap is here");
+        assert_eq!(ask(&[(0x30, 0, 0, 1), (0x16, 0, 0, 0)]), Some(8));
+        assert_eq!(ask(&[(0x80, 0, 0, 0), (0x16, 0, 0, 0)]), Some(60));
+        assert_eq!(ask(&[(0x30, 0, 0, 2), (0x06, 0, 0, 1)]), Some(0));
+        assert_eq!(ask(&[(0x60, 0, 0, 15), (0x16, 0, 0, 0)]), Some(0), "memory begins as 0");
+        for unsafe_ in [
+            &[][..],
+            &[(0x20, 0, 0, 0)],
+            &[(0x0e, 0, 0, 0)],
+            &[(0x05, 0, 0, 1), (0x06, 0, 0, 0)],
+            &[(0x05, 0, 0, 0xffff_ffff), (0x06, 0, 0, 0)],
+            &[(0x15, 1, 0, 0), (0x06, 0, 0, 0)],
+            &[(0x64, 0, 0, 32), (0x06, 0, 0, 0)],
+            &[(0x60, 0, 0, 16), (0x06, 0, 0, 0)],
+            &[(0x34, 0, 0, 0), (0x06, 0, 0, 0)],
+        ] {
+            assert_eq!(ask(unsafe_), None, "{unsafe_:x?}");
+        }
+    }
+
+    /// `None`, and it says so, where libpcap is missing.
+    fn compiled(expression: &str, snap: u32) -> Option<Vec<super::Instruction>> {
+        match compile(expression, snap) {
+            Err(error @ PcapError::Missing { .. }) => {
+                assert!(error.to_string().contains("apt-get install libpcap0.8"));
+                println!("SKIPPED filters by libpcap: {error}");
+                None
+            }
+            other => Some(other.expect("it is right")),
+        }
+    }
+}
