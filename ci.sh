@@ -130,7 +130,7 @@ step_bench_smoke() {
     counting cargo test -p manylane-sync --release --lib
     counting cargo test --manifest-path bench/counted/Cargo.toml --release --locked
     for question in fib forward scale tcp "seed refcount" "seed rcu" "seed frame" \
-        "seed neighbour --frames 1000000" "seed handoff" "seed handoff --veth"; do
+        "seed neighbour --frames 1000000" "seed handoff" "seed handoff --veth" "seed socket"; do
         # shellcheck disable=SC2086 # A question may be two words.
         cargo run --release -p manylane-bench -- $question --quick --json >>"$work/bench.json"
     done

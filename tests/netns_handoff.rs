@@ -1,6 +1,6 @@
 //! Links with one queue, and two workers: by flow both forward, whoever receives.
 
-use std::thread;
+use std::{fs, thread};
 
 use manylane::api::{PortState, PortSteeringStatus, SettingValue, SteeringStatus, WorkerState};
 use manylane::lab::scenario::{Running, Scenario, all_answered, lab, skip};
@@ -164,15 +164,25 @@ fn a_worker_goes_and_comes_in_order() {
 }
 
 /// A link is removed while the client sends by it; what a generator sends by the other goes on. The program is off
-/// the device then, and its queue has no socket: it can be opened again.
+/// the device then, and its queue has no socket: it can be opened again. Of packet sockets none is left either.
 #[test]
 fn a_port_goes_and_others_go_on() {
-    let Some(mut options) = options("af_xdp", "") else { return };
+    ["af_xdp", "af_packet"].into_iter().for_each(a_port_goes);
+}
+
+fn a_port_goes(driver: &'static str) {
+    let Some(mut options) = options(driver, "") else { return };
     options.more += "[[port]]\nname = \"gen\"\ndriver = \"memory\"\nworkers = [0]\n\
                      addresses = [\"10.77.0.254/24\"]\n[port.generate]\nsource = \"10.77.0.1\"\n\
                      destination = \"10.2.0.1/32\"\nflows = 16\npackets_per_second = 20000\n";
     let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
     all_answered(&scenario.lab.client, SERVER_V4, 1000);
+    // The router's packet sockets: both links have as many.
+    let sockets = || -> Vec<String> {
+        let text = scenario.lab.router.run(|| fs::read_to_string("/proc/thread-self/net/packet"));
+        text.expect("proc is mounted").lines().skip(1).map(str::to_owned).collect()
+    };
+    let before = sockets().len();
     let source = scenario.source();
     let port = |name: &str| {
         source.ports().into_iter().find(|port| port.name == name).expect("it stays shown")
@@ -202,6 +212,7 @@ fn a_port_goes_and_others_go_on() {
         let report = stream.join().expect("it does not panic");
         assert!(report.is_ok_and(|report| report.reordered + report.duplicated == 0));
     });
+    assert_eq!(sockets().len(), before / 2, "{:#?}", sockets());
     let again = scenario.lab.router.run(|| {
         let region = RegionConfig { frames: 1024, frame_size: 2048 };
         let mut umem = Umem::new(Region::new(region).expect("2 MiB can be mapped"));

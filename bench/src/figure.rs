@@ -15,10 +15,15 @@ pub struct Output {
 impl Output {
     /// Prints the median of `runs` with the least and the largest.
     pub fn figure(&self, name: &str, unit: &str, runs: &[f64]) {
+        self.part(name, unit, runs, 0.5);
+    }
+
+    /// Prints, instead of the median, the value below which `part` (0 to 1) of `runs` lie.
+    pub fn part(&self, name: &str, unit: &str, runs: &[f64], part: f64) {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
         let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return };
-        let value = quantile(&sorted, 0.5);
+        let value = quantile(&sorted, part);
         if self.json {
             let line = json!({
                 "bench": self.bench, "figure": name, "value": rounded(value), "min": rounded(min),

@@ -220,7 +220,8 @@ pub fn worker(
     clock: Clock,
 ) -> io::Result<(Worker, StatsReader)> {
     let limits = limits::words(1000, 300, 64).reader();
-    let place = Place { id: WorkerId(0), sources, sinks, errors, handoff: None, limits };
+    let phase = stopped();
+    let place = Place { id: WorkerId(0), sources, sinks, errors, handoff: None, limits, phase };
     worker_at(domain, routing, pool, place, clock)
 }
 
@@ -238,6 +239,16 @@ pub struct Place {
     pub handoff: Option<Box<HandOff>>,
     /// How much it takes in a turn, and hands on.
     pub limits: Words<u32>,
+    /// Until when [`Worker::run`] goes on.
+    pub phase: Words<u32>,
+}
+
+/// The phase of a worker that the bench turns itself: `run` is for its end, and returns when it has dropped what
+/// it holds.
+pub fn stopped() -> Words<u32> {
+    let mut phase = WordsMut::zeroed(1);
+    phase.store(0, STOP);
+    phase.reader()
 }
 
 /// A worker.
@@ -248,7 +259,7 @@ pub fn worker_at(
     place: Place,
     clock: Clock,
 ) -> io::Result<(Worker, StatsReader)> {
-    let Place { id, sources, sinks, errors, handoff, limits } = place;
+    let Place { id, sources, sinks, errors, handoff, limits, phase } = place;
     let queue = |(queue, source)| {
         let queue = QueueId(queue);
         Receiver::Memory(memory::Receiver::from_source(PortId(0), queue, source))
@@ -260,9 +271,6 @@ pub fn worker_at(
     let (_orders, orders) = ring(16);
     let stats = Stats::new(2);
     let reader = stats.reader();
-    // A bench turns the worker itself; `run` is for its end, and returns when it has dropped what it holds.
-    let mut phase = WordsMut::zeroed(1);
-    phase.store(0, STOP);
     let worker = Worker::new(WorkerParts {
         id,
         reader: domain.register().expect("the domain has a place for each"),
@@ -277,7 +285,7 @@ pub fn worker_at(
         control: bell.clone(),
         orders,
         bell: bell.clone(),
-        phase: phase.reader(),
+        phase,
         hot_list_len: WordsMut::zeroed(1).reader(),
         handoff,
         desk: desk(&bell).0,

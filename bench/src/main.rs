@@ -149,6 +149,8 @@ enum Mechanism {
     Neighbour,
     /// What is received on one core and forwarded on another
     Handoff,
+    /// Packet sockets that are opened, bound and closed; the kernel's as root
+    Socket,
 }
 
 fn main() -> ExitCode {
@@ -198,6 +200,9 @@ fn main() -> ExitCode {
                         None if veth => seed::handoff::veth::run(&plan, &output),
                         None => seed::handoff::run(&plan, &output),
                     }
+                }
+                Mechanism::Socket => {
+                    seed::socket::run(&plan, &Output { bench: "seed/socket", json })
                 }
                 Mechanism::Rcu => seed::rcu::run(&plan, &Output { bench: "seed/rcu", json }),
             }

@@ -3,6 +3,8 @@
 pub mod calls;
 pub mod frame;
 pub mod handoff;
+pub mod hook;
 pub mod live;
 pub mod neighbour;
+pub mod packet_socket;
 pub mod refcount;

@@ -8,6 +8,7 @@ pub mod handoff;
 pub mod neighbour;
 pub mod rcu;
 pub mod refcount;
+pub mod socket;
 
 use std::io;
 
@@ -69,5 +70,6 @@ mod tests {
         handoff::measure(&plan, &prefixes, &output("seed/handoff"))
             .expect("nothing is missing, nothing reordered");
         rcu::run(&plan, &output("seed/rcu")).expect("readers turn until the writer is done");
+        socket::run(&plan, &output("seed/socket")).expect("every frame is forwarded");
     }
 }

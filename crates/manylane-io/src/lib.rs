@@ -14,6 +14,7 @@
 //! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 |
 //! | [`libpcap`]   | tcpdump's filter language, compiled                                     |
 //! | [`affinity`]  | which core a thread runs on                                             |
+//! | [`wait`]      | how long packet sockets wait for the kernel here                        |
 //!
 //! This crate knows no protocol above Ethernet: ports *say* what they know of a frame
 //! ([`Checksum`](manylane_frame::vocabulary::Checksum)), and `manylane-net` acts on it.
@@ -33,6 +34,7 @@ pub mod poll;
 pub mod port;
 pub mod station;
 pub mod sysctl;
+pub mod wait;
 
 mod auxiliary;
 mod syscall;

@@ -24,7 +24,7 @@ use super::order::{BUCKETS, Order};
 use super::sink::{SinkCount, SinkReader, sink};
 use super::traffic::{Device, DeviceCount, Reading, Traffic};
 use crate::baseline::handoff::{Links, List, Queue};
-use crate::forward::{FRAME_LEN, Place, worker_at};
+use crate::forward::{FRAME_LEN, Place, stopped, worker_at};
 use crate::threads::{Lap, Share, Team};
 
 /// Frames that wait between two cores at most: the kernel's `netdev_max_backlog`.
@@ -462,6 +462,7 @@ impl<'a> Seats<'a> {
             errors: RateLimit::new(1000, 50),
             handoff: handoff.map(Box::new),
             limits: limited.unwrap_or_else(|| limits::words(MAX_BACKLOG, 300, 64).reader()),
+            phase: stopped(),
         };
         let (worker, stats) = worker_at(domain, routing, depot.pool(), place, clock)?;
         self.stats.push(stats.clone());

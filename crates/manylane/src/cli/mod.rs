@@ -10,6 +10,7 @@
 //! Results go to standard output, complaints to standard error. A reader that closes the pipe early
 //! (`manylane show routes | head`) has had enough: that is status 0.
 
+mod doctor;
 pub(crate) mod show;
 pub(crate) mod table;
 #[cfg(test)]
@@ -50,6 +51,8 @@ enum Command {
     Neighbour(NeighbourOptions),
     /// Remove ports of a running daemon
     Port(PortOptions),
+    /// Say what on this machine makes programs that capture wait, and what to do
+    Doctor(DoctorOptions),
 }
 
 /// What `manylane demo` takes.
@@ -85,6 +88,16 @@ struct ShowOptions {
     /// Where the daemon's API listens
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
+}
+
+#[derive(Debug, Args)]
+struct DoctorOptions {
+    /// The interfaces to look at
+    #[arg(value_name = "IF", default_value = "lo")]
+    interfaces: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Args)]
@@ -213,6 +226,7 @@ pub fn run() -> ExitCode {
         Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
         Command::Neighbour(NeighbourOptions { action }) => neighbour(&action),
         Command::Port(PortOptions { action: PortAction::Remove(name) }) => remove_port(&name),
+        Command::Doctor(options) => doctor(&options),
     }
 }
 
@@ -249,6 +263,14 @@ fn show(options: &ShowOptions) -> ExitCode {
     };
     match text {
         Ok(text) => print(&text),
+        Err(error) => done::<()>(Err(error)),
+    }
+}
+
+fn doctor(options: &DoctorOptions) -> ExitCode {
+    match doctor::examine(&options.interfaces) {
+        Ok(findings) if options.json => print(&doctor::json(&findings)),
+        Ok(findings) => print(&doctor::text(&findings)),
         Err(error) => done::<()>(Err(error)),
     }
 }

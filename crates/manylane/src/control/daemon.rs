@@ -24,12 +24,13 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::WordsMut;
 
 use super::choose::choose;
+use super::closing::Closing;
 use super::crew::Crew;
 use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
 use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::{Counted, Edited, FrameStatus, Status};
-use super::steering::{self, Closer, Plan, Ports, Steering};
+use super::steering::{self, Closer, Plan, Ports, Removal, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
@@ -234,6 +235,13 @@ impl Daemon {
         let far_ends = far_ends(&ports);
         let ports: Ports = Arc::new(Mutex::new(ports.into_iter().map(Some).collect()));
         let control_phase = WordsMut::zeroed(1);
+        let mut closer = Closer { ports: ports.clone(), depot: depot.clone(), stats: closed };
+        let closes_for = steering.clone();
+        let closing = Closing::new(control_bell.clone(), move |removal: Removal| {
+            let port = removal.port;
+            let kept = closer.close(removal);
+            lock(&closes_for).removed(port, kept);
+        });
         let control = Control {
             routing,
             links,
@@ -242,7 +250,7 @@ impl Daemon {
             clock,
             names: interfaces(&config.ports).iter().map(|one| one.name.to_owned()).collect(),
             steering: steering.clone(),
-            closer: Closer { ports: ports.clone(), depot: depot.clone(), stats: closed },
+            closing,
             stats: readers,
         };
         let mut daemon = Daemon {
@@ -518,6 +526,53 @@ fn spawn<R: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{PortState, WorkerState};
+    use crate::config::Environment;
+
+    /// One port goes, and is held up in the middle of being closed: by whoever has the list of ports here, by the
+    /// kernel elsewhere. Then a worker goes, which only the control thread can end.
+    #[test]
+    fn the_control_thread_waits_for_no_port_that_is_being_closed() {
+        let environment = Environment::of_this_thread();
+        let core = environment.cores[0];
+        let port = |name: &str, address: &str| {
+            format!(
+                "[[port]]\nname = \"{name}\"\ndriver = \"memory\"\nworkers = [0]\n\
+                 addresses = [\"{address}\"]\n"
+            )
+        };
+        let generate = "[port.generate]\nsource = \"10.1.0.1\"\ndestination = \"10.2.0.1/32\"\n\
+                        flows = 8\n";
+        let text = format!(
+            "[workers]\ncores = [{core}, {core}]\n{}{generate}{}",
+            port("west", "10.1.0.254/24"),
+            port("east", "10.2.0.254/24")
+        );
+        let config = Config::parse(&text, "test.toml", &environment);
+        let daemon = Daemon::start(config.unwrap_or_else(|error| panic!("{error}")));
+        let daemon = daemon.unwrap_or_else(|error| panic!("{error}"));
+        let source = daemon.source();
+        let state = || source.ports()[1].state;
+        while source.ports()[1].transmitted == 0 {
+            thread::yield_now();
+        }
+        let held_up = daemon.ports.lock().expect("nobody panics");
+        source.remove_port("east").expect("another is there");
+        while lock(&daemon.steering).is_parting() {
+            thread::yield_now(); // Until it has been given away to be closed.
+        }
+        source.set("workers", "1").expect("the other has the queue");
+        while source.workers()[1].state != WorkerState::Stopped {
+            thread::yield_now();
+        }
+        assert_eq!(state(), PortState::Leaving);
+        drop(held_up);
+        while state() != PortState::Removed {
+            thread::yield_now();
+        }
+        let ledger = daemon.stop();
+        assert_eq!((ledger.missing, ledger.frames.missing), (0, 0), "{ledger:#?}");
+    }
 
     #[test]
     fn a_thread_that_panics_is_missed() {

@@ -9,10 +9,11 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::ring::{Consumer, Producer};
 use manylane_sync::words::Words;
 
+use super::closing::Closing;
 use super::daemon::say;
 use super::open::Bell;
 use super::routing::{RETRY, Routing, Told};
-use super::steering::{self, Closer};
+use super::steering::{self, Removal};
 use crate::stats::{StatsReader, WorkerCount};
 use crate::worker::leave::RUN;
 use crate::worker::{Clock, Order};
@@ -27,7 +28,8 @@ pub(super) struct Control {
     /// The names of ports and sub-interfaces, by id.
     pub names: Vec<String>,
     pub steering: steering::Shared,
-    pub closer: Closer,
+    /// Closes ports that are removed.
+    pub closing: Closing<Removal>,
     /// The workers', by which load is measured.
     pub stats: Vec<StatsReader>,
 }
@@ -59,7 +61,11 @@ impl Control {
             self.tell(&mut told);
             self.steer();
             self.sleep();
+            if self.closing.has_panicked() {
+                break;
+            }
         }
+        self.closing.finish(); // Of a daemon that has stopped, every device is free.
     }
 
     /// Hands orders to the first worker, and wakes those who may wait for what was published.
@@ -96,11 +102,7 @@ impl Control {
         let removed = steering.take_removed();
         drop(steering);
         if let Some(removal) = removed {
-            // Meanwhile nobody waits for the lock.
-            let port = removal.port;
-            let kept = self.closer.close(removal);
-            let mut steering = self.steering.lock().expect("a thread that steers does not panic");
-            steering.removed(port, kept);
+            self.closing.give(removal);
         }
     }
 
@@ -114,13 +116,14 @@ impl Control {
         let deadline = lock(&self.routing).deadline(now);
         let deadline = [deadline, rebalance, parting].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
-        let Control { routing, links, phase, bell, steering, .. } = self;
+        let Control { routing, links, phase, bell, steering, closing, .. } = self;
         bell.sleep(
             || {
                 phase.load(0) != RUN
                     || links.iter_mut().any(|link| !link.reported.is_empty())
                     || lock(routing).owes()
                     || steering.lock().expect("a thread that steers does not panic").has_tasks()
+                    || closing.has_panicked()
             },
             // The one failure is ENOMEM: then it turns instead of sleeping.
             || poll::poll(&[bell.waker().as_fd()], timeout).is_ok(),

@@ -7,7 +7,11 @@
 //! Before changing anything here read packet(7). What it does not say:
 //!
 //! - A socket with a protocol receives from socket(2) on, from all devices; and to bind one that already
-//!   receives waits for a grace period. So sockets are made with protocol 0 and bound once.
+//!   receives waits for a grace period. So sockets are made with protocol 0 and bound once
+//!   (`socket::Unbound`).
+//! - close(2) waits for a grace period each time, whatever the socket was bound to (`packet_release`), and
+//!   so does taking a tcx program away (`tcx_link_release`): to close a port is not for a thread that others
+//!   wait for.
 //! - The host's own stack gets its copy of every packet, and would answer and forward beside us. A tcx
 //!   program takes that away ([`MuteProgram`](crate::bpf::MuteProgram)); packet sockets come before it.
 //! - 802.1Q tags are taken off before packet sockets see the packet, also on devices that cannot do it

@@ -8,7 +8,7 @@ use manylane_frame::{BATCH_MAX, Pool, Region};
 use super::super::vnet::{PACKET_MAX, check_packet_max, frames_for};
 use super::error::OpenError;
 use super::receiver::Receiver;
-use super::socket::Socket;
+use super::socket::{Socket, Unbound};
 use super::transmitter::Transmitter;
 use crate::bpf::{MuteLink, MuteProgram};
 use crate::interface::{AllMulticast, Interface};
@@ -196,24 +196,22 @@ impl AfPacketConfig {
 /// A socket that is bound for receiving, and shut: before all of a group have joined, each would get
 /// packets that are another's.
 fn receiving(interface: &Interface, config: &AfPacketConfig) -> io::Result<Socket> {
-    let socket = Socket::open()?;
+    let socket = Unbound::open()?;
     socket.set(libc::PACKET_VNET_HDR, 1)?;
     socket.set(libc::PACKET_AUXDATA, 1)?;
     socket.set(libc::PACKET_IGNORE_OUTGOING, 1)?;
     socket.set_buffer(libc::SO_RCVBUFFORCE, config.receive_buffer)?;
     socket.shut()?;
-    socket.bind(interface.index, libc::ETH_P_ALL as u16)?;
-    Ok(socket)
+    socket.bind(interface.index, libc::ETH_P_ALL as u16)
 }
 
 /// A socket that receives nothing.
 fn sending(interface: &Interface, config: &AfPacketConfig) -> io::Result<Socket> {
-    let socket = Socket::open()?;
+    let socket = Unbound::open()?;
     socket.set(libc::PACKET_VNET_HDR, 1)?;
     socket.set_buffer(libc::SO_SNDBUFFORCE, config.transmit_buffer)?;
     if config.bypass {
         socket.set(libc::PACKET_QDISC_BYPASS, 1)?;
     }
-    socket.bind(interface.index, 0)?;
-    Ok(socket)
+    socket.bind(interface.index, 0)
 }

@@ -5,7 +5,13 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::syscall::{check, retry};
 
-/// A socket that does not block.
+/// A socket that hears nothing yet: made with protocol 0, the kernel has no hook for it (`packet_create`).
+///
+/// To bind is its last act: there is no way to bind a socket that hears already, for which the kernel would
+/// take the hook out and wait for a grace period (`packet_do_bind`), nor one to make a socket that does.
+pub(super) struct Unbound(Socket);
+
+/// A socket that is bound, for good. It does not block.
 pub(super) struct Socket(OwnedFd);
 
 /// What a socket has counted since it was asked last.
@@ -17,42 +23,37 @@ pub(super) struct Counts {
     pub dropped: u64,
 }
 
-impl Socket {
+impl Unbound {
     /// A socket that receives nothing: its protocol is 0.
-    pub fn open() -> io::Result<Socket> {
+    pub fn open() -> io::Result<Unbound> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket(2) takes no pointer.
         let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
         // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
-        Ok(Socket(unsafe { OwnedFd::from_raw_fd(fd) }))
+        Ok(Unbound(Socket(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
     /// Sets an option of packet sockets.
     pub fn set(&self, option: libc::c_int, value: u32) -> io::Result<()> {
-        self.set_option(libc::SOL_PACKET, option, &value)
+        self.0.set(option, value)
     }
 
     /// Sets how many bytes may wait in the socket, beyond the system's limit for users.
     pub fn set_buffer(&self, option: libc::c_int, bytes: u32) -> io::Result<()> {
         // The kernel doubles it, to make up for what it needs itself (socket(7)).
-        self.set_option(libc::SOL_SOCKET, option, &(bytes / 2))
+        self.0.set_option(libc::SOL_SOCKET, option, &(bytes / 2))
     }
 
-    /// Lets nothing in, whatever the socket is bound to.
+    /// Lets nothing in, whatever the socket will be bound to.
     pub fn shut(&self) -> io::Result<()> {
         let mut refuse =
             libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
         let program = libc::sock_fprog { len: 1, filter: &mut refuse };
-        self.set_option(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
-    }
-
-    /// Lets in what it is bound to.
-    pub fn unshut(&self) -> io::Result<()> {
-        self.set_option(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0u32)
+        self.0.set_option(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
     /// Binds to a device: for receiving everything, or with protocol 0 for nothing.
-    pub fn bind(&self, index: u32, protocol: u16) -> io::Result<()> {
+    pub fn bind(self, index: u32, protocol: u16) -> io::Result<Socket> {
         // SAFETY: all zeroes is a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
@@ -61,12 +62,19 @@ impl Socket {
         // SAFETY: bind(2) reads the address, of the given length.
         check(unsafe {
             libc::bind(
-                self.0.as_raw_fd(),
+                self.0.0.as_raw_fd(),
                 (&raw const address).cast(),
                 size_of_val(&address) as libc::socklen_t,
             )
         })?;
-        Ok(())
+        Ok(self.0)
+    }
+}
+
+impl Socket {
+    /// Lets in what it is bound to.
+    pub fn unshut(&self) -> io::Result<()> {
+        self.set_option(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0u32)
     }
 
     /// Joins the group of sockets among which packets are shared by their flow's hash; the first gets
@@ -133,6 +141,10 @@ impl Socket {
         })
     }
 
+    fn set(&self, option: libc::c_int, value: u32) -> io::Result<()> {
+        self.set_option(libc::SOL_PACKET, option, &value)
+    }
+
     fn set_option<T>(&self, level: i32, option: libc::c_int, value: &T) -> io::Result<()> {
         // SAFETY: setsockopt(2) reads as many bytes of `value` as it is told to; for a filter also the
         // instructions that it points at, which outlive the call.
@@ -172,5 +184,45 @@ impl Socket {
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::interface::Interface;
+    use crate::namespace::Namespace;
+    use crate::netlink::Netlink;
+
+    /// What makes bind(2) wait is a hook that is there already. Needs root.
+    #[test]
+    fn a_socket_has_no_hook_before_it_is_bound() {
+        if let Err(error) = Namespace::new_for_this_thread() {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {error}");
+            eprintln!("SKIPPED {error}");
+            return;
+        }
+        let mut netlink = Netlink::open().expect("netlink is always there");
+        netlink.set_up("lo").expect("every namespace has one");
+        let index = Interface::read("lo").expect("as above").index;
+        let socket = Unbound::open().expect("root may");
+        assert_eq!(hooks(), ["0000 0 hooked 0"]);
+        let receiving = socket.bind(index, libc::ETH_P_ALL as u16).expect("the device is there");
+        assert_eq!(hooks(), [format!("0003 {index} hooked 1")]);
+        drop(receiving);
+        let _sending = Unbound::open().expect("root may").bind(index, 0).expect("as above");
+        assert_eq!(hooks(), [format!("0000 {index} hooked 0")]);
+    }
+
+    /// The packet sockets of this thread's namespace, as `packet_seq_show` has them.
+    fn hooks() -> Vec<String> {
+        let all = fs::read_to_string("/proc/thread-self/net/packet").expect("proc is mounted");
+        let row = |line: &str| {
+            let columns: Vec<_> = line.split_whitespace().collect();
+            format!("{} {} hooked {}", columns[3], columns[4], columns[5])
+        };
+        all.lines().skip(1).map(row).collect()
     }
 }

@@ -5,7 +5,7 @@
 //! | routes and neighbours go                                              | API's thread (`routing/removal.rs`) |
 //! | queues are given up, each when all that was handed on from it has left | workers, asked by the control thread |
 //! | ways out are given up; what still comes to them is dropped (`port_down`) | workers, alike; for those that have stopped, the control thread |
-//! | what the device has is waited for, taken back, and counted            | control thread ([`Closer`]) |
+//! | what the device has is waited for, taken back, and counted, and it is closed | a thread of its own ([`Closer`], `control/closing.rs`) |
 //!
 //! Counters stay: what came in by the port is in the ledger for good.
 
@@ -107,7 +107,7 @@ impl Steering {
     }
 }
 
-/// What closes ports while the daemon runs.
+/// What closes ports while the daemon runs, in the network namespace that they were opened in.
 pub struct Closer {
     /// All that are open.
     pub ports: Ports,
@@ -123,8 +123,9 @@ impl Closer {
     pub fn close(&mut self, removal: Removal) -> usize {
         let Removal { port: id, receivers, exits, .. } = removal;
         let Closer { ports, depot, stats } = self;
-        let mut ports = ports.lock().unwrap_or_else(PoisonError::into_inner);
-        let port = ports[id.index()].take().expect("a port is removed once");
+        let mut open = ports.lock().unwrap_or_else(PoisonError::into_inner);
+        let port = open[id.index()].take().expect("a port is removed once");
+        drop(open);
         // Its workers' levels of these ended with its queues.
         let mut losses = Losses::default();
         receivers.iter().for_each(|queue| losses += queue.losses());

@@ -1,0 +1,193 @@
+//! Who opens, binds and closes sockets: what each has to offer, and the rebuilt ones.
+//!
+//! manylane's own goes in here: [`Sockets`] by `manylane::socket::Sockets`, with the empty prefix, and [`Taps`] by
+//! what its workers look at.
+
+use std::hint::black_box;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use manylane_frame::{Batch, Pool};
+use manylane_io::port::memory::Source;
+use manylane_sync::counters::SharedCount;
+use manylane_sync::rcu::Domain;
+
+use super::capture::{Copied, Copying, copies};
+use crate::baseline::hook::{HookList, HookWalker, Wanted};
+use crate::forward::Place;
+
+/// `ETH_P_ALL`.
+pub const ALL: u16 = 3;
+/// Ports that sockets are bound to, by number.
+pub const PORTS: [u16; 2] = [0, 1];
+/// Bytes of a packet that a socket is given, at most.
+pub const SNAP: usize = 128;
+
+/// Opens, binds and closes.
+pub trait Sockets {
+    /// An open socket.
+    type Socket;
+
+    /// What its figures' names begin with.
+    fn prefix(&self) -> &'static str;
+
+    /// A socket for a protocol: for [`ALL`], of all ports until it is bound; for 0, of none.
+    fn open(&mut self, protocol: u16) -> io::Result<Self::Socket>;
+
+    /// Binds it to a port, or to all. After that nothing is delivered by the old binding.
+    fn bind(
+        &mut self,
+        socket: &mut Self::Socket,
+        port: Option<u16>,
+        protocol: u16,
+    ) -> io::Result<()>;
+
+    /// Ends it.
+    fn close(&mut self, socket: Self::Socket) -> io::Result<()>;
+}
+
+/// Which packets a filter lets pass, by the UDP source port: packets are numbered there.
+#[derive(Clone, Copy, Debug)]
+pub enum Matching {
+    /// None: the number is compared, and never is right.
+    Nothing,
+    /// One of sixteen.
+    Something,
+    /// All.
+    Everything,
+}
+
+/// Sockets that our own workers deliver to.
+pub trait Taps: Sockets {
+    /// A worker that looks at them.
+    fn tap(&mut self, place: Place) -> Place;
+
+    /// A socket of port 0 with this filter and [`SNAP`]. Each packet is copied: who has a ring empties it.
+    fn want(&mut self, matching: Matching) -> io::Result<Self::Socket>;
+}
+
+/// Sockets that can be read, beside one worker.
+pub trait Captures: Taps {
+    /// Who reads.
+    type Reader: Drain;
+
+    /// A socket of port 0 that wants everything, and what reads it. Once, after the worker was made.
+    fn capture(&mut self) -> io::Result<(Self::Socket, Self::Reader)>;
+}
+
+/// Writes a capture.
+pub trait Drain: Send {
+    /// Writes what has come, with a header for each packet; returns how many bytes.
+    fn drain(&mut self, to: &mut impl Write) -> io::Result<u64>;
+
+    /// How many packets found no place.
+    fn lost(&self) -> Arc<SharedCount>;
+}
+
+/// The kernel's design, rebuilt (`baseline/hook.rs`).
+pub struct Rebuilt {
+    prefix: &'static str,
+    list: HookList,
+    /// Where a capture goes, until the worker has it; and who reads it.
+    copying: Option<Copying>,
+    copied: Option<Copied>,
+}
+
+impl Rebuilt {
+    /// As it was before: to bind is always to unregister, to wait, to register.
+    pub fn before(domain: &Domain) -> Rebuilt {
+        Rebuilt::new("before_", domain, false)
+    }
+
+    /// With the source's fix.
+    pub fn source(domain: &Domain) -> Rebuilt {
+        Rebuilt::new("source_", domain, true)
+    }
+
+    /// With a ring of buffers, each a packet, up to `snap` bytes of it.
+    pub fn capturing(domain: &Domain, snap: usize) -> Rebuilt {
+        let (copying, copied) = copies(snap);
+        let rebuilt = Rebuilt::source(domain);
+        Rebuilt { copying: Some(copying), copied: Some(copied), ..rebuilt }
+    }
+
+    fn new(prefix: &'static str, domain: &Domain, skips: bool) -> Rebuilt {
+        let list = HookList::new(domain.clone(), skips);
+        Rebuilt { prefix, list, copying: None, copied: None }
+    }
+}
+
+impl Sockets for Rebuilt {
+    type Socket = usize;
+
+    fn prefix(&self) -> &'static str {
+        self.prefix
+    }
+
+    fn open(&mut self, protocol: u16) -> io::Result<usize> {
+        Ok(self.list.open(protocol))
+    }
+
+    fn bind(&mut self, socket: &mut usize, port: Option<u16>, protocol: u16) -> io::Result<()> {
+        self.list.bind(*socket, Wanted { port, protocol, ..Wanted::default() });
+        Ok(())
+    }
+
+    fn close(&mut self, socket: usize) -> io::Result<()> {
+        self.list.close(socket);
+        Ok(())
+    }
+}
+
+impl Taps for Rebuilt {
+    fn tap(&mut self, mut place: Place) -> Place {
+        let tap = |source| walk_behind(source, self.list.walker(), self.copying.take());
+        place.sources = place.sources.into_iter().map(tap).collect();
+        place
+    }
+
+    fn want(&mut self, matching: Matching) -> io::Result<usize> {
+        let (mask, value) = match matching {
+            Matching::Nothing => (0xffff, 0x1_0000), // No number of 16 bits is.
+            Matching::Something => (15, 5),
+            Matching::Everything => (0, 0),
+        };
+        let socket = self.list.open(0);
+        self.list.bind(socket, Wanted { port: Some(PORTS[0]), protocol: ALL, mask, value });
+        Ok(socket)
+    }
+}
+
+impl Captures for Rebuilt {
+    type Reader = Copied;
+
+    fn capture(&mut self) -> io::Result<(usize, Copied)> {
+        let socket = self.want(Matching::Everything)?;
+        Ok((socket, self.copied.take().expect("it was made for a capture, and asked once")))
+    }
+}
+
+/// A source whose packets the hooks see, as they come in. Without a capture a copy goes over the one before.
+fn walk_behind(mut source: Source, walker: HookWalker, mut capture: Option<Copying>) -> Source {
+    let mut copy = [0; SNAP];
+    Box::new(move |pool: &mut Pool, batch: &mut Batch, now_ns| {
+        let next = source(pool, batch, now_ns);
+        let region = pool.region().view();
+        for frame in batch.iter() {
+            let bytes = region.bytes(frame);
+            let number = u16::from_be_bytes([bytes[34], bytes[35]]);
+            walker.walk(PORTS[0], number.into(), || match &mut capture {
+                Some(capture) => capture.copy(bytes),
+                None => {
+                    let bytes = &bytes[..bytes.len().min(SNAP)];
+                    copy[..bytes.len()].copy_from_slice(bytes);
+                    black_box(&mut copy);
+                }
+            });
+        }
+        if let Some(capture) = &mut capture {
+            capture.submit();
+        }
+        next
+    })
+}

@@ -1,0 +1,258 @@
+//! What does it cost to open, bind and close a packet socket, and what does one cost who forwards?
+//!
+//! | prefix    | what                                                                                    |
+//! |-----------|-----------------------------------------------------------------------------------------|
+//! | `kernel_` | AF_PACKET of this kernel, in a network namespace of the bench's own; as root             |
+//! | `before_` | hooks in a list, which workers walk; to bind is to unregister, to wait, to register      |
+//! | `source_` | the same with the source's fix: where nothing changes, or nothing is there, nothing is done |
+//!
+//! `baseline/hook.rs` has the last two. Their workers are the product's, between memory ports: packets of 64
+//! bytes to one destination, numbered. They wait for the grace periods that these workers end with each turn.
+//!
+//! | figure                                | what                                                             |
+//! |---------------------------------------|------------------------------------------------------------------|
+//! | `<prefix>bind1_us`                    | open for all packets, bind to the same, of any device (case 1)    |
+//! | `<prefix>bind2_us`                    | open for all packets, bind to a device (case 2, libpcap's before 1.10) |
+//! | `<prefix>bind3_us`                    | open with protocol 0, bind to a device (case 3)                   |
+//! | `<prefix>rebind_us`                   | from there to another device                                      |
+//! | `<prefix>close_us`                    | close, of all cases                                               |
+//! | `..._load`                            | the same beside two workers that forward as fast as they can; without: workers sleep |
+//! | `..._p99`                             | what one of a hundred exceeds; `runs` is how often it was done    |
+//! | `<prefix>gain_bind1`, ...             | `before_bind1_us` over its own; `<prefix>kernel_over_bind2`: the kernel's case 2 over it |
+//! | `<prefix>forward_mpps`                | what the two workers forward                                      |
+//! | `<prefix>forward_opening_mpps`        | while a socket is opened, bound and closed every millisecond, where that can be done |
+//! | `<prefix>opens_per_s`                 | how often it was                                                  |
+//! | `<prefix>forward_slowdown`            | the first over the second                                         |
+//! | `forward_ns`                          | a frame, of one worker that looks at no sockets                   |
+//! | `<prefix>cost_idle_ns`                | what a frame costs more where it looks at sockets and there are none |
+//! | `<prefix>cost_<n>_<which>_ns`         | with `n` sockets, whose filters let pass `none`, `some` (one of 16), `all`; 128 bytes of each are copied |
+//! | `<prefix>capture_snap128_mpps`, `..._gbps` | written to a file without loss, of packets of 1514 bytes; `full`: whole ones. One worker, the reader on the other core; the highest of some rates. `source_` copies each into a buffer of a ring |
+//!
+//! What the kernel's cases take is its grace periods, up to 50 ms: they are done for a bounded time, and `runs`
+//! says how often. Its workers are in user space, so that its own receiving is idle also under `_load`.
+//!
+//! The thread that opens has no core of its own: under `_load` it shares one with a worker, as control threads do.
+//!
+//! Needs two cores with nothing else on them.
+
+mod capture;
+mod cases;
+mod contestant;
+mod kernel;
+mod load;
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use manylane_sync::rcu::Domain;
+
+use super::{Plan, interleave};
+use crate::figure::{Output, Rounds};
+use crate::forward::FRAME_LEN;
+use crate::threads::Team;
+use cases::{Latencies, Took};
+use contestant::{ALL, Matching, PORTS, Rebuilt, Sockets, Taps};
+use kernel::Kernel;
+use load::{Arrival, Bed, Load};
+
+/// How much is done in a round.
+struct Extent {
+    /// Of each case.
+    times: usize,
+    /// But not for longer than this, of each contestant.
+    most: Duration,
+    /// How long to look at the workers' rate.
+    rate: Duration,
+    /// For captures.
+    capture: capture::Extent,
+}
+
+/// Measures and prints.
+pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
+    let extent = match plan.quick {
+        true => Extent {
+            times: 20,
+            most: ms(100),
+            rate: ms(50),
+            capture: capture::Extent { slice: ms(20), steps: 2 },
+        },
+        false => Extent {
+            times: 300,
+            most: ms(2000),
+            rate: ms(400),
+            capture: capture::Extent { slice: ms(200), steps: 8 },
+        },
+    };
+    // A thread of its own enters the kernel's namespace, and goes with it.
+    let measured = thread::scope(|scope| scope.spawn(|| measure(plan, &extent, output)).join());
+    measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn measure(plan: &Plan, extent: &Extent, output: &Output) -> io::Result<()> {
+    let mut kernel = match Kernel::in_a_new_namespace() {
+        Ok(kernel) => Some(kernel),
+        Err(error) => {
+            eprintln!("SKIPPED the kernel's part of seed socket: {error}");
+            None
+        }
+    };
+    // Who sleeps between two looks at a grace period is not to sleep for the usual 50 us longer.
+    nix::sys::prctl::set_timerslack(1)?;
+    let cores = Team::new(plan.cores, plan.quick)?.cores().to_vec();
+    let mut before = Stand::new(&cores, Rebuilt::before)?;
+    let mut source = Stand::new(&cores, Rebuilt::source)?;
+    // Where workers come and go.
+    let bed = Bed::new()?;
+    let costs = [Rebuilt::before as fn(&Domain) -> Rebuilt, Rebuilt::source];
+    let mut latencies = Latencies::default();
+    let mut is_warm = false;
+    let round = |team: &mut Team, rounds: &mut Rounds| {
+        // What the first round gives counts as little as its figures do.
+        let mut warming = Latencies::default();
+        let latencies = if is_warm { &mut latencies } else { &mut warming };
+        is_warm = true;
+        for arrival in [Arrival::Idle, Arrival::Always] {
+            if let Some(kernel) = &mut kernel {
+                // Any workers will do.
+                before.load.set(arrival);
+                latencies.push(kernel.prefix(), suffix(arrival), extent.cases(kernel)?);
+                before.load.set(Arrival::Idle);
+            }
+            before.cases(arrival, extent, latencies)?;
+            source.cases(arrival, extent, latencies)?;
+        }
+        before.slowdown(extent, rounds)?;
+        source.slowdown(extent, rounds)?;
+        capture::measure(&bed, &cores, &extent.capture, rounds, Rebuilt::capturing)?;
+        costs.into_iter().try_for_each(|rebuilt| cost(&bed, team, rounds, rebuilt))
+    };
+    interleave(plan, output, round, |_| ())?;
+    latencies.print(output);
+    for end in ["", "_load"] {
+        let named = |name: &str| format!("{name}{end}");
+        for prefix in ["before_", "source_"] {
+            let (name, under) = (format!("{prefix}kernel_over_bind2"), format!("{prefix}bind2_us"));
+            latencies.ratio(output, &named(&name), &named("kernel_bind2_us"), &named(&under));
+        }
+        for case in ["bind1", "bind2", "bind3"] {
+            let [over, under] = ["before_", "source_"].map(|who| named(&format!("{who}{case}_us")));
+            latencies.ratio(output, &named(&format!("source_gain_{case}")), &over, &under);
+        }
+    }
+    before.load.end()?;
+    source.load.end()
+}
+
+impl Extent {
+    fn cases<S: Sockets>(&self, sockets: &mut S) -> io::Result<Took> {
+        Took::measure(sockets, self.times, self.most)
+    }
+}
+
+/// A contestant, and its workers.
+struct Stand<C> {
+    contestant: C,
+    load: Load,
+    /// What the workers stand on.
+    _bed: Bed,
+}
+
+impl<C: Taps> Stand<C> {
+    fn new(cores: &[usize], make: impl FnOnce(&Domain) -> C) -> io::Result<Stand<C>> {
+        let bed = Bed::new()?;
+        let mut contestant = make(&bed.domain);
+        let load = Load::begin(&bed, cores, FRAME_LEN, |place| contestant.tap(place))?;
+        Ok(Stand { contestant, load, _bed: bed })
+    }
+
+    fn cases(
+        &mut self,
+        arrival: Arrival,
+        extent: &Extent,
+        latencies: &mut Latencies,
+    ) -> io::Result<()> {
+        self.load.set(arrival);
+        let took = extent.cases(&mut self.contestant)?;
+        self.load.set(Arrival::Idle);
+        latencies.push(self.contestant.prefix(), suffix(arrival), took);
+        Ok(())
+    }
+
+    /// What the workers forward, without and with sockets that come and go.
+    fn slowdown(&mut self, extent: &Extent, rounds: &mut Rounds) -> io::Result<()> {
+        let Stand { contestant, load, .. } = self;
+        let name = |figure| format!("{}{figure}", contestant.prefix());
+        let names = ["forward_mpps", "forward_opening_mpps", "opens_per_s"].map(name);
+        let ratio = name("forward_slowdown");
+        load.set(Arrival::Always);
+        let (still, ()) = load.rate(|| {
+            thread::sleep(extent.rate);
+            Ok(())
+        })?;
+        let (opening, opens) = load.rate(|| come_and_go(contestant, extent.rate))?;
+        load.set(Arrival::Idle);
+        rounds.push(&names[0], "Mpps", Some(still));
+        rounds.push(&names[1], "Mpps", Some(opening));
+        rounds.push(&names[2], "1/s", Some(opens as f64 / extent.rate.as_secs_f64()));
+        rounds.push(&ratio, "x", Some(still / opening));
+        Ok(())
+    }
+}
+
+/// Opens, binds and closes a socket every millisecond, or as often as it can; returns how often.
+fn come_and_go<S: Sockets>(sockets: &mut S, length: Duration) -> io::Result<u64> {
+    let begin = Instant::now();
+    let (mut due, mut opens) = (begin, 0);
+    while begin.elapsed() < length {
+        let mut socket = sockets.open(ALL)?;
+        sockets.bind(&mut socket, Some(PORTS[0]), ALL)?;
+        sockets.close(socket)?;
+        opens += 1;
+        due = (due + ms(1)).max(Instant::now());
+        thread::sleep(due - Instant::now());
+    }
+    Ok(opens)
+}
+
+/// What sockets cost one worker for each frame.
+fn cost<C: Taps>(
+    bed: &Bed,
+    team: &mut Team,
+    rounds: &mut Rounds,
+    make: impl Fn(&Domain) -> C,
+) -> io::Result<()> {
+    let mut contestant = make(&bed.domain);
+    let rows = [("1", 1), ("8", 8)].into_iter().flat_map(|(number, sockets)| {
+        MATCHINGS.map(|(which, matching)| (format!("{number}_{which}"), sockets, matching))
+    });
+    let idle = ("idle".to_owned(), 0, Matching::Nothing);
+    for (row, sockets, matching) in std::iter::once(idle).chain(rows) {
+        let plain = bed.cost(team, |place| place)?;
+        // No worker is there yet, or any more, while sockets come and go: nothing waits.
+        let open: Vec<_> =
+            (0..sockets).map(|_| contestant.want(matching)).collect::<io::Result<_>>()?;
+        let tapped = bed.cost(team, |place| contestant.tap(place))?;
+        open.into_iter().try_for_each(|socket| contestant.close(socket))?;
+        let name = format!("{}cost_{row}_ns", contestant.prefix());
+        rounds.push(&name, "ns", tapped.zip(plain).map(|(tapped, plain)| tapped - plain));
+        if sockets == 0 {
+            rounds.push(&format!("{}forward_ns", contestant.prefix()), "ns", plain);
+        }
+    }
+    Ok(())
+}
+
+const MATCHINGS: [(&str, Matching); 3] =
+    [("none", Matching::Nothing), ("some", Matching::Something), ("all", Matching::Everything)];
+
+fn suffix(arrival: Arrival) -> &'static str {
+    match arrival {
+        Arrival::Idle => "",
+        _ => "_load",
+    }
+}
+
+fn ms(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}

@@ -1,0 +1,122 @@
+//! How long packet sockets wait for the kernel here: for who uses libpcap.
+//!
+//! A packet socket that hears nothing yet is bound at once. One that hears already has its hook taken out first,
+//! and the kernel waits until nobody can be looking at it (`packet_do_bind`); for a ring it waits whatever the
+//! socket hears (`packet_set_ring`), and so it does in close(2) (`packet_release`). `docs/packet-sockets.md` has
+//! the lesson.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use crate::interface::Interface;
+use crate::syscall::check;
+
+/// A way to come to a socket that receives from one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Made for all packets, bound to the same, of any device.
+    Unchanged,
+    /// Made for all packets, then bound to the device: as by libpcap before 1.10.
+    ProtocolFirst,
+    /// Made with protocol 0, then bound to the device with the protocol.
+    BoundOnce,
+    /// The same, with a ring made between: as by libpcap since 1.10.
+    WithRing,
+}
+
+impl Way {
+    /// All of them.
+    pub const ALL: [Way; 4] = [Way::Unchanged, Way::ProtocolFirst, Way::BoundOnce, Way::WithRing];
+}
+
+/// How long a socket took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waited {
+    /// Until it received.
+    pub open: Duration,
+    /// Until it was closed.
+    pub close: Duration,
+}
+
+/// Opens a socket on `interface` of the calling thread's network namespace this way, and closes it. It disturbs
+/// nobody: it does not listen to what is for others, and holds a few packets at most, for a moment.
+///
+/// Needs CAP_NET_RAW, as the error says then (`EPERM`).
+pub fn packet_socket(interface: &Interface, way: Way) -> io::Result<Waited> {
+    let begin = Instant::now();
+    let first = match way {
+        Way::Unchanged | Way::ProtocolFirst => ALL,
+        Way::BoundOnce | Way::WithRing => 0,
+    };
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: socket(2) takes no pointer.
+    let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, first.to_be().into()) })?;
+    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    if way == Way::WithRing {
+        make_ring(&socket)?;
+    }
+    bind(&socket, if way == Way::Unchanged { 0 } else { interface.index })?;
+    let open = begin.elapsed();
+    let begin = Instant::now();
+    drop(socket);
+    Ok(Waited { open, close: begin.elapsed() })
+}
+
+fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
+    // SAFETY: all zeroes is a valid `sockaddr_ll`.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = ALL.to_be();
+    address.sll_ifindex = index as i32;
+    let length = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: bind(2) reads the address, of the given length.
+    check(unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) })?;
+    Ok(())
+}
+
+/// The smallest there is, of TPACKET_V1.
+fn make_ring(socket: &OwnedFd) -> io::Result<()> {
+    let ring = libc::tpacket_req {
+        tp_block_size: RING_BYTES,
+        tp_block_nr: 1,
+        tp_frame_size: RING_BYTES,
+        tp_frame_nr: 1,
+    };
+    let length = size_of_val(&ring) as libc::socklen_t;
+    // SAFETY: PACKET_RX_RING reads a `struct tpacket_req`, for sockets of the first version.
+    check(unsafe {
+        let (fd, ring) = (socket.as_raw_fd(), (&raw const ring).cast());
+        libc::setsockopt(fd, libc::SOL_PACKET, libc::PACKET_RX_RING, ring, length)
+    })?;
+    Ok(())
+}
+
+const ALL: u16 = libc::ETH_P_ALL as u16;
+/// A multiple of every page size.
+const RING_BYTES: u32 = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::namespace::Namespace;
+    use crate::netlink::Netlink;
+
+    /// Needs root.
+    #[test]
+    fn each_way_leads_to_a_socket() {
+        if let Err(error) = Namespace::new_for_this_thread() {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {error}");
+            eprintln!("SKIPPED {error}");
+            return;
+        }
+        let mut netlink = Netlink::open().expect("netlink is always there");
+        netlink.set_up("lo").expect("every namespace has one");
+        let interface = Interface::read("lo").expect("as above");
+        for way in Way::ALL {
+            let waited = packet_socket(&interface, way).unwrap_or_else(|error| panic!("{error}"));
+            assert!(waited.open > Duration::ZERO && waited.close > Duration::ZERO, "{way:?}");
+        }
+    }
+}

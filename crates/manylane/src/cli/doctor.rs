@@ -1,0 +1,188 @@
+//! `manylane doctor`: what packet sockets wait for on this machine, and what who captures can do about it.
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use manylane_io::interface::{Interface, InterfaceError};
+use manylane_io::wait::{Waited, Way, packet_socket};
+use serde::Serialize;
+
+use super::table::lay_out;
+
+/// What was found on an interface.
+#[derive(Debug, Serialize)]
+pub struct Finding {
+    interface: String,
+    packet_sockets: Vec<Row>,
+    /// The ways that wait to open: longer than [`SLOW`].
+    advice: Vec<&'static str>,
+}
+
+/// How long one way took, the median of [`TRIES`].
+#[derive(Debug, Serialize)]
+struct Row {
+    way: &'static str,
+    open_us: f64,
+    close_us: f64,
+}
+
+/// Why there is nothing to say.
+#[derive(Debug)]
+pub enum DoctorError {
+    /// There is no such interface, or the kernel does not tell.
+    Interface(InterfaceError),
+    /// Packet sockets were refused.
+    Refused { interface: String, source: io::Error },
+}
+
+impl fmt::Display for DoctorError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DoctorError::Interface(source) => write!(f, "{source}"),
+            DoctorError::Refused { interface, source } => {
+                write!(f, "cannot open a packet socket on {interface}: {source}")?;
+                match source.kind() {
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; run it as root, or with CAP_NET_RAW")
+                    }
+                    _ => Ok(()),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for DoctorError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            DoctorError::Interface(source) => Some(source),
+            DoctorError::Refused { source, .. } => Some(source),
+        }
+    }
+}
+
+/// Tries each way a few times on each interface of the calling thread's network namespace.
+pub fn examine(interfaces: &[String]) -> Result<Vec<Finding>, DoctorError> {
+    interfaces.iter().map(|name| examine_one(name)).collect()
+}
+
+fn examine_one(name: &str) -> Result<Finding, DoctorError> {
+    let interface = Interface::read(name).map_err(DoctorError::Interface)?;
+    let refused = |source| DoctorError::Refused { interface: interface.name.clone(), source };
+    let mut tries = Vec::new();
+    for _ in 0..TRIES {
+        let each = Way::ALL.into_iter().map(|way| packet_socket(&interface, way));
+        tries.push(each.collect::<io::Result<Vec<Waited>>>().map_err(refused)?);
+    }
+    let waited = |place: usize| {
+        let median = |part: fn(&Waited) -> Duration| {
+            let mut all: Vec<_> = tries.iter().map(|ways| part(&ways[place])).collect();
+            all.sort();
+            all[all.len() / 2]
+        };
+        Waited { open: median(|waited| waited.open), close: median(|waited| waited.close) }
+    };
+    let ways: Vec<_> = Way::ALL.into_iter().zip((0..).map(waited)).collect();
+    Ok(finding(&interface.name, &ways))
+}
+
+fn finding(interface: &str, ways: &[(Way, Waited)]) -> Finding {
+    let us = |time: Duration| time.as_nanos() as f64 / 1e3;
+    let row = |&(way, waited): &(Way, Waited)| Row {
+        way: words(way),
+        open_us: us(waited.open),
+        close_us: us(waited.close),
+    };
+    let opens_slowly =
+        |wanted| ways.iter().any(|(way, waited)| *way == wanted && waited.open > SLOW);
+    let mut advice = Vec::new();
+    if opens_slowly(Way::ProtocolFirst) {
+        advice.push(
+            "create packet sockets with protocol 0, and give the protocol to bind(2), once; with libpcap: \
+             use 1.10 or newer",
+        );
+    }
+    if opens_slowly(Way::WithRing) {
+        advice.push(
+            "a ring (PACKET_RX_RING) waits in every libpcap: open captures before they are needed, and keep \
+             them; for a short look recvmsg(2) without a ring begins at once",
+        );
+    }
+    if ways.iter().any(|(_, waited)| waited.close > SLOW) {
+        advice.push(
+            "close(2) waits whatever the socket was bound to: close in a thread that nobody waits for; a \
+             filter that refuses everything ends the delivery at once",
+        );
+    }
+    Finding { interface: interface.into(), packet_sockets: ways.iter().map(row).collect(), advice }
+}
+
+/// One JSON document.
+pub fn json(findings: &[Finding]) -> String {
+    serde_json::to_string(findings).expect("numbers and words are JSON") + "\n"
+}
+
+/// For people.
+pub fn text(findings: &[Finding]) -> String {
+    let one = |Finding { interface, packet_sockets, advice }: &Finding| {
+        let rows = packet_sockets.iter().map(|row| {
+            vec![
+                row.way.into(),
+                format!("{:.0} us", row.open_us),
+                format!("{:.0} us", row.close_us),
+            ]
+        });
+        let title = format!("packet sockets on {interface}");
+        let table = lay_out(&[&title, ">open, bind", ">close"], rows);
+        let advice = match advice.as_slice() {
+            [] => "nothing waits here\n".to_owned(),
+            some => some.iter().map(|line| format!("- {line}\n")).collect(),
+        };
+        format!("{table}\n{advice}")
+    };
+    findings.iter().map(one).collect::<Vec<_>>().join("\n")
+}
+
+fn words(way: Way) -> &'static str {
+    match way {
+        Way::Unchanged => "made for all packets, bound to the same",
+        Way::ProtocolFirst => "made for all packets, then bound (libpcap before 1.10)",
+        Way::BoundOnce => "made with protocol 0, bound once",
+        Way::WithRing => "the same with a ring (libpcap since 1.10)",
+    }
+}
+
+/// Of each way: 10 would take most of a second where each waits for two ticks of the kernel's clock.
+const TRIES: usize = 3;
+/// A system call that does not wait takes tens of microseconds, one that does a tick of the kernel's clock.
+const SLOW: Duration = Duration::from_millis(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Linux 6.18 has it.
+    #[test]
+    fn who_waits_is_told_what_to_do() {
+        let waited = |open| {
+            let (open, close) = (Duration::from_micros(open), Duration::from_micros(16_000));
+            Waited { open, close }
+        };
+        let ways: Vec<_> = Way::ALL.into_iter().zip([16, 7984, 19, 14_000].map(waited)).collect();
+        let found = finding("lo", &ways);
+        assert_eq!(found.advice.len(), 3);
+        let said = text(&[found]);
+        assert!(said.starts_with("packet sockets on lo"), "{said}");
+        assert!(said.contains("then bound (libpcap before 1.10)     7984 us  16000 us"), "{said}");
+        assert!(said.contains("\n- create packet sockets with protocol 0"), "{said}");
+    }
+
+    #[test]
+    fn where_nothing_waits_there_is_no_advice() {
+        let waited = Waited { open: SLOW, close: SLOW };
+        let found = finding("lo", &Way::ALL.map(|way| (way, waited)));
+        assert!(found.advice.is_empty());
+        assert!(text(&[found]).ends_with("\nnothing waits here\n"));
+    }
+}
