@@ -30,6 +30,38 @@ impl fmt::Display for PortId {
     }
 }
 
+/// Where a packet is seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Point {
+    /// As it came by a port, before any rule has looked at it.
+    Receive = 0,
+    /// As it leaves by a port, rewritten.
+    Transmit = 1,
+    /// Where it was dropped, with the reason.
+    Drop = 2,
+}
+
+impl Point {
+    /// Every point, in order.
+    pub const ALL: [Point; 3] = [Point::Receive, Point::Transmit, Point::Drop];
+
+    /// The stable name, as options and JSON spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Point::Receive => "rx",
+            Point::Transmit => "tx",
+            Point::Drop => "drop",
+        }
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// What a port knows of the transport checksum of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
