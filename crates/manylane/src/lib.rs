@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod capture;
 pub mod cli;
 pub mod config;
 pub mod control;

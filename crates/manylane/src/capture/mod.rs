@@ -1,0 +1,32 @@
+//! `manylane capture`: what passes the daemon, on the terminal, in a file, or in Wireshark.
+//!
+//! Everything but the way to the daemon, which is behind [`Server`] and [`Source`]. A packet that the source
+//! hands over goes to one of two places, and each is told when nothing more waits, so that a reader of the
+//! pipe sees a packet when it is there, and under load only whole buffers are written:
+//!
+//! - without `-w`, to the terminal: `lines.rs`, a line for each by `decode/`;
+//! - with `-w`, and for Wireshark, to files: `files.rs` has names and rotation, `pcapng.rs` the blocks, without an
+//!   allocation for a packet.
+//!
+//! Options and output are tcpdump's where it has them (tcpdump(1)); what is ours is the port, point, worker
+//! and drop reason in front of each line. Wireshark calls it by extcap(4) (`extcap.rs`).
+
+mod decode;
+mod extcap;
+mod files;
+mod interrupt;
+mod lines;
+mod local_time;
+mod options;
+mod pcapng;
+mod run;
+mod source;
+#[cfg(test)]
+mod tests;
+
+pub use interrupt::Interrupt;
+pub use options::{Options, PointName, UsageError};
+pub use run::{CaptureError, run};
+pub use source::{
+    Captured, OpenError, PortName, Request, SNAP_MAX, Server, Source, Statistics, Wake,
+};

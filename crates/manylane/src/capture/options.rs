@@ -1,0 +1,250 @@
+//! The words after `manylane capture`, and what they ask for together.
+
+use std::error::Error;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::{ArgAction, Args, ValueEnum};
+use manylane_frame::vocabulary::Point;
+
+use super::extcap::ExtcapOptions;
+use super::files::{Rotation, Target};
+use super::lines::{Hex, Style};
+use super::source::{Request, SNAP_MAX};
+use crate::config::DEFAULT_SOCKET;
+
+/// What `manylane capture` takes: tcpdump's options (tcpdump(1)), and some of ours.
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "Without -w each packet is a line: when, on which port, at which point (rx as it came, tx \
+                        rewritten as it leaves, drop with its reason), by which worker, and what it is. Quote \
+                        filters with parentheses or an asterisk for the shell."
+)]
+pub struct Options {
+    /// The port to capture on, or `any`
+    #[arg(short = 'i', long = "interface", value_name = "PORT", default_value = ANY)]
+    pub port: String,
+    /// Where packets are seen, one or several: as they come, as they leave, where they are dropped
+    #[arg(
+        long = "point",
+        value_name = "POINT",
+        value_delimiter = ',',
+        default_values = ["rx", "tx"]
+    )]
+    pub points: Vec<PointName>,
+    /// Keep so many bytes of each packet; 0 for all
+    #[arg(
+        short = 's',
+        long = "snapshot-length",
+        value_name = "BYTES",
+        default_value_t = SNAP_MAX,
+        value_parser = clap::value_parser!(u32).range(..=i64::from(SNAP_MAX)),
+    )]
+    pub snap: u32,
+    /// Stop after so many packets
+    #[arg(short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Write to this file as pcapng, instead of lines; `-` is standard output
+    #[arg(short, value_name = "FILE")]
+    pub write: Option<PathBuf>,
+    /// With -w, begin another file every so many seconds; FILE may contain strftime(3)'s patterns
+    #[arg(short = 'G', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rotate_seconds: Option<u32>,
+    /// With -w, begin another file when one has so many millions of bytes; a number is put behind FILE
+    #[arg(short = 'C', value_name = "MILLIONS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rotate_millions: Option<u32>,
+    /// With -C, write so many files and begin with the first again; with -G alone, stop after so many
+    #[arg(short = 'W', value_name = "FILES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub files: Option<u32>,
+    /// Do not turn addresses into names: they never are
+    #[arg(short = 'n', action = ArgAction::Count)]
+    pub numeric: u8,
+    /// Also show the Ethernet header
+    #[arg(short = 'e')]
+    pub link: bool,
+    /// Say more of each packet, and of drops what their reason means
+    #[arg(short, action = ArgAction::Count)]
+    pub verbose: u8,
+    /// Say less of each packet
+    #[arg(short)]
+    pub quiet: bool,
+    /// Also show bytes; twice, with the Ethernet header
+    #[arg(short = 'x', action = ArgAction::Count)]
+    pub hex: u8,
+    /// Also show bytes and characters; twice, with the Ethernet header
+    #[arg(short = 'X', action = ArgAction::Count)]
+    pub hex_ascii: u8,
+    // What tcpdump needs them for is always so here: a packet is shown and written when it is there.
+    #[arg(short = 'l', hide = true, action = ArgAction::Count)]
+    line_buffered: u8,
+    #[arg(short = 'U', hide = true, action = ArgAction::Count)]
+    packet_buffered: u8,
+    /// Show which ports there are, and stop
+    #[arg(short = 'D', long)]
+    pub list_ports: bool,
+    /// Where the daemon's API listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+    /// Capture what passes this only (pcap-filter(7)), for example: udp port 53 and not host 10.0.0.1
+    #[arg(value_name = "FILTER")]
+    pub filter: Vec<String>,
+    #[command(flatten)]
+    pub(super) extcap: ExtcapOptions,
+}
+
+/// A point, as the command line spells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PointName {
+    /// As packets come, before any rule
+    Rx,
+    /// As packets leave, rewritten
+    Tx,
+    /// Where packets are dropped, with the reason
+    Drop,
+}
+
+impl PointName {
+    fn point(self) -> Point {
+        match self {
+            PointName::Rx => Point::Receive,
+            PointName::Tx => Point::Transmit,
+            PointName::Drop => Point::Drop,
+        }
+    }
+}
+
+impl Options {
+    /// What is to be captured.
+    pub fn request(&self) -> Request {
+        let given: Vec<_> = self.points.iter().map(|name| name.point()).collect();
+        Request {
+            port: (self.port != ANY).then(|| self.port.clone()),
+            points: Point::ALL.iter().copied().filter(|point| given.contains(point)).collect(),
+            snap: if self.snap == 0 { SNAP_MAX } else { self.snap },
+            // As tcpdump does: who quotes all of it and who quotes nothing say the same.
+            filter: Some(self.filter.join(" ")).filter(|filter| !filter.trim().is_empty()),
+        }
+    }
+
+    /// Where it is to be written, if it is.
+    pub(super) fn target(&self) -> Result<Option<(Target, Rotation)>, UsageError> {
+        let seconds = self.rotate_seconds;
+        let bytes = self.rotate_millions.map(|millions| u64::from(millions) * 1_000_000);
+        let rotates = match (seconds, bytes) {
+            (Some(_), _) => Some("-G"),
+            (None, Some(_)) => Some("-C"),
+            (None, None) => None,
+        };
+        if let (None, Some(_)) = (rotates, self.files) {
+            return Err(UsageError::FilesWithoutRotation);
+        }
+        let Some(path) = &self.write else {
+            return match rotates {
+                Some(option) => Err(UsageError::RotationWithoutFile { option }),
+                None => Ok(None),
+            };
+        };
+        if path == Path::new("-") {
+            return match rotates {
+                Some(option) => Err(UsageError::RotationOfStandardOutput { option }),
+                None => Ok(Some((Target::StandardOutput, Rotation::default()))),
+            };
+        }
+        let rotation = Rotation { seconds, bytes, files: self.files };
+        Ok(Some((Target::file(path, seconds.is_some())?, rotation)))
+    }
+
+    /// How a line is to look.
+    pub(super) fn style(&self) -> Style {
+        let hex = match (self.hex, self.hex_ascii) {
+            (0, 0) => None,
+            (hex, ascii) => Some(Hex { link: hex > 1 || ascii > 1, ascii: ascii > 0 }),
+        };
+        Style { link: self.link, verbose: self.verbose > 0, quiet: self.quiet, hex }
+    }
+}
+
+/// What the command line contradicts itself in.
+#[non_exhaustive]
+#[derive(Debug, PartialEq, Eq)]
+pub enum UsageError {
+    /// Files are to change, and there is none.
+    RotationWithoutFile {
+        /// `-G` or `-C`.
+        option: &'static str,
+    },
+    /// Files are to change, and standard output is one only.
+    RotationOfStandardOutput {
+        /// `-G` or `-C`.
+        option: &'static str,
+    },
+    /// Files are counted, and there is one only.
+    FilesWithoutRotation,
+    /// The name has a pattern that is no time's.
+    TimePattern {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// The name is not UTF-8, so that patterns in it cannot be told.
+    NameNotUtf8 {
+        /// The name.
+        name: PathBuf,
+    },
+    /// Packets would go to a terminal.
+    Terminal,
+    /// An option of extcap(4) lacks another.
+    Extcap {
+        /// The option.
+        option: &'static str,
+        /// What it lacks.
+        lacks: &'static str,
+    },
+    /// An interface of Wireshark that we have not told it of.
+    ExtcapInterface {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UsageError::RotationWithoutFile { option } => {
+                write!(f, "{option} begins another file, and there is none: add -w FILE")
+            }
+            UsageError::RotationOfStandardOutput { option } => write!(
+                f,
+                "{option} begins another file, and `-w -` is standard output: name a file, or leave {option} out"
+            ),
+            UsageError::FilesWithoutRotation => {
+                f.write_str("-W counts files, and there is one only: add -G SECONDS or -C MILLIONS")
+            }
+            UsageError::TimePattern { name, message } => write!(
+                f,
+                "with -G, `{name}` is a pattern of strftime(3), and this one has no meaning: {message}; write %% \
+                 for a percent sign"
+            ),
+            UsageError::NameNotUtf8 { name } => write!(
+                f,
+                "with -G, {name:?} is a pattern of strftime(3), and has to be UTF-8: choose another name"
+            ),
+            UsageError::Terminal => f.write_str(
+                "`-w -` writes packets to standard output, and that is a terminal: pipe it to a program, such as \
+                 `| tcpdump -r -`, or leave -w out for lines",
+            ),
+            UsageError::Extcap { option, lacks } => {
+                write!(f, "{option} is for Wireshark, and needs {lacks}")
+            }
+            UsageError::ExtcapInterface { name } => {
+                write!(f, "`{name}` is no interface of ours: --extcap-interfaces lists them")
+            }
+        }
+    }
+}
+
+impl Error for UsageError {}
+
+/// All ports.
+pub(super) const ANY: &str = "any";

@@ -1,0 +1,217 @@
+//! Where packets come from: the daemon, as a capture needs it.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use manylane_frame::vocabulary::{Point, PortId};
+
+/// Most bytes of a packet that are asked for: as much as tcpdump does, and more than any packet has.
+pub const SNAP_MAX: u32 = 262_144;
+
+/// A daemon that packets can be asked of.
+pub trait Server {
+    /// Its ports, by number.
+    fn ports(&self) -> Result<Vec<PortName>, OpenError>;
+
+    /// Whether this is a filter.
+    fn check_filter(&self, filter: &str) -> Result<(), OpenError>;
+
+    /// Begins a capture. From here on packets are copied, and lost when nobody fetches them.
+    fn open(&self, request: &Request) -> Result<Box<dyn Source>, OpenError>;
+}
+
+/// A port that can be captured on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PortName {
+    /// Its number.
+    pub id: PortId,
+    /// Its name.
+    pub name: String,
+    /// What else is to be said of it: its driver, and the kernel's interface if it has one.
+    pub description: String,
+}
+
+/// What is to be captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// On which port, by name; on all without one.
+    pub port: Option<String>,
+    /// Where: at least one point, each once, in order.
+    pub points: Vec<Point>,
+    /// Most bytes of each packet; at most [`SNAP_MAX`].
+    pub snap: u32,
+    /// What of it, in libpcap's words (pcap-filter(7)); everything without.
+    pub filter: Option<String>,
+}
+
+/// A running capture. It ends when this is dropped.
+pub trait Source {
+    /// Hands over what waits, in order of time, without waiting itself: at most what was there at the call, and
+    /// less if told to stop. Returns whether there was anything.
+    fn receive(&mut self, see: &mut See<'_>) -> io::Result<bool>;
+
+    /// Sleeps until something waits, `interrupt` can be read, or it is `until`; for ever without a time.
+    fn wait(&mut self, until: Option<Instant>, interrupt: BorrowedFd<'_>) -> io::Result<Wake>;
+
+    /// What it has counted so far.
+    fn statistics(&self) -> Statistics;
+}
+
+/// Takes packets, until it has had enough.
+pub type See<'a> = dyn FnMut(&Captured<'_>) -> ControlFlow<()> + 'a;
+
+/// Why [`Source::wait`] came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// There is something to receive, or may be.
+    Packets,
+    /// The time has come.
+    Time,
+    /// The interrupt can be read.
+    Interrupt,
+    /// The daemon has ended the capture: what waits can be received, and nothing will come any more.
+    End,
+}
+
+/// What a source counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Packets that passed the filter: handed over, waiting and lost.
+    pub filtered: u64,
+    /// Packets of them that found no place in the ring between the workers and us.
+    pub lost: u64,
+}
+
+/// A packet, as it was when it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Captured<'a> {
+    /// When it was seen, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Its bytes on the wire.
+    pub len: u32,
+    /// The bytes of it that were kept: all, or the first of them. It begins with the Ethernet header.
+    pub bytes: &'a [u8],
+    /// The port that it came by, leaves by, or came by before it was dropped.
+    pub port: PortId,
+    /// That port's name.
+    pub port_name: &'a str,
+    /// The queue of the port.
+    pub queue: u16,
+    /// The worker that saw it.
+    pub worker: u16,
+    /// Where it was seen.
+    pub point: Point,
+    /// The stable name of the reason, if it was dropped.
+    pub reason: Option<&'a str>,
+    /// One sentence to that reason.
+    pub explanation: Option<&'a str>,
+}
+
+/// Why there is no capture. Each variant carries what the operator has to look at.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum OpenError {
+    /// No daemon answers at this socket.
+    NoDaemon {
+        /// The socket.
+        socket: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The daemon is there, and this user may not capture.
+    NotAllowed {
+        /// The socket.
+        socket: PathBuf,
+        /// The group whose members may.
+        group: String,
+    },
+    /// It has no port of this name.
+    NoSuchPort {
+        /// The name.
+        name: String,
+        /// What its ports are called.
+        ports: Vec<String>,
+    },
+    /// The filter is none.
+    Filter {
+        /// Its words.
+        filter: String,
+        /// What its compiler says.
+        message: String,
+    },
+    /// There is a filter, and no compiler for it.
+    NoLibpcap {
+        /// What the dynamic linker says.
+        message: String,
+    },
+    /// The daemon refused, and says why and what to do.
+    Refused {
+        /// Its words.
+        message: String,
+    },
+    /// A step on the way was refused by the system.
+    System {
+        /// The step.
+        what: &'static str,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Whether the command line is to be changed, rather than the machine.
+    pub fn is_usage(&self) -> bool {
+        matches!(self, OpenError::NoSuchPort { .. } | OpenError::Filter { .. })
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::NoDaemon { socket, source } => write!(
+                f,
+                "no daemon answers at {}: {source}; start one with `manylane run`, or say with --socket where it \
+                 listens",
+                socket.display()
+            ),
+            OpenError::NotAllowed { socket, group } => write!(
+                f,
+                "you may not capture by {}: be root, or a member of the group `{group}`",
+                socket.display()
+            ),
+            OpenError::NoSuchPort { name, ports } if ports.is_empty() => {
+                write!(f, "there is no port `{name}`: the daemon has none")
+            }
+            OpenError::NoSuchPort { name, ports } => {
+                write!(f, "there is no port `{name}`; there are: {}, and `any`", ports.join(", "))
+            }
+            OpenError::Filter { filter, message } => {
+                write!(
+                    f,
+                    "the filter `{filter}` is wrong: {message}; pcap-filter(7) is its grammar"
+                )
+            }
+            OpenError::NoLibpcap { message } => write!(
+                f,
+                "a filter needs libpcap, and it does not load: {message}; install it (Debian: `apt install \
+                 libpcap0.8`), or capture without a filter"
+            ),
+            OpenError::Refused { message } => f.write_str(message),
+            OpenError::System { what, source } => write!(f, "{what}: {source}"),
+        }
+    }
+}
+
+impl Error for OpenError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            OpenError::NoDaemon { source, .. } | OpenError::System { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
