@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 
 #[cfg(manylane_counted)]
 use manylane_sync::primitive::counted::{Access, touch};
-use manylane_sync::words::{prefetch, prefetch_to_write};
+use manylane_sync::words::{ask_for, ask_for_to_write, prefetch};
 
 use crate::frame::{FRAMES_MAX, Frame, TAG_MAX};
 use crate::mapping::Mapping;
@@ -583,30 +583,21 @@ impl<'r> View<'r> {
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
 
-    /// Asks for what is known of `frame`, and for the line of its slot that `head` is in, without a look at
-    /// either: the second to be written, or both.
+    /// Asks for what is known of `frame`, and for the line of its slot that `head` is in, to be written; without a
+    /// look at either, nor whether the frame is this region's.
     #[inline(always)]
-    pub fn prefetch_packet(self, frame: &Frame, head: u16, writes_meta: bool) {
-        self.check_ours(frame);
-        // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its index is
-        // below `frames`, and by `Layout` invariant 2 there is a `Meta`; nobody writes it while the handle is
-        // borrowed.
-        let meta = unsafe { self.layout.meta.add(frame.index() as usize).as_ref() };
-        if writes_meta {
-            prefetch_to_write(meta);
-        } else {
-            prefetch(meta);
-        }
-        let head = usize::from(head) & (self.layout.frame_size - 1); // Inside the slot, which is a power of two.
-        // SAFETY: as in `bytes`; the byte is inside the slot.
-        prefetch_to_write(unsafe { self.slot(frame).add(head).as_ref() });
+    pub fn prefetch_packet(self, frame: &Frame, head: u16) {
+        let Layout { base, meta, frame_size, .. } = self.layout;
+        let index = frame.index() as usize;
+        ask_for(meta.as_ptr().wrapping_add(index).cast());
+        ask_for_to_write(base.as_ptr().wrapping_add(index * frame_size + usize::from(head)));
     }
 
     /// The same of a packet of `len` bytes where it has [landed](View::land).
     #[inline(always)]
     pub fn prefetch_landed(self, frame: &Frame, len: u16) {
         let head = Spread::new(self.layout.frame_size, len).head(frame.index());
-        self.prefetch_packet(frame, head, false);
+        self.prefetch_packet(frame, head);
     }
 
     /// Notes how a packet came that is about to be held. Nothing else changes it, not even another life of the
