@@ -7,6 +7,8 @@
 //! - `crossing`: what the first forwards comes in at the second by a wire, and ends there. The frames,
 //!   their places in the wire's ring and their metadata change hands, and go home through the depot;
 //!   nothing else may. For each frame that crosses.
+//! - `handed`: the first receives and hands all on to the second, which forwards it. As `crossing`, with the count
+//!   of what has left; and of the metadata nothing, since its port, queue and length are what they were.
 //!
 //! `shared_writes_per_frame` is the most, of all rows, that is neither ring, depot nor metadata.
 
@@ -18,7 +20,7 @@ use std::time::Duration;
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
 use manylane::stats::{PortCount, Stats, StatsReader};
 use manylane::worker::desk::desk;
-use manylane::worker::handoff::limits;
+use manylane::worker::handoff::{Mesh, limits};
 use manylane::worker::{Clock, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
@@ -32,6 +34,7 @@ use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ipv4, ipv6, protocol};
 use manylane_sync::doorbell::Doorbell;
+use manylane_sync::handoff::{GROUP, SteeringMap};
 use manylane_sync::primitive::counted::{Books, Site};
 use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
@@ -59,6 +62,8 @@ pub fn run(output: &Output) -> io::Result<()> {
         ("apart_random", Way::Apart, ROUTES),
         ("crossing_same", Way::Crossing, 1),
         ("crossing_random", Way::Crossing, ROUTES),
+        ("handed_same", Way::Handed, 1),
+        ("handed_random", Way::Handed, ROUTES),
     ];
     let mut shared_max: f64 = 0.0;
     let mut broken = String::new();
@@ -81,6 +86,7 @@ pub fn run(output: &Output) -> io::Result<()> {
 enum Way {
     Apart,
     Crossing,
+    Handed,
 }
 
 /// What a line that moved belongs to.
@@ -89,13 +95,16 @@ enum Part {
     Ring,
     Depot,
     Metadata,
+    /// What has left of what was handed on, and who sleeps.
+    HandOff,
     Shared,
 }
 
-const PARTS: [(Part, &str); 4] = [
+const PARTS: [(Part, &str); 5] = [
     (Part::Ring, "ring_lines"),
     (Part::Depot, "depot_lines"),
     (Part::Metadata, "metadata_lines"),
+    (Part::HandOff, "handoff_lines"),
     (Part::Shared, "shared_writes"),
 ];
 
@@ -107,23 +116,30 @@ impl Part {
             "manylane-frame/src/region/mod.rs" | "manylane-frame/src/region/chain.rs" => {
                 Part::Metadata
             }
+            "manylane-sync/src/handoff.rs" | "manylane-sync/src/doorbell.rs" => Part::HandOff,
             _ => Part::Shared,
         }
     }
 
-    /// The most lines for each frame that crosses, and why.
-    fn crossing_max(self) -> f64 {
+    /// The most lines for each frame that changes hands, and why.
+    fn most(self, way: Way) -> f64 {
         let batch = BATCH_MAX as f64;
         match self {
+            _ if way == Way::Apart => 0.0,
             // Each index is stored and looked at once. 256 bytes of slots, which lie on 4 or 5 lines, as
             // the heap has put them, are written and read.
-            Part::Ring => (4.0 + 2.0 * 5.0) / batch,
+            Part::Ring if way == Way::Crossing => (4.0 + 2.0 * 5.0) / batch,
+            // Of twice as many bytes.
+            Part::Ring => (4.0 + 2.0 * 9.0) / batch,
             // For each magazine brought and each fetched: a slot's 6 lines, and of two stacks the head,
             // the link and the level, with the count of frames.
             Part::Depot => 2.0 * (6.0 + 2.0 * 4.0 + 1.0) / batch,
             // Written on each side, and perhaps read first.
-            Part::Metadata => 4.0,
-            Part::Shared => 0.0,
+            Part::Metadata if way == Way::Crossing => 4.0,
+            Part::Metadata => 0.0,
+            // The count is stored, and looked at rarely.
+            Part::HandOff if way == Way::Handed => 2.0 / batch,
+            Part::HandOff | Part::Shared => 0.0,
         }
     }
 }
@@ -144,7 +160,7 @@ impl Tally {
     /// I5, or the sites that break it.
     fn check(&self, way: Way) -> Result<(), String> {
         for (part, name) in PARTS {
-            let max = if way == Way::Apart { 0.0 } else { part.crossing_max() };
+            let max = part.most(way);
             let lines = self.per_frame(part);
             if lines > max {
                 let sites = self.sites.iter().filter(|(site, _)| Part::of(*site) == part);
@@ -194,9 +210,23 @@ impl Lab {
             first[EXIT.index()] = Transmitter::Memory(only(transmitters));
             queues[1] = Receiver::Memory(only(receivers));
         }
+        let mut queues = queues.map(|queue| vec![queue]);
+        let limits = limits::words(1000, 300, 64);
+        let mut handoffs = [None, None];
+        if way == Way::Handed {
+            queues[1].clear();
+            let map = SteeringMap::new(usize::from(PORTS) * GROUP, 1);
+            let receives = [true, false];
+            let mesh =
+                Mesh::lay(&receives, 1000, &bells, &map.reader(), PORTS.into(), &limits.reader());
+            for (place, (handoff, _)) in handoffs.iter_mut().zip(mesh.ends) {
+                *place = Some(Box::new(handoff));
+            }
+        }
         let mut stats = Vec::new();
         let mut workers = Vec::new();
-        for (((id, queue), exits), bell) in (0..).zip(queues).zip([first, second]).zip(&bells) {
+        let parts = queues.into_iter().zip([first, second]).zip(handoffs).zip(&bells);
+        for (id, (((queues, exits), handoff), bell)) in (0..).zip(parts) {
             let counters = Stats::new(PORTS.into());
             stats.push(counters.reader());
             // The other ends of the rings: nothing is reported or ordered here.
@@ -210,7 +240,7 @@ impl Lab {
                 forwarder,
                 holds: HoldQueues::new(HoldLimits::default()),
                 dsts: routing.dsts(),
-                queues: vec![queue],
+                queues,
                 transmitters: exits.into_iter().map(|exit| (exit, None)).collect(),
                 stats: counters,
                 reports,
@@ -219,15 +249,19 @@ impl Lab {
                 bell: bell.clone(),
                 phase: WordsMut::zeroed(1).reader(),
                 hot_list_len: WordsMut::zeroed(1).reader(),
-                handoff: None,
+                handoff,
                 desk: desk(bell).0,
-                limits: limits::words(1000, 300, 64).reader(),
+                limits: limits.reader(),
                 clock: Clock::start(),
                 idle_spin: Duration::ZERO,
             }));
         }
         let batch = BATCH_MAX as u64;
-        let (frames_per_round, hops) = if way == Way::Apart { (2 * batch, 1) } else { (batch, 2) };
+        let (frames_per_round, hops) = match way {
+            Way::Apart => (2 * batch, 1),
+            Way::Crossing => (batch, 2),
+            Way::Handed => (batch, 1),
+        };
         Ok(Lab { workers, stats, frames_per_round, hops, _routing: routing })
     }
 
@@ -399,6 +433,15 @@ mod tests {
         let tally = tally(Way::Crossing, || Box::new(|_, _| {}));
         assert_eq!(tally.check(Way::Crossing), Ok(()));
         for part in [Part::Ring, Part::Depot, Part::Metadata] {
+            assert!(tally.per_frame(part) > 0.0, "{part:?} is not seen");
+        }
+    }
+
+    #[test]
+    fn frames_that_are_handed_on_leave_their_metadata_with_both_workers() {
+        let tally = tally(Way::Handed, || Box::new(|_, _| {}));
+        assert_eq!(tally.check(Way::Handed), Ok(()));
+        for part in [Part::Ring, Part::Depot] {
             assert!(tally.per_frame(part) > 0.0, "{part:?} is not seen");
         }
     }

@@ -4,6 +4,7 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::slice;
 
 use crate::frame::Frame;
+use crate::region::{Packet, View};
 
 /// Most frames in a batch, and so in one turn from one source.
 pub const BATCH_MAX: usize = 64;
@@ -146,6 +147,42 @@ impl Batch {
             // SAFETY: by invariant 1 the place held a frame; `len` shrank first, and each is read once.
             each(unsafe { place.assume_init_read() }, value);
         }
+    }
+
+    /// Takes all frames out, in order, when `look` has seen the packet of each; what it says goes with the frame.
+    /// When one of them panics, the frames that `each` has not got are lost.
+    #[inline(always)]
+    pub fn drain_packets<T>(
+        &mut self,
+        region: View<'_>,
+        mut look: impl FnMut(Packet<'_>) -> T,
+        mut each: impl FnMut(Frame, T),
+    ) {
+        let places = &self.frames[..std::mem::take(&mut self.len)];
+        // SAFETY: as in `as_slice`: by invariant 1 they held frames; `len` shrank first, so they are ours alone.
+        let frames =
+            unsafe { slice::from_raw_parts(places.as_ptr().cast::<Frame>(), places.len()) };
+        for (place, packet) in places.iter().zip(region.packets(frames)) {
+            let seen = look(packet);
+            // SAFETY: the place held a frame, and each is read once; what was lent of it has ended, since `seen`
+            // outlives any packet.
+            each(unsafe { place.assume_init_read() }, seen);
+        }
+    }
+
+    /// Adds frames at the end.
+    ///
+    /// # Panics
+    ///
+    /// When there is no room for all.
+    #[inline(always)]
+    pub fn extend(&mut self, frames: impl ExactSizeIterator<Item = Frame>) {
+        let mut places = self.frames[self.len..][..frames.len()].iter_mut();
+        let added = places.len();
+        frames.for_each(|frame| {
+            places.next().expect("there are as many as it said").write(frame);
+        });
+        self.len += added - places.len(); // These places were just filled: invariant 1.
     }
 
     /// Adds the frames with the given indices, as many as fit; returns how many did. `frame` makes their
@@ -309,11 +346,29 @@ mod tests {
         assert_eq!(first.iter().map(Frame::index).collect::<Vec<_>>(), order[..3]);
         assert_eq!(batch.iter().map(Frame::index).collect::<Vec<_>>(), order[3..]);
         first.into_iter().for_each(|frame| pool.give_back(frame));
+        let mut frames = Vec::new();
         batch.drain_with(&order[3..], |frame, &index| {
             assert_eq!(frame.index(), index);
-            pool.give_back(frame);
+            frames.push(frame);
         });
         assert_eq!((batch.len(), batch.room()), (0, BATCH_MAX));
+
+        for (frame, head) in frames.iter_mut().zip(100..) {
+            pool.region().set_window(frame, head, head);
+        }
+        batch.extend(frames.drain(..));
+        assert_eq!(batch.iter().map(Frame::index).collect::<Vec<_>>(), order[3..]);
+        let (region, mut seen) = (pool.region().clone(), Vec::new());
+        batch.drain_packets(
+            region.view(),
+            |packet| packet.meta.head(),
+            |frame, head| {
+                assert_eq!(region.meta(&frame).head(), head);
+                seen.push(head);
+                pool.give_back(frame);
+            },
+        );
+        assert_eq!((batch.len(), seen), (0, (100..100 + 61).collect()));
 
         let mut batch = Batch::with_room(2);
         assert_eq!(pool.take_into(&mut batch, 100), 2);

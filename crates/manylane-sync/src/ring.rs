@@ -200,19 +200,26 @@ impl<T: Send> Consumer<T> {
     /// What the iterator is not asked for stays in the ring.
     #[inline]
     pub fn pop_up_to(&mut self, items_max: usize) -> impl ExactSizeIterator<Item = T> {
-        if self.tail.wrapping_sub(self.head) < items_max {
-            self.look();
-        }
+        self.look_for(items_max);
         let left = self.tail.wrapping_sub(self.head).min(items_max);
         PopUpTo { shared: &self.shared, head: &mut self.head, left }
     }
 
-    /// Shows the items that will be popped next, `items_max` at most, of those that have been seen to be
-    /// there; says how many. No look at the producer's index.
+    /// Looks at the producer's index if fewer than so many items have been seen to be there.
     #[inline]
-    pub fn look_ahead(&self, items_max: usize, mut see: impl FnMut(&T)) -> usize {
+    pub fn look_for(&mut self, items: usize) {
+        if self.tail.wrapping_sub(self.head) < items {
+            self.look();
+        }
+    }
+
+    /// Shows the items that will be popped next, `items_max` at most, of those that have been seen to be
+    /// there, without the first `known`; says how many there are with these. No look at the producer's index.
+    #[inline]
+    pub fn look_ahead(&self, known: usize, items_max: usize, mut see: impl FnMut(&T)) -> usize {
         let seen = self.tail.wrapping_sub(self.head).min(items_max);
-        for slots in self.shared.run(self.head, seen) {
+        let known = known.min(seen);
+        for slots in self.shared.run(self.head.wrapping_add(known), seen - known) {
             for slot in slots {
                 slot.with(|slot| {
                     // SAFETY: the index is between `head` and `tail`: as in `pop`, but the item stays, and
@@ -283,17 +290,32 @@ impl<T> Iterator for PopUpTo<'_, T> {
     #[inline]
     fn fold<B, F: FnMut(B, T) -> B>(self, init: B, mut f: F) -> B {
         let mut folded = init;
-        for slots in self.shared.run(*self.head, self.left) {
+        let runs = self.shared.run(*self.head, self.left);
+        let mut popped = Popped { head: self.head, items: 0 };
+        for slots in runs {
             for slot in slots {
                 let item = slot.with(|slot| {
                     // SAFETY: as in `next`: there are `left` of them.
                     unsafe { (*slot).assume_init_read() }
                 });
-                *self.head = self.head.wrapping_add(1); // First: `f` may panic with the item in hand.
+                popped.items += 1; // First: `f` may panic with the item in hand.
                 folded = f(folded, item);
             }
         }
         folded
+    }
+}
+
+/// Moves the consumer's head when a fold ends, or is left by a panic: one store for all.
+struct Popped<'c> {
+    head: &'c mut usize,
+    items: usize,
+}
+
+impl Drop for Popped<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        *self.head = self.head.wrapping_add(self.items);
     }
 }
 
@@ -339,11 +361,13 @@ mod tests {
     #[test]
     fn who_looks_ahead_sees_what_is_popped_next() {
         let (mut producer, mut consumer) = ring(4);
-        let ahead = |consumer: &Consumer<i32>, items_max| {
+        let beyond = |consumer: &Consumer<i32>, known: usize, items_max: usize| {
             let mut seen = Vec::new();
-            assert_eq!(consumer.look_ahead(items_max, |&item| seen.push(item)), seen.len());
+            let there = consumer.look_ahead(known, items_max, |&item| seen.push(item));
+            assert_eq!(there - known.min(there), seen.len());
             seen
         };
+        let ahead = |consumer: &Consumer<i32>, items_max| beyond(consumer, 0, items_max);
         for first in [0, 3, 6] {
             assert_eq!(
                 producer.push_all(&mut (first..first + 3).collect::<Vec<_>>().into_iter()),
@@ -351,9 +375,15 @@ mod tests {
             );
             producer.submit();
             assert_eq!(ahead(&consumer, 4), []);
+            if first == 3 {
+                consumer.look_for(1);
+                assert_eq!(ahead(&consumer, 4), [3, 4, 5]);
+            }
             assert_eq!(consumer.pop(), Some(first));
             assert_eq!(ahead(&consumer, 1), [first + 1]);
             assert_eq!(ahead(&consumer, 4), [first + 1, first + 2]);
+            assert_eq!(beyond(&consumer, 1, 4), [first + 2]);
+            assert_eq!([beyond(&consumer, 1, 1), beyond(&consumer, 3, 4)], [[], []]);
             assert_eq!(consumer.pop_up_to(4).collect::<Vec<_>>(), [first + 1, first + 2]);
             consumer.release();
         }
@@ -466,6 +496,26 @@ mod tests {
         producer.submit();
         assert_eq!(consumer.pop_up_to(3).next(), Some(0));
         assert_eq!(consumer.pop_up_to(3).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    /// Or it would be dropped twice.
+    #[test]
+    fn what_was_in_hand_at_a_panic_has_left_the_ring() {
+        let item = Arc::new(());
+        let (mut producer, mut consumer) = ring(4);
+        assert_eq!(producer.push_all(&mut vec![item.clone(); 4].into_iter()), 4);
+        producer.submit();
+        let pop = std::panic::AssertUnwindSafe(|| {
+            let mut popped = 0;
+            consumer.pop_up_to(4).for_each(|_| {
+                popped += 1;
+                assert!(popped < 3, "the third is in hand");
+            });
+        });
+        assert!(std::panic::catch_unwind(pop).is_err());
+        assert_eq!((consumer.waiting(), Arc::strong_count(&item)), (1, 2));
+        drop((producer, consumer));
+        assert_eq!(Arc::strong_count(&item), 1);
     }
 
     #[test]

@@ -225,14 +225,14 @@ pub fn prefetch<T: ?Sized>(value: &T) {
     ask_for(std::ptr::from_ref(value).cast());
 }
 
-/// Wherever the address leads: nothing is read.
+/// Asks for the cache line at `address`, wherever that leads: nothing is read.
 #[inline(always)]
-fn ask_for(address: *const i8) {
+pub fn ask_for(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: `_mm_prefetch` asks only for SSE, which every x86_64 has; it dereferences nothing.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(address) }
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
@@ -242,6 +242,12 @@ fn ask_for(address: *const i8) {
 /// for again.
 #[inline(always)]
 pub fn prefetch_to_write<T: ?Sized>(value: &T) {
+    ask_for_to_write(std::ptr::from_ref(value).cast());
+}
+
+/// As [`ask_for`], for a line that is about to be written.
+#[inline(always)]
+pub fn ask_for_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a processor without `prefetchw` takes it for a no-op, as every x86_64 does (Intel SDM, vol. 2,
     // PREFETCHW); it dereferences nothing, changes no flag, and needs no stack. The intrinsic would become a
@@ -249,12 +255,12 @@ pub fn prefetch_to_write<T: ?Sized>(value: &T) {
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",
-            in(reg) std::ptr::from_ref(value).addr(),
+            in(reg) address.addr(),
             options(nostack, preserves_flags, nomem)
         );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = value;
+    let _ = address;
 }
 
 #[cfg(all(test, not(manylane_loom)))]

@@ -201,12 +201,11 @@ fn hand_on(
     ports: &[&str],
     is_handed: impl Fn(usize) -> bool,
 ) -> Result<(), Stop> {
+    let worker = |bucket| format!("{bucket}={}", u8::from(is_handed(bucket)));
+    let buckets = (0..BUCKETS).map(worker).collect::<Vec<_>>().join(",");
     for port in ports {
-        for bucket in 0..BUCKETS {
-            let worker = if is_handed(bucket) { "1" } else { "0" };
-            let key = format!("port.{port}.bucket.{bucket}");
-            source.set(&key, worker).map_err(|error| Stop::Failed(format!("{key}: {error:?}")))?;
-        }
+        let key = format!("port.{port}.buckets");
+        source.set(&key, &buckets).map_err(|error| Stop::Failed(format!("{key}: {error:?}")))?;
     }
     Ok(())
 }

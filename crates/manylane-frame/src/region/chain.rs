@@ -57,7 +57,7 @@ impl<'r> View<'r> {
             let meta = self.whole_meta_mut(&mut part);
             (meta.head, meta.tail) = (0, bytes as u16); // Invariants 1 and 2: at most the slot's bytes.
             meta.next = after.next().unwrap_or(0);
-            meta.marks.later = true;
+            meta.marks_mut().later = true;
             self.joined(&part, first);
             part.into_index();
             left -= bytes;
@@ -80,7 +80,7 @@ impl<'r> View<'r> {
             return Err(part);
         }
         let part_meta = self.whole_meta_mut(&mut part);
-        part_meta.marks.later = true;
+        part_meta.marks_mut().later = true;
         let len = part_meta.len() as u32; // Of one frame.
         self.joined(&part, first);
         let index = part.into_index();

@@ -1,5 +1,6 @@
 //! What is known of a frame, and of the packet that begins in it.
 
+use std::num::NonZeroU64;
 use std::ops::Deref;
 
 use crate::vocabulary::{Checksum, PortId, QueueId, Segments};
@@ -32,6 +33,8 @@ pub struct Meta {
     /// One more than the receiver's number, or 0; and the bucket.
     pub(super) steered: [u8; 2],
     pub(super) sample: Sample,
+    /// What `marks` are, in one word ([`Marks::word`]); 0 when they may have been changed since that was noted.
+    pub(super) word: u64,
 }
 
 /// How a packet came to the worker that has it.
@@ -81,9 +84,32 @@ impl Marks {
     pub const fn received(entry: PortId, queue: QueueId, checksum: Checksum) -> Marks {
         Marks { entry, queue, checksum, own: false, later: false, segments: Segments::NONE }
     }
+
+    /// All of them in one word, if they are [of an ordinary packet](Marks::received) without work left to do on
+    /// its checksum: so that who receives many alike sees at a glance that a frame has them from before.
+    #[inline(always)]
+    pub(super) fn word(&self) -> Option<NonZeroU64> {
+        let Marks { entry, queue, checksum, own, later, segments } = *self;
+        let unknown = match checksum {
+            Checksum::Valid => 0,
+            Checksum::Unknown => 1,
+            Checksum::Partial { .. } => return None,
+        };
+        if own || later || segments != Segments::NONE {
+            return None;
+        }
+        NonZeroU64::new(1 << 33 | unknown << 32 | u64::from(queue.0) << 16 | u64::from(entry.0))
+    }
 }
 
 impl Meta {
+    /// The marks, to change.
+    #[inline(always)]
+    pub(super) fn marks_mut(&mut self) -> &mut Marks {
+        self.word = 0;
+        &mut self.marks
+    }
+
     /// Bytes of the packet in this frame.
     #[inline(always)]
     pub fn len(&self) -> usize {

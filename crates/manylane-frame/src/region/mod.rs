@@ -23,13 +23,14 @@ pub use meta::{Marks, Meta, Sample, Steered};
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::num::NonZeroU64;
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::{Arc, Mutex};
 
 #[cfg(manylane_counted)]
 use manylane_sync::primitive::counted::{Access, touch};
-use manylane_sync::words::{prefetch, prefetch_to_write};
+use manylane_sync::words::{ask_for, ask_for_to_write, prefetch};
 
 use crate::frame::{FRAMES_MAX, Frame, TAG_MAX};
 use crate::mapping::Mapping;
@@ -172,6 +173,8 @@ impl PacketMut<'_> {
     /// Cuts the bytes in this frame to at most `len`.
     #[inline(always)]
     pub fn truncate(self, len: usize) {
+        #[cfg(manylane_counted)]
+        touch(std::ptr::from_ref(self.meta).cast(), size_of::<Meta>(), Access::Write);
         self.meta.truncate(len);
     }
 }
@@ -466,8 +469,10 @@ impl<'r> View<'r> {
         frames.iter_mut().map(move |frame| {
             self.used(frame);
             let slot = self.slot(frame);
+            #[cfg(manylane_counted)]
+            self.touch_meta(frame, Access::Read); // Only who truncates writes.
             // SAFETY: the frame is ours: `check_all_ours` has looked.
-            let meta = unsafe { self.known_meta_mut(frame) };
+            let meta = unsafe { self.meta_place(frame) };
             // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
             // 2), so that the two borrows do not meet.
             let bytes = unsafe {
@@ -503,9 +508,8 @@ impl<'r> View<'r> {
         frames.iter_mut().map(move |frame| {
             self.used(frame);
             let (slot, head) = (self.slot(frame), spread.head(frame.index()));
-            // SAFETY: the frame is ours: `check_all_ours` has looked.
-            let meta = unsafe { self.known_meta_mut(frame) };
-            (meta.head, meta.tail) = (head, head + len); // `Spread` keeps invariants 1 and 2 of `Meta`.
+            // SAFETY: the frame is ours: `check_all_ours` has looked. `Spread` keeps the invariants.
+            unsafe { self.open_window(frame, head, head + len) };
             // SAFETY: as in `bytes_mut`.
             unsafe { slice::from_raw_parts_mut(slot.add(head.into()).as_ptr(), len.into()) }
         })
@@ -515,10 +519,47 @@ impl<'r> View<'r> {
     #[inline(always)]
     pub fn mark_all(self, frames: &mut [Frame], marks: Marks) {
         self.check_all_ours(frames);
+        let word = marks.word().map_or(0, NonZeroU64::get);
         for frame in frames {
             self.used(frame);
             // SAFETY: the frame is ours: `check_all_ours` has looked.
-            unsafe { self.known_meta_mut(frame) }.marks = marks;
+            unsafe { self.mark(frame, marks, word) };
+        }
+    }
+
+    /// Writes the marks, whose [word](Marks::word) this is, unless they are there from before.
+    ///
+    /// A store takes the line from the core that read it last, be anything changed by it or not. Frames that go
+    /// round between two workers have the same port and queue in every life, and often the same window: their
+    /// metadata then stays with both.
+    ///
+    /// # Safety
+    ///
+    /// `frame` is of this region: it has its tag.
+    #[inline(always)]
+    unsafe fn mark(self, frame: &mut Frame, marks: Marks, word: u64) {
+        // SAFETY: the caller's debt.
+        let meta = unsafe { self.known_meta(frame) };
+        if word == 0 || meta.word != word {
+            // SAFETY: the caller's debt.
+            let meta = unsafe { self.known_meta_mut(frame) };
+            (meta.marks, meta.word) = (marks, word);
+        }
+    }
+
+    /// Sets the window, unless it is that from before; see [`View::mark`].
+    ///
+    /// # Safety
+    ///
+    /// `frame` is of this region: it has its tag. The window keeps invariants 1 and 2 of `Meta`.
+    #[inline(always)]
+    unsafe fn open_window(self, frame: &mut Frame, head: u16, tail: u16) {
+        // SAFETY: the caller's debt.
+        let meta = unsafe { self.known_meta(frame) };
+        if (meta.head, meta.tail) != (head, tail) {
+            // SAFETY: the caller's debt.
+            let meta = unsafe { self.known_meta_mut(frame) };
+            (meta.head, meta.tail) = (head, tail);
         }
     }
 
@@ -555,7 +596,7 @@ impl<'r> View<'r> {
     where
         'r: 'a,
     {
-        &mut self.whole_meta_mut(frame).marks
+        self.whole_meta_mut(frame).marks_mut()
     }
 
     /// With the window: who changes that keeps the invariants of `Meta`.
@@ -579,34 +620,37 @@ impl<'r> View<'r> {
     {
         #[cfg(manylane_counted)]
         self.touch_meta(frame, Access::Write);
+        // SAFETY: the caller's debt.
+        unsafe { self.meta_place(frame) }
+    }
+
+    /// # Safety
+    ///
+    /// `frame` is of this region: it has its tag.
+    #[inline(always)]
+    unsafe fn meta_place<'a>(self, frame: &'a mut Frame) -> &'a mut Meta
+    where
+        'r: 'a,
+    {
         // SAFETY: as in `known_meta`, and the only handle is borrowed mutably.
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
 
-    /// Asks for what is known of `frame`, and for the line of its slot that `head` is in, without a look at
-    /// either: the second to be written, or both.
+    /// Asks for what is known of `frame`, and for the line of its slot that `head` is in, to be written; without a
+    /// look at either, nor whether the frame is this region's.
     #[inline(always)]
-    pub fn prefetch_packet(self, frame: &Frame, head: u16, writes_meta: bool) {
-        self.check_ours(frame);
-        // SAFETY: the frame is ours (just checked, `Layout` invariant 3), so by `Frame` invariant 1 its index is
-        // below `frames`, and by `Layout` invariant 2 there is a `Meta`; nobody writes it while the handle is
-        // borrowed.
-        let meta = unsafe { self.layout.meta.add(frame.index() as usize).as_ref() };
-        if writes_meta {
-            prefetch_to_write(meta);
-        } else {
-            prefetch(meta);
-        }
-        let head = usize::from(head) & (self.layout.frame_size - 1); // Inside the slot, which is a power of two.
-        // SAFETY: as in `bytes`; the byte is inside the slot.
-        prefetch_to_write(unsafe { self.slot(frame).add(head).as_ref() });
+    pub fn prefetch_packet(self, frame: &Frame, head: u16) {
+        let Layout { base, meta, frame_size, .. } = self.layout;
+        let index = frame.index() as usize;
+        ask_for(meta.as_ptr().wrapping_add(index).cast());
+        ask_for_to_write(base.as_ptr().wrapping_add(index * frame_size + usize::from(head)));
     }
 
     /// The same of a packet of `len` bytes where it has [landed](View::land).
     #[inline(always)]
     pub fn prefetch_landed(self, frame: &Frame, len: u16) {
         let head = Spread::new(self.layout.frame_size, len).head(frame.index());
-        self.prefetch_packet(frame, head, false);
+        self.prefetch_packet(frame, head);
     }
 
     /// Notes how a packet came that is about to be held. Nothing else changes it, not even another life of the
@@ -632,14 +676,18 @@ impl<'r> View<'r> {
     pub fn set_window(self, frame: &mut Frame, head: u16, tail: u16) {
         let frame_size = 1 << self.layout.shift;
         assert!(head <= tail && u32::from(tail) <= frame_size, "window outside its slot");
-        let meta = self.whole_meta_mut(frame);
-        (meta.head, meta.tail) = (head, tail); // Just asserted: invariants 1 and 2 of `Meta`.
+        self.check_ours(frame);
+        // SAFETY: the frame is ours: just checked. The invariants were asserted before.
+        unsafe { self.open_window(frame, head, tail) };
     }
 
     /// Says how a frame came to be: by `queue` of port `entry`, or on its behalf.
     #[inline(always)]
     pub fn set_entry(self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
-        *self.meta_mut(frame) = Marks::received(entry, queue, checksum);
+        let marks = Marks::received(entry, queue, checksum);
+        self.check_ours(frame);
+        // SAFETY: the frame is ours: just checked.
+        unsafe { self.mark(frame, marks, marks.word().map_or(0, NonZeroU64::get)) };
     }
 
     /// Cuts the bytes in this frame to at most `len`; a whole packet: [`Pool::truncate`](crate::Pool::truncate).
@@ -749,6 +797,7 @@ fn tags() -> std::sync::MutexGuard<'static, [bool; TAG_MAX as usize]> {
 mod tests {
     use super::*;
     use crate::Depot;
+    use crate::vocabulary::Segments;
 
     #[test]
     fn a_window_opens_in_front_and_closes_at_both_ends() {
@@ -789,6 +838,36 @@ mod tests {
             let frames = std::slice::from_mut(frame);
             region.view().land(frames, 64).for_each(|bytes| bytes.fill(7));
             assert_eq!(region.bytes(frame), [7; 64]);
+        });
+    }
+
+    /// What is there from before is left alone only when it is the same.
+    #[test]
+    fn each_life_has_its_own_marks() {
+        with_frame(|region, frame| {
+            let queues = [3, 3, 4].map(QueueId);
+            let checksums = [
+                Checksum::Valid,
+                Checksum::Unknown,
+                Checksum::Partial { start: 34, offset: 6 },
+                Checksum::Partial { start: 34, offset: 16 },
+                Checksum::Valid,
+            ];
+            for (queue, checksum) in
+                queues.iter().flat_map(|queue| checksums.map(|sum| (*queue, sum)))
+            {
+                for changed in [false, true] {
+                    region.set_entry(frame, PortId(7), queue, checksum);
+                    let Marks { entry, queue: its, checksum: known, own, later, segments } =
+                        **region.meta(frame);
+                    assert_eq!((entry, its, known), (PortId(7), queue, checksum));
+                    assert_eq!((own, later, segments), (false, false, Segments::NONE));
+                    if changed {
+                        let marks = region.meta_mut(frame);
+                        (marks.own, marks.entry, marks.later) = (true, PortId(9), true);
+                    }
+                }
+            }
         });
     }
 

@@ -26,6 +26,7 @@
 //! | `steering.reorder_sample`                                    | flows of which one is looked at, 0 for none |
 //! | `port.PORT.steering`                                         | `queue`, `flow`                   |
 //! | `port.PORT.bucket.N`, `port.PORT.queue.N`                    | a worker                          |
+//! | `port.PORT.buckets`                                          | `FIRST-LAST=WORKER` or `BUCKET=WORKER`, with commas: all at once, or none |
 //! | `worker.N.paused`                                            | `true`, `false`                   |
 //!
 //! `PUT /v1/neighbours/PORT/ADDRESS` with a link-layer address as its body (`manylane neighbour add`) sets a

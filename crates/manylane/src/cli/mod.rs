@@ -116,8 +116,8 @@ enum ConfigAction {
 struct SetOptions {
     /// The setting: workers, frames.hot_list_len, steering.netdev_max_backlog,
     /// steering.netdev_budget, steering.dev_weight, steering.rebalance, steering.reorder_sample,
-    /// port.PORT.steering,
-    /// port.PORT.bucket.N, port.PORT.queue.N or worker.N.paused
+    /// port.PORT.steering, port.PORT.bucket.N, port.PORT.buckets (0-127=0,128-255=1),
+    /// port.PORT.queue.N or worker.N.paused
     key: String,
     /// Its new value
     value: String,

@@ -352,7 +352,7 @@ impl Source for Status {
                         "there are `workers`, `{HOT_LIST_LEN}`, `steering.netdev_max_backlog`, \
                      `steering.netdev_budget`, `steering.dev_weight`, `steering.rebalance`, \
                      `steering.reorder_sample`, `port.PORT.steering`, `port.PORT.bucket.N`, \
-                     `port.PORT.queue.N` and `worker.N.paused`"
+                     `port.PORT.buckets`, `port.PORT.queue.N` and `worker.N.paused`"
                     ),
                 }))
             })?

@@ -31,7 +31,7 @@ mod ways;
 mod withhold;
 
 use manylane_frame::vocabulary::{DropReason, PortId};
-use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Region, Steered, View};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Packet, Region, Steered, View};
 use manylane_net::wire::flow::frame_hash;
 use manylane_sync::handoff::{Completions, GROUP, Handed, OrderSample, Steering};
 use manylane_sync::words::Words;
@@ -213,13 +213,11 @@ impl HandOff {
     #[inline]
     fn part(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let HandOff { steering, stages, .. } = self;
-        let mut ways = [(0, 0); BATCH_MAX];
         let mut steered = steering.batch(port.index(), batch.len());
-        for (way, packet) in ways.iter_mut().zip(region.packets(batch.as_slice())) {
-            *way = (steered.worker(bucket_of(frame_hash(packet.bytes))), packet.meta.head());
-        }
-        let (ways, _) = ways.split_at(batch.len());
-        batch.drain_with(ways, |frame, &(worker, head)| {
+        let look = |packet: Packet<'_>| {
+            (steered.worker(bucket_of(frame_hash(packet.bytes))), packet.meta.head())
+        };
+        batch.drain_packets(region, look, |frame, (worker, head)| {
             stages[usize::from(worker)].push(frame, head);
         });
         for (worker, Stage { frames, .. }) in (0..).zip(stages) {
@@ -295,23 +293,23 @@ impl HandOff {
         let Some(Arrivals { ring, surplus, asked_for }) = &mut self.arrivals[receiver] else {
             return false;
         };
-        if ring.is_empty() {
+        let weight = weight.min(BATCH_MAX);
+        ring.look_for(weight);
+        // What was asked for the last time is on its way to this core; the others now.
+        let ask = |packet: &OnItsWay| region.prefetch_packet(&packet.frame, packet.head);
+        let packets = ring.look_ahead(*asked_for, weight, ask);
+        if packets == 0 {
             return false;
         }
         let (mut chained, mut first, mut differs) = (false, None, 0);
-        ring.pop_up_to(weight.min(BATCH_MAX)).for_each(|OnItsWay { frame, head, entry }| {
-            if batch.len() >= *asked_for {
-                region.prefetch_packet(&frame, head, false);
-            }
+        batch.extend(ring.pop_up_to(packets).map(|OnItsWay { frame, entry, .. }| {
             chained |= frame.is_chained();
             differs |= entry.0 ^ first.get_or_insert(entry).0;
-            batch.push(frame).expect("a batch holds as many");
-        });
+            frame
+        }));
         ring.release();
         // What has come so far is on another core: asked for now, the next batch is here when it is popped.
-        *asked_for = ring.look_ahead(BATCH_MAX, |OnItsWay { frame, head, .. }| {
-            region.prefetch_packet(frame, *head, false);
-        });
+        *asked_for = ring.look_ahead(0, BATCH_MAX, ask);
         let mut frames = batch.len();
         if chained {
             for frame in batch.iter().filter(|frame| frame.is_chained()) {

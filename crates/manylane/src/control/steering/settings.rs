@@ -1,5 +1,7 @@
 //! What an operator sets of the steering, by its key, while the daemon runs.
 
+use std::ops::RangeInclusive;
+
 use manylane_frame::vocabulary::WorkerId;
 use manylane_sync::handoff::GROUP;
 
@@ -34,8 +36,11 @@ impl Steering {
         if let Some((port, queue)) = of_port.rsplit_once(".queue.") {
             return Some(self.set_queue(port, queue, value));
         }
-        let (port, bucket) = of_port.rsplit_once(".bucket.")?;
-        Some(self.set_bucket(port, bucket, value))
+        if let Some((port, bucket)) = of_port.rsplit_once(".bucket.") {
+            return Some(self.set_bucket(port, bucket, value));
+        }
+        let port = of_port.strip_suffix(".buckets")?;
+        Some(self.set_buckets(port, value))
     }
 
     fn set_limit(
@@ -180,27 +185,60 @@ impl Steering {
         value: &str,
     ) -> Result<SettingValue, SetError> {
         let at = self.port(port)?;
-        let Some(bucket) = bucket.parse().ok().filter(|&bucket: &usize| bucket < GROUP) else {
+        let Some(bucket) = self::bucket(bucket) else {
             let (error, help) =
                 (format!("there is no bucket {bucket}"), "there are 0 to 255".into());
             return Err(SetError::UnknownKey(ApiError { error, help }));
         };
-        let worker = self.value_worker(value)?;
-        if self.ports[at].steering == PortSteering::Queue {
-            return Err(refused(
-                format!("port `{port}` has no buckets: who receives forwards"),
-                format!("set port.{port}.steering to `flow` first"),
-            ));
+        let worker = self.taker(value)?;
+        self.must_have_buckets(at)?;
+        self.ports[at].assigned[bucket] = worker;
+        self.publish();
+        Ok(SettingValue::Number(worker.into()))
+    }
+
+    /// Changes who has these buckets, all or none of them: `0-127=0,128-255=1,7=2`, later ones over earlier ones.
+    fn set_buckets(&mut self, port: &str, value: &str) -> Result<SettingValue, SetError> {
+        let at = self.port(port)?;
+        self.must_have_buckets(at)?;
+        let mut assigned = self.ports[at].assigned.clone();
+        for part in value.split(',') {
+            let Some((buckets, worker)) = buckets_and_worker(part) else {
+                return Err(refused(
+                    format!("port.{port}.buckets cannot be `{part}`"),
+                    "write BUCKET=WORKER or FIRST-LAST=WORKER, with buckets from 0 to 255, and a comma between several"
+                        .into(),
+                ));
+            };
+            let worker = self.taker(worker)?;
+            assigned[buckets].fill(worker);
         }
+        self.ports[at].assigned = assigned;
+        self.publish();
+        Ok(SettingValue::Word(value.into()))
+    }
+
+    /// A worker who may be given buckets.
+    fn taker(&self, value: &str) -> Result<u16, SetError> {
+        let worker = self.value_worker(value)?;
         if self.paused[usize::from(worker)] {
             return Err(refused(
                 format!("worker {worker} takes no bucket: it is paused"),
                 format!("choose another, or set worker.{worker}.paused to `false`"),
             ));
         }
-        self.ports[at].assigned[bucket] = worker;
-        self.publish();
-        Ok(SettingValue::Number(worker.into()))
+        Ok(worker)
+    }
+
+    fn must_have_buckets(&self, at: usize) -> Result<(), SetError> {
+        let SteeredPort { name, steering, .. } = &self.ports[at];
+        if *steering == PortSteering::Flow {
+            return Ok(());
+        }
+        Err(refused(
+            format!("port `{name}` has no buckets: who receives forwards"),
+            format!("set port.{name}.steering to `flow` first"),
+        ))
     }
 
     pub(super) fn port(&self, name: &str) -> Result<usize, SetError> {
@@ -246,6 +284,18 @@ impl Steering {
 /// The middle of a key.
 fn within<'k>(key: &'k str, before: &str, after: &str) -> Option<&'k str> {
     key.strip_prefix(before)?.strip_suffix(after)
+}
+
+/// `12=1`, or `0-127=1`: some buckets, and the number of a worker.
+fn buckets_and_worker(text: &str) -> Option<(RangeInclusive<usize>, &str)> {
+    let (buckets, worker) = text.split_once('=')?;
+    let (first, last) = buckets.split_once('-').unwrap_or((buckets, buckets));
+    let (first, last) = (bucket(first)?, bucket(last)?);
+    (first <= last).then_some((first..=last, worker))
+}
+
+fn bucket(number: &str) -> Option<usize> {
+    number.parse().ok().filter(|&bucket| bucket < GROUP)
 }
 
 fn flag(key: &str, value: &str) -> Result<bool, SetError> {

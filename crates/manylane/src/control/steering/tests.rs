@@ -73,6 +73,14 @@ fn buckets_follow_the_operator_and_leave_who_is_paused() {
     assert_eq!(set(&mut steering, "port.p.0.bucket.3", "2"), Ok(SettingValue::Number(2)));
     assert_eq!(wanted(&steering, 0)[..4], [0, 1, 2, 2]);
 
+    let generation = |steering: &Steering| steering.limits().load(limits::GENERATION);
+    let before = generation(&steering);
+    let all = "0-255=0,4-7=1,7=2";
+    assert_eq!(set(&mut steering, "port.p.0.buckets", all), Ok(SettingValue::Word(all.into())));
+    assert_eq!(wanted(&steering, 0)[..9], [0, 0, 0, 0, 1, 1, 1, 2, 0]);
+    assert_eq!(generation(&steering), before + 1, "workers look once");
+    set(&mut steering, "port.p.0.buckets", "0=0,1=1,2-3=2").expect("three workers run");
+
     assert_eq!(set(&mut steering, "worker.0.paused", "true"), Ok(SettingValue::Flag(true)));
     assert!(wanted(&steering, 0).iter().all(|&worker| worker == 1 || worker == 2));
     assert_eq!(wanted(&steering, 0)[1..4], [1, 2, 2], "who is not paused keeps its buckets");
@@ -96,6 +104,12 @@ fn what_cannot_be_is_refused_with_a_way_out() {
         ("port.p.1.bucket.0", "0", "set port.p.1.steering to `flow` first"),
         ("port.p.0.bucket.256", "0", "there are 0 to 255"),
         ("port.p.0.bucket.0", "2", "there are 0 to 1"),
+        ("port.p.0.buckets", "0-255=0,1=2", "there are 0 to 1"),
+        ("port.p.0.buckets", "0-255=1,3-2=1", "cannot be `3-2=1`"),
+        ("port.p.0.buckets", "0-256=1", "with buckets from 0 to 255"),
+        ("port.p.0.buckets", "0-255", "write BUCKET=WORKER"),
+        ("port.p.0.buckets", "", "write BUCKET=WORKER"),
+        ("port.p.1.buckets", "0-255=0", "set port.p.1.steering to `flow` first"),
         ("worker.1.paused", "true", "set port.p.1.steering to `flow` first"),
         ("worker.2.paused", "true", "there are 0 to 1"),
         ("port.p.0.queue.0", "1", "list its `workers` in the configuration"),
@@ -105,10 +119,16 @@ fn what_cannot_be_is_refused_with_a_way_out() {
         let refused = set(&mut steering, key, value).unwrap_err();
         assert!(refused.contains(said), "{key} = {value}: {refused}");
     }
+    assert_eq!(
+        steering.ports[0].assigned,
+        spread(2),
+        "refused parts change nothing, nor those before"
+    );
     set(&mut steering, "worker.0.paused", "true").expect("worker 1 is left");
     for (key, value, said) in [
         ("worker.1.paused", "true", "no other would be left"),
         ("port.p.0.bucket.0", "0", "it is paused"),
+        ("port.p.0.buckets", "0=1,1=0", "it is paused"),
         ("port.p.0.steering", "queue", "set worker.0.paused to `false` first"),
     ] {
         // The other port's worker could not be paused anyway.

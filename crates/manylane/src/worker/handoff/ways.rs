@@ -32,7 +32,8 @@ impl Default for Stage {
 impl Stage {
     #[inline(always)]
     pub(super) fn push(&mut self, frame: Frame, head: u16) {
-        self.heads[self.frames.len()] = head;
+        const { assert!(BATCH_MAX.is_power_of_two(), "or its places could not be masked") };
+        self.heads[self.frames.len() & (BATCH_MAX - 1)] = head;
         self.frames.push(frame).expect("there is a place for each head");
     }
 }
