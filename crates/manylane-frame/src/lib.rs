@@ -26,5 +26,5 @@ pub use mapping::Mapping;
 pub use pool::{Depot, HOT_LIST_DEFAULT, HOT_LIST_LENGTHS, MAGAZINE, Pool, PoolCounts, RESERVE};
 pub use region::{
     CHAIN_MAX, HEADROOM, Holder, Marks, Meta, Missing, NoHeadroom, Packet, PacketMut, Parts,
-    PartsMut, Region, RegionConfig, RegionError, Sample, Steered, View,
+    PartsMut, Region, RegionConfig, RegionError, Sample, Steered, Trace, View,
 };

@@ -283,6 +283,8 @@ reasons! {
         Fragment = "fragment",
         /// A second or later piece of a packet of segments, cut here because its exit does not.
         Segment = "segment",
+        /// What a packet socket sent.
+        Injected = "injected",
     }
 }
 

@@ -211,6 +211,14 @@ impl<M: Statuses, S> Writer<'_, M, S> {
         (self.0.statuses.status(block).load(Ordering::Acquire) == WRITERS).then_some(block)
     }
 
+    /// Whether the block after the one in work is ours, too.
+    #[inline]
+    pub fn has_another(&mut self) -> bool {
+        let another = after(self.place().block, self.0.statuses.count());
+        // Relaxed: a look ahead. `block` orders what is done with it.
+        self.0.statuses.status(another).load(Ordering::Relaxed) == WRITERS
+    }
+
     /// Gives the block in work to the reader. To be called after [`block`](Self::block) has said that it
     /// is ours.
     #[inline]

@@ -99,6 +99,20 @@ impl SharedCount {
         self.0.fetch_add(n, Ordering::Relaxed)
     }
 
+    /// Adds 1 and returns what it was, unless it is `most` or more already.
+    #[cfg_attr(manylane_counted, track_caller)]
+    pub fn add_below(&self, most: u64) -> Option<u64> {
+        let mut now = self.load();
+        while now < most {
+            // Relaxed, both: as above.
+            match self.0.compare_exchange_weak(now, now + 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(before) => return Some(before),
+                Err(other) => now = other,
+            }
+        }
+        None
+    }
+
     /// Takes `n` away.
     #[cfg_attr(manylane_counted, track_caller)]
     pub fn sub(&self, n: u64) {

@@ -32,7 +32,7 @@
 
 use crate::CacheAligned;
 use crate::primitive::{Arc, AtomicU32, AtomicU64, Ordering, UnsafeCell};
-use crate::rcu::{Domain, Limbo, Reader};
+use crate::rcu::{Domain, Guard, Limbo};
 
 /// A table of hooks: control's side. `T` is what a socket wants to see and where that is delivered.
 pub struct Hooks<T> {
@@ -40,6 +40,10 @@ pub struct Hooks<T> {
     sockets: Box<[Option<State>]>,
     free: Vec<u32>,
     limbo: Limbo<u32>,
+    /// What `shared.span` says.
+    span: usize,
+    /// The last that was given out.
+    generation: u64,
 }
 
 /// A worker's side of [`Hooks`].
@@ -70,13 +74,21 @@ pub struct Hook<T> {
     pub wanted: T,
 }
 
-/// How many times a socket had been bound. 64 bits: it does not come round again.
+/// How many times sockets of the table had been bound: no two bindings have the same, of whatever socket. 64
+/// bits: it does not come round again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(pub u64);
 
 /// Control's handle of an open socket.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Socket(u32);
+
+impl Socket {
+    /// Which socket: no other that is open has this number.
+    pub fn number(&self) -> u32 {
+        self.0
+    }
+}
 
 struct State {
     /// The slot that is published, or [`NONE`].
@@ -119,6 +131,8 @@ impl<T: Send + Sync> Hooks<T> {
             free: (0..slots).rev().collect(),
             // Each slot is in it once at most, so it never hands one back.
             limbo: Limbo::new(domain, slots as usize),
+            span: 0,
+            generation: 0,
         }
     }
 
@@ -130,9 +144,10 @@ impl<T: Send + Sync> Hooks<T> {
     /// A new socket, bound to nothing. `None` when there are `sockets_max`.
     pub fn open(&mut self) -> Option<(Socket, Binding)> {
         let place = self.sockets.iter().position(Option::is_none)?;
-        let current = Arc::new(CacheAligned(AtomicU64::new(0)));
+        let generation = self.next_generation();
+        let current = Arc::new(CacheAligned(AtomicU64::new(generation)));
         let binding = Binding { current: current.clone(), stale: 0 };
-        self.sockets[place] = Some(State { slot: NONE, generation: 0, current });
+        self.sockets[place] = Some(State { slot: NONE, generation, current });
         Some((Socket(place as u32), binding))
     }
 
@@ -163,6 +178,22 @@ impl<T: Send + Sync> Hooks<T> {
         (slot != NONE).then(|| unsafe { &self.shared.hook(slot).wanted })
     }
 
+    /// The stamp of what is delivered by the binding in force.
+    pub fn generation(&self, socket: &Socket) -> Generation {
+        Generation(self.state(socket).generation)
+    }
+
+    /// Begins a new generation of a socket whose hook is part of another's, as a member's of a group: what is
+    /// to be delivered from now on carries what this returns, and what was delivered before is stale.
+    pub fn renew(&mut self, socket: &Socket) -> Generation {
+        let generation = self.next_generation();
+        let state = self.sockets[socket.0 as usize].as_mut().expect("it has a handle");
+        state.generation = generation;
+        // Relaxed, and before a hook with this generation is published: as in `replace`.
+        state.current.store(state.generation, Ordering::Relaxed);
+        Generation(state.generation)
+    }
+
     /// Unbinds a socket for ever. Its hook, and what that keeps alive, is dropped by a later call.
     pub fn close(&mut self, socket: Socket) {
         self.replace(&socket, None);
@@ -180,9 +211,19 @@ impl<T: Send + Sync> Hooks<T> {
         }
     }
 
+    /// How many hooks can be published before a grace period has to pass.
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
     /// How many hooks wait for a grace period.
     pub fn retired(&self) -> usize {
         self.limbo.len()
+    }
+
+    fn next_generation(&mut self) -> u64 {
+        self.generation += 1;
+        self.generation
     }
 
     fn state(&self, socket: &Socket) -> &State {
@@ -192,8 +233,8 @@ impl<T: Send + Sync> Hooks<T> {
     /// Publishes a hook for `wanted`, if it is something, in place of the socket's hook.
     fn replace(&mut self, socket: &Socket, wanted: Option<T>) {
         let place = socket.0 as usize;
-        let State { slot: old, generation, ref current } = *self.state(socket);
-        let generation = generation + 1;
+        let generation = self.next_generation();
+        let State { slot: old, ref current, .. } = *self.state(socket);
         // Relaxed, and before the new hook is published: who finds that hook finds this too, and so
         // does whoever is given what came by it (guarantee B). For guarantee A, whoever knows that
         // `bind` has returned has been told by something that orders.
@@ -212,10 +253,12 @@ impl<T: Send + Sync> Hooks<T> {
         let state = self.sockets[place].as_mut().expect("just looked at");
         (state.slot, state.generation) = (slot, generation);
         let bound = |state: &Option<State>| state.as_ref().is_some_and(|state| state.slot != NONE);
-        let span = self.sockets.iter().rposition(bound).map_or(0, |last| last + 1);
+        // Above the old span no socket is bound, but this one perhaps.
+        let below = self.sockets[..self.span.max(place + 1)].iter().rposition(bound);
+        self.span = below.map_or(0, |last| last + 1);
         // Relaxed: a hint where to stop. What is found below is ordered by its own word, and a worker
         // that sees an old span misses what it could have missed by coming earlier.
-        self.shared.span.store(span as u32, Ordering::Relaxed);
+        self.shared.span.store(self.span as u32, Ordering::Relaxed);
         if old != NONE {
             let retired = self.limbo.retire(old);
             assert!(retired.is_ok(), "the limbo has room for all slots");
@@ -230,14 +273,14 @@ impl<T> Clone for HookReader<T> {
 }
 
 impl<T> HookReader<T> {
-    /// The hooks, to be looked at until `reader` is quiescent.
+    /// The hooks, to be looked at until the guard's reader is quiescent.
     ///
     /// # Panics
     ///
-    /// When `reader` is offline or of another domain than the hooks: no grace period would wait for it.
+    /// When the reader is of another domain than the hooks: no grace period would wait for it.
     #[inline]
-    pub fn enter<'g>(&'g self, reader: &'g Reader) -> Found<'g, T> {
-        assert!(reader.reads(&self.0.domain), "the reader is offline or of another domain");
+    pub fn enter<'g>(&'g self, guard: Guard<'g>) -> Found<'g, T> {
+        assert!(guard.is_of(&self.0.domain), "the reader is of another domain");
         Found(&self.0)
     }
 }
@@ -249,7 +292,7 @@ impl<T> HookReader<T> {
 /// let domain = Domain::new(1);
 /// let mut reader = domain.register().unwrap();
 /// let hooks = Hooks::<u32>::new(domain, 1, 1).reader();
-/// let hook = hooks.enter(&reader).iter().next();
+/// let hook = hooks.enter(reader.guard()).iter().next();
 /// reader.quiescent();
 /// drop(hook);
 /// ```
@@ -343,18 +386,19 @@ impl Binding {
 #[cfg(all(test, not(manylane_loom)))]
 mod tests {
     use super::*;
+    use crate::rcu::Reader;
 
     #[test]
     fn a_bound_socket_is_found_by_what_it_wants() {
         let (mut hooks, reader, found) = rig();
-        assert!(found.enter(&reader).is_empty());
+        assert!(found.enter(reader.guard()).is_empty());
         let [(one, mut in_one), (two, mut in_two)] =
             [(); 2].map(|()| hooks.open().expect("two fit"));
         assert!(hooks.open().is_none());
-        assert!(found.enter(&reader).is_empty(), "bound to nothing, it sees nothing");
+        assert!(found.enter(reader.guard()).is_empty(), "bound to nothing, it sees nothing");
         assert_eq!(hooks.bind(&two, Some("ip")), Ok(Bound::Changed));
         assert_eq!(hooks.bind(&one, Some("arp")), Ok(Bound::Changed));
-        let hooks_found: Vec<_> = found.enter(&reader).iter().collect();
+        let hooks_found: Vec<_> = found.enter(reader.guard()).iter().collect();
         assert_eq!([hooks_found[0].wanted, hooks_found[1].wanted], ["arp", "ip"]);
         assert!(in_one.admit(hooks_found[0].generation));
         assert!(in_two.admit(hooks_found[1].generation));
@@ -365,7 +409,7 @@ mod tests {
     fn what_came_by_an_old_binding_is_stale() {
         let (mut hooks, reader, found) = rig();
         let (socket, mut binding) = hooks.open().expect("two fit");
-        let stamp = || found.enter(&reader).iter().next().map(|hook| hook.generation);
+        let stamp = || found.enter(reader.guard()).iter().next().map(|hook| hook.generation);
         let mut stamps = Vec::new();
         for wanted in ["ip", "arp"] {
             assert_eq!(hooks.bind(&socket, Some(wanted)), Ok(Bound::Changed));
@@ -383,10 +427,33 @@ mod tests {
         let (socket, mut binding) = hooks.open().expect("two fit");
         assert_eq!(hooks.bind(&socket, None), Ok(Bound::Unchanged));
         assert_eq!(hooks.bind(&socket, Some("ip")), Ok(Bound::Changed));
-        let stamp = found.enter(&reader).iter().next().expect("it is bound").generation;
+        let stamp = found.enter(reader.guard()).iter().next().expect("it is bound").generation;
         assert_eq!(hooks.bind(&socket, Some("ip")), Ok(Bound::Unchanged));
         assert!(binding.admit(stamp));
         assert_eq!(hooks.retired(), 0);
+    }
+
+    /// As a member of a group, whose hook has the member's stamp.
+    #[test]
+    fn what_came_before_a_socket_was_renewed_is_stale() {
+        let (mut hooks, _, _) = rig();
+        let (socket, mut binding) = hooks.open().expect("two fit");
+        let before = hooks.generation(&socket);
+        let renewed = hooks.renew(&socket);
+        assert_eq!((hooks.generation(&socket), hooks.retired()), (renewed, 0));
+        assert_eq!([binding.admit(before), binding.admit(renewed)], [false, true]);
+    }
+
+    #[test]
+    fn what_is_bound_above_others_that_are_not_is_found() {
+        let (mut hooks, reader, found) = rig();
+        let [(one, _), (two, _)] = [(); 2].map(|()| hooks.open().expect("two fit"));
+        assert_eq!(hooks.bind(&two, Some("ip")), Ok(Bound::Changed));
+        assert_eq!(hooks.bind(&one, Some("arp")), Ok(Bound::Changed));
+        assert_eq!(hooks.bind(&one, None), Ok(Bound::Changed));
+        assert_eq!(found.enter(reader.guard()).iter().count(), 1);
+        hooks.close(two);
+        assert!(found.enter(reader.guard()).is_empty());
     }
 
     /// Nor does `close`, with a worker that never ends its turn.
@@ -398,7 +465,7 @@ mod tests {
             assert_eq!(hooks.bind(&socket, Some(wanted)), Ok(Bound::Changed));
         }
         assert_eq!(hooks.bind(&socket, Some("e")), Err("e"));
-        let stamp = found.enter(&reader).iter().next().expect("it is bound").generation;
+        let stamp = found.enter(reader.guard()).iter().next().expect("it is bound").generation;
         assert!(binding.admit(stamp), "the binding is what it was");
         assert_eq!(hooks.bind(&socket, None), Ok(Bound::Changed));
         hooks.close(socket);
@@ -418,7 +485,7 @@ mod tests {
         assert_eq!(hooks.bind(&socket, Some(ring.clone())), Ok(Bound::Changed));
         let found = hooks.reader();
         hooks.close(socket);
-        assert!(found.enter(&reader).is_empty());
+        assert!(found.enter(reader.guard()).is_empty());
         assert_eq!(Arc::strong_count(&ring), 2);
         reader.quiescent();
         hooks.reclaim();
@@ -427,19 +494,11 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "offline or of another domain")]
+    #[should_panic(expected = "of another domain")]
     fn a_reader_of_another_domain_is_refused() {
         let (_hooks, _, found) = rig();
         let other = Domain::new(1).register().expect("the first fits");
-        found.enter(&other);
-    }
-
-    #[test]
-    #[should_panic(expected = "offline or of another domain")]
-    fn an_offline_reader_is_refused() {
-        let (_hooks, mut reader, found) = rig();
-        reader.offline();
-        found.enter(&reader);
+        found.enter(other.guard());
     }
 
     /// Room for two sockets and two retired hooks, and a worker.

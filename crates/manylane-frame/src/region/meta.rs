@@ -32,6 +32,7 @@ pub struct Meta {
     pub(super) following: u8,
     /// One more than the receiver's number, or 0; and the bucket.
     pub(super) steered: [u8; 2],
+    pub(super) trace: Trace,
     pub(super) sample: Sample,
     /// What `marks` are, in one word ([`Marks::word`]); 0 when they may have been changed since that was noted.
     pub(super) word: u64,
@@ -55,6 +56,20 @@ pub struct Sample {
     pub number: u32,
     /// In which time of looking this was noted; 0 for none. What another time has left means nothing.
     pub period: u32,
+}
+
+/// Which packet of which trace this is: somebody wants to see what is done with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    /// Which trace; 0 for none. What another one has left means nothing.
+    pub session: u16,
+    /// Which of its packets. What is made of a packet has its number.
+    pub number: u16,
+}
+
+impl Trace {
+    /// Of a packet that nobody follows.
+    pub const NONE: Trace = Trace { session: 0, number: 0 };
 }
 
 const _: () = assert!(size_of::<Meta>() == 64, "one cache line");
@@ -145,6 +160,12 @@ impl Meta {
     #[inline]
     pub fn sample(&self) -> Sample {
         self.sample
+    }
+
+    /// Whether somebody follows the packet, when that was last [set](super::View::set_trace).
+    #[inline]
+    pub fn trace(&self) -> Trace {
+        self.trace
     }
 
     /// Whether the window is empty.

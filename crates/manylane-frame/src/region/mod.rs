@@ -18,7 +18,7 @@ mod meta;
 pub(crate) use audit::Generation;
 pub use audit::{Holder, Missing};
 pub use chain::{CHAIN_MAX, Parts, PartsMut};
-pub use meta::{Marks, Meta, Sample, Steered};
+pub use meta::{Marks, Meta, Sample, Steered, Trace};
 
 use std::fmt;
 use std::io;
@@ -665,6 +665,13 @@ impl<'r> View<'r> {
     #[inline]
     pub fn set_sample(self, frame: &mut Frame, sample: Sample) {
         self.whole_meta_mut(frame).sample = sample;
+    }
+
+    /// Notes that somebody follows the packet, or nobody. Nothing else changes it, not even another life of the
+    /// frame: who has set it takes it off again before the packet ends.
+    #[inline]
+    pub fn set_trace(self, frame: &mut Frame, trace: Trace) {
+        self.whole_meta_mut(frame).trace = trace;
     }
 
     /// Makes the bytes from `head` to `tail` of the slot the packet's bytes in this frame.

@@ -246,6 +246,16 @@ impl Writer<'_> {
         true
     }
 
+    /// Whether a packet of `generation`, of which so many bytes are kept, would find a place.
+    pub fn has_room(&mut self, generation: Generation, kept: u32) -> bool {
+        let cursor = self.writer.state();
+        if cursor.packets == 0 {
+            return self.writer.block().is_some();
+        }
+        let fits = cursor.generation == generation && cursor.room >= HEADER + kept as usize;
+        fits || self.writer.has_another()
+    }
+
     /// Ends a turn: publishes the block in work if the first turn that ended with it was `retire_ns` ago.
     /// Says whether a block was published since the last call: then ring the bell. `now_ns` may be of any
     /// clock that does not go back.

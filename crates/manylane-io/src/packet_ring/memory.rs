@@ -34,12 +34,25 @@ unsafe impl Sync for Memory {}
 impl Memory {
     /// Zeroed memory of this process.
     pub fn anonymous(layout: Layout) -> Result<Memory, RingError> {
-        Memory::map(layout, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)
+        let memory = Memory::map(layout, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1)?;
+        memory.populate()
     }
 
     /// The memory of a memfd that is as long as `layout` says, and sealed so that it stays so.
     pub fn shared(layout: Layout, memfd: BorrowedFd<'_>) -> Result<Memory, RingError> {
         Memory::map(layout, libc::MAP_SHARED, memfd.as_raw_fd())
+    }
+
+    /// Now, and saying so if there is none: a worker that writes there later takes no page fault.
+    /// (MAP_POPULATE would neither say so, nor map shared pages for writing.)
+    pub fn populate(self) -> Result<Memory, RingError> {
+        // SAFETY: the mapping is ours (madvise(2)).
+        let populated = unsafe {
+            let base = self.base.as_ptr().cast();
+            libc::madvise(base, self.layout.len(), libc::MADV_POPULATE_WRITE)
+        };
+        check(populated).map_err(|source| RingError::Refused { step: "madvise", source })?;
+        Ok(self)
     }
 
     fn map(layout: Layout, flags: libc::c_int, fd: libc::c_int) -> Result<Memory, RingError> {
@@ -66,11 +79,6 @@ impl Memory {
         if inner == libc::MAP_FAILED {
             return Err(refused("mmap")(io::Error::last_os_error()));
         }
-        // Now, and saying so if there is none: a worker that writes there later takes no page fault.
-        // (MAP_POPULATE would neither say so, nor map shared pages for writing.)
-        // SAFETY: the mapping just made (madvise(2)).
-        let populated = unsafe { libc::madvise(inner, layout.len(), libc::MADV_POPULATE_WRITE) };
-        check(populated).map_err(refused("madvise"))?;
         Ok(memory)
     }
 

@@ -20,6 +20,10 @@
 //! without a system call. Across processes [`create_shared`] makes the lanes and a sealed memfd, and
 //! [`open_shared`] the readers of that.
 //!
+//! What a reader in another process can still do to a worker: give the memory's pages back to the kernel
+//! (`FALLOC_FL_PUNCH_HOLE`, which no seal forbids that lets the reader write its words), so that the worker's next copy
+//! takes page faults. Who may capture is trusted that far.
+//!
 //! The order of blocks, and who may touch which, is `manylane_sync::blocks`.
 //!
 //! # What lies where
@@ -51,7 +55,7 @@ mod record;
 mod shared;
 
 pub use lane::{Lane, Totals, Watch, Writer, lanes};
-pub use reader::{Block, Packet, Packets, Reader, Readers};
+pub use reader::{Block, Packet, Packets, Position, Reader, Readers};
 pub use record::Record;
 pub use shared::{create_shared, open_shared};
 

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::marker::PhantomData;
+use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::slice;
@@ -91,19 +92,31 @@ impl Reader {
         let word = |word: InBlock| blocks.word(block, word).load(Ordering::Relaxed);
         let room = blocks.block_size() - BLOCK_HEADER;
         let bytes = usize::try_from(word(InBlock::Bytes)).unwrap_or(usize::MAX);
-        if bytes > room {
+        if bytes > room || !bytes.is_multiple_of(ALIGN) {
             self.damaged.set(self.damaged.get() + 1);
         }
         // SAFETY: a block is longer than its header.
         let records = unsafe { blocks.block(block).add(BLOCK_HEADER) };
         Some(Block {
             records,
-            bytes: bytes.min(room),
+            // A multiple of 8: `room` is one.
+            bytes: bytes.min(room) / ALIGN * ALIGN,
             packets: word(InBlock::Packets),
             generation: Generation(word(InBlock::Generation)),
             damaged: &self.damaged,
             _held: held,
         })
+    }
+
+    /// The generation of the oldest published block, and the time of its first packet in nanoseconds since 1970.
+    /// It stays.
+    pub fn peek(&mut self) -> Option<(Generation, u64)> {
+        let damaged = self.damaged.get();
+        let block = self.borrow()?;
+        let seen = (block.generation(), block.first_ns().unwrap_or_default());
+        mem::forget(block); // Only a drop gives it back.
+        self.damaged.set(damaged); // Counted by who reads it.
+        Some(seen)
     }
 
     /// Whether there is a block to borrow.
@@ -166,10 +179,19 @@ impl Block<'_> {
 
     /// Its packets, in the order in which they were pushed.
     pub fn packets(&self) -> Packets<'_> {
+        self.packets_from(Position { offset: 0, packets_left: self.packets })
+    }
+
+    /// Its packets from a place on, which is one of this block: of another, it finds damage or nonsense.
+    pub fn packets_from(&self, position: Position) -> Packets<'_> {
+        let offset = position.offset.min(self.bytes);
         Packets {
-            next: self.records,
-            left: self.bytes,
-            packets: self.packets,
+            // SAFETY: no more than `bytes` are there (invariant 1). The offset of a position is a multiple of 8;
+            // where `bytes` is less, nothing is left.
+            next: unsafe { self.records.add(offset) },
+            offset,
+            left: self.bytes - offset,
+            packets: position.packets_left,
             damaged: self.damaged,
             block: PhantomData,
         }
@@ -180,13 +202,24 @@ impl Block<'_> {
 ///
 /// # Invariants
 ///
-/// 1. `next` points at `left` bytes of the block, and is aligned to 8.
+/// 1. `next` points at `left` bytes of the block, and is aligned to 8 unless there are none.
+#[derive(Clone)]
 pub struct Packets<'a> {
     next: NonNull<u8>,
+    /// From the first record.
+    offset: usize,
     left: usize,
     packets: u64,
     damaged: &'a Cell<u64>,
     block: PhantomData<&'a [u8]>,
+}
+
+/// A place between two packets of a [`Block`], for who borrows it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// From the first record: a multiple of 8, or the end.
+    offset: usize,
+    packets_left: u64,
 }
 
 /// A packet in a [`Block`].
@@ -199,6 +232,11 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packets<'a> {
+    /// Behind what it has given.
+    pub fn place(&self) -> Position {
+        Position { offset: self.offset, packets_left: self.packets }
+    }
+
     /// The next record, if it lies in the block and says what there is.
     fn parse(&mut self) -> Option<Packet<'a>> {
         let room = self.left.checked_sub(HEADER)?;
@@ -221,7 +259,7 @@ impl<'a> Packets<'a> {
         let size = (HEADER + captured).next_multiple_of(ALIGN).min(self.left);
         // SAFETY: `size <= left`; aligned, but at the very end of the block, where nothing is left.
         self.next = unsafe { self.next.add(size) };
-        self.left -= size;
+        (self.offset, self.left) = (self.offset + size, self.left - size);
         Some(Packet { record, bytes })
     }
 }

@@ -82,7 +82,7 @@ pub fn create_shared(
     // SAFETY: F_ADD_SEALS takes a number.
     check(unsafe { libc::fcntl(memfd.as_raw_fd(), libc::F_ADD_SEALS, SEALS) })
         .map_err(refused("fcntl"))?;
-    let memory = Memory::shared(layout, memfd.as_fd())?;
+    let memory = Memory::shared(layout, memfd.as_fd())?.populate()?;
     let header = FileHeader {
         magic: MAGIC,
         version: VERSION,

@@ -10,7 +10,7 @@ use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::rewrite::{Link, is_ipv6};
-use super::{Forwarder, LINK_HEADER, Origin, Verdict, parts};
+use super::{FORMER_MAX, Former, Forwarder, LINK_HEADER, Origin, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
 use crate::neighbour::Neighbour;
 use crate::nexthop::NextHop;
@@ -35,15 +35,42 @@ impl Forwarder {
         if !parts::gather(pool, frame, LINK_HEADER + icmp::quote_len_v6(usize::MAX)) {
             return Verdict::drop(reason);
         }
+        let former = self.keeps_former.then(|| self.former_of(frame, reason));
         let made = if is_ipv6(self.region.bytes(frame)) {
             self.make_ipv6_error(guard, pool, frame, kind, now_ns)
         } else {
             self.make_ipv4_error(guard, pool, frame, kind, now_ns)
         };
         let Some(link) = made else { return Verdict::drop(reason) };
+        if self.former.len() < FORMER_MAX {
+            self.former.extend(former);
+        }
         self.mark_own(frame);
         let fate = self.send(guard, pool, frame, Some(link), now_ns);
         Verdict { fate, origin: Origin::Error(reason) }
+    }
+
+    /// Keeps what errors are made of from now on, or does not.
+    pub fn keep_former(&mut self, keeps: bool) {
+        self.keeps_former = keeps;
+    }
+
+    /// Whether there is something that an error was made of, and that nobody has been shown.
+    #[inline(always)]
+    pub fn has_former(&self) -> bool {
+        !self.former.is_empty()
+    }
+
+    /// What errors were made of, oldest first, once.
+    pub fn former(&mut self) -> impl Iterator<Item = Former> {
+        self.former.drain(..)
+    }
+
+    fn former_of(&self, frame: &Frame, reason: DropReason) -> Former {
+        let meta = self.region.meta(frame);
+        let bytes = self.region.bytes(frame).to_vec();
+        let len = meta.packet_len() as u32; // Of 64 frames at most.
+        Former { entry: meta.entry, queue: meta.queue, bytes, len, reason }
     }
 
     /// The host cannot be reached (RFC 1812 §4.3.3.1 and §5.2.7.1, RFC 4443 §3.1).

@@ -25,6 +25,7 @@
 //! | `segment`     | packets that stand for several (TSO, USO, GRO): their size, and cut        |
 //! | `fragment`    | IPv4 fragmentation, RFC 791 §3.2                                           |
 //! | `parts`       | bytes of packets that lie in several frames                                |
+//! | `explain`     | why a packet goes where it goes, for who follows it                        |
 //! | `redirect`    | who could have sent it straight is told, if that is asked for             |
 //! | `vlan`        | tags of IEEE 802.1Q and 802.1ad, off and on                                |
 //!
@@ -38,6 +39,7 @@
 
 mod answer;
 mod check;
+mod explain;
 mod fragment;
 mod heard;
 mod local;
@@ -55,7 +57,7 @@ mod vlan;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use manylane_frame::vocabulary::{DropReason, Offload, PortId};
+use manylane_frame::vocabulary::{DropReason, Offload, PortId, QueueId};
 use manylane_frame::{BATCH_MAX, Batch, BatchList, Frame, Pool, Region};
 use manylane_sync::rcu::{Guard, Index};
 
@@ -66,6 +68,7 @@ use crate::neighbour::{Adjacencies, AdjacencyState, Key, Neighbour, OwnAddresses
 use crate::nexthop::{NextHop, NextHops};
 use crate::wire::ethernet::{Mac, Tags};
 
+pub use explain::{Explanation, Finding, Found, Via};
 pub use prepare::{PrepareError, Prepared, prepare};
 pub use vlan::{Sorted, Vlan};
 
@@ -293,7 +296,28 @@ pub struct Forwarder {
     checked: Box<check::Checked>,
     /// What came in by sub-interfaces, in the last batch from a port that has any.
     sorted: Vec<Sorted>,
+    /// What errors were made of, if that is to be shown.
+    former: Vec<Former>,
+    keeps_former: bool,
 }
+
+/// A packet that was dropped and is an error to its sender by now.
+#[derive(Debug)]
+pub struct Former {
+    /// The port it came in by.
+    pub entry: PortId,
+    /// The queue of that.
+    pub queue: QueueId,
+    /// Its first bytes, with its link header.
+    pub bytes: Vec<u8>,
+    /// How many it had.
+    pub len: u32,
+    /// Why it was dropped.
+    pub reason: DropReason,
+}
+
+/// Packets that are kept in a turn to be shown: more than errors may be sent in one.
+const FORMER_MAX: usize = 1024;
 
 /// Reports that wait for the worker to pass them on. Dropping one loses nothing that matters: the next
 /// packet says it again.
@@ -324,6 +348,8 @@ impl Forwarder {
             urgent: Vec::with_capacity(URGENT_MAX),
             checked: Box::new(check::Checked::new()),
             sorted: Vec::with_capacity(BATCH_MAX),
+            former: Vec::new(),
+            keeps_former: false,
         }
     }
 

@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use manylane_frame::vocabulary::Checksum;
-use manylane_frame::{Frame, HEADROOM, Marks, Parts, Pool, Region, View};
+use manylane_frame::{Frame, HEADROOM, Marks, Parts, Pool, Region, Trace, View};
 
 use super::LINK_HEADER;
 use crate::wire::checksum::Sum;
@@ -53,6 +53,8 @@ pub(super) fn gather(pool: &mut Pool, frame: &mut Frame, wanted: usize) -> bool 
     // It may come to be held, and looked at when it leaves.
     region.set_steered(&mut first, region.meta(frame).steered());
     region.view().set_sample(&mut first, region.meta(frame).sample());
+    region.view().set_trace(&mut first, region.meta(frame).trace());
+    region.view().set_trace(frame, Trace::NONE); // It goes back to the pool.
     drop_front(pool, std::mem::replace(frame, first), len, frame);
     true
 }

@@ -2,11 +2,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use manylane_frame::vocabulary::DropReason;
+use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::{Forwarder, PortFacts, Verdict, parts};
+use super::{Forwarder, LINK_HEADER, NextHopMark, PortFacts, Verdict, parts, vlan};
 use crate::icmp::ErrorKind;
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
@@ -18,6 +18,25 @@ enum Addressed {
     Us,
     All,
     Group,
+}
+
+/// What the rules say of a packet by its headers, before it is known whether its next hop has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Considered<'g> {
+    /// It is dropped.
+    Drop(DropReason),
+    /// It is dropped, and its sender told, if one may be.
+    Error(ErrorKind, DropReason),
+    /// It has a tag that says only what is in any frame without: to be taken off.
+    Priority,
+    /// It is ARP, to us or to everybody.
+    Arp,
+    /// It is for us.
+    LocalIpv4,
+    /// It is for us.
+    LocalIpv6,
+    /// It goes where this next hop leads.
+    Route(Index<'g, NextHopMark>),
 }
 
 impl Forwarder {
@@ -33,129 +52,145 @@ impl Forwarder {
         if frame.is_chained() && !parts::have_headers(pool, frame) {
             return Verdict::drop(DropReason::NoFrame);
         }
-        let facts = self.port(self.region.meta(frame).entry);
-        let Some(view) = ethernet::View::checked(self.region.bytes(frame)) else {
-            return Verdict::drop(DropReason::Truncated);
+        let (entry, len) = (self.region.meta(frame).entry, self.region.meta(frame).packet_len());
+        match self.consider(guard, entry, self.region.bytes(frame), len) {
+            Considered::Drop(reason) => Verdict::drop(reason),
+            Considered::Error(kind, reason) => self.error(guard, pool, frame, kind, reason, now_ns),
+            Considered::Priority => self.judge_untagged(guard, pool, frame, now_ns),
+            Considered::Arp => self.local_arp(guard, pool, frame, now_ns),
+            Considered::LocalIpv4 => self.local_ipv4(guard, pool, frame, now_ns),
+            Considered::LocalIpv6 => self.local_ipv6(guard, pool, frame, now_ns),
+            Considered::Route(id) => self.rewrite(guard, pool, frame, id, now_ns),
+        }
+    }
+
+    /// What the rules say of a packet of `len` bytes that came in by `entry` and begins with `bytes`. Changes
+    /// nothing, for who only wants to know.
+    pub(super) fn consider<'g>(
+        &self,
+        guard: Guard<'g>,
+        entry: PortId,
+        bytes: &[u8],
+        len: usize,
+    ) -> Considered<'g> {
+        let Some(view) = ethernet::View::checked(bytes) else {
+            return Considered::Drop(DropReason::Truncated);
         };
-        let Some(addressed) = facts.addressed(view.destination()) else {
-            return Verdict::drop(DropReason::NotForUs);
+        let Some(addressed) = self.port(entry).addressed(view.destination()) else {
+            return Considered::Drop(DropReason::NotForUs);
         };
+        let (front, front_len) = (&bytes[LINK_HEADER..], len - LINK_HEADER);
         match view.ether_type() {
-            ether_type::IPV4 => self.judge_ipv4(guard, pool, frame, addressed, now_ns),
-            ether_type::IPV6 => self.judge_ipv6(guard, pool, frame, addressed, now_ns),
-            ether_type::ARP => self.local_arp(guard, pool, frame, now_ns),
-            tag if ethernet::is_vlan(tag) => self.judge_tagged(guard, pool, frame, now_ns),
-            _ => Verdict::drop(DropReason::UnknownEtherType),
+            ether_type::IPV4 => self.consider_ipv4(guard, front, front_len, addressed),
+            ether_type::IPV6 => self.consider_ipv6(guard, entry, front, front_len, addressed),
+            ether_type::ARP => Considered::Arp,
+            tag if ethernet::is_vlan(tag) => vlan::consider_tagged(bytes),
+            _ => Considered::Drop(DropReason::UnknownEtherType),
         }
     }
 
     /// The order of RFC 1812 §5.2.1, but that broadcasts are known before anybody is told of anything:
     /// header, options, destination ours?, TTL, route.
-    fn judge_ipv4<'g>(
-        &mut self,
+    fn consider_ipv4<'g>(
+        &self,
         guard: Guard<'g>,
-        pool: &mut Pool,
-        frame: &mut Frame,
+        front: &[u8],
+        len: usize,
         addressed: Addressed,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        let (front, len) = parts::front(&self.region, frame);
+    ) -> Considered<'g> {
         let Some(view) = ipv4::View::front(front, len) else {
-            return Verdict::drop(DropReason::Ipv4HeaderInvalid);
+            return Considered::Drop(DropReason::Ipv4HeaderInvalid);
         };
         if !view.has_valid_checksum() {
-            return Verdict::drop(DropReason::Ipv4ChecksumInvalid);
+            return Considered::Drop(DropReason::Ipv4ChecksumInvalid);
         }
         let (destination, ttl) = (view.destination(), view.ttl());
         if destination.is_multicast() {
-            return Verdict::drop(DropReason::MulticastNotRouted);
+            return Considered::Drop(DropReason::MulticastNotRouted);
         }
         if addressed != Addressed::Us || destination == Ipv4Addr::BROADCAST {
-            return Verdict::drop(DropReason::LinkBroadcast);
+            return Considered::Drop(DropReason::LinkBroadcast);
         }
         if ipv4::is_martian_source(view.source()) {
-            return Verdict::drop(DropReason::MartianSource);
+            return Considered::Drop(DropReason::MartianSource);
         }
         if ipv4::is_martian_destination(destination) {
-            return Verdict::drop(DropReason::MartianDestination);
+            return Considered::Drop(DropReason::MartianDestination);
         }
         let id = self.tables.ipv4.lookup(guard, destination.into());
         let next_hop = self.tables.next_hops.load(guard, id);
         // Before options and TTL: nobody is told about a broadcast (RFC 1812 §4.3.2.7).
         if next_hop == NextHop::Broadcast {
-            return Verdict::drop(DropReason::DirectedBroadcast);
+            return Considered::Drop(DropReason::DirectedBroadcast);
         }
         match view.options() {
             ipv4::Options::Harmless => {}
-            ipv4::Options::SourceRoute => return Verdict::drop(DropReason::Ipv4SourceRoute),
+            ipv4::Options::SourceRoute => return Considered::Drop(DropReason::Ipv4SourceRoute),
             ipv4::Options::Malformed { pointer } => {
                 // RFC 1812 §4.3.3.5.
                 let kind = ErrorKind::ParameterProblem { pointer: u32::from(pointer) };
-                return self.error(guard, pool, frame, kind, DropReason::Ipv4HeaderInvalid, now_ns);
+                return Considered::Error(kind, DropReason::Ipv4HeaderInvalid);
             }
         }
         if next_hop == NextHop::Local {
-            return self.local_ipv4(guard, pool, frame, now_ns);
+            return Considered::LocalIpv4;
         }
         if ttl <= 1 {
             // RFC 1812 §5.3.1.
-            return self.expired(guard, pool, frame, now_ns);
+            return EXPIRED;
         }
-        self.rewrite(guard, pool, frame, id, now_ns)
+        Considered::Route(id)
     }
 
-    /// As `judge_ipv4`, by RFC 8200 §3 and the scopes of RFC 4291 §2.5 and §2.7.
-    fn judge_ipv6<'g>(
-        &mut self,
+    /// As `consider_ipv4`, by RFC 8200 §3 and the scopes of RFC 4291 §2.5 and §2.7.
+    fn consider_ipv6<'g>(
+        &self,
         guard: Guard<'g>,
-        pool: &mut Pool,
-        frame: &mut Frame,
+        entry: PortId,
+        front: &[u8],
+        len: usize,
         addressed: Addressed,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        let entry = self.region.meta(frame).entry;
-        let (front, len) = parts::front(&self.region, frame);
+    ) -> Considered<'g> {
         let Some(view) = ipv6::View::front(front, len) else {
-            return Verdict::drop(DropReason::Ipv6HeaderInvalid);
+            return Considered::Drop(DropReason::Ipv6HeaderInvalid);
         };
         let (source, destination) = (view.source(), view.destination());
         if destination.is_multicast() {
             // What we listen to is for us; the rest would have to be routed.
             return if self.port(entry).listens_to(destination) {
-                self.local_ipv6(guard, pool, frame, now_ns)
+                Considered::LocalIpv6
             } else {
-                Verdict::drop(DropReason::MulticastNotRouted)
+                Considered::Drop(DropReason::MulticastNotRouted)
             };
         }
         if addressed != Addressed::Us {
-            return Verdict::drop(DropReason::LinkBroadcast);
+            return Considered::Drop(DropReason::LinkBroadcast);
         }
         if destination.is_unicast_link_local() {
             return if self.uses(entry, destination) {
-                self.local_ipv6(guard, pool, frame, now_ns)
+                Considered::LocalIpv6
             } else {
-                Verdict::drop(DropReason::LinkLocalScope)
+                Considered::Drop(DropReason::LinkLocalScope)
             };
         }
         if ipv6::is_martian_destination(destination) {
-            return Verdict::drop(DropReason::MartianDestination);
+            return Considered::Drop(DropReason::MartianDestination);
         }
         let id = self.tables.ipv6.lookup(guard, destination.into());
         if self.tables.next_hops.load(guard, id) == NextHop::Local {
-            return self.local_ipv6(guard, pool, frame, now_ns);
+            return Considered::LocalIpv6;
         }
         if ipv6::is_martian_source(source) {
-            return Verdict::drop(DropReason::MartianSource);
+            return Considered::Drop(DropReason::MartianSource);
         }
         if view.hop_limit() <= 1 {
-            return self.expired(guard, pool, frame, now_ns);
+            return EXPIRED;
         }
         // RFC 4007 §9: every way on leaves the link, if only because we do not send redirects instead.
         if source.is_unicast_link_local() && self.leads_on(guard, id) {
-            let reason = DropReason::LinkLocalScope;
-            return self.error(guard, pool, frame, ErrorKind::BeyondScope, reason, now_ns);
+            return Considered::Error(ErrorKind::BeyondScope, DropReason::LinkLocalScope);
         }
-        self.rewrite(guard, pool, frame, id, now_ns)
+        Considered::Route(id)
     }
 
     /// Whether a next hop is a neighbour, known or not, and so no reason to drop a packet by itself.
@@ -170,18 +205,11 @@ impl Forwarder {
                 | NextHop::Prohibit
         )
     }
-
-    fn expired<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
-        frame: &mut Frame,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        let reason = DropReason::HopLimitExceeded;
-        self.error(guard, pool, frame, ErrorKind::TimeExceeded, reason, now_ns)
-    }
 }
+
+/// RFC 1812 §5.3.1, RFC 4443 §3.3.
+const EXPIRED: Considered<'static> =
+    Considered::Error(ErrorKind::TimeExceeded, DropReason::HopLimitExceeded);
 
 impl PortFacts {
     /// Whom a frame to this MAC address is for; `None` when it is not for us.

@@ -7,7 +7,7 @@
 //! | where                  | what                                                                    |
 //! |------------------------|-------------------------------------------------------------------------|
 //! | [`Forwarder::sort`]    | a port with sub-interfaces: tags off, and the frame came in by its VLAN |
-//! | `judge_tagged`         | a tag that no sub-interface has: none at all if it says VLAN 0, or a drop |
+//! | `consider_tagged`      | a tag that no sub-interface has: none at all if it says VLAN 0, or a drop |
 //! | [`Forwarder::exit`]    | the way out decides the tags, whatever the frame came with              |
 //! | [`Forwarder::prepare`] | the same for each piece of a packet that was cut                        |
 //!
@@ -18,6 +18,7 @@ use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{Frame, Pool, Region};
 use manylane_sync::rcu::Guard;
 
+use super::slow::Considered;
 use super::{Fate, Forwarder, PortFacts, PrepareError, Prepared, Verdict, prepare};
 use crate::wire::ethernet::{ADDRESSES_LEN, Tags, VLAN_TAG_LEN};
 
@@ -74,21 +75,15 @@ impl Forwarder {
         !self.sorted.is_empty()
     }
 
-    /// A frame to us with a tag that none of the port's sub-interfaces has. In VLAN 0 are those that
-    /// belong to none, and have the tag for its priority (IEEE 802.1Q §6.9.1).
+    /// Judges a frame without the tag of VLAN 0 that it has.
     #[cold]
-    pub(super) fn judge_tagged<'g>(
+    pub(super) fn judge_untagged<'g>(
         &mut self,
         guard: Guard<'g>,
         pool: &mut Pool,
         frame: &mut Frame,
         now_ns: u64,
     ) -> Verdict<'g> {
-        let bytes = self.region.bytes(frame);
-        let is_priority = Tags::of(bytes, 1).is_some_and(|tags| tags.is_priority());
-        if !is_priority || Tags::of(bytes, 2).is_some() {
-            return Verdict::drop(DropReason::UnknownVlan);
-        }
         untag(&self.region, frame, VLAN_TAG_LEN);
         self.judge(guard, pool, frame, now_ns)
     }
@@ -138,10 +133,20 @@ impl Forwarder {
 
 impl PortFacts {
     /// The sub-interface that a frame belongs to by its tags, and how many bytes these are.
-    fn sub_interface(&self, frame: &[u8]) -> Option<(usize, PortId)> {
+    pub(super) fn sub_interface(&self, frame: &[u8]) -> Option<(usize, PortId)> {
         let tags = Tags::of(frame, 2).or_else(|| Tags::of(frame, 1))?;
         let at = self.vlans.binary_search_by_key(&tags, |&(tags, _)| tags).ok()?;
         Some((tags.as_bytes().len(), self.vlans[at].1))
+    }
+}
+
+/// A frame to us with a tag that none of the port's sub-interfaces has. In VLAN 0 are those that belong to none,
+/// and have the tag for its priority (IEEE 802.1Q §6.9.1).
+pub(super) fn consider_tagged<'g>(bytes: &[u8]) -> Considered<'g> {
+    let is_priority = Tags::of(bytes, 1).is_some_and(|tags| tags.is_priority());
+    match is_priority && Tags::of(bytes, 2).is_none() {
+        true => Considered::Priority,
+        false => Considered::Drop(DropReason::UnknownVlan),
     }
 }
 

@@ -34,6 +34,24 @@ pub const fn is_vlan(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::VLAN | ether_type::SERVICE_VLAN)
 }
 
+/// The ether type of a frame, and that behind its tags, up to two: the same where there are none.
+#[inline]
+pub fn ether_type_behind_tags(frame: &[u8]) -> Option<[u16; 2]> {
+    let at = |offset: usize| {
+        let bytes = frame.get(offset..)?.first_chunk::<2>()?;
+        Some(u16::from_be_bytes(*bytes))
+    };
+    let outer = at(ADDRESSES_LEN)?;
+    let mut inner = outer;
+    for tags in 1..=TAGS_LEN_MAX / VLAN_TAG_LEN {
+        if !is_vlan(inner) {
+            break;
+        }
+        inner = at(ADDRESSES_LEN + tags * VLAN_TAG_LEN)?;
+    }
+    Some([outer, inner])
+}
+
 /// The VLAN tags in front of a packet, outermost first: none, one or two, without priority (IEEE 802.1Q
 /// §9.6: twelve bits of the tag say which VLAN).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

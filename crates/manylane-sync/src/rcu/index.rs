@@ -2,8 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::{Domain, Guard, OFFLINE, Reader};
-use crate::primitive::Arc;
+use super::Guard;
 
 /// The index of a `T` that was read under a guard, and that cannot outlive it.
 ///
@@ -57,13 +56,6 @@ impl<'g, T> Index<'g, T> {
     #[inline(always)]
     pub fn raw(self) -> u32 {
         self.raw
-    }
-}
-
-impl Reader {
-    /// Whether grace periods of `domain` wait for this reader, now and until its next `&mut` call.
-    pub(crate) fn reads(&self, domain: &Domain) -> bool {
-        self.seen != OFFLINE && Arc::ptr_eq(&self.domain.0, &domain.0)
     }
 }
 

@@ -37,8 +37,6 @@ pub use limbo::Limbo;
 pub use rounds::{Round, Rounds, RoundsWaiter, rounds};
 pub use slots::{Levels, Slots};
 
-use std::marker::PhantomData;
-
 use crate::CacheAligned;
 use crate::primitive::{Arc, AtomicBool, AtomicU64, Ordering, fence, spin_loop};
 
@@ -212,7 +210,7 @@ impl Reader {
     pub fn guard(&self) -> Guard<'_> {
         // Once a turn and source, so it may cost a compare: without it, safe code could free under a read.
         assert_ne!(self.seen, OFFLINE, "an offline reader reads nothing");
-        Guard(PhantomData)
+        Guard(self)
     }
 }
 
@@ -224,10 +222,17 @@ impl Drop for Reader {
     }
 }
 
-/// Proof that the thread is online and has not been quiescent since `'g` began. It does not say in which
-/// domain: a daemon has one.
-#[derive(Clone, Copy, Debug)]
-pub struct Guard<'g>(PhantomData<&'g Reader>);
+/// Proof that the thread is online and has not been quiescent since `'g` began.
+#[derive(Clone, Copy)]
+pub struct Guard<'g>(&'g Reader);
+
+impl Guard<'_> {
+    /// Whether this domain's grace periods wait for the guard's reader.
+    #[inline]
+    pub fn is_of(self, domain: &Domain) -> bool {
+        Arc::ptr_eq(&self.0.domain.0, &domain.0)
+    }
+}
 
 #[cfg(all(test, not(manylane_loom)))]
 mod tests {

@@ -231,7 +231,7 @@ impl Bind for (Hooks<Wanted>, Socket) {
 
 impl Look for HookReader<Wanted> {
     fn look(&self, reader: &Reader, mut deliver: impl FnMut(u64, u32)) {
-        for hook in self.enter(reader).iter() {
+        for hook in self.enter(reader.guard()).iter() {
             deliver(hook.generation.0, hook.wanted.0);
             assert_ne!(hook.wanted.1.read(), GONE, "dropped under a worker");
         }

@@ -253,16 +253,16 @@ impl Bed {
             let frame = self.receive(*port, bytes);
             batch.push(frame).expect("at most a batch");
         }
+        let guard = self.reader.guard();
+        let explain = |frame: &Frame| self.forwarder.explain(guard, frame);
+        let explained: Vec<Explanation> = batch.iter().map(explain).collect();
         let mut verdicts = Verdicts::new();
-        self.forwarder.forward(
-            self.reader.guard(),
-            &mut self.pool,
-            &mut batch,
-            now_ns,
-            &mut verdicts,
-        );
+        self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns, &mut verdicts);
         let verdicts = verdicts.list();
         assert_eq!(verdicts.len(), batch.len());
+        for (explained, verdict) in explained.iter().zip(&verdicts) {
+            assert!(explained.agrees_with(verdict), "{explained:?}: {verdict:?}");
+        }
         let of = |(frame, verdict)| outcome(&self.region, frame, verdict);
         let outcomes = batch.iter().zip(&verdicts).map(of).collect();
         self.pool.give_back_all(&mut batch);
@@ -272,8 +272,10 @@ impl Bed {
     /// By the rules written out in full, whatever the frame.
     pub fn judge_slowly(&mut self, port: u8, bytes: &[u8]) -> Outcome {
         let mut frame = self.receive(port, bytes);
-        let verdict =
-            self.forwarder.judge(self.reader.guard(), &mut self.pool, &mut frame, 10 * SECOND);
+        let guard = self.reader.guard();
+        let explained = self.forwarder.explain(guard, &frame);
+        let verdict = self.forwarder.judge(guard, &mut self.pool, &mut frame, 10 * SECOND);
+        assert!(explained.agrees_with(&verdict), "{explained:?}: {verdict:?}");
         let outcome = outcome(&self.region, &frame, &verdict);
         self.pool.give_back(frame);
         outcome
