@@ -20,10 +20,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
+use manylane::socket::{self, SocketLimits, Sockets};
 use manylane::stats::{PortCount, Stats, StatsReader};
+use manylane::trace::Traces;
 use manylane::worker::desk::desk;
 use manylane::worker::handoff::limits;
-use manylane::worker::{Clock, HandOff, STOP, Worker, WorkerParts};
+use manylane::worker::{Clock, HandOff, STOP, Taps, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Depot, Pool, Region, RegionConfig};
 use manylane_io::affinity;
@@ -221,7 +223,8 @@ pub fn worker(
 ) -> io::Result<(Worker, StatsReader)> {
     let limits = limits::words(1000, 300, 64).reader();
     let phase = stopped();
-    let place = Place { id: WorkerId(0), sources, sinks, errors, handoff: None, limits, phase };
+    let place =
+        Place { id: WorkerId(0), sources, sinks, errors, handoff: None, limits, phase, taps: None };
     worker_at(domain, routing, pool, place, clock)
 }
 
@@ -241,6 +244,8 @@ pub struct Place {
     pub limits: Words<u32>,
     /// Until when [`Worker::run`] goes on.
     pub phase: Words<u32>,
+    /// The packet sockets that it looks at, if not of a table without any.
+    pub taps: Option<Taps>,
 }
 
 /// The phase of a worker that the bench turns itself: `run` is for its end, and returns when it has dropped what
@@ -259,7 +264,7 @@ pub fn worker_at(
     place: Place,
     clock: Clock,
 ) -> io::Result<(Worker, StatsReader)> {
-    let Place { id, sources, sinks, errors, handoff, limits, phase } = place;
+    let Place { id, sources, sinks, errors, handoff, limits, phase, taps } = place;
     let queue = |(queue, source)| {
         let queue = QueueId(queue);
         Receiver::Memory(memory::Receiver::from_source(PortId(0), queue, source))
@@ -271,6 +276,7 @@ pub fn worker_at(
     let (_orders, orders) = ring(16);
     let stats = Stats::new(2);
     let reader = stats.reader();
+    let taps = taps.unwrap_or_else(|| no_sockets(domain, &bell, clock).taps(id, None));
     let worker = Worker::new(WorkerParts {
         id,
         reader: domain.register().expect("the domain has a place for each"),
@@ -290,10 +296,19 @@ pub fn worker_at(
         handoff,
         desk: desk(&bell).0,
         limits,
+        taps,
+        tracer: Traces::new(domain, 1, clock).1.remove(0),
         clock,
         idle_spin: Duration::ZERO,
     });
     Ok((worker, reader))
+}
+
+/// Packet sockets, of which there are none yet, bound to ports 0 and 1.
+pub fn no_sockets(domain: &Domain, bell: &Arc<Doorbell<EventFd>>, clock: Clock) -> Sockets {
+    let place = |device| socket::Place { device: PortId(device), tags: None, packet_max: 1514 };
+    let limits = SocketLimits::default();
+    Sockets::new(domain.clone(), 3, &[0, 1].map(place), limits, bell.clone(), clock).0
 }
 
 /// Two ports without addresses, and room for a full table.

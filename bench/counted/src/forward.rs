@@ -18,7 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
+use manylane::socket::{SocketLimits, Sockets};
 use manylane::stats::{PortCount, Stats, StatsReader};
+use manylane::trace::Traces;
 use manylane::worker::desk::desk;
 use manylane::worker::handoff::{Mesh, limits};
 use manylane::worker::{Clock, Worker, WorkerParts};
@@ -225,6 +227,8 @@ impl Lab {
         }
         let mut stats = Vec::new();
         let mut workers = Vec::new();
+        let (sockets, _) =
+            Sockets::new(domain.clone(), 2, &[], SocketLimits::default(), bell()?, Clock::start());
         let parts = queues.into_iter().zip([first, second]).zip(handoffs).zip(&bells);
         for (id, (((queues, exits), handoff), bell)) in (0..).zip(parts) {
             let counters = Stats::new(PORTS.into());
@@ -252,6 +256,8 @@ impl Lab {
                 handoff,
                 desk: desk(bell).0,
                 limits: limits.reader(),
+                taps: sockets.taps(WorkerId(id), None),
+                tracer: Traces::new(&domain, 1, Clock::start()).1.remove(0),
                 clock: Clock::start(),
                 idle_spin: Duration::ZERO,
             }));

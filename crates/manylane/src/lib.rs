@@ -1,12 +1,24 @@
 //! manylane: a multi-core packet forwarder for Linux.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "daemon")]
 pub mod api;
+#[cfg(feature = "daemon")]
 pub mod capture;
+#[cfg(feature = "daemon")]
 pub mod cli;
+#[cfg(feature = "daemon")]
 pub mod config;
+#[cfg(feature = "daemon")]
 pub mod control;
+#[cfg(feature = "daemon")]
 pub mod demo;
+#[cfg(feature = "daemon")]
 pub mod lab;
+pub mod socket;
+#[cfg(feature = "daemon")]
 pub mod stats;
+#[cfg(feature = "daemon")]
+pub mod trace;
+#[cfg(feature = "daemon")]
 pub mod worker;

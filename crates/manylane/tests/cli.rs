@@ -8,8 +8,8 @@ use std::thread::{self, JoinHandle};
 
 use manylane::api::{
     AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
-    RouteStatus, SetError, Setting, SettingValue, Socket, Source, SteeringStatus, WorkerStatus,
-    serve,
+    RouteStatus, SetError, Setting, SettingValue, Socket, SocketsStatus, Source, SteeringStatus,
+    TraceLines, TraceRequest, WorkerStatus, serve,
 };
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -277,6 +277,10 @@ impl Source for Routes {
         SteeringStatus::default()
     }
 
+    fn sockets(&self) -> SocketsStatus {
+        SocketsStatus::default()
+    }
+
     fn daemon(&self) -> Daemon {
         Daemon::default()
     }
@@ -297,6 +301,9 @@ impl Source for Routes {
         Ok(neighbour)
     }
 
+    fn trace(&self, _: &TraceRequest) -> Result<TraceLines, SetError> {
+        Ok(TraceLines::new(String::new))
+    }
     fn remove_port(&self, _: &str) -> Result<PortStatus, manylane::api::SetError> {
         unreachable!("nobody removes")
     }

@@ -463,6 +463,7 @@ impl<'a> Seats<'a> {
             handoff: handoff.map(Box::new),
             limits: limited.unwrap_or_else(|| limits::words(MAX_BACKLOG, 300, 64).reader()),
             phase: stopped(),
+            taps: None,
         };
         let (worker, stats) = worker_at(domain, routing, depot.pool(), place, clock)?;
         self.stats.push(stats.clone());

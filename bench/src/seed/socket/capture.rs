@@ -176,8 +176,8 @@ impl Copying {
     /// Shows what was copied in a batch.
     #[inline]
     pub fn submit(&mut self) {
+        self.empty.release(); // First: the reader may give a buffer back at once.
         self.full.submit();
-        self.empty.release();
     }
 }
 

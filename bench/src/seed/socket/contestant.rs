@@ -1,7 +1,4 @@
-//! Who opens, binds and closes sockets: what each has to offer, and the rebuilt ones.
-//!
-//! manylane's own goes in here: [`Sockets`] by `manylane::socket::Sockets`, with the empty prefix, and [`Taps`] by
-//! what its workers look at.
+//! Who opens, binds and closes sockets: what each has to offer, and the rebuilt ones. manylane's own are in `own`.
 
 use std::hint::black_box;
 use std::io::{self, Write};

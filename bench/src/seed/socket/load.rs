@@ -86,6 +86,7 @@ impl Bed {
             handoff: None,
             limits: limits::words(1000, 300, 64).reader(),
             phase,
+            taps: None,
         }
     }
 

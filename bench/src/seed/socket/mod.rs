@@ -2,6 +2,9 @@
 //!
 //! | prefix    | what                                                                                    |
 //! |-----------|-----------------------------------------------------------------------------------------|
+//! |           | manylane's own, `manylane::socket`                                                       |
+//! | `remote_` | the same from outside, by the daemon's socket, with the ring that a socket has by itself |
+//! | `remote_small_` | the same with a ring of two pages for each worker                                   |
 //! | `kernel_` | AF_PACKET of this kernel, in a network namespace of the bench's own; as root             |
 //! | `before_` | hooks in a list, which workers walk; to bind is to unregister, to wait, to register      |
 //! | `source_` | the same with the source's fix: where nothing changes, or nothing is there, nothing is done |
@@ -40,6 +43,8 @@ mod cases;
 mod contestant;
 mod kernel;
 mod load;
+mod own;
+mod remote;
 
 use std::io;
 use std::thread;
@@ -55,6 +60,8 @@ use cases::{Latencies, Took};
 use contestant::{ALL, Matching, PORTS, Rebuilt, Sockets, Taps};
 use kernel::Kernel;
 use load::{Arrival, Bed, Load};
+use own::Own;
+use remote::Remote;
 
 /// How much is done in a round.
 struct Extent {
@@ -102,9 +109,10 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> io::Result<()> {
     let cores = Team::new(plan.cores, plan.quick)?.cores().to_vec();
     let mut before = Stand::new(&cores, Rebuilt::before)?;
     let mut source = Stand::new(&cores, Rebuilt::source)?;
+    let mut own = Stand::new(&cores, Own::new)?;
     // Where workers come and go.
     let bed = Bed::new()?;
-    let costs = [Rebuilt::before as fn(&Domain) -> Rebuilt, Rebuilt::source];
+    let rebuilt = [Rebuilt::before as fn(&Domain) -> Rebuilt, Rebuilt::source];
     let mut latencies = Latencies::default();
     let mut is_warm = false;
     let round = |team: &mut Team, rounds: &mut Rounds| {
@@ -121,27 +129,40 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> io::Result<()> {
             }
             before.cases(arrival, extent, latencies)?;
             source.cases(arrival, extent, latencies)?;
+            own.cases(arrival, extent, latencies)?;
+            let mut remote = Remote::new(&cores, arrival == Arrival::Always)?;
+            latencies.push(remote.prefix(), suffix(arrival), extent.cases(&mut remote)?);
+            let mut remote = remote.with_small_rings();
+            latencies.push(remote.prefix(), suffix(arrival), extent.cases(&mut remote)?);
+            remote.end()?;
         }
         before.slowdown(extent, rounds)?;
         source.slowdown(extent, rounds)?;
+        own.slowdown(extent, rounds)?;
         capture::measure(&bed, &cores, &extent.capture, rounds, Rebuilt::capturing)?;
-        costs.into_iter().try_for_each(|rebuilt| cost(&bed, team, rounds, rebuilt))
+        capture::measure(&bed, &cores, &extent.capture, rounds, Own::capturing)?;
+        rebuilt.into_iter().try_for_each(|rebuilt| cost(&bed, team, rounds, rebuilt))?;
+        cost(&bed, team, rounds, Own::new)
     };
     interleave(plan, output, round, |_| ())?;
     latencies.print(output);
     for end in ["", "_load"] {
         let named = |name: &str| format!("{name}{end}");
-        for prefix in ["before_", "source_"] {
+        for prefix in ["", "remote_", "remote_small_", "before_", "source_"] {
             let (name, under) = (format!("{prefix}kernel_over_bind2"), format!("{prefix}bind2_us"));
             latencies.ratio(output, &named(&name), &named("kernel_bind2_us"), &named(&under));
         }
         for case in ["bind1", "bind2", "bind3"] {
-            let [over, under] = ["before_", "source_"].map(|who| named(&format!("{who}{case}_us")));
-            latencies.ratio(output, &named(&format!("source_gain_{case}")), &over, &under);
+            for who in ["", "source_"] {
+                let over = named(&format!("before_{case}_us"));
+                let under = named(&format!("{who}{case}_us"));
+                latencies.ratio(output, &named(&format!("{who}gain_{case}")), &over, &under);
+            }
         }
     }
     before.load.end()?;
-    source.load.end()
+    source.load.end()?;
+    own.load.end()
 }
 
 impl Extent {

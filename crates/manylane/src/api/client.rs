@@ -1,14 +1,17 @@
 //! The CLI's side of the API: one request, and wait for the answer.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Bytes;
+use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
-use hyper::{Method, Request, header};
+use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -22,6 +25,15 @@ use super::model::ApiError;
 pub struct Client {
     socket: PathBuf,
     patience: Duration,
+}
+
+/// Why an answer that was [followed](Client::follow) is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FollowEnd {
+    /// Who followed it has had enough.
+    Enough,
+    /// The daemon has ended it.
+    Ended,
 }
 
 /// Why there is no answer.
@@ -89,12 +101,67 @@ impl Client {
         serde_json::from_str(&answer).map_err(|error| self.unexpected(error))
     }
 
+    /// Posts a body to a path, and gives `each` the lines of the answer as they come, until it says that it has had
+    /// enough, `stopped` is ready, or the daemon ends the answer: which of the two it was that ended it.
+    pub fn follow(
+        &self,
+        path: &str,
+        body: String,
+        stopped: impl Future<Output = ()>,
+        mut each: impl FnMut(&str) -> ControlFlow<()>,
+    ) -> Result<FollowEnd, ClientError> {
+        self.runtime()?.block_on(async {
+            let asked = timeout(self.patience, self.request(Method::POST, path, body)).await;
+            let silent = |_| ClientError::Silent { socket: self.socket.clone() };
+            let response = asked.map_err(silent)??;
+            let ok = response.status().is_success();
+            let mut body = response.into_body();
+            if !ok {
+                let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await;
+                let text = body.map_err(|error| self.unexpected(error))?.to_bytes();
+                return Err(self.refused(&String::from_utf8_lossy(&text)));
+            }
+            let mut stopped = pin!(stopped);
+            let mut text = Vec::new();
+            loop {
+                let frame = tokio::select! {
+                    () = &mut stopped => return Ok(FollowEnd::Enough),
+                    frame = body.frame() => frame,
+                };
+                // An answer that breaks off ends, too: the daemon has stopped.
+                let Some(Ok(frame)) = frame else { return Ok(FollowEnd::Ended) };
+                text.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+                while let Some(end) = text.iter().position(|&byte| byte == b'\n') {
+                    let line: Vec<u8> = text.drain(..=end).collect();
+                    let line = std::str::from_utf8(&line[..end]);
+                    let line = line.map_err(|error| self.unexpected(error))?;
+                    if each(line).is_break() {
+                        return Ok(FollowEnd::Enough);
+                    }
+                }
+                if text.len() > LINE_BYTES_MAX {
+                    return Err(
+                        self.unexpected(format!("a line of more than {LINE_BYTES_MAX} bytes"))
+                    );
+                }
+            }
+        })
+    }
+
+    fn runtime(&self) -> Result<runtime::Runtime, ClientError> {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(|source| self.unreachable(source))
+    }
+
+    fn refused(&self, text: &str) -> ClientError {
+        match serde_json::from_str(text) {
+            Ok(error) => ClientError::Refused(error),
+            Err(error) => self.unexpected(error),
+        }
+    }
+
     fn say(&self, method: Method, path: &str, body: String) -> Result<String, ClientError> {
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|source| self.unreachable(source))?;
-        let (ok, text) = runtime.block_on(async {
+        let (ok, text) = self.runtime()?.block_on(async {
             match timeout(self.patience, self.exchange(method, path, body)).await {
                 Ok(answer) => answer,
                 Err(_) => Err(ClientError::Silent { socket: self.socket.clone() }),
@@ -102,10 +169,7 @@ impl Client {
         })?;
         match ok {
             true => Ok(text),
-            false => Err(match serde_json::from_str(&text) {
-                Ok(error) => ClientError::Refused(error),
-                Err(error) => self.unexpected(error),
-            }),
+            false => Err(self.refused(&text)),
         }
     }
 
@@ -116,6 +180,21 @@ impl Client {
         path: &str,
         body: String,
     ) -> Result<(bool, String), ClientError> {
+        let response = self.request(method, path, body).await?;
+        let ok = response.status().is_success();
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
+        let body = body.collect().await.map_err(|error| self.unexpected(error))?.to_bytes();
+        let text = String::from_utf8(body.into()).map_err(|error| self.unexpected(error))?;
+        Ok((ok, text))
+    }
+
+    /// Connects, and asks.
+    async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: String,
+    ) -> Result<Response<Incoming>, ClientError> {
         let stream =
             UnixStream::connect(&self.socket).await.map_err(|source| self.unreachable(source))?;
         let (mut sender, connection) =
@@ -128,13 +207,7 @@ impl Client {
             .header(header::HOST, "manylane")
             .body(Full::<Bytes>::from(body))
             .map_err(|error| self.unexpected(error))?;
-        let response =
-            sender.send_request(request).await.map_err(|error| self.unexpected(error))?;
-        let ok = response.status().is_success();
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX);
-        let body = body.collect().await.map_err(|error| self.unexpected(error))?.to_bytes();
-        let text = String::from_utf8(body.into()).map_err(|error| self.unexpected(error))?;
-        Ok((ok, text))
+        sender.send_request(request).await.map_err(|error| self.unexpected(error))
     }
 
     fn unreachable(&self, source: io::Error) -> ClientError {
@@ -202,3 +275,5 @@ impl std::error::Error for ClientError {
 const PATIENCE: Duration = Duration::from_secs(10);
 /// A million routes are about 100 MB.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// A line of a followed answer has a few hundred.
+const LINE_BYTES_MAX: usize = 1 << 20;

@@ -11,6 +11,7 @@
 //! | `/v1/ledger`     | [`Ledger`]                   | `ledger`        |
 //! | `/v1/frames`     | [`FramesStatus`]             | `frames`        |
 //! | `/v1/steering`   | [`SteeringStatus`]           | `steering`      |
+//! | `/v1/sockets`    | [`SocketsStatus`]            | `sockets`       |
 //! | `/v1/daemon`     | [`Daemon`]                   |                 |
 //!
 //! `PUT /v1/config/KEY` with a value as its body (`manylane config set`) changes a setting of the running
@@ -39,6 +40,10 @@
 //! one that cannot go is an [`ApiError`] with status 400, an unknown one with 404. It is done when the state of the
 //! port is `removed`; its counters stay.
 //!
+//! `POST /v1/trace` with a [`TraceRequest`] (`manylane trace`) begins a trace, and answers with a [`TraceLine`] for
+//! each line, for as long as the connection lasts: when who asked is gone, so is the trace. What cannot be followed
+//! is an [`ApiError`] with status 400, an unknown port one with 404, a second trace one with 409.
+//!
 //! Every other path or method is an [`ApiError`] with status 404 or 405. Names in `model` are the JSON: they may
 //! be added to, and never change.
 //!
@@ -57,15 +62,17 @@ pub mod server;
 pub mod socket;
 #[cfg(test)]
 mod tests;
+mod trace;
 
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, FollowEnd};
 pub use model::{
     AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,
     FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,
     MemberStatus, NeighbourState, NeighbourStatus, PairStatus, PortLedger, PortState, PortStatus,
     PortSteeringStatus, QueueName, QueueOwner, RouteKind, RouteStatus, SetError, Setting,
-    SettingValue, SteeredWorker, SteeringStatus, TransmitQueue, VlanStatus, WorkerState,
-    WorkerStatus,
+    SettingValue, SocketStatus, SocketsStatus, SteeredWorker, SteeringStatus, TransmitQueue,
+    VlanStatus, WorkerState, WorkerStatus,
 };
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};
+pub use trace::{TraceLine, TraceLines, TraceRequest, TraceStage, TraceWhat};

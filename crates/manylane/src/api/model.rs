@@ -607,6 +607,65 @@ pub struct Daemon {
     pub neighbours_without_route: u64,
 }
 
+/// The packet sockets, and their bounds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketsStatus {
+    /// Those that are open, in the order of their numbers.
+    pub sockets: Vec<SocketStatus>,
+    /// Most that may be open, fanout groups included.
+    pub max: u32,
+    /// Most that a user may have in other processes; root may have more.
+    pub per_user_max: u32,
+    /// Bytes of all rings.
+    pub memory_bytes: u64,
+    /// Most that they may have.
+    pub memory_max: u64,
+}
+
+/// A packet socket. What was counted is since it was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SocketStatus {
+    /// Its number: when it is closed, another's.
+    pub socket: u32,
+    /// The process that has it; left out if that is the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<i32>,
+    /// The user of that process, when it connected; left out if that is the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// The port that it is bound to; left out for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<String>,
+    /// The protocol that it is bound to, as packet(7) has it, in host byte order: 0 for none, 3 for all.
+    pub protocol: u16,
+    /// Where it sees packets: `rx`, `tx`, `drop`.
+    pub points: Vec<String>,
+    /// Instructions of its filter.
+    pub filter_len: u64,
+    /// Bytes that it keeps of each packet.
+    pub snap: u32,
+    /// Its fanout group; left out without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u16>,
+    /// How that group shares packets: `hash`, `lb`, `cpu`, `rollover`, `qm`; left out without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fanout: Option<String>,
+    /// Bytes of its ring.
+    pub ring_bytes: u64,
+    /// Packets in its ring so far, in blocks that were passed on.
+    pub packets: u64,
+    /// What was kept of them.
+    pub bytes: u64,
+    /// Packets that found no room.
+    pub lost: u64,
+    /// Packets of which less was kept than it asks for: no block is so large.
+    pub clamped: u64,
+    /// Blocks that were not shown, because they came by a former binding; of another process, as it said last.
+    pub stale: u64,
+    /// Batches that were not shown because somebody else wrote: 0, or manylane has an error.
+    pub contended: u64,
+}
+
 /// Why a request was not answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiError {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::model::*;
 use super::server::Source;
+use super::trace::{TraceLines, TraceRequest};
 
 pub(crate) struct Sample;
 
@@ -334,6 +335,41 @@ impl Source for Sample {
         }
     }
 
+    fn sockets(&self) -> SocketsStatus {
+        let own = SocketStatus {
+            protocol: 3,
+            points: vec!["rx".into(), "tx".into(), "drop".into()],
+            filter_len: 1,
+            snap: 262_144,
+            ring_bytes: 266_240,
+            packets: 1_234_567,
+            bytes: 79_012_288,
+            ..SocketStatus::default()
+        };
+        let other = SocketStatus {
+            socket: 3,
+            pid: Some(4321),
+            uid: Some(4_000_000_000),
+            port: Some("lan".into()),
+            protocol: 0x86dd,
+            points: vec!["rx".into()],
+            filter_len: 24,
+            snap: 128,
+            group: Some(7),
+            fanout: Some("hash".into()),
+            lost: 17,
+            stale: 2,
+            ..own.clone()
+        };
+        SocketsStatus {
+            sockets: vec![own, other],
+            max: 1024,
+            per_user_max: 64,
+            memory_bytes: 532_480,
+            memory_max: 1 << 30,
+        }
+    }
+
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
         let error = |error: String| ApiError { error, help: "try another".into() };
         if key == "port.lan.steering" {
@@ -364,6 +400,10 @@ impl Source for Sample {
                 age_s: 0,
             }),
         }
+    }
+
+    fn trace(&self, _: &TraceRequest) -> Result<TraceLines, SetError> {
+        Ok(TraceLines::new(String::new))
     }
 
     fn remove_port(&self, name: &str) -> Result<PortStatus, SetError> {

@@ -1,23 +1,30 @@
 //! The daemon's side of the API.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, delete, get, put};
+use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Json, Router};
+use hyper::body::{Bytes, Frame};
 use serde::Serialize;
 use tokio::net::UnixListener;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, Sleep};
 
 use super::model::{
     AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
-    RouteStatus, SetError, Setting, SteeringStatus, WorkerStatus,
+    RouteStatus, SetError, Setting, SocketsStatus, SteeringStatus, WorkerStatus,
 };
 use super::socket::Socket;
+use super::trace::{TraceLines, TraceRequest};
 
 /// Where answers come from. Each call is one snapshot, and must not wait for a worker.
 pub trait Source: Send + Sync {
@@ -39,6 +46,8 @@ pub trait Source: Send + Sync {
     fn frames(&self) -> FramesStatus;
     /// Who forwards what.
     fn steering(&self) -> SteeringStatus;
+    /// The packet sockets.
+    fn sockets(&self) -> SocketsStatus;
     /// The daemon itself.
     fn daemon(&self) -> Daemon;
     /// Changes a setting.
@@ -48,6 +57,8 @@ pub trait Source: Send + Sync {
     -> Result<NeighbourStatus, SetError>;
     /// Begins to remove a port; says what it is now.
     fn remove_port(&self, name: &str) -> Result<PortStatus, SetError>;
+    /// Begins a trace.
+    fn trace(&self, request: &TraceRequest) -> Result<TraceLines, SetError>;
     /// Forgets a neighbour; says what it was.
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError>;
 }
@@ -94,9 +105,11 @@ fn router(source: Arc<dyn Source>) -> Router {
         .route("/v1/ledger", answer(|source| source.ledger()))
         .route("/v1/frames", answer(|source| source.frames()))
         .route("/v1/steering", answer(|source| source.steering()))
+        .route("/v1/sockets", answer(|source| source.sockets()))
         .route("/v1/daemon", answer(|source| source.daemon()))
         .route("/v1/config/{key}", put(set))
         .route("/v1/ports/{port}", delete(remove_port))
+        .route("/v1/trace", post(trace))
         .route("/v1/neighbours/{port}/{address}", put(add_neighbour).delete(delete_neighbour))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
@@ -137,12 +150,76 @@ async fn remove_port(
     changed(source.remove_port(&port))
 }
 
+async fn trace(
+    State(source): State<Arc<dyn Source>>,
+    request: String,
+) -> Result<Body, (StatusCode, Json<ApiError>)> {
+    let request = serde_json::from_str(&request).map_err(|error| {
+        let error = format!("that is no request for a trace: {error}");
+        let help = "send `count`, `filter`, and `port` if it is one port's".into();
+        (StatusCode::BAD_REQUEST, Json(ApiError { error, help }))
+    })?;
+    let lines = source.trace(&request).map_err(refused)?;
+    Ok(Body::new(Following::new(lines)))
+}
+
+/// The answer to a request for a trace. It has no end but that of the connection.
+struct Following {
+    lines: TraceLines,
+    pause: Pin<Box<Sleep>>,
+    said: Instant,
+}
+
+impl Following {
+    fn new(lines: TraceLines) -> Following {
+        Following {
+            lines,
+            pause: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            said: Instant::now(),
+        }
+    }
+}
+
+impl hyper::body::Body for Following {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        loop {
+            ready!(self.pause.as_mut().poll(context));
+            let now = Instant::now();
+            self.pause.as_mut().reset(now + LOOK_FOR_STAGES);
+            let mut text = self.lines.take();
+            if text.is_empty() && now.duration_since(self.said) >= SIGN_OF_LIFE {
+                text.push('\n');
+            }
+            if !text.is_empty() {
+                self.said = now;
+                return Poll::Ready(Some(Ok(Frame::data(text.into()))));
+            }
+        }
+    }
+}
+
+/// How often to look for what workers have recorded: a ring takes some dozens of packets meanwhile.
+const LOOK_FOR_STAGES: Duration = Duration::from_millis(2);
+
+/// How often to say something if there is nothing to say: so the daemon hears when nobody listens any more.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
 fn changed<T>(result: Result<T, SetError>) -> Result<Json<T>, (StatusCode, Json<ApiError>)> {
-    result.map(Json).map_err(|error| match error {
+    result.map(Json).map_err(refused)
+}
+
+fn refused(error: SetError) -> (StatusCode, Json<ApiError>) {
+    match error {
         SetError::UnknownKey(error) => (StatusCode::NOT_FOUND, Json(error)),
         SetError::BadValue(error) => (StatusCode::BAD_REQUEST, Json(error)),
         SetError::NoRoom(error) => (StatusCode::CONFLICT, Json(error)),
-    })
+    }
 }
 
 async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
@@ -150,7 +227,7 @@ async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
         error: format!("there is no {}", uri.path()),
         help:
             "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/addresses, /v1/drops, \
-             /v1/ledger, /v1/frames, /v1/steering or /v1/daemon"
+             /v1/ledger, /v1/frames, /v1/steering, /v1/sockets or /v1/daemon"
                 .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))
@@ -161,7 +238,7 @@ async fn not_allowed(method: Method, uri: Uri) -> (StatusCode, Json<ApiError>) {
         error: format!("{} does not take {method}", uri.path()),
         help:
             "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
-               DELETE for a neighbour, or a port below /v1/ports/"
+               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace is asked with POST"
                 .into(),
     };
     (StatusCode::METHOD_NOT_ALLOWED, Json(error))

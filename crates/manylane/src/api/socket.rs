@@ -1,7 +1,8 @@
-//! The socket of the API: one daemon has it, and what a dead one left does not stand in the way.
+//! The sockets of a daemon: one daemon has them, and what a dead one left does not stand in the way.
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -43,33 +44,8 @@ pub enum BindError {
 impl Socket {
     /// Binds `path`, for its owner and the group `manylane` (mode 0660). Creates its directory.
     pub fn bind(path: &Path) -> Result<Socket, BindError> {
-        let refused =
-            |step| move |source| BindError::Refused { path: path.to_owned(), step, source };
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(directory)
-            .map_err(refused("create the directory of"))?;
-        // Two daemons that start together must not both find a left-over file: the second would
-        // remove the first one's new socket. A lock on the directory leaves nothing behind.
-        let turn = File::open(directory).map_err(refused("open the directory of"))?;
-        turn.lock().map_err(refused("lock the directory of"))?;
-
-        remove_left_over(path)?;
-        let listener = UnixListener::bind(path).map_err(refused("listen at"))?;
-        let socket = Socket { path: path.to_owned(), listener };
-        socket.listener.set_nonblocking(true).map_err(refused("prepare"))?;
-        // Without the group, or the right to give the file to it, the owner alone has access.
-        if let Ok(Some(group)) = Group::from_name("manylane") {
-            let _ = chown(path, None, Some(group.gid.as_raw()));
-        }
-        fs::set_permissions(path, fs::Permissions::from_mode(0o660))
-            .map_err(refused("set the mode of"))?;
-        Ok(socket)
+        let listener = listen(path, socket2::Type::STREAM, "manylane")?;
+        Ok(Socket { path: path.to_owned(), listener: OwnedFd::from(listener).into() })
     }
 
     /// Where it is.
@@ -83,6 +59,48 @@ impl Socket {
     }
 }
 
+/// Listens at `path`, without ever waiting, for its owner and a group (mode 0660). Creates its directory.
+pub(crate) fn listen(
+    path: &Path,
+    kind: socket2::Type,
+    group: &str,
+) -> Result<socket2::Socket, BindError> {
+    let refused = |step| move |source| BindError::Refused { path: path.to_owned(), step, source };
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)
+        .map_err(refused("create the directory of"))?;
+    // Two daemons that start together must not both find a left-over file: the second would
+    // remove the first one's new socket. A lock on the directory leaves nothing behind.
+    let turn = File::open(directory).map_err(refused("open the directory of"))?;
+    turn.lock().map_err(refused("lock the directory of"))?;
+
+    remove_left_over(path, kind)?;
+    let begin = || {
+        let listener = socket2::Socket::new(socket2::Domain::UNIX, kind, None)?;
+        listener.set_nonblocking(true)?;
+        listener.bind(&socket2::SockAddr::unix(path)?)?;
+        listener.listen(BACKLOG)?;
+        Ok(listener)
+    };
+    let listener = begin().map_err(refused("listen at"))?;
+    // Without the group, or the right to give the file to it, the owner alone has access.
+    if let Ok(Some(group)) = Group::from_name(group) {
+        let _ = chown(path, None, Some(group.gid.as_raw()));
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660))
+        .map_err(refused("set the mode of"))?;
+    Ok(listener)
+}
+
+/// Connections that wait to be accepted, as the standard library has it.
+const BACKLOG: i32 = 128;
+
 impl Drop for Socket {
     fn drop(&mut self) {
         // Nobody can answer here any more; a file that is gone already is as good.
@@ -91,7 +109,7 @@ impl Drop for Socket {
 }
 
 /// Removes the file of a daemon that is gone. A living one is an error, and so is any other file.
-fn remove_left_over(path: &Path) -> Result<(), BindError> {
+fn remove_left_over(path: &Path, kind: socket2::Type) -> Result<(), BindError> {
     let refused = |step| move |source| BindError::Refused { path: path.to_owned(), step, source };
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -101,7 +119,7 @@ fn remove_left_over(path: &Path) -> Result<(), BindError> {
         }
         Ok(_) => {}
     }
-    match connect(path) {
+    match connect(path, kind) {
         // unix(7): nobody has it bound any more.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(refused("remove the left-over"))
@@ -114,8 +132,8 @@ fn remove_left_over(path: &Path) -> Result<(), BindError> {
 }
 
 /// Asks whether somebody listens, without waiting for a daemon that is busy.
-fn connect(path: &Path) -> io::Result<()> {
-    let probe = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+fn connect(path: &Path, kind: socket2::Type) -> io::Result<()> {
+    let probe = socket2::Socket::new(socket2::Domain::UNIX, kind, None)?;
     probe.set_nonblocking(true)?;
     probe.connect(&socket2::SockAddr::unix(path)?)
 }
@@ -136,7 +154,7 @@ impl std::fmt::Display for BindError {
             ),
             BindError::Refused { path, step, source } => write!(
                 f,
-                "cannot {step} the API socket {}: {source}; name a path this user may write with \
+                "cannot {step} the socket {}: {source}; name a path this user may write with \
                  --socket",
                 path.display()
             ),

@@ -109,6 +109,18 @@ fn the_json_has_stable_names() {
         "from to handed batches backlog backlog_full flow_limit waits"
     );
 
+    let sockets = Sample.sockets();
+    assert_eq!(keys(&sockets), "sockets max per_user_max memory_bytes memory_max");
+    assert_eq!(
+        keys(&sockets.sockets[0]),
+        "socket protocol points filter_len snap ring_bytes packets bytes lost clamped stale contended"
+    );
+    assert_eq!(
+        keys(&sockets.sockets[1]),
+        "socket pid uid port protocol points filter_len snap group fanout ring_bytes packets bytes lost \
+         clamped stale contended"
+    );
+
     for route in Sample.routes() {
         assert_eq!(serde_json::to_value(route.kind).unwrap(), route.kind.name());
     }
@@ -131,7 +143,8 @@ fn a_wrong_question_is_answered_in_json_with_help() {
     assert_eq!(
         error.to_string(),
         "the daemon refused: there is no /v1/prots; ask for /v1/ports, /v1/workers, /v1/routes, \
-         /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames, /v1/steering or /v1/daemon"
+         /v1/neighbours, /v1/addresses, /v1/drops, /v1/ledger, /v1/frames, /v1/steering, \
+         /v1/sockets or /v1/daemon"
     );
 
     let mut stream = UnixStream::connect(place.socket()).unwrap();
@@ -275,7 +288,7 @@ fn a_file_that_is_no_socket_is_left_alone() {
     assert_eq!(fs::read_to_string(place.socket()).unwrap(), "precious");
     let below = place.socket().join("api.sock");
     let error = Socket::bind(&below).expect_err("a file is no directory");
-    assert!(error.to_string().contains("cannot create the directory of the API socket"), "{error}");
+    assert!(error.to_string().contains("cannot create the directory of the socket"), "{error}");
 }
 
 #[test]

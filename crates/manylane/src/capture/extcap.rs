@@ -11,18 +11,18 @@
 //! What stands on standard error Wireshark shows in a dialog: there is only what went wrong.
 
 use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::files::{Rotation, Target};
+use super::files::{Rotation, Target, WriteError};
 use super::interrupt::Interrupt;
 use super::lines::Style;
 use super::options::{ANY, Options, UsageError};
 use super::run::{CaptureError, Plan};
 use super::source::{SNAP_MAX, Server};
-use crate::config::DEFAULT_SOCKET;
 
 /// What Wireshark says.
 #[derive(Clone, Debug, Default, Args)]
@@ -67,19 +67,22 @@ pub(super) fn run(
 ) -> Result<(), CaptureError> {
     let said = &options.extcap;
     let answer = if said.capture {
-        return plan(options)?.carry_out(
-            server,
-            &Interrupt::by_signal()
-                .map_err(|source| CaptureError::System { what: "signals", source })?,
-            Box::new(io::sink()), // There are no lines.
-            &mut io::sink(),
-        );
+        let plan = plan(options)?;
+        // Who is to read may never come, and then SIGTERM has to end us as it ends everybody: until somebody
+        // reads, signals are not ours.
+        let fifo = said.fifo.as_ref().map(|path| has_reader(path)).transpose()?;
+        let interrupt = Interrupt::by_signal()
+            .map_err(|source| CaptureError::System { what: "signals", source })?;
+        // There are no lines.
+        let outcome = plan.carry_out(server, &interrupt, Box::new(io::sink()), &mut io::sink());
+        drop(fifo);
+        return outcome;
     } else if said.dlts {
         port(options, "--extcap-dlts")?;
         "dlt {number=1}{name=EN10MB}{display=Ethernet}\n".to_owned()
     } else if said.config {
         port(options, "--extcap-config")?;
-        config()
+        config(&options.socket)
     } else if let Some(filter) = &said.filter {
         port(options, "--extcap-capture-filter")?;
         match server.check_filter(filter) {
@@ -93,6 +96,12 @@ pub(super) fn run(
         return Err(UsageError::Extcap { option: "--extcap-interface", lacks }.into());
     };
     out.write_all(answer.as_bytes()).and_then(|()| out.flush()).map_err(CaptureError::output)
+}
+
+/// Waits until somebody reads a FIFO (fifo(7)); while the file lives, nobody waits for that again.
+fn has_reader(path: &Path) -> Result<File, WriteError> {
+    let opened = OpenOptions::new().write(true).open(path);
+    opened.map_err(|source| WriteError::Create { path: path.to_owned(), source })
 }
 
 /// A daemon that is not there is no error: Wireshark asks whenever it starts.
@@ -109,7 +118,9 @@ fn interfaces(server: &dyn Server, with_ports: bool) -> String {
     text
 }
 
-fn config() -> String {
+/// The socket is the one that we were called with: Wireshark names it again in each later call.
+fn config(socket: &Path) -> String {
+    let socket = socket.display();
     format!(
         "arg {{number=0}}{{call=--point}}{{display=Points}}{{tooltip=Where packets are seen}}{{type=multicheck}}\n\
          value {{arg=0}}{{value=rx}}{{display=rx, as they come}}{{default=true}}\n\
@@ -118,7 +129,7 @@ fn config() -> String {
          arg {{number=1}}{{call=--snapshot-length}}{{display=Snapshot length}}{{tooltip=Bytes of each packet that \
          are kept}}{{type=unsigned}}{{range=0,{SNAP_MAX}}}{{default={SNAP_MAX}}}\n\
          arg {{number=2}}{{call=--socket}}{{display=Socket}}{{tooltip=Where the daemon's API listens}}\
-         {{type=string}}{{default={DEFAULT_SOCKET}}}\n"
+         {{type=string}}{{default={socket}}}\n"
     )
 }
 

@@ -1,6 +1,6 @@
 //! `manylane capture`: what passes the daemon, on the terminal, in a file, or in Wireshark.
 //!
-//! Everything but the way to the daemon, which is behind [`Server`] and [`Source`]. A packet that the source
+//! The way to the daemon is behind [`Server`] and [`Source`]; [`Daemon`] takes it. A packet that the source
 //! hands over goes to one of two places, and each is told when nothing more waits, so that a reader of the
 //! pipe sees a packet when it is there, and under load only whole buffers are written:
 //!
@@ -11,6 +11,7 @@
 //! Options and output are tcpdump's where it has them (tcpdump(1)); what is ours is the port, point, worker
 //! and drop reason in front of each line. Wireshark calls it by extcap(4) (`extcap.rs`).
 
+mod daemon;
 mod decode;
 mod extcap;
 mod files;
@@ -24,6 +25,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 
+pub use daemon::Daemon;
 pub use interrupt::Interrupt;
 pub use options::{Options, PointName, UsageError};
 pub use run::{CaptureError, run};

@@ -82,8 +82,9 @@ pub struct Options {
     /// Show which ports there are, and stop
     #[arg(short = 'D', long)]
     pub list_ports: bool,
+    // The last is taken: a wrapper for Wireshark names one, and Wireshark's dialog then perhaps another.
     /// Where the daemon's API listens
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET, overrides_with = "socket")]
     pub socket: PathBuf,
     /// Capture what passes this only (pcap-filter(7)), for example: udp port 53 and not host 10.0.0.1
     #[arg(value_name = "FILTER")]

@@ -59,7 +59,7 @@ pub trait Source {
     fn wait(&mut self, until: Option<Instant>, interrupt: BorrowedFd<'_>) -> io::Result<Wake>;
 
     /// What it has counted so far.
-    fn statistics(&self) -> Statistics;
+    fn statistics(&mut self) -> Statistics;
 }
 
 /// Takes packets, until it has had enough.

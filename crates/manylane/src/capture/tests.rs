@@ -451,6 +451,11 @@ fn wireshark_is_told_of_ports_and_options() {
         assert!(config.contains(&format!("{{call={call}}}")), "{config}");
     }
     parse("--point rx,tx --snapshot-length 100 --socket /run/s").unwrap();
+    // A wrapper's socket is the dialog's, too, and comes twice.
+    let config = extcap("--socket /run/s --extcap-interface manylane-wan --extcap-config", &server);
+    assert!(config.unwrap().contains("{default=/run/s}"));
+    let twice = parse("--socket /run/s --socket /run/t").unwrap();
+    assert_eq!(twice.socket, std::path::Path::new("/run/t"));
     let filter = "--extcap-interface manylane-wan --extcap-capture-filter ";
     assert_eq!(extcap(&format!("{filter} udp"), &server).unwrap(), "");
     assert!(extcap(&format!("{filter} udpp"), &server).unwrap().contains("syntax error"));

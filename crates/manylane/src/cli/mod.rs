@@ -24,9 +24,11 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::api::{Client, FrameLine, NeighbourStatus, PortStatus, Setting};
+use crate::capture;
 use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
+use crate::trace::command::{self as trace, TraceOptions};
 
 /// A multi-core packet forwarder for Linux.
 #[derive(Debug, Parser)]
@@ -44,6 +46,8 @@ enum Command {
     Run(RunOptions),
     /// Ask a running daemon
     Show(ShowOptions),
+    /// Show what a running daemon does with the next packets
+    Trace(TraceOptions),
     /// Change a running daemon
     Config(ConfigOptions),
     /// Add and delete neighbours of a running daemon
@@ -51,6 +55,8 @@ enum Command {
     Neighbour(NeighbourOptions),
     /// Remove ports of a running daemon
     Port(PortOptions),
+    /// Show, or write, packets that pass a running daemon
+    Capture(capture::Options),
     /// Say what on this machine makes programs that capture wait, and what to do
     Doctor(DoctorOptions),
 }
@@ -203,6 +209,8 @@ enum Noun {
     Frames,
     /// Which worker forwards what: queues, buckets of flows, backlogs
     Steering,
+    /// Packet sockets and captures: whose, bound to what, packets given and lost
+    Sockets,
 }
 
 /// Does what the command line says.
@@ -223,9 +231,11 @@ pub fn run() -> ExitCode {
         },
         Command::Run(options) => run_file(&options),
         Command::Show(options) => show(&options),
+        Command::Trace(options) => trace::run(&options),
         Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
         Command::Neighbour(NeighbourOptions { action }) => neighbour(&action),
         Command::Port(PortOptions { action: PortAction::Remove(name) }) => remove_port(&name),
+        Command::Capture(options) => capture::run(&options, &capture::Daemon::at(&options.socket)),
         Command::Doctor(options) => doctor(&options),
     }
 }
@@ -336,6 +346,7 @@ impl Noun {
             Noun::Ledger => "/v1/ledger",
             Noun::Frames => "/v1/frames",
             Noun::Steering => "/v1/steering",
+            Noun::Sockets => "/v1/sockets",
         }
     }
 }
@@ -411,7 +422,7 @@ fn done<T>(result: Result<T, impl Display>) -> ExitCode {
 }
 
 /// Writes a result. `println!` would panic where the reader has gone.
-fn print(text: &str) -> ExitCode {
+pub(crate) fn print(text: &str) -> ExitCode {
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -423,10 +434,10 @@ fn print(text: &str) -> ExitCode {
     }
 }
 
-fn complain(message: &dyn Display) {
+pub(crate) fn complain(message: &dyn Display) {
     // Without a standard error there is nobody left to tell.
     let _ = writeln!(io::stderr(), "{message}");
 }
 
 /// Also what clap uses.
-const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;

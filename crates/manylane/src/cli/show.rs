@@ -1,7 +1,9 @@
 //! `manylane show`: the API's answers as tables.
 
+mod sockets;
 mod steering;
 
+pub(super) use sockets::sockets;
 pub(super) use steering::steering;
 
 use std::collections::BTreeMap;
@@ -26,6 +28,7 @@ pub(super) fn table(client: &Client, what: Noun) -> Result<String, ClientError> 
         Noun::Ledger => client.ask(path).map(|answer| ledger(&answer)),
         Noun::Frames => client.ask(path).map(|answer| frames(&answer)),
         Noun::Steering => client.ask(path).map(|answer| steering(&answer)),
+        Noun::Sockets => client.ask(path).map(|answer| sockets(&answer)),
     }
 }
 

@@ -17,7 +17,20 @@ fn only_what_works_is_listed() {
         help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
     assert_eq!(
         listed,
-        ["demo", "run", "show", "config", "neighbour", "port", "help", "-h,", "-V,"]
+        [
+            "demo",
+            "run",
+            "show",
+            "trace",
+            "config",
+            "neighbour",
+            "port",
+            "capture",
+            "doctor",
+            "help",
+            "-h,",
+            "-V,"
+        ]
     );
     for (words, noun) in [("show neigh", "/v1/neighbours"), ("show ledger --json", "/v1/ledger")] {
         let cli = Cli::try_parse_from(["manylane"].into_iter().chain(words.split(' '))).unwrap();
@@ -72,7 +85,16 @@ fn steering_as_a_table() {
 }
 
 #[test]
+fn sockets_as_a_table() {
+    assert_eq!(show::sockets(&Sample.sockets()), SOCKETS);
+}
+
+#[test]
 fn an_empty_table_says_so() {
+    assert_eq!(
+        show::sockets(&Default::default()),
+        "No packet sockets.\n\n0 sockets of 0 (0 for a user), rings of 0 B of 0 B.\n"
+    );
     assert_eq!(show::ports(&[]), "No ports.\n");
     assert_eq!(show::workers(&[]), "No workers.\n");
     assert_eq!(show::routes(&[]), "No routes.\n");
@@ -306,4 +328,19 @@ Workers       Handed on      Batches  Backlog  Waits  Backlog full  Flow limit
 netdev_max_backlog 1000 (at most 1024), netdev_budget 300, dev_weight 64.
 Rebalancing is on, 3 buckets moved.
 Order is looked at for one flow in 64: 0 of 1,234,567 packets were reordered.
+";
+
+/// A user that no system has is shown by its number.
+const SOCKETS: &str = "\
+Socket  Owner                          Bound to   Points        Filter    Snap  Group
+────────────────────────────────────────────────────────────────────────────────────────
+     0  the daemon                     all ports  rx, tx, drop       1  262144
+     3  user 4000000000, process 4321  lan, IPv6  rx                24     128  7, hash
+
+Socket    Ring    Packets    Bytes  Lost  Cut  Stale  Contended
+────────────────────────────────────────────────────────────────
+     0  266 kB  1,234,567  79.0 MB     0    0      0          0
+     3  266 kB  1,234,567  79.0 MB    17    0      2          0
+
+2 sockets of 1,024 (64 for a user), rings of 532 kB of 1.07 GB.
 ";

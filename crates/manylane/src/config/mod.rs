@@ -6,6 +6,7 @@
 //!
 //! | Table | File | Holds |
 //! |---|---|---|
+//! | `[sockets]` | `sockets.rs` | bounds of packet sockets and captures |
 //! | `[steering]` | `steering.rs` | which worker forwards what another has received |
 //! | `[workers] [frames] [icmp] [neighbour] [api]` | `settings.rs` | sizes and limits, all optional |
 //! | `[[port]]`, `[port.generate]` | `ports.rs`, `port.rs`, `driver.rs`, `memory.rs`, `capture.rs` | where frames enter and leave |
@@ -32,6 +33,7 @@ mod prefix;
 mod route;
 mod section;
 mod settings;
+mod sockets;
 mod steering;
 #[cfg(test)]
 mod tests;
@@ -44,6 +46,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use toml::de::DeTable;
 
+pub use crate::socket::SocketLimits;
 pub use capture::{Directions, PcapPort, Tee};
 pub use driver::{AfPacketPort, AfXdpPort, AttachMode, AutoPort, Driver, TapPort};
 pub use error::ConfigError;
@@ -80,6 +83,8 @@ pub struct Config {
     pub icmp: Icmp,
     /// Limits of the neighbour table.
     pub neighbour: Neighbour,
+    /// Bounds of packet sockets.
+    pub sockets: SocketLimits,
     /// Where the API listens.
     pub socket: PathBuf,
     /// The ports, in the order of the file: the index is the `PortId`.
@@ -133,7 +138,8 @@ impl Config {
 
 fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let document = DeTable::parse(text).map_err(|error| Problem::syntax(&error))?;
-    let known = ["workers", "frames", "steering", "icmp", "neighbour", "api", "port", "route"];
+    let known =
+        ["workers", "frames", "steering", "icmp", "neighbour", "sockets", "api", "port", "route"];
     let file = Section::open("the file", 0..0, document.get_ref(), &known)?;
 
     let workers = settings::workers(&file, environment)?;
@@ -141,6 +147,7 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let steering = steering::steering(&file, &workers)?;
     let icmp = settings::icmp(&file)?;
     let neighbour = settings::neighbour(&file)?;
+    let sockets = sockets::sockets(&file)?;
     let socket = settings::socket(&file, environment)?;
     let ports = ports::ports(&file, &workers, &frames, environment)?;
     let interfaces = interfaces(&ports);
@@ -152,6 +159,7 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
         steering,
         icmp,
         neighbour,
+        sockets,
         socket,
         ports,
         routes,

@@ -34,7 +34,10 @@ use super::steering::{self, Closer, Plan, Ports, Removal, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Ledger, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
+use crate::socket::remote::{Listener, Server};
+use crate::socket::{Place, Sockets};
 use crate::stats::Stats;
+use crate::trace::Traces;
 use crate::worker::desk::desk;
 use crate::worker::leave::STOP;
 use crate::worker::{Clock, Reclaimer, Worker, WorkerParts};
@@ -111,10 +114,21 @@ pub struct Daemon {
     depot: Depot,
     status: Arc<Status>,
     steering: steering::Shared,
+    sockets: Sockets,
+    /// Names of ports and sub-interfaces, by id.
+    names: Vec<String>,
+    remote: Option<Remote>,
     threads: Threads,
 }
 
-/// Whether the control thread and all workers still run.
+/// The thread that serves packet sockets of other processes.
+struct Remote {
+    thread: JoinHandle<()>,
+    bell: Bell,
+    phase: WordsMut<u32>,
+}
+
+/// Whether the control thread, the one for sockets and all workers still run.
 #[derive(Clone)]
 struct Threads {
     alive: Weak<()>,
@@ -175,6 +189,12 @@ impl Daemon {
         let interfaces_len = routed.len();
         let routing = routing(&config, routed, &domain, clock, &mut told)?;
         let mut share = Share::among(workers, halves, &bells, &steering);
+        let places = Place::all(&routing.tables().ports);
+        let (sockets, injected) =
+            Sockets::new(domain.clone(), workers, &places, config.sockets, bells[0].clone(), clock);
+        let mut injected = Some(injected);
+        let (traces, tracers) = Traces::new(&domain, workers, clock);
+        let mut tracers = tracers.into_iter();
         // Each thread has a clone, and drops it when it panics; a worker without one keeps its own.
         let alive = Arc::new(());
         let mut crew = Crew::default();
@@ -217,6 +237,8 @@ impl Daemon {
                 handoff: handoffs.next().map(Box::new),
                 desk: desks.next().expect("there is one for each worker"),
                 limits: limits.clone(),
+                taps: sockets.taps(WorkerId(number as u16), injected.take()),
+                tracer: tracers.next().expect("there is one for each worker"),
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
             });
@@ -227,7 +249,13 @@ impl Daemon {
         let frames = FrameStatus::new(budget, depot.clone(), hot_list_len, bells.clone());
         let bell = control_bell.clone();
         let steering = Arc::new(Mutex::new(steering));
-        let edited = Edited { routing: routing.clone(), steering: steering.clone(), control: bell };
+        let edited = Edited {
+            routing: routing.clone(),
+            steering: steering.clone(),
+            traces,
+            control: bell,
+            sockets: sockets.clone(),
+        };
         let readers = stats.clone();
         let closed = Stats::new(interfaces_len);
         let counted = Counted { workers: stats, closed: closed.reader() };
@@ -235,6 +263,8 @@ impl Daemon {
         let far_ends = far_ends(&ports);
         let ports: Ports = Arc::new(Mutex::new(ports.into_iter().map(Some).collect()));
         let control_phase = WordsMut::zeroed(1);
+        let names: Vec<String> =
+            interfaces(&config.ports).iter().map(|one| one.name.to_owned()).collect();
         let mut closer = Closer { ports: ports.clone(), depot: depot.clone(), stats: closed };
         let closes_for = steering.clone();
         let closing = Closing::new(control_bell.clone(), move |removal: Removal| {
@@ -248,10 +278,11 @@ impl Daemon {
             bell: control_bell.clone(),
             phase: control_phase.reader(),
             clock,
-            names: interfaces(&config.ports).iter().map(|one| one.name.to_owned()).collect(),
+            names: names.clone(),
             steering: steering.clone(),
             closing,
             stats: readers,
+            sockets: sockets.clone(),
         };
         let mut daemon = Daemon {
             control: None,
@@ -263,6 +294,9 @@ impl Daemon {
             depot,
             status: Arc::new(status),
             steering: steering.clone(),
+            sockets,
+            names,
+            remote: None,
             threads: Threads { alive: Arc::downgrade(&alive), begun: workers + 1 },
         };
         for writer in writers {
@@ -289,6 +323,28 @@ impl Daemon {
         self.far_ends.clone()
     }
 
+    /// Its packet sockets.
+    pub fn sockets(&self) -> Sockets {
+        self.sockets.clone()
+    }
+
+    /// Lets other processes have packet sockets, until it stops.
+    pub fn listen(&mut self, listener: Listener) -> Result<(), StartError> {
+        let (bell, phase) = (bell()?, WordsMut::zeroed(1));
+        let names = self.names.clone().into();
+        let server = Server::new(listener, self.sockets(), names, bell.clone(), phase.reader());
+        let server =
+            server.map_err(|source| StartError::System { what: "an epoll instance", source })?;
+        let life = self.threads.alive.upgrade();
+        self.threads.begun += usize::from(life.is_some());
+        let thread = spawn("sockets", move || {
+            let _life = life;
+            server.run();
+        })?;
+        self.remote = Some(Remote { thread, bell, phase });
+        Ok(())
+    }
+
     /// Stops forwarding, closes the ports, and says where everything went. Called in the network
     /// namespace that the daemon was started in.
     pub fn stop(mut self) -> Ledger {
@@ -305,6 +361,14 @@ impl Daemon {
             && let Err(panic) = control.join()
         {
             std::panic::resume_unwind(panic);
+        }
+        // Behind the workers: readers are woken for the last that they published.
+        if let Some(Remote { thread, bell, mut phase }) = self.remote.take() {
+            phase.publish(0, STOP);
+            bell.ring();
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
         }
         // All threads have ended before the first worker is taken apart: what others have handed to it, packets
         // and queues, is there.
@@ -381,7 +445,9 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
     let system = |what| move |source| StartError::System { what, source };
     // Before any port is opened: a second daemon must not disturb the first one's.
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
+    let captures = Listener::bind(socket.path()).map_err(StartError::Api)?;
     let mut daemon = Daemon::start(config)?;
+    daemon.listen(captures)?;
     let source = daemon.source();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

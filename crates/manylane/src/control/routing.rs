@@ -400,6 +400,18 @@ impl Routing {
         ipv4.chain(ipv6).map(|(prefix, id)| (prefix, self.meaning(id)))
     }
 
+    /// The prefix that leads packets to `addr`, and the number of its next hop.
+    pub fn longest(&self, addr: IpAddr) -> Option<(IpPrefix, NextHopId)> {
+        match addr {
+            IpAddr::V4(addr) => {
+                self.ipv4.lookup(addr).map(|(prefix, id)| (IpPrefix::V4(prefix), id))
+            }
+            IpAddr::V6(addr) => {
+                self.ipv6.lookup(addr).map(|(prefix, id)| (IpPrefix::V6(prefix), id))
+            }
+        }
+    }
+
     /// What is known of a port.
     pub fn facts(&self, port: PortId) -> &PortFacts {
         &self.ports[port.index()].facts

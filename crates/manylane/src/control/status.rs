@@ -6,6 +6,8 @@
 mod frames;
 mod neighbours;
 mod ports;
+mod sockets;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,10 +25,13 @@ use super::steering;
 use crate::api::{
     AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FramesStatus, Ledger,
     MemberStatus, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus,
-    SetError, Setting, SettingValue, Source, SteeringStatus, WorkerStatus,
+    SetError, Setting, SettingValue, SocketsStatus, Source, SteeringStatus, TraceLines,
+    TraceRequest, WorkerStatus,
 };
 use crate::config::{Config, RouteTarget};
+use crate::socket::Sockets;
 use crate::stats::{PortCount, StatsReader, WorkerCount};
+use crate::trace::Traces;
 use crate::worker::Clock;
 use frames::HOT_LIST_LEN;
 use ports::{ShownPort, shown_ports};
@@ -48,6 +53,8 @@ pub struct Status {
     on_link: Vec<String>,
     frames: FrameStatus,
     steering: steering::Shared,
+    sockets: Sockets,
+    traces: Traces,
     clock: Clock,
     /// Opened in the ports' network namespace: asks there, whoever calls.
     netlink: Option<Mutex<Netlink>>,
@@ -72,7 +79,9 @@ const LOAD_INTERVAL: Duration = Duration::from_millis(900);
 pub(super) struct Edited {
     pub routing: Arc<Mutex<Routing>>,
     pub steering: steering::Shared,
+    pub traces: Traces,
     pub control: Bell,
+    pub sockets: Sockets,
 }
 
 /// Who counts what is shown.
@@ -91,7 +100,7 @@ impl Status {
         frames: FrameStatus,
         clock: Clock,
     ) -> Status {
-        let Edited { routing, steering, control } = edited;
+        let Edited { routing, steering, traces, control, sockets } = edited;
         let Counted { workers: stats, closed: closed_ports } = counted;
         let is_on_link = |target: &RouteTarget| matches!(target, RouteTarget::OnLink { .. });
         let on_link = config.routes.iter().filter(|route| is_on_link(&route.target));
@@ -107,6 +116,8 @@ impl Status {
             on_link: on_link.map(|route| route.prefix.to_string()).collect(),
             frames,
             steering,
+            sockets,
+            traces,
             clock,
             // Without it, links are shown as up.
             netlink: Netlink::open().ok().map(Mutex::new),
@@ -339,6 +350,10 @@ impl Source for Status {
         unpoisoned(&self.steering).status()
     }
 
+    fn sockets(&self) -> SocketsStatus {
+        self.all_sockets()
+    }
+
     fn set(&self, key: &str, value: &str) -> Result<Setting, SetError> {
         let value = if key == HOT_LIST_LEN {
             let len = self.frames.set_hot_list_len(value).map_err(SetError::BadValue)?;
@@ -376,6 +391,10 @@ impl Source for Status {
 
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {
         self.forget_neighbour(port, addr)
+    }
+
+    fn trace(&self, request: &TraceRequest) -> Result<TraceLines, SetError> {
+        self.begin_trace(request)
     }
 
     fn daemon(&self) -> Daemon {

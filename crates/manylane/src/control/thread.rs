@@ -14,6 +14,7 @@ use super::daemon::say;
 use super::open::Bell;
 use super::routing::{RETRY, Routing, Told};
 use super::steering::{self, Removal};
+use crate::socket::Sockets;
 use crate::stats::{StatsReader, WorkerCount};
 use crate::worker::leave::RUN;
 use crate::worker::{Clock, Order};
@@ -32,6 +33,7 @@ pub(super) struct Control {
     pub closing: Closing<Removal>,
     /// The workers', by which load is measured.
     pub stats: Vec<StatsReader>,
+    pub sockets: Sockets,
 }
 
 /// The control thread's end of what it shares with one worker.
@@ -114,7 +116,9 @@ impl Control {
         let rebalance = steering.deadline();
         drop(steering);
         let deadline = lock(&self.routing).deadline(now);
-        let deadline = [deadline, rebalance, parting].into_iter().flatten().min();
+        // What closed sockets leave behind is let go of when workers do, who do not say so.
+        let closed = self.sockets.tend().then(|| now + RETRY);
+        let deadline = [deadline, rebalance, parting, closed].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));
         let Control { routing, links, phase, bell, steering, closing, .. } = self;
         bell.sleep(

@@ -1,7 +1,7 @@
 //! What becomes of each frame, done: the worker's half of a verdict.
 
 use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId};
-use manylane_frame::{Batch, Frame, Holder};
+use manylane_frame::{Batch, Frame, Holder, Trace};
 use manylane_io::port::Sent;
 use manylane_net::fib::NextHopId;
 use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, Verdicts};
@@ -11,7 +11,9 @@ use manylane_sync::rcu::{Guard, Index};
 use super::turn::Tally;
 use super::{Exit, HeldFor, Order, Pending, Waited, Work};
 use crate::control::routing::{connected_id, neighbour_id};
+use crate::socket::Points;
 use crate::stats::{PortCount, WorkerCount};
+use crate::trace::What;
 
 impl Work {
     /// Carries out the verdicts on a batch, in its order.
@@ -35,7 +37,7 @@ impl Work {
             match self.exits.get_mut(exit) {
                 Some(Exit { waiting, .. }) => {
                     if let Err(frame) = waiting.push(frame) {
-                        self.queue_anew(exit, frame);
+                        self.queue_anew(guard, exit, frame);
                     }
                 }
                 None => {
@@ -51,11 +53,15 @@ impl Work {
     pub(super) fn carry_out<'g>(
         &mut self,
         guard: Guard<'g>,
-        frame: Frame,
+        mut frame: Frame,
         verdict: &Verdict<'g>,
         now_ns: u64,
     ) {
         let entry = self.pool.region().meta(&frame).entry;
+        let trace = self.trace_of(&frame);
+        if let Some(trace) = trace {
+            self.note_carried(trace, verdict);
+        }
         match verdict.origin {
             Origin::Received => {}
             Origin::Reply => {
@@ -68,17 +74,23 @@ impl Work {
             }
         }
         match verdict.fate {
-            Fate::Transmit(port) => self.queue(port, frame),
-            Fate::Fragment(port) | Fate::Prepare(port) => self.prepare(port, frame),
+            Fate::Transmit(port) => self.queue(guard, port, frame),
+            Fate::Fragment(port) | Fate::Prepare(port) => match trace {
+                None => self.prepare(guard, port, frame),
+                Some(trace) => self.prepare_traced(guard, port, frame, trace),
+            },
             Fate::Deliver => {
                 self.stats.count(entry, PortCount::Delivered, 1);
+                if trace.is_some() {
+                    self.pool.region().view().set_trace(&mut frame, Trace::NONE);
+                }
                 self.pool.give_back(frame);
             }
             Fate::Hold(neighbour) => {
                 let key = self.forwarder.key(guard, neighbour);
                 if key.addr.is_unspecified() {
                     // It was removed, after it had failed, while this packet was on its way to it.
-                    return self.drop_frame(frame, DropReason::NeighbourFailed);
+                    return self.drop_frame(guard, frame, DropReason::NeighbourFailed);
                 }
                 self.hold(guard, key, neighbour_id(neighbour.raw()), frame, now_ns);
             }
@@ -88,9 +100,9 @@ impl Work {
                     self.ask_for(key, now_ns);
                     self.hold(guard, key, connected_id(port), frame, now_ns);
                 }
-                None => self.drop_frame(frame, DropReason::Truncated),
+                None => self.drop_frame(guard, frame, DropReason::Truncated),
             },
-            Fate::Drop(reason) => self.drop_frame(frame, reason),
+            Fate::Drop(reason) => self.drop_frame(guard, frame, reason),
         }
     }
 
@@ -106,6 +118,9 @@ impl Work {
         for (frame, verdict) in batch.iter().zip(&verdicts.list()) {
             let made = self.forwarder.redirect(guard, &mut self.pool, frame, verdict, now_ns);
             let Some((made, fate)) = made else { continue };
+            if let Some(trace) = self.trace_of(frame) {
+                self.tracer.note(trace, What::Redirected);
+            }
             let entry = self.pool.region().meta(&made).entry;
             self.stats.created(entry, Created::Redirect);
             let verdict = Verdict { fate, origin: Origin::Received };
@@ -114,26 +129,42 @@ impl Work {
     }
 
     /// Puts a frame behind those that wait for the end of the turn.
-    fn queue(&mut self, port: PortId, frame: Frame) {
+    pub(super) fn queue(&mut self, guard: Guard<'_>, port: PortId, frame: Frame) {
         if let Err(frame) = self.exits[port.index()].waiting.push(frame) {
-            self.queue_anew(port.index(), frame);
+            self.queue_anew(guard, port.index(), frame);
         }
     }
 
     /// As `queue`, where no more can wait.
     #[cold]
-    fn queue_anew(&mut self, port: usize, frame: Frame) {
+    fn queue_anew(&mut self, guard: Guard<'_>, port: usize, frame: Frame) {
         if self.samples() {
             self.look_at_order(port..port + 1);
         }
-        self.transmit_port(port);
+        self.transmit_port(guard, port);
         let again = self.exits[port].waiting.push(frame);
         again.expect("transmitting has emptied the batch");
     }
 
     /// Hands a port's waiting frames to its device. What finds no place is dropped.
     #[inline]
-    pub(super) fn transmit_port(&mut self, port: usize) {
+    pub(super) fn transmit_port(&mut self, guard: Guard<'_>, port: usize) {
+        if self.taps.watches(Points::TRANSMIT.or_trace()) {
+            return self.transmit_watched(guard, port);
+        }
+        self.transmit_now(guard, port);
+    }
+
+    /// As `transmit_port`, where nobody looks.
+    #[inline(always)]
+    pub(super) fn transmit_now(&mut self, guard: Guard<'_>, port: usize) {
+        self.hand_over_all(port);
+        self.drop_left(guard, port);
+    }
+
+    /// Gives the device what waits, and once more what it did not take.
+    #[inline(always)]
+    pub(super) fn hand_over_all(&mut self, port: usize) {
         let held = self.exits[port].transmitter.held();
         let mut done = self.hand_over(port);
         if !self.exits[port].waiting.is_empty() {
@@ -152,8 +183,13 @@ impl Work {
         self.stats.count(id, PortCount::Completed, completed);
         let exit = &mut self.exits[port];
         exit.owing |= sent.frames > 0 || exit.transmitter.held() < held;
+    }
+
+    /// Drops what the device did not take.
+    #[inline(always)]
+    pub(super) fn drop_left(&mut self, guard: Guard<'_>, port: usize) {
         if !self.exits[port].waiting.is_empty() {
-            self.drop_waiting(port);
+            self.drop_waiting(guard, port);
         }
     }
 
@@ -168,30 +204,51 @@ impl Work {
     }
 
     #[cold]
-    fn drop_waiting(&mut self, port: usize) {
+    fn drop_waiting(&mut self, guard: Guard<'_>, port: usize) {
         let reason = match self.exits[port].is_closed {
             true => DropReason::PortDown,
             false => DropReason::TransmitRingFull,
         };
         let mut left = std::mem::take(&mut self.exits[port].waiting);
         for frame in left.drain() {
-            self.drop_frame(frame, reason);
+            self.drop_frame(guard, frame, reason);
         }
     }
 
-    pub(super) fn drop_frame(&mut self, frame: Frame, reason: DropReason) {
+    pub(super) fn drop_frame(&mut self, guard: Guard<'_>, mut frame: Frame, reason: DropReason) {
+        if self.taps.watches(Points::DROP.or_trace()) {
+            self.watch_drop(guard, &mut frame, reason);
+        }
+        self.discard(frame, reason);
+    }
+
+    /// As `drop_frame`, where nobody looks any more.
+    pub(super) fn discard(&mut self, frame: Frame, reason: DropReason) {
         let entry = self.pool.region().meta(&frame).entry;
         self.stats.dropped(entry, reason);
         self.pool.give_back(frame);
     }
 
     /// Makes of a packet what its exit takes, and queues that in order.
-    fn prepare(&mut self, port: PortId, frame: Frame) {
+    pub(super) fn prepare(&mut self, guard: Guard<'_>, port: PortId, frame: Frame) {
+        self.prepare_as(guard, port, frame, |_, _, _| {});
+    }
+
+    /// The same. `made` is told how it was made into which pieces, or of the packet that could not be.
+    #[inline(always)]
+    pub(super) fn prepare_as(
+        &mut self,
+        guard: Guard<'_>,
+        port: PortId,
+        frame: Frame,
+        made: impl FnOnce(&mut Work, &mut Result<Prepared, PrepareError>, &mut [Frame]),
+    ) {
         let entry = self.pool.region().meta(&frame).entry;
         let mut pieces = std::mem::take(&mut self.pieces);
         let sample = self.samples().then(|| self.pool.region().meta(&frame).sample());
-        let prepared = self.forwarder.prepare(&mut self.pool, frame, port, &mut pieces);
+        let mut prepared = self.forwarder.prepare(&mut self.pool, frame, port, &mut pieces);
         let port = self.forwarder.device(port);
+        made(self, &mut prepared, &mut pieces);
         match prepared {
             Ok(Prepared { completed, joined, cut, fragments }) => {
                 let stats = &mut self.stats;
@@ -202,13 +259,13 @@ impl Work {
                 stats.count(port, PortCount::ChecksumsCompleted, completed.into());
                 stats.count(port, PortCount::ChainsJoined, joined.into());
             }
-            Err(PrepareError { frame, reason }) => self.drop_frame(frame, reason),
+            Err(PrepareError { frame, reason }) => self.drop_frame(guard, frame, reason),
         }
         for mut piece in pieces.drain(..) {
             if let Some(sample) = sample {
                 self.pool.region().view().set_sample(&mut piece, sample); // It leaves in the packet's place.
             }
-            self.queue(port, piece);
+            self.queue(guard, port, piece);
         }
         self.pieces = pieces;
     }
@@ -230,47 +287,55 @@ impl Work {
     /// Holds a frame for a neighbour, whose dst this is.
     fn hold(&mut self, guard: Guard<'_>, key: Key, dst: NextHopId, mut frame: Frame, now_ns: u64) {
         if self.is_leaving() {
-            return self.drop_frame(frame, DropReason::WorkerRemoved);
+            return self.drop_frame(guard, frame, DropReason::WorkerRemoved);
         }
         let Some(dst) =
             self.dsts.borrow(guard, Index::<()>::new(guard, dst.raw().into()), self.judged)
         else {
             // It was removed while this packet was on its way to it.
-            return self.drop_frame(frame, DropReason::NeighbourFailed);
+            return self.drop_frame(guard, frame, DropReason::NeighbourFailed);
         };
         let slot = dst.facts().neighbour;
         let region = self.pool.region();
         let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
-        let Work { holds, stats, pool, waited, handoff, .. } = self;
+        let trace = self.trace_of(&frame);
+        let Work { holds, stats, pool, waited, handoff, taps, tracer, .. } = self;
         let steered = handoff
             .as_ref()
             .map(|handoff| handoff.steered(pool.region(), &mut frame, waited.is_some()));
         if let (Some(handoff), Some(steered)) = (&*handoff, steered)
             && handoff.asks.asks(steered.receiver)
         {
-            return self.drop_frame(frame, DropReason::QueueMoved);
+            return self.drop_frame(guard, frame, DropReason::QueueMoved);
         }
         let since_ns = waited.map_or(now_ns, |waited| waited.since_ns);
         let asked_ns = waited.filter(|waited| waited.key == key).map(|waited| waited.asked_ns);
-        let held = holds.push(key, frame, frames, since_ns, |oldest| {
+        let held = holds.push(key, frame, frames, since_ns, |mut oldest| {
             let meta = pool.region().meta(&oldest);
             let entry = meta.entry;
             if let Some(handoff) = handoff {
                 handoff.let_go(meta);
             }
             stats.change(entry, PortCount::Held, -1);
+            taps.show_dropped(guard, pool.region(), &oldest, DropReason::HoldOverflow);
+            if taps.watches(Points::TRACE) {
+                tracer.note_drop(pool.region().view(), &mut oldest, DropReason::HoldOverflow);
+            }
             stats.dropped(entry, DropReason::HoldOverflow);
             pool.give_back(oldest);
         });
         match held {
             Ok(()) => {
+                if let Some(trace) = trace {
+                    self.tracer.note(trace, What::Held(key));
+                }
                 if let (Some(handoff), Some(steered)) = (&mut self.handoff, steered) {
                     handoff.hold(steered);
                 }
                 self.held_changed(entry, 1);
             }
-            Err(frame) => return self.drop_frame(frame, DropReason::HoldFull),
+            Err(frame) => return self.drop_frame(guard, frame, DropReason::HoldFull),
         }
         // All that is held was looked up at one generation, or is to be looked up again.
         if self.held_for.is_empty() || (self.judged.wrapping_sub(self.followed) as i32) < 0 {
@@ -328,14 +393,16 @@ impl Work {
         list.iter().for_each(|held| self.no_longer_held(&held.frame));
         list.extend(newer);
         let mut judged = 0;
+        let mut explained = Vec::new();
         for _ in 0..LOOKS_MAX {
             judged = self.forwarder.tables().next_hops.generation();
-            for Pending { frame, verdict, .. } in list.iter_mut().rev() {
+            for (place, Pending { frame, verdict, .. }) in list.iter_mut().enumerate().rev() {
                 let origin = match *verdict {
                     None => Origin::Received,
                     Some(Verdict { fate: Fate::Hold(_) | Fate::Glean(_), origin }) => origin,
                     Some(_) => continue,
                 };
+                explained.extend(self.explain_one(guard, place, frame));
                 let look = self.forwarder.resume(guard, &mut self.pool, frame, now_ns);
                 // What the packet was made of is counted when it is carried out, once.
                 let origin = if origin == Origin::Received { look.origin } else { origin };
@@ -348,9 +415,10 @@ impl Work {
         self.followed = judged;
         let frames = list.len();
         let former = self.waited;
-        for Pending { frame, verdict, waited } in list {
+        for (place, Pending { frame, verdict, waited }) in list.into_iter().enumerate() {
             (self.judged, self.waited) = (judged, waited);
             let verdict = verdict.expect("each was looked up");
+            self.note_settled(&explained, place, &frame, &verdict);
             self.carry_out(guard, frame, &verdict, now_ns);
         }
         self.waited = former;
@@ -406,10 +474,15 @@ impl Work {
             }
         }
         while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
-            let Emptied { first, end, .. } = self.empty_hold(guard, key);
+            let Emptied { first, end, waited } = self.empty_hold(guard, key);
             for at in first..end {
                 let mut frame = self.released[at].take().expect("each place is emptied once");
                 self.judged = self.forwarder.tables().next_hops.generation();
+                if let Some(trace) = self.trace_of(&frame) {
+                    let waited_ns =
+                        waited.map_or(0, |waited| now_ns.saturating_sub(waited.since_ns));
+                    self.tracer.note(trace, What::GivenUp { waited_ns });
+                }
                 let verdict = self.forwarder.give_up(guard, &mut self.pool, &mut frame, now_ns);
                 self.carry_out(guard, frame, &verdict, now_ns);
             }
@@ -425,7 +498,11 @@ impl Work {
         let former = std::mem::replace(&mut self.waited, waited);
         for at in first..end {
             let mut frame = self.released[at].take().expect("each place is emptied once");
+            let explained = self.explain_one(guard, at, &frame);
             let verdict = self.forwarder.resume(guard, &mut self.pool, &mut frame, now_ns);
+            if let Some(explained) = explained {
+                self.note_released(&explained, &frame, &verdict);
+            }
             if !self.is_settled(self.followed) {
                 let waited = self.waited;
                 let mut newer = vec![Pending { frame, verdict: Some(verdict), waited }];
@@ -478,7 +555,7 @@ impl Work {
                 let handoff = self.handoff.as_ref();
                 if handoff.is_some_and(|handoff| handoff.asks.asks(receiver)) {
                     self.no_longer_held(&frame);
-                    self.drop_frame(frame, DropReason::QueueMoved);
+                    self.drop_frame(guard, frame, DropReason::QueueMoved);
                     continue;
                 }
                 let again = self.holds.push(key, frame, frames, since_ns, |_| {
@@ -503,14 +580,14 @@ impl Work {
         let frames: Vec<Frame> = self.holds.drain_all().collect();
         for frame in frames {
             self.no_longer_held(&frame);
-            self.drop_frame(frame, reason);
+            self.drop_frame(guard, frame, reason);
         }
     }
 
     /// Sends what the control thread asked for. What there is no frame for waits for one, and what comes behind
     /// it waits in the ring.
     #[inline]
-    pub(super) fn carry_out_orders(&mut self) -> usize {
+    pub(super) fn carry_out_orders(&mut self, guard: Guard<'_>) -> usize {
         let mut moved = 0;
         while let Some(order) = self.order.take().or_else(|| self.orders.pop()) {
             let Some(mut frame) = self.pool.take() else {
@@ -522,7 +599,7 @@ impl Work {
             match made {
                 Some(port) => {
                     self.stats.created(key.port, created);
-                    self.queue(port, frame);
+                    self.queue(guard, port, frame);
                 }
                 // A port without an address of that family asks nobody; or it was lost just now.
                 None => {

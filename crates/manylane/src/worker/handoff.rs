@@ -30,8 +30,8 @@ mod turn;
 mod ways;
 mod withhold;
 
-use manylane_frame::vocabulary::{DropReason, PortId};
-use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Packet, Region, Steered, View};
+use manylane_frame::vocabulary::{DropReason, PortId, WorkerId};
+use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Packet, Region, Steered, Trace, View};
 use manylane_net::wire::flow::frame_hash;
 use manylane_sync::handoff::{Completions, GROUP, Handed, OrderSample, Steering};
 use manylane_sync::words::Words;
@@ -124,6 +124,11 @@ pub struct HandOff {
     /// One flow in so many is looked at; 0 for none.
     sample_one_in: u32,
     sample_period: u32,
+    /// Packets are looked at one by one: to be numbered, or for a trace.
+    looks: bool,
+    traced: bool,
+    /// Packets with a trace's number that have just been steered: into which bucket, and to whom.
+    steered: Vec<(Trace, u8, WorkerId)>,
     pub(super) asks: Asks,
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(test)]
@@ -186,7 +191,7 @@ impl HandOff {
         if !self.by_flow[port.index()] {
             self.steering.keep(port.index(), batch.len());
             self.completions.take(self.own, batch.len());
-            if self.sample_one_in != 0 {
+            if self.looks {
                 self.leave_unnumbered(region, batch);
             }
             return;
@@ -197,8 +202,8 @@ impl HandOff {
         } else {
             self.part_or_refuse(region, port, batch);
         }
-        if self.sample_one_in != 0 {
-            self.number(region);
+        if self.looks {
+            self.look_at_stages(region);
         }
         std::mem::swap(batch, &mut self.stages[own].frames);
         self.completions.take(self.own, batch.len());
@@ -301,7 +306,8 @@ impl HandOff {
         if packets == 0 {
             return false;
         }
-        let (mut chained, mut first, mut differs) = (false, None, 0);
+        // A trace looks at each batch as at one of several ports.
+        let (mut chained, mut first, mut differs) = (false, None, u16::from(self.traced));
         batch.extend(ring.pop_up_to(packets).map(|OnItsWay { frame, entry, .. }| {
             chained |= frame.is_chained();
             differs |= entry.0 ^ first.get_or_insert(entry).0;
@@ -334,6 +340,7 @@ impl HandOff {
             self.generation = generation; // Before the look at the map: what comes later is seen later.
             self.sample_period = self.limits.load(limits::SAMPLE_PERIOD);
             self.sample_one_in = self.limits.load(limits::REORDER_SAMPLE);
+            self.looks = self.traced || self.sample_one_in != 0;
             self.follow_at_ns = now_ns + LOOK_AGAIN_NS;
             self.follow(now_ns);
         }
@@ -360,6 +367,22 @@ impl HandOff {
             let ports = (0..self.by_flow.len()).filter(steers).count();
             self.counts.followed(worker, self.generation, ports as u32);
         }
+    }
+
+    /// Hears whether a trace runs.
+    pub(super) fn follow_trace(&mut self, traced: bool) {
+        self.traced = traced;
+        self.looks = traced || self.sample_one_in != 0;
+    }
+
+    /// The packets with a number that were steered since the last call: into which bucket, and to whom.
+    pub(super) fn take_steered(&mut self) -> impl Iterator<Item = (Trace, u8, WorkerId)> {
+        self.steered.drain(..)
+    }
+
+    /// Who received what is being passed on.
+    pub(super) fn taken_from(&self) -> WorkerId {
+        WorkerId(self.receiver.into())
     }
 
     /// Whether there is something to do that no descriptor tells of.

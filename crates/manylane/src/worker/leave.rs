@@ -48,6 +48,7 @@ impl Worker {
         if phase != self.work.heeded {
             self.work.heeded = phase;
             if self.work.is_leaving() {
+                self.work.begin_taps(self.reader.guard()); // It may have slept since it last looked.
                 self.work.drop_held(self.reader.guard());
             }
         }
@@ -60,7 +61,9 @@ impl Worker {
 
     /// Ends, be it until the next time: its frames go home, and no grace period waits for it.
     pub fn park(&mut self) {
+        self.work.begin_taps(self.reader.guard());
         self.work.drop_held(self.reader.guard());
+        self.work.taps.flush(self.reader.guard());
         self.work.pool.empty();
         self.work.publish_levels();
         self.reader.offline();

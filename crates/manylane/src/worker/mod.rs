@@ -24,8 +24,10 @@ mod flow_limit;
 pub mod handoff;
 pub mod leave;
 mod sleep;
+mod tap;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod turn;
 
 use std::sync::Arc;
@@ -49,6 +51,8 @@ use desk::Desk;
 pub use handoff::HandOff;
 use leave::RUN;
 pub use leave::STOP;
+pub use tap::Taps;
+pub use trace::Tracer;
 
 /// The daemon's clock: nanoseconds since it started.
 #[derive(Clone, Copy, Debug)]
@@ -167,6 +171,10 @@ pub struct WorkerParts {
     pub desk: Desk,
     /// [`limits`](handoff::limits): how much it takes in a turn, and hands on.
     pub limits: Words<u32>,
+    /// What packet sockets are given of.
+    pub taps: Taps,
+    /// What a trace is told by.
+    pub tracer: Tracer,
     /// The daemon's clock.
     pub clock: Clock,
     /// How long it looks for work before it sleeps.
@@ -212,6 +220,8 @@ struct Work {
     handoff: Option<Box<HandOff>>,
     desk: Desk,
     limits: Words<u32>,
+    taps: Taps,
+    tracer: Tracer,
     /// When the last turn began.
     now_ns: u64,
     /// The queue to begin with.
@@ -290,6 +300,8 @@ impl Worker {
             handoff: parts.handoff,
             desk: parts.desk,
             limits: parts.limits,
+            taps: parts.taps,
+            tracer: parts.tracer,
             now_ns: 0,
             next_queue: 0,
             clock: parts.clock,

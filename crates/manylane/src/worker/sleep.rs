@@ -32,6 +32,7 @@ impl Worker {
         if !work.handoff.as_ref().is_some_and(|handoff| handoff.is_blocked()) {
             work.publish_levels();
         }
+        work.taps.flush(reader.guard());
         reader.offline();
         work.wait();
         reader.online();
@@ -68,6 +69,7 @@ impl Work {
             hot_list_wanted,
             handoff,
             desk,
+            taps,
             ..
         } = self;
         // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
@@ -103,6 +105,7 @@ impl Work {
                         handoff.has_work() || (!held_for.is_empty() && handoff.asks.any())
                     })
                     || desk.has_tasks()
+                    || taps.has_injected()
                     || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.

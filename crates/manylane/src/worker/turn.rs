@@ -7,6 +7,7 @@ use manylane_sync::rcu::Guard;
 
 use super::handoff::limits;
 use super::{Work, Worker};
+use crate::socket::Points;
 use crate::stats::{PortCount, Stats, WorkerCount};
 
 impl Worker {
@@ -17,6 +18,7 @@ impl Worker {
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Worker { reader, work } = self;
         work.now_ns = now_ns;
+        work.begin_taps(reader.guard());
         let mut moved = work.release_held(reader.guard(), now_ns);
         let budget = work.limits.load(limits::BUDGET) as usize;
         if work.handoff.is_some() {
@@ -33,13 +35,17 @@ impl Worker {
             work.next_queue = if queue + 1 < work.queues.len() { queue + 1 } else { 0 };
             moved += work.receive(reader.guard(), queue, now_ns);
         }
-        moved += work.carry_out_orders();
+        moved += work.carry_out_orders(reader.guard());
+        if work.taps.has_injected() {
+            moved += work.send_injected(reader.guard());
+        }
         match work.handoff {
-            Some(_) => work.transmit_and_announce(),
-            None => work.transmit(),
+            Some(_) => work.transmit_and_announce(reader.guard()),
+            None => work.transmit(reader.guard()),
         }
         moved += work.reclaim();
         work.report();
+        work.end_taps(reader.guard());
         work.stats.worker(WorkerCount::Turns, 1);
         reader.quiescent();
         moved
@@ -57,7 +63,10 @@ impl Work {
         let mut batch = Batch::with_room(weight);
         let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
         if received > 0 {
-            self.pass_on(guard, &mut batch, now_ns);
+            match self.taps.watches(Points::RECEIVE.or_trace()) {
+                false => self.pass_on(guard, &mut batch, now_ns),
+                true => self.pass_on_watched(guard, queue, &mut batch, now_ns),
+            }
         }
         received
     }
@@ -65,6 +74,18 @@ impl Work {
     /// Judges a batch that came in by one port, and carries the verdicts out in its order.
     #[inline]
     pub(super) fn pass_on(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+        self.judge_and_carry::<false>(guard, batch, now_ns);
+    }
+
+    /// The same; where a trace runs, with a record of what is done.
+    #[inline(always)]
+    pub(super) fn judge_and_carry<const TRACED: bool>(
+        &mut self,
+        guard: Guard<'_>,
+        batch: &mut Batch,
+        now_ns: u64,
+    ) {
+        let explained = if TRACED { self.explain_all(guard, batch) } else { Vec::new() };
         let received = batch.len();
         let judged = self.forwarder.tables().next_hops.generation();
         let mut verdicts = Verdicts::new();
@@ -77,6 +98,13 @@ impl Work {
         self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, bytes);
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
+        if TRACED {
+            let is_settled = self.is_settled(judged);
+            self.note_judged(&explained, batch, &verdicts, is_settled);
+            if !is_settled {
+                return self.settle_batch(guard, batch, &verdicts, now_ns);
+            }
+        }
         if !self.is_settled(judged) {
             return self.settle_batch(guard, batch, &verdicts, now_ns);
         }
@@ -100,11 +128,11 @@ impl Work {
 
     /// Hands what waits to the devices.
     #[inline]
-    pub(super) fn transmit(&mut self) {
+    pub(super) fn transmit(&mut self, guard: Guard<'_>) {
         for port in 0..self.exits.len() {
             // What is late on purpose goes when it is due, be there anything new or not.
             if !self.exits[port].waiting.is_empty() || self.exits[port].transmitter.held() > 0 {
-                self.transmit_port(port);
+                self.transmit_port(guard, port);
             }
         }
         let Work { exits, id, .. } = self;

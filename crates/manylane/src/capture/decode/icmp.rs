@@ -1,7 +1,7 @@
 //! ICMP (RFC 792), ICMPv6 (RFC 4443) and neighbour discovery (RFC 4861).
 
 use std::fmt::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use etherparse::icmpv4::{DestUnreachableHeader, RedirectCode, TimeExceededCode};
 use etherparse::{
@@ -94,9 +94,13 @@ pub(super) fn icmpv6(text: &mut String, carrier: &Carrier<'_>) -> fmt::Result {
             let to = &quoted.destination;
             text.push_str("destination unreachable, ");
             match why {
-                icmpv6::DestUnreachableCode::NoRoute => write!(text, "no route to {to}")?,
-                icmpv6::DestUnreachableCode::Prohibited => write!(text, "prohibited, {to}")?,
-                icmpv6::DestUnreachableCode::BeyondScope => write!(text, "beyond scope, {to}")?,
+                icmpv6::DestUnreachableCode::NoRoute => write!(text, "unreachable route {to}")?,
+                icmpv6::DestUnreachableCode::Prohibited => {
+                    write!(text, "unreachable prohibited {to}")?
+                }
+                icmpv6::DestUnreachableCode::BeyondScope => {
+                    write!(text, "beyond scope {to}, source address {}", quoted.source)?
+                }
                 icmpv6::DestUnreachableCode::Address => write!(text, "unreachable address {to}")?,
                 icmpv6::DestUnreachableCode::Port => {
                     write!(text, "unreachable port, {to} {quoted}")?
@@ -160,25 +164,37 @@ fn address(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
     Some(octets.into())
 }
 
-/// The packet that an error is about: where it went.
+/// The packet that an error is about: whence it came, and where it went.
 struct Quoted {
-    destination: Destination,
+    source: Place,
+    destination: Place,
     protocol: IpNumber,
     port: Option<u16>,
 }
 
-enum Destination {
-    Known(std::net::IpAddr),
+enum Place {
+    Known(IpAddr),
     Cut,
 }
 
 impl Quoted {
     fn of(bytes: &[u8]) -> Quoted {
-        let cut = Quoted { destination: Destination::Cut, protocol: IpNumber(0), port: None };
+        let cut = Quoted {
+            source: Place::Cut,
+            destination: Place::Cut,
+            protocol: IpNumber(0),
+            port: None,
+        };
         let Ok(packet) = LaxSlicedPacket::from_ip(bytes) else { return cut };
-        let (destination, payload) = match &packet.net {
-            Some(LaxNetSlice::Ipv4(ip)) => (ip.header().destination_addr().into(), ip.payload()),
-            Some(LaxNetSlice::Ipv6(ip)) => (ip.header().destination_addr().into(), ip.payload()),
+        let (source, destination, payload): (IpAddr, IpAddr, _) = match &packet.net {
+            Some(LaxNetSlice::Ipv4(ip)) => {
+                let header = ip.header();
+                (header.source_addr().into(), header.destination_addr().into(), ip.payload())
+            }
+            Some(LaxNetSlice::Ipv6(ip)) => {
+                let header = ip.header();
+                (header.source_addr().into(), header.destination_addr().into(), ip.payload())
+            }
             _ => return cut,
         };
         let port = match (payload.ip_number, payload.payload) {
@@ -187,8 +203,8 @@ impl Quoted {
             }
             _ => None,
         };
-        let destination = Destination::Known(destination);
-        Quoted { destination, protocol: payload.ip_number, port }
+        let (source, destination) = (Place::Known(source), Place::Known(destination));
+        Quoted { source, destination, protocol: payload.ip_number, port }
     }
 }
 
@@ -207,11 +223,11 @@ impl fmt::Display for Quoted {
     }
 }
 
-impl fmt::Display for Destination {
+impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Destination::Known(address) => address.fmt(f),
-            Destination::Cut => f.write_str("[|ip]"),
+            Place::Known(address) => address.fmt(f),
+            Place::Cut => f.write_str("[|ip]"),
         }
     }
 }

@@ -137,8 +137,10 @@ fn table() -> Vec<(Vec<u8>, &'static str, Words)> {
     let echo4 = bytes!(v4(ethernet()).icmpv4_echo_request(7, 8), &[0; 56]);
     let echo6 = bytes!(v6(ethernet()).icmpv6_echo_reply(7, 8), &[0; 56]);
     let about6 = quoted(bytes!(ethernet().ipv6(B6, A6, 64).udp(5001, 5000), &[0; 18]));
-    let port6 = Icmpv6Type::DestinationUnreachable(DestUnreachableCode::Port);
-    let port6 = bytes!(v6(ethernet()).icmpv6(port6), &about6);
+    let unreachable6 = |why| {
+        let why = Icmpv6Type::DestinationUnreachable(why);
+        bytes!(v6(ethernet()).icmpv6(why), &about6)
+    };
     let big6 = bytes!(v6(ethernet()).icmpv6(Icmpv6Type::PacketTooBig { mtu: 1280 }), &about6);
     let ns = bytes!(v6(ethernet()).icmpv6(Icmpv6Type::NeighborSolicitation), &B6);
     let flags = NeighborAdvertisementHeader { router: true, solicited: true, r#override: false };
@@ -209,10 +211,35 @@ fn table() -> Vec<(Vec<u8>, &'static str, Words)> {
         ),
         (exceeded, "IP 10.1.0.1 > 10.2.0.1: ICMP time exceeded in-transit, length 54", Tcpdumps),
         (
-            port6,
+            unreachable6(DestUnreachableCode::Port),
             "IP6 2001:db8:1::1 > 2001:db8:2::1: ICMP6, destination unreachable, unreachable port, \
              2001:db8:1::1 udp port 5000, length 74",
             Tcpdumps,
+        ),
+        (
+            unreachable6(DestUnreachableCode::NoRoute),
+            "IP6 2001:db8:1::1 > 2001:db8:2::1: ICMP6, destination unreachable, unreachable route \
+             2001:db8:1::1, length 74",
+            Tcpdumps,
+        ),
+        (
+            unreachable6(DestUnreachableCode::Address),
+            "IP6 2001:db8:1::1 > 2001:db8:2::1: ICMP6, destination unreachable, unreachable address \
+             2001:db8:1::1, length 74",
+            Tcpdumps,
+        ),
+        (
+            unreachable6(DestUnreachableCode::BeyondScope),
+            "IP6 2001:db8:1::1 > 2001:db8:2::1: ICMP6, destination unreachable, beyond scope 2001:db8:1::1, \
+             source address 2001:db8:2::1, length 74",
+            Tcpdumps,
+        ),
+        // tcpdump has one space more.
+        (
+            unreachable6(DestUnreachableCode::Prohibited),
+            "IP6 2001:db8:1::1 > 2001:db8:2::1: ICMP6, destination unreachable, unreachable prohibited \
+             2001:db8:1::1, length 74",
+            Ours,
         ),
         (
             big6,

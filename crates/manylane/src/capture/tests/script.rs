@@ -227,7 +227,7 @@ impl Source for Running {
         })
     }
 
-    fn statistics(&self) -> Statistics {
+    fn statistics(&mut self) -> Statistics {
         let Statistics { filtered, lost } = *self.statistics.borrow();
         Statistics { filtered: filtered + lost, lost }
     }

@@ -95,6 +95,9 @@ impl Mesh {
                 order: order.clone(),
                 sample_one_in: 0,
                 sample_period: 0,
+                looks: false,
+                traced: false,
+                steered: Vec::new(),
                 #[cfg(test)]
                 announces_what_is_popped: false,
                 #[cfg(test)]

@@ -8,18 +8,38 @@
 
 use std::ops::Range;
 
-use manylane_frame::{Batch, Sample, View};
+use manylane_frame::vocabulary::WorkerId;
+use manylane_frame::{Batch, Sample, Trace, View};
 use manylane_net::wire::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
 use manylane_net::wire::flow::frame_hash;
 
-use super::HandOff;
 use super::counts::OwnCount;
+use super::{HandOff, bucket_of};
 use crate::worker::Work;
 
 impl HandOff {
-    /// Numbers the packets of a batch that are to be looked at, when it has been parted.
+    /// Looks at the packets of a batch one by one, when it has been parted and nothing of it is on its way.
     #[cold]
-    pub(super) fn number(&mut self, region: View<'_>) {
+    pub(super) fn look_at_stages(&mut self, region: View<'_>) {
+        if self.sample_one_in != 0 {
+            self.number(region);
+        }
+        if !self.traced {
+            return;
+        }
+        let HandOff { stages, steered, .. } = self;
+        for (to, stage) in (0..).map(WorkerId).zip(stages) {
+            for frame in stage.frames.iter() {
+                let trace = region.meta(frame).trace();
+                if trace != Trace::NONE {
+                    steered.push((trace, bucket_of(frame_hash(region.bytes(frame))), to));
+                }
+            }
+        }
+    }
+
+    /// Numbers the packets of a batch that are to be looked at, when it has been parted.
+    fn number(&mut self, region: View<'_>) {
         // Of a flow, all are in one stage: a bucket does not move while one of it is not transmitted.
         for frame in self.stages.iter_mut().flat_map(|stage| stage.frames.iter_mut()) {
             let (bytes, meta) = (region.bytes(frame), region.meta(frame));
@@ -39,6 +59,9 @@ impl HandOff {
     /// Says of packets that they are not looked at.
     #[cold]
     pub(super) fn leave_unnumbered(&self, region: View<'_>, batch: &mut Batch) {
+        if self.sample_one_in == 0 {
+            return; // Somebody looks for something else.
+        }
         batch.iter_mut().for_each(|frame| region.set_sample(frame, Sample::default()));
     }
 }

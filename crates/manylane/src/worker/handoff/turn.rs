@@ -1,11 +1,12 @@
 //! A worker's turn, as far as others take part in it: what they have handed on, what it hands on, and what has
 //! left.
 
-use manylane_frame::vocabulary::DropReason;
+use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame};
 use manylane_sync::rcu::Guard;
 
 use super::limits;
+use crate::socket::Points;
 use crate::stats::PortCount;
 use crate::worker::Work;
 
@@ -56,13 +57,16 @@ impl Work {
     /// Passes a batch on, a run of packets that came in by one port at a time.
     #[inline(never)]
     fn pass_on_parts(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+        if self.traces() {
+            self.note_taken(batch);
+        }
         while !batch.is_empty() {
             let entry = |frame: &Frame| self.pool.region().meta(frame).entry;
             let first = batch.iter().next().map(entry);
             let run = batch.iter().take_while(|frame| Some(entry(frame)) == first).count();
             let mut part = Batch::new();
             batch.drain().take(run).for_each(|frame| part.push(frame).expect("it is no longer"));
-            self.pass_on(guard, &mut part, now_ns);
+            self.pass_on_as(guard, &mut part, now_ns);
         }
     }
 
@@ -75,7 +79,7 @@ impl Work {
         weight: usize,
         now_ns: u64,
     ) -> usize {
-        let Work { queues, handoff, pool, desk, .. } = self;
+        let Work { queues, handoff, pool, desk, taps, .. } = self;
         let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
         let port = queue.port();
         if desk.is_leaving() && desk.leaves(port, queue.queue()) {
@@ -87,9 +91,13 @@ impl Work {
         if received == 0 {
             return 0;
         }
+        if taps.watches(Points::RECEIVE.or_trace()) {
+            self.hand_on_watched(guard, port, &mut batch, now_ns);
+            return received;
+        }
         handoff.hand_on(pool.region().view(), port, &mut batch);
         if !handoff.refused.is_empty() {
-            self.drop_refused();
+            self.drop_refused(guard);
         }
         if !batch.is_empty() {
             self.pass_on(guard, &mut batch, now_ns);
@@ -97,33 +105,49 @@ impl Work {
         received
     }
 
+    /// As above, where somebody wants to look at what was received.
+    #[cold]
+    #[inline(never)]
+    fn hand_on_watched(&mut self, guard: Guard<'_>, port: PortId, batch: &mut Batch, now_ns: u64) {
+        self.watch_received(guard, port, batch);
+        let before_ns = self.tracer.now_ns();
+        let Work { handoff: Some(handoff), pool, .. } = self else { return };
+        handoff.hand_on(pool.region().view(), port, batch);
+        self.note_steered(before_ns);
+        if self.handoff.as_ref().is_some_and(|handoff| !handoff.refused.is_empty()) {
+            self.drop_refused(guard);
+        }
+        if !batch.is_empty() {
+            self.pass_on_as(guard, batch, now_ns);
+        }
+    }
+
     /// What is dropped here has been received here; all else is counted by whoever passes it on.
     #[cold]
-    fn drop_refused(&mut self) {
+    fn drop_refused(&mut self, guard: Guard<'_>) {
         let Some(handoff) = &mut self.handoff else { return };
         let mut refused = std::mem::take(&mut handoff.refused);
         for (frame, reason) in refused.drain(..) {
-            self.drop_received(frame, reason);
+            self.count_received(&frame);
+            self.drop_frame(guard, frame, reason);
         }
         if let Some(handoff) = &mut self.handoff {
             handoff.refused = refused;
         }
     }
 
-    fn drop_received(&mut self, frame: Frame, reason: DropReason) {
-        let meta = self.pool.region().meta(&frame);
-        let (entry, bytes) = (meta.entry, meta.packet_len() as u64);
-        self.stats.count(entry, PortCount::Received, 1);
-        self.stats.count(entry, PortCount::ReceivedBytes, bytes);
-        self.drop_frame(frame, reason);
+    fn count_received(&mut self, frame: &Frame) {
+        let meta = self.pool.region().meta(frame);
+        self.stats.count(meta.entry, PortCount::Received, 1);
+        self.stats.count(meta.entry, PortCount::ReceivedBytes, meta.packet_len() as u64);
     }
 
     /// Hands what waits to the devices, and tells receivers what has left.
-    pub(in crate::worker) fn transmit_and_announce(&mut self) {
+    pub(in crate::worker) fn transmit_and_announce(&mut self, guard: Guard<'_>) {
         if self.samples() {
             self.look_at_order(0..self.exits.len());
         }
-        self.transmit();
+        self.transmit(guard);
         self.announce();
     }
 
@@ -156,7 +180,10 @@ impl Work {
                 if batch.is_empty() {
                     break;
                 }
-                batch.drain().for_each(|frame| self.drop_received(frame, DropReason::Shutdown));
+                batch.drain().for_each(|frame| {
+                    self.count_received(&frame);
+                    self.discard(frame, DropReason::Shutdown);
+                });
             }
         }
     }

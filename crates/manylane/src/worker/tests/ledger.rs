@@ -9,11 +9,12 @@ use manylane_net::wire::nd::Solicitation;
 use manylane_net::wire::{arp, icmp, ipv4, protocol};
 
 use super::rig::*;
+use crate::socket::{Points, protocol as socket_protocol};
 use crate::stats::PortCount;
 use crate::worker::Order;
 
 /// A packet of any kind that the rules tell apart.
-fn any_frame(random: &mut Random, sequence: u32) -> Vec<u8> {
+pub fn any_frame(random: &mut Random, sequence: u32) -> Vec<u8> {
     let host = 2 + random.below(6) as u8;
     let to: IpAddr = match random.below(8) {
         0 => [10, 0, 0, host].into(),
@@ -58,7 +59,7 @@ fn any_frame(random: &mut Random, sequence: u32) -> Vec<u8> {
     frame
 }
 
-fn resum(frame: &mut [u8]) {
+pub fn resum(frame: &mut [u8]) {
     if frame[12] == 0x08 {
         frame[24..26].fill(0);
         let sum = manylane_net::wire::checksum::Sum::of(&frame[14..34]).finish();
@@ -66,7 +67,7 @@ fn resum(frame: &mut [u8]) {
     }
 }
 
-fn ping(host: u8) -> Vec<u8> {
+pub fn ping(host: u8) -> Vec<u8> {
     let mut frame = packet([10, 0, 0, 1].into(), 7, 0, 20);
     icmp::emit(&mut frame[34..], icmp::kind::ECHO_REQUEST, 0, 1).unwrap();
     let len = frame.len() - 34;
@@ -95,6 +96,12 @@ fn what_comes_in_or_begins_leaves_or_ends() {
         let (feed, (seen, exits)) = (Feed::default(), sinks());
         let limits = HoldLimits { queue_frames_max: 8, frames_max: 20, queues_max: 6 };
         let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, limits);
+        // Who watches all of it, and sends.
+        let mut socket = hall.sockets.open(socket_protocol::ALL).expect("there is room");
+        socket
+            .set_points(Points::RECEIVE | Points::TRANSMIT | Points::DROP)
+            .expect("there is room");
+        socket.bind(Some(PortId(0)), socket_protocol::ALL).expect("there is room");
         let mut random = Random(seed);
         let (mut now, mut sequence) = (0, 0);
         for _ in 0..400 {
@@ -104,7 +111,15 @@ fn what_comes_in_or_begins_leaves_or_ends() {
                 sequence += 1;
             }
             drop(feed);
+            if random.below(10) == 0 {
+                let sent = any_frame(&mut random, sequence);
+                sequence += 1;
+                // What is too short or too long is refused.
+                let is_packet = (14..=1500).contains(&sent.len());
+                assert_eq!(socket.send(&sent).is_ok(), is_packet, "{}", sent.len());
+            }
             worker.turn(now);
+            while socket.receive().is_some() {}
             hall.assert_nothing_is_missing();
             for key in hall.control.hear(now) {
                 if random.below(2) == 0 {
@@ -121,8 +136,8 @@ fn what_comes_in_or_begins_leaves_or_ends() {
         }
         // It was worth counting: every way to begin and to end was taken.
         // (What a feed makes stands for one packet: segments are in `bounds`.)
-        // (Redirects are off.)
-        let elsewhere = [Created::Segment, Created::Redirect];
+        // (Redirects are off, and nobody sends by a socket.)
+        let elsewhere = [Created::Segment, Created::Redirect, Created::Injected];
         for reason in Created::ALL.iter().filter(|reason| !elsewhere.contains(reason)) {
             assert!((0..PORTS).any(|port| hall.created(port, *reason) > 0), "no {reason}");
         }

@@ -9,4 +9,6 @@ mod ledger;
 mod order;
 mod patience;
 mod rig;
+mod socket;
 mod taken_late;
+mod trace;

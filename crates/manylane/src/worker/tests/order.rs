@@ -377,7 +377,7 @@ fn a_flow_keeps_its_order_when_it_moves_in_the_middle_of_a_batch() {
         work.release_held(guard, 0);
         assert!(!work.is_settled(judged));
         work.settle(guard, pending, 0);
-        work.transmit();
+        work.transmit(reader.guard());
         while worker.turn(0) > 0 {}
         let in_order = assert_in_order(&seen[1].lock().unwrap());
         assert_eq!(in_order.len(), usize::from(FLOWS));

@@ -2,6 +2,7 @@
 //!
 //! Port n has 10.n.0.1/16, 2001:db8:n::1/64 and the MAC address of `ours`.
 
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -24,10 +25,12 @@ use manylane_sync::words::WordsMut;
 
 use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
 use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
+use crate::socket::{InjectorEnd, Place, SocketLimits, Sockets};
 use crate::stats::{PortCount, Stats, StatsReader, WorkerCount};
+use crate::trace::Traces;
 use crate::worker::desk::{DeskEnd, desk};
 use crate::worker::handoff::{HandOff, limits};
-use crate::worker::{Clock, Order, Worker, WorkerParts};
+use crate::worker::{Clock, Order, Tracer, Worker, WorkerParts};
 
 pub const PORTS: u16 = 3;
 pub const SECOND: u64 = 1_000_000_000;
@@ -60,6 +63,10 @@ pub struct Hall {
     pub desks: Vec<DeskEnd>,
     pub hot_list_len: WordsMut<u32>,
     pub limits: WordsMut<u32>,
+    pub sockets: Sockets,
+    pub traces: Traces,
+    tracers: VecDeque<Tracer>,
+    injected: Option<InjectorEnd>,
     stats: Vec<StatsReader>,
     clock: Clock,
 }
@@ -74,6 +81,12 @@ impl Hall {
             RoutingLimits { neighbours_max: 2048, long_ipv4_routes: 4096, ipv6_routes: 4096 };
         let routing = Routing::new(&domain, ports, limits).expect("the tables can be mapped");
         let (reported, orders) = (Vec::new(), Vec::new());
+        let clock = Clock::start();
+        let places = Place::all(&routing.tables().ports);
+        let limits = SocketLimits::default();
+        let (sockets, injected) =
+            Sockets::new(domain.clone(), workers, &places, limits, bell(), clock);
+        let (traces, tracers) = Traces::new(&domain, workers, clock);
         Hall {
             depot: Depot::new(region, workers + 2).expect("the first taker"),
             domain,
@@ -82,8 +95,12 @@ impl Hall {
             desks: Vec::new(),
             hot_list_len: length(256),
             limits: limits::words(1000, 300, 64),
+            sockets,
+            traces,
+            tracers: tracers.into(),
+            injected: Some(injected),
             stats: Vec::new(),
-            clock: Clock::start(),
+            clock,
         }
     }
 
@@ -134,6 +151,8 @@ impl Hall {
             handoff: handoff.map(Box::new),
             desk,
             limits: self.limits.reader(),
+            taps: self.sockets.taps(id, self.injected.take()),
+            tracer: self.tracers.pop_front().expect("there is one for each"),
             clock: self.clock,
             idle_spin: Duration::ZERO,
         })

@@ -200,4 +200,18 @@ socket = "/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx
   |          ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ longer than 107 bytes
   |
 help: write a short path from the root, as /run/manylane/manylane.sock"#),
+    (&["[sockets]\nmax = 0\n"], r#"error: `max` in [sockets] is out of bounds
+ --> router.toml:2:7
+  |
+2 | max = 0
+  |       ^ not in 1 to 65536
+  |
+help: choose a number from 1 to 65536"#),
+    (&["[sockets]\nmemory = 1\n"], r#"error: unknown key `memory` in [sockets]
+ --> router.toml:2:1
+  |
+2 | memory = 1
+  | ^^^^^^ no setting has this name
+  |
+help: did you mean `memory_max`?"#),
 ];

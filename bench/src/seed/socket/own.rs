@@ -1,0 +1,205 @@
+//! manylane's own sockets.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+
+use manylane::socket::{PacketSocket, SocketError, protocol};
+use manylane::worker::Clock;
+use manylane_frame::vocabulary::PortId;
+use manylane_io::eventfd::EventFd;
+use manylane_io::packet_ring::RingConfig;
+use manylane_net::filter::{Instruction, Program};
+use manylane_sync::counters::SharedCount;
+use manylane_sync::doorbell::Doorbell;
+use manylane_sync::rcu::Domain;
+
+use super::contestant::{ALL, Captures, Drain, Matching, PORTS, SNAP, Sockets, Taps};
+use crate::forward::{Place, no_sockets};
+
+/// The product's, its figures without a prefix.
+pub struct Own {
+    sockets: manylane::socket::Sockets,
+    /// Those that are wanted are read on and on.
+    read: Arc<Mutex<Vec<PacketSocket>>>,
+    reads: Option<JoinHandle<()>>,
+    /// What a capture keeps of a packet.
+    snap: u32,
+}
+
+/// An open socket.
+pub enum Open {
+    /// To open, bind and close.
+    Here(PacketSocket),
+    /// Read by the thread of [`Own`], or by a capture's.
+    Elsewhere,
+}
+
+impl Own {
+    /// Without sockets.
+    pub fn new(domain: &Domain) -> Own {
+        Own::capturing(domain, SNAP)
+    }
+
+    /// For captures of up to `snap` bytes of each packet.
+    pub fn capturing(domain: &Domain, snap: usize) -> Own {
+        let bell = Doorbell::new(EventFd::open().expect("there are descriptors"));
+        let sockets = no_sockets(domain, &Arc::new(bell), Clock::start());
+        Own { sockets, read: Arc::default(), reads: None, snap: snap as u32 }
+    }
+
+    fn read(&self) -> MutexGuard<'_, Vec<PacketSocket>> {
+        self.read.lock().expect("who reads does not panic")
+    }
+
+    /// A socket of port 0.
+    fn wanting(&self, filter: Program, ring: RingConfig) -> io::Result<PacketSocket> {
+        let wanted = || {
+            let mut socket = self.sockets.open(protocol::NONE)?;
+            socket.set_filter(filter)?;
+            socket.set_ring(ring)?;
+            socket.bind(Some(PortId(PORTS[0])), ALL)?;
+            Ok::<_, SocketError>(socket)
+        };
+        wanted().map_err(io::Error::other)
+    }
+
+    /// Ends the reading.
+    fn settle(&mut self) {
+        self.read().clear();
+        if let Some(thread) = self.reads.take()
+            && let Err(panic) = thread.join()
+            && !thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        self.settle();
+    }
+}
+
+impl Sockets for Own {
+    type Socket = Open;
+
+    fn prefix(&self) -> &'static str {
+        ""
+    }
+
+    fn open(&mut self, protocol: u16) -> io::Result<Open> {
+        self.sockets.open(protocol).map(Open::Here).map_err(io::Error::other)
+    }
+
+    fn bind(&mut self, socket: &mut Open, port: Option<u16>, protocol: u16) -> io::Result<()> {
+        match socket {
+            Open::Here(socket) => socket.bind(port.map(PortId), protocol).map_err(io::Error::other),
+            Open::Elsewhere => Err(io::Error::other("it is bound to what was wanted")),
+        }
+    }
+
+    fn close(&mut self, socket: Open) -> io::Result<()> {
+        if matches!(socket, Open::Elsewhere) {
+            self.settle();
+        }
+        Ok(())
+    }
+}
+
+impl Taps for Own {
+    fn tap(&mut self, place: Place) -> Place {
+        let taps = self.sockets.taps(place.id, None);
+        Place { taps: Some(taps), ..place }
+    }
+
+    fn want(&mut self, matching: Matching) -> io::Result<Open> {
+        let socket = self.wanting(filter(matching, SNAP as u32), RING)?;
+        self.read().push(socket);
+        if self.reads.is_none() {
+            let read = self.read.clone();
+            self.reads = Some(thread::Builder::new().name("reader".into()).spawn(move || {
+                let mut sockets = read.lock().expect("who reads does not panic");
+                while !sockets.is_empty() {
+                    for socket in &mut *sockets {
+                        while socket.receive().is_some() {}
+                    }
+                    drop(sockets);
+                    thread::yield_now();
+                    sockets = read.lock().expect("who reads does not panic");
+                }
+            })?);
+        }
+        Ok(Open::Elsewhere)
+    }
+}
+
+impl Captures for Own {
+    type Reader = Reads;
+
+    fn capture(&mut self) -> io::Result<(Open, Reads)> {
+        let socket = self.wanting(filter(Matching::Everything, self.snap), CAPTURE)?;
+        Ok((Open::Elsewhere, Reads { socket, lost: Arc::default() }))
+    }
+}
+
+/// Who writes a capture.
+pub struct Reads {
+    socket: PacketSocket,
+    lost: Arc<SharedCount>,
+}
+
+impl Drain for Reads {
+    fn drain(&mut self, to: &mut impl Write) -> io::Result<u64> {
+        let mut bytes = 0;
+        while let Some(block) = self.socket.receive() {
+            for packet in block.packets() {
+                let record = &packet.record;
+                let mut header = [0; 16];
+                header[..8].copy_from_slice(&record.time_ns.to_ne_bytes());
+                header[8..12].copy_from_slice(&(packet.bytes.len() as u32).to_ne_bytes());
+                header[12..].copy_from_slice(&record.len.to_ne_bytes());
+                to.write_all(&header)?;
+                to.write_all(packet.bytes)?;
+                bytes += (header.len() + packet.bytes.len()) as u64;
+            }
+        }
+        self.lost.add(self.socket.statistics().lost);
+        Ok(bytes)
+    }
+
+    fn lost(&self) -> Arc<SharedCount> {
+        self.lost.clone()
+    }
+}
+
+/// By the UDP source port, as a filter of tcpdump's would look at it.
+fn filter(matching: Matching, snap: u32) -> Program {
+    let instruction = |(code, jt, jf, k)| Instruction { code, jt, jf, k };
+    const LDH: u16 = 0x28;
+    const AND: u16 = 0x54;
+    const JEQ: u16 = 0x15;
+    const RET: u16 = 0x06;
+    let compare = |mask, value| {
+        let list = [
+            (LDH, 0, 0, 34),
+            (AND, 0, 0, mask),
+            (JEQ, 0, 1, value),
+            (RET, 0, 0, snap),
+            (RET, 0, 0, 0),
+        ];
+        list.map(instruction).to_vec()
+    };
+    let list = match matching {
+        Matching::Nothing => compare(0xffff, 0x1_0000),
+        Matching::Something => compare(15, 5),
+        Matching::Everything => vec![instruction((RET, 0, 0, snap))],
+    };
+    Program::new(list).expect("it ends")
+}
+
+/// A socket's that is read on and on.
+const RING: RingConfig = RingConfig { block_size: 64 << 10, blocks: 8, retire_ns: 1_000_000 };
+/// A capture's: 8 MiB for each worker.
+const CAPTURE: RingConfig = RingConfig { block_size: 512 << 10, blocks: 16, retire_ns: 1_000_000 };

@@ -1,0 +1,107 @@
+//! manylane's sockets from outside: by the daemon's socket, as another process has them. (The client is a thread of
+//! the bench: what an address space more costs at a switch is not in it.)
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use manylane::config::{Config, Environment};
+use manylane::control::Daemon;
+use manylane::socket::client::{Options, RemoteError, RemoteSocket, path_beside};
+use manylane::socket::remote::Listener;
+use manylane_io::packet_ring::RingConfig;
+
+use super::contestant::Sockets;
+
+/// A daemon with two workers and two ports in memory, and its sockets.
+pub struct Remote {
+    prefix: &'static str,
+    ring: RingConfig,
+    daemon: Option<Daemon>,
+    path: PathBuf,
+}
+
+impl Remote {
+    /// Its workers, on these cores, sleep, or forward as fast as they can.
+    pub fn new(cores: &[usize], forwards: bool) -> io::Result<Remote> {
+        let environment = Environment::of_this_thread();
+        let config = Config::parse(&text(cores, forwards), "bench.toml", &environment);
+        let mut daemon =
+            Daemon::start(config.map_err(io::Error::other)?).map_err(io::Error::other)?;
+        let api = std::env::temp_dir().join(format!("manylane-bench-{}", process::id()));
+        let path = path_beside(&api);
+        daemon.listen(Listener::bind(&api).map_err(io::Error::other)?).map_err(io::Error::other)?;
+        Ok(Remote { prefix: "remote_", ring: Options::default().ring, daemon: Some(daemon), path })
+    }
+
+    /// With the smallest rings from now on: what is left is the calls.
+    pub fn with_small_rings(mut self) -> Remote {
+        self.prefix = "remote_small_";
+        self.ring = RingConfig { block_size: 4096, blocks: 2, ..self.ring };
+        self
+    }
+
+    /// Ends the daemon. An error when it cannot account for a packet.
+    pub fn end(mut self) -> io::Result<()> {
+        let ledger = self.daemon.take().map(Daemon::stop);
+        match ledger.map_or(0, |ledger| ledger.missing) {
+            0 => Ok(()),
+            missing => Err(io::Error::other(format!("{missing} packets are missing"))),
+        }
+    }
+
+    fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Sockets for Remote {
+    type Socket = RemoteSocket;
+
+    fn prefix(&self) -> &'static str {
+        self.prefix
+    }
+
+    fn open(&mut self, protocol: u16) -> io::Result<RemoteSocket> {
+        let options = Options { protocol, ring: self.ring, ..Options::default() };
+        RemoteSocket::open(self.path(), &options).map_err(other)
+    }
+
+    fn bind(
+        &mut self,
+        socket: &mut RemoteSocket,
+        port: Option<u16>,
+        protocol: u16,
+    ) -> io::Result<()> {
+        socket.bind(port.map(|port| PORTS[usize::from(port)]), protocol).map_err(other)
+    }
+
+    fn close(&mut self, socket: RemoteSocket) -> io::Result<()> {
+        drop(socket);
+        Ok(())
+    }
+}
+
+fn other(error: RemoteError) -> io::Error {
+    io::Error::other(error)
+}
+
+const PORTS: [&str; 2] = ["west", "east"];
+
+fn text(cores: &[usize], forwards: bool) -> String {
+    let mut text = format!("[workers]\ncores = {cores:?}\nidle_spin_us = 50\n");
+    for (number, (name, other)) in PORTS.iter().zip([2, 1]).enumerate() {
+        let own = number + 1;
+        text += &format!(
+            "[[port]]\nname = \"{name}\"\ndriver = \"memory\"\nworkers = [{number}]\n\
+             steering = \"queue\"\naddresses = [\"10.{own}.0.254/24\"]\n"
+        );
+        if forwards {
+            text += &format!(
+                "[port.generate]\nsource = \"10.{own}.0.1\"\ndestination = \"10.{other}.0.1/32\"\n\
+                 flows = 8\nsize = 64\n"
+            );
+        }
+    }
+    text
+}

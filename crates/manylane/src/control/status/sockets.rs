@@ -1,0 +1,48 @@
+//! Packet sockets, as they are shown.
+
+use manylane_frame::vocabulary::PortId;
+
+use super::Status;
+use crate::api::{SocketStatus, SocketsStatus};
+use crate::socket::remote::message::{Counts, names_of};
+use crate::socket::{OpenSocket, Owner, SocketLimits};
+
+impl Status {
+    pub(super) fn all_sockets(&self) -> SocketsStatus {
+        let SocketLimits { max, per_user_max, memory_max } = self.sockets.limits();
+        let name = |port: PortId| self.ports[port.index()].name.clone();
+        let shown = |socket: &OpenSocket| {
+            let Counts { packets, bytes, lost, clamped, contended } = socket.counts;
+            let (uid, pid) = match socket.owner {
+                Owner::Daemon => (None, None),
+                Owner::Process { uid, pid } => (Some(uid), Some(pid)),
+            };
+            SocketStatus {
+                socket: socket.number,
+                pid,
+                uid,
+                port: socket.port.map(name),
+                protocol: socket.protocol,
+                points: names_of(socket.points),
+                filter_len: socket.filter_len as u64,
+                snap: socket.snap,
+                group: socket.fanout.map(|(group, _)| group),
+                fanout: socket.fanout.map(|(_, mode)| mode.name().into()),
+                ring_bytes: socket.ring_bytes,
+                packets,
+                bytes,
+                lost,
+                clamped,
+                stale: socket.stale,
+                contended,
+            }
+        };
+        SocketsStatus {
+            sockets: self.sockets.list().iter().map(shown).collect(),
+            max,
+            per_user_max,
+            memory_bytes: self.sockets.memory(),
+            memory_max,
+        }
+    }
+}

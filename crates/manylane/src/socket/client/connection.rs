@@ -1,0 +1,255 @@
+//! What is asked of the daemon: one request, and wait for its answer.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use manylane_io::libpcap;
+use manylane_net::filter::Program;
+use manylane_sync::hook::Generation;
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
+    sendmsg, socket_with,
+};
+
+use super::{Options, RemoteError};
+use crate::socket::remote::message::{
+    ANSWER_MAX, Answer, Bind, Counts, Join, Open, Port, REQUEST_MAX, Request, Set, names_of,
+    tuples_of,
+};
+use crate::socket::{Fanout, Points};
+
+/// A connection to a daemon, which is an open socket there. Dropping it closes that.
+///
+/// Every call waits for the daemon's answer: microseconds, and ten seconds at most.
+pub struct Connection {
+    path: PathBuf,
+    fd: OwnedFd,
+    /// Of the binding in force.
+    generation: Generation,
+    /// Blocks of former ones that were not shown.
+    pub(super) stale: u64,
+    /// An answer may still come that nobody waits for.
+    is_silent: bool,
+    answer: Vec<u8>,
+}
+
+impl Connection {
+    /// Opens a socket; with it the descriptors of its ring and of what wakes its reader.
+    pub(super) fn open(
+        path: &Path,
+        options: &Options,
+    ) -> Result<(Connection, [OwnedFd; 2]), RemoteError> {
+        let unreachable = |source: Errno| match source {
+            Errno::NOENT | Errno::CONNREFUSED => RemoteError::NoDaemon { path: path.into() },
+            source => RemoteError::Unreachable { path: path.into(), source: source.into() },
+        };
+        let system =
+            |step| move |source: Errno| RemoteError::System { step, source: source.into() };
+        let fd =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map_err(system("socket"))?;
+        for way in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&fd, way, Some(PATIENCE)).map_err(system("setsockopt"))?;
+        }
+        let address = SocketAddrUnix::new(path).map_err(unreachable)?;
+        retry_on_intr(|| connect(&fd, &address)).map_err(unreachable)?;
+        let mut connection = Connection {
+            path: path.into(),
+            fd,
+            generation: Generation(0),
+            stale: 0,
+            is_silent: false,
+            answer: vec![0; ANSWER_MAX],
+        };
+        let open = Open {
+            bind: Bind { port: options.port.clone(), protocol: options.protocol },
+            set: Set {
+                points: Some(names_of(options.points)),
+                filter: options.filter.as_ref().map(|filter| tuples_of(filter.instructions())),
+                snap: Some(options.snap),
+            },
+            block_size: options.ring.block_size,
+            blocks: options.ring.blocks,
+            retire_ns: options.ring.retire_ns,
+            fanout: options.fanout.map(|(group, mode)| Join::new(group, mode)),
+        };
+        match connection.ask(&Request::Open(open), &[])? {
+            (Answer::Opened { generation }, [Some(ring), Some(bell)]) => {
+                connection.generation = Generation(generation);
+                Ok((connection, [ring, bell]))
+            }
+            (answer, _) => Err(connection.unexpected(format!("{answer:?} to `open`"))),
+        }
+    }
+
+    /// Receives packets of `protocol` at the port of this name, or at all. When this returns, nothing is given any
+    /// more of what it was bound to before.
+    pub fn bind(&mut self, port: Option<&str>, protocol: u16) -> Result<(), RemoteError> {
+        self.change(Request::Bind(Bind { port: port.map(str::to_owned), protocol }), &[])
+    }
+
+    /// Is given packets at these points from now on.
+    pub fn set_points(&mut self, points: Points) -> Result<(), RemoteError> {
+        self.change(Request::Set(Set { points: Some(names_of(points)), ..Set::default() }), &[])
+    }
+
+    /// Is given what `filter` lets pass from now on.
+    pub fn set_filter(&mut self, filter: &Program) -> Result<(), RemoteError> {
+        let filter = Some(tuples_of(filter.instructions()));
+        self.change(Request::Set(Set { filter, ..Set::default() }), &[])
+    }
+
+    /// Likewise, in tcpdump's language (pcap-filter(7)), by libpcap, which this process loads for it.
+    pub fn set_expression(&mut self, expression: &str) -> Result<(), RemoteError> {
+        let filter =
+            libpcap::compile(expression, libpcap::SNAP_MAX).map_err(RemoteError::Expression)?;
+        self.change(Request::Set(Set { filter: Some(filter), ..Set::default() }), &[])
+    }
+
+    /// Keeps up to `snap` bytes of each packet from now on, 0 for all.
+    pub fn set_snap(&mut self, snap: u32) -> Result<(), RemoteError> {
+        self.change(Request::Set(Set { snap: Some(snap), ..Set::default() }), &[])
+    }
+
+    /// Joins the fanout group of this number, or makes it; see
+    /// [`Endpoint::join_fanout`](crate::socket::Endpoint::join_fanout).
+    pub fn join_fanout(&mut self, group: u16, mode: Fanout) -> Result<(), RemoteError> {
+        self.change(Request::Join(Join::new(group, mode)), &[])
+    }
+
+    /// Leaves its fanout group, if it is in one.
+    pub fn leave_fanout(&mut self) -> Result<(), RemoteError> {
+        self.change(Request::Leave, &[])
+    }
+
+    /// Sends a packet with its Ethernet header by the port that it is bound to, past all rules.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<(), RemoteError> {
+        self.change(Request::Send, bytes)
+    }
+
+    /// What the daemon has counted for this socket since it was opened.
+    pub fn counts(&mut self) -> Result<Counts, RemoteError> {
+        match self.ask(&Request::Statistics { stale: Some(self.stale) }, &[])? {
+            (Answer::Statistics(counts), _) => Ok(counts),
+            (answer, _) => Err(self.unexpected(format!("{answer:?} to `statistics`"))),
+        }
+    }
+
+    /// The daemon's ports and their numbers, sub-interfaces included.
+    pub fn ports(&mut self) -> Result<Vec<Port>, RemoteError> {
+        match self.ask(&Request::Ports, &[])? {
+            (Answer::Ports { ports }, _) => Ok(ports),
+            (answer, _) => Err(self.unexpected(format!("{answer:?} to `ports`"))),
+        }
+    }
+
+    /// Blocks of former bindings that were not shown.
+    pub fn stale(&self) -> u64 {
+        self.stale
+    }
+
+    /// The generation of the binding in force.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// The daemon has hung up.
+    pub(super) fn gone(&self) -> RemoteError {
+        RemoteError::Gone { path: self.path.clone() }
+    }
+
+    /// The connection itself: at its end it is hung up on.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    fn change(&mut self, request: Request, tail: &[u8]) -> Result<(), RemoteError> {
+        match self.ask(&request, tail)? {
+            (Answer::Done { generation }, _) => {
+                self.generation = Generation(generation);
+                Ok(())
+            }
+            (answer, _) => Err(self.unexpected(format!("{answer:?} to a change"))),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        request: &Request,
+        tail: &[u8],
+    ) -> Result<(Answer, [Option<OwnedFd>; 2]), RemoteError> {
+        if self.is_silent {
+            return Err(RemoteError::Silent { path: self.path.clone() });
+        }
+        let request = serde_json::to_vec(request).expect("all of a request is JSON");
+        let newline: &[u8] = if tail.is_empty() { &[] } else { b"\n" };
+        let len = request.len() + newline.len() + tail.len();
+        if len > REQUEST_MAX {
+            return Err(RemoteError::TooLong { len, max: REQUEST_MAX });
+        }
+        let parts = [&request, newline, tail].map(IoSlice::new);
+        let sent = retry_on_intr(|| {
+            sendmsg(&self.fd, &parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
+        });
+        match sent {
+            // It may have said why it hung up.
+            Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+            Err(error) => return Err(self.failed("sendmsg", error)),
+        }
+        let (len, descriptors) = match self.receive() {
+            // What is still there to be read comes after the error.
+            Err(Errno::CONNRESET) => self.receive(),
+            outcome => outcome,
+        }
+        .map_err(|error| self.failed("recvmsg", error))?;
+        match serde_json::from_slice(&self.answer[..len]) {
+            _ if len == 0 => Err(self.gone()),
+            Ok(Answer::Refused(refusal)) => Err(RemoteError::Refused(refusal)),
+            Ok(answer) => Ok((answer, descriptors)),
+            Err(error) => Err(self.unexpected(error.to_string())),
+        }
+    }
+
+    /// An answer's length, and its descriptors.
+    fn receive(&mut self) -> Result<(usize, [Option<OwnedFd>; 2]), Errno> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let received = retry_on_intr(|| {
+            let mut parts = [IoSliceMut::new(&mut self.answer)];
+            recvmsg(&self.fd, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+        })?;
+        let mut all = control.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+            _ => None,
+        });
+        let mut descriptors = all.next().into_iter().flatten();
+        let descriptors = [descriptors.next(), descriptors.next()];
+        let is_cut = received.flags.contains(ReturnFlags::TRUNC);
+        if is_cut { Err(Errno::MSGSIZE) } else { Ok((received.bytes, descriptors)) }
+    }
+
+    fn failed(&mut self, step: &'static str, error: Errno) -> RemoteError {
+        let path = self.path.clone();
+        match error {
+            Errno::AGAIN => {
+                self.is_silent = true;
+                RemoteError::Silent { path }
+            }
+            Errno::PIPE | Errno::CONNRESET => RemoteError::Gone { path },
+            error => RemoteError::System { step, source: io::Error::from(error) },
+        }
+    }
+
+    fn unexpected(&self, what: String) -> RemoteError {
+        RemoteError::Unexpected { path: self.path.clone(), what }
+    }
+}
+
+/// A daemon answers in microseconds, one that makes a large ring for somebody in milliseconds.
+const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,136 @@
+//! Why a socket in another process did not do what it was asked for.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use manylane_io::libpcap::PcapError;
+use manylane_io::packet_ring::RingError;
+
+use crate::socket::remote::message::Refusal;
+
+/// Why it did not.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum RemoteError {
+    /// Nobody listens there.
+    NoDaemon {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The system refused to connect.
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The daemon said no. The socket is as it was.
+    Refused(Refusal),
+    /// The daemon did not answer in time. No more can be asked by this connection.
+    Silent {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// The daemon has hung up, or has ended. What is in the ring can still be received.
+    Gone {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something answered, and not as a daemon of this version does.
+    Unexpected {
+        /// The socket.
+        path: PathBuf,
+        /// What was wrong.
+        what: String,
+    },
+    /// What was asked for is longer than a request may be.
+    TooLong {
+        /// Bytes.
+        len: usize,
+        /// Bytes of the longest.
+        max: usize,
+    },
+    /// There is no filter of it.
+    Expression(PcapError),
+    /// The ring cannot be read.
+    Ring(RingError),
+    /// The system refused a step.
+    System {
+        /// The system call.
+        step: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl RemoteError {
+    /// What kind of refusal it is, if it is the daemon's.
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            RemoteError::Refused(refusal) => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for RemoteError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RemoteError::NoDaemon { path } => write!(
+                f,
+                "no manylane daemon listens at {}; start one with `manylane run FILE`, or name its socket",
+                path.display()
+            ),
+            RemoteError::Unreachable { path, source } => write!(
+                f,
+                "cannot connect to {}: {source}; capture as root or as a member of the group `manylane-capture`",
+                path.display()
+            ),
+            RemoteError::Refused(refusal) => write!(f, "the daemon refused: {}", refusal.error),
+            RemoteError::Silent { path } => write!(
+                f,
+                "the manylane daemon at {} accepted the request and did not answer; look at what its process does",
+                path.display()
+            ),
+            RemoteError::Gone { path } => write!(
+                f,
+                "the manylane daemon at {} has hung up; see whether it still runs, and open the socket again",
+                path.display()
+            ),
+            RemoteError::Unexpected { path, what } => write!(
+                f,
+                "{} did not answer as a manylane daemon of this version does: {what}; use the program that came \
+                 with the daemon",
+                path.display()
+            ),
+            RemoteError::TooLong { len, max } => {
+                write!(
+                    f,
+                    "a request of {len} bytes: {max} are possible; send a shorter packet or filter"
+                )
+            }
+            RemoteError::Expression(source) => write!(f, "{source}"),
+            RemoteError::Ring(source) => write!(f, "{source}"),
+            RemoteError::System { step, source } => {
+                write!(
+                    f,
+                    "the system refused {step}: {source}; close descriptors, or raise `ulimit -n`"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for RemoteError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RemoteError::Unreachable { source, .. } | RemoteError::System { source, .. } => {
+                Some(source)
+            }
+            RemoteError::Expression(source) => Some(source),
+            RemoteError::Ring(source) => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Packet sockets of a daemon in another process.
+//!
+//! [`RemoteSocket`] has the words of packet(7), as [`PacketSocket`](super::PacketSocket) has inside the daemon. One
+//! connection is one socket: it closes when it is dropped, or when its process ends, however that comes about.
+//! Packets do not come by the connection: workers copy them into memory that both processes have, and a call is
+//! made only to be woken. A reader that is slow loses packets, which are counted for it ([`lost`](super::Statistics::lost)), and
+//! slows nobody.
+//!
+//! ```no_run
+//! use std::path::Path;
+//!
+//! use manylane::socket::client::{Options, RemoteSocket};
+//! use manylane::socket::{Points, protocol};
+//!
+//! # fn main() -> Result<(), manylane::socket::client::RemoteError> {
+//! let options = Options { points: Points::RECEIVE | Points::DROP, snap: 128, ..Options::default() };
+//! let mut socket = RemoteSocket::open(Path::new("/run/manylane/api.sock.capture"), &options)?;
+//! socket.bind(Some("lan"), protocol::IPV6)?; // From here on nothing else is given.
+//! while socket.wait(None)? {
+//!     while let Some(block) = socket.receive() {
+//!         for packet in block.packets() {
+//!             println!("{} {} bytes", packet.record.point, packet.record.len);
+//!         }
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Capture`] is the same with packets of all workers in order of time.
+//!
+//! | file         | what                                                          |
+//! |--------------|---------------------------------------------------------------|
+//! | `connection` | [`Connection`]: what is asked of the daemon                   |
+//! | `ring`       | [`RemoteSocket`]: blocks, and being woken                     |
+//! | `order`      | [`Capture`]: packets in order of time                         |
+//! | `error`      | [`RemoteError`]                                               |
+//!
+//! The daemon's side, and what travels, is in [`remote`](super::remote). Who may: whom the mode of the socket's
+//! file lets (its owner and the group `manylane-capture`), within the bounds of `[sockets]`.
+
+mod connection;
+mod error;
+mod order;
+mod ring;
+
+use manylane_io::packet_ring::RingConfig;
+use manylane_net::filter::Program;
+
+pub use connection::Connection;
+pub use error::RemoteError;
+pub use order::{Capture, InOrder, Round};
+pub use ring::RemoteSocket;
+
+pub use super::remote::message::{Counts, Kind, Port, Refusal};
+pub use super::remote::path_beside;
+use super::{Fanout, Points, protocol};
+
+/// What a new socket is like. All of it but the ring can be changed later.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// A port's name; all ports without one.
+    pub port: Option<String>,
+    /// In host byte order; see [`protocol`].
+    pub protocol: u16,
+    /// Where packets are seen.
+    pub points: Points,
+    /// What is let pass; everything without one.
+    pub filter: Option<Program>,
+    /// Bytes to keep of each packet, 0 for all.
+    pub snap: u32,
+    /// The ring, for each worker.
+    pub ring: RingConfig,
+    /// The fanout group to join.
+    pub fanout: Option<(u16, Fanout)>,
+}
+
+impl Default for Options {
+    /// Every packet that any port receives, whole, by a small ring.
+    fn default() -> Options {
+        Options {
+            port: None,
+            protocol: protocol::ALL,
+            points: Points::RECEIVE,
+            filter: None,
+            snap: 0,
+            ring: super::RING,
+            fanout: None,
+        }
+    }
+}

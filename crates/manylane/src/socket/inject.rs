@@ -1,0 +1,61 @@
+//! Packets to send, from sockets to a worker.
+//!
+//! A worker allocates nothing: the memory of a packet goes to it and comes back, by a ring each way.
+
+use manylane_frame::vocabulary::PortId;
+use manylane_sync::ring::{Consumer, Producer, ring};
+
+/// A packet to send, with its Ethernet header, by a port's device.
+#[derive(Debug, Default)]
+pub(crate) struct Injected {
+    pub port: PortId,
+    pub bytes: Vec<u8>,
+}
+
+/// The sockets' end.
+pub(super) struct Injector {
+    to_send: Producer<Injected>,
+    done: Consumer<Injected>,
+    spare: Vec<Injected>,
+    made: usize,
+}
+
+/// The worker's end.
+pub struct InjectorEnd {
+    pub(crate) to_send: Consumer<Injected>,
+    pub(crate) done: Producer<Injected>,
+}
+
+/// Packets that wait at most.
+pub(super) const INJECTED_MAX: usize = 256;
+
+pub(super) fn injector() -> (Injector, InjectorEnd) {
+    let ((to_send, sent), (giver, done)) = (ring(INJECTED_MAX), ring(INJECTED_MAX));
+    let injector = Injector { to_send, done, spare: Vec::with_capacity(INJECTED_MAX), made: 0 };
+    (injector, InjectorEnd { to_send: sent, done: giver })
+}
+
+impl Injector {
+    /// Passes a packet on. False when so many wait that no more fit.
+    pub fn push(&mut self, port: PortId, bytes: &[u8]) -> bool {
+        let waiting = self.done.waiting();
+        self.spare.extend(self.done.pop_up_to(waiting));
+        self.done.release();
+        let mut packet = match self.spare.pop() {
+            Some(packet) => packet,
+            // There are no more of them than places in a ring, so that each finds one, both ways.
+            None if self.made < INJECTED_MAX => {
+                self.made += 1;
+                Injected::default()
+            }
+            None => return false,
+        };
+        packet.port = port;
+        packet.bytes.clear();
+        packet.bytes.extend_from_slice(bytes);
+        let pushed = self.to_send.push(packet);
+        assert!(pushed.is_ok(), "there are as many places as packets");
+        self.to_send.submit();
+        true
+    }
+}

@@ -1,0 +1,125 @@
+//! The sockets that are open, for who asks.
+
+use std::sync::Arc;
+
+use manylane_frame::vocabulary::PortId;
+
+use super::endpoint::Wishes;
+use super::remote::message::Counts;
+use super::target::Lanes;
+use super::{Fanout, Points};
+
+/// Whose socket it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// This process.
+    Daemon,
+    /// Another one: its user and number, when it connected.
+    Process {
+        /// The user.
+        uid: u32,
+        /// The process.
+        pid: i32,
+    },
+}
+
+/// What is known of an open socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenSocket {
+    /// Which of those that are open. Of a closed one, another's later.
+    pub number: u32,
+    /// Whose.
+    pub owner: Owner,
+    /// The port that it is bound to; all without one.
+    pub port: Option<PortId>,
+    /// The protocol that it is bound to, in host byte order.
+    pub protocol: u16,
+    /// Where it sees packets.
+    pub points: Points,
+    /// Instructions of its filter.
+    pub filter_len: usize,
+    /// Bytes that it keeps of each packet.
+    pub snap: u32,
+    /// Its fanout group, and the mode of that.
+    pub fanout: Option<(u16, Fanout)>,
+    /// Bytes of its ring.
+    pub ring_bytes: u64,
+    /// What it was given.
+    pub counts: Counts,
+    /// Blocks of former bindings that were not shown; of another process, as it said last.
+    pub stale: u64,
+}
+
+/// By their numbers.
+#[derive(Default)]
+pub(super) struct Registry(Vec<Option<Entry>>);
+
+#[derive(Clone)]
+pub(super) struct Entry {
+    number: u32,
+    owner: Owner,
+    wishes: Wishes,
+    fanout: Option<(u16, Fanout)>,
+    lanes: Arc<Lanes>,
+    /// What was in the ring's counts before it was this socket's.
+    before: (Counts, u64),
+}
+
+impl Registry {
+    /// A socket is open.
+    pub fn add(&mut self, number: u32, owner: Owner, wishes: &Wishes, lanes: &Arc<Lanes>) {
+        let (wishes, lanes, before) = (wishes.clone(), lanes.clone(), lanes.counted());
+        let at = number as usize;
+        if at >= self.0.len() {
+            self.0.resize_with(at + 1, || None);
+        }
+        self.0[at] = Some(Entry { number, owner, wishes, fanout: None, lanes, before });
+    }
+
+    /// It wants something else.
+    pub fn change(&mut self, number: u32, wishes: &Wishes, lanes: &Arc<Lanes>) {
+        let Some(entry) = &mut self.0[number as usize] else { return };
+        entry.wishes = wishes.clone();
+        if !Arc::ptr_eq(&entry.lanes, lanes) {
+            (entry.lanes, entry.before) = (lanes.clone(), lanes.counted());
+        }
+    }
+
+    /// It has joined a group, or left one.
+    pub fn set_fanout(&mut self, number: u32, fanout: Option<(u16, Fanout)>) {
+        if let Some(entry) = &mut self.0[number as usize] {
+            entry.fanout = fanout;
+        }
+    }
+
+    /// It is closed.
+    pub fn remove(&mut self, number: u32) {
+        self.0[number as usize] = None;
+    }
+
+    /// All of them.
+    pub fn entries(&self) -> Vec<Entry> {
+        self.0.iter().flatten().cloned().collect()
+    }
+}
+
+impl Entry {
+    /// As it is now.
+    pub fn look(&self) -> OpenSocket {
+        let Entry { number, owner, ref wishes, fanout, ref lanes, before: (before, stale) } = *self;
+        let (now, stale_now) = lanes.counted();
+        OpenSocket {
+            number,
+            owner,
+            port: wishes.port,
+            protocol: wishes.protocol,
+            points: wishes.points,
+            filter_len: wishes.filter.instructions().len(),
+            snap: wishes.snap,
+            fanout,
+            ring_bytes: lanes.charge.bytes(),
+            counts: now.since(&before),
+            stale: stale_now - stale,
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! One connection: a process, and the socket that it has opened.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Weak};
+
+use manylane_frame::vocabulary::{Point, PortId};
+use manylane_io::eventfd::EventFd;
+use manylane_io::packet_ring::{RingConfig, RingError, Watch};
+use manylane_net::filter::{Instruction, Program};
+use manylane_sync::doorbell::{Doorbell, Wake};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
+
+use super::maker::Ring;
+use super::message::{
+    Answer, Bind, Counts, Join, Kind, Open, Port, REQUEST_MAX, Refusal, Request, Set,
+};
+use crate::socket::endpoint::{Wishes, snap_of};
+use crate::socket::target::Lanes;
+use crate::socket::{Endpoint, Fanout, Owner, Points, SocketError, Sockets, protocol};
+
+/// What a connection can ask of.
+pub(super) struct Desk {
+    pub sockets: Sockets,
+    /// Of ports and sub-interfaces, by id.
+    pub names: Box<[String]>,
+    /// The bell of the thread that wakes readers.
+    pub bell: Arc<Doorbell<EventFd>>,
+}
+
+/// A process that is connected.
+pub(super) struct Connection {
+    fd: OwnedFd,
+    pub owner: Owner,
+    /// No other connection's, ever.
+    pub number: u64,
+    open: Option<Opened>,
+    /// What it has asked for while its ring is being made.
+    waits: Option<Open>,
+    /// A large ring that was made for it in vain.
+    left: Option<Arc<Lanes>>,
+    life: Arc<()>,
+}
+
+struct Opened {
+    endpoint: Endpoint,
+    watch: Watch,
+    /// Ours alone: the reader sleeps on it through an epoll instance.
+    event: EventFd,
+    /// What its reader last said of blocks that it did not show.
+    stale: u64,
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Stay,
+    HangUp,
+    /// Until its ring is made, of which nothing is to be heard.
+    Wait(RingConfig),
+}
+
+/// What comes of a request.
+type Outcome = Result<Reply, Refusal>;
+
+enum Reply {
+    Answer(Answer, Descriptors),
+    Wait(RingConfig),
+}
+
+/// Bytes of a ring that is made, and given back, between two other requests: a tenth of a millisecond.
+const AT_ONCE: u64 = 1 << 20;
+
+/// A descriptor each for the ring and for waking, which the first answer takes along.
+type Descriptors = Option<[OwnedFd; 2]>;
+
+impl Connection {
+    pub fn new(fd: OwnedFd, owner: Owner, number: u64) -> Connection {
+        let life = Arc::new(());
+        Connection { fd, owner, number, open: None, waits: None, left: None, life }
+    }
+
+    /// Answers one request, if there is one: the work of a turn. `buffer` is one byte longer than a request may be.
+    pub fn serve(&mut self, desk: &Desk, buffer: &mut [u8]) -> Next {
+        if self.waits.is_some() {
+            return Next::HangUp; // It has done so itself: nothing else is looked for now.
+        }
+        let len = match recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
+            // The end, or nothing said: which is no request.
+            Ok((0, _)) => return Next::HangUp,
+            Ok((len, _)) => len,
+            Err(Errno::AGAIN | Errno::INTR) => return Next::Stay,
+            Err(_) => return Next::HangUp,
+        };
+        let outcome = if len > REQUEST_MAX {
+            Err(bad(format!(
+                "a request of more than {REQUEST_MAX} bytes; send a shorter packet or filter"
+            )))
+        } else {
+            self.execute(desk, &buffer[..len])
+        };
+        self.answer(outcome)
+    }
+
+    /// Its ring was made, or refused.
+    pub fn made(&mut self, desk: &Desk, made: Result<Ring, SocketError>) -> Next {
+        let Some(open) = self.waits.take() else { return Next::Stay };
+        let lanes = made.as_ref().ok().map(|(lanes, _)| lanes.clone());
+        let outcome = made.map_err(refuse).and_then(|ring| self.open(desk, open, Some(ring)));
+        if outcome.is_err() {
+            self.left = lanes; // A hook may have had it already.
+        }
+        self.answer(outcome)
+    }
+
+    /// A large ring that it did not come to have.
+    pub fn take_left(&mut self) -> Option<Arc<Lanes>> {
+        self.left.take()
+    }
+
+    /// For who does something for it, as long as it is there.
+    pub fn life(&self) -> Weak<()> {
+        Arc::downgrade(&self.life)
+    }
+
+    /// Closes the socket; what may be dropped later, elsewhere, is given.
+    pub fn close(self) -> Option<Arc<Lanes>> {
+        let lanes = self.open?.endpoint.lanes().clone();
+        (lanes.charge.bytes() > AT_ONCE).then_some(lanes)
+    }
+
+    fn answer(&self, outcome: Outcome) -> Next {
+        match outcome {
+            Ok(Reply::Answer(answer, descriptors)) => self.say(&answer, descriptors),
+            Ok(Reply::Wait(config)) => Next::Wait(config),
+            Err(refusal) => self.say(&Answer::Refused(refusal), None),
+        }
+    }
+
+    /// Says something. Who does not read what was said before is hung up on.
+    pub fn say(&self, answer: &Answer, descriptors: Descriptors) -> Next {
+        let answer = serde_json::to_vec(answer).expect("all of an answer is JSON");
+        let fds = descriptors.as_ref().map(|[ring, bell]| [ring.as_fd(), bell.as_fd()]);
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if let Some(fds) = &fds {
+            let fits = control.push(SendAncillaryMessage::ScmRights(fds));
+            assert!(fits, "there is space for two");
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match sendmsg(&self.fd, &[IoSlice::new(&answer)], &mut control, flags) {
+            Ok(_) => Next::Stay,
+            Err(_) => Next::HangUp,
+        }
+    }
+
+    /// Wakes the reader, if it sleeps and something was published.
+    pub fn wake(&mut self) {
+        if let Some(Opened { watch, event, .. }) = &mut self.open
+            && watch.take()
+        {
+            event.wake();
+        }
+    }
+
+    /// Whether something was published that [`wake`](Self::wake) has not seen.
+    pub fn is_waiting(&self) -> bool {
+        self.open.as_ref().is_some_and(|open| open.watch.is_waiting())
+    }
+
+    fn execute(&mut self, desk: &Desk, request: &[u8]) -> Outcome {
+        let newline = request.iter().position(|&byte| byte == b'\n');
+        let (request, tail) = match newline {
+            Some(at) => (&request[..at], &request[at + 1..]),
+            None => (request, &[][..]),
+        };
+        let request = serde_json::from_slice(request)
+            .map_err(|error| bad(format!("it is no request of this version: {error}")))?;
+        match (request, &mut self.open) {
+            (Request::Ports, _) => {
+                let names = (0..).zip(&desk.names);
+                let ports = names.map(|(port, name)| Port { port, name: name.clone() }).collect();
+                Ok(Reply::Answer(Answer::Ports { ports }, None))
+            }
+            (Request::Open(open), None) => {
+                let config = open.ring();
+                if desk.sockets.ring_bytes(&config).map_err(refuse)? <= AT_ONCE {
+                    return self.open(desk, open, None);
+                }
+                Words::of(desk, &open)?; // Or a large ring would be made for nothing.
+                self.waits = Some(open);
+                Ok(Reply::Wait(config))
+            }
+            (Request::Open(_), Some(_)) => {
+                Err(bad("a connection is one socket, and this one is open; connect again".into()))
+            }
+            (_, None) => Err(bad("the socket is not open; say `open` first".into())),
+            (Request::Statistics { stale }, Some(open)) => {
+                Ok(Reply::Answer(Answer::Statistics(open.counts(stale)), None))
+            }
+            (request, Some(open)) => {
+                open.change(desk, request, tail)?;
+                let generation = open.endpoint.generation();
+                Ok(Reply::Answer(Answer::Done { generation }, None))
+            }
+        }
+    }
+
+    /// Opens its socket, with this ring or one that is made now.
+    fn open(&mut self, desk: &Desk, open: Open, ring: Option<Ring>) -> Outcome {
+        let (opened, descriptors) = Opened::new(desk, self.owner, open, ring)?;
+        let generation = opened.endpoint.generation();
+        self.open = Some(opened);
+        Ok(Reply::Answer(Answer::Opened { generation }, Some(descriptors)))
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Opened {
+    fn new(
+        desk: &Desk,
+        owner: Owner,
+        open: Open,
+        ring: Option<Ring>,
+    ) -> Result<(Opened, [OwnedFd; 2]), Refusal> {
+        let Words { port, wanted, fanout } = Words::of(desk, &open)?;
+        let system = |error: Errno| Refusal {
+            kind: Kind::System,
+            error: format!("the daemon's system has no descriptor for it: {error}; close sockets"),
+        };
+        let event = EventFd::open().map_err(|source| refuse(SocketError::Wake(source)))?;
+        let bell = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        // Each wake is an edge: nobody has to empty it.
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&bell, &event, epoll::EventData::new_u64(0), edges).map_err(system)?;
+        let (lanes, memfd) = match ring {
+            Some(ring) => ring,
+            None => desk.sockets.make_shared(&open.ring(), &desk.bell).map_err(refuse)?,
+        };
+        let opened = desk.sockets.endpoint(owner, lanes, protocol::NONE);
+        let (mut endpoint, _) = opened.map_err(refuse)?;
+        let bound = endpoint.change(|wishes| {
+            (wishes.port, wishes.protocol) = (port, open.bind.protocol);
+            wanted.change(wishes);
+        });
+        bound.map_err(refuse)?;
+        if let Some((group, mode)) = fanout {
+            endpoint.join_fanout(group, mode).map_err(refuse)?;
+        }
+        let watch = Watch::new(&endpoint.lanes().of);
+        Ok((Opened { endpoint, watch, event, stale: 0 }, [memfd, bell]))
+    }
+
+    fn change(&mut self, desk: &Desk, request: Request, tail: &[u8]) -> Result<(), Refusal> {
+        let endpoint = &mut self.endpoint;
+        match request {
+            Request::Bind(bind) => endpoint.bind(desk.port(&bind)?, bind.protocol),
+            Request::Set(set) => {
+                let wanted = Wanted::of(&set)?;
+                let points = endpoint.wishes.points;
+                match endpoint.group {
+                    Some(_) if wanted.points.is_some_and(|wanted| wanted != points) => {
+                        Err(SocketError::InGroup)
+                    }
+                    _ => endpoint.change(|wishes| wanted.change(wishes)),
+                }
+            }
+            Request::Join(join) => {
+                let (group, mode) = mode_of(&join)?;
+                endpoint.join_fanout(group, mode)
+            }
+            Request::Leave => endpoint.leave_fanout(),
+            Request::Send => endpoint.send(tail),
+            Request::Open(_) | Request::Statistics { .. } | Request::Ports => {
+                unreachable!("they change nothing, and are answered elsewhere")
+            }
+        }
+        .map_err(refuse)
+    }
+
+    fn counts(&mut self, stale: Option<u64>) -> Counts {
+        let lanes = self.endpoint.lanes();
+        if let Some(stale) = stale {
+            // What it says of itself is believed as far as it cannot be less than before.
+            lanes.stale.add(stale.saturating_sub(self.stale));
+            self.stale = self.stale.max(stale);
+        }
+        lanes.counted().0
+    }
+}
+
+impl Desk {
+    fn port(&self, bind: &Bind) -> Result<Option<PortId>, Refusal> {
+        let Some(name) = &bind.port else { return Ok(None) };
+        match (0..).zip(&self.names).find(|(_, known)| *known == name) {
+            Some((id, _)) => Ok(Some(PortId(id))),
+            None => Err(Refusal {
+                kind: Kind::NoSuchPort,
+                error: format!("there is no port `{name}`; `manylane show ports` lists them"),
+            }),
+        }
+    }
+}
+
+/// What an [`Open`] says, checked: all that can be wrong with it, before there is anything to undo.
+struct Words {
+    port: Option<PortId>,
+    wanted: Wanted,
+    fanout: Option<(u16, Fanout)>,
+}
+
+impl Words {
+    fn of(desk: &Desk, open: &Open) -> Result<Words, Refusal> {
+        let fanout = open.fanout.as_ref().map(mode_of).transpose()?;
+        Ok(Words { port: desk.port(&open.bind)?, wanted: Wanted::of(&open.set)?, fanout })
+    }
+}
+
+/// What a [`Set`] says, checked.
+struct Wanted {
+    points: Option<Points>,
+    filter: Option<Arc<Program>>,
+    snap: Option<u32>,
+}
+
+impl Wanted {
+    fn of(set: &Set) -> Result<Wanted, Refusal> {
+        let points = set.points.as_ref().map(|names| points_of(names)).transpose()?;
+        let filter = set.filter.as_ref().map(|tuples| {
+            let instruction = |&(code, jt, jf, k): &_| Instruction { code, jt, jf, k };
+            Program::new(tuples.iter().map(instruction).collect())
+        });
+        let filter = filter.transpose().map_err(|error| Refusal {
+            kind: Kind::Filter,
+            error: format!("the filter is refused: {error}"),
+        })?;
+        Ok(Wanted { points, filter: filter.map(Arc::new), snap: set.snap.map(snap_of) })
+    }
+
+    fn change(self, wishes: &mut Wishes) {
+        let Wanted { points, filter, snap } = self;
+        wishes.points = points.unwrap_or(wishes.points);
+        wishes.snap = snap.unwrap_or(wishes.snap);
+        if let Some(filter) = filter {
+            wishes.filter = filter;
+        }
+    }
+}
+
+fn points_of(names: &[String]) -> Result<Points, Refusal> {
+    names.iter().try_fold(Points::NONE, |points, name| {
+        let known = Point::ALL.iter().find(|point| point.name() == name);
+        let known = known
+            .ok_or_else(|| bad(format!("there is no point `{name}`; there are rx, tx and drop")))?;
+        Ok(points | Points::of(*known))
+    })
+}
+
+fn mode_of(join: &Join) -> Result<(u16, Fanout), Refusal> {
+    let known = Fanout::WORDS.iter().find(|(word, _)| *word == join.mode);
+    let words: Vec<_> = Fanout::WORDS.iter().map(|(word, _)| *word).collect();
+    let known = known.ok_or_else(|| {
+        bad(format!("there is no fanout mode `{}`; there are {}", join.mode, words.join(", ")))
+    })?;
+    Ok((join.group, known.1))
+}
+
+fn bad(error: String) -> Refusal {
+    Refusal { kind: Kind::BadRequest, error }
+}
+
+fn refuse(error: SocketError) -> Refusal {
+    let kind = match &error {
+        SocketError::TooMany { .. } => Kind::TooMany,
+        SocketError::Memory { .. } => Kind::Memory,
+        SocketError::Wake(_) | SocketError::Ring(RingError::Refused { .. }) => Kind::System,
+        SocketError::Ring(_) => Kind::Ring,
+        SocketError::NoSuchPort(_) => Kind::NoSuchPort,
+        SocketError::Busy | SocketError::SendFull => Kind::Busy,
+        SocketError::GroupDiffers | SocketError::GroupFull | SocketError::InGroup => Kind::Fanout,
+        SocketError::NotBound => Kind::NotBound,
+        SocketError::Length { .. } => Kind::Length,
+    };
+    Refusal { kind, error: error.to_string() }
+}

@@ -1,0 +1,314 @@
+//! The thread that serves other processes' sockets and wakes their readers.
+//!
+//! It waits for nobody: of each connection it answers one request a turn, and one that does not read its answers is
+//! hung up on. Workers ring its bell after they have published a block whose reader sleeps; it wakes that reader.
+
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use manylane_io::eventfd::EventFd;
+use manylane_sync::doorbell::Doorbell;
+use manylane_sync::words::Words;
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::connection::{Connection, Desk, Next};
+use super::listener::Listener;
+use super::maker::Maker;
+use super::message::{Answer, Kind, REQUEST_MAX, Refusal};
+use crate::socket::target::Lanes;
+use crate::socket::{Owner, SocketLimits, Sockets};
+use crate::worker::leave::RUN;
+
+/// The thread's body.
+pub struct Server {
+    desk: Desk,
+    limits: SocketLimits,
+    listener: Listener,
+    phase: Words<u32>,
+    epoll: OwnedFd,
+    connections: Vec<Option<Connection>>,
+    free: Vec<usize>,
+    /// Connections so far.
+    numbers: u64,
+    maker: Maker,
+    /// Large rings of closed sockets, which workers may be looking at.
+    leaving: Vec<Arc<Lanes>>,
+    /// Connections of each user.
+    users: BTreeMap<u32, u32>,
+    /// Given up to refuse a connection when there are no more descriptors.
+    spare: Option<EventFd>,
+    /// Until when nobody is accepted, since that was refused us.
+    paused: Option<Instant>,
+    /// What closed sockets leave behind waits for workers.
+    tends: bool,
+    buffer: Box<[u8]>,
+}
+
+impl Server {
+    /// Serves who connects to `listener`, to ports of these names by id, until the phase says stop and the bell is
+    /// rung.
+    pub(crate) fn new(
+        listener: Listener,
+        sockets: Sockets,
+        names: Box<[String]>,
+        bell: Arc<Doorbell<EventFd>>,
+        phase: Words<u32>,
+    ) -> std::io::Result<Server> {
+        raise_descriptors(sockets.limits().max);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let ready = epoll::EventFlags::IN;
+        epoll::add(&epoll, bell.waker(), epoll::EventData::new_u64(BELL), ready)?;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), ready)?;
+        let maker = Maker::start(sockets.clone(), bell.clone())?;
+        epoll::add(&epoll, &maker, epoll::EventData::new_u64(MAKER), ready)?;
+        Ok(Server {
+            limits: sockets.limits(),
+            desk: Desk { sockets, names, bell },
+            listener,
+            phase,
+            epoll,
+            connections: Vec::new(),
+            free: Vec::new(),
+            numbers: 0,
+            maker,
+            leaving: Vec::new(),
+            users: BTreeMap::new(),
+            spare: Some(EventFd::open()?),
+            paused: None,
+            tends: false,
+            buffer: vec![0; REQUEST_MAX + 1].into(),
+        })
+    }
+
+    /// Serves until the phase says stop.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS);
+        while self.phase.load(0) == RUN {
+            self.connections.iter_mut().flatten().for_each(Connection::wake);
+            self.tend();
+            self.resume();
+            self.sleep(&mut events);
+            for event in events.drain(..) {
+                match event.data.u64() {
+                    BELL => _ = self.desk.bell.waker().drain(),
+                    LISTENER => self.accept(),
+                    MAKER => self.give_made(),
+                    place => self.serve(place as usize),
+                }
+            }
+        }
+        // What was published last.
+        self.connections.iter_mut().flatten().for_each(Connection::wake);
+    }
+
+    fn sleep(&self, events: &mut Vec<epoll::Event>) {
+        let Server { desk, phase, connections, epoll, .. } = self;
+        let retry = (self.tends || self.paused.is_some()).then_some(RETRY);
+        let wait = |timeout: Option<Duration>, events: &mut Vec<epoll::Event>| {
+            let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("it is short"));
+            // A signal, or ENOMEM: then it turns instead of sleeping.
+            let _ = epoll::wait(epoll, spare_capacity(events), timeout.as_ref());
+        };
+        let has_work =
+            || phase.load(0) != RUN || connections.iter().flatten().any(Connection::is_waiting);
+        if desk.bell.sleep(has_work, || wait(retry, events)).is_none() {
+            // Readers to wake do not keep others from being heard.
+            wait(Some(Duration::ZERO), events);
+        }
+    }
+
+    /// Lets go of what closed sockets have left.
+    fn tend(&mut self) {
+        if self.tends {
+            let waits = self.desk.sockets.tend();
+            let Server { leaving, maker, .. } = self;
+            for at in (0..leaving.len()).rev() {
+                if Arc::strong_count(&leaving[at]) == 1 {
+                    maker.drop(leaving.swap_remove(at));
+                }
+            }
+            self.tends = waits || !self.leaving.is_empty();
+        }
+    }
+
+    /// Answers those whose ring was made.
+    fn give_made(&mut self) {
+        while let Some((number, made)) = self.maker.take() {
+            let whose = self.connections.iter_mut().flatten().find(|one| one.number == number);
+            let Some(connection) = whose else {
+                // It has hung up meanwhile.
+                if let Ok((lanes, _)) = made {
+                    self.maker.drop(lanes);
+                }
+                continue;
+            };
+            let next = connection.made(&self.desk, made);
+            self.leaving.extend(connection.take_left());
+            self.tends = true; // It may have been refused.
+            let place = self
+                .connections
+                .iter()
+                .position(|one| one.as_ref().is_some_and(|one| one.number == number));
+            let place = place.expect("it was just found");
+            self.watch(place, epoll::EventFlags::IN);
+            self.go_on(place, next);
+        }
+    }
+
+    /// What is looked for at a connection; its end always is.
+    fn watch(&self, place: usize, flags: epoll::EventFlags) {
+        if let Some(connection) = &self.connections[place] {
+            let data = epoll::EventData::new_u64(place as u64);
+            // It is there, so there is nothing to refuse.
+            let _ = epoll::modify(&self.epoll, connection, data, flags);
+        }
+    }
+
+    /// Lets in who waits, a few at a time.
+    fn accept(&mut self) {
+        for _ in 0..ACCEPTED {
+            match self.listener.accept() {
+                Ok((fd, owner)) => {
+                    self.numbers += 1;
+                    self.admit(Connection::new(fd, owner, self.numbers));
+                }
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(Errno::MFILE | Errno::NFILE) if self.spare.take().is_some() => {
+                    if let Ok((fd, owner)) = self.listener.accept() {
+                        let connection = Connection::new(fd, owner, 0);
+                        refuse(&connection, Kind::System, NO_DESCRIPTOR.into());
+                    }
+                    self.spare = EventFd::open().ok();
+                }
+                Err(_) => {
+                    // It would be ready again at once.
+                    let _ = epoll::delete(&self.epoll, &self.listener);
+                    self.paused = Some(Instant::now() + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Listens again after a while.
+    fn resume(&mut self) {
+        if self.paused.is_some_and(|until| Instant::now() >= until) {
+            self.spare = self.spare.take().or_else(|| EventFd::open().ok());
+            let ready = epoll::EventFlags::IN;
+            let added =
+                epoll::add(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), ready);
+            self.paused = added.is_err().then(|| Instant::now() + PAUSE);
+        }
+    }
+
+    fn admit(&mut self, connection: Connection) {
+        let Owner::Process { uid, .. } = connection.owner else { unreachable!("it has connected") };
+        let SocketLimits { max, per_user_max, .. } = self.limits;
+        let (all, own) =
+            (self.connections.len() - self.free.len(), self.users.get(&uid).copied().unwrap_or(0));
+        if all >= max as usize {
+            let error = format!(
+                "there are {max} packet sockets already; close one, or raise `max` in [sockets]"
+            );
+            return refuse(&connection, Kind::TooMany, error);
+        }
+        if uid != 0 && own >= per_user_max {
+            let error = format!(
+                "user {uid} has {per_user_max} packet sockets already; close one, or raise `per_user_max` in [sockets]"
+            );
+            return refuse(&connection, Kind::TooMany, error);
+        }
+        let place = self.free.pop().unwrap_or(self.connections.len());
+        let data = epoll::EventData::new_u64(place as u64);
+        if let Err(error) = epoll::add(&self.epoll, &connection, data, epoll::EventFlags::IN) {
+            self.free.extend((place < self.connections.len()).then_some(place));
+            return refuse(
+                &connection,
+                Kind::System,
+                format!("the daemon cannot watch it: {error}; try again"),
+            );
+        }
+        *self.users.entry(uid).or_default() += 1;
+        match self.connections.get_mut(place) {
+            Some(free) => *free = Some(connection),
+            None => self.connections.push(Some(connection)),
+        }
+    }
+
+    fn serve(&mut self, place: usize) {
+        let Some(connection) = self.connections.get_mut(place).and_then(Option::as_mut) else {
+            return;
+        };
+        let next = connection.serve(&self.desk, &mut self.buffer);
+        self.tends = true; // What was published before is let go of.
+        self.go_on(place, next);
+    }
+
+    fn go_on(&mut self, place: usize, next: Next) {
+        match next {
+            Next::Stay => {}
+            Next::Wait(config) => {
+                // One request at a time: the next waits in the connection.
+                self.watch(place, epoll::EventFlags::empty());
+                let one = self.connections[place].as_ref().expect("it has just asked");
+                self.maker.make(one.number, config, one.life());
+            }
+            Next::HangUp => self.hang_up(place),
+        }
+    }
+
+    /// Closes the socket, and the connection, which so leaves the epoll instance.
+    fn hang_up(&mut self, place: usize) {
+        let Some(connection) = self.connections[place].take() else { return };
+        let Owner::Process { uid, .. } = connection.owner else { unreachable!("it has connected") };
+        self.leaving.extend(connection.close());
+        self.free.push(place);
+        self.tends = true;
+        if let Some(own) = self.users.get_mut(&uid) {
+            *own -= 1;
+            if *own == 0 {
+                self.users.remove(&uid);
+            }
+        }
+    }
+}
+
+/// Lets the process have as many descriptors as its sockets take, as far as it may: two each, a connection and an
+/// eventfd. Who finds none left is refused.
+fn raise_descriptors(sockets_max: u32) {
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.unwrap_or(u64::MAX).min(u64::from(sockets_max) * 2 + OTHERS);
+    if limit.current.is_some_and(|now| now < wanted) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), ..limit });
+    }
+}
+
+/// Descriptors of ports and threads: 256 ports of a few queues.
+const OTHERS: u64 = 4096;
+
+/// Says why, and hangs up. Who does not hear it sees that.
+fn refuse(connection: &Connection, kind: Kind, error: String) {
+    connection.say(&Answer::Refused(Refusal { kind, error }), None);
+}
+
+const NO_DESCRIPTOR: &str = "the daemon has no descriptors left; close packet sockets, or raise the limit it is started with (`ulimit -n`)";
+
+/// What the bell, the listener and the maker are called among the places of connections.
+const BELL: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX - 1;
+const MAKER: u64 = u64::MAX - 2;
+
+/// Requests that are answered in a turn, before readers are woken.
+const EVENTS: usize = 64;
+/// Connections that are let in in a turn.
+const ACCEPTED: usize = 16;
+/// How soon to look whether workers have let go of what closed sockets leave behind: they do not say so.
+const RETRY: Duration = Duration::from_millis(1);
+/// How long nobody is let in after the system has refused that.
+const PAUSE: Duration = Duration::from_millis(100);

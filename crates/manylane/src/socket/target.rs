@@ -1,0 +1,177 @@
+//! What a hook wants, and who is given it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use manylane_frame::vocabulary::{Point, PortId};
+use manylane_io::eventfd::EventFd;
+use manylane_io::packet_ring::{Lane, Totals};
+use manylane_net::filter::Program;
+use manylane_net::wire::ethernet::{Tags, ether_type_behind_tags};
+use manylane_sync::counters::SharedCount;
+use manylane_sync::doorbell::{Doorbell, Wake};
+use manylane_sync::hook::Generation;
+
+use super::remote::message::Counts;
+use super::{Fanout, Points, protocol};
+
+/// What a socket, or a group of them, is bound to: immutable while workers can find it.
+#[derive(Debug)]
+pub struct Target {
+    pub(crate) points: Points,
+    pub(crate) port: Option<Arc<PortMatch>>,
+    pub(crate) protocol: u16,
+    /// How a group shares packets.
+    pub(crate) fanout: Option<Fanout>,
+    /// One, or those of a group.
+    pub(crate) members: Box<[Member]>,
+}
+
+/// A port that is bound to: of a device with its sub-interfaces, or a sub-interface alone.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct PortMatch {
+    /// What is bound to.
+    pub id: PortId,
+    /// The port whose device it has.
+    pub device: PortId,
+    /// Of a sub-interface.
+    pub tags: Option<Tags>,
+    /// Sub-interfaces of a device's port.
+    pub below: Box<[PortId]>,
+}
+
+/// A socket that is given packets.
+#[derive(Debug)]
+pub struct Member {
+    /// A member's of a group; a socket of its own has the hook's.
+    pub(crate) generation: Option<Generation>,
+    pub(crate) filter: Arc<Program>,
+    pub(crate) snap: u32,
+    pub(crate) lanes: Arc<Lanes>,
+}
+
+/// A socket's lanes, one for each worker, and how its reader is woken.
+pub(crate) struct Lanes {
+    pub of: Box<[Arc<Lane>]>,
+    pub bell: Bell,
+    pub charge: Charge,
+    /// Blocks that its reader did not show.
+    pub stale: SharedCount,
+}
+
+/// Who is woken when something was published.
+pub(crate) enum Bell {
+    /// The reader, in this process.
+    Reader(EventFd),
+    /// A thread of ours, which wakes a reader in another process: what that one may do to its descriptor must
+    /// not reach a worker.
+    Thread(Arc<Doorbell<EventFd>>),
+}
+
+impl Lanes {
+    /// Says that something was published in `lane`, one of these.
+    #[inline]
+    pub fn wake(&self, lane: &Lane) {
+        match &self.bell {
+            _ if !lane.reader_sleeps() => {}
+            Bell::Reader(event) => event.wake(),
+            Bell::Thread(bell) => _ = bell.ring(),
+        }
+    }
+
+    /// What its workers have counted since it was made, and what its reader did not show.
+    pub fn counted(&self) -> (Counts, u64) {
+        let counts = self.of.iter().fold(Counts::default(), |sum, lane| {
+            let Totals { packets, bytes, lost, clamped } = lane.totals();
+            Counts {
+                packets: sum.packets + packets,
+                bytes: sum.bytes + bytes,
+                lost: sum.lost + lost,
+                clamped: sum.clamped + clamped,
+                contended: sum.contended + lane.contended(),
+            }
+        });
+        (counts, self.stale.load())
+    }
+}
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} lanes", self.of.len())
+    }
+}
+
+/// Bytes of memory that count for all rings while it lives.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    bytes: u64,
+    all: Arc<SharedCount>,
+}
+
+impl Charge {
+    pub fn new(bytes: u64, all: &Arc<SharedCount>) -> Charge {
+        all.add(bytes);
+        Charge { bytes, all: all.clone() }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.all.sub(self.bytes);
+    }
+}
+
+impl Target {
+    /// Whether it wants what begins with `bytes` and was seen at `point` of `port`: of the device's port, or at a
+    /// drop of the sub-interface that it came in by.
+    #[inline]
+    pub(crate) fn wants(&self, point: Point, port: PortId, bytes: &[u8]) -> bool {
+        self.points.has(point)
+            && self.port.as_ref().is_none_or(|wanted| wanted.is(port, bytes))
+            && is_of(self.protocol, bytes)
+    }
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Target) -> bool {
+        let of = |target: &Target| (target.points, target.protocol, target.fanout);
+        of(self) == of(other) && self.port == other.port && self.members == other.members
+    }
+}
+
+impl PortMatch {
+    #[inline]
+    fn is(&self, port: PortId, bytes: &[u8]) -> bool {
+        match self.tags {
+            None => port == self.device || self.below.contains(&port),
+            Some(tags) => {
+                let count = tags.as_bytes().len() / 4;
+                port == self.id || (port == self.device && Tags::of(bytes, count) == Some(tags))
+            }
+        }
+    }
+}
+
+/// Whether a packet is of this protocol. Behind tags of IEEE 802.1Q, what they stand in front of counts, too.
+#[inline]
+fn is_of(wanted: u16, bytes: &[u8]) -> bool {
+    wanted == protocol::ALL
+        || ether_type_behind_tags(bytes).is_some_and(|[outer, inner]| {
+            let of =
+                |found: u16| found == wanted || (found < 0x600 && wanted == protocol::IEEE_802_2);
+            of(outer) || of(inner)
+        })
+}
+
+impl PartialEq for Member {
+    fn eq(&self, other: &Member) -> bool {
+        self.generation == other.generation
+            && self.snap == other.snap
+            && Arc::ptr_eq(&self.lanes, &other.lanes)
+            && self.filter == other.filter
+    }
+}

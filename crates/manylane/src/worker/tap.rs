@@ -1,0 +1,417 @@
+//! What packet sockets are given of what passes.
+//!
+//! Without a socket this costs a worker one load a turn. With some, what they want is looked up once a turn, and
+//! where a batch passes one of their points, each hook is found anew: what a socket was bound to before its
+//! last `bind` returned is not shown, whatever a turn began with (`socket`).
+
+use manylane_frame::vocabulary::{Checksum, Created, DropReason, Point, PortId, QueueId, WorkerId};
+use manylane_frame::{BATCH_MAX, Batch, Frame, HEADROOM, Region, View};
+use manylane_io::packet_ring::{Record, Writer};
+use manylane_net::forward::Former;
+use manylane_net::wire::flow::frame_hash;
+use manylane_sync::hook::{Generation, HookReader};
+use manylane_sync::rcu::Guard;
+use manylane_sync::words::Words;
+
+use super::{Clock, Work};
+use crate::socket::{Fanout, InjectorEnd, Member, Points, Target};
+
+/// A worker's side of packet sockets.
+pub struct Taps {
+    hooks: HookReader<Target>,
+    worker: WorkerId,
+    clock: Clock,
+    /// Nanoseconds from 1970 to the clock's start.
+    epoch: Words<u64>,
+    /// Where somebody wants to see packets, since the turn began.
+    points: Points,
+    /// Whether a block may wait for more packets.
+    is_open: bool,
+    /// Packets that groups have shared in turn.
+    turn: u32,
+    /// Of the worker that sends what sockets send.
+    pub(super) injected: Option<InjectorEnd>,
+}
+
+/// What a socket may be given.
+#[derive(Clone, Copy)]
+struct Passing<'p> {
+    port: PortId,
+    queue: QueueId,
+    len: u32,
+    /// In the first frame.
+    first: &'p [u8],
+    /// Where it lies in several.
+    chain: Option<(View<'p>, &'p Frame)>,
+}
+
+impl<'p> Passing<'p> {
+    #[inline]
+    fn of(view: View<'p>, frame: &'p Frame, port: PortId) -> Passing<'p> {
+        let meta = view.meta(frame);
+        Passing {
+            port,
+            queue: meta.queue,
+            len: meta.packet_len() as u32, // Of 64 frames at most.
+            first: view.bytes(frame),
+            chain: frame.is_chained().then_some((view, frame)),
+        }
+    }
+
+    /// How many bytes of it a member keeps; 0 for none.
+    #[inline]
+    fn kept(&self, member: &Member) -> u32 {
+        let kept = match self.chain {
+            None => member.filter.run_in_parts(self.first, self.len, |_, _| 0),
+            Some((view, frame)) => member.filter.run_on_frame(view, frame),
+        };
+        kept.min(member.snap).min(self.len)
+    }
+
+    /// Copies it. False when there was no room.
+    #[inline]
+    fn push(&self, writer: &mut Writer<'_>, stamp: Generation, record: &Record, kept: u32) -> bool {
+        let record = Record { len: self.len, port: self.port, queue: self.queue, ..*record };
+        match self.chain {
+            None => writer.push(stamp, &record, [self.first], kept),
+            Some((view, frame)) => writer.push(stamp, &record, view.parts(frame), kept),
+        }
+    }
+}
+
+impl Taps {
+    /// For one worker.
+    pub(crate) fn new(
+        hooks: HookReader<Target>,
+        worker: WorkerId,
+        clock: Clock,
+        epoch: Words<u64>,
+        injected: Option<InjectorEnd>,
+    ) -> Taps {
+        let points = Points::NONE;
+        Taps { hooks, worker, clock, epoch, points, is_open: false, turn: 0, injected }
+    }
+
+    /// Looks where somebody wants to see packets; whether that is elsewhere than before.
+    #[inline]
+    fn begin_turn(&mut self, guard: Guard<'_>, traced: Points) -> bool {
+        let found = self.hooks.enter(guard);
+        let points = match found.is_empty() {
+            true => traced,
+            false => found.iter().fold(traced, |points, hook| points | hook.wanted.points),
+        };
+        std::mem::replace(&mut self.points, points) != points
+    }
+
+    /// Whether somebody wants to see packets at this point.
+    #[inline(always)]
+    pub(super) fn sees(&self, point: Point) -> bool {
+        self.points.has(point)
+    }
+
+    /// The same, of several points at once, for what is out of line then.
+    #[inline(always)]
+    pub(super) fn watches(&self, points: Points) -> bool {
+        self.points.has_any(points)
+    }
+
+    /// Shows what was received by `port`, as it came.
+    #[inline(always)]
+    pub(super) fn received(
+        &mut self,
+        guard: Guard<'_>,
+        region: &Region,
+        port: PortId,
+        batch: &Batch,
+    ) {
+        if self.sees(Point::Receive) {
+            self.show(guard, region, Point::Receive, port, batch.as_slice());
+        }
+    }
+
+    /// Shows frames that passed `point` of `port`.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn show(
+        &mut self,
+        guard: Guard<'_>,
+        region: &Region,
+        point: Point,
+        port: PortId,
+        frames: &[Frame],
+    ) {
+        let view = region.view();
+        let record = self.record(point, None);
+        for frames in frames.chunks(BATCH_MAX) {
+            // Looked at once, however many sockets there are.
+            let mut packets = [None; BATCH_MAX];
+            for (packet, frame) in packets.iter_mut().zip(frames) {
+                *packet = Some(Passing::of(view, frame, port));
+            }
+            self.give(guard, &record, packets[..frames.len()].iter().flatten().copied());
+        }
+    }
+
+    /// Shows a packet that is dropped, if somebody wants to see it.
+    #[cold]
+    pub(super) fn show_dropped(
+        &mut self,
+        guard: Guard<'_>,
+        region: &Region,
+        frame: &Frame,
+        reason: DropReason,
+    ) {
+        if self.sees(Point::Drop) {
+            self.show_drop(guard, region, frame, reason);
+        }
+    }
+
+    /// Shows a packet that is dropped.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn show_drop(
+        &mut self,
+        guard: Guard<'_>,
+        region: &Region,
+        frame: &Frame,
+        reason: DropReason,
+    ) {
+        let view = region.view();
+        let record = self.record(Point::Drop, Some(reason));
+        let passing = Passing::of(view, frame, view.meta(frame).entry);
+        self.give(guard, &record, [passing].into_iter());
+    }
+
+    /// Shows a packet that was dropped and is something else by now: its first bytes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn show_former(
+        &mut self,
+        guard: Guard<'_>,
+        (port, queue): (PortId, QueueId),
+        first: &[u8],
+        len: u32,
+        reason: DropReason,
+    ) {
+        let record = self.record(Point::Drop, Some(reason));
+        let passing = Passing { port, queue, len, first, chain: None };
+        self.give(guard, &record, [passing].into_iter());
+    }
+
+    /// What all packets of a batch have in common. The stamp is of now: when a batch is shown, not of when the turn
+    /// began.
+    fn record(&self, point: Point, reason: Option<DropReason>) -> Record {
+        let time_ns = self.epoch.load(0) + self.clock.now_ns();
+        let (port, queue) = (PortId(0), QueueId(0));
+        Record { time_ns, len: 0, port, queue, worker: self.worker, point, reason }
+    }
+
+    fn give<'p>(
+        &mut self,
+        guard: Guard<'_>,
+        record: &Record,
+        packets: impl Iterator<Item = Passing<'p>> + Clone,
+    ) {
+        let worker = usize::from(self.worker.0);
+        for hook in self.hooks.enter(guard).iter() {
+            let target = &hook.wanted;
+            let wanted = packets
+                .clone()
+                .filter(|packet| target.wants(record.point, packet.port, packet.first));
+            match (target.fanout, &*target.members) {
+                (None, [member]) => {
+                    let mut writer = None;
+                    for packet in wanted {
+                        let kept = packet.kept(member);
+                        if kept == 0 {
+                            continue;
+                        }
+                        // Nobody else has a worker's lane; if somebody had, the lane counts it.
+                        let Some(writer) = (match &mut writer {
+                            Some(writer) => Some(writer),
+                            none => member.lanes.of[worker].writer().map(|new| none.insert(new)),
+                        }) else {
+                            break;
+                        };
+                        packet.push(writer, hook.generation, record, kept);
+                        self.is_open = true;
+                    }
+                }
+                (Some(mode), members) => {
+                    for packet in wanted {
+                        self.is_open |= share(mode, members, &packet, record, &mut self.turn);
+                    }
+                }
+                (None, _) => unreachable!("only a group has several members, or none"),
+            }
+        }
+    }
+
+    /// Whether sockets have something to send.
+    #[inline]
+    pub(super) fn has_injected(&mut self) -> bool {
+        self.injected.as_mut().is_some_and(|injected| !injected.to_send.is_empty())
+    }
+
+    /// Publishes all: before a sleep.
+    pub(super) fn flush(&mut self, guard: Guard<'_>) {
+        if self.is_open {
+            self.publish(guard, None);
+        }
+    }
+
+    /// Publishes what has waited long enough for more packets, or all, and wakes who reads it.
+    #[cold]
+    #[inline(never)]
+    fn publish(&mut self, guard: Guard<'_>, now_ns: Option<u64>) {
+        let mut is_open = false;
+        for hook in self.hooks.enter(guard).iter() {
+            for member in &hook.wanted.members {
+                let lane = &member.lanes.of[usize::from(self.worker.0)];
+                if !lane.is_open() {
+                    continue;
+                }
+                let Some(mut writer) = lane.writer() else { continue };
+                let published = match now_ns {
+                    Some(now_ns) => writer.end_turn(now_ns),
+                    None => writer.publish(),
+                };
+                drop(writer);
+                is_open |= lane.is_open();
+                if published {
+                    member.lanes.wake(lane);
+                }
+            }
+        }
+        self.is_open = is_open;
+    }
+}
+
+/// Gives a packet to one member of a group. Whether it found room.
+fn share(
+    mode: Fanout,
+    members: &[Member],
+    packet: &Passing<'_>,
+    record: &Record,
+    turn: &mut u32,
+) -> bool {
+    *turn = turn.wrapping_add(1);
+    let hash = || frame_hash(packet.first);
+    let first = mode.choose(members.len(), hash, *turn, record.worker.0, packet.queue.0);
+    let tries = if mode == Fanout::Rollover { members.len() } else { 1 };
+    let worker = usize::from(record.worker.0);
+    let mut last = None;
+    for at in 0..tries {
+        let member = &members[(first + at) % members.len()];
+        let kept = packet.kept(member);
+        if kept == 0 {
+            continue;
+        }
+        let stamp = member.generation.expect("a member has one of its own");
+        // Who is passed over has lost nothing.
+        if at + 1 < tries
+            && !member.lanes.of[worker].writer().is_some_and(|mut to| to.has_room(stamp, kept))
+        {
+            last = Some((member, stamp, kept));
+            continue;
+        }
+        last = Some((member, stamp, kept));
+        break;
+    }
+    // Where none has room, the last that wants it loses it.
+    let Some((member, stamp, kept)) = last else { return false };
+    let writer = member.lanes.of[worker].writer();
+    writer.is_some_and(|mut writer| packet.push(&mut writer, stamp, record, kept))
+}
+
+impl Work {
+    /// Looks where somebody wants to see packets. Once a turn.
+    #[inline]
+    pub(super) fn begin_taps(&mut self, guard: Guard<'_>) {
+        let traced = self.tracer.begin_turn(guard);
+        if self.taps.begin_turn(guard, traced) {
+            self.forwarder.keep_former(self.taps.sees(Point::Drop));
+            if let Some(handoff) = &mut self.handoff {
+                handoff.follow_trace(!traced.is_empty());
+            }
+        }
+    }
+
+    /// Passes on what readers wait for. At the end of a turn.
+    #[inline]
+    pub(super) fn end_taps(&mut self, guard: Guard<'_>) {
+        if self.forwarder.has_former() {
+            self.show_all_former(guard);
+        }
+        if self.taps.is_open {
+            self.taps.publish(guard, Some(self.now_ns));
+        }
+    }
+
+    /// Shows what waits to be handed to a port's device, if somebody wants to see it.
+    #[cold]
+    pub(super) fn show_waiting(&mut self, guard: Guard<'_>, port: usize) {
+        if self.taps.sees(Point::Transmit) {
+            let Work { taps, pool, exits, .. } = self;
+            let (id, waiting) = (PortId(port as u16), exits[port].waiting.as_slice());
+            taps.show(guard, pool.region(), Point::Transmit, id, waiting);
+        }
+    }
+
+    #[cold]
+    fn show_all_former(&mut self, guard: Guard<'_>) {
+        let Work { taps, forwarder, .. } = self;
+        for Former { entry, queue, bytes, len, reason } in forwarder.former() {
+            taps.show_former(guard, (entry, queue), &bytes, len, reason);
+        }
+    }
+
+    /// Sends what sockets send, as it is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn send_injected(&mut self, guard: Guard<'_>) -> usize {
+        let mut moved = 0;
+        while let Some(injected) = &mut self.taps.injected
+            && let Some(packet) = injected.to_send.pop()
+        {
+            moved += 1;
+            // Who was bound before the packet was pushed sees it, whenever the turn began.
+            self.begin_taps(guard);
+            self.send_copy(guard, packet.port, &packet.bytes);
+            if let Some(injected) = &mut self.taps.injected {
+                let given = injected.done.push(packet);
+                debug_assert!(given.is_ok(), "there are as many places as packets");
+            }
+        }
+        if let Some(injected) = &mut self.taps.injected {
+            injected.to_send.release();
+            injected.done.submit();
+        }
+        moved
+    }
+
+    fn send_copy(&mut self, guard: Guard<'_>, port: PortId, bytes: &[u8]) {
+        self.stats.created(port, Created::Injected);
+        let Some(mut frame) = self.pool.take_packet(HEADROOM, bytes.len()) else {
+            self.stats.dropped(port, DropReason::NoFrame);
+            if self.taps.sees(Point::Drop) {
+                let (of, len) = ((port, QueueId(0)), bytes.len() as u32); // At most an MTU.
+                self.taps.show_former(guard, of, bytes, len, DropReason::NoFrame);
+            }
+            return;
+        };
+        let view = self.pool.region().view();
+        view.set_entry(&mut frame, port, QueueId(0), Checksum::Valid);
+        view.meta_mut(&mut frame).own = true;
+        let mut rest = bytes;
+        for part in view.parts_mut(&mut frame) {
+            let (now, later) = rest.split_at(part.len());
+            part.copy_from_slice(now);
+            rest = later;
+        }
+        match frame.is_chained() {
+            true => self.prepare(guard, port, frame),
+            false => self.queue(guard, port, frame),
+        }
+    }
+}

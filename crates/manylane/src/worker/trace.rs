@@ -1,0 +1,431 @@
+//! A worker's side of a trace: what is done with packets that somebody follows, recorded.
+//!
+//! Without a trace this costs a worker one load a turn. With one, batches take ways of their own, out of line:
+//! each packet received is looked at and gets a number or none, and what has a number is recorded at each stage
+//! (`trace`). The number goes where the packet goes, and is taken off before its frame leaves.
+//!
+//! | stage                     | recorded in                                           |
+//! |---------------------------|-------------------------------------------------------|
+//! | received                  | `Work::number`                                        |
+//! | steered, taken            | `Work::note_steered`, `note_taken`                    |
+//! | checked, routed, neighbour | `Work::explain_all`, before the packets are judged   |
+//! | rewritten, queued         | `Work::note_judged`                                   |
+//! | released, given up        | `carry.rs`, by `explain_one` and `note_resumed`       |
+//! | error, reply, delivered, prepared, held | `carry.rs`                              |
+//! | transmitted               | `Work::transmit_traced`                               |
+//! | dropped                   | `Work::note_drop`                                     |
+
+use manylane_frame::vocabulary::{DropReason, PortId};
+use manylane_frame::{Batch, Frame, Region, Trace, View};
+use manylane_net::forward::{
+    Explanation, Fate, Finding, Forwarder, Origin, PrepareError, Verdict, Verdicts,
+};
+use manylane_net::wire::ethernet::{self, HEADER_LEN, Tags, VLAN_TAG_LEN};
+use manylane_net::wire::ip;
+use manylane_sync::rcu::Guard;
+
+use super::{Clock, Exit, Work};
+use crate::socket::Points;
+use crate::trace::{Header, Made, Recorder, Session, Stage, What};
+
+/// A worker's side of a trace.
+pub struct Tracer {
+    recorder: Recorder,
+    clock: Clock,
+    /// The trace that was running when the turn began; 0 for none.
+    session: u16,
+}
+
+/// A numbered packet, and what the tables said of it before it was judged.
+pub(super) struct Explained {
+    trace: Trace,
+    /// Its place in the batch.
+    place: usize,
+    explanation: Explanation,
+    at_ns: u64,
+    /// Of routes and of neighbours.
+    generations: (u32, u32),
+}
+
+impl Tracer {
+    /// For one worker.
+    pub(crate) fn new(recorder: Recorder, clock: Clock) -> Tracer {
+        Tracer { recorder, clock, session: 0 }
+    }
+
+    /// Looks whether somebody wants a trace: where that makes a difference.
+    #[inline]
+    pub(super) fn begin_turn(&mut self, guard: Guard<'_>) -> Points {
+        let found = self.recorder.sessions.enter(guard);
+        match found.is_empty() {
+            true => Points::NONE,
+            false => self.enter(guard),
+        }
+    }
+
+    #[cold]
+    fn enter(&mut self, guard: Guard<'_>) -> Points {
+        let session = self.recorder.sessions.enter(guard).iter().next();
+        self.session = session.map_or(0, |hook| hook.wanted.number);
+        if self.session == 0 { Points::NONE } else { Points::TRACE }
+    }
+
+    /// Whether, while a trace runs, a packet is one of its.
+    pub(super) fn of(&self, view: View<'_>, frame: &Frame) -> Option<Trace> {
+        let trace = view.meta(frame).trace();
+        (trace.session == self.session && trace != Trace::NONE).then_some(trace)
+    }
+
+    /// The daemon's time.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    /// Records a stage of a packet.
+    pub(super) fn note(&mut self, trace: Trace, what: What) {
+        self.note_at(trace, self.clock.now_ns(), what);
+    }
+
+    /// The same, of a moment ago.
+    pub(super) fn note_at(&mut self, Trace { session, number }: Trace, time_ns: u64, what: What) {
+        let stage = Stage { session, number: number.into(), time_ns, what };
+        match self.recorder.ring.push(stage) {
+            Ok(()) => self.recorder.ring.submit(),
+            Err(_) => _ = self.recorder.lost.add(1),
+        }
+    }
+
+    /// Records that a packet is dropped.
+    #[cold]
+    pub(super) fn note_drop(&mut self, view: View<'_>, frame: &mut Frame, reason: DropReason) {
+        if let Some(trace) = self.take_off(view, frame) {
+            self.note(trace, What::Dropped(reason));
+        }
+    }
+
+    /// Takes a packet's number off its frame, which ends.
+    pub(super) fn take_off(&self, view: View<'_>, frame: &mut Frame) -> Option<Trace> {
+        let trace = self.of(view, frame)?;
+        view.set_trace(frame, Trace::NONE);
+        Some(trace)
+    }
+
+    /// Numbers what was received and is wanted. Whatever numbers frames had is of other packets.
+    #[cold]
+    fn number(&mut self, guard: Guard<'_>, region: &Region, port: PortId, batch: &mut Batch) {
+        let view = region.view();
+        let session = self.recorder.sessions.enter(guard).iter().next();
+        // The one that the turn began with, or its numbers would mean nothing until the next turn.
+        let session = session.filter(|hook| hook.wanted.number == self.session);
+        let session = session.map(|hook| hook.wanted.clone());
+        for frame in batch.iter_mut() {
+            let number = session.as_ref().and_then(|session| session.next(view, port, frame));
+            let trace = number.map(|number| Trace { session: self.session, number });
+            view.set_trace(frame, trace.unwrap_or(Trace::NONE));
+            if let Some(trace) = trace {
+                let meta = view.meta(frame);
+                let (queue, len) = (meta.queue, meta.packet_len() as u32); // Of 64 frames at most.
+                let header = Header::of(view.bytes(frame));
+                self.note(trace, What::Received { port, queue, len, header });
+            }
+        }
+    }
+}
+
+impl Session {
+    /// The number of a packet that was received by the device of `port`, if it is to have one.
+    fn next(&self, view: View<'_>, port: PortId, frame: &Frame) -> Option<u16> {
+        let most = self.most.load();
+        let is_wanted = || {
+            self.wanted.port.is_none_or(|wanted| wanted.is(port, view.bytes(frame)))
+                && self.wanted.filter.run_on_frame(view, frame) > 0
+        };
+        if self.numbered.load() >= most || !is_wanted() {
+            return None;
+        }
+        // Another worker may have taken the last one meanwhile. At most `PACKETS_MAX`.
+        self.numbered.add_below(most).map(|before| before as u16 + 1)
+    }
+}
+
+impl Work {
+    /// Whether a trace runs: then every batch is looked at.
+    #[inline(always)]
+    pub(super) fn traces(&self) -> bool {
+        self.taps.watches(Points::TRACE)
+    }
+
+    /// The trace that a packet is of, if any.
+    #[inline]
+    pub(super) fn trace_of(&self, frame: &Frame) -> Option<Trace> {
+        match self.traces() {
+            false => None,
+            true => self.tracer.of(self.pool.region().view(), frame),
+        }
+    }
+
+    /// Passes a batch on that was just received by a queue, and at which somebody wants to look.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn pass_on_watched(
+        &mut self,
+        guard: Guard<'_>,
+        queue: usize,
+        batch: &mut Batch,
+        now_ns: u64,
+    ) {
+        self.watch_received(guard, self.queues[queue].port(), batch);
+        self.pass_on_as(guard, batch, now_ns);
+    }
+
+    /// Shows what was received by `port`, and numbers it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn watch_received(&mut self, guard: Guard<'_>, port: PortId, batch: &mut Batch) {
+        self.taps.received(guard, self.pool.region(), port, batch);
+        if self.traces() {
+            let Work { tracer, pool, .. } = self;
+            tracer.number(guard, pool.region(), port, batch);
+        }
+    }
+
+    /// As `pass_on`, where somebody may look.
+    #[cold]
+    pub(super) fn pass_on_as(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+        match self.traces() {
+            true => self.judge_and_carry::<true>(guard, batch, now_ns),
+            false => self.pass_on(guard, batch, now_ns),
+        }
+    }
+
+    /// Records where the packets of a batch were steered; a moment ago, before others could take them.
+    #[cold]
+    pub(super) fn note_steered(&mut self, at_ns: u64) {
+        let Work { tracer, handoff: Some(handoff), .. } = self else { return };
+        for (trace, bucket, to) in handoff.take_steered() {
+            tracer.note_at(trace, at_ns, What::Steered { bucket, to });
+        }
+    }
+
+    /// Records from whom the packets of a batch were taken.
+    #[cold]
+    pub(super) fn note_taken(&mut self, batch: &Batch) {
+        let Work { tracer, handoff: Some(handoff), pool, .. } = self else { return };
+        for frame in batch.iter() {
+            if let Some(trace) = tracer.of(pool.region().view(), frame) {
+                tracer.note(trace, What::Taken { from: handoff.taken_from() });
+            }
+        }
+    }
+
+    /// Asks the tables about each packet of a batch that has a number.
+    #[cold]
+    pub(super) fn explain_all(&self, guard: Guard<'_>, batch: &Batch) -> Vec<Explained> {
+        let explained = (0..).zip(batch.iter());
+        explained.filter_map(|(place, frame)| self.explain_one(guard, place, frame)).collect()
+    }
+
+    /// Asks them about one, if it has a number.
+    #[cold]
+    pub(super) fn explain_one(
+        &self,
+        guard: Guard<'_>,
+        place: usize,
+        frame: &Frame,
+    ) -> Option<Explained> {
+        let trace = self.trace_of(frame)?;
+        let generations = generations(&self.forwarder);
+        let explanation = self.forwarder.explain(guard, frame);
+        Some(Explained { trace, place, explanation, at_ns: self.tracer.now_ns(), generations })
+    }
+
+    /// Records what was found of a batch, and what of it waits to be transmitted.
+    #[cold]
+    pub(super) fn note_judged(
+        &mut self,
+        explained: &[Explained],
+        batch: &Batch,
+        verdicts: &Verdicts<'_>,
+        is_settled: bool,
+    ) {
+        let list = if explained.is_empty() { Vec::new() } else { verdicts.list() };
+        for one in explained {
+            let (frame, verdict) = (&batch.as_slice()[one.place], &list[one.place]);
+            self.note_verdict(one, frame, verdict);
+            // What is not simply passed on, and all of a batch that is looked up again, is recorded when it is
+            // carried out.
+            if let (true, Some(&exit)) = (is_settled, verdicts.exits().get(one.place))
+                && usize::from(exit) < self.exits.len()
+            {
+                self.tracer.note(one.trace, What::Queued(PortId(exit)));
+            }
+        }
+    }
+
+    /// Records what was found of a packet, and what it was made into.
+    #[cold]
+    pub(super) fn note_verdict(&mut self, one: &Explained, frame: &Frame, verdict: &Verdict<'_>) {
+        let Work { tracer, pool, forwarder, .. } = self;
+        let &Explained { trace, explanation, at_ns, generations: before, .. } = one;
+        let Explanation { entry, finding, ttl, route, neighbour } = explanation;
+        if !matches!(finding, Finding::Own) {
+            tracer.note_at(trace, at_ns, What::Checked { entry, finding });
+        }
+        if let Some(found) = route {
+            tracer.note_at(trace, at_ns, What::Routed(found));
+        }
+        if let Some(via) = neighbour {
+            tracer.note_at(trace, at_ns, What::Neighbour(via));
+        }
+        if !explanation.agrees_with(verdict) {
+            // Where no other thread writes; elsewhere a change may show before its generation does.
+            let is_known = !cfg!(test) || before != generations(forwarder);
+            debug_assert!(is_known, "{explanation:?}: {verdict:?}");
+            tracer.note(trace, What::Changed);
+        }
+        let passes =
+            matches!(verdict.fate, Fate::Transmit(_) | Fate::Fragment(_) | Fate::Prepare(_));
+        if let (true, Origin::Received, Some(before)) = (passes, verdict.origin, ttl)
+            && let Some((after, view)) = leaving(pool.region().bytes(frame))
+        {
+            let (destination, source) = (view.destination(), view.source());
+            tracer.note(trace, What::Rewritten { ttl: (before, after), destination, source });
+        }
+    }
+
+    /// Records what is being done with a packet by its verdict; what goes on from there records the rest.
+    #[cold]
+    pub(super) fn note_carried(&mut self, trace: Trace, verdict: &Verdict<'_>) {
+        match verdict.origin {
+            Origin::Received => {}
+            Origin::Reply => self.tracer.note(trace, What::Reply),
+            Origin::Error(reason) => self.tracer.note(trace, What::Error(reason)),
+        }
+        match verdict.fate {
+            Fate::Transmit(port) => self.tracer.note(trace, What::Queued(port)),
+            Fate::Deliver => self.tracer.note(trace, What::Delivered),
+            _ => {}
+        }
+    }
+
+    /// Records that a packet waits no longer, and what was found of it.
+    #[cold]
+    pub(super) fn note_released(&mut self, one: &Explained, frame: &Frame, verdict: &Verdict<'_>) {
+        if let Some(waited) = self.waited {
+            let waited_ns = self.now_ns.saturating_sub(waited.since_ns);
+            self.tracer.note_at(one.trace, one.at_ns, What::Released { waited_ns });
+        }
+        self.note_verdict(one, frame, verdict);
+    }
+
+    /// The same of the packet at one place of those that were looked up again, by its last look.
+    #[cold]
+    pub(super) fn note_settled(
+        &mut self,
+        explained: &[Explained],
+        place: usize,
+        frame: &Frame,
+        verdict: &Verdict<'_>,
+    ) {
+        if let Some(one) = explained.iter().rfind(|one| one.place == place) {
+            self.note_released(one, frame, verdict);
+        }
+    }
+
+    /// As `prepare`, of a packet with a number: all pieces get it.
+    #[cold]
+    pub(super) fn prepare_traced(
+        &mut self,
+        guard: Guard<'_>,
+        port: PortId,
+        mut frame: Frame,
+        trace: Trace,
+    ) {
+        self.pool.region().view().set_trace(&mut frame, Trace::NONE); // It may go back to the pool.
+        let device = self.forwarder.device(port);
+        self.prepare_as(guard, port, frame, |work, prepared, pieces| {
+            let Work { tracer, pool, .. } = work;
+            let view = pool.region().view();
+            match prepared {
+                Ok(prepared) => {
+                    let (how, count) = (Made::from(*prepared), pieces.len() as u32);
+                    tracer.note(trace, What::Prepared { how, pieces: count });
+                }
+                Err(PrepareError { frame, .. }) => view.set_trace(frame, trace),
+            }
+            for piece in pieces {
+                view.set_trace(piece, trace);
+                tracer.note(trace, What::Queued(device));
+            }
+        });
+    }
+
+    /// Drops a packet at which somebody wants to look.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn watch_drop(&mut self, guard: Guard<'_>, frame: &mut Frame, reason: DropReason) {
+        let Work { taps, tracer, pool, .. } = self;
+        taps.show_dropped(guard, pool.region(), frame, reason);
+        if taps.watches(Points::TRACE) {
+            tracer.note_drop(pool.region().view(), frame, reason);
+        }
+    }
+
+    /// Hands a port's waiting frames to its device, and records which of them it took.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn transmit_watched(&mut self, guard: Guard<'_>, port: usize) {
+        let id = PortId(port as u16);
+        self.show_waiting(guard, port);
+        if !self.traces() {
+            return self.transmit_now(guard, port);
+        }
+        // By where their metadata is: a device may keep any of them, and a frame that has left is not ours to look
+        // at any more.
+        let mut leaving = Vec::new();
+        let Work { exits, tracer, pool, .. } = self;
+        let view = pool.region().view();
+        for frame in exits[port].waiting.iter_mut() {
+            if let Some(trace) = tracer.take_off(view, frame) {
+                leaving.push((place_of(view, frame), trace));
+            }
+        }
+        self.hand_over_all(port);
+        let Work { exits, tracer, pool, .. } = self;
+        let view = pool.region().view();
+        let Exit { waiting, transmitter, .. } = &mut exits[port];
+        for frame in waiting.iter_mut() {
+            let place = place_of(view, frame);
+            if let Some(at) = leaving.iter().position(|&(other, _)| other == place) {
+                view.set_trace(frame, leaving.remove(at).1);
+            }
+        }
+        let queue = transmitter.queue();
+        for (_, trace) in leaving {
+            tracer.note(trace, What::Transmitted { port: id, queue });
+        }
+        self.drop_left(guard, port);
+    }
+}
+
+/// Where what is known of a frame is: of no other frame at the same time.
+fn place_of(view: View<'_>, frame: &Frame) -> usize {
+    std::ptr::from_ref(view.meta(frame)).addr()
+}
+
+/// How often routes, and what is known of neighbours, have changed.
+fn generations(forwarder: &Forwarder) -> (u32, u32) {
+    let tables = forwarder.tables();
+    (tables.next_hops.generation(), tables.adjacencies.generation())
+}
+
+/// The TTL and the link header of an IP packet that is about to leave.
+fn leaving(bytes: &[u8]) -> Option<(u8, ethernet::View<'_>)> {
+    let link = ethernet::View::checked(bytes)?;
+    let tags = [2, 1].into_iter().find(|&count| Tags::of(bytes, count).is_some()).unwrap_or(0);
+    let ttl = match ip::View::quoted(bytes.get(HEADER_LEN + tags * VLAN_TAG_LEN..)?)? {
+        ip::View::V4(view) => view.ttl(),
+        ip::View::V6(view) => view.hop_limit(),
+    };
+    Some((ttl, link))
+}
