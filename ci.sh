@@ -18,8 +18,8 @@ export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
 steps=(fmt clippy build test doc loom bpf fuzz-smoke netns bench-smoke)
-packages=(iperf3 curl iputils-ping iproute2 tcpdump libpcap0.8 ethtool jq clang llvm libbpf-dev
-    gcc g++)
+packages=(iperf3 curl iputils-ping iproute2 tcpdump tshark libpcap0.8 ethtool jq clang llvm
+    libbpf-dev gcc g++)
 
 # --- The steps, one function each. -----------------------------------------------------------------
 
