@@ -38,9 +38,10 @@ step_clippy() {
     counting cargo clippy --manifest-path bench/counted/Cargo.toml --all-targets -- -D warnings
 }
 
-# The release build.
+# The optimised build, as the scenarios and the benches here use it: without the minutes that `lto` takes for what
+# ships.
 step_build() {
-    cargo build --workspace --release
+    cargo build --workspace --profile scenario
 }
 
 # All tests but those of the other steps: unit tests, documentation, and what needs no root.
@@ -132,7 +133,7 @@ step_bench_smoke() {
     for question in fib forward scale tcp "seed refcount" "seed rcu" "seed frame" \
         "seed neighbour --frames 1000000" "seed handoff" "seed handoff --veth" "seed socket"; do
         # shellcheck disable=SC2086 # A question may be two words.
-        cargo run --release -p manylane-bench -- $question --quick --json >>"$work/bench.json"
+        cargo run --profile scenario -p manylane-bench -- $question --quick --json >>"$work/bench.json"
     done
     cat "$work/bench.json"
     jq -es 'length > 0 and all(.[]; type == "object" and . as $line
