@@ -64,7 +64,7 @@ step_doc() {
 
 # The protocols of manylane-sync in every interleaving (crates/manylane-sync/tests/loom.rs).
 step_loom() {
-    under_loom cargo test -p manylane-sync --release --test loom
+    under_loom cargo test -p manylane-sync --profile scenario --test loom
 }
 
 # The BPF sources compile, to the instructions in the repository; another clang may find others, and
@@ -128,7 +128,7 @@ step_netns() {
 # lines that they share (I5), and the tests of what it counts by show that it would.
 step_bench_smoke() {
     local question
-    counting cargo test -p manylane-sync --release --lib
+    counting cargo test -p manylane-sync --profile scenario --lib
     counting cargo test --manifest-path bench/counted/Cargo.toml --release --locked
     for question in fib forward scale tcp "seed refcount" "seed rcu" "seed frame" \
         "seed neighbour --frames 1000000" "seed handoff" "seed handoff --veth" "seed socket"; do
