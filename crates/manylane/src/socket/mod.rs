@@ -32,6 +32,10 @@
 //! | transmit | about to be handed to a device                | it leaves; a device without room may refuse it, and then it is seen as a drop, too |
 //! | drop     | a drop reason was counted                     | it was then; where an error is made of it, before that |
 //!
+//! Workers look once a turn at which points somebody is bound, so a socket misses what passes before their next turn.
+//! Not shown at all are frames that a closing device gives back (`port_down`) and what was handed on when the daemon
+//! ends (`shutdown`): no worker runs there. They are counted.
+//!
 //! A worker that finds no room in a lane counts the packet as lost and goes on: a reader that is slow, stopped
 //! or gone costs workers no more than one that reads.
 
