@@ -4,7 +4,8 @@ use std::fmt::{self, Write};
 use std::net::IpAddr;
 
 use etherparse::{
-    IpNumber, Ipv6ExtensionSlice, LaxIpPayloadSlice, LaxIpv4Slice, LaxIpv6Slice, UdpHeaderSlice,
+    IpNumber, Ipv6FragmentHeaderSlice, LaxIpPayloadSlice, LaxIpv4Slice, LaxIpv6Slice,
+    UdpHeaderSlice,
 };
 
 use super::super::lines::Style;
@@ -99,22 +100,29 @@ pub(super) fn ipv6(
     let mut names = String::new();
     // `len` of the piece is known when all headers are.
     let len = total.saturating_sub(extensions.slice().len());
-    for extension in extensions.clone() {
-        names.push_str(match extension {
-            Ipv6ExtensionSlice::HopByHop(_) => "HBH ",
-            Ipv6ExtensionSlice::Routing(_) => "RT ",
-            Ipv6ExtensionSlice::DestinationOptions(_) => "DSTOPT ",
-            Ipv6ExtensionSlice::Authentication(_) => "AH ",
-            Ipv6ExtensionSlice::Fragment(fragment) => {
-                piece = fragment.is_fragmenting_payload().then(|| Piece {
-                    id: fragment.identification(),
-                    offset: fragment.fragment_offset().byte_offset().into(),
-                    len,
-                    more: fragment.more_fragments(),
-                });
-                "" // It is told at the end.
-            }
-        });
+    // Header by header, by what there is of them: etherparse's own walk (0.21) reads on behind the last.
+    let (mut next, mut rest) = (header.next_header(), extensions.slice());
+    while let [following, units, ..] = *rest {
+        let (name, bytes) = match next {
+            IpNumber::IPV6_HEADER_HOP_BY_HOP => ("HBH ", (usize::from(units) + 1) * 8),
+            IpNumber::IPV6_ROUTE_HEADER => ("RT ", (usize::from(units) + 1) * 8),
+            IpNumber::IPV6_DESTINATION_OPTIONS => ("DSTOPT ", (usize::from(units) + 1) * 8),
+            IpNumber::AUTHENTICATION_HEADER => ("AH ", (usize::from(units) + 2) * 4),
+            IpNumber::IPV6_FRAGMENTATION_HEADER => ("", 8), // It is told at the end.
+            _ => break,
+        };
+        if let (IpNumber::IPV6_FRAGMENTATION_HEADER, Ok(fragment)) =
+            (next, Ipv6FragmentHeaderSlice::from_slice(rest))
+        {
+            piece = fragment.is_fragmenting_payload().then(|| Piece {
+                id: fragment.identification(),
+                offset: fragment.fragment_offset().byte_offset().into(),
+                len,
+                more: fragment.more_fragments(),
+            });
+        }
+        names.push_str(name);
+        (next, rest) = (IpNumber(following), rest.get(bytes..).unwrap_or_default());
     }
     let carrier = Carrier {
         source: header.source_addr().into(),
