@@ -8,6 +8,7 @@ use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::{Instruction, Program};
 use manylane_net::neighbour::HoldLimits;
 use manylane_sync::words::WordsMut;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::rig::*;
 use crate::socket::{Fanout, PacketSocket, Points, SocketError, Statistics, protocol};
@@ -381,6 +382,10 @@ fn what_a_socket_sends_leaves_by_its_port() {
 
 #[test]
 fn sockets_and_their_memory_are_bounded() {
+    // Each socket has a descriptor to sleep on: as many as this process may have at most.
+    let files = Resource::Nofile;
+    let maximum = getrlimit(files).maximum;
+    setrlimit(files, Rlimit { current: maximum, maximum }).expect("up to its maximum anybody may");
     let floor = Floor::new();
     let small = RingConfig { block_size: 4096, blocks: 2, retire_ns: 0 };
     let mut one = floor.open(protocol::NONE);
