@@ -47,6 +47,8 @@
 //! | rcu_c, 2 readers x 1                     | 3     |     21,111 |
 //! | rcu_d                                    | none  |      1,767 |
 //! | rcu_e, 3 objects, 1 reader x 2           | 4     |    127,169 |
+//! | rcu_g, a program x 2                     | 4     |     54,465 |
+//! | rcu_g, a worker and a program            | 2     |     35,192 |
 //! | rcuref, 1 reader                         | none  |      1,424 |
 //! | rcuref, 2 readers                        | 4     |    103,813 |
 //! | ring, 3 items through 2 slots            | none  |      5,098 |
@@ -98,6 +100,8 @@ mod dst;
 mod handoff;
 #[path = "loom/hook.rs"]
 mod hook;
+#[path = "loom/proxy.rs"]
+mod proxy;
 #[path = "loom/rcu.rs"]
 mod rcu;
 #[path = "loom/rcu_twin.rs"]

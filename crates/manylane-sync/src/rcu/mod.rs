@@ -19,21 +19,23 @@
 //! - **D** An offline reader holds nothing up.
 //! - **E** What [`Limbo`] hands back has had a grace period that began after it was retired.
 //!
-//! Each has a loom test of its letter in `tests/loom.rs` (`rcu_a_...` to `rcu_e_...`). [`Slots`] adds F.
+//! Each has a loom test of its letter in `tests/loom.rs` (`rcu_a_...` to `rcu_e_...`). [`Slots`] adds F, [`Proxy`] G.
 //!
 //! | word              | who writes               | who reads          |
 //! |-------------------|--------------------------|--------------------|
 //! | `token`           | any writer (`start`)     | readers, each turn |
-//! | `slots[i].seen`   | reader `i`               | writers (`is_over`)|
+//! | `slots[i].seen`   | reader `i`, or proxy     | writers (`is_over`)|
 //! | `slots[i].taken`  | `register`, drop         | `register`         |
 
 mod index;
 mod limbo;
+mod proxy;
 mod rounds;
 mod slots;
 
 pub use index::Index;
 pub use limbo::Limbo;
+pub use proxy::{Proxy, ProxyToken};
 pub use rounds::{Round, Rounds, RoundsWaiter, rounds};
 pub use slots::{Levels, Slots};
 
@@ -90,14 +92,18 @@ impl Domain {
 
     /// A new reader, online and quiescent.
     pub fn register(&self) -> Result<Reader, TooManyReaders> {
+        let slot = self.take_slot()?;
+        let mut reader = Reader { domain: self.clone(), slot, seen: OFFLINE };
+        reader.online();
+        Ok(reader)
+    }
+
+    fn take_slot(&self) -> Result<usize, TooManyReaders> {
         let free = self.0.slots.iter().position(|slot| {
             // Acquire: pairs with the Release in `Reader::drop`; the slot's last owner is done with it.
             slot.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
         });
-        let slot = free.ok_or(TooManyReaders { readers_max: self.0.slots.len() })?;
-        let mut reader = Reader { domain: self.clone(), slot, seen: OFFLINE };
-        reader.online();
-        Ok(reader)
+        free.ok_or(TooManyReaders { readers_max: self.0.slots.len() })
     }
 
     /// Begins a grace period for everything unpublished before the call.

@@ -174,7 +174,7 @@ fn readers(table: &Arc<Table>, waiter: impl Wait) -> (Domain, [thread::JoinHandl
 }
 
 /// Runs a program so many times, and is at rest.
-fn run_program(mut program: Reader, table: Arc<Table>, times: u32) -> thread::JoinHandle<()> {
+pub fn run_program(mut program: Reader, table: Arc<Table>, times: u32) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for _ in 0..times {
             table.look_up();
@@ -193,22 +193,22 @@ fn reclaim(kernel: Domain, mut waiter: impl Wait) -> thread::JoinHandle<()> {
 }
 
 /// Two records and the index of the published one.
-struct Table {
+pub struct Table {
     published: AtomicU32,
     records: [Watched; 2],
 }
 
 impl Table {
-    fn new() -> Table {
+    pub fn new() -> Table {
         Table { published: AtomicU32::new(0), records: [Watched::new(1), Watched::new(0)] }
     }
 
-    fn look_up(&self) {
+    pub fn look_up(&self) {
         let index = self.published.load(Ordering::Acquire);
         assert_ne!(self.records[index as usize].read(), 0, "found before it was written");
     }
 
-    fn write_and_publish(&self, slot: u32, value: u32) {
+    pub fn write_and_publish(&self, slot: u32, value: u32) {
         self.records[slot as usize].write(value);
         self.published.store(slot, Ordering::Release);
     }
