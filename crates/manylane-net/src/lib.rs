@@ -8,4 +8,5 @@ pub mod generate;
 pub mod icmp;
 pub mod neighbour;
 pub mod nexthop;
+pub mod transit;
 pub mod wire;

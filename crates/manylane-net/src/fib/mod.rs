@@ -156,8 +156,8 @@ impl fmt::Display for EditError {
         match self {
             EditError::Busy { waiting, waiting_max } => write!(
                 f,
-                "{waiting} of at most {waiting_max} retired parts of the FIB wait for a grace period: \
-                 repeat the edit after the workers' next turn"
+                "{waiting} of at most {waiting_max} retired parts of the tables wait for a grace period: \
+                 repeat the edit after their readers' next turn"
             ),
             EditError::Full { table, words, wanted } => write!(
                 f,

@@ -199,6 +199,7 @@ impl Forwarder {
             NextHop::Blackhole => NextHop::Blackhole,
             NextHop::Unreachable => NextHop::Unreachable,
             NextHop::Prohibit => NextHop::Prohibit,
+            NextHop::Kernel => NextHop::Kernel,
         };
         Found { destination, id: id.raw() as u16, next_hop }
     }
@@ -237,7 +238,7 @@ fn end(found: Found) -> Finding {
         NextHop::Broadcast => Finding::Drop(DropReason::DirectedBroadcast),
         NextHop::Prohibit => Finding::Error(DropReason::RouteProhibited),
         NextHop::Unreachable => Finding::Error(DropReason::RouteUnreachable),
-        NextHop::None => Finding::Error(DropReason::NoRoute),
+        NextHop::None | NextHop::Kernel => Finding::Error(DropReason::NoRoute),
     }
 }
 

@@ -72,6 +72,9 @@ pub use explain::{Explanation, Finding, Found, Via};
 pub use prepare::{PrepareError, Prepared, prepare};
 pub use vlan::{Sorted, Vlan};
 
+pub(crate) use parts::HEADERS_MAX;
+pub(crate) use rewrite::age_ipv4;
+
 /// What a worker reads: the readers' sides of all tables.
 #[derive(Clone)]
 pub struct Tables {

@@ -18,7 +18,7 @@ const HEADERS: usize = 128;
 
 /// Headers are looked for in so many bytes: an IPv4 and a TCP header with all options, or an IPv6 header
 /// with more extensions than anybody sends.
-pub(super) const HEADERS_MAX: usize = 512;
+pub(crate) const HEADERS_MAX: usize = 512;
 
 /// Brings the headers of a chain into its first frame. A packet that fits in one frame comes to lie in
 /// one, and of one with extension headers, which may be long, as much as fits. False when there is no

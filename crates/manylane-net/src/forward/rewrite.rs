@@ -120,7 +120,8 @@ impl Forwarder {
             NextHop::Unreachable => {
                 self.unreachable(guard, pool, frame, DropReason::RouteUnreachable, now_ns)
             }
-            NextHop::None => {
+            // There is no kernel behind these ports: what only it can carry out leads nowhere.
+            NextHop::None | NextHop::Kernel => {
                 let reason = DropReason::NoRoute;
                 self.error(guard, pool, frame, ErrorKind::NetworkUnreachable, reason, now_ns)
             }
@@ -443,7 +444,7 @@ pub(super) fn destination(bytes: &[u8]) -> Option<IpAddr> {
 /// Counts the TTL down and keeps the header checksum right, by RFC 1141: their two words grow by -1 and 1,
 /// in the byte order in which the TTL is the lower byte of its (RFC 1071 §2), with the carry brought around.
 #[inline(always)]
-pub(super) fn age_ipv4(head: &mut [u8; 34]) {
+pub(crate) fn age_ipv4(head: &mut [u8; 34]) {
     let Some(words) = head[22..].first_chunk_mut::<4>() else { return };
     // The TTL's word is the lower half, the checksum the upper. The TTL was checked to be above 1.
     let before = u32::from_le_bytes(*words);

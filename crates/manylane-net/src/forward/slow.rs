@@ -203,6 +203,7 @@ impl Forwarder {
                 | NextHop::Blackhole
                 | NextHop::Unreachable
                 | NextHop::Prohibit
+                | NextHop::Kernel
         )
     }
 }

@@ -72,6 +72,8 @@ pub enum NextHop<N> {
     Unreachable,
     /// Drop it and tell the sender that this is prohibited.
     Prohibit,
+    /// The kernel's: a route of a kind that only it can carry out.
+    Kernel,
 }
 
 /// The number of a group.
@@ -208,18 +210,22 @@ impl NextHopsMut {
 
     /// Sets what `id` means. All its prefixes follow at once. `Via` names a neighbour's slot.
     pub fn set(&mut self, id: NextHopId, next_hop: NextHop<u32>) {
-        let (kind, number) = match next_hop {
-            NextHop::None => (0, 0),
-            NextHop::Via(slot) => (VIA, slot),
-            NextHop::Connected(port) => (2, u32::from(port.0)),
-            NextHop::Local => (3, 0),
-            NextHop::Broadcast => (4, 0),
-            NextHop::Blackhole => (5, 0),
-            NextHop::Unreachable => (6, 0),
-            NextHop::Prohibit => (7, 0),
-            NextHop::Group(group) => (8, u32::from(group.0)),
-        };
-        self.words.publish(usize::from(id.raw()), kind | u64::from(number) << NUMBER_SHIFT);
+        self.words.publish(usize::from(id.raw()), encode(next_hop));
+    }
+
+    /// What `id` means.
+    pub fn get(&self, id: NextHopId) -> NextHop<u32> {
+        decode(self.words.load(usize::from(id.raw())), |slot| slot)
+    }
+
+    /// Takes back the numbers of groups whose grace period is over. `add_group` does so too.
+    pub fn reclaim(&mut self) {
+        self.free.extend(std::iter::from_fn(|| self.limbo.reclaim()));
+    }
+
+    /// How many groups wait for a grace period.
+    pub fn waiting(&self) -> usize {
+        self.limbo.len()
     }
 
     /// Makes a group, to which no prefix leads yet; `has_address` says whether a slot's neighbour can be
@@ -233,7 +239,7 @@ impl NextHopsMut {
         members: &[Member],
         has_address: impl Fn(u32) -> bool,
     ) -> Result<GroupId, GroupsFull> {
-        self.free.extend(std::iter::from_fn(|| self.limbo.reclaim()));
+        self.reclaim();
         let made = Group::new(members, has_address);
         let id = self.free.pop().ok_or(GroupsFull { groups_max: self.groups.len() })?;
         // Relaxed: next hops may lead here already, but no prefix does, so no worker looks and nothing moves.
@@ -335,19 +341,7 @@ impl NextHops {
     /// What the next hop at `id` is.
     #[inline(always)]
     pub fn load<'g, T>(&self, guard: Guard<'g>, id: Index<'g, T>) -> NextHop<Index<'g, Neighbour>> {
-        let word = self.words.load(id.raw() as usize);
-        let number = (word >> NUMBER_SHIFT) as u32;
-        match word & KIND {
-            VIA => NextHop::Via(Index::new(guard, number)),
-            2 => NextHop::Connected(PortId(number as u16)),
-            3 => NextHop::Local,
-            4 => NextHop::Broadcast,
-            5 => NextHop::Blackhole,
-            6 => NextHop::Unreachable,
-            7 => NextHop::Prohibit,
-            8 => NextHop::Group(GroupId(number as u16)),
-            _ => NextHop::None,
-        }
+        decode(self.words.load(id.raw() as usize), |slot| Index::new(guard, slot))
     }
 
     /// The member of a group, which was loaded under this guard, that takes the flow with this hash.
@@ -362,7 +356,23 @@ impl NextHops {
         group: GroupId,
         flow_hash: u32,
     ) -> Index<'g, Neighbour> {
-        let at = usize::from(group.0) * BUCKETS + group::bucket(self.seed, flow_hash);
+        self.member_by(guard, group, self.seed, flow_hash)
+    }
+
+    /// The same by another seed than the table was made with.
+    ///
+    /// # Panics
+    ///
+    /// When the group is not one of this table.
+    #[inline]
+    pub fn member_by<'g>(
+        &self,
+        guard: Guard<'g>,
+        group: GroupId,
+        seed: u64,
+        flow_hash: u32,
+    ) -> Index<'g, Neighbour> {
+        let at = usize::from(group.0) * BUCKETS + group::bucket(seed, flow_hash);
         Index::new(guard, self.buckets.load(at).into())
     }
 
@@ -371,6 +381,39 @@ impl NextHops {
     #[inline]
     pub fn generation(&self) -> u32 {
         self.generation.load()
+    }
+}
+
+fn encode(next_hop: NextHop<u32>) -> u64 {
+    let (kind, number) = match next_hop {
+        NextHop::None => (0, 0),
+        NextHop::Via(slot) => (VIA, slot),
+        NextHop::Connected(port) => (2, u32::from(port.0)),
+        NextHop::Local => (3, 0),
+        NextHop::Broadcast => (4, 0),
+        NextHop::Blackhole => (5, 0),
+        NextHop::Unreachable => (6, 0),
+        NextHop::Prohibit => (7, 0),
+        NextHop::Group(group) => (8, u32::from(group.0)),
+        NextHop::Kernel => (9, 0),
+    };
+    kind | u64::from(number) << NUMBER_SHIFT
+}
+
+#[inline(always)]
+fn decode<N>(word: u64, neighbour: impl FnOnce(u32) -> N) -> NextHop<N> {
+    let number = (word >> NUMBER_SHIFT) as u32;
+    match word & KIND {
+        VIA => NextHop::Via(neighbour(number)),
+        2 => NextHop::Connected(PortId(number as u16)),
+        3 => NextHop::Local,
+        4 => NextHop::Broadcast,
+        5 => NextHop::Blackhole,
+        6 => NextHop::Unreachable,
+        7 => NextHop::Prohibit,
+        8 => NextHop::Group(GroupId(number as u16)),
+        9 => NextHop::Kernel,
+        _ => NextHop::None,
     }
 }
 
@@ -403,6 +446,7 @@ mod tests {
             NextHop::Unreachable,
             NextHop::Prohibit,
             NextHop::Group(GroupId(1023)),
+            NextHop::Kernel,
             NextHop::None,
         ];
         for (number, kind) in (1..).zip(kinds) {
@@ -417,9 +461,11 @@ mod tests {
                 NextHop::Unreachable => NextHop::Unreachable,
                 NextHop::Prohibit => NextHop::Prohibit,
                 NextHop::Group(group) => NextHop::Group(group),
+                NextHop::Kernel => NextHop::Kernel,
                 NextHop::None => NextHop::None,
             };
-            assert_eq!(read, kind);
+            let id = NextHopId::new(number).expect("it is small");
+            assert_eq!((read, table.get(id)), (kind, kind));
         }
         assert_eq!(reader.load(guard, Index::<()>::new(guard, 0)), NextHop::None);
     }

@@ -63,6 +63,12 @@ pub fn flow_hash(packet: &[u8]) -> u32 {
     }
 }
 
+/// The hash of all flows between the same two addresses: what [`flow_hash`] is of their fragments.
+#[inline]
+pub fn address_hash(view: &View<'_>) -> u32 {
+    mix(ends(view, [0; 2]), NO_PROTOCOL)
+}
+
 #[inline(never)]
 fn any_hash(packet: &[u8]) -> u32 {
     View::quoted(packet).map_or(0, |view| hash(&view, Depth::Outside))
@@ -117,7 +123,7 @@ enum Depth {
 fn hash(view: &View<'_>, depth: Depth) -> u32 {
     // Without a transport, the addresses are still there.
     let Some(transport) = view.transport().filter(|transport| transport.fragment.is_whole()) else {
-        return mix(ends(view, [0; 2]), NO_PROTOCOL);
+        return address_hash(view);
     };
     let bytes = view.packet().get(transport.offset..).unwrap_or_default();
     if let [a, b, c, d, ..] = *bytes
@@ -131,7 +137,7 @@ fn hash(view: &View<'_>, depth: Depth) -> u32 {
     {
         return hash(&quoted, Depth::Quoted);
     }
-    mix(ends(view, [0; 2]), NO_PROTOCOL)
+    address_hash(view)
 }
 
 /// What has no ports is hashed by its addresses alone. No transport has this number.

@@ -279,7 +279,9 @@ impl Source for Status {
                 NextHop::Blackhole => (RouteKind::Blackhole, None, None),
                 NextHop::Prohibit => (RouteKind::Prohibit, None, None),
                 NextHop::Broadcast => (RouteKind::Broadcast, None, None),
-                NextHop::Unreachable | NextHop::None => (RouteKind::Unreachable, None, None),
+                NextHop::Unreachable | NextHop::None | NextHop::Kernel => {
+                    (RouteKind::Unreachable, None, None)
+                }
             };
             let group = members.into_iter().flatten().collect();
             RouteStatus { prefix, kind, via, port: port.map(|port| self.name(port)), group }

@@ -94,7 +94,7 @@ fn why(reason: DropReason) -> (String, String) {
 fn route(found: Found, names: &impl Names) -> TraceWhat {
     let (prefix, is_on_link) = names.prefix(&found).unzip();
     let kind = match found.next_hop {
-        NextHop::None => None,
+        NextHop::None | NextHop::Kernel => None,
         NextHop::Via(_) => Some(RouteKind::Via),
         NextHop::Group(_) => Some(RouteKind::Group),
         NextHop::Connected(_) if is_on_link == Some(true) => Some(RouteKind::OnLink),

@@ -109,5 +109,6 @@ fn does(kind: RouteKind) -> &'static str {
         RouteKind::Blackhole => "dropped in silence",
         RouteKind::Unreachable => "unreachable",
         RouteKind::Prohibit => "prohibited",
+        RouteKind::Kernel => "the kernel's",
     }
 }

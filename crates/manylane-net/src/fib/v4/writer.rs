@@ -173,6 +173,11 @@ impl Ipv4Writer {
         }
     }
 
+    /// How many retired parts wait for a grace period.
+    pub fn waiting(&self) -> usize {
+        self.limbo.len()
+    }
+
     /// A readers' side of the table.
     pub fn reader(&self) -> Ipv4Fib {
         Ipv4Fib {

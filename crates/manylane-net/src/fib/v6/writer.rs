@@ -154,6 +154,11 @@ impl Ipv6Writer {
         }
     }
 
+    /// How many retired parts wait for a grace period.
+    pub fn waiting(&self) -> usize {
+        self.limbo.len()
+    }
+
     /// A readers' side of the table.
     pub fn reader(&self) -> Ipv6Fib {
         let (index, leaves) = self.trees.reader();

@@ -1,0 +1,84 @@
+//! The tables, as they are handed in: mapped, or in boxes.
+
+use manylane_sync::words::WordsMut;
+
+use super::layout::{
+    BUCKETS, CONTROL, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS, RECORDS, SLOTS,
+    VLAN_PORTS,
+};
+use crate::fib::{Ipv4Sizes, Ipv4Tables, Ipv6Sizes, Ipv6Tables};
+
+/// How large the tables of routes are. All others have the sizes that [`layout`](super::layout) gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The IPv4 table.
+    pub ipv4: Ipv4Sizes,
+    /// The IPv6 table.
+    pub ipv6: Ipv6Sizes,
+}
+
+impl Sizes {
+    /// For so many IPv4 routes longer than /24, shorter ones need no room, and so many IPv6 routes.
+    pub fn for_routes(long_ipv4: usize, ipv6: usize) -> Sizes {
+        Sizes { ipv4: Ipv4Sizes::for_long_routes(long_ipv4), ipv6: Ipv6Sizes::for_routes(ipv6) }
+    }
+}
+
+/// The memory of all tables; all words are 0. The names are those of the program's maps.
+pub struct Memory {
+    /// Next hops of IPv4's /24s.
+    pub direct4: WordsMut<u16>,
+    /// Directories of /16s.
+    pub blocks4: WordsMut<u32>,
+    /// Lists of /24s.
+    pub groups4: WordsMut<u32>,
+    /// The lists.
+    pub ranges4: WordsMut<u32>,
+    /// IPv6's next hops or the way on, by bucket.
+    pub direct6: WordsMut<u32>,
+    /// The same by the bits that follow.
+    pub index6: WordsMut<u32>,
+    /// Intervals and their words.
+    pub leaves6: WordsMut<u64>,
+    /// What next-hop ids mean.
+    pub next_hops: WordsMut<u64>,
+    /// Whose the flows of groups are.
+    pub buckets: WordsMut<u16>,
+    /// The records of slots.
+    pub record_of: WordsMut<u32>,
+    /// Ways out.
+    pub records: WordsMut<u32>,
+    /// What may be done on interfaces.
+    pub ports: WordsMut<u32>,
+    /// The ports of interfaces.
+    pub port_of: WordsMut<u16>,
+    /// The ports of VLAN devices.
+    pub vlan_port: WordsMut<u16>,
+    /// Lease, seed, multipath.
+    pub control: WordsMut<u64>,
+}
+
+impl Memory {
+    /// Tables in boxes, which no program can read: for tests.
+    pub fn zeroed(sizes: &Sizes) -> Memory {
+        let Ipv4Tables { direct, blocks, groups, ranges } = Ipv4Tables::zeroed(sizes.ipv4);
+        let Ipv6Tables { direct: direct6, index, leaves } = Ipv6Tables::zeroed(sizes.ipv6);
+        Memory {
+            direct4: direct,
+            blocks4: blocks,
+            groups4: groups,
+            ranges4: ranges,
+            direct6,
+            index6: index,
+            leaves6: leaves,
+            next_hops: WordsMut::zeroed(NEXT_HOPS),
+            buckets: WordsMut::zeroed(BUCKETS),
+            record_of: WordsMut::zeroed(SLOTS),
+            records: WordsMut::zeroed(RECORDS * RECORD_WORDS),
+            ports: WordsMut::zeroed(PORTS * PORT_WORDS),
+            port_of: WordsMut::zeroed(INTERFACES),
+            vlan_port: WordsMut::zeroed(VLAN_PORTS),
+            control: WordsMut::zeroed(CONTROL),
+        }
+    }
+}
