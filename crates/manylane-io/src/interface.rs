@@ -63,6 +63,28 @@ impl Interface {
     }
 }
 
+/// What a device does for the kernel, of what matters to who forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offloads {
+    /// Segments of a TCP stream are put together where they come in (`generic-receive-offload`).
+    pub gro: bool,
+    /// The device takes segments that are to be cut (`tcp-segmentation-offload`).
+    pub tso: bool,
+}
+
+impl Offloads {
+    /// Reads those of the interface called `name`.
+    pub fn read(name: &str) -> Result<Offloads, InterfaceError> {
+        let refused = |source| InterfaceError::refused(name, source);
+        let asker = Ethtool::open().map_err(refused)?;
+        let is_on = |question| asker.value(name, question).map(|value| value != 0);
+        Ok(Offloads {
+            gro: is_on(ETHTOOL_GGRO).map_err(refused)?,
+            tso: is_on(ETHTOOL_GTSO).map_err(refused)?,
+        })
+    }
+}
+
 /// Why the facts of an interface could not be read.
 #[non_exhaustive]
 #[derive(Debug)]
@@ -179,7 +201,7 @@ impl Ethtool {
     fn driver(&self, link: &Link) -> io::Result<String> {
         let mut answer = DriverInfo { command: ETHTOOL_GDRVINFO, ..DriverInfo::EMPTY };
         // SAFETY: ETHTOOL_GDRVINFO fills a `struct ethtool_drvinfo`, which `DriverInfo` is.
-        unsafe { self.ask(link, &mut answer) }?;
+        unsafe { self.ask(&link.name, &mut answer) }?;
         let name = CStr::from_bytes_until_nul(&answer.driver).unwrap_or_default();
         Ok(name.to_string_lossy().into_owned())
     }
@@ -188,28 +210,33 @@ impl Ethtool {
     fn channels(&self, link: &Link) -> io::Result<(u32, u32)> {
         let mut answer = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         // SAFETY: ETHTOOL_GCHANNELS fills a `struct ethtool_channels`, which `Channels` is.
-        unsafe { self.ask(link, &mut answer) }?;
+        unsafe { self.ask(&link.name, &mut answer) }?;
         let Channels { rx_count, tx_count, combined_count, .. } = answer;
         Ok((rx_count + combined_count, tx_count + combined_count))
     }
 
     /// The flags of old: `ETH_FLAG_...`.
     fn flags(&self, link: &Link) -> io::Result<u32> {
-        let mut answer = [ETHTOOL_GFLAGS, 0];
-        // SAFETY: ETHTOOL_GFLAGS fills a `struct ethtool_value`, two words.
-        unsafe { self.ask(link, &mut answer) }?;
+        self.value(&link.name, ETHTOOL_GFLAGS)
+    }
+
+    /// The answer to a question that is one word, as all are that this is called with.
+    fn value(&self, name: &str, question: u32) -> io::Result<u32> {
+        let mut answer = [question, 0];
+        // SAFETY: ETHTOOL_GFLAGS, _GGRO and _GTSO fill a `struct ethtool_value`, two words; nothing else is asked.
+        unsafe { self.ask(name, &mut answer) }?;
         Ok(answer[1])
     }
 
-    /// Lets the driver of `link` fill `answer`, which begins with the question's number.
+    /// Lets the driver of the device called `name` fill `answer`, which begins with the question's number.
     ///
     /// # Safety
     ///
     /// `T` is the structure of linux/ethtool.h that belongs to the number.
-    unsafe fn ask<T>(&self, link: &Link, answer: &mut T) -> io::Result<()> {
+    unsafe fn ask<T>(&self, name: &str, answer: &mut T) -> io::Result<()> {
         // SAFETY: all zeroes is a valid `ifreq`.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (to, from) in request.ifr_name.iter_mut().zip(link.name.bytes().take(15)) {
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {
             *to = from as libc::c_char; // The 16th byte stays the zero.
         }
         request.ifr_ifru.ifru_data = std::ptr::from_mut(answer).cast();
@@ -257,7 +284,9 @@ struct Channels {
 // linux/ethtool.h. The structure's size is part of the kernel's interface: 196 bytes since 2.6.
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GTSO: u32 = 0x1e;
 const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETHTOOL_GGRO: u32 = 0x2b;
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const _: () = assert!(size_of::<DriverInfo>() == 196);
 const _: () = assert!(size_of::<Channels>() == 36);

@@ -6,11 +6,13 @@
 //! | [`packet_ring`] | blocks of copied packets, from workers to a reader here or elsewhere   |
 //! | [`bpf`]       | the programs that give frames to our sockets, and to nobody else        |
 //! | [`interface`] | what the kernel says of a network device                                |
-//! | [`netlink`]   | making links, addresses and routes, for labs                            |
+//! | [`netlink`]   | making links, addresses and routes; what the kernel does with packets   |
 //! | [`namespace`] | anonymous network namespaces, one per thread                            |
 //! | [`station`]   | frames on a link, one by one, for labs                                  |
 //! | [`sysctl`]    | the kernel's settings under `/proc/sys`                                 |
+//! | [`iptables`]  | what legacy iptables has on the way of routed packets                   |
 //! | [`eventfd`]   | what wakes a sleeping worker                                            |
+//! | [`fatal`]     | what ends first when the process does                                   |
 //! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 |
 //! | [`libpcap`]   | tcpdump's filter language, compiled                                     |
 //! | [`affinity`]  | which core a thread runs on                                             |
@@ -25,7 +27,9 @@
 pub mod affinity;
 pub mod bpf;
 pub mod eventfd;
+pub mod fatal;
 pub mod interface;
+pub mod iptables;
 pub mod libpcap;
 pub mod namespace;
 pub mod netlink;

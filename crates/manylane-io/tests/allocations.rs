@@ -1,9 +1,11 @@
-//! Workers and the allocator: no port calls it in a turn. The kernel's need root.
+//! Who does not call the allocator: no port does in a turn, and reading a million routes does not for each.
+//! What concerns the kernel needs root.
 
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use common::wire::End;
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 use manylane_frame::{Batch, Depot, Frame, Pool, Region, RegionConfig};
 use manylane_io::namespace::Namespace;
+use manylane_io::netlink::kernel::{Family, Hop, Hops, Route};
 use manylane_io::netlink::{LinkEnd, Netlink};
 use manylane_io::poll::poll;
 use manylane_io::port::af_packet::{AfPacket, AfPacketConfig};
@@ -148,6 +151,22 @@ fn a_turn_through_a_tap_allocates_nothing() {
         _ => None,
     });
     opened.port.close(receivers.collect(), Vec::new(), &mut pool);
+}
+
+#[test]
+fn a_table_of_routes_is_read_without_an_allocation_for_each() {
+    if wire().is_none() {
+        return;
+    }
+    let mut netlink = Netlink::open().expect("netlink is always there");
+    let on = Hops::One(Some(Hop::on(netlink.link("v0").expect("it was just made").index)));
+    let networks = (0..5000).map(|number| Ipv4Addr::from_bits(0x0b00_0000 + (number << 8)).into());
+    let routes = networks.map(|network| Route::new(network, 24, on.clone()));
+    assert_eq!(netlink.load_routes(routes).expect("all are new"), 5000);
+    let before = CALLS.get();
+    let read = netlink.dump_routes(Family::V4, None, drop).expect("root may");
+    let calls = CALLS.get() - before;
+    assert!(read >= 5000 && calls < 10, "{calls} for {read} routes");
 }
 
 /// A namespace of this thread's own with a veth, `v0` and `v1`, without IPv6's own chatter; a pool for

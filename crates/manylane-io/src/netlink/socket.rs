@@ -6,7 +6,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::mem;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use netlink_bindings::builtin::NlmsgerrAttrs;
 use netlink_bindings::nlctrl;
@@ -54,28 +54,14 @@ impl Socket {
         Ok(socket)
     }
 
-    fn open_protocol(protocol: libc::c_int) -> io::Result<Socket> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        // SAFETY: socket(2) takes no pointer.
-        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
-        // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    pub(super) fn open_protocol(protocol: libc::c_int) -> io::Result<Socket> {
+        let fd = open_descriptor(protocol)?;
         for option in [
             libc::NETLINK_EXT_ACK,
             libc::NETLINK_GET_STRICT_CHK,
             libc::NETLINK_CAP_ACK, // Do not repeat the request in an error.
         ] {
-            let on: libc::c_int = 1;
-            // SAFETY: setsockopt(2) reads the 4 bytes of `on`.
-            check(unsafe {
-                libc::setsockopt(
-                    fd.as_raw_fd(),
-                    libc::SOL_NETLINK,
-                    option,
-                    (&raw const on).cast(),
-                    size_of_val(&on) as libc::socklen_t,
-                )
-            })?;
+            set_option(fd.as_fd(), libc::SOL_NETLINK, option, 1)?;
         }
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Ok(Socket { fd, family: None, sequence: 0, buffer })
@@ -109,14 +95,53 @@ impl Socket {
     ) -> Result<Vec<T>, Refusal> {
         for _ in 0..DUMP_TRIES_MAX {
             let mut found = Vec::new();
-            self.send(request, 0)?;
-            let interrupted =
-                self.replies(|payload| found.extend(pick(R::decode_reply(payload))))?;
-            if !interrupted {
+            if !self.walk(request, |reply| found.extend(pick(reply)))? {
                 return Ok(found);
             }
         }
         Err(io::Error::new(io::ErrorKind::Interrupted, "the table changes too fast to read").into())
+    }
+
+    /// Sends `request` and gives each reply to `each`, once. True when the table changed meanwhile, so that
+    /// the replies may not fit together.
+    pub fn walk<R: NetlinkRequest>(
+        &mut self,
+        request: &R,
+        mut each: impl FnMut(R::ReplyType<'_>),
+    ) -> Result<bool, Refusal> {
+        self.send(request, 0)?;
+        self.replies(|payload| each(R::decode_reply(payload)))
+    }
+
+    /// A number for one more request.
+    pub(super) fn take_sequence(&mut self) -> u32 {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence
+    }
+
+    /// Sends several requests at once and waits for the answer to the one with the number `last`, which asks
+    /// for one; `refused` hears of those before it that the kernel refused.
+    pub(super) fn exchange(
+        &mut self,
+        requests: &[u8],
+        last: u32,
+        mut refused: impl FnMut(u32, Refusal),
+    ) -> io::Result<()> {
+        self.send_bytes(requests)?;
+        loop {
+            let received = self.receive()?;
+            for message in messages(&self.buffer[..received]) {
+                if message.kind != libc::NLMSG_ERROR {
+                    continue;
+                }
+                if let Err(refusal) = outcome(&message) {
+                    refused(message.sequence, refusal);
+                }
+                if message.sequence == last {
+                    return Ok(());
+                }
+            }
+        }
     }
 
     fn send<R: NetlinkRequest>(&mut self, request: &R, flags: i32) -> io::Result<()> {
@@ -130,21 +155,23 @@ impl Socket {
                 ));
             }
         };
-        self.sequence = self.sequence.wrapping_add(1);
+        let sequence = self.take_sequence();
         let payload = request.payload();
         let mut message = Vec::with_capacity(HEADER_BYTES + payload.len());
         message.extend(((HEADER_BYTES + payload.len()) as u32).to_ne_bytes());
         message.extend(request_type.to_ne_bytes());
         message.extend((request.flags() | (libc::NLM_F_REQUEST | flags) as u16).to_ne_bytes());
-        message.extend(self.sequence.to_ne_bytes());
+        message.extend(sequence.to_ne_bytes());
         message.extend(0u32.to_ne_bytes()); // Port 0: to the kernel.
         message.extend(payload);
+        self.send_bytes(&message)
+    }
+
+    fn send_bytes(&self, bytes: &[u8]) -> io::Result<()> {
         retry(|| {
-            // SAFETY: send(2) reads the bytes of `message`. An unconnected netlink socket sends to
-            // the kernel.
-            let sent = unsafe {
-                libc::send(self.fd.as_raw_fd(), message.as_ptr().cast(), message.len(), 0)
-            };
+            // SAFETY: send(2) reads the bytes. An unconnected netlink socket sends to the kernel.
+            let sent =
+                unsafe { libc::send(self.fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
             check_length(sent)
         })?;
         Ok(())
@@ -191,15 +218,48 @@ impl Socket {
     }
 }
 
-struct Message<'b> {
-    kind: i32,
-    flags: i32,
+/// A netlink socket of the calling thread's network namespace.
+pub(super) fn open_descriptor(protocol: libc::c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: socket(2) takes no pointer.
+    let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
+    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets one of a socket's options that are numbers.
+pub(super) fn set_option(
+    fd: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    // SAFETY: setsockopt(2) reads the 4 bytes of `value`.
+    check(unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of_val(&value) as libc::socklen_t,
+        )
+    })?;
+    Ok(())
+}
+
+/// One message of a datagram.
+pub(super) struct Message<'b> {
+    /// What it is (`RTM_*`, `NLMSG_*`).
+    pub(super) kind: i32,
+    /// `NLM_F_*`.
+    pub(super) flags: i32,
     sequence: u32,
-    payload: &'b [u8],
+    /// What follows the header.
+    pub(super) payload: &'b [u8],
 }
 
 /// The messages of a datagram (netlink(7), `struct nlmsghdr`); a malformed one ends it.
-fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
+pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;
         let payload = bytes.get(HEADER_BYTES..length)?;

@@ -1,0 +1,39 @@
+//! Having the kernel find out a neighbour's Ethernet address.
+
+use std::net::IpAddr;
+
+use netlink_bindings::rt_neigh::{Ndmsg, Request};
+
+use super::super::{Netlink, NetlinkError};
+use super::Family;
+
+impl Netlink {
+    /// Asks the kernel to find out a neighbour's Ethernet address, or whether a stale one is still right, as
+    /// if it had a packet for it (`NTF_USE`). The answer comes as an event, or never.
+    ///
+    /// A permanent neighbour is left alone: the kernel would forget that it is, and its address with it.
+    pub fn ask_neighbour(&mut self, link: u32, address: IpAddr) -> Result<(), NetlinkError> {
+        let step = || format!("ask for the neighbour {address} on link {link}");
+        let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
+        let header =
+            Ndmsg { ndm_family: family.number(), ndm_ifindex: link as i32, ..Default::default() };
+        let mut look = Request::new().op_getneigh_do(&header);
+        look.encode().push_dst(address);
+        let is_known = match self.socket.ask(&look, |(found, _)| Some(found.ndm_state)) {
+            Ok(state) if state & (libc::NUD_PERMANENT | libc::NUD_NOARP) != 0 => return Ok(()),
+            Ok(_) => true,
+            Err(refusal) if refusal.source.raw_os_error() == Some(libc::ENOENT) => false,
+            Err(refusal) => return Err(NetlinkError::refused(step(), refusal)),
+        };
+        let header = Ndmsg { ndm_flags: libc::NTF_USE, ..header };
+        let request = Request::new().set_create();
+        // What came in between is somebody's wish: it stays as it is.
+        let request = if is_known { request } else { request.set_excl() };
+        let mut request = request.op_newneigh_do(&header);
+        request.encode().push_dst(address);
+        match self.change(step, &request) {
+            Err(error) if error.is_existing() => Ok(()),
+            outcome => outcome,
+        }
+    }
+}

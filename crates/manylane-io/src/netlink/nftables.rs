@@ -1,0 +1,464 @@
+//! What nftables does to packets: tables and chains, what is hooked into their way, and which rules keep track of
+//! connections (nft(8), linux/netfilter/nf_tables.h).
+//!
+//! Only as much as tells whether a routed packet meets a rule: what a rule says is nobody's business here. Asking
+//! loads the kernel's module of nftables, as nft(8) does; where there is none, there are no chains.
+
+use std::fmt;
+
+use super::plain::{Plain, attribute, attributes, big_u32, text};
+use super::socket::{Refusal, Socket};
+use super::{NetlinkError, Notices};
+
+/// Which packets a table sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TableFamily {
+    /// IPv4 and IPv6.
+    Inet,
+    /// IPv4.
+    Ip,
+    /// IPv6.
+    Ip6,
+    /// What comes in or goes out by a device.
+    Netdev,
+    /// What a bridge forwards.
+    Bridge,
+    /// ARP.
+    Arp,
+}
+
+impl TableFamily {
+    fn of(number: u8) -> Option<TableFamily> {
+        Some(match number {
+            1 => TableFamily::Inet,
+            2 => TableFamily::Ip,
+            3 => TableFamily::Arp,
+            5 => TableFamily::Netdev,
+            7 => TableFamily::Bridge,
+            10 => TableFamily::Ip6,
+            _ => return None,
+        })
+    }
+
+    /// As nft(8) says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TableFamily::Inet => "inet",
+            TableFamily::Ip => "ip",
+            TableFamily::Ip6 => "ip6",
+            TableFamily::Netdev => "netdev",
+            TableFamily::Bridge => "bridge",
+            TableFamily::Arp => "arp",
+        }
+    }
+}
+
+impl fmt::Display for TableFamily {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Where in a packet's way a chain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Hook {
+    /// Before the route is known.
+    Prerouting,
+    /// For this host.
+    Input,
+    /// Between devices.
+    Forward,
+    /// From this host.
+    Output,
+    /// Last before the device.
+    Postrouting,
+    /// First behind the device.
+    Ingress,
+    /// Last before the device, whatever the protocol.
+    Egress,
+}
+
+impl Hook {
+    fn of(family: TableFamily, number: u32) -> Option<Hook> {
+        Some(match (family, number) {
+            (TableFamily::Netdev, 0) | (TableFamily::Inet, 5) => Hook::Ingress,
+            (TableFamily::Netdev, 1) => Hook::Egress,
+            (TableFamily::Arp, 0) => Hook::Input,
+            (TableFamily::Arp, 1) => Hook::Output,
+            (TableFamily::Netdev | TableFamily::Arp, _) => return None,
+            (_, 0) => Hook::Prerouting,
+            (_, 1) => Hook::Input,
+            (_, 2) => Hook::Forward,
+            (_, 3) => Hook::Output,
+            (_, 4) => Hook::Postrouting,
+            _ => return None,
+        })
+    }
+
+    /// As nft(8) says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Hook::Prerouting => "prerouting",
+            Hook::Input => "input",
+            Hook::Forward => "forward",
+            Hook::Output => "output",
+            Hook::Postrouting => "postrouting",
+            Hook::Ingress => "ingress",
+            Hook::Egress => "egress",
+        }
+    }
+}
+
+/// A chain of nftables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    /// The family of its table.
+    pub family: TableFamily,
+    /// Its table.
+    pub table: String,
+    /// Its name.
+    pub name: String,
+    /// Where packets come into it; none where only other chains lead there.
+    pub base: Option<Base>,
+    /// Rules in it, and for a chain that is no base chain jumps to it.
+    pub uses: u32,
+    /// Rules in it that keep track of connections, or translate addresses; 0 where that is no news, because
+    /// routed packets meet a chain anyway.
+    pub tracking_rules: u32,
+    /// Its table is switched off (`dormant`).
+    pub is_dormant: bool,
+    /// Only the program with this netlink port, most often its process id, may change the table.
+    pub owner: Option<u32>,
+}
+
+impl Chain {
+    /// Whether packets that come into it meet something: rules, or a policy that drops them.
+    pub fn is_busy(&self) -> bool {
+        let drops = self.base.as_ref().is_some_and(|base| base.drops);
+        !self.is_dormant && (self.uses > 0 || drops)
+    }
+
+    /// Whether all routed packets of its family come through it.
+    pub fn is_on_the_way(&self) -> bool {
+        use TableFamily::{Inet, Ip, Ip6};
+        let is_there =
+            |base: &Base| matches!(base.hook, Hook::Prerouting | Hook::Forward | Hook::Postrouting);
+        matches!(self.family, Inet | Ip | Ip6) && self.base.as_ref().is_some_and(is_there)
+    }
+}
+
+/// What makes a chain a base chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Where it is hooked in.
+    pub hook: Hook,
+    /// Its place among those hooked in there.
+    pub priority: i32,
+    /// `filter`, `nat` or `route`.
+    pub kind: String,
+    /// What no rule decides is dropped.
+    pub drops: bool,
+    /// For ingress and egress: the devices. One that ends in `*` is all that begin so.
+    pub devices: Vec<String>,
+}
+
+impl Base {
+    /// Whether it is hooked in at this device.
+    pub fn is_at(&self, device: &str) -> bool {
+        self.devices.iter().any(|name| match name.strip_suffix('*') {
+            Some(beginning) => device.starts_with(beginning),
+            None => name == device,
+        })
+    }
+}
+
+/// Reads the chains of the calling thread's network namespace.
+pub fn chains() -> Result<Vec<Chain>, NetlinkError> {
+    let mut socket = match Socket::open_protocol(libc::NETLINK_NETFILTER) {
+        Ok(socket) => socket,
+        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => return Ok(Vec::new()),
+        Err(source) => return Err(NetlinkError::Unavailable { source }),
+    };
+    match read(&mut socket) {
+        Ok(chains) => Ok(chains),
+        // nfnetlink has no such subsystem.
+        Err(Refusal { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+            Ok(Vec::new())
+        }
+        Err(refusal) => Err(NetlinkError::refused("read the chains of nftables".into(), refusal)),
+    }
+}
+
+/// Tells of changes of tables, chains and rules; not of elements of sets, which do nothing without a rule. Nothing
+/// where the kernel has no netfilter.
+pub fn notices() -> Result<Option<Notices>, NetlinkError> {
+    match Notices::open(libc::NETLINK_NETFILTER, NFNLGRP_NFTABLES, matters) {
+        Ok(notices) => Ok(Some(notices)),
+        Err(error) if error.raw_os_error() == Some(libc::EPROTONOSUPPORT) => Ok(None),
+        Err(source) => Err(NetlinkError::refused("watch nftables".into(), source.into())),
+    }
+}
+
+fn matters(kind: u16) -> bool {
+    kind >> 8 == NFNL_SUBSYS_NFTABLES && matches!(kind & 0xff, NFT_MSG_NEWTABLE..=NFT_MSG_DELRULE)
+}
+
+fn read(socket: &mut Socket) -> Result<Vec<Chain>, Refusal> {
+    let all = |message| Plain::list(NFNL_SUBSYS_NFTABLES << 8 | message, &NFGENMSG_OF_ALL);
+    let tables = all(NFT_MSG_GETTABLE).collect(socket, table)?;
+    if tables.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut chains = all(NFT_MSG_GETCHAIN).collect(socket, chain)?;
+    for chain in &mut chains {
+        let is_its = |table: &&Table| table.family == chain.family && table.name == chain.table;
+        if let Some(table) = tables.iter().find(is_its) {
+            (chain.is_dormant, chain.owner) = (table.is_dormant, table.owner);
+        }
+    }
+    // To read 20,000 rules takes a third of a second: only where they decide.
+    if chains.iter().any(|chain| chain.is_busy() && chain.is_on_the_way()) {
+        return Ok(chains);
+    }
+    let tracking = all(NFT_MSG_GETRULE).collect(socket, tracking_rule)?;
+    for chain in &mut chains {
+        let place = (chain.family, chain.table.as_str(), chain.name.as_str());
+        let is_in_it = |(family, table, name): &&(TableFamily, String, String)| {
+            (*family, table.as_str(), name.as_str()) == place
+        };
+        chain.tracking_rules = tracking.iter().filter(is_in_it).count() as u32;
+    }
+    Ok(chains)
+}
+
+struct Table {
+    family: TableFamily,
+    name: String,
+    is_dormant: bool,
+    owner: Option<u32>,
+}
+
+/// The family in `struct nfgenmsg`, and the attributes behind it.
+fn open(bytes: &[u8]) -> Option<(TableFamily, &[u8])> {
+    Some((TableFamily::of(*bytes.first()?)?, bytes.get(NFGENMSG_OF_ALL.len()..)?))
+}
+
+fn table(bytes: &[u8]) -> Option<Table> {
+    let (family, bytes) = open(bytes)?;
+    let flags = attribute(bytes, NFTA_TABLE_FLAGS).and_then(big_u32).unwrap_or(0);
+    Some(Table {
+        family,
+        name: text(attribute(bytes, NFTA_TABLE_NAME)?),
+        is_dormant: flags & NFT_TABLE_F_DORMANT != 0,
+        owner: attribute(bytes, NFTA_TABLE_OWNER).and_then(big_u32),
+    })
+}
+
+fn chain(bytes: &[u8]) -> Option<Chain> {
+    let (family, bytes) = open(bytes)?;
+    Some(Chain {
+        family,
+        table: text(attribute(bytes, NFTA_CHAIN_TABLE)?),
+        name: text(attribute(bytes, NFTA_CHAIN_NAME)?),
+        base: base(family, bytes),
+        uses: attribute(bytes, NFTA_CHAIN_USE).and_then(big_u32).unwrap_or(0),
+        tracking_rules: 0,
+        is_dormant: false,
+        owner: None,
+    })
+}
+
+fn base(family: TableFamily, bytes: &[u8]) -> Option<Base> {
+    let hook = attribute(bytes, NFTA_CHAIN_HOOK)?;
+    let several = attribute(hook, NFTA_HOOK_DEVS).unwrap_or_default();
+    let listed = attributes(several).filter_map(|(kind, name)| match kind {
+        NFTA_DEVICE_NAME => Some(text(name)),
+        NFTA_DEVICE_PREFIX => Some(text(name) + "*"),
+        _ => None,
+    });
+    // One device is told in both ways.
+    let mut devices: Vec<_> = listed.collect();
+    if let (true, Some(one)) = (devices.is_empty(), attribute(hook, NFTA_HOOK_DEV)) {
+        devices.push(text(one));
+    }
+    Some(Base {
+        hook: Hook::of(family, attribute(hook, NFTA_HOOK_HOOKNUM).and_then(big_u32)?)?,
+        priority: attribute(hook, NFTA_HOOK_PRIORITY).and_then(big_u32).unwrap_or(0) as i32,
+        kind: attribute(bytes, NFTA_CHAIN_TYPE).map(text).unwrap_or_default(),
+        drops: attribute(bytes, NFTA_CHAIN_POLICY).and_then(big_u32) == Some(NF_DROP),
+        devices,
+    })
+}
+
+/// Where a rule is, if it makes the kernel keep track of connections.
+fn tracking_rule(bytes: &[u8]) -> Option<(TableFamily, String, String)> {
+    let (family, bytes) = open(bytes)?;
+    let tracks = |expression: &[u8]| {
+        let Some(name) = attribute(expression, NFTA_EXPR_NAME).map(text) else { return false };
+        // Those of iptables-nft: a match or target of iptables in an expression.
+        let compatible =
+            || Some(text(attribute(attribute(expression, NFTA_EXPR_DATA)?, NFTA_COMPAT_NAME)?));
+        TRACKING.contains(&name.as_str())
+            || matches!(name.as_str(), "match" | "target")
+                && compatible().is_some_and(|name| TRACKING_COMPATIBLE.contains(&name.as_str()))
+    };
+    let expressions = attribute(bytes, NFTA_RULE_EXPRESSIONS).unwrap_or_default();
+    attributes(expressions).any(|(_, expression)| tracks(expression)).then_some(())?;
+    let part = |kind| attribute(bytes, kind).map(text);
+    Some((family, part(NFTA_RULE_TABLE)?, part(NFTA_RULE_CHAIN)?))
+}
+
+/// Expressions that take connection tracking into use (`nf_ct_netns_get`).
+const TRACKING: [&str; 8] =
+    ["ct", "nat", "masq", "redir", "connlimit", "synproxy", "flow_offload", "ct_helper"];
+/// Matches and targets of iptables that do.
+const TRACKING_COMPATIBLE: [&str; 18] = [
+    "conntrack",
+    "state",
+    "connmark",
+    "connlimit",
+    "connbytes",
+    "connlabel",
+    "helper",
+    "cluster",
+    "CT",
+    "CONNMARK",
+    "CONNSECMARK",
+    "MASQUERADE",
+    "SNAT",
+    "DNAT",
+    "REDIRECT",
+    "NETMAP",
+    "SYNPROXY",
+    "CLUSTERIP",
+];
+
+/// `struct nfgenmsg`: all families, version 0.
+const NFGENMSG_OF_ALL: [u8; 4] = [0; 4];
+const NFNL_SUBSYS_NFTABLES: u16 = 10;
+const NFNLGRP_NFTABLES: libc::c_int = 7;
+// linux/netfilter/nf_tables.h. Tables, chains and rules have the numbers 0 to 8.
+const NFT_MSG_NEWTABLE: u16 = 0;
+const NFT_MSG_GETTABLE: u16 = 1;
+const NFT_MSG_GETCHAIN: u16 = 4;
+const NFT_MSG_GETRULE: u16 = 7;
+const NFT_MSG_DELRULE: u16 = 8;
+const NFTA_TABLE_NAME: u16 = 1;
+const NFTA_TABLE_FLAGS: u16 = 2;
+const NFTA_TABLE_OWNER: u16 = 7;
+const NFT_TABLE_F_DORMANT: u32 = 1;
+const NFTA_CHAIN_TABLE: u16 = 1;
+const NFTA_CHAIN_NAME: u16 = 3;
+const NFTA_CHAIN_HOOK: u16 = 4;
+const NFTA_CHAIN_POLICY: u16 = 5;
+const NFTA_CHAIN_USE: u16 = 6;
+const NFTA_CHAIN_TYPE: u16 = 7;
+const NFTA_HOOK_HOOKNUM: u16 = 1;
+const NFTA_HOOK_PRIORITY: u16 = 2;
+const NFTA_HOOK_DEV: u16 = 3;
+const NFTA_HOOK_DEVS: u16 = 4;
+const NFTA_DEVICE_NAME: u16 = 1;
+/// Since Linux 6.18.
+const NFTA_DEVICE_PREFIX: u16 = 2;
+const NFTA_RULE_TABLE: u16 = 1;
+const NFTA_RULE_CHAIN: u16 = 2;
+const NFTA_RULE_EXPRESSIONS: u16 = 4;
+const NFTA_EXPR_NAME: u16 = 1;
+const NFTA_EXPR_DATA: u16 = 2;
+/// `NFTA_MATCH_NAME` and `NFTA_TARGET_NAME`.
+const NFTA_COMPAT_NAME: u16 = 1;
+const NF_DROP: u32 = 0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::plain::tests::put;
+
+    fn message(family: u8, attributes: &[Vec<u8>]) -> Vec<u8> {
+        [vec![family, 0, 0, 0], attributes.concat()].concat()
+    }
+
+    fn hook(number: u32, more: &[Vec<u8>]) -> Vec<u8> {
+        let parts = [
+            put(NFTA_HOOK_HOOKNUM, &number.to_be_bytes()),
+            put(NFTA_HOOK_PRIORITY, &(-100i32).to_be_bytes()),
+            more.concat(),
+        ];
+        put(NFTA_CHAIN_HOOK | 0x8000, &parts.concat())
+    }
+
+    #[test]
+    fn a_base_chain_is_read_with_hook_policy_and_rules() {
+        let bytes = message(
+            1,
+            &[
+                put(NFTA_CHAIN_TABLE, b"filter\0"),
+                put(NFTA_CHAIN_NAME, b"forward\0"),
+                hook(2, &[]),
+                put(NFTA_CHAIN_POLICY, &NF_DROP.to_be_bytes()),
+                put(NFTA_CHAIN_TYPE, b"filter\0"),
+                put(NFTA_CHAIN_USE, &3u32.to_be_bytes()),
+            ],
+        );
+        let read = chain(&bytes).expect("it is whole");
+        assert_eq!((read.family, read.table.as_str(), read.uses), (TableFamily::Inet, "filter", 3));
+        let base = read.base.expect("it has a hook");
+        assert_eq!((base.hook, base.priority, base.drops), (Hook::Forward, -100, true));
+        for length in 0..bytes.len() {
+            let _ = chain(&bytes[..length]); // Cut anywhere: less, and no panic.
+        }
+    }
+
+    #[test]
+    fn devices_are_told_in_three_ways() {
+        let names = |more: &[Vec<u8>]| {
+            let bytes = message(
+                5,
+                &[put(NFTA_CHAIN_TABLE, b"t"), put(NFTA_CHAIN_NAME, b"c"), hook(0, more)],
+            );
+            chain(&bytes).and_then(|chain| chain.base).expect("it has a hook")
+        };
+        let one = names(&[put(NFTA_HOOK_DEV, b"eth0\0")]);
+        assert!(one.hook == Hook::Ingress && one.is_at("eth0") && !one.is_at("eth01"));
+        let list = [put(NFTA_DEVICE_NAME, b"a\0"), put(NFTA_DEVICE_PREFIX, b"veth\0")].concat();
+        let several = names(&[put(NFTA_HOOK_DEV, b"a\0"), put(NFTA_HOOK_DEVS, &list)]);
+        assert_eq!(several.devices, ["a", "veth*"]);
+        assert!(several.is_at("veth7") && several.is_at("a") && !several.is_at("eth0"));
+    }
+
+    #[test]
+    fn a_rule_that_tracks_is_found_by_its_expressions() {
+        let rule = |expressions: &[Vec<u8>]| {
+            let list = expressions.iter().flat_map(|expression| put(1 | 0x8000, expression));
+            let bytes = message(
+                2,
+                &[
+                    put(NFTA_RULE_TABLE, b"t\0"),
+                    put(NFTA_RULE_CHAIN, b"c\0"),
+                    put(NFTA_RULE_EXPRESSIONS | 0x8000, &list.collect::<Vec<_>>()),
+                ],
+            );
+            tracking_rule(&bytes)
+        };
+        let plain = |name: &[u8]| put(NFTA_EXPR_NAME, name);
+        let found = Some((TableFamily::Ip, "t".to_owned(), "c".to_owned()));
+        assert_eq!(rule(&[plain(b"meta\0"), plain(b"cmp\0")]), None);
+        assert_eq!(rule(&[plain(b"meta\0"), plain(b"masq\0")]), found);
+        let compatible = |name: &[u8]| {
+            [plain(b"match\0"), put(NFTA_EXPR_DATA | 0x8000, &put(NFTA_COMPAT_NAME, name))].concat()
+        };
+        assert_eq!(rule(&[compatible(b"tcp\0")]), None);
+        assert_eq!(rule(&[compatible(b"conntrack\0")]), found);
+    }
+
+    /// Set elements come and go many times a second where somebody bans by address.
+    #[test]
+    fn elements_of_sets_do_not_matter() {
+        for (message, answer) in
+            [(0, true), (3, true), (6, true), (8, true), (9, false), (12, false)]
+        {
+            assert_eq!(matters(10 << 8 | message), answer, "{message}");
+        }
+        assert!(!matters(libc::NLMSG_ERROR as u16));
+    }
+}
