@@ -6,12 +6,19 @@
 //! | [`MuteProgram`]  | tcx of an AF_PACKET port | nothing goes to the host's own stack        |
 //! | [`SteerProgram`] | queues of a TAP port     | a flow stays in its queue                   |
 //! | [`VlanLink`]     | tcx of a lab's host      | what it sends and receives is in a VLAN     |
+//! | [`LiveGenerator`] | XDP, in test runs       | frames of flows leave by an interface       |
+//! | [`LiveSink`]     | XDP of a lab's host      | frames are counted and dropped              |
+//! | [`fast`]         | tcx of accelerated interfaces | transit packets are forwarded          |
 //!
 //! `x.bpf.c` is the source, `x.bpf.o` the object that is compiled into the crate; how one comes from the
 //! other is said in `xsk.bpf.c`. Attached by a BPF link, which the kernel takes away when its descriptor
 //! closes: on drop, and when the process dies, by SIGKILL too. Nothing is pinned. A TAP has no such link:
 //! its program goes with the interface, or when the port closes.
 
+mod call;
+mod elf;
+pub mod fast;
+mod live;
 mod mute;
 mod steer;
 mod tagged;
@@ -19,6 +26,7 @@ mod vlan;
 
 use std::error::Error;
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use aya::maps::{Map, MapData, MapError, XskMap};
@@ -29,6 +37,7 @@ use aya::{Ebpf, EbpfLoader};
 use crate::interface::Interface;
 use crate::netlink;
 
+pub use live::{LiveGenerator, LiveOptions, LiveSink};
 pub use mute::{MuteLink, MuteProgram};
 pub use steer::SteerProgram;
 pub use vlan::{Tag, VlanLink};
@@ -204,6 +213,15 @@ pub enum BpfError {
         /// Why.
         source: Box<dyn Error + Send + Sync>,
     },
+    /// The kernel gave no memory that a program reads and we write.
+    Table {
+        /// Which table.
+        name: &'static str,
+        /// How many bytes it was to have.
+        bytes: usize,
+        /// Why.
+        source: io::Error,
+    },
     /// The program could not be tried on a frame.
     TestRun(Box<ProgramError>),
 }
@@ -234,6 +252,10 @@ impl fmt::Display for BpfError {
                 "cannot {step} {program}: {}; needs root (CAP_BPF, CAP_NET_ADMIN) and {needs}",
                 Chain(source.as_ref())
             ),
+            BpfError::Table { name, bytes, source } => write!(
+                f,
+                "no table {name} of {bytes} bytes: {source}; needs root (CAP_BPF), Linux 5.5, and that memory"
+            ),
             BpfError::TestRun(source) => {
                 write!(f, "cannot try the program: {}", Chain(source.as_ref()))
             }
@@ -244,6 +266,25 @@ impl fmt::Display for BpfError {
 impl Error for BpfError {
     // The texts above hold the whole chain already: the reasons are two, and `source` is one.
 }
+
+/// Why a program was refused, with the verifier's last words.
+#[derive(Debug)]
+struct Complaint {
+    source: io::Error,
+    complaint: Option<String>,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.source)?;
+        match &self.complaint {
+            Some(complaint) => write!(f, " ({complaint})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Error for Complaint {}
 
 /// An error and its sources in one line: aya's own texts leave out what the kernel said.
 struct Chain<'e>(&'e (dyn Error + 'static));

@@ -6,10 +6,10 @@
 
 use std::fs;
 use std::io;
-use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use crate::syscall::check;
+use super::call::{self, Instruction, Kind};
+use super::elf::{Object, text_at, u32_at};
 
 /// Attaches the program natively to the interface of this number, with `sockets` as its map. Returns the
 /// link.
@@ -27,16 +27,13 @@ pub(super) fn attach(index: u32, sockets: BorrowedFd<'_>) -> io::Result<OwnedFd>
     link(&program, index)
 }
 
-/// An instruction of BPF, as `struct bpf_insn` has it.
-type Instruction = [u8; 8];
-
 /// The program's instructions, with the numbers that only the running kernel has.
 ///
 /// # Panics
 ///
 /// When `object` is not what `xsk_tag.bpf.c` compiles to.
 fn code(object: &[u8], map: i32, function: u32) -> Vec<Instruction> {
-    let section = section(object, SECTION).expect("the object has this section");
+    let section = Object(object).section(SECTION).expect("the object has this section");
     let (instructions, rest) = section.as_chunks::<8>();
     assert!(rest.is_empty(), "an instruction has 8 bytes");
     let mut code = instructions.to_vec();
@@ -59,22 +56,6 @@ fn code(object: &[u8], map: i32, function: u32) -> Vec<Instruction> {
     }
     assert_eq!((maps, calls), (1, 1), "one map, and one call of what the kernel tells");
     code
-}
-
-/// The bytes of a section of an ELF file of 64 bits, little-endian (elf(5)).
-fn section<'o>(object: &'o [u8], name: &str) -> Option<&'o [u8]> {
-    let headers = u64_at(object, 0x28)? as usize;
-    let (size, count) = (u16_at(object, 0x3a)? as usize, u16_at(object, 0x3c)?);
-    let header = |number: u16| object.get(headers + usize::from(number) * size..);
-    let bytes = |header: &[u8]| {
-        let (offset, len) = (u64_at(header, 24)? as usize, u64_at(header, 32)? as usize);
-        object.get(offset..)?.get(..len)
-    };
-    let names = bytes(header(u16_at(object, 0x3e)?)?)?;
-    (0..count).filter_map(header).find_map(|header| {
-        let named = text_at(names, u32_at(header, 0)?)?;
-        if named == name.as_bytes() { bytes(header) } else { None }
-    })
 }
 
 /// The number of a function in type information of the kernel's (Documentation/bpf/btf.rst).
@@ -103,82 +84,19 @@ fn function_id(btf: &[u8], name: &str) -> Option<u32> {
     None
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// What stands at `at`, up to its zero.
-fn text_at(bytes: &[u8], at: u32) -> Option<&[u8]> {
-    bytes.get(at as usize..)?.split(|&byte| byte == 0).next()
-}
-
 fn load(code: &[Instruction], index: u32) -> io::Result<OwnedFd> {
-    let attributes = Load {
-        kind: PROGRAM_XDP,
-        instructions: code.len() as u32,
-        code: code.as_ptr() as u64,
-        license: LICENSE.as_ptr() as u64,
-        flags: HAS_FRAGMENTS | FOR_DEVICE,
-        name: *b"to_socket\0\0\0\0\0\0\0",
-        interface: index,
-        attach: ATTACH_XDP,
-        ..Load::default()
-    };
-    // SAFETY: BPF_PROG_LOAD reads `union bpf_attr` as `Load` lays it out, and what that points to: `code`
-    // and a text that ends with a zero, which both outlive the call. There is no buffer for a log.
-    unsafe { bpf(PROGRAM_LOAD, &attributes) }
+    let flags = HAS_FRAGMENTS | FOR_DEVICE;
+    let kind = Kind { program: PROGRAM_XDP, attach: ATTACH_XDP, flags, interface: index };
+    call::load(kind, "to_socket", code)
 }
 
 fn link(program: &OwnedFd, index: u32) -> io::Result<OwnedFd> {
     let program = program.as_raw_fd() as u32;
-    let attributes = Link { program, interface: index, attach: ATTACH_XDP, flags: NATIVE };
-    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer.
-    unsafe { bpf(LINK_CREATE, &attributes) }
+    let mut attributes = Link { program, interface: index, attach: ATTACH_XDP, flags: NATIVE };
+    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer. It returns a
+    // descriptor.
+    unsafe { call::open(LINK_CREATE, &mut attributes) }
 }
-
-/// bpf(2), for commands that return a descriptor.
-///
-/// # Safety
-///
-/// `T` is the part of `union bpf_attr` that belongs to `command`, and what it points to is as the command
-/// wants it.
-unsafe fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: the kernel reads as many bytes of `attributes` as it is told to; the rest is the caller's
-    // debt.
-    let returned = unsafe {
-        libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), mem::size_of::<T>())
-    };
-    let fd = check(returned as libc::c_int)?;
-    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// `union bpf_attr` for BPF_PROG_LOAD, up to what we say.
-#[repr(C)]
-#[derive(Default)]
-struct Load {
-    kind: u32,
-    instructions: u32,
-    code: u64,
-    license: u64,
-    log_level: u32,
-    log_len: u32,
-    log: u64,
-    kernel_version: u32,
-    flags: u32,
-    name: [u8; 16],
-    interface: u32,
-    attach: u32,
-}
-const _: () = assert!(size_of::<Load>() == 72);
 
 /// `union bpf_attr` for BPF_LINK_CREATE, up to what we say.
 #[repr(C)]
@@ -191,14 +109,11 @@ struct Link {
 
 static OBJECT: &[u8] = aya::include_bytes_aligned!("xsk_tag.bpf.o");
 const SECTION: &str = "xdp.frags";
-/// The kernel wants it to be compatible with the GPL, as the source's is.
-const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 const FUNCTION: &str = "bpf_xdp_metadata_rx_vlan_tag";
 /// As in the source.
 const RX_VLAN_TAG: i32 = 0x7661;
 
 // linux/bpf.h, linux/if_link.h, linux/btf.h.
-const PROGRAM_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
 const PROGRAM_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
@@ -223,10 +138,6 @@ mod tests {
         assert_eq!(maps, [&[LOAD_64, 0x11, 0, 0, 7, 0, 0, 0]]);
         let calls: Vec<_> = code.iter().filter(|one| one[0] == CALL && one[1] != 0).collect();
         assert_eq!(calls, [&[CALL, 0x20, 0, 0, 4, 3, 2, 1]]);
-        assert_eq!(section(OBJECT, "no such section"), None);
-        for len in 0..OBJECT.len() {
-            let _ = section(&OBJECT[..len], SECTION);
-        }
     }
 
     /// A structure with a member, an integer, a function of another name, and ours.

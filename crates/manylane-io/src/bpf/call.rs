@@ -1,0 +1,159 @@
+//! bpf(2), for what aya does not know.
+
+use std::io;
+use std::mem;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use crate::syscall::check;
+
+/// An instruction of BPF, as `struct bpf_insn` has it.
+pub(super) type Instruction = [u8; 8];
+
+/// What a program is and where it is to run, as linux/bpf.h numbers them.
+#[derive(Clone, Copy)]
+pub(super) struct Kind {
+    /// `BPF_PROG_TYPE_...`
+    pub program: u32,
+    /// Where it is to be attached, `BPF_...`; some do not say so when they are loaded.
+    pub attach: u32,
+    /// `BPF_F_...`
+    pub flags: u32,
+    /// The device that it is for, if it is for one.
+    pub interface: u32,
+}
+
+/// Loads a program. The name has at most 15 bytes.
+pub(super) fn load(kind: Kind, name: &str, code: &[Instruction]) -> io::Result<OwnedFd> {
+    let mut padded = [0; 16];
+    padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
+    let mut attributes = Load {
+        kind: kind.program,
+        instructions: code.len() as u32,
+        code: code.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        flags: kind.flags,
+        name: padded,
+        interface: kind.interface,
+        attach: kind.attach,
+        ..Load::default()
+    };
+    // SAFETY: BPF_PROG_LOAD reads `union bpf_attr` as `Load` lays it out, and what that points to: `code`
+    // and a text that ends with a zero, which both outlive the call. There is no buffer for a log.
+    unsafe { open(PROGRAM_LOAD, &mut attributes) }
+}
+
+/// Loads a program that was refused once more, for what the verifier says: the last lines, if any.
+pub(super) fn complaint(kind: Kind, code: &[Instruction]) -> Option<String> {
+    let mut log = vec![0u8; LOG_LEN];
+    let mut attributes = Load {
+        kind: kind.program,
+        instructions: code.len() as u32,
+        code: code.as_ptr() as u64,
+        license: LICENSE.as_ptr() as u64,
+        flags: kind.flags,
+        interface: kind.interface,
+        attach: kind.attach,
+        log_level: 1,
+        log_len: log.len() as u32,
+        log: log.as_mut_ptr() as u64,
+        ..Load::default()
+    };
+    // SAFETY: as in `load`; the kernel writes at most `log_len` bytes to `log`, which outlives the call.
+    let _loaded = unsafe { open(PROGRAM_LOAD, &mut attributes) };
+    let text = log.split(|&byte| byte == 0).next()?;
+    let text = String::from_utf8_lossy(text);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
+    let last = lines.len().saturating_sub(LOG_LINES);
+    (!lines.is_empty()).then(|| lines[last..].join(" | "))
+}
+
+/// bpf(2).
+///
+/// # Safety
+///
+/// `T` is the part of `union bpf_attr` that belongs to `command`, and what it points to is as the command
+/// wants it.
+pub(super) unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
+    // SAFETY: the kernel reads and writes as many bytes of `attributes` as it is told that there are; the rest
+    // is the caller's debt.
+    let returned = unsafe {
+        libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), mem::size_of::<T>())
+    };
+    check(returned as libc::c_int)
+}
+
+/// The same for commands that return a descriptor.
+///
+/// # Safety
+///
+/// As for [`call`]; and the command returns a descriptor.
+pub(super) unsafe fn open<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's debt.
+    let fd = unsafe { call(command, attributes) }?;
+    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `union bpf_attr` for BPF_PROG_LOAD, up to what we say.
+#[repr(C)]
+#[derive(Default)]
+struct Load {
+    kind: u32,
+    instructions: u32,
+    code: u64,
+    license: u64,
+    log_level: u32,
+    log_len: u32,
+    log: u64,
+    kernel_version: u32,
+    flags: u32,
+    name: [u8; 16],
+    interface: u32,
+    attach: u32,
+}
+const _: () = assert!(size_of::<Load>() == 72);
+
+/// `union bpf_attr` for BPF_PROG_TEST_RUN.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct TestRun {
+    pub program: u32,
+    pub returned: u32,
+    pub data_in_len: u32,
+    pub data_out_len: u32,
+    pub data_in: u64,
+    pub data_out: u64,
+    pub repeat: u32,
+    pub duration_ns: u32,
+    pub context_in_len: u32,
+    pub context_out_len: u32,
+    pub context_in: u64,
+    pub context_out: u64,
+    pub flags: u32,
+    pub cpu: u32,
+    pub batch: u32,
+    pub padding: u32,
+}
+const _: () = assert!(size_of::<TestRun>() == 80);
+
+impl TestRun {
+    /// Runs the program.
+    ///
+    /// # Safety
+    ///
+    /// What each field names is there, and as long as it says; `data_out` and `context_out` may be written.
+    pub unsafe fn call(&mut self) -> io::Result<()> {
+        // SAFETY: BPF_PROG_TEST_RUN reads and writes `union bpf_attr` as `TestRun` lays it out; what that names is
+        // the caller's debt.
+        unsafe { call(TEST_RUN, self) }.map(drop)
+    }
+}
+
+/// The kernel wants it to be compatible with the GPL, as the sources' is.
+const LICENSE: &[u8] = b"Dual MIT/GPL\0";
+/// The verifier's log is cut to its end when it is longer (since Linux 6.4).
+const LOG_LEN: usize = 1 << 16;
+const LOG_LINES: usize = 8;
+// linux/bpf.h.
+const PROGRAM_LOAD: libc::c_int = 5;
+const TEST_RUN: libc::c_int = 10;

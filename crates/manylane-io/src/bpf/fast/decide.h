@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Whether a packet is transit that the kernel would do nothing to but route it, and which way it goes. Nothing
+ * is written. The checks are those of `manylane-net` (forward/) and may be stricter, never laxer: what fails
+ * one is the kernel's, with the verdict counted. They come in the order of this file.
+ *
+ * What the program knows of a packet beside its bytes is in `struct packet`, so that this can be included where
+ * there is no `__sk_buff`. Whoever includes it defines
+ *
+ *     LOAD_BYTES(context, at, to, len)   load bytes of the frame, wherever they are; 0 if they are there
+ *     NOW()                              CLOCK_MONOTONIC_COARSE, in nanoseconds
+ *
+ * and makes sure that HEADERS bytes of the frame, or all if it is shorter, lie between `data` and `end`.
+ */
+#ifndef MANYLANE_FAST_DECIDE_H
+#define MANYLANE_FAST_DECIDE_H
+
+#include <bpf/bpf_endian.h>
+
+#include "fib.h"
+#include "flow.h"
+#include "tables.h"
+
+#define LINK_HEADER 14
+#define HEADER_V4 20
+#define HEADER_V6 40
+/* What is looked at of every packet. */
+#define HEADERS (LINK_HEADER + HEADER_V6)
+
+#define TYPE_IPV4 bpf_htons(0x0800)
+#define TYPE_IPV6 bpf_htons(0x86dd)
+
+/* Of the word of flags and offset, as it lies in memory. */
+#define FRAGMENT_V4 bpf_htons(0x3fff)
+
+/* The shortest Ethernet frame, without its checksum: senders pad to it. */
+#define ETHERNET_MIN 60
+
+#define TCP_HEADER 20
+/* Extension headers in front of TCP that are walked, and where a frame's headers end at the latest. */
+#define EXTENSIONS 6
+#define HEADERS_MAX 512
+
+struct packet {
+	void *data, *end;
+	/* Handed to LOAD_BYTES. */
+	void *context;
+	/* The interface it came in by, and how many bytes it has, in all. */
+	__u32 interface, len;
+	/* Bytes of payload in each of the segments that it stands for; 0 when it stands for itself. */
+	__u32 gso_size;
+	/* Its VLAN, if it has a tag, which is not in the bytes. */
+	__u8 is_tagged, is_802_1ad;
+	__u16 vid;
+};
+
+/* Where a packet goes. */
+struct way {
+	/* The number of the port that it came in by; of a VLAN's port, if it has a tag. */
+	__u32 entry;
+	/* What follows is there when it is forwarded. */
+	__u32 is_ipv6;
+	const __u32 *record;
+};
+
+/* The words of a port. */
+static __always_inline const __u32 *port_at(__u32 port)
+{
+	return &ports[(port & (PORTS - 1)) * PORT_WORDS];
+}
+
+/* Whether there is more behind a packet of `len` bytes than Ethernet's padding: the kernel would cut it off. */
+static __always_inline int has_more(const struct packet *packet, __u32 len)
+{
+	return packet->len > ETHERNET_MIN && packet->len - LINK_HEADER > len;
+}
+
+/* Checks the rest of an IPv4 header with options, whose first 20 bytes add up to `sum`. */
+static __noinline int options4(void *context, __u32 header_len, __u64 sum)
+{
+	__u32 at, word;
+
+	for (at = HEADER_V4; at < 60 && at < header_len; at += 4) {
+		if (LOAD_BYTES(context, LINK_HEADER + at, &word, 4))
+			return MALFORMED;
+		sum += word;
+	}
+	return sum % 0xffff ? BAD_CHECKSUM : OPTIONS;
+}
+
+/* Whether an IPv4 address, as it lies in memory, is none that a router forwards to or from by itself. */
+static __always_inline int is_martian4(__u32 address)
+{
+	__u8 first = address;
+
+	return first == 0 || first == 127 || first >= 240;
+}
+
+static __always_inline int is_group4(__u32 address)
+{
+	return (address & 0xf0) == 0xe0;
+}
+
+/* The same for IPv6, by the halves of an address: unspecified, loopback, IPv4-mapped, link-local. */
+static __always_inline int is_martian6(__u64 upper, __u64 lower)
+{
+	if (upper == 0)
+		return lower <= 1 || lower >> 32 == 0xffff;
+	return upper >> 54 == 0x3fa; /* fe80::/10 */
+}
+
+static __always_inline int is_group6(__u64 upper)
+{
+	return upper >> 56 == 0xff;
+}
+
+/* Whether an IPv4 source may come in here. Never one of our own addresses (fib_validate_source); by rp_filter, one
+ * to which the route leads out by the entry port, or anywhere when that is enough. */
+static __noinline int comes_rightly(__u32 source, __u32 entry, __u32 flags)
+{
+	__u64 hop = LOAD(next_hops[lookup4(bpf_ntohl(source)) & (NEXT_HOPS - 1)]);
+	__u32 kind = hop & 0xff, number = hop >> 32;
+
+	if (kind == HOP_LOCAL || kind == HOP_BROADCAST)
+		return 0;
+	if (!(flags & (RP_STRICT | RP_LOOSE)))
+		return 1;
+	if (!(flags & RP_STRICT))
+		return kind == HOP_VIA || kind == HOP_CONNECTED || kind == HOP_GROUP;
+	if (kind == HOP_CONNECTED)
+		return number == entry;
+	if (kind != HOP_VIA)
+		return 0; /* Of a group, each member would have to be asked. */
+	number = LOAD(record_of[number & (SLOTS - 1)]) & (RECORDS - 1);
+	return number && LOAD(records[number * RECORD_WORDS + RECORD_PORT]) == entry;
+}
+
+/* Why a packet is the kernel's whose route leads to no neighbour. */
+static __always_inline enum verdict not_a_neighbour(__u32 kind)
+{
+	switch (kind) {
+	case HOP_BLACKHOLE:
+	case HOP_UNREACHABLE:
+	case HOP_PROHIBIT:
+		return NOWHERE;
+	case HOP_CONNECTED:
+		return UNRESOLVED;
+	case HOP_LOCAL:
+	case HOP_BROADCAST:
+		return LOCAL;
+	case HOP_KERNEL:
+		return KERNEL_ROUTE;
+	default:
+		return NO_ROUTE;
+	}
+}
+
+/* How many bytes of L3 the largest of the segments has that a packet stands for; a verdict below 0, if that
+ * cannot be told. The packet has `len` bytes of L3. */
+static __noinline int segment_len(void *context, __u32 protocol, __u32 at, __u32 len, __u32 gso_size)
+{
+	__u8 header[4], data_offset;
+	int step;
+
+	/* Only IPv6 has extension headers; 51, 60 and such in IPv4 are not TCP either. */
+	for (step = 0; at >= HEADER_V6 && is_extension(protocol); step++) {
+		/* A fragment is no segment; hop-by-hop options elsewhere than in front are none. */
+		if (step == EXTENSIONS || protocol == PROTOCOL_FRAGMENT ||
+		    protocol == PROTOCOL_HOP_BY_HOP ||
+		    LOAD_BYTES(context, LINK_HEADER + at, header, 4))
+			return -EXTENSION;
+		at += protocol == PROTOCOL_AUTHENTICATION ? (header[1] + 2) * 4 : (header[1] + 1) * 8;
+		if (at > len)
+			return -EXTENSION;
+		protocol = header[0];
+	}
+	if (protocol != PROTOCOL_TCP || at + TCP_HEADER > len ||
+	    LOAD_BYTES(context, LINK_HEADER + at + 12, &data_offset, 1))
+		return -SEGMENTS;
+	at += (data_offset >> 4) * 4;
+	if ((data_offset >> 4) * 4 < TCP_HEADER || at > len)
+		return -SEGMENTS;
+	if (LINK_HEADER + at > HEADERS_MAX)
+		return -EXTENSION;
+	return at + (gso_size & 0xffff);
+}
+
+/* What a group wants to know of the packet with this header, of `len` bytes. */
+static __always_inline void describe(struct flow *flow, const __u32 *header, int is_ipv6, __u32 len)
+{
+	__u64 multipath = LOAD(control[CONTROL_MULTIPATH]);
+
+	if (is_ipv6) {
+		__builtin_memcpy(flow->source, header + 2, 16);
+		__builtin_memcpy(flow->destination, header + 6, 16);
+		flow->protocol = header[1] >> 16;
+		flow->hashes_ports = (multipath & PORTS_HASHED_V6) != 0;
+	} else {
+		flow->source[0] = header[3];
+		flow->destination[0] = header[4];
+		flow->protocol = header[2] >> 8;
+		flow->is_fragment = (header[1] >> 16 & FRAGMENT_V4) != 0;
+		flow->hashes_ports = (multipath & PORTS_HASHED_V4) != 0;
+	}
+	flow->is_ipv6 = is_ipv6;
+	flow->transport_at = LINK_HEADER + (is_ipv6 ? HEADER_V6 : HEADER_V4);
+	flow->transport_len = len - (is_ipv6 ? HEADER_V6 : HEADER_V4);
+}
+
+/* From the route of the destination on: `id` is its next hop. The packet with this header has `len` bytes. */
+static __always_inline enum verdict leave(const struct packet *packet, struct way *way, __u32 flags, __u32 id,
+					  const __u32 *header, int is_ipv6, __u32 len)
+{
+	__u64 hop = LOAD(next_hops[id & (NEXT_HOPS - 1)]);
+	__u32 kind = hop & 0xff, slot = hop >> 32, number, exit;
+	const __u32 *record;
+
+	if (kind != HOP_VIA) {
+		struct flow flow = {};
+		int chosen;
+
+		if (kind != HOP_GROUP)
+			return not_a_neighbour(kind);
+		if (!(LOAD(control[CONTROL_MULTIPATH]) & (is_ipv6 ? MULTIPATH_V6 : MULTIPATH_V4)))
+			return MULTIPATH;
+		describe(&flow, header, is_ipv6, len);
+		chosen = member(packet->context, &flow, slot);
+		if (chosen < 0)
+			return MULTIPATH;
+		slot = chosen;
+	}
+	number = LOAD(record_of[slot & (SLOTS - 1)]) & (RECORDS - 1);
+	record = &records[number * RECORD_WORDS];
+	/* A record is replaced whole. One that was not, because somebody broke that rule, is none. */
+	if (!number || LOAD(record[RECORD_STAMP]) != LOAD(record[RECORD_STAMP_AGAIN]))
+		return UNRESOLVED;
+	if (!is_ipv6 && !comes_rightly(header[3], way->entry, flags))
+		return REVERSE_PATH;
+	exit = LOAD(record[RECORD_PORT]);
+	if (exit == way->entry && flags & (is_ipv6 ? REDIRECTS_V6 : REDIRECTS_V4))
+		return SAME_PORT;
+	if (!(LOAD(port_at(exit)[PORT_FLAGS]) & EXIT))
+		return EXIT_KERNEL;
+	if (packet->gso_size) {
+		__u32 is_part = !is_ipv6 && header[1] >> 16 & FRAGMENT_V4;
+		int largest = segment_len(packet->context, is_ipv6 ? header[1] >> 16 & 0xff : header[2] >> 8 & 0xff,
+					  is_ipv6 ? HEADER_V6 : HEADER_V4, is_part ? 0 : len,
+					  packet->gso_size);
+
+		if (largest < 0)
+			return -largest;
+		len = largest;
+	}
+	if (len > LOAD(record[RECORD_MTU]))
+		return TOO_BIG;
+	way->is_ipv6 = is_ipv6;
+	way->record = record;
+	return FORWARDED;
+}
+
+static __always_inline enum verdict decide4(const struct packet *packet, struct way *way, __u32 flags)
+{
+	const __u32 *header = packet->data + LINK_HEADER;
+	__u32 first, header_len, len, source, destination;
+	__u64 sum;
+
+	if ((void *)header + HEADER_V4 > packet->end)
+		return MALFORMED;
+	first = header[0];
+	source = header[3];
+	destination = header[4];
+	header_len = (first & 0xf) * 4;
+	len = bpf_ntohs(first >> 16);
+	if ((first & 0xf0) != 0x40 || header_len < HEADER_V4 || len < header_len ||
+	    len > packet->len - LINK_HEADER || has_more(packet, len))
+		return MALFORMED;
+	/* The ones-complement sum of a right header is 0xffff (RFC 1071), and that of longer words is the same
+	 * modulo 0xffff (§2); it is not 0, since the version is not. */
+	sum = (__u64)first + header[1] + header[2] + source + destination;
+	if (header_len > HEADER_V4)
+		return options4(packet->context, header_len, sum);
+	/* Multiples of 0xffff become the numbers up to the largest quotient when multiplied by the inverse. */
+	if (sum * 0xfffefffefffeffffull > ~0ull / 0xffff)
+		return BAD_CHECKSUM;
+	if (!(flags & FORWARDING_V4))
+		return NOT_FORWARDING;
+	if (is_martian4(source) || is_group4(source) || is_martian4(destination))
+		return MARTIAN;
+	if (is_group4(destination))
+		return GROUP_ADDRESS;
+	if ((header[2] & 0xff) <= 1)
+		return EXPIRED;
+	return leave(packet, way, flags, lookup4(bpf_ntohl(destination)), header, 0, len);
+}
+
+static __always_inline enum verdict decide6(const struct packet *packet, struct way *way, __u32 flags)
+{
+	const __u32 *header = packet->data + LINK_HEADER;
+	__u64 address[2], upper, lower;
+	__u32 protocol, len;
+
+	if ((void *)header + HEADER_V6 > packet->end)
+		return MALFORMED;
+	len = HEADER_V6 + bpf_ntohs(header[1] & 0xffff);
+	if ((header[0] & 0xf0) != 0x60 || len > packet->len - LINK_HEADER || has_more(packet, len))
+		return MALFORMED;
+	protocol = header[1] >> 16 & 0xff;
+	if (protocol == PROTOCOL_HOP_BY_HOP || protocol == PROTOCOL_ROUTING)
+		return OPTIONS;
+	if (!(flags & FORWARDING_V6))
+		return NOT_FORWARDING;
+	__builtin_memcpy(address, header + 2, 16);
+	upper = bpf_be64_to_cpu(address[0]);
+	if (is_martian6(upper, bpf_be64_to_cpu(address[1])) || is_group6(upper))
+		return MARTIAN;
+	__builtin_memcpy(address, header + 6, 16);
+	upper = bpf_be64_to_cpu(address[0]);
+	lower = bpf_be64_to_cpu(address[1]);
+	if (is_martian6(upper, lower))
+		return MARTIAN;
+	if (is_group6(upper))
+		return GROUP_ADDRESS;
+	if (header[1] >> 24 <= 1)
+		return EXPIRED;
+	return leave(packet, way, flags, lookup6(upper, lower), header, 1, len);
+}
+
+static __always_inline enum verdict decide(const struct packet *packet, struct way *way)
+{
+	const __u8 *frame = packet->data;
+	const __u32 *entry;
+	__u32 flags;
+	__u16 type;
+
+	way->entry = packet->interface < INTERFACES ? LOAD(port_of[packet->interface]) & (PORTS - 1) : 0;
+	flags = LOAD(port_at(way->entry)[PORT_FLAGS]);
+	if (!(flags & ENTRY))
+		return NOT_ENTRY;
+	if (NOW() >= LOAD(control[CONTROL_LEASE]))
+		return LAPSED;
+	if (packet->is_tagged) {
+		__u32 row = way->entry * 2 + (packet->is_802_1ad != 0);
+		__u32 port = LOAD(vlan_port[row * VLANS + (packet->vid & (VLANS - 1))]) & (PORTS - 1);
+
+		if (!port)
+			return UNKNOWN_VLAN;
+		way->entry = port;
+		flags = LOAD(port_at(port)[PORT_FLAGS]);
+		if (!(flags & ENTRY))
+			return NOT_ENTRY;
+	}
+	if ((void *)frame + LINK_HEADER > packet->end)
+		return MALFORMED;
+	entry = port_at(way->entry);
+	if (*(__u32 *)frame != LOAD(entry[PORT_MAC]) ||
+	    *(__u16 *)(frame + 4) != (LOAD(entry[PORT_MAC + 1]) & 0xffff))
+		return frame[0] & 1 ? LINK_GROUP : NOT_FOR_US;
+	type = *(__u16 *)(frame + 12);
+	if (type == TYPE_IPV4)
+		return decide4(packet, way, flags);
+	if (type == TYPE_IPV6)
+		return decide6(packet, way, flags);
+	return NOT_IP;
+}
+
+#endif

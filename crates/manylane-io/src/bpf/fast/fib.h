@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Lookups of the longest prefix, as `manylane-net` has them in fib/v4 and fib/v6 (tree.rs); what is to be known
+ * of the tables is said there. A next-hop id comes back, 0 when there is no route. An index out of bounds, of
+ * which a writer that keeps its word writes none, finds no route either.
+ *
+ * Nothing here branches on what is found but to leave a loop: with a branch on each comparison the verifier
+ * would walk every way through the searches.
+ */
+#ifndef MANYLANE_FAST_FIB_H
+#define MANYLANE_FAST_FIB_H
+
+#include "tables.h"
+
+/* Of direct4. */
+#define LIST 0x8000
+
+/* Of words of direct6 and index6, and of leaves. */
+#define LEAF (1u << 31)
+#define INDEX (1u << 30)
+#define HOST (1u << 29)
+#define WAY_NUMBER ((1u << 27) - 1)
+#define LEAF_WORDS 8
+#define LEAF_KEYS 5
+#define INDEX_WORDS 16
+/* A stride takes four bits at least: of the 64 that a half has, or of what a bucket leaves of it. */
+#define STEPS_UPPER 12
+#define STEPS_LOWER 16
+
+#define GLOBAL_BUCKETS (1 << 21)
+
+/* Out of line: few /24s have a list. */
+static __noinline __u32 in_list4(__u32 address, __u32 number)
+{
+	__u64 at = (__u64)LOAD(blocks4[address >> 16]) + number;
+	__u64 low = address & 0xff, left;
+	int step;
+
+	if (at >= NUMBER(groups4_words))
+		return 0;
+	at = LOAD(groups4[at]);
+	if (at >= NUMBER(ranges4_words))
+		return 0;
+	left = LOAD(ranges4[at]);
+	at++;
+	/* A list has at most 256 entries; the first one always begins in time. */
+	for (step = 0; step < 8; step++) {
+		__u64 half = left >> 1, middle = at + half;
+
+		if (middle >= NUMBER(ranges4_words))
+			return 0;
+		/* All ones if the entry begins at the address or before, else nothing. */
+		at += half & (__u64)((__s64)((LOAD(ranges4[middle]) >> 16) - low - 1) >> 63);
+		left -= half;
+	}
+	if (at >= NUMBER(ranges4_words))
+		return 0;
+	return LOAD(ranges4[at]) & 0xffff;
+}
+
+/* The next hop of an IPv4 address, in the host's byte order. */
+static __always_inline __u32 lookup4(__u32 address)
+{
+	__u32 word = LOAD(direct4[address >> 8]);
+
+	return word & LIST ? in_list4(address, word & ~LIST) : word;
+}
+
+/* The word of the leaf that `way` leads to, for one half of an address. */
+static __always_inline __u32 in_leaf6(__u32 way, __u64 key)
+{
+	__u64 at = (__u64)(way & WAY_NUMBER) * LEAF_WORDS;
+	__u32 number;
+
+	BOUNDED(at);
+	/* The loader makes no table shorter than a leaf. */
+	if (at > NUMBER(leaves6_words) - LEAF_WORDS)
+		return 0;
+	/* That its three lower bits are 0 must not be known from here on: the compiler would use "or" for "and so
+	 * many more", after which the verifier takes the bound for the next power of two. */
+	asm volatile("" : "+r"(at));
+	/* Keys ascend, and missing ones are the largest. */
+#pragma unroll
+	for (number = 0; number < LEAF_KEYS; number++)
+		if (LOAD(leaves6[at + number]) >= key)
+			break;
+	/* Two values in a word, the low half first. */
+	return LOAD(((const __u32 *)leaves6)[(at + LEAF_KEYS) * 2 + number]);
+}
+
+/* Through one half of an address: `left` begins with those of its bits that are not used yet. The word that
+ * comes back leads on to the other half if it says so. */
+static __always_inline __u32 walk6(__u32 way, __u64 key, __u64 left, int steps)
+{
+	int step;
+
+	way &= ~HOST;
+#pragma unroll 1
+	for (step = 0; step < steps && (way & (INDEX | HOST)) == INDEX; step++) {
+		__u32 stride = (way >> 27 & 3) * 4;
+		__u64 at = (__u64)(way & WAY_NUMBER) * INDEX_WORDS + (left >> 1 >> (63 - stride));
+
+		BOUNDED(at);
+		if (at >= NUMBER(index6_words))
+			return 0;
+		way = LOAD(index6[at]);
+		left <<= stride;
+	}
+	return (way & (LEAF | HOST)) == LEAF ? in_leaf6(way, key) : way;
+}
+
+/* Out of line: few networks have routes longer than /64. */
+static __noinline __u32 in_host6(__u32 way, __u64 lower)
+{
+	return walk6(way, lower, lower, STEPS_LOWER);
+}
+
+/* Out of line: where a bucket has longer routes. */
+static __noinline __u32 in_tree6(__u32 way, __u64 upper, __u64 lower)
+{
+	way = walk6(way, upper, upper << (upper >> 61 == 1 ? 24 : 16), STEPS_UPPER);
+	return way & HOST ? in_host6(way, lower) : way;
+}
+
+/* The next hop of an IPv6 address, by its halves in the host's byte order. */
+static __always_inline __u32 lookup6(__u64 upper, __u64 lower)
+{
+	__u32 bucket, way;
+
+	if (upper >> 61 == 1)
+		bucket = upper >> 40 & (GLOBAL_BUCKETS - 1);
+	else
+		bucket = GLOBAL_BUCKETS + (upper >> 48);
+	way = LOAD(direct6[bucket]);
+	return way & (LEAF | INDEX | HOST) ? in_tree6(way, upper, lower) : way;
+}
+
+#endif

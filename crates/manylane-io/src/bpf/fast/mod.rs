@@ -1,0 +1,183 @@
+//! The program that forwards transit packets in the kernel, and the memory by which it is told how.
+//!
+//! It runs last at an interface's tcx ingress: each packet that it cannot judge, or that is not transit, goes on to
+//! the kernel unchanged. What it reads are tables of plain words that the daemon writes while it runs; it counts
+//! into another.
+//!
+//! | memory                        | who writes                          | who reads                 |
+//! |-------------------------------|-------------------------------------|---------------------------|
+//! | [`Tables`]                    | one thread of the daemon            | programs, on every CPU    |
+//! | counters ([`Counters`])       | programs, each CPU its own rows     | anybody                   |
+//!
+//! | file                | what                                                               |
+//! |---------------------|--------------------------------------------------------------------|
+//! | `tables.h`          | the tables: names, words, numbers of verdicts                      |
+//! | `fib.h`, `flow.h`   | lookups and hashes, as `manylane-net` has them                     |
+//! | `decide.h`          | the decision, for any kind of program                              |
+//! | `rewrite.h`         | what forwarding does to a packet                                   |
+//! | `ingress.bpf.c`     | the program for tcx                                                |
+//! | `trial.bpf.c`       | the same for test runs that say what tag there was                 |
+//! | `object.rs`         | from the object to the program                                     |
+//! | `memory.rs`         | the tables' maps                                                   |
+//! | `attach.rs`         | where it runs                                                      |
+//! | `trial.rs`          | trying it on a frame                                               |
+//! | `grace.rs`          | waiting until nobody sees what was taken away                      |
+//!
+//! A program reads an index in one table and follows it into the next, and may be interrupted by nothing but time:
+//! what is to be used again is written again only after a wait ([`Grace`]). Words are stored with Release by
+//! [`WordsMut::publish`](manylane_sync::words::WordsMut::publish); the program's loads are ordered by their
+//! addresses depending on each other, which every processor keeps (Documentation/memory-barriers.txt).
+//!
+//! Everything here dies with the process: maps, program and links are descriptors, and nothing is pinned.
+
+mod attach;
+pub(super) mod counters;
+mod grace;
+pub(super) mod memory;
+pub(super) mod object;
+mod trial;
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use super::call::{self, Kind};
+use super::{BpfError, Complaint};
+use crate::interface::Interface;
+
+pub use attach::{AttachError, Attached, Link, attached};
+pub use counters::Counters;
+pub use grace::Grace;
+pub use memory::{Sizes, Tables};
+pub use trial::{Tried, TryOptions};
+
+/// What the program returns for a packet that is left to the next one, and to the kernel (`TCX_NEXT`).
+pub const NEXT: i32 = -1;
+
+/// What it returns for a packet that it has forwarded (`TCX_REDIRECT`).
+pub const REDIRECT: i32 = 7;
+
+/// The program's name, as `bpftool` shows it.
+pub const NAME: &str = "manylane_fwd";
+
+/// The program, loaded, with its tables; on those interfaces that somebody holds a [`Link`] of.
+pub struct Fast {
+    program: OwnedFd,
+    id: u32,
+    counters: Counters,
+    grace: Grace,
+}
+
+impl Fast {
+    /// Makes the tables, all words 0, and loads the program. It leaves every packet to the kernel until there are a
+    /// port and a lease.
+    pub fn load(sizes: &Sizes) -> Result<(Fast, Tables), BpfError> {
+        Fast::load_object(OBJECT, sizes)
+    }
+
+    /// Loads the program from another object made of the same source, to hold the two against each other.
+    pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(Fast, Tables), BpfError> {
+        let load = |source: io::Error| failed("load", source);
+        let cpus = counters::cpus().map_err(load)?;
+        let (maps, tables, counters) = memory::Maps::create(sizes, cpus)?;
+        let code = object::code(object, SECTION, |name| maps.meant(name)).map_err(load)?;
+        let program = call::load(KIND, NAME, &code).map_err(|source| {
+            let complaint = call::complaint(KIND, &code);
+            let source = Complaint { source, complaint };
+            BpfError::Program {
+                program: PROGRAM,
+                step: "load",
+                needs: NEEDS,
+                source: source.into(),
+            }
+        })?;
+        let fast = Fast {
+            id: attach::id(&program).map_err(load)?,
+            program,
+            counters: Counters::new(counters.reader(), cpus),
+            grace: Grace::new().map_err(load)?,
+        };
+        Ok((fast, tables))
+    }
+
+    /// Lets the program see the packets of an interface of the calling thread's network namespace, behind all other
+    /// programs that are there.
+    pub fn attach(&self, interface: &Interface) -> Result<Link, AttachError> {
+        attach::attach(self.program.as_fd(), self.id, interface, attached)
+    }
+
+    /// The kernel's number of the program, as [`attached`] tells it.
+    pub fn program(&self) -> u32 {
+        self.id
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> Counters {
+        self.counters.clone()
+    }
+
+    /// What waits until the program has ended wherever it was running.
+    pub fn grace(&self) -> Grace {
+        self.grace.another()
+    }
+
+    /// What the program returns for a frame ([`NEXT`], [`REDIRECT`]), what it makes of it, and the queueing priority
+    /// that it gives it. It is counted as others are.
+    pub fn try_packet(
+        &self,
+        frame: &[u8],
+        options: &TryOptions,
+    ) -> Result<(i32, Vec<u8>, u32), BpfError> {
+        let run =
+            trial::run(&self.program, frame, options).map_err(|error| failed("try", error))?;
+        Ok((run.action, run.frame, run.priority))
+    }
+
+    /// The same with the verdict, read from the counters: nothing else may come in meanwhile, nor may it be run more
+    /// than once.
+    ///
+    /// # Panics
+    ///
+    /// When the program has counted none, or more.
+    pub fn try_verdict(&self, frame: &[u8], options: &TryOptions) -> Result<Tried, BpfError> {
+        let all = || (0..memory::PORTS as u16).map(|port| self.counters.port(port));
+        let before: Vec<_> = all().collect();
+        let options = TryOptions { repeat: 1, ..*options };
+        let (action, frame, priority) = self.try_packet(frame, &options)?;
+        let (mut counted, mut exit) = (None, None);
+        for (port, (before, after)) in (0..).zip(before.iter().zip(all())) {
+            for place in (0..VERDICTS).filter(|&place| after[place] != before[place]) {
+                assert!(counted.replace((port, place as u8)).is_none(), "another packet came in");
+            }
+            if after[LEFT_BY] != before[LEFT_BY] {
+                exit = Some(port);
+            }
+        }
+        let (entry, verdict) = counted.expect("every packet is counted");
+        Ok(Tried { action, verdict, entry, exit, frame, priority })
+    }
+
+    /// Nanoseconds that the program takes for a frame, on average of so many runs. What it forwards is another frame
+    /// in the next run: to be timed with one that goes to the kernel, or whose hop limit lasts.
+    pub fn time_packet(&self, frame: &[u8], options: &TryOptions) -> Result<u32, BpfError> {
+        let run =
+            trial::run(&self.program, frame, options).map_err(|error| failed("try", error))?;
+        Ok(run.duration_ns)
+    }
+}
+
+fn failed(step: &'static str, source: io::Error) -> BpfError {
+    BpfError::Program { program: PROGRAM, step, needs: NEEDS, source: source.into() }
+}
+
+/// Places of verdicts; bytes and packets that left by a port are behind them.
+const VERDICTS: usize = 29;
+/// The place of the packets that left by a port.
+const LEFT_BY: usize = 30;
+
+const PROGRAM: &str = "the program that forwards";
+const NEEDS: &str = "Linux 6.6 (tcx)";
+const SECTION: &str = "tcx/ingress";
+static OBJECT: &[u8] = aya::include_bytes_aligned!("ingress.bpf.o");
+
+/// `BPF_PROG_TYPE_SCHED_CLS`; where it is attached is said then.
+const KIND: Kind = Kind { program: 3, attach: 0, flags: 0, interface: 0 };

@@ -1,0 +1,165 @@
+//! From the object to the program: tables' and numbers' places are filled in.
+//!
+//! An object of this room has no maps. Where its code names something that it does not define, we know what is
+//! meant: a table, whose address the kernel puts in (`BPF_PSEUDO_MAP_VALUE`), or a number that the tables' sizes
+//! give. Its functions other than the program stand in `.text` and are put behind it.
+
+use std::io;
+
+use super::super::call::Instruction;
+use super::super::elf::{Object, Relocation};
+
+/// What a name in an object stands for.
+#[derive(Clone, Copy)]
+pub(in crate::bpf) enum Meant {
+    /// The table in the map with this descriptor.
+    Table(i32),
+    /// This number.
+    Number(u64),
+}
+
+/// The code of the program in a section of `object`. An error names what is wrong with the object.
+pub(in crate::bpf) fn code(
+    object: &[u8],
+    section: &str,
+    meant: impl Fn(&str) -> Option<Meant>,
+) -> io::Result<Vec<Instruction>> {
+    let object = Object(object);
+    let instructions = |name: &str| {
+        let bytes = object.section(name).unwrap_or_default();
+        let (instructions, rest) = bytes.as_chunks::<8>();
+        if rest.is_empty() { Ok(instructions) } else { Err(broken(name)) }
+    };
+    let mut code = instructions(section)?.to_vec();
+    if code.is_empty() {
+        return Err(wrong(format!("the object has no section {section}")));
+    }
+    let functions = code.len();
+    code.extend(instructions(FUNCTIONS)?);
+    for (name, first) in [(section, 0), (FUNCTIONS, functions)] {
+        for relocation in object.relocations(name).ok_or_else(|| broken(name))? {
+            let at = first + relocation.offset / size_of::<Instruction>();
+            match relocation.kind {
+                NAMED => fill(&mut code, at, &relocation, &meant)?,
+                CALLED => call(&mut code, at, &relocation, functions)?,
+                kind => return Err(wrong(format!("the object has a relocation of type {kind}"))),
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Fills in what the two halves of a 64-bit load name.
+fn fill(
+    code: &mut [Instruction],
+    at: usize,
+    named: &Relocation<'_>,
+    meant: impl Fn(&str) -> Option<Meant>,
+) -> io::Result<()> {
+    let (low, high) = match code.get_mut(at..) {
+        Some([low, high, ..]) if low[0] == LOAD_64 => (low, high),
+        _ => return Err(broken(named.symbol)),
+    };
+    let [_, registers, _, _, value @ ..] = low;
+    let [_, _, _, _, upper @ ..] = high;
+    match meant(named.symbol) {
+        Some(Meant::Table(fd)) => {
+            *registers |= VALUE_OF_MAP << 4;
+            *upper = *value; // Where in the table: the object has that where we put its number.
+            *value = fd.to_le_bytes();
+        }
+        Some(Meant::Number(number)) => {
+            let number = number.wrapping_add(u64::from(u32::from_le_bytes(*value))).to_le_bytes();
+            value.copy_from_slice(&number[..4]);
+            upper.copy_from_slice(&number[4..]);
+        }
+        None => return Err(wrong(format!("the object names {}", named.symbol))),
+    }
+    Ok(())
+}
+
+/// Lets a call lead to where a function stands now.
+fn call(
+    code: &mut [Instruction],
+    at: usize,
+    called: &Relocation<'_>,
+    functions: usize,
+) -> io::Result<()> {
+    let [op, registers, _, _, value @ ..] =
+        code.get_mut(at).ok_or_else(|| broken(called.symbol))?;
+    if *op != CALL || *registers >> 4 != CALL_OF_FUNCTION {
+        return Err(broken(called.symbol));
+    }
+    // Counted from behind the call; what stands there counts from the symbol.
+    let target = functions as i64
+        + (called.value / size_of::<Instruction>() as u64) as i64
+        + i64::from(i32::from_le_bytes(*value))
+        + 1;
+    let way = i32::try_from(target - at as i64 - 1).map_err(|_| broken(called.symbol))?;
+    *value = way.to_le_bytes();
+    Ok(())
+}
+
+fn broken(what: &str) -> io::Error {
+    wrong(format!("the object is broken at {what:?}"))
+}
+
+fn wrong(what: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+const FUNCTIONS: &str = ".text";
+
+// Types of relocation (Documentation/bpf/llvm_reloc.rst).
+const NAMED: u32 = 1;
+const CALLED: u32 = 10;
+
+// linux/bpf.h.
+const LOAD_64: u8 = 0x18;
+const CALL: u8 = 0x85;
+const VALUE_OF_MAP: u8 = 2;
+const CALL_OF_FUNCTION: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::super::OBJECT;
+    use super::*;
+
+    #[test]
+    fn every_name_is_filled_in_and_every_call_leads_into_the_code() {
+        let meant = |name: &str| match name.ends_with("_words") {
+            true => Some(Meant::Number(0x0123_4567_89ab_cdef)),
+            false => Some(Meant::Table(7)),
+        };
+        let code = code(OBJECT, "tcx/ingress", meant).expect("it is ours");
+        let (mut tables, mut numbers, mut calls) = (0, 0, 0);
+        for (at, [op, registers, _, _, value @ ..]) in code.iter().enumerate() {
+            let value = i32::from_le_bytes(*value);
+            match (*op, *registers >> 4) {
+                (LOAD_64, VALUE_OF_MAP) => {
+                    assert_eq!(value, 7);
+                    tables += 1;
+                }
+                (LOAD_64, 0) if value as u32 == 0x89ab_cdef => numbers += 1,
+                (CALL, CALL_OF_FUNCTION) => {
+                    let target = at as i64 + 1 + i64::from(value);
+                    assert!((0..code.len() as i64).contains(&target), "{at} calls {target}");
+                    calls += 1;
+                }
+                _ => {}
+            }
+        }
+        assert!(tables > 16 && numbers > 5 && calls > 5, "{tables}, {numbers}, {calls}");
+    }
+
+    #[test]
+    fn a_name_that_nobody_knows_is_told() {
+        let error = code(OBJECT, "tcx/ingress", |_| None).expect_err("it names tables");
+        assert!(error.to_string().starts_with("the object names "), "{error}");
+        let error = code(OBJECT, "nowhere", |_| None).expect_err("no such section");
+        assert!(error.to_string().contains("no section nowhere"), "{error}");
+        for len in (0..OBJECT.len()).step_by(7) {
+            let _ = code(&OBJECT[..len], "tcx/ingress", |_| Some(Meant::Number(0)));
+        }
+    }
+}
