@@ -1,0 +1,281 @@
+//! Messages about routes, as the kernel means them.
+//!
+//! | family | one route is           | message                 | does                                                  |
+//! |--------|------------------------|-------------------------|-------------------------------------------------------|
+//! | IPv4   | prefix, table, tos,    | replaced                | instead of the first of these                         |
+//! |        | metric, and what it    | appended                | behind the last of these                              |
+//! |        | says                   | else                    | before the first of these (`ip route prepend`)        |
+//! | IPv6   | prefix, table, metric: | by routers              | the ways are all that there are: instead of those     |
+//! |        | one with all ways by   | else                    | behind the others, unless it is by the same device    |
+//! |        | routers, and others    | replaced                | instead of the first of its kind, or of any           |
+//!
+//! By `fib_table_insert` in `net/ipv4/fib_trie.c` and `fib6_add_rt2node` in `net/ipv6/ip6_fib.c`. When one
+//! sibling of an IPv6 route goes, the message names that one; when all go, all.
+
+use std::cmp::{Ordering, Reverse};
+
+use manylane_io::netlink::kernel::{Family, Hop, Route};
+
+use super::body::{Body, is_at, is_sibling, ways};
+use super::changes::Changes;
+use super::constants::ROUTE_CLONED;
+use super::edit::Parts;
+use super::family::Bits;
+use super::kernel::Kernel;
+use super::routes::{Key, Routes};
+
+impl Kernel {
+    /// A route is there. Says whether that is news.
+    pub(super) fn set_route(
+        &mut self,
+        route: &Route,
+        is_replaced: bool,
+        is_appended: bool,
+        changes: &mut Changes,
+    ) -> bool {
+        if route.flags & ROUTE_CLONED != 0 {
+            return false;
+        }
+        let family = if route.destination.is_ipv4() { Family::V4 } else { Family::V6 };
+        self.links.hear(family, ways(route), changes);
+        let (routes_max, len) = (self.limits.routes_max, self.routes_len(family));
+        let (parts, v4, v6) = self.parts();
+        let place = Place { is_replaced, is_appended, fits: len < routes_max };
+        let is_news = match family {
+            Family::V4 => parts.announce(v4, route, place, changes),
+            Family::V6 => parts.announce(v6, route, place, changes),
+        };
+        is_news.unwrap_or_else(|| self.fits(false))
+    }
+
+    /// A route is there no more. Says whether that is news.
+    pub(super) fn remove_route(&mut self, route: &Route, changes: &mut Changes) -> bool {
+        if route.flags & ROUTE_CLONED != 0 {
+            return false;
+        }
+        let (parts, v4, v6) = self.parts();
+        if route.destination.is_ipv4() {
+            parts.withdraw4(v4, route, changes)
+        } else {
+            parts.withdraw6(v6, route, changes)
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Place {
+    is_replaced: bool,
+    is_appended: bool,
+    fits: bool,
+}
+
+/// What is at a message's place.
+#[derive(Default)]
+struct Found {
+    /// The last route before those that it may be one of.
+    before: Option<u32>,
+    /// The first of those.
+    first: Option<u32>,
+    /// The last.
+    last: Option<u32>,
+    /// The one that it is instead of when it replaces one.
+    alike: Option<u32>,
+    /// The one that it is a new version of.
+    twin: Option<u32>,
+    is_known: bool,
+}
+
+impl Parts<'_> {
+    /// A route is there. Says whether that is news; nothing when there is no room for it.
+    fn announce<B: Bits>(
+        &self,
+        routes: &mut Routes<B>,
+        route: &Route,
+        place: Place,
+        changes: &mut Changes,
+    ) -> Option<bool> {
+        let key = key_of(routes, route)?;
+        let found = match B::FAMILY {
+            Family::V4 => find4(routes, key, route),
+            Family::V6 => find6(routes, key, route),
+        };
+        if found.is_known {
+            return Some(false);
+        }
+        let instead_of = match B::FAMILY {
+            _ if place.is_replaced => found.alike.or(found.first),
+            Family::V4 => None,
+            Family::V6 => found.twin,
+        };
+        if B::FAMILY == Family::V6
+            && !place.is_replaced
+            && let Some(index) = found.twin
+            && self.join(routes, index, route, changes)
+        {
+            return Some(true);
+        }
+        if let Some(index) = instead_of {
+            let number = self.body_of(routes, route);
+            self.exchange_number(routes, index, number, changes);
+            if let Some(twin) = found.twin.filter(|&twin| twin != index) {
+                // The kernel may have it twice then. It is one.
+                self.remove(routes, twin, changes);
+            }
+            return Some(true);
+        }
+        if !place.fits {
+            return None;
+        }
+        let behind = match B::FAMILY {
+            Family::V4 if !place.is_appended => found.before,
+            _ => found.last.or(found.before),
+        };
+        let number = self.body_of(routes, route);
+        self.insert(routes, key, behind, number, changes);
+        Some(true)
+    }
+
+    /// A way joins others that differ in more than that. The message says what is true of the new one; a dump says
+    /// what is true of the first.
+    fn join(
+        &self,
+        routes: &mut Routes<impl Bits>,
+        index: u32,
+        route: &Route,
+        changes: &mut Changes,
+    ) -> bool {
+        let body = routes.body(index);
+        let stays = |hop: &Hop| ways(route).iter().any(|other| is_at(hop, other));
+        let is_other = body.mtu != route.mtu || body.protocol != route.protocol;
+        if !body.is_sibling() || !is_other || !body.hops.iter().any(stays) {
+            return false;
+        }
+        let hops = ways(route).iter().map(|hop| Hop { flags: 0, ..*hop }).collect();
+        let body = Body { hops, ..body.clone() };
+        // Whose MTU is which is not told.
+        changes.is_unconfirmed = true;
+        self.exchange(routes, index, body, changes);
+        true
+    }
+
+    fn withdraw4(&self, routes: &mut Routes<u32>, route: &Route, changes: &mut Changes) -> bool {
+        let Some(key) = key_of(routes, route) else { return false };
+        let same =
+            |&index: &u32| order4(routes.body(index)) == (Reverse(route.tos), route.priority);
+        let says = |&index: &u32| routes.body(index).says(Family::V4, route);
+        let candidates = {
+            let mut candidates = routes.list(key).filter(same);
+            (candidates.next(), candidates.next())
+        };
+        let index = match routes.list(key).filter(same).find(says) {
+            Some(index) => index,
+            None => match candidates {
+                // Something of it was not heard: it is the only one that can be meant.
+                (Some(index), None) if routes.body(index).kind == route.kind => index,
+                (None, _) => return false,
+                _ => {
+                    changes.is_unconfirmed = true;
+                    return false;
+                }
+            },
+        };
+        self.remove(routes, index, changes);
+        true
+    }
+
+    fn withdraw6(&self, routes: &mut Routes<u128>, route: &Route, changes: &mut Changes) -> bool {
+        let Some(key) = key_of(routes, route) else { return false };
+        let found = find6(routes, key, route);
+        let Some(index) = found.twin else {
+            changes.is_unconfirmed |= found.first.is_some();
+            return false;
+        };
+        let body = routes.body(index);
+        let gone = ways(route);
+        if !body.is_sibling() {
+            self.remove(routes, index, changes);
+            return true;
+        }
+        let goes = |hop: &Hop| gone.iter().any(|gone| is_at(gone, hop));
+        let left: Box<[Hop]> = body.hops.iter().filter(|hop| !goes(hop)).copied().collect();
+        if left.len() == body.hops.len() {
+            return false;
+        }
+        if left.is_empty() {
+            self.remove(routes, index, changes);
+        } else {
+            let body = Body { hops: left, ..body.clone() };
+            self.exchange(routes, index, body, changes);
+        }
+        true
+    }
+}
+
+/// Where a route is; nothing if it is of another family, has no such prefix, or there are too many tables.
+fn key_of<B: Bits>(routes: &mut Routes<B>, route: &Route) -> Option<Key<B>> {
+    let address = B::of(route.destination).filter(|_| route.prefix_len <= B::WIDTH)?;
+    let table = routes.table_mut(route.table)?;
+    Some(Key { address: address.first(route.prefix_len), table, len: route.prefix_len })
+}
+
+fn order4(body: &Body) -> (Reverse<u8>, u32) {
+    (Reverse(body.tos), body.priority)
+}
+
+/// IPv4: the greater type of service first, then the lower metric.
+fn find4<B: Bits>(routes: &Routes<B>, key: Key<B>, route: &Route) -> Found {
+    let mut found = Found::default();
+    let wanted = (Reverse(route.tos), route.priority);
+    for index in routes.list(key) {
+        let body = routes.body(index);
+        match order4(body).cmp(&wanted) {
+            Ordering::Less => found.before = Some(index),
+            Ordering::Equal => {
+                found.first = found.first.or(Some(index));
+                found.last = Some(index);
+                found.is_known |= body.says(Family::V4, route);
+            }
+            Ordering::Greater => break,
+        }
+    }
+    found
+}
+
+/// IPv6: the lower metric first. (Where sources are, in a tree of their own: here by them, then.)
+fn find6<B: Bits>(routes: &Routes<B>, key: Key<B>, route: &Route) -> Found {
+    let mut found = Found::default();
+    let hops = ways(route);
+    let joins = is_sibling(route.kind, route.protocol, route.next_hop, hops);
+    for index in routes.list(key) {
+        let body = routes.body(index);
+        match (body.source, body.priority).cmp(&(route.source, route.priority)) {
+            Ordering::Less => found.before = Some(index),
+            Ordering::Equal => {
+                found.first = found.first.or(Some(index));
+                found.last = Some(index);
+                found.is_known |= body.says(Family::V6, route);
+                let is_alike = body.is_sibling() == joins;
+                if is_alike && found.alike.is_none() {
+                    found.alike = Some(index);
+                }
+                if is_alike && found.twin.is_none() && (joins || is_version(body, route)) {
+                    found.twin = Some(index);
+                }
+            }
+            Ordering::Greater => break,
+        }
+    }
+    found
+}
+
+/// Whether a route that others do not join is a new version of this: `rt6_duplicate_nexthop`.
+fn is_version(body: &Body, route: &Route) -> bool {
+    let hops = ways(route);
+    body.kind == route.kind
+        && body.next_hop == route.next_hop
+        && match (hops, &*body.hops) {
+            ([hop, ..], [own, ..]) => is_at(hop, own),
+            ([], _) => true,
+            _ => false,
+        }
+}

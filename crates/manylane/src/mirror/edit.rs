@@ -1,0 +1,205 @@
+//! Changes of routes in the model, and what is to be looked at because of each.
+
+use manylane_io::netlink::kernel::Route;
+
+use super::body::Body;
+use super::changes::{Changes, Neighbours};
+use super::family::Bits;
+use super::links::Links;
+use super::objects::Objects;
+use super::routes::{Key, Routes, USUAL};
+use super::way::Way;
+
+/// What a change of routes looks at besides them.
+pub(super) struct Parts<'a> {
+    pub links: &'a Links,
+    pub objects: &'a Objects,
+    pub neighbours: &'a Neighbours,
+}
+
+/// Runs a body for the routes of each family, with the other parts beside.
+macro_rules! each_family {
+    ($kernel:expr, |$parts:ident, $routes:ident| $body:expr) => {{
+        {
+            let ($parts, $routes, _) = $kernel.parts();
+            $body;
+        }
+        {
+            let ($parts, _, $routes) = $kernel.parts();
+            $body;
+        }
+    }};
+}
+pub(super) use each_family;
+
+impl Parts<'_> {
+    /// The number of this route's body, new if it must be.
+    pub fn body_of<B: Bits>(&self, routes: &mut Routes<B>, route: &Route) -> u32 {
+        let (number, is_new) = routes.bodies.of(route);
+        if is_new {
+            self.weigh_new(routes, number);
+        }
+        number
+    }
+
+    /// Gives all routes of a body this one.
+    pub fn exchange_body<B: Bits>(
+        &self,
+        routes: &mut Routes<B>,
+        number: u32,
+        body: Body,
+        changes: &mut Changes,
+    ) {
+        let indices: Vec<u32> = routes.of_body(number).collect();
+        for index in indices {
+            self.exchange(routes, index, body.clone(), changes);
+        }
+    }
+
+    /// Gives a route this body.
+    pub fn exchange<B: Bits>(
+        &self,
+        routes: &mut Routes<B>,
+        index: u32,
+        body: Body,
+        changes: &mut Changes,
+    ) {
+        let (number, is_new) = routes.bodies.number(body);
+        if is_new {
+            self.weigh_new(routes, number);
+        }
+        self.exchange_number(routes, index, number, changes);
+    }
+
+    /// Gives a route the body of this number.
+    pub fn exchange_number<B: Bits>(
+        &self,
+        routes: &mut Routes<B>,
+        index: u32,
+        number: u32,
+        changes: &mut Changes,
+    ) {
+        let key = routes.key(index);
+        let was_said = is_said(routes, key);
+        self.touch_route(routes, index, changes);
+        routes.exchange(index, number);
+        self.touch_route(routes, index, changes);
+        self.touch_if(routes, key, was_said, changes);
+    }
+
+    /// Adds a route with this body behind another one of its key, or as the first.
+    pub fn insert<B: Bits>(
+        &self,
+        routes: &mut Routes<B>,
+        key: Key<B>,
+        behind: Option<u32>,
+        body: u32,
+        changes: &mut Changes,
+    ) {
+        let was_said = is_said(routes, key);
+        let index = routes.insert(key, behind, body);
+        self.touch_route(routes, index, changes);
+        self.touch_if(routes, key, was_said, changes);
+    }
+
+    /// Takes a route away.
+    pub fn remove<B: Bits>(&self, routes: &mut Routes<B>, index: u32, changes: &mut Changes) {
+        let key = routes.key(index);
+        let was_said = is_said(routes, key);
+        self.touch_route(routes, index, changes);
+        routes.remove(index);
+        self.touch_if(routes, key, was_said, changes);
+    }
+
+    /// Takes all routes of a body away.
+    pub fn remove_body<B: Bits>(&self, routes: &mut Routes<B>, number: u32, changes: &mut Changes) {
+        let indices: Vec<u32> = routes.of_body(number).collect();
+        for index in indices {
+            self.remove(routes, index, changes);
+        }
+    }
+
+    /// The routes of a body are used, or not any more.
+    pub fn touch_body<B: Bits>(&self, routes: &Routes<B>, number: u32, changes: &mut Changes) {
+        for index in routes.of_body(number) {
+            self.touch_route(routes, index, changes);
+            self.touch_behind(routes, routes.key(index), changes);
+        }
+    }
+
+    /// A route's prefix is to be looked at, and the neighbours in it.
+    pub fn touch_route<B: Bits>(&self, routes: &Routes<B>, index: u32, changes: &mut Changes) {
+        let key = routes.key(index);
+        if is_usual(key) {
+            let is_on_link = key.len == 0 && self.is_on_link(routes);
+            changes.touch(self.neighbours, key.prefix(), is_on_link);
+        }
+    }
+
+    /// What a key has may be something else altogether.
+    pub fn touch_key<B: Bits>(&self, routes: &Routes<B>, key: Key<B>, changes: &mut Changes) {
+        if is_usual(key) {
+            changes.touch(self.neighbours, key.prefix(), true);
+            self.touch_behind(routes, key, changes);
+        }
+    }
+
+    /// Whether one of the default routes is one of a connected network.
+    fn is_on_link<B: Bits>(&self, routes: &Routes<B>) -> bool {
+        let tables = 0..USUAL.len() as u16;
+        let mut all = tables.flat_map(|table| routes.list(Key { address: B::ZERO, table, len: 0 }));
+        all.any(|index| match routes.entry(index).way {
+            Way::OnLink { .. } => true,
+            Way::Object { object, .. } => self.objects.is_on_link(object),
+            _ => false,
+        })
+    }
+
+    fn touch_if<B: Bits>(
+        &self,
+        routes: &Routes<B>,
+        key: Key<B>,
+        was_said: bool,
+        changes: &mut Changes,
+    ) {
+        if is_said(routes, key) != was_said {
+            self.touch_behind(routes, key, changes);
+        }
+    }
+
+    /// A table says something of a prefix, or says nothing more: what lies in it in later tables is hidden by it, or not
+    /// any more. That is few: prefixes of the local table that are no hosts hardly ever come or go, and the
+    /// default table is all but empty.
+    pub fn touch_behind<B: Bits>(&self, routes: &Routes<B>, key: Key<B>, changes: &mut Changes) {
+        if !is_usual(key) || key.len == B::WIDTH {
+            return;
+        }
+        let later = key.table + 1..USUAL.len() as u16;
+        if later.clone().all(|table| routes.table_len(table) == 0) {
+            return;
+        }
+        let last = key.address.last(key.len);
+        let behind = routes.in_tables(later, key.address, last);
+        for prefix in behind.into_iter().filter(|other| other.len > key.len).map(Key::prefix) {
+            changes.touch(self.neighbours, prefix, true);
+        }
+    }
+
+    fn weigh_new<B: Bits>(&self, routes: &mut Routes<B>, number: u32) {
+        let entry = routes.bodies.get_mut(number);
+        entry.usable = self.links.is_usable(B::FAMILY, &entry.body);
+    }
+}
+
+/// Whether routing looks at its table.
+fn is_usual<B>(key: Key<B>) -> bool {
+    usize::from(key.table) < USUAL.len()
+}
+
+/// Whether a table says anything of a prefix: a route that is used, or one that the kernel has to choose.
+fn is_said<B: Bits>(routes: &Routes<B>, key: Key<B>) -> bool {
+    routes.list(key).any(|index| {
+        let entry = routes.entry(index);
+        entry.usable || entry.body.tos != 0 || entry.body.source.is_some()
+    })
+}

@@ -1,0 +1,267 @@
+//! Links, and what the kernel does by itself when one goes or returns.
+//!
+//! The kernel sends few messages about that: 100,000 routes that an interface takes along are gone without one
+//! each. So the same rule is applied here at once, on the message about the link.
+//!
+//! | event                 | IPv4 routes                          | IPv6 routes                | next-hop objects         |
+//! |-----------------------|--------------------------------------|----------------------------|--------------------------|
+//! | set down              | gone when all ways are dead, but     | gone when all ways are     | gone, from groups too;   |
+//! |                       | those of scope host                  | dead                       | their routes with them   |
+//! | carrier lost          | stay; not used with `ignore_routes_with_linkdown` | the same      | the same                 |
+//! | device gone           | gone when one way was by it          | without the ways by it     | the same                 |
+//! | last IPv4 address gone| gone when all ways are dead          | nothing                    | nothing                  |
+//! | set up                | ways by it live again                | with the carrier           | do not return            |
+//! | carrier, an address   | ways by it live again                | the same                   | do not return            |
+//!
+//! By `fib_sync_down_dev` and `fib_sync_up` in `net/ipv4/fib_semantics.c`, `fib6_ifdown` in `net/ipv6/route.c`
+//! and `nexthop_flush_dev` in `net/ipv4/nexthop.c`. A way is dead when its device is down or was left without
+//! an address. Whether it is dead is not stored with a route: it follows from the links.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use manylane_io::netlink::kernel::{Family, Hop, Link, Netconf};
+
+use super::body::Body;
+use super::changes::Changes;
+use super::constants::{HOP_DEAD, LOWER_UP, RUNNING, SCOPE_HOST, TYPE_UNICAST, UP};
+use super::edit::{Parts, each_family};
+use super::family::Bits;
+use super::kernel::Kernel;
+use super::routes::Routes;
+
+/// Links and their settings.
+#[derive(Default)]
+pub(super) struct Links {
+    /// By index.
+    pub links: BTreeMap<u32, Link>,
+    /// By index and family; -1 are those of all.
+    pub netconf: BTreeMap<(i32, Family), Netconf>,
+    /// Where routes' ways are dead although the device is up: IPv4's since its last address went, IPv6's since
+    /// it was set up without a carrier.
+    pub dead: BTreeSet<(u32, Family)>,
+}
+
+impl Links {
+    /// Whether the kernel uses ways of this family by this device at all.
+    fn is_alive(&self, family: Family, link: u32) -> bool {
+        self.links.get(&link).is_none_or(is_up) && !self.dead.contains(&(link, family))
+    }
+
+    /// Whether something can be sent there. Where one family's ways are dead, the other's routers may be those
+    /// of its routes: neither is sent to.
+    pub fn can_send(&self, link: u32) -> bool {
+        let carries = |link: &Link| link.flags & (UP | LOWER_UP) == UP | LOWER_UP;
+        self.links.get(&link).is_some_and(carries)
+            && [Family::V4, Family::V6].iter().all(|&family| self.is_alive(family, link))
+    }
+
+    /// Whether the kernel chooses a route with this way. (Whether it is dead although its device is up is not
+    /// asked: then another way of its route lives, or the route is gone.)
+    fn is_chosen(&self, family: Family, hop: &Hop) -> bool {
+        let Some(link) = self.links.get(&hop.link) else { return true };
+        is_up(link) && (has_carrier(link) || !self.ignores_linkdown(hop.link, family))
+    }
+
+    /// Whether the kernel chooses a route with this body.
+    pub fn is_usable(&self, family: Family, body: &Body) -> bool {
+        body.kind != TYPE_UNICAST
+            || body.hops.is_empty()
+            || body.hops.iter().any(|hop| self.is_chosen(family, hop))
+    }
+
+    fn ignores_linkdown(&self, link: u32, family: Family) -> bool {
+        let settings = i32::try_from(link).ok().and_then(|link| self.netconf.get(&(link, family)));
+        settings.and_then(|settings| settings.ignore_routes_with_linkdown).unwrap_or(false)
+    }
+
+    /// Hears of ways' flags: one that is dead by a device that is up and has a carrier says so of the device.
+    pub fn hear(&mut self, family: Family, hops: &[Hop], changes: &mut Changes) {
+        if hops.len() < 2 {
+            return;
+        }
+        for hop in hops.iter().filter(|hop| hop.flags & HOP_DEAD != 0) {
+            let carries = |link: &Link| is_up(link) && has_carrier(link);
+            if self.links.get(&hop.link).is_some_and(carries)
+                && self.dead.insert((hop.link, family))
+            {
+                changes.links.insert(hop.link);
+            }
+        }
+    }
+
+    /// Settings are now so. Says whether that is news.
+    pub fn set_netconf(&mut self, news: &Netconf) -> bool {
+        let known = self.netconf.entry((news.link, news.family)).or_insert_with(|| Netconf {
+            forwarding: None,
+            rp_filter: None,
+            ignore_routes_with_linkdown: None,
+            ..news.clone()
+        });
+        let former = known.clone();
+        known.forwarding = news.forwarding.or(known.forwarding);
+        known.rp_filter = news.rp_filter.or(known.rp_filter);
+        let ignores = news.ignore_routes_with_linkdown;
+        known.ignore_routes_with_linkdown = ignores.or(known.ignore_routes_with_linkdown);
+        *known != former
+    }
+}
+
+/// Whether it is wanted up.
+pub(super) fn is_up(link: &Link) -> bool {
+    link.flags & UP != 0
+}
+
+/// Whether the kernel's routing thinks that it has a carrier (`fib_netdev_event`).
+pub(super) fn has_carrier(link: &Link) -> bool {
+    link.flags & (RUNNING | LOWER_UP) != 0
+}
+
+impl Kernel {
+    /// A link is now so. Says whether that is news.
+    pub(super) fn set_link(&mut self, link: &Link, changes: &mut Changes) -> bool {
+        let index = link.index;
+        if self.links.links.get(&index) == Some(link) {
+            return false;
+        }
+        let Some(former) = self.links.links.insert(index, link.clone()) else {
+            changes.links.insert(index);
+            self.weigh(index, changes);
+            return true;
+        };
+        let (was_up, carried) = (is_up(&former), has_carrier(&former));
+        if !was_up && is_up(link) {
+            self.revive(index, &[Family::V4, Family::V6]);
+            if !has_carrier(link) {
+                self.links.dead.insert((index, Family::V6));
+            }
+        }
+        if !carried && has_carrier(link) {
+            self.revive(index, &[Family::V6]);
+        }
+        if was_up && !is_up(link) {
+            each_family!(self, |parts, routes| {
+                parts.drop_dead(routes, index, false, changes);
+            });
+        }
+        if was_up && carried && !(is_up(link) && has_carrier(link)) {
+            self.flush_objects(index, changes);
+        }
+        if (was_up, carried) != (is_up(link), has_carrier(link)) {
+            self.weigh(index, changes);
+            changes.is_unconfirmed = true;
+        }
+        let of_slots = |link: &Link| (link.flags & (UP | LOWER_UP), link.mac, link.mtu);
+        if of_slots(&former) != of_slots(link) {
+            changes.links.insert(index);
+        }
+        // The kernel lowers the MTU of IPv6 routes with the device's, and raises it again.
+        changes.is_unconfirmed |= former.mtu != link.mtu;
+        true
+    }
+
+    /// A link is gone, and all that was on it.
+    pub(super) fn remove_link(&mut self, index: u32, changes: &mut Changes) -> bool {
+        let known = self.links.links.remove(&index).is_some();
+        // `Link` of a device that is gone is nobody's: no way by it lives.
+        self.flush_objects(index, changes);
+        for number in self.v4.bodies.of_link(index) {
+            let (parts, v4, _) = self.parts();
+            parts.remove_body(v4, number, changes);
+        }
+        for number in self.v6.bodies.of_link(index) {
+            let (parts, _, v6) = self.parts();
+            let body = &v6.bodies.get(number).body;
+            let left: Box<[Hop]> =
+                body.hops.iter().filter(|hop| hop.link != index).copied().collect();
+            if left.is_empty() {
+                parts.remove_body(v6, number, changes);
+            } else {
+                let body = Body { hops: left, ..body.clone() };
+                parts.exchange_body(v6, number, body, changes);
+            }
+        }
+        self.revive(index, &[Family::V4, Family::V6]);
+        self.addresses.retain(|&(link, ..), _| link != index);
+        let number = i32::try_from(index).unwrap_or(i32::MAX);
+        self.links.netconf.retain(|&(link, _), _| link != number);
+        let neighbours: Vec<(IpAddr, u32)> =
+            self.neighbours.keys().filter(|&&(_, link)| link == index).copied().collect();
+        for (address, link) in neighbours {
+            self.remove_neighbour(link, address, changes);
+        }
+        changes.links.insert(index);
+        changes.is_unconfirmed |= known;
+        known
+    }
+
+    /// An IPv4 or IPv6 address came: ways by its link live again.
+    pub(super) fn address_came(&mut self, link: u32, family: Family, changes: &mut Changes) {
+        let carries = self.link(link).is_none_or(has_carrier);
+        if (family == Family::V4 || carries) && self.revive(link, &[family]) {
+            changes.links.insert(link);
+        }
+    }
+
+    /// An address went. With the last IPv4 one, IPv4 goes from its link.
+    pub(super) fn address_went(&mut self, link: u32, address: IpAddr, changes: &mut Changes) {
+        // Routes that name it as their source go with it, and nobody says so.
+        changes.is_unconfirmed = true;
+        let mut left = self.addresses.range((link, IpAddr::V4(0.into()), 0)..);
+        let is_last = left.next().is_none_or(|(&(of, other, _), _)| of != link || other.is_ipv6());
+        if address.is_ipv4() && is_last {
+            self.links.dead.insert((link, Family::V4));
+            let (parts, v4, _) = self.parts();
+            parts.drop_dead(v4, link, true, changes);
+            if self.v4.bodies.of_link(link).is_empty() {
+                self.links.dead.remove(&(link, Family::V4));
+            }
+            changes.links.insert(link);
+        }
+    }
+
+    /// Looks again at whether routes by this device are used.
+    pub(super) fn weigh(&mut self, link: u32, changes: &mut Changes) {
+        each_family!(self, |parts, routes| parts.weigh(routes, link, changes));
+    }
+
+    fn revive(&mut self, link: u32, families: &[Family]) -> bool {
+        let mut revived = false;
+        for &family in families {
+            revived |= self.links.dead.remove(&(link, family));
+        }
+        revived
+    }
+}
+
+impl Parts<'_> {
+    /// Takes routes away all of whose ways are dead, of those by this device. `is_forced`: those of scope
+    /// host, too, which otherwise stay while their device is down.
+    fn drop_dead<B: Bits>(
+        &self,
+        routes: &mut Routes<B>,
+        link: u32,
+        is_forced: bool,
+        changes: &mut Changes,
+    ) {
+        for number in routes.bodies.of_link(link) {
+            let body = &routes.bodies.get(number).body;
+            let stays = B::FAMILY == Family::V4 && body.scope == SCOPE_HOST && !is_forced;
+            let is_dead = |hop: &Hop| !self.links.is_alive(B::FAMILY, hop.link);
+            if !stays && body.hops.iter().all(is_dead) {
+                self.remove_body(routes, number, changes);
+            }
+        }
+    }
+
+    fn weigh<B: Bits>(&self, routes: &mut Routes<B>, link: u32, changes: &mut Changes) {
+        for number in routes.bodies.of_link(link) {
+            let entry = routes.bodies.get(number);
+            let usable = self.links.is_usable(B::FAMILY, &entry.body);
+            if usable != entry.usable {
+                routes.bodies.get_mut(number).usable = usable;
+                self.touch_body(routes, number, changes);
+            }
+        }
+    }
+}

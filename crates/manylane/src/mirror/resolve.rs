@@ -1,0 +1,243 @@
+//! What a prefix leads to, from the model alone. Pure: the same model has the same answer.
+//!
+//! For a prefix, the tables are read in their order, and in each the prefix' routes in the kernel's:
+//!
+//! | there is                                              | the prefix leads to                          |
+//! |-------------------------------------------------------|----------------------------------------------|
+//! | a route for one type of service, or from one source   | the kernel: the program asks for neither     |
+//! | one that is used: the first                           | its [`Way`]                                  |
+//! | several IPv4 default routes of its metric             | the kernel: it prefers a router that answers |
+//! | several IPv6 routes of its metric, not siblings       | the kernel: it may go by who answers, too    |
+//! | none that is used                                     | what the next table says                     |
+//! | none in any table, one address, a neighbour that a    | that neighbour                               |
+//! | connected network's route leads to                    |                                              |
+//! | else nothing                                          | the shorter prefix                           |
+//!
+//! A table that is read earlier wins with whatever it has: a prefix in one of its prefixes is hidden from later
+//! tables. IPv4 is not so exact while there are only the usual rules (local and main are one tree then), so
+//! such a prefix is the kernel's.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use manylane_io::netlink::kernel::{Family, NextHopKind};
+use manylane_net::fib::IpPrefix;
+
+use super::changes::within;
+use super::constants::TYPE_UNICAST;
+use super::family::{Bits, host};
+use super::kernel::{Kernel, mac_of};
+use super::ports::Ports;
+use super::routes::{Key, Routes, USUAL};
+use super::way::{Member, Via, Way};
+
+/// What a way leads to now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lead {
+    /// As the way says.
+    Plain(Plain),
+    /// To its destination, on this device.
+    OnLink {
+        link: u32,
+        mtu: u32,
+    },
+    Via(Via),
+    /// More than one, each once.
+    Many(Vec<Member>),
+}
+
+/// What needs nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plain {
+    Local,
+    Broadcast,
+    Blackhole,
+    Unreachable,
+    Prohibit,
+    Kernel,
+}
+
+/// What is asked.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub kernel: &'a Kernel,
+    pub ports: &'a Ports,
+}
+
+impl<'a> View<'a> {
+    /// What a prefix leads to; nothing if a shorter one says it.
+    pub fn resolve(self, prefix: IpPrefix) -> Option<Way> {
+        match prefix {
+            IpPrefix::V4(prefix) => {
+                self.resolve_in(&self.kernel.v4, prefix.addr().to_bits(), prefix.len())
+            }
+            IpPrefix::V6(prefix) => {
+                self.resolve_in(&self.kernel.v6, prefix.addr().to_bits(), prefix.len())
+            }
+        }
+    }
+
+    fn resolve_in<B: Bits>(self, routes: &Routes<B>, address: B, len: u8) -> Option<Way> {
+        let routed = self.routed(routes, address, len);
+        if routed.is_none() && len == B::WIDTH {
+            return self.neighbour(routes, address);
+        }
+        routed.map(|(way, _)| way)
+    }
+
+    /// What the tables say of a prefix, and the number of the one that says it.
+    fn routed<B: Bits>(self, routes: &Routes<B>, address: B, len: u8) -> Option<(Way, u16)> {
+        let tables = self.kernel.rules.tables(B::FAMILY);
+        for table in (0..USUAL.len() as u16).filter(|&table| tables[usize::from(table)]) {
+            if let Some(way) = choose(routes, Key { address, table, len }) {
+                let is_hidden = (0..table).any(|earlier| {
+                    tables[usize::from(earlier)] && covers(routes, earlier, address, len)
+                });
+                return Some((if is_hidden { Way::Kernel } else { way }, table));
+            }
+        }
+        None
+    }
+
+    /// The longest prefix of at most `len_max` bits that an address is routed by.
+    pub fn longest(self, address: IpAddr, len_max: u8) -> Option<(IpPrefix, Way, u32)> {
+        match address {
+            IpAddr::V4(address) => self.longest_in(&self.kernel.v4, address.to_bits(), len_max),
+            IpAddr::V6(address) => self.longest_in(&self.kernel.v6, address.to_bits(), len_max),
+        }
+    }
+
+    fn longest_in<B: Bits>(
+        self,
+        routes: &Routes<B>,
+        address: B,
+        len_max: u8,
+    ) -> Option<(IpPrefix, Way, u32)> {
+        let tables = 0..USUAL.len() as u16;
+        let lens = (0..=len_max.min(B::WIDTH)).rev();
+        let mut lens = lens.filter(|&len| tables.clone().any(|table| routes.has_len(table, len)));
+        lens.find_map(|len| {
+            let (way, table) = self.routed(routes, address.first(len), len)?;
+            Some((address.prefix(len), way, routes.table_id(table)))
+        })
+    }
+
+    /// The way to a neighbour, where a connected network's route leads to it.
+    fn neighbour<B: Bits>(self, routes: &Routes<B>, address: B) -> Option<Way> {
+        let destination = address.address();
+        within(&self.kernel.neighbours, host(destination)).next()?;
+        if !is_forwarded(destination) {
+            return None;
+        }
+        let (_, way, _) = self.longest_in(routes, address, B::WIDTH - 1)?;
+        let Lead::OnLink { link, mtu } = self.lead(&way) else { return None };
+        self.ports.of(link)?;
+        let neighbour = self.kernel.neighbour(link, destination)?;
+        mac_of(neighbour)?;
+        Some(Way::Via(Via { link, gateway: destination, mtu }))
+    }
+
+    /// What a way leads to, now that next-hop objects are as they are.
+    pub fn lead(self, way: &Way) -> Lead {
+        match *way {
+            Way::Local => Lead::Plain(Plain::Local),
+            Way::Broadcast => Lead::Plain(Plain::Broadcast),
+            Way::Blackhole => Lead::Plain(Plain::Blackhole),
+            Way::Unreachable => Lead::Plain(Plain::Unreachable),
+            Way::Prohibit => Lead::Plain(Plain::Prohibit),
+            Way::Kernel => Lead::Plain(Plain::Kernel),
+            Way::OnLink { link, mtu } => Lead::OnLink { link, mtu },
+            Way::Via(via) => Lead::Via(via),
+            Way::Many(ref members) => Lead::Many(members.to_vec()),
+            Way::Object { object, mtu } => self.object(object, mtu),
+        }
+    }
+
+    fn object(self, object: u32, mtu: u32) -> Lead {
+        let kernels = Lead::Plain(Plain::Kernel);
+        let Some(object) = self.kernel.objects.get(object) else { return kernels };
+        match &object.kind {
+            NextHopKind::Blackhole => Lead::Plain(Plain::Blackhole),
+            NextHopKind::Fdb => kernels,
+            NextHopKind::Via(hop) if hop.is_encapsulated || hop.link == 0 => kernels,
+            NextHopKind::Via(hop) => match hop.gateway {
+                Some(gateway) => Lead::Via(Via { link: hop.link, gateway, mtu }),
+                None => Lead::OnLink { link: hop.link, mtu },
+            },
+            NextHopKind::Group { members, .. } => {
+                let member = |&(id, weight): &(u32, u16)| {
+                    self.object_way(id, mtu).map(|via| Member { via, weight: weight.max(1) })
+                };
+                let members: Option<Vec<Member>> = members.iter().map(member).collect();
+                match members.map(Way::many) {
+                    Some(Way::Via(via)) => Lead::Via(via),
+                    Some(Way::Many(members)) => Lead::Many(members.to_vec()),
+                    _ => kernels,
+                }
+            }
+        }
+    }
+
+    /// A member of a group: by a router, and nothing else.
+    fn object_way(self, id: u32, mtu: u32) -> Option<Via> {
+        match &self.kernel.objects.get(id)?.kind {
+            NextHopKind::Via(hop) if !hop.is_encapsulated && hop.link != 0 => {
+                Some(Via { link: hop.link, gateway: hop.gateway?, mtu })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// What the routes of a key lead to; nothing if none is used.
+fn choose<B: Bits>(routes: &Routes<B>, key: Key<B>) -> Option<Way> {
+    let mut best: Option<u32> = None;
+    let mut rival = false;
+    for index in routes.list(key) {
+        let entry = routes.entry(index);
+        let body = &entry.body;
+        if body.tos != 0 || body.source.is_some() {
+            return Some(Way::Kernel);
+        }
+        if !entry.usable {
+            continue;
+        }
+        match best {
+            None => best = Some(index),
+            Some(first) => {
+                let first = routes.body(first);
+                let unicast = [first, body].map(|body| body.kind == TYPE_UNICAST);
+                rival |= first.priority == body.priority
+                    && match B::FAMILY {
+                        Family::V4 => key.len == 0 && unicast == [true; 2],
+                        Family::V6 => unicast != [false; 2],
+                    };
+            }
+        }
+    }
+    let best = routes.entry(best?);
+    Some(if rival { Way::Kernel } else { best.way.clone() })
+}
+
+/// Whether a table has a shorter prefix that contains this one.
+fn covers<B: Bits>(routes: &Routes<B>, table: u16, address: B, len: u8) -> bool {
+    let mut lens = (0..len).filter(|&len| routes.has_len(table, len));
+    lens.any(|len| choose(routes, Key { address: address.first(len), table, len }).is_some())
+}
+
+/// Whether routers send packets on to such an address at all.
+fn is_forwarded(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => {
+            !address.is_multicast()
+                && !address.is_loopback()
+                && address != Ipv4Addr::BROADCAST
+                && !address.is_unspecified()
+        }
+        IpAddr::V6(address) => {
+            !address.is_multicast()
+                && !address.is_loopback()
+                && !address.is_unicast_link_local()
+                && !address.is_unspecified()
+        }
+    }
+}

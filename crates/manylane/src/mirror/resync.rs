@@ -1,0 +1,234 @@
+//! All tables at once: the first load, and what a later dump has otherwise.
+
+use std::collections::BTreeSet;
+
+use manylane_io::netlink::kernel::Family;
+use manylane_net::fib::{IpPrefix, Ipv4Prefix, Ipv6Prefix, NextHopId};
+
+use super::changes::{Changes, Neighbours};
+use super::family::{Bits, family_of, host};
+use super::kernel::Kernel;
+use super::resolve::View;
+use super::routes::{Key, Routes, USUAL};
+use super::side::Side;
+use super::write::{default_of, push_all};
+use super::{Dump, Mirror};
+
+impl<S: Side> Mirror<S> {
+    /// Loads all of a dump into tables without routes, at once: each word is stored once. What does not fit, or
+    /// waits, is left to [`Mirror::apply`]. With routes in the tables, it is a [`Mirror::resync`].
+    pub fn load(&mut self, dump: Dump) {
+        let mut is_empty = true;
+        self.side.routes(&mut |_, _| is_empty = false);
+        if !is_empty {
+            self.resync(dump);
+            return;
+        }
+        self.kernel = dump.kernel;
+        self.changes = Changes::default();
+        for family in [Family::V4, Family::V6] {
+            self.load_family(family);
+        }
+        self.side.reclaim();
+    }
+
+    fn load_family(&mut self, family: Family) {
+        let prefixes = match family {
+            Family::V4 => prefixes_of(&self.kernel.v4),
+            Family::V6 => prefixes_of(&self.kernel.v6),
+        };
+        let default = default_of(family);
+        let own = |prefix: &IpPrefix| family_of(*prefix) == family;
+        let hosts = self.kernel.neighbours().map(|neighbour| host(neighbour.address)).filter(own);
+        // A neighbour's address may have a route of its own; then that counts, and once.
+        let hosts: BTreeSet<IpPrefix> = hosts.collect();
+        let is_own = |prefix: &IpPrefix| *prefix != default && !hosts.contains(prefix);
+        let all = prefixes.into_iter().filter(is_own).chain(hosts.iter().copied());
+        let mut routes: Vec<(IpPrefix, NextHopId)> = Vec::new();
+        for prefix in std::iter::once(default).chain(all) {
+            let view = View { kernel: &self.kernel, ports: &self.ports };
+            let way = view.resolve(prefix);
+            let (side, targets) = (&mut self.side, &mut self.targets);
+            let id = if prefix == default {
+                targets.set_default(side, view, family, way);
+                targets.default_of(family)
+            } else {
+                let Some(way) = way else { continue };
+                match targets.id_of(side, view, &way) {
+                    Ok(Some(id)) => id,
+                    // The kernel's until it has what it needs.
+                    Ok(None) | Err(_) => {
+                        self.changes.prefixes.push(prefix);
+                        targets.kernel()
+                    }
+                }
+            };
+            targets.hold(id);
+            routes.push((prefix, id));
+        }
+        let loaded = match family {
+            Family::V4 => self.side.load4(routes.iter().filter_map(v4).collect()),
+            Family::V6 => self.side.load6(routes.iter().filter_map(v6).collect()),
+        };
+        if loaded.is_err() {
+            // As many as fit, one by one.
+            for (prefix, id) in routes {
+                self.targets.release(id);
+                self.changes.prefixes.push(prefix);
+            }
+        }
+    }
+
+    /// Compares a dump with the model, and changes the model to it. The tables follow by the next
+    /// [`Mirror::apply`], prefix by prefix where they differ; meanwhile they stay as they are. Returns how
+    /// much was different.
+    pub fn resync(&mut self, dump: Dump) -> usize {
+        let former = std::mem::replace(&mut self.kernel, dump.kernel);
+        let mut differences = Differences { changes: &mut self.changes, count: 0 };
+        compare(&former, &self.kernel, &mut differences);
+        let count = differences.count;
+        if self.prefixes.forget() {
+            push_all(&self.kernel.v4, &mut self.changes);
+            push_all(&self.kernel.v6, &mut self.changes);
+            self.kernel.touch_neighbours(&mut self.changes);
+        }
+        self.changes.is_unconfirmed = false;
+        self.statistics.resyncs += 1;
+        self.statistics.resync_differences += count as u64;
+        count
+    }
+}
+
+fn v4(route: &(IpPrefix, NextHopId)) -> Option<(Ipv4Prefix, NextHopId)> {
+    match *route {
+        (IpPrefix::V4(prefix), id) => Some((prefix, id)),
+        (IpPrefix::V6(_), _) => None,
+    }
+}
+
+fn v6(route: &(IpPrefix, NextHopId)) -> Option<(Ipv6Prefix, NextHopId)> {
+    match *route {
+        (IpPrefix::V6(prefix), id) => Some((prefix, id)),
+        (IpPrefix::V4(_), _) => None,
+    }
+}
+
+/// The prefixes of the usual tables, each once.
+fn prefixes_of<B: Bits>(routes: &Routes<B>) -> Vec<IpPrefix> {
+    let is_first = |key: &Key<B>| {
+        let mut earlier = 0..key.table;
+        usize::from(key.table) < USUAL.len()
+            && !earlier.any(|table| routes.list(Key { table, ..*key }).next().is_some())
+    };
+    routes.keys().filter(is_first).map(Key::prefix).collect()
+}
+
+struct Differences<'a> {
+    changes: &'a mut Changes,
+    count: usize,
+}
+
+fn compare(former: &Kernel, now: &Kernel, differences: &mut Differences<'_>) {
+    let links: BTreeSet<u32> =
+        former.links.links.keys().chain(now.links.links.keys()).copied().collect();
+    for link in links {
+        if former.link(link) != now.link(link) {
+            differences.count += 1;
+        }
+        if former.link(link) != now.link(link)
+            || former.links.can_send(link) != now.links.can_send(link)
+        {
+            differences.changes.links.insert(link);
+        }
+    }
+    if former.links.netconf != now.links.netconf {
+        differences.count += 1;
+    }
+    if former.addresses != now.addresses {
+        differences.count += 1;
+    }
+    if former.rules.iter().ne(now.rules.iter()) {
+        differences.count += 1;
+        // In which order tables are read may be another.
+        differences.changes.is_everything = true;
+    }
+    compare_objects(former, now, differences);
+    compare_neighbours(&former.neighbours, &now.neighbours, differences);
+    compare_routes(&former.v4, &now.v4, now, differences);
+    compare_routes(&former.v6, &now.v6, now, differences);
+}
+
+fn compare_objects(former: &Kernel, now: &Kernel, differences: &mut Differences<'_>) {
+    let ids = former.next_hops().chain(now.next_hops()).map(|object| object.id);
+    let ids: BTreeSet<u32> = ids.collect();
+    let mut is_on_link = false;
+    for id in ids.into_iter().filter(|&id| former.objects.get(id) != now.objects.get(id)) {
+        differences.count += 1;
+        is_on_link |= former.objects.is_on_link(id) || now.objects.is_on_link(id);
+        let groups = [former, now].map(|kernel| kernel.objects.groups_of(id));
+        differences.changes.objects.insert(id);
+        differences.changes.objects.extend(groups.into_iter().flatten());
+    }
+    if is_on_link {
+        now.touch_neighbours(differences.changes);
+        former.touch_neighbours(differences.changes);
+    }
+}
+
+fn compare_neighbours(former: &Neighbours, now: &Neighbours, differences: &mut Differences<'_>) {
+    let keys: BTreeSet<_> = former.keys().chain(now.keys()).copied().collect();
+    for (address, link) in keys {
+        let key = (address, link);
+        if former.get(&key) != now.get(&key) {
+            differences.count += 1;
+            differences.changes.neighbours.insert((link, address));
+            differences.changes.prefixes.push(host(address));
+        }
+    }
+}
+
+fn compare_routes<B: Bits>(
+    former: &Routes<B>,
+    now: &Routes<B>,
+    kernel: &Kernel,
+    differences: &mut Differences<'_>,
+) {
+    let mut touched: Vec<Key<B>> = Vec::new();
+    for key in now.keys() {
+        let table = former.table(now.table_id(key.table));
+        let other = table.map(|table| Key { table, ..key });
+        if !other.is_some_and(|other| same(former, other, now, key)) {
+            touched.push(key);
+        }
+    }
+    for key in former.keys() {
+        let id = former.table_id(key.table);
+        let key = now.table(id).map(|table| Key { table, ..key });
+        match key {
+            Some(key) if now.list(key).next().is_some() => (),
+            Some(key) => touched.push(key),
+            // A table that is no more: nobody asks for it.
+            None => differences.count += 1,
+        }
+    }
+    differences.count += touched.len();
+    let parts = kernel.shared_parts();
+    for key in touched {
+        parts.touch_key(now, key, differences.changes);
+    }
+}
+
+/// Whether two models have the same at a key, in the same order, and use the same of it.
+fn same<B: Bits>(one: &Routes<B>, at: Key<B>, other: &Routes<B>, there: Key<B>) -> bool {
+    let one = one.list(at).map(|index| one.entry(index));
+    let mut others = other.list(there).map(|index| other.entry(index));
+    for entry in one {
+        let is_same = others.next().is_some_and(|other| {
+            entry.usable == other.usable && entry.body.is_like(B::FAMILY, &other.body)
+        });
+        if !is_same {
+            return false;
+        }
+    }
+    others.next().is_none()
+}

@@ -1,0 +1,243 @@
+//! What `show mirror` shows: how much there is, how far behind it is, what did not fit.
+
+use manylane_io::netlink::kernel::Family;
+use manylane_net::nexthop::NextHop;
+use serde::{Deserialize, Serialize};
+
+use super::Mirror;
+use super::constants::{
+    TYPE_ANYCAST, TYPE_BLACKHOLE, TYPE_BROADCAST, TYPE_LOCAL, TYPE_MULTICAST, TYPE_PROHIBIT,
+    TYPE_THROW, TYPE_UNICAST, TYPE_UNREACHABLE,
+};
+use super::side::Side;
+
+/// The mirror's state.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// How often the tables were changed.
+    pub epoch: u64,
+    /// Messages heard.
+    pub events: u64,
+    /// Those that said something new.
+    pub news: u64,
+    /// Dumps that the model was compared with.
+    pub resyncs: u64,
+    /// What they had otherwise.
+    pub resync_differences: u64,
+    /// Edits made.
+    pub edits: u64,
+    /// Edits to be made.
+    pub pending: usize,
+    /// How often edits had to wait for a grace period.
+    pub busy: u64,
+    /// How long the oldest of the edits to be made has waited, in nanoseconds.
+    pub lag_ns: u64,
+    /// The longest so far.
+    pub lag_max_ns: u64,
+    /// Whether the tables have all that the kernel has.
+    pub is_whole: bool,
+    /// What the model had no room for.
+    pub overflows: u64,
+    /// Prefixes that the tables had no room for.
+    pub refused: usize,
+    /// Prefixes, and next-hop ids, that are the kernel's for want of ids, slots or groups.
+    pub starved: usize,
+    /// Rules that keep all ports in the kernel.
+    pub unmergeable_rules: Vec<String>,
+    /// IPv4 routes of the model.
+    pub ipv4: RouteCounts,
+    /// IPv6 routes of the model.
+    pub ipv6: RouteCounts,
+    /// The rest of the model, and what is in use of the tables.
+    pub counts: Counts,
+}
+
+/// Routes of a family, in all tables, by what they lead to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteCounts {
+    /// All.
+    pub routes: usize,
+    /// By one router, or one's network.
+    pub one_way: usize,
+    /// By several routers.
+    pub multipath: usize,
+    /// By a next-hop object.
+    pub objects: usize,
+    /// Own addresses, and anycast ones.
+    pub local: usize,
+    /// Broadcast addresses.
+    pub broadcast: usize,
+    /// Multicast.
+    pub multicast: usize,
+    /// Blackholes.
+    pub blackhole: usize,
+    /// Unreachable.
+    pub unreachable: usize,
+    /// Prohibited.
+    pub prohibit: usize,
+    /// On to the next table.
+    pub throw: usize,
+    /// Others.
+    pub others: usize,
+    /// Those, of the above, that are not used: their ways are dead.
+    pub unused: usize,
+    /// Those with encapsulation.
+    pub encapsulated: usize,
+}
+
+/// How much there is of everything else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Links.
+    pub links: usize,
+    /// Addresses.
+    pub addresses: usize,
+    /// Rules.
+    pub rules: usize,
+    /// Next-hop objects.
+    pub next_hop_objects: usize,
+    /// Neighbours.
+    pub neighbours: usize,
+    /// Tables with routes.
+    pub tables: usize,
+    /// Different routes, apart from their prefixes.
+    pub bodies: usize,
+    /// Next-hop ids in use.
+    pub ids: usize,
+    /// Slots of neighbours in use.
+    pub slots: usize,
+    /// Slots whose neighbour can be sent to.
+    pub resolved: usize,
+    /// Groups in use.
+    pub groups: usize,
+    /// What waits for a grace period in the tables.
+    pub waiting: usize,
+}
+
+/// What is counted as it goes on.
+#[derive(Default)]
+pub(super) struct Statistics {
+    pub events: u64,
+    pub news: u64,
+    pub resyncs: u64,
+    pub resync_differences: u64,
+    epoch: u64,
+    edits: u64,
+    busy: u64,
+    /// Since when there is something to be written.
+    pending_since: Option<u64>,
+    lag_max_ns: u64,
+}
+
+impl Statistics {
+    /// Edits were made at this time.
+    pub fn applied(&mut self, now_ns: u64, edits: usize, pending: usize, is_busy: bool) {
+        self.epoch += u64::from(edits > 0);
+        self.edits += edits as u64;
+        self.busy += u64::from(is_busy);
+        self.lag_max_ns = self.lag_max_ns.max(self.lag(now_ns));
+        self.pending_since = (pending > 0).then(|| self.pending_since.unwrap_or(now_ns));
+    }
+
+    fn lag(&self, now_ns: u64) -> u64 {
+        self.pending_since.map_or(0, |since| now_ns.saturating_sub(since))
+    }
+}
+
+impl<S: Side> Mirror<S> {
+    /// How it is; `now_ns` is the clock of [`Mirror::apply`].
+    pub fn status(&self, now_ns: u64) -> Status {
+        let [ids, slots, groups, starved] = self.targets.counts();
+        let (kernel, statistics) = (&self.kernel, &self.statistics);
+        let resolved =
+            self.targets.slots().filter(|&(_, slot)| self.side.adjacency(slot).is_some());
+        let tables = |family| match family {
+            Family::V4 => kernel.v4.tables().filter(|&(_, routes)| routes > 0).count(),
+            Family::V6 => kernel.v6.tables().filter(|&(_, routes)| routes > 0).count(),
+        };
+        Status {
+            epoch: statistics.epoch,
+            events: statistics.events,
+            news: statistics.news,
+            resyncs: statistics.resyncs,
+            resync_differences: statistics.resync_differences,
+            edits: statistics.edits,
+            pending: self.changes.len() + self.targets.pending(),
+            busy: statistics.busy,
+            lag_ns: statistics.lag(now_ns),
+            lag_max_ns: statistics.lag_max_ns.max(statistics.lag(now_ns)),
+            is_whole: self.is_whole(),
+            overflows: kernel.overflows,
+            refused: self.prefixes.refused(),
+            starved: self.prefixes.starved() + starved,
+            unmergeable_rules: self.unmergeable_rules(),
+            ipv4: self.count(Family::V4),
+            ipv6: self.count(Family::V6),
+            counts: Counts {
+                links: kernel.links.links.len(),
+                addresses: kernel.addresses.len(),
+                rules: kernel.rules.len(),
+                next_hop_objects: kernel.objects.len(),
+                neighbours: kernel.neighbours.len(),
+                tables: tables(Family::V4) + tables(Family::V6),
+                bodies: kernel.v4.bodies.len() + kernel.v6.bodies.len(),
+                ids,
+                slots,
+                resolved: resolved.count(),
+                groups,
+                waiting: self.side.waiting(),
+            },
+        }
+    }
+
+    /// Whether there is anything to be written.
+    pub fn is_pending(&self) -> bool {
+        self.changes.len() + self.targets.pending() > 0 || self.changes.is_everything
+    }
+
+    fn count(&self, family: Family) -> RouteCounts {
+        let mut counts =
+            RouteCounts { routes: self.kernel.routes_len(family), ..Default::default() };
+        let entries: Box<dyn Iterator<Item = _>> = match family {
+            Family::V4 => Box::new(self.kernel.v4.bodies.iter()),
+            Family::V6 => Box::new(self.kernel.v6.bodies.iter()),
+        };
+        for (_, entry) in entries {
+            let (body, routes) = (&entry.body, entry.count as usize);
+            let is_unicast = body.kind == TYPE_UNICAST;
+            *match body.kind {
+                TYPE_UNICAST if body.next_hop.is_some() => &mut counts.objects,
+                TYPE_UNICAST if body.hops.len() > 1 => &mut counts.multipath,
+                TYPE_UNICAST => &mut counts.one_way,
+                TYPE_LOCAL | TYPE_ANYCAST => &mut counts.local,
+                TYPE_BROADCAST => &mut counts.broadcast,
+                TYPE_MULTICAST => &mut counts.multicast,
+                TYPE_BLACKHOLE => &mut counts.blackhole,
+                TYPE_UNREACHABLE => &mut counts.unreachable,
+                TYPE_PROHIBIT => &mut counts.prohibit,
+                TYPE_THROW => &mut counts.throw,
+                _ => &mut counts.others,
+            } += routes;
+            counts.unused += if entry.usable { 0 } else { routes };
+            let wraps = is_unicast && body.hops.iter().any(|hop| hop.is_encapsulated);
+            counts.encapsulated += if wraps { routes } else { 0 };
+        }
+        counts
+    }
+}
+
+/// A next hop of the tables, by its kind.
+pub(super) fn kind_of<N>(next_hop: &NextHop<N>) -> &'static str {
+    match next_hop {
+        NextHop::None => "nowhere",
+        NextHop::Via(_) => "a neighbour",
+        NextHop::Group(_) => "a group",
+        NextHop::Connected(_) => "a connected network",
+        NextHop::Local => "ourselves",
+        NextHop::Broadcast => "broadcast",
+        NextHop::Blackhole => "a blackhole",
+        NextHop::Unreachable => "unreachable",
+        NextHop::Prohibit => "prohibited",
+        NextHop::Kernel => "the kernel",
+    }
+}

@@ -1,0 +1,159 @@
+//! The same model again: from scratch, and by a plain look at all routes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use manylane_io::netlink::kernel::{Event, Family, Hops, Route};
+use manylane_net::fib::IpPrefix;
+
+use super::super::changes::Changes;
+use super::super::family::{Bits, last_of};
+use super::super::kernel::Kernel;
+use super::super::routes::{Key, Routes};
+use super::super::{Body, Dump, Limits, Mirror};
+use super::fake::Fake;
+use super::{Leads, settle, written};
+
+/// A dump that says what a model says.
+pub fn dump_of(kernel: &Kernel) -> Dump {
+    let mut dump = Dump::with(
+        kernel.limits,
+        kernel.links().cloned().collect(),
+        kernel.links.netconf.values().cloned().collect(),
+        kernel.addresses().cloned().collect(),
+        kernel.next_hops().cloned().collect(),
+        kernel.rules().cloned().collect(),
+        kernel.neighbours().cloned().collect(),
+    );
+    dump.kernel.links.dead = kernel.links.dead.clone();
+    for (table, prefix, body) in list(kernel) {
+        dump.route(&route_of(table, prefix, body));
+    }
+    dump
+}
+
+/// A mirror of the same model, written at once.
+pub fn scratch(mirror: &Mirror<Fake>) -> Mirror<Fake> {
+    let mut other = Mirror::new(Fake::new(), Limits::default());
+    let ports: Vec<_> = (0..16).filter_map(|link| mirror.ports.of(link)).collect();
+    other.set_ports(&ports);
+    other.load(dump_of(&mirror.kernel));
+    settle(&mut other);
+    other
+}
+
+/// All routes of a model: table, prefix, what they say; in the kernel's order.
+pub fn list(kernel: &Kernel) -> Vec<(u32, IpPrefix, &Body)> {
+    let mut all = Vec::new();
+    collect(&kernel.v4, &mut all);
+    collect(&kernel.v6, &mut all);
+    all
+}
+
+fn collect<'a, B: Bits>(routes: &'a Routes<B>, all: &mut Vec<(u32, IpPrefix, &'a Body)>) {
+    let mut keys: Vec<Key<B>> = routes.keys().collect();
+    keys.sort();
+    for key in keys {
+        let table = routes.table_id(key.table);
+        all.extend(routes.list(key).map(|index| (table, key.prefix(), routes.body(index))));
+    }
+}
+
+fn route_of(table: u32, prefix: IpPrefix, body: &Body) -> Route {
+    Route {
+        table,
+        destination: prefix.addr(),
+        prefix_len: prefix.len(),
+        source: body.source,
+        tos: body.tos,
+        priority: body.priority,
+        kind: body.kind,
+        protocol: body.protocol,
+        scope: body.scope,
+        flags: 0,
+        next_hop: body.next_hop,
+        hops: match &*body.hops {
+            [] => Hops::One(None),
+            [hop] => Hops::One(Some(*hop)),
+            hops => Hops::Many(hops.to_vec()),
+        },
+        mtu: body.mtu,
+        is_expiring: body.is_expiring,
+    }
+}
+
+/// What the tables say of an address: the longest prefix.
+pub fn look_up(written: &BTreeMap<IpPrefix, Leads>, address: IpAddr) -> Option<&Leads> {
+    let containing = written.iter().filter(|(prefix, _)| prefix.contains(address));
+    containing.max_by_key(|(prefix, _)| prefix.len()).map(|(_, leads)| leads)
+}
+
+/// What the kernel does with a packet to this address, as ip-route(8) has it: table by table, in each the
+/// longest prefix with a route that is used. `None` where it depends on more than that.
+pub fn kernels_choice(kernel: &Kernel, address: IpAddr) -> Option<Option<Body>> {
+    let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
+    let all = list(kernel);
+    for table in [255, 254, 253] {
+        if table == 253 && family == Family::V6 {
+            continue;
+        }
+        let mut of_table: Vec<_> =
+            all.iter().filter(|(of, prefix, _)| *of == table && prefix.contains(address)).collect();
+        of_table.sort_by_key(|(_, prefix, _)| std::cmp::Reverse(prefix.len()));
+        // The first of the longest prefix that is used: sorting is stable.
+        for (_, prefix, body) in of_table {
+            if body.tos != 0 || body.source.is_some() {
+                return None;
+            }
+            if kernel.links.is_usable(family, body) {
+                let is_rival = |other: &&(u32, IpPrefix, &Body)| {
+                    other.0 == table
+                        && other.1 == *prefix
+                        && other.2.priority == body.priority
+                        && match family {
+                            Family::V4 => prefix.len() == 0 && [other.2.kind, body.kind] == [1, 1],
+                            Family::V6 => [other.2.kind, body.kind].contains(&1),
+                        }
+                        && kernel.links.is_usable(family, other.2)
+                };
+                let mut rivals =
+                    all.iter().filter(is_rival).filter(|other| !std::ptr::eq(other.2, *body));
+                if rivals.next().is_some() || body.is_expiring {
+                    return None;
+                }
+                if body.kind == 9 {
+                    return None;
+                }
+                return Some(Some((*body).clone()));
+            }
+        }
+    }
+    Some(None)
+}
+
+/// Addresses that are worth a look: the first and the last of each prefix, and its neighbours'.
+pub fn addresses(kernel: &Kernel) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for (_, prefix, _) in list(kernel) {
+        addresses.extend([prefix.addr(), last_of(prefix)]);
+    }
+    addresses.extend(kernel.neighbours().map(|neighbour| neighbour.address));
+    addresses.sort();
+    addresses.dedup();
+    addresses
+}
+
+/// The side and the model say the same as from scratch.
+pub fn check_against_scratch(mirror: &Mirror<Fake>) {
+    let other = scratch(mirror);
+    assert_eq!(written(mirror), written(&other));
+    assert_eq!(mirror.side.words.len(), other.side.words.len(), "ids that nobody needs");
+    assert_eq!(mirror.side.slots.len(), other.side.slots.len(), "slots that nobody needs");
+    assert_eq!(mirror.side.groups.len(), other.side.groups.len(), "groups that nobody needs");
+    assert_eq!(mirror.diff(&dump_of(&mirror.kernel)), Vec::<String>::new());
+}
+
+/// Nothing but links and rules of the model is asked here.
+pub fn apply_to(kernel: &mut Kernel, event: &Event) {
+    kernel.hear(event, &mut Changes::default());
+}
