@@ -1,4 +1,4 @@
-//! `manylane doctor`: what packet sockets wait for on this machine, and what who captures can do about it.
+//! What packet sockets wait for on this machine, and what who captures can do about it.
 
 use std::fmt;
 use std::io;
@@ -8,12 +8,12 @@ use manylane_io::interface::{Interface, InterfaceError};
 use manylane_io::wait::{Waited, Way, packet_socket};
 use serde::Serialize;
 
-use super::table::lay_out;
+use super::super::table::lay_out;
+use super::wrapped;
 
 /// What was found on an interface.
 #[derive(Debug, Serialize)]
-pub struct Finding {
-    interface: String,
+pub(super) struct Finding {
     packet_sockets: Vec<Row>,
     /// The ways that wait to open: longer than [`SLOW`].
     advice: Vec<&'static str>,
@@ -29,18 +29,18 @@ struct Row {
 
 /// Why there is nothing to say.
 #[derive(Debug)]
-pub enum DoctorError {
+pub(super) enum SocketsError {
     /// There is no such interface, or the kernel does not tell.
     Interface(InterfaceError),
     /// Packet sockets were refused.
     Refused { interface: String, source: io::Error },
 }
 
-impl fmt::Display for DoctorError {
+impl fmt::Display for SocketsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            DoctorError::Interface(source) => write!(f, "{source}"),
-            DoctorError::Refused { interface, source } => {
+            SocketsError::Interface(source) => write!(f, "{source}"),
+            SocketsError::Refused { interface, source } => {
                 write!(f, "cannot open a packet socket on {interface}: {source}")?;
                 match source.kind() {
                     io::ErrorKind::PermissionDenied => {
@@ -53,23 +53,19 @@ impl fmt::Display for DoctorError {
     }
 }
 
-impl std::error::Error for DoctorError {
+impl std::error::Error for SocketsError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            DoctorError::Interface(source) => Some(source),
-            DoctorError::Refused { source, .. } => Some(source),
+            SocketsError::Interface(source) => Some(source),
+            SocketsError::Refused { source, .. } => Some(source),
         }
     }
 }
 
-/// Tries each way a few times on each interface of the calling thread's network namespace.
-pub fn examine(interfaces: &[String]) -> Result<Vec<Finding>, DoctorError> {
-    interfaces.iter().map(|name| examine_one(name)).collect()
-}
-
-fn examine_one(name: &str) -> Result<Finding, DoctorError> {
-    let interface = Interface::read(name).map_err(DoctorError::Interface)?;
-    let refused = |source| DoctorError::Refused { interface: interface.name.clone(), source };
+/// Tries each way a few times on an interface of the calling thread's network namespace.
+pub(super) fn examine(name: &str) -> Result<Finding, SocketsError> {
+    let interface = Interface::read(name).map_err(SocketsError::Interface)?;
+    let refused = |source| SocketsError::Refused { interface: interface.name.clone(), source };
     let mut tries = Vec::new();
     for _ in 0..TRIES {
         let each = Way::ALL.into_iter().map(|way| packet_socket(&interface, way));
@@ -84,10 +80,10 @@ fn examine_one(name: &str) -> Result<Finding, DoctorError> {
         Waited { open: median(|waited| waited.open), close: median(|waited| waited.close) }
     };
     let ways: Vec<_> = Way::ALL.into_iter().zip((0..).map(waited)).collect();
-    Ok(finding(&interface.name, &ways))
+    Ok(finding(&ways))
 }
 
-fn finding(interface: &str, ways: &[(Way, Waited)]) -> Finding {
+fn finding(ways: &[(Way, Waited)]) -> Finding {
     let us = |time: Duration| time.as_nanos() as f64 / 1e3;
     let row = |&(way, waited): &(Way, Waited)| Row {
         way: words(way),
@@ -115,18 +111,13 @@ fn finding(interface: &str, ways: &[(Way, Waited)]) -> Finding {
              filter that refuses everything ends the delivery at once",
         );
     }
-    Finding { interface: interface.into(), packet_sockets: ways.iter().map(row).collect(), advice }
+    Finding { packet_sockets: ways.iter().map(row).collect(), advice }
 }
 
-/// One JSON document.
-pub fn json(findings: &[Finding]) -> String {
-    serde_json::to_string(findings).expect("numbers and words are JSON") + "\n"
-}
-
-/// For people.
-pub fn text(findings: &[Finding]) -> String {
-    let one = |Finding { interface, packet_sockets, advice }: &Finding| {
-        let rows = packet_sockets.iter().map(|row| {
+impl Finding {
+    /// For people.
+    pub(super) fn text(&self, interface: &str) -> String {
+        let rows = self.packet_sockets.iter().map(|row| {
             vec![
                 row.way.into(),
                 format!("{:.0} us", row.open_us),
@@ -135,13 +126,12 @@ pub fn text(findings: &[Finding]) -> String {
         });
         let title = format!("packet sockets on {interface}");
         let table = lay_out(&[&title, ">open, bind", ">close"], rows);
-        let advice = match advice.as_slice() {
+        let advice = match self.advice.as_slice() {
             [] => "nothing waits here\n".to_owned(),
-            some => some.iter().map(|line| format!("- {line}\n")).collect(),
+            some => some.iter().map(|line| wrapped(line, "- ", "  ")).collect(),
         };
         format!("{table}\n{advice}")
-    };
-    findings.iter().map(one).collect::<Vec<_>>().join("\n")
+    }
 }
 
 fn words(way: Way) -> &'static str {
@@ -170,9 +160,9 @@ mod tests {
             Waited { open, close }
         };
         let ways: Vec<_> = Way::ALL.into_iter().zip([16, 7984, 19, 14_000].map(waited)).collect();
-        let found = finding("lo", &ways);
+        let found = finding(&ways);
         assert_eq!(found.advice.len(), 3);
-        let said = text(&[found]);
+        let said = found.text("lo");
         assert!(said.starts_with("packet sockets on lo"), "{said}");
         assert!(said.contains("then bound (libpcap before 1.10)     7984 us  16000 us"), "{said}");
         assert!(said.contains("\n- create packet sockets with protocol 0"), "{said}");
@@ -181,8 +171,8 @@ mod tests {
     #[test]
     fn where_nothing_waits_there_is_no_advice() {
         let waited = Waited { open: SLOW, close: SLOW };
-        let found = finding("lo", &Way::ALL.map(|way| (way, waited)));
+        let found = finding(&Way::ALL.map(|way| (way, waited)));
         assert!(found.advice.is_empty());
-        assert!(text(&[found]).ends_with("\nnothing waits here\n"));
+        assert!(found.text("lo").ends_with("\nnothing waits here\n"));
     }
 }

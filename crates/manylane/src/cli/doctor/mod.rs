@@ -1,0 +1,198 @@
+//! `manylane doctor`: what may be accelerated on this machine, what stays in the kernel and why; and what packet
+//! sockets wait for.
+//!
+//! | Exit status | Meaning                                                       |
+//! |-------------|---------------------------------------------------------------|
+//! | 0           | all interfaces looked at could be accelerated                 |
+//! | 1           | something keeps packets of one in the kernel                  |
+//! | 2           | there is no such interface, or it cannot be looked at         |
+
+mod sockets;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use self::sockets::Finding;
+use super::table::lay_out;
+use super::{USAGE, complain, print};
+use crate::gate::{Bypass, Gate, GateError, Kernel, Reason, Standing, programs_of_others};
+
+/// What `manylane doctor` takes.
+#[derive(Debug, Args)]
+pub(super) struct DoctorOptions {
+    /// The interfaces to look at; all Ethernet interfaces without
+    #[arg(value_name = "IF")]
+    interfaces: Vec<String>,
+    /// Look as `manylane accelerate` does when that is overridden: netfilter
+    #[arg(long, value_name = "NAME")]
+    bypass: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Looks, and says what was found.
+pub(super) fn run(options: &DoctorOptions) -> ExitCode {
+    let examinations = match examine(options) {
+        Ok(examinations) => examinations,
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            return USAGE.into();
+        }
+    };
+    let said = match options.json {
+        true => json(&examinations),
+        false => text(&examinations),
+    };
+    let is_free = examinations.iter().all(|examination| examination.standing.is_free());
+    match print(&said) {
+        ExitCode::SUCCESS if !is_free => ExitCode::FAILURE,
+        status => status,
+    }
+}
+
+/// One interface.
+#[derive(Debug, Serialize)]
+struct Examination {
+    #[serde(flatten)]
+    standing: Standing,
+    /// `None` where it was not asked for, or packet sockets were refused.
+    #[serde(flatten)]
+    sockets: Option<Finding>,
+    /// Why there is nothing of packet sockets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    packet_sockets_error: Option<String>,
+}
+
+fn examine(options: &DoctorOptions) -> Result<Vec<Examination>, String> {
+    let bypass = Bypass::named(&options.bypass).map_err(|error| error.to_string())?;
+    let standings = judge(&options.interfaces, bypass).map_err(|error| error.to_string())?;
+    // What packet sockets wait for is the machine's, and each look takes a tenth of a second.
+    let measured = if options.interfaces.is_empty() { 1 } else { standings.len() };
+    let examination = |(place, standing): (usize, Standing)| {
+        let looked = (place < measured).then(|| sockets::examine(&standing.interface));
+        let (sockets, packet_sockets_error) = match looked {
+            Some(Ok(finding)) => (Some(finding), None),
+            Some(Err(error)) => (None, Some(error.to_string())),
+            None => (None, None),
+        };
+        Examination { standing, sockets, packet_sockets_error }
+    };
+    Ok(standings.into_iter().enumerate().map(examination).collect())
+}
+
+fn judge(interfaces: &[String], bypass: Bypass) -> Result<Vec<Standing>, GateError> {
+    let mut gate = Gate::open(programs_of_others())?;
+    let kernel = Kernel::read()?;
+    if let Some(name) = interfaces.iter().find(|name| kernel.link(name).is_none()) {
+        let present = kernel.links.iter().map(|link| link.name.clone()).collect();
+        return Err(GateError::NoSuchInterface { name: name.clone(), present });
+    }
+    let interfaces = match interfaces {
+        [] => kernel.ethernet(),
+        some => some.to_vec(),
+    };
+    gate.evaluate(&kernel, &interfaces, bypass)
+}
+
+/// One JSON document: a list, one object for each interface.
+fn json(examinations: &[Examination]) -> String {
+    serde_json::to_string(examinations).expect("numbers and words are JSON") + "\n"
+}
+
+/// For people: what is so, then why, first what is so for all.
+fn text(examinations: &[Examination]) -> String {
+    let standings: Vec<_> = examinations.iter().map(|examination| &examination.standing).collect();
+    let Some(first) = standings.first() else {
+        return "there is no Ethernet interface in this network namespace\n".into();
+    };
+    let mut said =
+        lay_out(&["Interface", "Tier", "In", "Out", "Kept by"], standings.iter().map(row));
+    let free = standings.iter().filter(|standing| standing.is_free()).count();
+    said += &format!("\n{free} of {} can be accelerated as they are\n", standings.len());
+    said += &section("all interfaces", findings(first, |reason| reason.is_everywhere));
+    for standing in &standings {
+        said += &section(&standing.interface, findings(standing, |reason| !reason.is_everywhere));
+    }
+    for Examination { standing, sockets, packet_sockets_error } in examinations {
+        match (sockets, packet_sockets_error) {
+            (Some(finding), _) => said += &format!("\n{}", finding.text(&standing.interface)),
+            (None, Some(error)) => said += &format!("\n{error}\n"),
+            (None, None) => {}
+        }
+    }
+    said
+}
+
+fn row(standing: &&Standing) -> Vec<String> {
+    let yes = |is_so| if is_so { "yes" } else { "no" }.to_owned();
+    let mut kept: Vec<_> = standing.reasons.iter().map(|reason| reason.about.to_string()).collect();
+    kept.dedup();
+    vec![
+        standing.interface.clone(),
+        standing.tier.to_string(),
+        yes(standing.is_entry),
+        yes(standing.is_exit),
+        kept.join(", "),
+    ]
+}
+
+/// What there is to say of an interface, each with what that does.
+fn findings(
+    standing: &Standing,
+    is_meant: impl Fn(&Reason) -> bool + Copy,
+) -> Vec<(&'static str, &Reason)> {
+    [
+        ("kept in the kernel", &standing.reasons),
+        ("overridden", &standing.bypassed),
+        ("note", &standing.notes),
+    ]
+    .into_iter()
+    .flat_map(|(word, reasons)| reasons.iter().map(move |reason| (word, reason)))
+    .filter(|(_, reason)| is_meant(reason))
+    .collect()
+}
+
+fn section(title: &str, findings: Vec<(&'static str, &Reason)>) -> String {
+    if findings.is_empty() {
+        return String::new();
+    }
+    let mut said = format!("\n{title}\n");
+    for (word, reason) in findings {
+        said += &wrapped(&format!("{word}: {}", reason.what), "- ", "  ");
+        said += &wrapped(&reason.why, "  ", "  ");
+        if let Some(command) = &reason.command {
+            said += &format!("  $ {command}\n"); // In one piece, to be copied.
+        }
+    }
+    said
+}
+
+/// In lines of at most [`WIDTH`] columns.
+fn wrapped(text: &str, first: &str, others: &str) -> String {
+    let mut said = String::new();
+    let mut line = first.to_owned();
+    let mut is_begun = false;
+    for word in text.split(' ') {
+        if is_begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            said += &line;
+            said += "\n";
+            line = others.to_owned();
+            is_begun = false;
+        }
+        if is_begun {
+            line += " ";
+        }
+        line += word;
+        is_begun = true;
+    }
+    said + &line + "\n"
+}
+
+/// As the tables are.
+const WIDTH: usize = 100;
+
+#[cfg(test)]
+mod tests;

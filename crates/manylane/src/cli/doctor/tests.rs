@@ -1,0 +1,107 @@
+//! What the doctor says.
+
+use super::*;
+use crate::gate::{About, Concerns, Tier};
+
+fn reason(about: About, is_everywhere: bool, what: &str, command: Option<&str>) -> Reason {
+    Reason {
+        about,
+        concerns: Concerns::Both,
+        is_everywhere,
+        what: what.into(),
+        why: "packets that we forward would skip it".into(),
+        command: command.map(Into::into),
+    }
+}
+
+fn standing(interface: &str) -> Standing {
+    Standing {
+        interface: interface.into(),
+        index: 2,
+        tier: Tier::Ingress,
+        is_entry: true,
+        is_exit: true,
+        reasons: vec![],
+        bypassed: vec![],
+        notes: vec![],
+    }
+}
+
+fn examination(standing: Standing) -> Examination {
+    Examination { standing, sockets: None, packet_sockets_error: None }
+}
+
+fn both() -> Vec<Examination> {
+    let drop = reason(
+        About::Netfilter,
+        true,
+        "table inet fw, chain forward (filter at forward): policy drop",
+        Some("nft flush chain inet fw forward && nft delete chain inet fw forward"),
+    );
+    let kept = Standing {
+        tier: Tier::Kernel,
+        is_entry: false,
+        is_exit: false,
+        reasons: vec![drop.clone()],
+        ..standing("lan")
+    };
+    let filter = reason(About::TrafficControl, false, "a filter on wan", None);
+    let other = Standing {
+        interface: "wan".into(),
+        reasons: vec![drop, filter],
+        notes: vec![reason(About::Queues, false, "word ".repeat(30).trim_end(), None)],
+        ..kept.clone()
+    };
+    vec![examination(kept), examination(other)]
+}
+
+/// What is so for all is said once.
+#[test]
+fn for_people() {
+    let said = text(&both());
+    assert_eq!(
+        said,
+        "Interface  Tier    In  Out  Kept by
+───────────────────────────────────────────────────────
+lan        kernel  no  no   netfilter
+wan        kernel  no  no   netfilter, traffic_control
+
+0 of 2 can be accelerated as they are
+
+all interfaces
+- kept in the kernel: table inet fw, chain forward (filter at forward): policy drop
+  packets that we forward would skip it
+  $ nft flush chain inet fw forward && nft delete chain inet fw forward
+
+wan
+- kept in the kernel: a filter on wan
+  packets that we forward would skip it
+- note: word word word word word word word word word word word word word word word word word word
+  word word word word word word word word word word word word
+  packets that we forward would skip it
+"
+    );
+    assert!(said.lines().all(|line| line.chars().count() <= WIDTH), "{said}");
+}
+
+#[test]
+fn for_machines() {
+    let said = json(&both());
+    let read: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+    let wan = &read[1];
+    assert_eq!((&wan["interface"], &wan["tier"]), (&"wan".into(), &"kernel".into()));
+    assert_eq!((&wan["is_entry"], &wan["is_exit"]), (&false.into(), &false.into()));
+    let filter = &wan["reasons"][1];
+    assert_eq!(filter["about"], "traffic_control");
+    assert_eq!(filter["concerns"], "both");
+    assert_eq!(filter["is_everywhere"], false);
+    assert_eq!(filter["what"], "a filter on wan");
+    assert!(filter["command"].is_null() && wan["bypassed"].as_array().is_some_and(Vec::is_empty));
+    assert!(wan.get("packet_sockets").is_none());
+}
+
+#[test]
+fn without_interfaces_it_says_so() {
+    assert_eq!(text(&[]), "there is no Ethernet interface in this network namespace\n");
+    assert_eq!(json(&[]), "[]\n");
+}

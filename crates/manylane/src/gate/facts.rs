@@ -1,0 +1,179 @@
+//! What the gate looks at, as plain values: the judgement is a function of these alone.
+
+use manylane_io::iptables::Legacy;
+use manylane_io::netlink::kernel::{Family, Link, Netconf, Rule};
+use manylane_io::netlink::nftables::Chain;
+use manylane_io::netlink::traffic::{Filter, Qdisc};
+use manylane_io::netlink::xfrm::Policies;
+
+/// What is known of the kernel's routing already, by who follows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kernel {
+    /// All links.
+    pub links: Vec<Link>,
+    /// All settings of links, and those of all.
+    pub netconf: Vec<Netconf>,
+    /// Rules that cannot be part of one table, in words: [`unmergeable`].
+    pub unmergeable_rules: Vec<String>,
+    /// Routes with a way that wraps packets.
+    pub encapsulated_routes: u64,
+}
+
+impl Kernel {
+    /// The link of this name.
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    /// Whether packets of a family that come in by a link are forwarded.
+    ///
+    /// IPv4 asks the device's setting only. IPv6 asks that of all; where the device's own says otherwise, the
+    /// kernel may decide.
+    pub fn forwards(&self, link: u32, family: Family) -> bool {
+        let is_on = |link| self.setting(link, family, |netconf| netconf.forwarding) == Some(true);
+        match family {
+            Family::V4 => is_on(device(link)),
+            Family::V6 => is_on(NETCONFA_IFINDEX_ALL) && is_on(device(link)),
+        }
+    }
+
+    /// How the source addresses of IPv4 packets that come in by a link are checked: the greater of the device's
+    /// setting and that of all. 0 not, 1 strictly, 2 loosely.
+    pub fn rp_filter(&self, link: u32) -> u8 {
+        [NETCONFA_IFINDEX_ALL, device(link)]
+            .into_iter()
+            .filter_map(|link| self.setting(link, Family::V4, |netconf| netconf.rp_filter))
+            .max()
+            .unwrap_or(0)
+    }
+
+    fn setting<T>(
+        &self,
+        link: i32,
+        family: Family,
+        part: impl Fn(&Netconf) -> Option<T>,
+    ) -> Option<T> {
+        let is_it = |netconf: &&Netconf| netconf.link == link && netconf.family == family;
+        // The last one holds, if there are several.
+        self.netconf.iter().rev().filter(is_it).find_map(part)
+    }
+}
+
+/// Rules other than the usual three, in words: with one of them tables cannot be one.
+pub fn unmergeable(rules: &[Rule]) -> Vec<String> {
+    rules.iter().filter(|rule| !is_usual(rule)).map(words).collect()
+}
+
+/// `0: local`, `32766: main`, `32767: default`, for all packets.
+fn is_usual(rule: &Rule) -> bool {
+    let Rule { priority, action, table, from, to, iif, tos, flags, others, .. } = rule;
+    let is_for_all = from.is_none() && to.is_none() && iif.is_none() && *tos == 0;
+    is_for_all
+        && others.is_empty()
+        && flags & FIB_RULE_INVERT == 0
+        && *action == FR_ACT_TO_TBL
+        && [(0, RT_TABLE_LOCAL), (32_766, RT_TABLE_MAIN), (32_767, RT_TABLE_DEFAULT)]
+            .contains(&(*priority, *table))
+}
+
+/// As `ip rule` would say it, nearly.
+fn words(rule: &Rule) -> String {
+    let Rule { family, priority, action, table, from, to, iif, tos, flags, others } = rule;
+    let mut words = match family {
+        Family::V4 => format!("IPv4 {priority}:"),
+        Family::V6 => format!("IPv6 {priority}:"),
+    };
+    if flags & FIB_RULE_INVERT != 0 {
+        words += " not";
+    }
+    for (word, network) in [("from", from), ("to", to)] {
+        if let Some((address, length)) = network {
+            words += &format!(" {word} {address}/{length}");
+        }
+    }
+    if let Some(name) = iif {
+        words += &format!(" iif {name}");
+    }
+    if *tos != 0 {
+        words += &format!(" tos {tos:#x}");
+    }
+    for other in others {
+        words += &format!(" {other}");
+    }
+    words
+        + &match *action {
+            FR_ACT_TO_TBL => format!(" table {table}"),
+            action => format!(" action {action}"),
+        }
+}
+
+fn device(link: u32) -> i32 {
+    i32::try_from(link).unwrap_or(i32::MAX)
+}
+
+/// All that the judgement needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// What is known already.
+    pub kernel: Kernel,
+    /// The interfaces in question, by number.
+    pub interfaces: Vec<u32>,
+    /// The kernel's version: 6, 6.
+    pub version: (u32, u32),
+    /// Privileges that this process does not have and would need.
+    pub missing_capabilities: Vec<&'static str>,
+    /// What could not be read, and why.
+    pub unknown: Vec<String>,
+    /// The chains of nftables.
+    pub chains: Vec<Chain>,
+    /// The chains of legacy iptables.
+    pub legacy: Legacy,
+    /// IPsec.
+    pub policies: Policies,
+    /// The qdiscs of all devices.
+    pub qdiscs: Vec<Qdisc>,
+    /// Filters of traffic control where packets come in, by device.
+    pub ingress_filters: Vec<(u32, Filter)>,
+    /// Filters of traffic control where packets go out, by device.
+    pub egress_filters: Vec<(u32, Filter)>,
+    /// BPF programs of others (tcx) where packets come in.
+    pub programs: Vec<Program>,
+    /// `fib_multipath_hash_policy` for IPv4 and IPv6.
+    pub multipath_hash_policy: [u8; 2],
+    /// `net.ipv4.nexthop_compat_mode`.
+    pub repeats_next_hops: bool,
+    /// Cores of this machine.
+    pub cores: usize,
+    /// What devices do for the kernel.
+    pub offloads: Vec<Offloads>,
+}
+
+/// A BPF program of somebody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// On this device.
+    pub link: u32,
+    /// Its number.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+}
+
+/// What a device does for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offloads {
+    /// The device.
+    pub link: u32,
+    /// Segments of a TCP stream are put together where they come in.
+    pub gro: bool,
+    /// The device takes segments that are to be cut.
+    pub tso: bool,
+}
+
+const NETCONFA_IFINDEX_ALL: i32 = -1;
+// linux/fib_rules.h, linux/rtnetlink.h.
+const FIB_RULE_INVERT: u32 = 2;
+const FR_ACT_TO_TBL: u8 = 1;
+const RT_TABLE_DEFAULT: u32 = 253;
+const RT_TABLE_MAIN: u32 = 254;
+const RT_TABLE_LOCAL: u32 = 255;

@@ -1,0 +1,437 @@
+//! The judgement: what was found, what that means for one interface.
+
+use manylane_io::netlink::kernel::{Family, Link};
+use manylane_io::netlink::traffic::{Filter, Place, Qdisc};
+
+use super::facts::{Facts, Offloads};
+use super::netfilter;
+use super::reason::{About, Bypass, Concerns, Reason, Standing, Tier};
+
+/// Judges an interface.
+pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
+    let mut found = everywhere(facts);
+    found.extend(netfilter::at_device(facts, link));
+    found.extend(device(facts, link));
+    found.extend(forwarding(facts, link));
+    found.extend(ingress_filters(facts, link));
+    let (bypassed, reasons): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|reason| bypass.covers(reason.about));
+    let is_entry = !reasons.iter().any(|reason| reason.concerns.has_entry());
+    Standing {
+        interface: link.name.clone(),
+        index: link.index,
+        tier: if is_entry { Tier::Ingress } else { Tier::Kernel },
+        is_entry,
+        is_exit: !reasons.iter().any(|reason| reason.concerns.has_exit()),
+        reasons,
+        bypassed,
+        notes: notes(facts, link),
+    }
+}
+
+/// What concerns all interfaces of the namespace.
+fn everywhere(facts: &Facts) -> Vec<Reason> {
+    let mut found = Vec::new();
+    let (major, minor) = facts.version;
+    if facts.version < OLDEST {
+        found.push(Reason::new(
+            About::KernelVersion,
+            format!("Linux {major}.{minor}"),
+            "programs can be attached where packets come in, beside others, since Linux 6.6 (tcx): boot a newer one",
+        ));
+    }
+    if !facts.missing_capabilities.is_empty() {
+        let list = facts.missing_capabilities.join(", ");
+        let lower = list.to_lowercase().replace(", ", ",");
+        found.push(
+            Reason::new(
+                About::Capabilities,
+                format!("this process lacks {list}"),
+                "programs cannot be loaded or attached without: run it as root, or with these",
+            )
+            .command(format!("setcap {lower}+ep $(command -v manylane)")),
+        );
+    }
+    for what in &facts.unknown {
+        found.push(Reason::new(
+            About::Unknown,
+            what,
+            "what cannot be looked at may do something to packets",
+        ));
+    }
+    found.extend(netfilter::in_namespace(facts));
+    found.extend(xfrm(facts));
+    for rule in &facts.kernel.unmergeable_rules {
+        let family = if rule.starts_with("IPv6") { "-6 " } else { "" };
+        let priority = rule.split([' ', ':']).nth(1).unwrap_or_default();
+        found.push(
+            Reason::new(
+                About::Rules,
+                format!("routing rule {rule}"),
+                "which table a packet is routed by depends on more than its destination",
+            )
+            .command(format!("ip {family}rule delete priority {priority}")),
+        );
+    }
+    found.into_iter().map(Reason::everywhere).collect()
+}
+
+fn xfrm(facts: &Facts) -> Vec<Reason> {
+    let mut found = Vec::new();
+    let policies = &facts.policies;
+    for policy in &policies.transit {
+        let ((source, from), (destination, to)) = (policy.source, policy.destination);
+        let (direction, index) = (policy.direction, policy.index);
+        let does = if policy.blocks { "blocks" } else { "for" };
+        let command = match policy.is_marked {
+            false => format!("ip xfrm policy delete index {index} dir {direction}"),
+            // Its number does not name it without its mark or interface.
+            true => "ip xfrm policy flush".into(),
+        };
+        found.push(
+            Reason::new(
+                About::Xfrm,
+                format!(
+                    "XFRM policy {index} ({direction}) {does} {source}/{from} to {destination}/{to}"
+                ),
+                "IPsec may protect or block routed packets, and is in the kernel",
+            )
+            .command(command),
+        );
+    }
+    for (is_blocked, direction) in
+        [(policies.forward_is_blocked, "fwd"), (policies.out_is_blocked, "out")]
+    {
+        if is_blocked {
+            found.push(
+                Reason::new(
+                    About::Xfrm,
+                    format!("XFRM blocks by default ({direction})"),
+                    "the kernel drops routed packets that no policy allows",
+                )
+                .command(format!("ip xfrm policy setdefault {direction} accept")),
+            );
+        }
+    }
+    found
+}
+
+/// What kind of device it is, and what belongs to it.
+fn device(facts: &Facts, link: &Link) -> Vec<Reason> {
+    let mut found = Vec::new();
+    let name = &link.name;
+    let no = |what: String, why: &str| Reason::new(About::Device, what, why);
+    if link.flags & IFF_LOOPBACK != 0 {
+        let why = "what this host sends to itself is not routed";
+        found.push(no(format!("{name} is the loopback"), why));
+    } else if link.mac.is_none_or(|mac| mac == [0; 6]) {
+        let why = "frames are forwarded by their Ethernet addresses";
+        found.push(no(format!("{name} has no Ethernet address"), why));
+    }
+    if link.index > INDEX_MAX {
+        let why = "only numbers up to 65535 have a place in the tables: make it anew with a smaller one \
+                   (`ip link add ... index N`)";
+        found.push(no(format!("{name} is interface number {}", link.index), why));
+    }
+    if let Some(master) = link.master {
+        let upper = facts.kernel.links.iter().find(|link| link.index == master);
+        let upper_name =
+            upper.map_or_else(|| format!("interface {master}"), |link| link.name.clone());
+        let kind = match (&link.member_kind, upper.and_then(|link| link.kind.as_ref())) {
+            (Some(kind), _) | (None, Some(kind)) => format!("{kind} "),
+            (None, None) => String::new(),
+        };
+        found.push(
+            Reason::new(
+                About::Member,
+                format!("{name} is a member of {kind}{upper_name}"),
+                format!("its packets are {upper_name}'s: accelerate {upper_name} if packets are routed there"),
+            )
+            .command(format!("ip link set dev {} nomaster", quoted(name))),
+        );
+    }
+    let children = facts.kernel.links.iter().filter(|other| {
+        let takes = |kind: &String| TAKING.contains(&kind.as_str());
+        other.lower == Some(link.index)
+            && !other.lower_is_elsewhere
+            && other.kind.as_ref().is_some_and(takes)
+    });
+    for child in children {
+        let kind = child.kind.as_deref().unwrap_or_default();
+        found.push(
+            Reason::new(
+                About::Parent,
+                format!("{kind} {} is on {name}", child.name),
+                "packets that come in may be for it, behind the place where ours are taken",
+            )
+            .concerning(Concerns::Entry)
+            .command(format!("ip link delete dev {}", quoted(&child.name))),
+        );
+    }
+    if link.flags & IFF_UP == 0 {
+        found.push(
+            Reason::new(About::Down, format!("{name} is down"), "nothing goes through it")
+                .command(format!("ip link set dev {} up", quoted(name))),
+        );
+    }
+    found
+}
+
+/// Off for both families, there is nothing to forward.
+fn forwarding(facts: &Facts, link: &Link) -> Option<Reason> {
+    let is_on = |family| facts.kernel.forwards(link.index, family);
+    (!is_on(Family::V4) && !is_on(Family::V6)).then(|| {
+        Reason::new(
+            About::Forwarding,
+            format!("forwarding is off on {}, IPv4 and IPv6", link.name),
+            "the kernel does not route what comes in",
+        )
+        .concerning(Concerns::Entry)
+        .command(format!(
+            "sysctl -w {}=1 net/ipv6/conf/all/forwarding=1",
+            setting("ipv4", &link.name, "forwarding")
+        ))
+    })
+}
+
+fn ingress_filters(facts: &Facts, link: &Link) -> Option<Reason> {
+    let list = listed(&facts.ingress_filters, link)?;
+    Some(
+        Reason::new(
+            About::TrafficControl,
+            format!("filters of traffic control where packets come in on {}: {list}", link.name),
+            "they run behind our program, and would not see what it takes",
+        )
+        .concerning(Concerns::Entry)
+        .command(format!("tc filter delete dev {} ingress", quoted(&link.name))),
+    )
+}
+
+fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
+    let mut notes = Vec::new();
+    let kernel = &facts.kernel;
+    let name = &link.name;
+    let many = kernel.encapsulated_routes;
+    if many > 0 {
+        let what = match many {
+            1 => "a route wraps packets (encap)".into(),
+            many => format!("{many} routes wrap packets (encap)"),
+        };
+        let why = "packets of such routes, and of no other, stay in the kernel";
+        notes.push(Reason::new(About::Encapsulation, what, why).everywhere());
+    }
+    for (version, policy) in ["ipv4", "ipv6"].into_iter().zip(facts.multipath_hash_policy) {
+        if policy > 1 {
+            notes.push(
+                Reason::new(
+                    About::Multipath,
+                    format!("net.{version}.fib_multipath_hash_policy is {policy}"),
+                    "only addresses (0), or addresses and ports (1), are hashed here: packets of multipath \
+                     routes stay in the kernel",
+                )
+                .command(format!("sysctl -w net.{version}.fib_multipath_hash_policy=1"))
+                .everywhere(),
+            );
+        }
+    }
+    if facts.repeats_next_hops {
+        notes.push(
+            Reason::new(
+                About::NextHops,
+                "net.ipv4.nexthop_compat_mode is 1",
+                "a change of a next-hop object is told again for each route that uses it, which takes long to \
+                 read with many",
+            )
+            .command("sysctl -w net.ipv4.nexthop_compat_mode=0")
+            .everywhere(),
+        );
+    }
+    let off: Vec<_> = [(Family::V4, "IPv4"), (Family::V6, "IPv6")]
+        .into_iter()
+        .filter(|(family, _)| !kernel.forwards(link.index, *family))
+        .collect();
+    if let [(family, words)] = off[..] {
+        let setting = match family {
+            Family::V4 => setting("ipv4", name, "forwarding"),
+            Family::V6 => "net/ipv6/conf/all/forwarding".into(),
+        };
+        notes.push(
+            Reason::new(
+                About::Forwarding,
+                format!("forwarding of {words} is off on {name}"),
+                "such packets are left to the kernel, which does not route them",
+            )
+            .concerning(Concerns::Entry)
+            .command(format!("sysctl -w {setting}=1")),
+        );
+    }
+    notes.extend(reverse_path(facts, link));
+    notes.extend(programs(facts, link));
+    notes.extend(way_out(facts, link));
+    notes.extend(speed(facts, link));
+    notes
+}
+
+fn reverse_path(facts: &Facts, link: &Link) -> Option<Reason> {
+    let (word, checked) = match facts.kernel.rp_filter(link.index) {
+        0 => return None,
+        1 => ("strict (1)", "does not lead out by this interface"),
+        _ => ("loose (2)", "leads nowhere"),
+    };
+    let own = setting("ipv4", &link.name, "rp_filter");
+    Some(
+        Reason::new(
+            About::ReversePath,
+            format!("rp_filter is {word} on {}", link.name),
+            format!("the source of each IPv4 packet is looked up, too; a packet whose source {checked} is left to \
+                     the kernel, which drops it"),
+        )
+        .concerning(Concerns::Entry)
+        .command(format!("sysctl -w net/ipv4/conf/all/rp_filter=0 {own}=0")),
+    )
+}
+
+fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
+    let name = &link.name;
+    let mut notes = Vec::new();
+    for program in facts.programs.iter().filter(|program| program.link == link.index) {
+        notes.push(
+            Reason::new(
+                About::Programs,
+                format!(
+                    "program {} ({}) is attached where packets come in on {name}",
+                    program.id, program.name
+                ),
+                "it runs before ours and stays: what it decides for good, ours does not see",
+            )
+            .concerning(Concerns::Entry)
+            .command(format!("bpftool net show dev {}", quoted(name))),
+        );
+    }
+    if let Some(id) = link.xdp {
+        notes.push(
+            Reason::new(
+                About::Programs,
+                format!("XDP program {id} is on {name}"),
+                "it runs before ours and stays: what it takes, ours does not see",
+            )
+            .concerning(Concerns::Entry)
+            .command(format!("ip link set dev {} xdp off", quoted(name))),
+        );
+    }
+    notes
+}
+
+/// What is on the way out is gone through as ever: said, since it is what one would ask.
+fn way_out(facts: &Facts, link: &Link) -> Vec<Reason> {
+    let name = &link.name;
+    let mut notes = Vec::new();
+    let is_root = |qdisc: &&Qdisc| qdisc.link == link.index && qdisc.place == Place::Root;
+    if let Some(root) = facts.qdiscs.iter().find(is_root)
+        && !PLAIN_QDISCS.contains(&root.kind.as_str())
+    {
+        notes.push(
+            Reason::new(
+                About::TrafficControl,
+                format!("qdisc {} on {name}", root.kind),
+                "what we send out here is queued by it, as what the kernel forwards",
+            )
+            .concerning(Concerns::Exit),
+        );
+    }
+    if let Some(list) = listed(&facts.egress_filters, link) {
+        notes.push(
+            Reason::new(
+                About::TrafficControl,
+                format!("filters of traffic control where packets go out on {name}: {list}"),
+                "what we send out here goes through them, as what the kernel forwards",
+            )
+            .concerning(Concerns::Exit),
+        );
+    }
+    notes
+}
+
+/// What would make it faster, or surprises.
+fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
+    let name = &link.name;
+    let mut notes = Vec::new();
+    let others = facts.kernel.links.iter().filter(|other| facts.interfaces.contains(&other.index));
+    if let Some(least) = others.min_by_key(|other| other.mtu)
+        && least.mtu < link.mtu
+    {
+        notes.push(
+            Reason::new(
+                About::Mtu,
+                format!("the MTU of {name} is {}, that of {} is {}", link.mtu, least.name, least.mtu),
+                "what comes in longer than its way out takes is left to the kernel, to cut or to refuse",
+            )
+            .concerning(Concerns::Entry),
+        );
+    }
+    let (receive, _) = link.queues;
+    if receive == 1 && facts.cores > 1 {
+        notes.push(
+            Reason::new(
+                About::Queues,
+                format!("{name} has one receive queue, and this machine {} cores", facts.cores),
+                "one core forwards all that comes in here",
+            )
+            .concerning(Concerns::Entry)
+            .command(format!("ethtool -L {} combined {}", quoted(name), facts.cores)),
+        );
+    }
+    let is_veth = link.kind.as_deref() == Some("veth");
+    let its = |offloads: &&Offloads| offloads.link == link.index;
+    if let Some(offloads) = facts.offloads.iter().find(its) {
+        let hint = |what: &str, why: &str, switch: &str| {
+            Reason::new(About::Offloads, format!("{what} is off on {name}"), why)
+                .command(format!("ethtool -K {} {switch} on", quoted(name)))
+        };
+        if !offloads.tso {
+            let why = "segments of TCP are cut in software before they leave";
+            notes.push(hint("tcp-segmentation-offload", why, "tso").concerning(Concerns::Exit));
+        }
+        // A veth hands over what the other end sent, in whole segments.
+        if !offloads.gro && !is_veth {
+            let why = "TCP is forwarded packet by packet, not by segments of many";
+            notes.push(hint("generic-receive-offload", why, "gro").concerning(Concerns::Entry));
+        }
+    }
+    notes
+}
+
+/// `u32 (preference 49152), bpf (preference 1)`, if there are any on the link.
+fn listed(filters: &[(u32, Filter)], link: &Link) -> Option<String> {
+    let its = filters.iter().filter(|(index, _)| *index == link.index);
+    let words: Vec<_> = its
+        .map(|(_, filter)| format!("{} (preference {})", filter.kind, filter.preference))
+        .collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
+/// A setting of a device as sysctl(8) takes it: with slashes, since names of devices may have dots.
+fn setting(version: &str, device: &str, name: &str) -> String {
+    quoted(&format!("net/{version}/conf/{device}/{name}"))
+}
+
+/// As one word of the shell.
+pub(super) fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:@%+=".contains(&byte);
+    match !word.is_empty() && word.bytes().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
+/// tcx, and links of its programs.
+const OLDEST: (u32, u32) = (6, 6);
+/// Places of the table from device to port.
+const INDEX_MAX: u32 = 65_535;
+/// Devices that take packets from another one that come in there (`netdev_rx_handler_register`).
+const TAKING: [&str; 5] = ["macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
+/// Qdiscs that only queue: the kernel's own choice.
+const PLAIN_QDISCS: [&str; 6] = ["noqueue", "noop", "mq", "pfifo_fast", "fq_codel", "pfifo"];
+// linux/if.h.
+const IFF_UP: u32 = 1;
+const IFF_LOOPBACK: u32 = 8;

@@ -1,0 +1,230 @@
+//! Looking: from sockets and `/proc` to [`Facts`].
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::thread;
+
+use manylane_io::bpf::fast;
+use manylane_io::interface::{self, Interface};
+use manylane_io::iptables::{self, Legacy};
+use manylane_io::netlink::kernel::{Family, Link, NextHop, NextHopKind};
+use manylane_io::netlink::traffic::{Place, Qdisc, Side};
+use manylane_io::netlink::{Netlink, nftables, xfrm};
+use manylane_io::sysctl;
+
+use super::{Facts, Gate, GateError, Kernel, Offloads, Program, Programs, unmergeable};
+
+/// The links of these names, those that are there.
+pub(super) fn links<'k>(kernel: &'k Kernel, interfaces: &[String]) -> Vec<&'k Link> {
+    interfaces.iter().filter_map(|name| kernel.link(name)).collect()
+}
+
+impl Kernel {
+    /// Reads it from the kernel, in the calling thread's network namespace: for who does not follow it.
+    pub fn read() -> Result<Kernel, GateError> {
+        let mut netlink = Netlink::open()?;
+        let wrapping = encapsulated(&netlink.dump_next_hops()?);
+        let mut encapsulated_routes = 0;
+        for family in [Family::V4, Family::V6] {
+            netlink.dump_routes(family, None, |route| {
+                let wraps = route.next_hop.is_some_and(|id| wrapping.contains(&id))
+                    || route.hops.as_slice().iter().any(|hop| hop.is_encapsulated);
+                encapsulated_routes += u64::from(wraps);
+            })?;
+        }
+        Ok(Kernel {
+            links: netlink.dump_links()?,
+            netconf: netlink.dump_netconf()?,
+            unmergeable_rules: unmergeable(&netlink.dump_rules()?),
+            encapsulated_routes,
+        })
+    }
+
+    /// The names of all Ethernet interfaces.
+    pub fn ethernet(&self) -> Vec<String> {
+        let is_ethernet = |link: &&Link| link.mac.is_some_and(|mac| mac != [0; 6]);
+        self.links.iter().filter(is_ethernet).map(|link| link.name.clone()).collect()
+    }
+}
+
+/// The numbers of next-hop objects of which a way wraps packets.
+fn encapsulated(objects: &[NextHop]) -> BTreeSet<u32> {
+    let wraps =
+        |object: &&NextHop| matches!(object.kind, NextHopKind::Via(hop) if hop.is_encapsulated);
+    let mut found: BTreeSet<_> = objects.iter().filter(wraps).map(|object| object.id).collect();
+    // A group has no groups in it.
+    for object in objects {
+        if let NextHopKind::Group { members, .. } = &object.kind
+            && members.iter().any(|(id, _)| found.contains(id))
+        {
+            found.insert(object.id);
+        }
+    }
+    found
+}
+
+/// The programs (tcx) on an interface where packets come in, but ours: what [`Gate::open`] wants.
+pub fn programs_of_others() -> Programs {
+    Box::new(|link, name| {
+        let interface = Interface::read(name).map_err(io::Error::other)?;
+        let programs = fast::attached(&interface)?.programs.into_iter();
+        let others = programs.filter(|(_, name)| name != fast::NAME);
+        Ok(others.map(|(id, name)| Program { link, id, name }).collect())
+    })
+}
+
+/// What sends no notification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Polled {
+    legacy: Result<Legacy, String>,
+    programs: Result<Vec<Program>, String>,
+    multipath_hash_policy: [u8; 2],
+    repeats_next_hops: bool,
+}
+
+/// Reads it.
+pub(super) fn polled(programs: &mut Programs, links: &[&Link]) -> Polled {
+    let mut all = Ok(Vec::new());
+    for link in links {
+        match (&mut all, programs(link.index, &link.name)) {
+            (Ok(all), Ok(found)) => all.extend(found),
+            (Ok(_), Err(error)) => {
+                all = Err(format!("the programs (tcx) of {} cannot be read: {error}", link.name));
+            }
+            (Err(_), _) => {}
+        }
+    }
+    // A kernel without a setting does as if it were 0: none of these protocols is there, or it is too old to ask.
+    let number =
+        |name: &str| sysctl::read(name).ok().and_then(|text| text.parse().ok()).unwrap_or(0u8);
+    let policy = |version| number(&format!("net/{version}/fib_multipath_hash_policy"));
+    Polled {
+        legacy: iptables::legacy()
+            .map_err(|error| format!("the tables of legacy iptables cannot be read: {error}")),
+        programs: all,
+        multipath_hash_policy: ["ipv4", "ipv6"].map(policy),
+        repeats_next_hops: number("net/ipv4/nexthop_compat_mode") != 0,
+    }
+}
+
+impl Gate {
+    /// All that is judged by.
+    pub(super) fn facts(
+        &mut self,
+        kernel: &Kernel,
+        interfaces: &[String],
+    ) -> Result<Facts, GateError> {
+        let links = links(kernel, interfaces);
+        let polled = polled(&mut self.programs, &links);
+        self.polled = Some(polled.clone());
+        let mut unknown = Vec::new();
+        let mut facts = Facts {
+            interfaces: links.iter().map(|link| link.index).collect(),
+            version: version(&sysctl::read("kernel/osrelease")?),
+            missing_capabilities: missing_capabilities(),
+            chains: or_unknown(nftables::chains(), &mut unknown),
+            legacy: or_unknown(polled.legacy, &mut unknown),
+            policies: or_unknown(xfrm::policies(), &mut unknown),
+            programs: or_unknown(polled.programs, &mut unknown),
+            qdiscs: self.traffic.qdiscs()?,
+            multipath_hash_policy: polled.multipath_hash_policy,
+            repeats_next_hops: polled.repeats_next_hops,
+            cores: thread::available_parallelism().map_or(1, usize::from),
+            kernel: kernel.clone(),
+            ..Facts::default()
+        };
+        for link in links {
+            let holds_filters =
+                |qdisc: &Qdisc| qdisc.link == link.index && qdisc.place == Place::Filters;
+            if facts.qdiscs.iter().any(holds_filters) {
+                for (side, to) in [
+                    (Side::Ingress, &mut facts.ingress_filters),
+                    (Side::Egress, &mut facts.egress_filters),
+                ] {
+                    let filters = or_unknown(self.traffic.filters(link.index, side), &mut unknown);
+                    to.extend(filters.into_iter().map(|filter| (link.index, filter)));
+                }
+            }
+            // Most devices say; what does not is not worth a note.
+            if let Ok(interface::Offloads { gro, tso }) = interface::Offloads::read(&link.name) {
+                facts.offloads.push(Offloads { link: link.index, gro, tso });
+            }
+        }
+        facts.unknown = unknown;
+        Ok(facts)
+    }
+}
+
+/// What was read; what was not is unknown, with its error.
+fn or_unknown<T: Default>(read: Result<T, impl std::fmt::Display>, unknown: &mut Vec<String>) -> T {
+    read.unwrap_or_else(|error| {
+        unknown.push(error.to_string());
+        T::default()
+    })
+}
+
+/// `6.18.44-rc1` is 6, 18.
+fn version(release: &str) -> (u32, u32) {
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Capabilities that are needed to load and attach programs, and are not in effect (capabilities(7)).
+fn missing_capabilities() -> Vec<&'static str> {
+    let effective = fs::read_to_string("/proc/thread-self/status")
+        .and_then(|status| effective(&status).ok_or_else(|| io::ErrorKind::InvalidData.into()))
+        .unwrap_or(0);
+    missing(effective)
+}
+
+fn effective(status: &str) -> Option<u64> {
+    let word = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(word.trim(), 16).ok()
+}
+
+fn missing(effective: u64) -> Vec<&'static str> {
+    let has = |number: u32| effective >> number & 1 == 1;
+    // The older, wider one stands for the two newer ones.
+    [
+        ("CAP_BPF", has(CAP_BPF) || has(CAP_SYS_ADMIN)),
+        ("CAP_NET_ADMIN", has(CAP_NET_ADMIN)),
+        ("CAP_PERFMON", has(CAP_PERFMON) || has(CAP_SYS_ADMIN)),
+    ]
+    .into_iter()
+    .filter_map(|(name, is_there)| (!is_there).then_some(name))
+    .collect()
+}
+
+// linux/capability.h.
+const CAP_NET_ADMIN: u32 = 12;
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_two_numbers_that_matter() {
+        for (release, numbers) in [
+            ("6.18.44", (6, 18)),
+            ("6.6-rc1", (6, 6)),
+            ("5.10.0-28-amd64", (5, 10)),
+            ("what", (0, 0)),
+        ] {
+            assert_eq!(version(release), numbers, "{release}");
+        }
+    }
+
+    #[test]
+    fn capabilities_that_are_missing_are_named() {
+        let all = effective("Name:\tx\nCapEff:\t000001ffffffffff\n").expect("it is there");
+        assert_eq!(missing(all), [""; 0]);
+        assert_eq!(missing(0), ["CAP_BPF", "CAP_NET_ADMIN", "CAP_PERFMON"]);
+        assert_eq!(missing(1 << CAP_SYS_ADMIN), ["CAP_NET_ADMIN"]);
+        assert_eq!(missing(1 << CAP_BPF | 1 << CAP_NET_ADMIN), ["CAP_PERFMON"]);
+    }
+}

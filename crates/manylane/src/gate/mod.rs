@@ -1,0 +1,115 @@
+//! The gate: which interfaces' packets may be forwarded by us, and what keeps the others in the kernel.
+//!
+//! Our program takes a packet where it comes in, and so skips what the kernel has on the way behind that place. A
+//! packet may be taken only if the kernel would do nothing to it but route it. [`judge()`] says so of an interface, as
+//! a function of plain [`Facts`]; [`Gate`] finds the facts, and hears when they change.
+//!
+//! ```text
+//!   XDP ─ tcx ingress ─ tc ingress ─ netdev ingress ─ prerouting ─ route ─ forward ─ XFRM ─ postrouting ─┐
+//!           │ ours                                                                                       │
+//!           └─────────────── bpf_redirect ────────────────┐                             netdev egress ───┤
+//!                                                         └──── tcx and tc egress ─ qdisc ─ device ──────┘
+//! ```
+//!
+//! | What                                        | Keeps in the kernel              | How a change is noticed            |
+//! |---------------------------------------------|----------------------------------|------------------------------------|
+//! | nftables chains with rules, or that drop    | all; ingress, egress: the device | `NFNLGRP_NFTABLES`                 |
+//! | legacy iptables                             | all                              | read again ([`Gate::poll`])        |
+//! | connection tracking by rules elsewhere      | all                              | as the rules                       |
+//! | XFRM policies, or a default that blocks     | all                              | `XFRMNLGRP_POLICY`                 |
+//! | routing rules besides the usual             | all                              | the mirror's                       |
+//! | tc filters at ingress                       | the device, as entry             | `RTNLGRP_TC`                       |
+//! | members, parents, kind, number, up or down  | the device                       | the mirror's                       |
+//! | forwarding                                  | the device, as entry             | the mirror's                       |
+//! | tc filters at egress, qdiscs                | nothing: gone through as ever    | `RTNLGRP_TC`                       |
+//! | encapsulated routes, multipath by policy 2, 3 | these routes                   | the mirror's; read again           |
+//! | rp_filter                                   | what it would drop               | the mirror's                       |
+//! | other BPF programs                          | nothing: they run before ours    | read again                         |
+//!
+//! What the mirror hears of (links, settings, rules, routes) comes in as [`Kernel`]: who has the mirror calls
+//! [`Gate::evaluate`] again when it changed.
+//!
+//! Not seen: a macvlan or ipvlan in another namespace on an interface here. It has an Ethernet address of its own
+//! (then its packets are not for us, and the kernel has them), or no routed way through here (ipvlan).
+
+mod error;
+mod facts;
+mod judge;
+mod look;
+mod netfilter;
+mod reason;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use manylane_io::netlink::traffic::TrafficControl;
+use manylane_io::netlink::{Notices, nftables, traffic, xfrm};
+
+pub use error::GateError;
+pub use facts::{Facts, Kernel, Offloads, Program, unmergeable};
+pub use judge::judge;
+pub use look::programs_of_others;
+pub use reason::{About, Bypass, Concerns, Reason, Standing, Tier, UnknownBypass};
+
+/// Finds BPF programs (tcx) of others where packets come in on the device of this number and name.
+pub type Programs = Box<dyn FnMut(u32, &str) -> std::io::Result<Vec<Program>> + Send>;
+
+/// What looks at the network namespace in which it was opened, and hears of changes.
+///
+/// Its sockets are of that namespace; settings under `/proc` are read in that of the calling thread: call it on
+/// a thread in the same one.
+pub struct Gate {
+    notices: Vec<Notices>,
+    traffic: TrafficControl,
+    programs: Programs,
+    /// At the last evaluation.
+    polled: Option<look::Polled>,
+}
+
+impl Gate {
+    /// Opens the gate in the calling thread's network namespace. From now on it hears of changes: what is
+    /// evaluated after this is never older than what [`changed`](Gate::changed) was told.
+    pub fn open(programs: Programs) -> Result<Gate, GateError> {
+        let mut notices: Vec<_> = nftables::notices()?.into_iter().collect();
+        notices.extend(xfrm::notices()?);
+        notices.push(traffic::notices()?);
+        let traffic = TrafficControl::open()?;
+        Ok(Gate { notices, traffic, programs, polled: None })
+    }
+
+    /// Readable when something may have changed.
+    pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
+        self.notices.iter().map(AsFd::as_fd).collect()
+    }
+
+    /// Reads what was told, without waiting: whether something changed since the last call. A socket that fails
+    /// is a change, too: then [`evaluate`](Gate::evaluate) is what says so.
+    pub fn changed(&mut self) -> bool {
+        // All are drained, whatever the first says.
+        self.notices
+            .iter_mut()
+            .fold(false, |changed, notices| notices.drain().unwrap_or(true) | changed)
+    }
+
+    /// Looks at what sends no notification: whether it is other than at the last evaluation. For once a second.
+    pub fn poll(&mut self, kernel: &Kernel, interfaces: &[String]) -> bool {
+        let polled = look::polled(&mut self.programs, &look::links(kernel, interfaces));
+        self.polled.as_ref() != Some(&polled)
+    }
+
+    /// Looks at everything, and judges each interface that is there, in this order.
+    ///
+    /// Fails where there is nothing to be judged by. What merely could not be read is a reason
+    /// ([`About::Unknown`]).
+    pub fn evaluate(
+        &mut self,
+        kernel: &Kernel,
+        interfaces: &[String],
+        bypass: Bypass,
+    ) -> Result<Vec<Standing>, GateError> {
+        let links = look::links(kernel, interfaces);
+        let facts = self.facts(kernel, interfaces)?;
+        Ok(links.into_iter().map(|link| judge(&facts, link, bypass)).collect())
+    }
+}

@@ -1,0 +1,230 @@
+//! What the gate says: where an interface's packets are forwarded, why, and what changes that.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// What became of the examination of one interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Standing {
+    /// Its name.
+    pub interface: String,
+    /// Its number.
+    pub index: u32,
+    /// Where packets that come in by it are forwarded.
+    pub tier: Tier,
+    /// Packets that come in by it may be forwarded by us.
+    pub is_entry: bool,
+    /// Packets may be sent out by it by us.
+    pub is_exit: bool,
+    /// What keeps packets in the kernel.
+    pub reasons: Vec<Reason>,
+    /// What would, were it not overridden by name.
+    pub bypassed: Vec<Reason>,
+    /// What is good to know: some packets are the kernel's, or all would go faster.
+    pub notes: Vec<Reason>,
+}
+
+impl Standing {
+    /// Whether nothing keeps any of its packets in the kernel as a whole.
+    pub fn is_free(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
+
+/// Who forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Tier {
+    /// The kernel, all of it.
+    Kernel,
+    /// Our program where packets come in (tcx), as far as it can.
+    Ingress,
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Tier::Kernel => "kernel",
+            Tier::Ingress => "ingress",
+        })
+    }
+}
+
+/// Something that was found, and matters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// What it is about.
+    pub about: About,
+    /// Which packets it concerns.
+    pub concerns: Concerns,
+    /// It is so for all interfaces of the network namespace.
+    pub is_everywhere: bool,
+    /// What was found, by name.
+    pub what: String,
+    /// Why it matters.
+    pub why: String,
+    /// A command for the shell that changes it.
+    pub command: Option<String>,
+}
+
+impl Reason {
+    pub(super) fn new(about: About, what: impl Into<String>, why: impl Into<String>) -> Reason {
+        Reason {
+            about,
+            concerns: Concerns::Both,
+            is_everywhere: false,
+            what: what.into(),
+            why: why.into(),
+            command: None,
+        }
+    }
+
+    pub(super) fn command(self, command: impl Into<String>) -> Reason {
+        Reason { command: Some(command.into()), ..self }
+    }
+
+    pub(super) fn concerning(self, concerns: Concerns) -> Reason {
+        Reason { concerns, ..self }
+    }
+
+    pub(super) fn everywhere(self) -> Reason {
+        Reason { is_everywhere: true, ..self }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)?;
+        match &self.command {
+            Some(command) => write!(f, "; `{command}` changes it"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Which packets a reason concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Concerns {
+    /// Those that come in by the interface.
+    Entry,
+    /// Those that would go out by it.
+    Exit,
+    /// Both.
+    Both,
+}
+
+impl Concerns {
+    pub(super) fn has_entry(self) -> bool {
+        self != Concerns::Exit
+    }
+
+    pub(super) fn has_exit(self) -> bool {
+        self != Concerns::Entry
+    }
+}
+
+/// What a reason or a note is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum About {
+    /// The kernel is too old.
+    KernelVersion,
+    /// Privileges that are missing.
+    Capabilities,
+    /// What could not be read, so that nobody knows.
+    Unknown,
+    /// A chain of nftables, or of legacy iptables.
+    Netfilter,
+    /// Addresses are translated.
+    Nat,
+    /// Connections are kept track of.
+    Conntrack,
+    /// IPsec.
+    Xfrm,
+    /// Rules of the routing policy.
+    Rules,
+    /// Filters and qdiscs of traffic control.
+    TrafficControl,
+    /// What kind of device it is, or its number.
+    Device,
+    /// It belongs to a bridge, a bond or another device.
+    Member,
+    /// Other devices take packets from it.
+    Parent,
+    /// It is down.
+    Down,
+    /// Forwarding is off.
+    Forwarding,
+    /// Routes that wrap packets.
+    Encapsulation,
+    /// How ways of a multipath route are chosen.
+    Multipath,
+    /// The source address is checked.
+    ReversePath,
+    /// Other BPF programs on the interface.
+    Programs,
+    /// Next-hop objects.
+    NextHops,
+    /// Packets that are too long for another interface.
+    Mtu,
+    /// Receive queues.
+    Queues,
+    /// What the device does for the kernel.
+    Offloads,
+}
+
+impl About {
+    /// The name under which it can be overridden.
+    pub fn bypass(self) -> Option<&'static str> {
+        matches!(self, About::Netfilter | About::Nat | About::Conntrack).then_some(NETFILTER)
+    }
+}
+
+impl fmt::Display for About {
+    /// The word that JSON has, too.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// What is overridden, by name: packets that we forward skip it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bypass {
+    /// Chains, NAT and connection tracking.
+    pub netfilter: bool,
+}
+
+impl Bypass {
+    /// Those of these names.
+    pub fn named<S: AsRef<str>>(names: &[S]) -> Result<Bypass, UnknownBypass> {
+        let mut bypass = Bypass::default();
+        for name in names {
+            match name.as_ref() {
+                NETFILTER => bypass.netfilter = true,
+                other => return Err(UnknownBypass(other.into())),
+            }
+        }
+        Ok(bypass)
+    }
+
+    pub(super) fn covers(self, about: About) -> bool {
+        self.netfilter && about.bypass() == Some(NETFILTER)
+    }
+}
+
+/// Nothing of this name can be overridden.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownBypass(pub String);
+
+impl fmt::Display for UnknownBypass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} cannot be bypassed; {NETFILTER:?} can", self.0)
+    }
+}
+
+impl std::error::Error for UnknownBypass {}
+
+/// The one name there is.
+const NETFILTER: &str = "netfilter";

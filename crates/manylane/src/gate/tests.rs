@@ -1,0 +1,434 @@
+//! The judgement, reason by reason.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use manylane_io::iptables::{Legacy, LegacyChain};
+use manylane_io::netlink::kernel::{Family, Link, Netconf, Rule};
+use manylane_io::netlink::nftables::{Base, Chain, Hook, TableFamily};
+use manylane_io::netlink::xfrm::{Policies, Policy};
+
+use super::*;
+
+mod device;
+
+const ETH0: u32 = 2;
+const ETH1: u32 = 3;
+
+fn link(index: u32, name: &str) -> Link {
+    Link {
+        index,
+        name: name.into(),
+        kind: Some("veth".into()),
+        mac: Some([2, 0, 0, 0, 0, index as u8]),
+        mtu: 1500,
+        flags: 1,
+        operstate: 6,
+        master: None,
+        member_kind: None,
+        lower: None,
+        lower_is_elsewhere: false,
+        vlan: None,
+        queues: (4, 4),
+        qdisc: "noqueue".into(),
+        xdp: None,
+    }
+}
+
+fn netconf(link: i32, family: Family, forwarding: bool) -> Netconf {
+    Netconf {
+        link,
+        family,
+        forwarding: Some(forwarding),
+        rp_filter: (family == Family::V4).then_some(0),
+        ignore_routes_with_linkdown: None,
+    }
+}
+
+/// A router of two interfaces where nothing is in the way.
+fn router() -> Facts {
+    let numbers = [-1, ETH0 as i32, ETH1 as i32];
+    let both = |link| [Family::V4, Family::V6].map(|family| netconf(link, family, true));
+    Facts {
+        kernel: Kernel {
+            links: vec![link(ETH0, "eth0"), link(ETH1, "eth1")],
+            netconf: numbers.into_iter().flat_map(both).collect(),
+            ..Kernel::default()
+        },
+        interfaces: vec![ETH0, ETH1],
+        version: (6, 18),
+        cores: 4,
+        ..Facts::default()
+    }
+}
+
+fn chain(family: TableFamily, hook: Hook, kind: &str, uses: u32, drops: bool) -> Chain {
+    let is_at_device = matches!(hook, Hook::Ingress | Hook::Egress);
+    Chain {
+        family,
+        table: "t".into(),
+        name: "c".into(),
+        base: Some(Base {
+            hook,
+            priority: 0,
+            kind: kind.into(),
+            drops,
+            devices: if is_at_device { vec!["eth0".into()] } else { vec![] },
+        }),
+        uses,
+        tracking_rules: 0,
+        is_dormant: false,
+        owner: None,
+    }
+}
+
+/// How eth0 and eth1 stand.
+fn stand(facts: &Facts) -> [Standing; 2] {
+    [0, 1].map(|place| judge(facts, &facts.kernel.links[place], Bypass::default()))
+}
+
+/// One reason, with what it says and the command that changes it; whether eth0 is entry and exit, and eth1 is.
+struct Case {
+    facts: Facts,
+    about: About,
+    what: &'static str,
+    command: Option<&'static str>,
+    eth0: [bool; 2],
+    eth1: [bool; 2],
+}
+
+const FREE: [bool; 2] = [true, true];
+const KEPT: [bool; 2] = [false, false];
+const EXIT_ONLY: [bool; 2] = [false, true];
+const ENTRY_ONLY: [bool; 2] = [true, false];
+
+fn check(cases: impl IntoIterator<Item = Case>) {
+    for Case { facts, about, what, command, eth0, eth1 } in cases {
+        let stands = stand(&facts);
+        for (standing, [is_entry, is_exit]) in stands.iter().zip([eth0, eth1]) {
+            let tier = if is_entry { Tier::Ingress } else { Tier::Kernel };
+            assert_eq!((standing.is_entry, standing.is_exit), (is_entry, is_exit), "{standing:#?}");
+            assert_eq!(standing.tier, tier, "{standing:#?}");
+        }
+        let said = &stands[0].reasons;
+        let [reason] = &said[..] else { panic!("one reason, {what}: {said:#?}") };
+        assert_eq!(reason.about, about, "{reason}");
+        assert!(reason.what.contains(what), "{:?} has to contain {what:?}", reason.what);
+        assert_eq!(reason.command.as_deref(), command, "{what}");
+        assert!(!reason.why.is_empty());
+        assert_eq!(reason.is_everywhere, eth0 == eth1, "{reason}");
+    }
+}
+
+/// The usual router, and something.
+fn with(change: impl FnOnce(&mut Facts)) -> Facts {
+    let mut facts = router();
+    change(&mut facts);
+    facts
+}
+
+fn everywhere(
+    about: About,
+    what: &'static str,
+    command: Option<&'static str>,
+    change: impl FnOnce(&mut Facts),
+) -> Case {
+    Case { facts: with(change), about, what, command, eth0: KEPT, eth1: KEPT }
+}
+
+fn at_eth0(
+    about: About,
+    what: &'static str,
+    command: Option<&'static str>,
+    eth0: [bool; 2],
+    change: impl FnOnce(&mut Facts),
+) -> Case {
+    Case { facts: with(change), about, what, command, eth0, eth1: FREE }
+}
+
+#[test]
+fn where_nothing_is_in_the_way_both_are_free() {
+    for standing in stand(&router()) {
+        assert!(standing.is_free() && standing.is_entry && standing.is_exit, "{standing:#?}");
+        assert_eq!((standing.tier, standing.notes), (Tier::Ingress, vec![]));
+    }
+}
+
+#[test]
+fn what_this_process_and_kernel_cannot_do_keeps_everything() {
+    check([
+        everywhere(About::KernelVersion, "Linux 6.5", None, |facts| facts.version = (6, 5)),
+        everywhere(
+            About::Capabilities,
+            "lacks CAP_BPF, CAP_NET_ADMIN",
+            Some("setcap cap_bpf,cap_net_admin+ep $(command -v manylane)"),
+            |facts| facts.missing_capabilities = vec!["CAP_BPF", "CAP_NET_ADMIN"],
+        ),
+        everywhere(About::Unknown, "cannot read the chains", None, |facts| {
+            facts.unknown = vec!["cannot read the chains: no".into()];
+        }),
+    ]);
+}
+
+const DELETED: [&str; 4] = [
+    "nft flush chain inet t c && nft delete chain inet t c",
+    "nft flush chain ip t c && nft delete chain ip t c",
+    "nft flush chain ip6 t c && nft delete chain ip6 t c",
+    "nft flush chain netdev t c && nft delete chain netdev t c",
+];
+
+#[test]
+fn chains_that_do_something_to_routed_packets_keep_everything() {
+    use TableFamily::{Inet, Ip, Ip6};
+    let case = |family, hook, kind, uses, drops, about, what, command| {
+        everywhere(about, what, Some(command), move |facts| {
+            facts.chains = vec![chain(family, hook, kind, uses, drops)];
+        })
+    };
+    let filter = |family, hook, uses, drops, what, command| {
+        case(family, hook, "filter", uses, drops, About::Netfilter, what, command)
+    };
+    check([
+        filter(Inet, Hook::Forward, 0, true, "(filter at forward): policy drop", DELETED[0]),
+        filter(
+            Inet,
+            Hook::Prerouting,
+            1,
+            false,
+            "inet t, chain c (filter at prerouting): 1 rule",
+            DELETED[0],
+        ),
+        filter(
+            Ip,
+            Hook::Forward,
+            2,
+            true,
+            "ip t, chain c (filter at forward): 2 rules, policy drop",
+            DELETED[1],
+        ),
+        filter(
+            Ip6,
+            Hook::Postrouting,
+            3,
+            false,
+            "ip6 t, chain c (filter at postrouting): 3 rules",
+            DELETED[2],
+        ),
+        case(
+            Ip,
+            Hook::Postrouting,
+            "nat",
+            1,
+            false,
+            About::Nat,
+            "(nat at postrouting): 1 rule",
+            DELETED[1],
+        ),
+    ]);
+}
+
+#[test]
+fn chains_at_a_device_keep_what_comes_in_or_goes_out_there() {
+    let case = |family, hook, eth0, what, command| {
+        at_eth0(About::Netfilter, what, Some(command), eth0, move |facts| {
+            facts.chains = vec![chain(family, hook, "filter", 1, false)];
+        })
+    };
+    use TableFamily::{Inet, Netdev};
+    check([
+        case(Netdev, Hook::Ingress, EXIT_ONLY, "at ingress of eth0): 1 rule", DELETED[3]),
+        case(Inet, Hook::Ingress, EXIT_ONLY, "at ingress of eth0): 1 rule", DELETED[0]),
+        case(Netdev, Hook::Egress, ENTRY_ONLY, "at egress of eth0): 1 rule", DELETED[3]),
+    ]);
+}
+
+/// They are there, and no routed packet meets a rule.
+#[test]
+fn chains_that_do_nothing_to_routed_packets_do_not_matter() {
+    let dormant = Chain {
+        is_dormant: true,
+        tracking_rules: 1,
+        ..chain(TableFamily::Inet, Hook::Forward, "filter", 3, true)
+    };
+    let jumped_to =
+        Chain { base: None, ..chain(TableFamily::Ip, Hook::Forward, "filter", 3, false) };
+    for harmless in [
+        chain(TableFamily::Inet, Hook::Forward, "filter", 0, false),
+        chain(TableFamily::Inet, Hook::Input, "filter", 3, true),
+        chain(TableFamily::Ip, Hook::Output, "filter", 3, true),
+        chain(TableFamily::Bridge, Hook::Forward, "filter", 3, true),
+        chain(TableFamily::Arp, Hook::Input, "filter", 3, true),
+        chain(TableFamily::Netdev, Hook::Ingress, "filter", 0, false),
+        dormant,
+        jumped_to,
+    ] {
+        let facts = with(|facts| facts.chains = vec![harmless]);
+        assert!(stand(&facts).iter().all(Standing::is_free), "{:#?}", facts.chains);
+    }
+}
+
+#[test]
+fn a_table_that_a_program_owns_has_no_command() {
+    let mut owned = chain(TableFamily::Inet, Hook::Forward, "filter", 1, false);
+    owned.owner = Some(4711);
+    let facts = with(|facts| facts.chains = vec![owned]);
+    let [standing, _] = stand(&facts);
+    assert_eq!(standing.reasons[0].command, None);
+    assert!(standing.reasons[0].why.contains("process 4711"), "{}", standing.reasons[0]);
+}
+
+/// Names go to a shell.
+#[test]
+fn odd_names_are_quoted() {
+    let mut odd = chain(TableFamily::Inet, Hook::Forward, "filter", 1, false);
+    (odd.table, odd.name) = ("a b".into(), "it's;".into());
+    let facts = with(|facts| facts.chains = vec![odd]);
+    let [standing, _] = stand(&facts);
+    let command = standing.reasons[0].command.as_deref().expect("there is one");
+    assert!(command.starts_with(r"nft flush chain inet 'a b' 'it'\''s;' && "), "{command}");
+}
+
+fn legacy(is_v6: bool, table: &str, chain: &'static str, rules: usize, drops: bool) -> Legacy {
+    let chains = vec![LegacyChain { is_v6, table: table.into(), chain, rules, drops }];
+    Legacy { chains, tracking: vec![(is_v6, table.into())] }
+}
+
+#[test]
+fn legacy_iptables_keeps_everything() {
+    check([
+        everywhere(
+            About::Netfilter,
+            "legacy iptables, IPv4, table filter, chain FORWARD: policy drop",
+            Some(
+                "iptables-legacy -t filter -F FORWARD && iptables-legacy -t filter -P FORWARD ACCEPT",
+            ),
+            |facts| facts.legacy = legacy(false, "filter", "FORWARD", 0, true),
+        ),
+        everywhere(
+            About::Nat,
+            "legacy iptables, IPv6, table nat, chain POSTROUTING: 1 rule",
+            Some(
+                "ip6tables-legacy -t nat -F POSTROUTING && ip6tables-legacy -t nat -P POSTROUTING ACCEPT",
+            ),
+            |facts| facts.legacy = legacy(true, "nat", "POSTROUTING", 1, false),
+        ),
+    ]);
+}
+
+/// A firewall of the router itself: its hooks are in the way of all packets, though no rule is.
+#[test]
+fn connection_tracking_for_others_keeps_everything() {
+    let mut input = chain(TableFamily::Inet, Hook::Input, "filter", 3, true);
+    input.tracking_rules = 1;
+    check([
+        everywhere(
+            About::Conntrack,
+            "table inet t, chain c: a rule with connection tracking",
+            Some("nft flush chain inet t c"),
+            |facts| facts.chains = vec![input],
+        ),
+        everywhere(
+            About::Conntrack,
+            "legacy iptables, IPv4, table filter: rules with connection tracking",
+            Some("iptables-legacy -t filter -F"),
+            |facts| facts.legacy.tracking = vec![(false, "filter".into())],
+        ),
+    ]);
+}
+
+#[test]
+fn ipsec_keeps_everything() {
+    let any = (IpAddr::from(Ipv4Addr::UNSPECIFIED), 0);
+    let policy = |direction, blocks, is_marked| {
+        let policy =
+            Policy { index: 26, direction, source: any, destination: any, blocks, is_marked };
+        Policies { transit: vec![policy], ..Policies::default() }
+    };
+    let delete = "ip xfrm policy delete index 26 dir ";
+    let case = |what, command, policies| {
+        everywhere(About::Xfrm, what, Some(command), |facts| facts.policies = policies)
+    };
+    let fwd = format!("{delete}fwd").leak();
+    let out = format!("{delete}out").leak();
+    check([
+        case("policy 26 (fwd) blocks 0.0.0.0/0 to 0.0.0.0/0", fwd, policy("fwd", true, false)),
+        case("policy 26 (out) for 0.0.0.0/0", out, policy("out", false, false)),
+        case("policy 26 (fwd) for", "ip xfrm policy flush", policy("fwd", false, true)),
+        case(
+            "blocks by default (fwd)",
+            "ip xfrm policy setdefault fwd accept",
+            Policies { forward_is_blocked: true, ..Policies::default() },
+        ),
+        case(
+            "blocks by default (out)",
+            "ip xfrm policy setdefault out accept",
+            Policies { out_is_blocked: true, ..Policies::default() },
+        ),
+    ]);
+}
+
+fn rule(family: Family, priority: u32, table: u32) -> Rule {
+    Rule {
+        family,
+        priority,
+        action: 1,
+        table,
+        from: None,
+        to: None,
+        iif: None,
+        tos: 0,
+        flags: 0,
+        others: vec![],
+    }
+}
+
+#[test]
+fn routing_rules_besides_the_usual_keep_everything() {
+    let usual = [(0, 255), (32_766, 254), (32_767, 253)];
+    let both = [Family::V4, Family::V6];
+    let rules = both.map(|family| usual.map(|(priority, table)| rule(family, priority, table)));
+    assert!(unmergeable(&rules.concat()).is_empty());
+
+    let from = Rule {
+        from: Some((IpAddr::from([10, 0, 0, 0]), 8)),
+        others: vec!["fwmark"],
+        ..rule(Family::V4, 100, 7)
+    };
+    // The usual place, not for all.
+    let inverted = Rule { flags: 2, iif: Some("eth0".into()), ..rule(Family::V6, 32_766, 254) };
+    let found = unmergeable(&[from, inverted]);
+    assert_eq!(
+        found,
+        ["IPv4 100: from 10.0.0.0/8 fwmark table 7", "IPv6 32766: not iif eth0 table 254"]
+    );
+    let case = |what, command, place: usize| {
+        let rule = found[place].clone();
+        everywhere(About::Rules, what, Some(command), |facts| {
+            facts.kernel.unmergeable_rules = vec![rule];
+        })
+    };
+    check([
+        case("routing rule IPv4 100: from 10", "ip rule delete priority 100", 0),
+        case("routing rule IPv6 32766:", "ip -6 rule delete priority 32766", 1),
+    ]);
+}
+
+/// By name, shown; and nothing else is.
+#[test]
+fn only_netfilter_can_be_overridden() {
+    let bypass = Bypass::named(&["netfilter"]).expect("it is its name");
+    let facts = with(|facts| {
+        facts.chains = vec![chain(TableFamily::Ip, Hook::Postrouting, "nat", 1, false)];
+        facts.legacy = legacy(false, "filter", "FORWARD", 1, false);
+    });
+    let standing = judge(&facts, &facts.kernel.links[0], bypass);
+    assert!(standing.is_free() && standing.is_entry && standing.is_exit, "{standing:#?}");
+    assert_eq!(standing.bypassed.len(), 2, "{standing:#?}");
+
+    let blocked = Policies { forward_is_blocked: true, ..Policies::default() };
+    let facts = Facts { policies: blocked, ..facts };
+    let standing = judge(&facts, &facts.kernel.links[0], bypass);
+    assert_eq!((standing.reasons.len(), standing.bypassed.len()), (1, 2), "{standing:#?}");
+
+    let unknown = Bypass::named(&["xfrm"]).expect_err("it cannot be");
+    assert_eq!(unknown.to_string(), "\"xfrm\" cannot be bypassed; \"netfilter\" can");
+}
