@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "daemon")]
+pub mod accelerate;
+#[cfg(feature = "daemon")]
 pub mod api;
 #[cfg(feature = "daemon")]
 pub mod capture;
@@ -14,7 +16,11 @@ pub mod control;
 #[cfg(feature = "daemon")]
 pub mod demo;
 #[cfg(feature = "daemon")]
+pub mod gate;
+#[cfg(feature = "daemon")]
 pub mod lab;
+#[cfg(feature = "daemon")]
+pub mod mirror;
 pub mod socket;
 #[cfg(feature = "daemon")]
 pub mod stats;

@@ -54,6 +54,7 @@
 //!
 //! Only the control thread answers, so no request can make a worker wait.
 
+pub mod accelerate;
 pub mod client;
 pub mod model;
 #[cfg(test)]

@@ -234,6 +234,8 @@ pub enum RouteKind {
     Unreachable,
     /// Dropped with "prohibited".
     Prohibit,
+    /// Only the kernel can do it: of `accelerate`.
+    Kernel,
 }
 
 /// One neighbour.
@@ -710,6 +712,7 @@ impl RouteKind {
             RouteKind::Blackhole => "blackhole",
             RouteKind::Unreachable => "unreachable",
             RouteKind::Prohibit => "prohibit",
+            RouteKind::Kernel => "kernel",
         }
     }
 }

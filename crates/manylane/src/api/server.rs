@@ -71,6 +71,15 @@ pub async fn serve(
     source: Arc<dyn Source>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    serve_routes(socket, router(source), shutdown).await
+}
+
+/// As [`serve`], with other answers.
+pub(super) async fn serve_routes(
+    socket: Socket,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
     let listener = UnixListener::from_std(socket.listener()?)?;
     let (begin, begun) = oneshot::channel();
     let shutdown = async move {
@@ -78,7 +87,7 @@ pub async fn serve(
         // The receiver lives as long as `serve` itself.
         let _ = begin.send(());
     };
-    let served = axum::serve(listener, router(source)).with_graceful_shutdown(shutdown);
+    let served = axum::serve(listener, router).with_graceful_shutdown(shutdown);
     // A client that neither asks nor hangs up must not keep a stopping daemon.
     let patience = async {
         match begun.await {
@@ -233,7 +242,7 @@ async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
     (StatusCode::NOT_FOUND, Json(error))
 }
 
-async fn not_allowed(method: Method, uri: Uri) -> (StatusCode, Json<ApiError>) {
+pub(super) async fn not_allowed(method: Method, uri: Uri) -> (StatusCode, Json<ApiError>) {
     let error = ApiError {
         error: format!("{} does not take {method}", uri.path()),
         help:

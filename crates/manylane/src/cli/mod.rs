@@ -10,6 +10,7 @@
 //! Results go to standard output, complaints to standard error. A reader that closes the pipe early
 //! (`manylane show routes | head`) has had enough: that is status 0.
 
+mod accelerate;
 mod doctor;
 pub(crate) mod show;
 pub(crate) mod table;
@@ -18,6 +19,7 @@ mod tests;
 
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -44,6 +46,8 @@ enum Command {
     Demo(DemoOptions),
     /// Forward between the ports of a configuration, until interrupted
     Run(RunOptions),
+    /// Forward for this machine's kernel, which keeps its interfaces, addresses and routes
+    Accelerate(accelerate::CommandOptions),
     /// Ask a running daemon
     Show(ShowOptions),
     /// Show what a running daemon does with the next packets
@@ -57,8 +61,9 @@ enum Command {
     Port(PortOptions),
     /// Show, or write, packets that pass a running daemon
     Capture(capture::Options),
-    /// Say what on this machine makes programs that capture wait, and what to do
-    Doctor(DoctorOptions),
+    /// Say what on this machine may be accelerated, what keeps the rest in the kernel, and what makes programs
+    /// that capture wait
+    Doctor(doctor::DoctorOptions),
 }
 
 /// What `manylane demo` takes.
@@ -87,7 +92,8 @@ struct RunOptions {
 
 #[derive(Debug, Args)]
 struct ShowOptions {
-    what: Noun,
+    #[command(flatten)]
+    question: Question,
     /// Print the API's JSON
     #[arg(long)]
     json: bool,
@@ -97,13 +103,17 @@ struct ShowOptions {
 }
 
 #[derive(Debug, Args)]
-struct DoctorOptions {
-    /// The interfaces to look at
-    #[arg(value_name = "IF", default_value = "lo")]
-    interfaces: Vec<String>,
-    /// Print JSON
+struct Question {
+    what: Noun,
+    /// For `why`: where the packet comes from, and where it goes to
+    #[arg(value_name = "SOURCE DESTINATION", num_args = 0..=2)]
+    packet: Vec<IpAddr>,
+    /// For `why`: the interface that the packet comes in by
+    #[arg(short, long, value_name = "IF")]
+    interface: Option<String>,
+    /// For `mirror`: what the kernel has and the mirror has not, or otherwise
     #[arg(long)]
-    json: bool,
+    diff: bool,
 }
 
 #[derive(Debug, Args)]
@@ -211,6 +221,12 @@ enum Noun {
     Steering,
     /// Packet sockets and captures: whose, bound to what, packets given and lost
     Sockets,
+    /// Of `accelerate`: the copy of the kernel's routing, its lag, and until when packets are forwarded by it
+    Mirror,
+    /// Of `accelerate`: what it was started with
+    Config,
+    /// Of `accelerate`: what would become of a packet, `why SOURCE DESTINATION -i IF`
+    Why,
 }
 
 /// Does what the command line says.
@@ -230,13 +246,14 @@ pub fn run() -> ExitCode {
             result => done(result),
         },
         Command::Run(options) => run_file(&options),
+        Command::Accelerate(options) => accelerate::run(&options),
         Command::Show(options) => show(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
         Command::Neighbour(NeighbourOptions { action }) => neighbour(&action),
         Command::Port(PortOptions { action: PortAction::Remove(name) }) => remove_port(&name),
         Command::Capture(options) => capture::run(&options, &capture::Daemon::at(&options.socket)),
-        Command::Doctor(options) => doctor(&options),
+        Command::Doctor(options) => doctor::run(&options),
     }
 }
 
@@ -264,23 +281,18 @@ fn run_file(options: &RunOptions) -> ExitCode {
     done(control::run(config, &socket))
 }
 
-fn show(options: &ShowOptions) -> ExitCode {
-    let client = Client::new(&options.socket);
-    let text = if options.json {
-        client.ask_text(options.what.path()).map(|json| json + "\n")
-    } else {
-        show::table(&client, options.what)
-    };
+fn show(ShowOptions { question, json, socket }: &ShowOptions) -> ExitCode {
+    if let Err(complaint) = question.check() {
+        complain(&format_args!("error: {complaint}"));
+        return USAGE.into();
+    }
+    let client = Client::new(socket);
+    let text = show::place(&client, question).and_then(|place| match json {
+        true => client.ask_text(&place.path).map(|json| json + "\n"),
+        false => show::table(&client, question.what, &place),
+    });
     match text {
         Ok(text) => print(&text),
-        Err(error) => done::<()>(Err(error)),
-    }
-}
-
-fn doctor(options: &DoctorOptions) -> ExitCode {
-    match doctor::examine(&options.interfaces) {
-        Ok(findings) if options.json => print(&doctor::json(&findings)),
-        Ok(findings) => print(&doctor::text(&findings)),
         Err(error) => done::<()>(Err(error)),
     }
 }
@@ -333,21 +345,42 @@ fn percent_encoded(text: &str) -> String {
     text.bytes().map(of_byte).collect()
 }
 
-impl Noun {
-    /// Where the API answers.
-    fn path(self) -> &'static str {
-        match self {
-            Noun::Ports => "/v1/ports",
-            Noun::Workers => "/v1/workers",
-            Noun::Routes => "/v1/routes",
-            Noun::Neighbours => "/v1/neighbours",
-            Noun::Addresses => "/v1/addresses",
-            Noun::Drops => "/v1/drops",
-            Noun::Ledger => "/v1/ledger",
-            Noun::Frames => "/v1/frames",
-            Noun::Steering => "/v1/steering",
-            Noun::Sockets => "/v1/sockets",
+impl Question {
+    /// Whether it is asked as it has to be.
+    fn check(&self) -> Result<(), &'static str> {
+        match (self.what, self.packet.len(), &self.interface, self.diff) {
+            (Noun::Why, 2, Some(_), false) | (Noun::Mirror, 0, None, _) => Ok(()),
+            (Noun::Why, ..) => {
+                Err("`show why` is asked as `show why SOURCE DESTINATION -i INTERFACE`")
+            }
+            (_, 0, None, false) => Ok(()),
+            (_, _, _, true) => Err("only `show mirror` takes `--diff`"),
+            _ => Err("only `show why` takes addresses and an interface"),
         }
+    }
+
+    /// Where the API answers, below its version.
+    fn path(&self) -> String {
+        let path = match self.what {
+            Noun::Ports => "/ports",
+            Noun::Workers => "/workers",
+            Noun::Routes => "/routes",
+            Noun::Neighbours => "/neighbours",
+            Noun::Addresses => "/addresses",
+            Noun::Drops => "/drops",
+            Noun::Ledger => "/ledger",
+            Noun::Frames => "/frames",
+            Noun::Steering => "/steering",
+            Noun::Sockets => "/sockets",
+            Noun::Mirror if self.diff => "/mirror/diff",
+            Noun::Mirror => "/mirror",
+            Noun::Config => "/config",
+            Noun::Why => "/why",
+        };
+        let interface = self.interface.iter().map(|name| percent_encoded(name));
+        let more = interface
+            .chain(self.packet.iter().map(|address| percent_encoded(&address.to_string())));
+        more.fold(path.to_owned(), |path, word| path + "/" + &word)
     }
 }
 

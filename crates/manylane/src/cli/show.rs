@@ -1,5 +1,6 @@
 //! `manylane show`: the API's answers as tables.
 
+pub(super) mod accelerate;
 mod sockets;
 mod steering;
 
@@ -8,16 +9,19 @@ pub(super) use steering::steering;
 
 use std::collections::BTreeMap;
 
-use super::Noun;
 use super::table::{bytes, count, duration, lay_out, signed};
+use super::{Noun, Question};
 use crate::api::{
     AddressStatus, Client, ClientError, DropStatus, FrameLedger, FrameLine, FramesStatus, Ledger,
     MemberStatus, NeighbourStatus, PortState, PortStatus, RouteStatus, WorkerStatus,
 };
 
 /// Asks the daemon and lays out what it says.
-pub(super) fn table(client: &Client, what: Noun) -> Result<String, ClientError> {
-    let path = what.path();
+pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, ClientError> {
+    let path = at.path.as_str();
+    if at.is_accelerator {
+        return accelerate::table(client, what, path);
+    }
     match what {
         Noun::Ports => client.ask(path).map(|answer: Vec<_>| ports(&answer)),
         Noun::Workers => client.ask(path).map(|answer: Vec<_>| workers(&answer)),
@@ -29,7 +33,29 @@ pub(super) fn table(client: &Client, what: Noun) -> Result<String, ClientError> 
         Noun::Frames => client.ask(path).map(|answer| frames(&answer)),
         Noun::Steering => client.ask(path).map(|answer| steering(&answer)),
         Noun::Sockets => client.ask(path).map(|answer| sockets(&answer)),
+        // The daemon says that it has none of these.
+        Noun::Mirror | Noun::Config | Noun::Why => client.ask_text(path),
     }
+}
+
+/// Where an answer is, and whose it is.
+pub(super) struct Place {
+    pub path: String,
+    pub is_accelerator: bool,
+}
+
+/// Finds out which daemon answers.
+pub(super) fn place(client: &Client, question: &Question) -> Result<Place, ClientError> {
+    #[derive(serde::Deserialize)]
+    struct Kind {
+        #[serde(default)]
+        kind: String,
+    }
+    let Kind { kind } = client.ask("/v1/daemon")?;
+    let is_accelerator = kind == "accelerate";
+    let base = if is_accelerator { "/v1/accelerate" } else { "/v1" };
+    let path = format!("{base}{}", question.path());
+    Ok(Place { path, is_accelerator })
 }
 
 pub(super) fn ports(ports: &[PortStatus]) -> String {

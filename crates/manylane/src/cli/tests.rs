@@ -20,6 +20,7 @@ fn only_what_works_is_listed() {
         [
             "demo",
             "run",
+            "accelerate",
             "show",
             "trace",
             "config",
@@ -32,11 +33,34 @@ fn only_what_works_is_listed() {
             "-V,"
         ]
     );
-    for (words, noun) in [("show neigh", "/v1/neighbours"), ("show ledger --json", "/v1/ledger")] {
-        let cli = Cli::try_parse_from(["manylane"].into_iter().chain(words.split(' '))).unwrap();
-        let Command::Show(show) = cli.command else { panic!("{words}") };
-        assert_eq!(show.what.path(), noun);
+    for (words, path) in [
+        ("show neigh", "/neighbours"),
+        ("show ledger --json", "/ledger"),
+        ("show mirror --diff", "/mirror/diff"),
+        ("show why 10.1.0.1 2001:db8::1 -i eth0.5", "/why/eth0.5/10.1.0.1/2001%3Adb8%3A%3A1"),
+    ] {
+        let question = asked(words);
+        assert_eq!((question.check(), question.path().as_str()), (Ok(()), path), "{words}");
     }
+}
+
+#[test]
+fn a_question_asked_wrongly_is_told_how() {
+    for (words, said) in [
+        ("show why 10.1.0.1 -i lan", "-i INTERFACE"),
+        ("show why 10.1.0.1 10.2.0.1", "-i INTERFACE"),
+        ("show ports --diff", "only `show mirror`"),
+        ("show mirror -i lan", "only `show why`"),
+    ] {
+        let complaint = asked(words).check().expect_err(words);
+        assert!(complaint.contains(said), "{words}: {complaint}");
+    }
+}
+
+fn asked(words: &str) -> Question {
+    let cli = Cli::try_parse_from(["manylane"].into_iter().chain(words.split(' '))).unwrap();
+    let Command::Show(show) = cli.command else { panic!("{words}") };
+    show.question
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Questions to the mirror's thread: asked from others, answered between two of its turns.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use manylane_io::eventfd::EventFd;
+use manylane_sync::doorbell::Wake;
+
+use crate::api::ApiError;
+use crate::api::accelerate::AskError;
+
+/// Something to be done by who has a `B`.
+type Job<B> = Box<dyn FnOnce(&mut B) + Send>;
+
+/// Where others ask.
+pub(super) struct Desk<B> {
+    jobs: Mutex<Sender<Job<B>>>,
+    bell: Arc<EventFd>,
+}
+
+/// Where the thread looks for what is asked.
+pub(super) struct DeskEnd<B>(Receiver<Job<B>>);
+
+/// Both sides. The bell is rung for each question.
+pub(super) fn desk<B>(bell: Arc<EventFd>) -> (Desk<B>, DeskEnd<B>) {
+    let (jobs, asked) = channel();
+    (Desk { jobs: Mutex::new(jobs), bell }, DeskEnd(asked))
+}
+
+impl<B> Desk<B> {
+    /// Asks, and waits for the answer: not for ever, since the thread may hang.
+    pub fn ask<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut B) -> T + Send + 'static,
+    ) -> Result<T, AskError> {
+        let (answer, answered) = sync_channel(1);
+        let job: Job<B> = Box::new(move |thread| {
+            // Who has asked may have given up.
+            let _ = answer.send(question(thread));
+        });
+        let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
+        self.bell.wake();
+        match (sent, answered.recv_timeout(PATIENCE)) {
+            (Ok(()), Ok(answer)) => Ok(answer),
+            (Ok(()), Err(RecvTimeoutError::Timeout)) => Err(silent("does not answer")),
+            _ => Err(silent("has ended")),
+        }
+    }
+}
+
+impl<B> DeskEnd<B> {
+    /// The next question: call it.
+    pub fn take(&self) -> Option<Job<B>> {
+        self.0.try_recv().ok()
+    }
+}
+
+fn silent(what: &str) -> AskError {
+    AskError::Silent(ApiError {
+        error: format!("the thread that mirrors the kernel's routing {what}"),
+        help: "its lease lapses by itself, and then the kernel forwards; restart `manylane accelerate` if it stays so"
+            .into(),
+    })
+}
+
+/// A resynchronization of a million routes takes seconds; the client waits for ten.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn a_question_is_answered_by_the_thread() {
+        let bell = Arc::new(EventFd::open().expect("eventfds are to be had"));
+        let (desk, end) = desk::<u32>(bell.clone());
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                use std::os::fd::AsFd;
+                manylane_io::poll::poll(&[bell.as_fd()], None).expect("it is open");
+                (end.take().expect("the bell was rung for it"))(&mut 7);
+                assert!(end.take().is_none());
+            });
+            assert_eq!(desk.ask(|number| *number + 1), Ok(8));
+        });
+        let Err(AskError::Silent(error)) = desk.ask(|number| *number) else { panic!("it ended") };
+        assert!(error.error.ends_with("has ended"), "{error:?}");
+    }
+}

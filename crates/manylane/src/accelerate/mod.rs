@@ -1,0 +1,267 @@
+//! `manylane accelerate`: packets that this machine's kernel would only route are forwarded by a program where they
+//! come in. The kernel keeps its interfaces, addresses and routes; everything else reaches it as before.
+//!
+//! [`Accelerator::start`] takes the interfaces of the calling thread's network namespace, and
+//! [`Accelerator::stop`] gives them back. Nothing is left behind, however the process ends.
+//!
+//! | Thread    | File         | What it does                                                                        |
+//! |-----------|--------------|-------------------------------------------------------------------------------------|
+//! | `mirror`  | `thread.rs`  | hears the kernel and the gate, alone writes the tables, alone stamps the lease       |
+//! | `reclaim` | `reclaim.rs` | waits for the programs, so that what was taken out of the tables can be used again   |
+//! | `api`     | `serve.rs`   | answers `manylane show`, if there is a socket                                        |
+//!
+//! | File        | Holds                                                                                     |
+//! |-------------|-------------------------------------------------------------------------------------------|
+//! | `lease.rs`  | until when packets may be forwarded by the tables: a pure function of what is known       |
+//! | `ports.rs`  | the interfaces: numbers, flags, the program on each                                       |
+//! | `tables.rs` | reading all of the kernel's tables, without letting go of lease and gate meanwhile        |
+//! | `desk.rs`   | questions to the mirror thread                                                            |
+//! | `shown.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
+//! | `ledger.rs` | counters as sums that have to add up                                                      |
+//! | `why.rs`    | what would become of a packet                                                             |
+//! | `lock.rs`   | one in a network namespace                                                                |
+//!
+//! # How it ends
+//!
+//! | What happens                       | What ends forwarding                                             | When                    |
+//! |------------------------------------|------------------------------------------------------------------|-------------------------|
+//! | [`Accelerator::stop`], SIGTERM     | the programs are taken off first                                 | at once                 |
+//! | a panic, an abort, a fault         | the same, by a handler ([`manylane_io::fatal`])                  | at once                 |
+//! | SIGKILL                            | the kernel closes the links                                      | when memory is given back |
+//! | SIGSTOP, a thread that hangs       | the lease lapses                                                 | after `lease`           |
+//! | messages of the kernel are lost    | the lease, unless all is read again by then                      | after `stale_limit`     |
+//!
+//! Elsewhere: the program is `manylane-io`'s `bpf::fast`, its tables `manylane-net`'s `transit`; what the kernel says
+//! becomes edits of them in `mirror`; what may be accelerated at all is `gate`'s.
+
+mod desk;
+mod error;
+mod lease;
+mod ledger;
+mod lock;
+mod ports;
+mod reclaim;
+mod serve;
+mod shown;
+mod tables;
+mod thread;
+mod why;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use manylane_io::eventfd::EventFd;
+use manylane_sync::doorbell::Wake;
+
+pub use error::AccelerateError;
+pub use lease::{Lease, Tables};
+pub use lock::LockError;
+
+use crate::api::Socket;
+use crate::api::accelerate::{Accelerated, AcceleratedLedger};
+use crate::gate::{self, Bypass, Gate, Standing};
+use serve::Serve;
+use shown::Shown;
+
+/// What to accelerate, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The interfaces, by name.
+    pub interfaces: Vec<String>,
+    /// What the gate is to overlook.
+    pub bypass: Bypass,
+    /// Who forwards.
+    pub tier: TierChoice,
+    /// How long packets are forwarded by tables after they were known to be true.
+    pub lease: Duration,
+    /// How long packets are forwarded by tables that are known to be behind.
+    pub stale_limit: Duration,
+    /// Routes that there is room for.
+    pub routes: RouteRoom,
+    /// Where its API listens; it has none without.
+    pub socket: Option<PathBuf>,
+    /// Whether it says on standard error what becomes of interfaces.
+    pub speaks: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            interfaces: Vec::new(),
+            bypass: Bypass::default(),
+            tier: TierChoice::Auto,
+            lease: LEASE,
+            stale_limit: STALE_LIMIT,
+            routes: RouteRoom::default(),
+            socket: None,
+            speaks: false,
+        }
+    }
+}
+
+impl Options {
+    /// For these interfaces.
+    pub fn new<S: Into<String>>(interfaces: impl IntoIterator<Item = S>) -> Options {
+        let interfaces = interfaces.into_iter().map(Into::into).collect();
+        Options { interfaces, ..Options::default() }
+    }
+}
+
+/// How long packets are forwarded by tables after they were known to be true.
+pub const LEASE: Duration = Duration::from_millis(200);
+/// How long packets are forwarded by tables that are known to be behind.
+pub const STALE_LIMIT: Duration = Duration::from_secs(2);
+
+/// Who forwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum TierChoice {
+    /// The fastest that an interface can have.
+    #[default]
+    Auto,
+    /// Our program where packets come in (tcx).
+    Ingress,
+    /// The kernel: nothing is accelerated, and all is shown.
+    Kernel,
+}
+
+impl TierChoice {
+    /// As the command line spells it.
+    pub fn name(self) -> &'static str {
+        match self {
+            TierChoice::Auto => "auto",
+            TierChoice::Ingress => "ingress",
+            TierChoice::Kernel => "kernel",
+        }
+    }
+}
+
+/// Routes that there is room for. Shorter IPv4 routes take none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RouteRoom {
+    /// IPv4 routes longer than /24.
+    pub long_ipv4: usize,
+    /// IPv6 routes.
+    pub ipv6: usize,
+}
+
+impl Default for RouteRoom {
+    fn default() -> RouteRoom {
+        // The Internet has 0.25 million IPv6 routes, which take a quarter of what they may, and 40,000 of the
+        // former. All of the tables together are 90 MB.
+        RouteRoom { long_ipv4: 1 << 17, ipv6: 1 << 17 }
+    }
+}
+
+/// Forwards until it is stopped or dropped.
+pub struct Accelerator {
+    thread: Option<JoinHandle<()>>,
+    shown: Arc<Shown>,
+    bell: Arc<EventFd>,
+    serve: Option<Serve>,
+}
+
+impl Accelerator {
+    /// Accelerates interfaces of the calling thread's network namespace. When this returns, those that may be are.
+    pub fn start(options: Options) -> Result<Accelerator, AccelerateError> {
+        let folder = options.socket.as_deref().and_then(|socket| socket.parent());
+        let lock = lock::Lock::take(&options.interfaces, folder).map_err(AccelerateError::Lock)?;
+        let socket = options.socket.as_deref().map(Socket::bind).transpose();
+        let socket = socket.map_err(AccelerateError::Api)?;
+        let bell = EventFd::open().map_err(refused("an event descriptor"))?;
+        let bell = Arc::new(bell);
+        let (begun, begins) = sync_channel(1);
+        let own = bell.clone();
+        let thread = Builder::new().name("mirror".into()).spawn(move || {
+            // In the thread: what it opens is its own, and it is in the same namespace.
+            match thread::Thread::begin(options, own) {
+                Ok(mut thread) => {
+                    let shown = thread.shown();
+                    // If nobody waits any more, the bell has been rung for the end.
+                    let _ = begun.send(Ok(shown));
+                    thread.run();
+                }
+                Err(error) => drop(begun.send(Err(error))),
+            }
+            drop(lock); // Behind everything else that the thread had.
+        });
+        let thread = thread.map_err(refused("a thread"))?;
+        let shown = match begins.recv() {
+            Ok(Ok(shown)) => shown,
+            Ok(Err(error)) => {
+                let _ = thread.join();
+                return Err(error);
+            }
+            Err(_) => match thread.join() {
+                Err(panic) => std::panic::resume_unwind(panic),
+                Ok(()) => unreachable!("it says how it began before it ends"),
+            },
+        };
+        let mut accelerator = Accelerator { thread: Some(thread), shown, bell, serve: None };
+        if let Some(socket) = socket {
+            let serve = Serve::start(socket, accelerator.source());
+            accelerator.serve = Some(serve.map_err(refused("a thread"))?);
+        }
+        Ok(accelerator)
+    }
+
+    /// What the API shows.
+    pub fn source(&self) -> Arc<dyn Accelerated> {
+        self.shown.clone()
+    }
+
+    /// Whether it still does what it is to do: its thread has not ended in a panic.
+    pub fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Gives the interfaces back to the kernel, and says where everything went.
+    pub fn stop(mut self) -> AcceleratedLedger {
+        self.halt();
+        self.shown.ledger()
+    }
+
+    fn halt(&mut self) {
+        self.shown.end();
+        self.bell.wake();
+        if let Some(thread) = self.thread.take()
+            && let Err(panic) = thread.join()
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+        self.serve = None;
+    }
+}
+
+impl Drop for Accelerator {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// What would become of these interfaces of the calling thread's network namespace: nothing is changed.
+pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
+    let mut netlink = manylane_io::netlink::Netlink::open().map_err(AccelerateError::Netlink)?;
+    let mut gate = Gate::open(tables::programs()).map_err(AccelerateError::Gate)?;
+    let kernel = tables::kernel(&mut netlink)?;
+    tables::all_there(&kernel.links, &options.interfaces)?;
+    let standings = gate.evaluate(&kernel, &options.interfaces, options.bypass);
+    standings.map_err(AccelerateError::Gate)
+}
+
+fn refused(what: &'static str) -> impl Fn(io::Error) -> AccelerateError {
+    move |source| AccelerateError::System { what, source }
+}
+
+/// As the API has it.
+fn reason(reason: &gate::Reason) -> crate::api::accelerate::ReasonStatus {
+    crate::api::accelerate::ReasonStatus {
+        what: reason.what.clone(),
+        why: reason.why.clone(),
+        command: reason.command.clone().unwrap_or_default(),
+    }
+}

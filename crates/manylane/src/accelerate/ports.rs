@@ -1,0 +1,226 @@
+//! The accelerated interfaces: which they are now, what may be done on each, and our program on them.
+//!
+//! | What                        | From                                  | Where it goes                          |
+//! |-----------------------------|---------------------------------------|----------------------------------------|
+//! | number, MAC, VLAN           | the mirror's links                    | the port's record, `port_of`, VLANs    |
+//! | forwarding, reverse path    | the mirror's settings                 | flags of the record                    |
+//! | entry and exit              | the gate                              | flags of the record                    |
+//! | the program                 | attached where packets may come in    | a link, held here                      |
+//!
+//! A name keeps its port, whatever becomes of the interface: a new one of the same name is accelerated again.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+
+use manylane_io::bpf::fast::{Fast, Link as Attachment, attached};
+use manylane_io::fatal::EndsFirst;
+use manylane_io::interface::Interface;
+use manylane_io::netlink::kernel::Link;
+use manylane_net::transit::layout::flags;
+use manylane_net::transit::{PortRecord, TransitMut};
+use manylane_net::wire::ethernet::Mac;
+
+use crate::mirror::{self, Kernel, Mirror, PortFacts, port_flags};
+
+/// All of them.
+pub(super) struct Ports {
+    pub list: Vec<Port>,
+    /// Ports of VLANs, as the tables have them: by parent's port, kind of tag, number.
+    vlans: BTreeMap<(u16, bool, u16), u16>,
+}
+
+/// One of them.
+pub(super) struct Port {
+    /// Its number in the tables, from 1.
+    pub number: u16,
+    /// Its name.
+    pub name: String,
+    /// The interface of that name, if there is one.
+    pub index: Option<u32>,
+    /// Whether packets that come in here may be forwarded by us, as the gate says.
+    pub entry: bool,
+    /// Whether we may send packets out here, as the gate says.
+    pub exit: bool,
+    /// Why the program is not on it, though it should be.
+    pub trouble: Option<String>,
+    /// Programs of others that see packets before ours.
+    pub programs: Vec<String>,
+    program: Option<Program>,
+    /// What the tables say of it.
+    written: PortRecord,
+}
+
+/// Our program on an interface. It is taken off when this is dropped.
+struct Program {
+    /// First: it may not outlive the descriptor.
+    _first: Option<EndsFirst>,
+    _link: Attachment,
+    /// On which.
+    index: u32,
+}
+
+impl Ports {
+    /// Ports of these names, in this order, without interfaces.
+    pub fn new(names: &[String]) -> Ports {
+        let port = |(number, name): (u16, &String)| Port {
+            number,
+            name: name.clone(),
+            index: None,
+            entry: false,
+            exit: false,
+            trouble: None,
+            programs: Vec::new(),
+            program: None,
+            written: PortRecord::default(),
+        };
+        Ports { list: (1..).zip(names).map(port).collect(), vlans: BTreeMap::new() }
+    }
+
+    /// Nothing that comes in is forwarded any more, until [`Ports::write`].
+    pub fn close(&mut self, tables: &mut TransitMut) {
+        for port in &mut self.list {
+            if port.written.flags & flags::ENTRY != 0 {
+                port.written.flags &= !flags::ENTRY;
+                tables.set_port(port.number, port.written);
+            }
+        }
+    }
+
+    /// Finds the interfaces of the ports' names, takes away what belonged to those that are gone, and writes
+    /// what the tables have to say.
+    pub fn write(&mut self, mirror: &mut Mirror) {
+        for port in &mut self.list {
+            let index = mirror.kernel().link_named(&port.name).map(|link| link.index);
+            // One with too large a number has no place in the tables; the gate says so.
+            let number = Some(port.number);
+            let index = index.filter(|&index| mirror.tables_mut().set_port_of(index, number));
+            if port.index != index {
+                if let Some(old) = port.index {
+                    let _ = mirror.tables_mut().set_port_of(old, None); // It had a place.
+                }
+                // Another interface has to be judged first.
+                (port.entry, port.exit) = (false, false);
+                port.index = index;
+            }
+            port.program.take_if(|program| Some(program.index) != index);
+            let record = record(port, mirror.kernel());
+            if port.written != record {
+                port.written = record;
+                mirror.tables_mut().set_port(port.number, record);
+            }
+        }
+        self.write_vlans(mirror);
+        let with_index = self.list.iter().filter_map(|port| Some((port, port.index?)));
+        let ports: Vec<_> = with_index
+            .map(|(port, link)| mirror::Port { link, number: port.number, is_exit: port.exit })
+            .collect();
+        mirror.set_ports(&ports);
+    }
+
+    /// Tags lead from a port to that of its VLAN interface, where both are accelerated.
+    fn write_vlans(&mut self, mirror: &mut Mirror) {
+        let number = |index: u32| {
+            self.list.iter().find(|port| port.index == Some(index)).map(|port| port.number)
+        };
+        let mut wanted = BTreeMap::new();
+        for port in &self.list {
+            let link = port.index.and_then(|index| mirror.kernel().link(index));
+            let Some(Link { vlan: Some((tag, id)), lower: Some(lower), .. }) = link else {
+                continue;
+            };
+            if let Some(parent) = number(*lower) {
+                wanted.insert((parent, *tag == SERVICE_TAG, *id), port.number);
+            }
+        }
+        let old = std::mem::replace(&mut self.vlans, wanted);
+        let tables = mirror.tables_mut();
+        for (&(parent, is_service, id), port) in &self.vlans {
+            if old.get(&(parent, is_service, id)) != Some(port) {
+                tables.set_vlan(parent, is_service, id, Some(*port));
+            }
+        }
+        for &(parent, is_service, id) in old.keys() {
+            if !self.vlans.contains_key(&(parent, is_service, id)) {
+                tables.set_vlan(parent, is_service, id, None);
+            }
+        }
+    }
+
+    /// Puts the program where packets may come in, and takes it off where they may not. True when what is on the
+    /// interfaces has changed.
+    pub fn attach(&mut self, fast: &Fast) -> bool {
+        let mut changed = false;
+        for port in &mut self.list {
+            if !port.entry {
+                changed |= port.program.take().is_some();
+                port.trouble = None;
+            } else if port.program.is_none() {
+                match attach(fast, &port.name) {
+                    Ok((program, others)) => {
+                        (port.program, port.programs, port.trouble) = (Some(program), others, None);
+                        changed = true;
+                    }
+                    Err(trouble) => {
+                        changed |= port.trouble.as_ref() != Some(&trouble);
+                        port.trouble = Some(trouble);
+                    }
+                }
+            }
+        }
+        changed
+    }
+
+    /// Takes the program off everywhere.
+    pub fn detach(&mut self) {
+        for port in &mut self.list {
+            port.program = None;
+        }
+    }
+}
+
+impl Port {
+    /// Whether our program is on it.
+    pub fn is_attached(&self) -> bool {
+        self.program.is_some()
+    }
+}
+
+/// What the tables have to say of a port. What leaves by where it came in may need a redirect, which is no setting
+/// that the kernel tells: it is always the kernel's.
+fn record(port: &Port, kernel: &Kernel) -> PortRecord {
+    let Some(link) = port.index.and_then(|index| kernel.link(index)) else {
+        return PortRecord::default();
+    };
+    let gate = PortFacts {
+        is_entry: port.entry,
+        is_exit: port.exit && is_usable(link),
+        redirects_v4: true,
+        redirects_v6: true,
+        ..PortFacts::default()
+    };
+    PortRecord {
+        flags: port_flags(&kernel.port_facts(link.index, gate)),
+        ifindex: link.index,
+        mac: Mac(link.mac.unwrap_or_default()),
+    }
+}
+
+fn attach(fast: &Fast, name: &str) -> Result<(Program, Vec<String>), String> {
+    let interface = Interface::read(name).map_err(|error| error.to_string())?;
+    let others = attached(&interface).map_err(|error| error.to_string())?.programs;
+    let link = fast.attach(&interface).map_err(|error| error.to_string())?;
+    let first = EndsFirst::enter(link.as_fd());
+    let others = others.iter().map(|(id, name)| format!("{name} ({id})")).collect();
+    Ok((Program { _first: first, _link: link, index: interface.index }, others))
+}
+
+/// Whether packets can leave by it.
+pub(super) fn is_usable(link: &Link) -> bool {
+    link.flags & IFF_UP != 0 && link.flags & IFF_LOWER_UP != 0
+}
+
+/// The ethertype of 802.1ad.
+const SERVICE_TAG: u16 = 0x88a8;
+/// linux/if.h.
+const IFF_UP: u32 = 1;
+const IFF_LOWER_UP: u32 = 1 << 16;

@@ -1,0 +1,42 @@
+//! The API's thread.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use tokio::sync::oneshot;
+
+use crate::api::Socket;
+use crate::api::accelerate::{Accelerated, serve};
+
+/// Answers until it is dropped.
+pub(super) struct Serve {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Serve {
+    /// Answers at `socket`, in the namespace of the calling thread.
+    pub fn start(socket: Socket, source: Arc<dyn Accelerated>) -> io::Result<Serve> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let thread = Builder::new().name("api".into()).spawn(move || {
+            let stopped = async move { drop(stopped.await) };
+            if let Err(error) = runtime.block_on(serve(socket, source, stopped)) {
+                // Forwarding does not need it.
+                let _ = writeln!(io::stderr(), "manylane: the API has ended: {error}");
+            }
+        })?;
+        Ok(Serve { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Serve {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It has panicked: what it said then is all there is to say.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! What the API shows: what the mirror thread has left to be seen, what programs and devices have counted, and,
+//! where that is not enough, what the thread says when it is asked.
+
+use std::io::{self, Write};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use manylane_io::bpf::fast::Counters;
+use manylane_io::netlink::{Netlink, Statistics};
+use manylane_net::transit::Transit;
+use manylane_net::transit::layout::counter;
+use manylane_net::wire::ethernet::Mac;
+use manylane_sync::rcu::Reader;
+
+use super::Options;
+use super::desk::Desk;
+use super::lease::{Lease, Tables, now};
+use super::ledger::{self, Counted, Lost};
+use super::thread::Thread;
+use super::why;
+use crate::api::accelerate::{
+    Accelerated, AcceleratedLedger, AcceleratedPort, AcceleratorConfig, AcceleratorStatus,
+    AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus, Why,
+    WhyQuestion,
+};
+use crate::api::{ApiError, RouteStatus};
+
+/// What all threads of an accelerator see.
+pub(super) struct Shown {
+    pub options: Options,
+    pub seed: u64,
+    started: Instant,
+    counters: Counters,
+    view: Mutex<View>,
+    devices: Mutex<Devices>,
+    /// For who asks why: offline, but then.
+    readers: Mutex<(Reader, Transit)>,
+    desk: Desk<Thread>,
+}
+
+/// What the mirror thread leaves to be seen.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    pub lease: Lease,
+    pub ports: Vec<PortView>,
+    pub ends: bool,
+}
+
+/// A port, as the mirror thread sees it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PortView {
+    pub number: u16,
+    pub name: String,
+    pub index: Option<u32>,
+    pub mac: Option<Mac>,
+    pub mtu: u32,
+    pub link_up: bool,
+    pub entry: bool,
+    pub exit: bool,
+    pub attached: bool,
+    pub programs: Vec<String>,
+    pub reasons: Vec<ReasonStatus>,
+}
+
+/// What devices count, from the start on.
+struct Devices {
+    netlink: Netlink,
+    before: Vec<Statistics>,
+}
+
+impl Shown {
+    /// For a thread that is about to begin. `netlink` is the namespace's.
+    pub fn new(
+        options: Options,
+        seed: u64,
+        counters: Counters,
+        mut netlink: Netlink,
+        (mut reader, transit): (Reader, Transit),
+        desk: Desk<Thread>,
+    ) -> Result<Shown, manylane_io::netlink::NetlinkError> {
+        let before = netlink.statistics()?;
+        reader.offline();
+        let lease = Lease::new(options.lease, options.stale_limit);
+        Ok(Shown {
+            options,
+            seed,
+            started: Instant::now(),
+            counters,
+            view: Mutex::new(View { lease, ports: Vec::new(), ends: false }),
+            devices: Mutex::new(Devices { netlink, before }),
+            readers: Mutex::new((reader, transit)),
+            desk,
+        })
+    }
+
+    /// The mirror thread is to end.
+    pub fn end(&self) {
+        self.view().ends = true;
+    }
+
+    /// What there is to be seen.
+    pub fn view(&self) -> MutexGuard<'_, View> {
+        lock(&self.view)
+    }
+
+    /// Says something, where it is to.
+    pub fn say(&self, what: &str) {
+        if self.options.speaks {
+            // Without a standard error there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "manylane: {what}");
+        }
+    }
+
+    fn lease(&self) -> LeaseStatus {
+        let lease = self.view().lease.clone();
+        lease_status(&lease, &self.options)
+    }
+
+    fn counted(&self) -> Vec<Counted> {
+        let ports: Vec<_> = self
+            .view()
+            .ports
+            .iter()
+            .map(|port| (port.number, port.name.clone(), port.index))
+            .collect();
+        let mut devices = lock(&self.devices);
+        // Without it losses are not known; what the programs say is.
+        let after = devices.netlink.statistics().unwrap_or_default();
+        let lost = |index: Option<u32>| {
+            let after = after.iter().find(|link| Some(link.index) == index)?;
+            // A link that was not there then began at nothing.
+            let before = devices.before.iter().find(|link| link.index == after.index);
+            Some(Lost::between(&before.copied().unwrap_or_default(), after))
+        };
+        ports
+            .into_iter()
+            .map(|(number, name, index)| Counted {
+                name,
+                row: self.counters.port(number),
+                lost: lost(index).unwrap_or_default(),
+            })
+            .collect()
+    }
+}
+
+impl Accelerated for Shown {
+    fn daemon(&self) -> AcceleratorStatus {
+        AcceleratorStatus {
+            kind: "accelerate".into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs(),
+            lease: self.lease(),
+        }
+    }
+
+    fn ports(&self) -> Vec<AcceleratedPort> {
+        let counted = self.counted();
+        let ports = self.view().ports.clone();
+        let of_port = |(port, counted): (PortView, Counted)| AcceleratedPort {
+            port: port.number,
+            name: port.name,
+            index: port.index,
+            mac: port.mac.map(|mac| mac.to_string()),
+            mtu: port.mtu,
+            link_up: port.link_up,
+            tier: if port.entry { "ingress" } else { "kernel" }.into(),
+            entry: port.entry,
+            exit: port.exit,
+            attached: port.attached,
+            programs: port.programs,
+            reasons: port.reasons,
+            seen: ledger::seen(&counted.row),
+            forwarded: ledger::forwarded(&counted.row),
+            forwarded_bytes: counted.row[counter::ENTRY_BYTES],
+            passed: ledger::passed(&counted.row),
+            sent: counted.row[counter::EXIT_PACKETS],
+            sent_bytes: counted.row[counter::EXIT_BYTES],
+            device_dropped: counted.lost.device,
+            queue_dropped: counted.lost.queue,
+        };
+        ports.into_iter().zip(counted).map(of_port).collect()
+    }
+
+    fn drops(&self) -> Vec<PassedStatus> {
+        ledger::drops(&self.counted())
+    }
+
+    fn ledger(&self) -> AcceleratedLedger {
+        ledger::ledger(&self.counted())
+    }
+
+    fn config(&self) -> AcceleratorConfig {
+        let options = &self.options;
+        let bypass = if options.bypass.netfilter { vec!["netfilter".into()] } else { Vec::new() };
+        AcceleratorConfig {
+            interfaces: options.interfaces.clone(),
+            bypass,
+            tier: options.tier.name().into(),
+            lease_ms: ms(options.lease.as_nanos()),
+            stale_limit_ms: ms(options.stale_limit.as_nanos()),
+            socket: options.socket.as_ref().map(|socket| socket.display().to_string()),
+            seed: self.seed,
+        }
+    }
+
+    fn mirror(&self) -> Result<MirrorStatus, AskError> {
+        let mut status = self.desk.ask(|thread| thread.mirror_status())?;
+        status.lease = self.lease();
+        Ok(status)
+    }
+
+    fn diff(&self) -> Result<Vec<String>, AskError> {
+        self.desk.ask(|thread| thread.diff())?.map_err(|error| {
+            AskError::Silent(ApiError {
+                error: format!("the kernel's routing cannot be read: {error}"),
+                help: "try again; if it stays so, compare `ip route` with `manylane show routes`"
+                    .into(),
+            })
+        })
+    }
+
+    fn routes(&self) -> Result<Vec<RouteStatus>, AskError> {
+        // Some at a time, so that the thread has other things to do in between.
+        let mut all = Vec::new();
+        for page in 0.. {
+            let (routes, len) = self.desk.ask(move |thread| {
+                let routes = thread.mirror.list_routes(page * ROUTES_AT_ONCE, ROUTES_AT_ONCE);
+                (routes, thread.mirror.listed_len())
+            })?;
+            all.extend(routes);
+            if (page + 1) * ROUTES_AT_ONCE >= len {
+                break;
+            }
+        }
+        Ok(all)
+    }
+
+    fn neighbours(&self) -> Result<Vec<MirroredNeighbour>, AskError> {
+        self.desk.ask(|thread| thread.mirror.list_neighbours())
+    }
+
+    fn why(&self, question: &WhyQuestion) -> Result<Why, AskError> {
+        let ports = self.view().ports.clone();
+        let asked = why::question(&ports, question).map_err(AskError::BadQuestion)?;
+        // Without the thread there is no more than what the tables say.
+        let mirror = self.desk.ask(move |thread| thread.mirror.why(&asked)).ok();
+        let (reader, transit) = &mut *lock(&self.readers);
+        reader.online();
+        let answer = why::why(&ports, reader.guard(), transit, question);
+        reader.offline();
+        Ok(Why { mirror, ..answer.map_err(AskError::BadQuestion)? })
+    }
+}
+
+/// What is known of a lease now.
+fn lease_status(lease: &Lease, options: &Options) -> LeaseStatus {
+    let now = now();
+    LeaseStatus {
+        holds: !lease.has_lapsed(now),
+        left_ms: ms(lease.until().saturating_sub(now).into()),
+        tables: match lease.tables() {
+            Tables::Unknown => "unknown",
+            // Nobody has looked for so long that nobody knows.
+            Tables::True { .. } if lease.has_lapsed(now) => "stale",
+            Tables::True { .. } => "true",
+            Tables::Stale { .. } => "stale",
+        }
+        .into(),
+        limit_ms: ms(options.lease.as_nanos()),
+        stale_limit_ms: ms(options.stale_limit.as_nanos()),
+        renewals: lease.renewals(),
+    }
+}
+
+/// Each of them is some text.
+const ROUTES_AT_ONCE: usize = 4096;
+
+/// Whole milliseconds.
+pub(super) fn ms(ns: u128) -> u64 {
+    u64::try_from(ns / 1_000_000).unwrap_or(u64::MAX)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is behind these locks is whole between any two instructions that can panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

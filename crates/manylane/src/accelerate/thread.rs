@@ -1,0 +1,537 @@
+//! The mirror's thread: hears the kernel, writes the tables, and says until when they may be used.
+//!
+//! It turns when somebody has something to say, and for the next stamp. A turn is a step, and what comes behind:
+//!
+//! | Part     | What                                                                                                  |
+//! |----------|-------------------------------------------------------------------------------------------------------|
+//! | step     | the clock is read *before* anything is looked at: what is true is true of this moment                 |
+//! |          | gate: if it has heard anything, nothing that comes in is forwarded until it has judged anew           |
+//! |          | kernel: its events are read, until the socket is empty or to the bound of a look, and go to the mirror |
+//! |          | tables: the mirror's edits are carried out, up to a bound                                             |
+//! |          | lease: the tables are true if the socket was empty, nothing was lost, and no edit waits; a stamp      |
+//! | dump     | if events were lost, or may have been too few: everything is read anew, with steps meanwhile          |
+//! | judge    | the gate judges, if it has to; what it lets pass is forwarded from here on                            |
+//! | programs | are put on interfaces and taken off: behind the stamp, so that none begins on a lapsed lease          |
+//! | desk     | questions are answered                                                                                |
+//!
+//! A step has bounds, so that a flood does not keep it from the next stamp; what a stamp says then is the lease's
+//! business ([`lease`](super::lease)). Under a flood there is a pace, too: after a turn that has heard something, the
+//! kernel's socket is left alone for [`PACE`], and many events cost one turn. The gate's sockets are not.
+//!
+//! While everything is read anew, events go on to be heard and carried out, and are remembered: they are given to
+//! the mirror a second time behind the dump, which may be older than they are. So the tables are never behind for
+//! that long, and end as the kernel's.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use manylane_io::bpf::fast::Fast;
+use manylane_io::eventfd::EventFd;
+use manylane_io::netlink::Netlink;
+use manylane_io::netlink::kernel::{Event, Group, Watch};
+use manylane_io::poll::poll;
+use manylane_io::sysctl;
+use manylane_net::transit::{Multipath, TransitMut};
+use manylane_net::wire::ethernet::Mac;
+use manylane_sync::rcu::Domain;
+
+use super::desk::{DeskEnd, desk};
+use super::lease::{Lease, Tables, now};
+use super::ports::{Ports, is_usable};
+use super::reclaim::Reclaim;
+use super::shown::{PortView, Shown, ms};
+use super::{AccelerateError, Options, TierChoice, reason, refused, tables};
+use crate::api::accelerate::{LeaseStatus, MirrorStatus, ReasonStatus};
+use crate::gate::{Gate, Standing};
+use crate::mirror::{self, Dump, Mirror};
+
+/// All that the thread has. Fields are dropped in this order: the programs first.
+pub(super) struct Thread {
+    ports: Ports,
+    fast: Fast,
+    pub(super) mirror: Mirror,
+    reclaim: Reclaim,
+    lease: Lease,
+    watch: Watch,
+    gate: Gate,
+    pub(super) netlink: Netlink,
+    bell: Arc<EventFd>,
+    desk: DeskEnd<Thread>,
+    shown: Arc<Shown>,
+    /// What was heard while everything is read anew.
+    heard: Option<Vec<Event>>,
+    todo: Todo,
+    standings: Vec<Standing>,
+    /// What was said of each port last.
+    said: HashMap<String, String>,
+    /// Why the gate could not judge.
+    trouble: Option<String>,
+    next_look: Instant,
+    /// When everything may be read again to be sure.
+    next_confirm: Instant,
+    pub(super) counts: Counts,
+}
+
+/// What is left to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Todo {
+    /// Events were lost: everything is to be read anew.
+    resync: bool,
+    /// Everything is being read anew because events were lost: until then the tables are stale, too.
+    is_repairing: bool,
+    /// The kernel may have done more than it said: everything is to be read, to be sure.
+    confirm: bool,
+    /// The gate is to judge.
+    judge: bool,
+    /// Links or settings have changed.
+    ports: bool,
+    /// There may be more to read.
+    read: bool,
+    /// Edits wait for others to be carried out; for memory if `room` is set.
+    edits: bool,
+    /// Something is waited for that the reclaim thread tells.
+    room: bool,
+}
+
+/// What the thread has done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Times that all was read anew because something was lost.
+    pub overruns: u64,
+    /// Times that it was only to be sure.
+    pub confirmations: u64,
+}
+
+impl Thread {
+    /// Reads the kernel, judges the interfaces, and lets packets pass where they may. `bell` is rung for the end.
+    pub fn begin(options: Options, bell: Arc<EventFd>) -> Result<Thread, AccelerateError> {
+        tables::check_names(&options.interfaces)?;
+        let open = || Netlink::open().map_err(AccelerateError::Netlink);
+        // Subscribed before anything is read: what changes from here on is heard.
+        let watch = Watch::open(&Group::ALL, RECEIVE_BUFFER).map_err(AccelerateError::Netlink)?;
+        let gate = Gate::open(tables::programs()).map_err(AccelerateError::Gate)?;
+        let mut netlink = open()?;
+        let links = netlink.dump_links().map_err(AccelerateError::Netlink)?;
+        tables::all_there(&links, &options.interfaces)?;
+
+        let (sizes, memory) = tables::sizes(options.routes);
+        let (fast, memory) = Fast::load(&memory)
+            .map(|(fast, maps)| (fast, tables::memory(maps)))
+            .map_err(AccelerateError::Program)?;
+        // Who stands for the programs, and who asks `why`.
+        let domain = Domain::new(2);
+        let proxy = domain.proxy().expect("the domain has two places");
+        let reader = domain.register().expect("the domain has two places");
+        let mut writer = TransitMut::new(memory, domain, &sizes);
+        // The standard library's keys are the kernel's random numbers.
+        let seed = RandomState::new().hash_one(0);
+        writer.set_seed(seed);
+        let transit = writer.reader();
+        let reclaim = Reclaim::start(fast.grace(), proxy, bell.clone());
+        let reclaim = reclaim.map_err(refused("a thread"))?;
+        let (asked, desk) = desk(bell.clone());
+        let lease = Lease::new(options.lease, options.stale_limit);
+        let ports = Ports::new(&options.interfaces);
+        let shown = Shown::new(options, seed, fast.counters(), open()?, (reader, transit), asked)
+            .map_err(AccelerateError::Netlink)?;
+        let mut thread = Thread {
+            mirror: Mirror::new(writer, mirror::Limits::default()),
+            ports,
+            fast,
+            reclaim,
+            lease,
+            watch,
+            gate,
+            netlink,
+            bell,
+            desk,
+            shown: Arc::new(shown),
+            heard: None,
+            todo: Todo { resync: true, judge: true, ports: true, ..Todo::default() },
+            standings: Vec::new(),
+            said: HashMap::new(),
+            trouble: None,
+            next_look: Instant::now(),
+            next_confirm: Instant::now(),
+            counts: Counts::default(),
+        };
+        // The first turn reads all, the next ones hear what was said meanwhile: then the tables are true, and the
+        // gate can judge.
+        while thread.lease.renewals() == 0 || thread.todo.judge {
+            if !thread.turn()? {
+                thread.sleep(false);
+            }
+        }
+        Ok(thread)
+    }
+
+    /// What others see.
+    pub fn shown(&self) -> Arc<Shown> {
+        self.shown.clone()
+    }
+
+    /// Turns until it is told to end.
+    pub fn run(&mut self) {
+        while !self.shown.view().ends {
+            match self.turn() {
+                Ok(heard) => self.sleep(heard),
+                Err(error) => {
+                    // Nothing is true that cannot be read: the lease lapses, and it is tried again.
+                    self.lease.tables_are_stale();
+                    self.todo.resync = true;
+                    self.shown.say(&format!("{error}; trying again"));
+                    self.stamp();
+                    self.sleep(false);
+                }
+            }
+        }
+        self.ports.detach();
+        self.lease = Lease::new(Duration::ZERO, Duration::ZERO);
+        self.stamp();
+        self.show();
+    }
+
+    /// One turn. Says whether it has heard something.
+    fn turn(&mut self) -> Result<bool, AccelerateError> {
+        self.bell.drain();
+        let heard = self.step()?;
+        let is_time = Instant::now() >= self.next_confirm;
+        if !self.todo.read && (self.todo.resync || (self.todo.confirm && is_time)) {
+            self.read_all()?;
+        }
+        if Instant::now() >= self.next_look {
+            self.look();
+        }
+        if self.todo.judge && self.lease.renewals() > 0 {
+            self.judge();
+        }
+        while let Some(job) = self.desk.take() {
+            job(self);
+        }
+        self.show();
+        Ok(heard)
+    }
+
+    /// Hears, writes, and stamps. Says whether it has heard something.
+    fn step(&mut self) -> Result<bool, AccelerateError> {
+        let looked_at = now();
+        if self.gate.changed() {
+            self.close();
+        }
+        let heard = self.hear()?;
+        if std::mem::take(&mut self.todo.ports) {
+            self.close();
+            self.ports.write(&mut self.mirror);
+        }
+        self.carry_out();
+        let Todo { resync, is_repairing, read, edits, .. } = self.todo;
+        if resync || is_repairing || read || edits {
+            self.lease.tables_are_stale();
+        } else {
+            self.lease.tables_are_true(looked_at);
+        }
+        self.stamp();
+        Ok(heard)
+    }
+
+    /// Nothing that comes in is forwarded until the gate has judged.
+    fn close(&mut self) {
+        self.todo.judge = true;
+        self.ports.close(self.mirror.tables_mut());
+    }
+
+    /// Reads what the kernel says.
+    fn hear(&mut self) -> Result<bool, AccelerateError> {
+        let Thread { watch, mirror, todo, heard, .. } = self;
+        let read = watch.read(&mut |event: Event| {
+            let is_news = mirror.event(&event);
+            // What ports are made of, and the gate looks at.
+            todo.ports |= is_news
+                && matches!(
+                    event,
+                    Event::Link(_)
+                        | Event::LinkGone(_)
+                        | Event::Netconf(_)
+                        | Event::Rule(_)
+                        | Event::RuleGone(_)
+                );
+            if let Some(heard) = heard {
+                heard.push(event);
+            }
+        });
+        let read = read.map_err(AccelerateError::Netlink)?;
+        self.todo.resync |= read.overrun;
+        self.todo.read = read.more;
+        if self.mirror.take_unconfirmed() {
+            self.todo.confirm = true;
+            self.next_confirm = self.next_confirm.max(Instant::now() + CONFIRM_AFTER);
+        }
+        Ok(read.events > 0)
+    }
+
+    /// Carries the mirror's edits out, as far as there is room.
+    fn carry_out(&mut self) {
+        self.mirror.tables_mut().reclaim();
+        let applied = self.mirror.apply(now(), PREFIXES_AT_ONCE);
+        (self.todo.edits, self.todo.room) = (applied.pending > 0, applied.is_busy);
+        if self.mirror.tables().waiting() > 0 {
+            self.reclaim.ring();
+        }
+    }
+
+    /// Reads everything anew, and makes the tables so: never empty in between.
+    fn read_all(&mut self) -> Result<(), AccelerateError> {
+        let begin = Instant::now();
+        let was_lost = std::mem::take(&mut self.todo.resync);
+        self.todo.confirm = false;
+        self.todo.is_repairing = was_lost;
+        let (dump, heard) = self.dump().inspect_err(|_| self.todo.resync |= was_lost)?;
+        self.todo.is_repairing = false;
+        match (self.lease.renewals(), was_lost) {
+            (0, _) => self.mirror.load(dump),
+            (_, true) => {
+                self.counts.overruns += 1;
+                self.mirror.resync(dump);
+            }
+            (_, false) => {
+                self.counts.confirmations += 1;
+                self.mirror.resync(dump);
+            }
+        }
+        for event in &heard {
+            self.mirror.event(event);
+        }
+        self.todo.ports = true;
+        // Nobody waits for the next one of those that are only to be sure.
+        self.next_confirm = Instant::now() + 8 * begin.elapsed();
+        // What is to be written now is written in the next step, at once.
+        self.todo.read = true;
+        self.lease.tables_are_stale();
+        Ok(())
+    }
+
+    /// Everything that the kernel has, and what it said while that was read. Steps go on meanwhile.
+    fn dump(&mut self) -> Result<(Dump, Vec<Event>), AccelerateError> {
+        // A socket of its own: two answers cannot be read at a time.
+        let mut netlink = Netlink::open().map_err(AccelerateError::Netlink)?;
+        self.heard = Some(Vec::new());
+        let mut stepped = Ok(());
+        let dump = tables::dump(&mut netlink, mirror::Limits::default(), &mut || {
+            if stepped.is_ok() {
+                stepped = self.step().map(drop);
+            }
+        });
+        let heard = self.heard.take().unwrap_or_default();
+        stepped?;
+        Ok((dump.map_err(AccelerateError::Netlink)?, heard))
+    }
+
+    /// Says until when the tables may be used.
+    fn stamp(&mut self) {
+        let until = self.lease.stamp(now());
+        self.mirror.tables_mut().set_lease(until);
+    }
+
+    /// What is done once a second: what sends no notification, neighbours, interfaces that were refused.
+    fn look(&mut self) {
+        self.next_look = Instant::now() + LOOK;
+        let kernel = tables::known(&self.mirror);
+        if self.gate.poll(&kernel, &self.shown.options.interfaces) {
+            self.close();
+        }
+        self.todo.judge |= self.trouble.is_some();
+        for (link, address) in self.mirror.to_confirm(now()) {
+            // It may have gone meanwhile; then nobody asks for it again.
+            let _ = self.netlink.ask_neighbour(link, address);
+        }
+        if self.ports.attach(&self.fast) {
+            self.say();
+        }
+    }
+
+    /// Asks the gate, and lets pass what may.
+    fn judge(&mut self) {
+        let kernel = tables::known(&self.mirror);
+        let options = &self.shown.options;
+        let standings = self.gate.evaluate(&kernel, &options.interfaces, options.bypass);
+        self.todo.judge = false;
+        match standings {
+            Ok(standings) => {
+                (self.standings, self.trouble) = (standings, None);
+            }
+            Err(error) => {
+                // What is not known is the kernel's; `look` comes back to it.
+                (self.standings, self.trouble) = (Vec::new(), Some(error.to_string()));
+            }
+        }
+        let may = options.tier != TierChoice::Kernel && self.mirror.is_whole();
+        for port in &mut self.ports.list {
+            let standing = self.standings.iter().find(|one| Some(one.index) == port.index);
+            port.entry = may && standing.is_some_and(|one| one.is_entry);
+            port.exit = may && standing.is_some_and(|one| one.is_exit);
+        }
+        // What was heard while it looked is judged again, before anything passes.
+        if self.gate.changed() {
+            self.close();
+            return;
+        }
+        self.mirror.tables_mut().set_multipath(multipath());
+        self.ports.write(&mut self.mirror);
+        self.stamp();
+        self.ports.attach(&self.fast);
+        self.say();
+    }
+
+    /// Says what has become of ports, where that is new.
+    fn say(&mut self) {
+        for port in &self.ports.list {
+            let reasons = self.reasons(&port.name, port.trouble.as_deref());
+            let mut sentence = match (port.index, port.is_attached()) {
+                (None, _) => format!("{}: there is no such interface now", port.name),
+                (Some(_), true) => {
+                    format!("{}: packets that come in are forwarded (ingress)", port.name)
+                }
+                (Some(_), false) => format!("{}: the kernel forwards", port.name),
+            };
+            for reason in reasons {
+                sentence += &format!("\n  {}: {}", reason.what, reason.why);
+            }
+            if self.said.get(&port.name) != Some(&sentence) {
+                self.shown.say(&sentence);
+                self.said.insert(port.name.clone(), sentence);
+            }
+        }
+    }
+
+    /// What is against a port.
+    fn reasons(&self, name: &str, trouble: Option<&str>) -> Vec<ReasonStatus> {
+        let of = self.standings.iter().filter(|standing| standing.interface == name);
+        let mut reasons: Vec<_> =
+            of.flat_map(|standing| standing.reasons.iter().map(reason)).collect();
+        if self.shown.options.tier == TierChoice::Kernel {
+            reasons.push(ReasonStatus {
+                what: "the tier is set to kernel".into(),
+                why: "nothing is accelerated by the operator's word".into(),
+                command: String::new(),
+            });
+        }
+        if !self.mirror.is_whole() {
+            reasons.push(ReasonStatus {
+                what: "the kernel has more routes than there is room for".into(),
+                why: "what is not in the tables would go by a shorter prefix".into(),
+                command: String::new(),
+            });
+        }
+        let troubles = [trouble, self.trouble.as_deref()].into_iter().flatten();
+        reasons.extend(troubles.map(|what| ReasonStatus {
+            what: what.into(),
+            why: "it is tried again once a second".into(),
+            command: String::new(),
+        }));
+        reasons
+    }
+
+    /// The mirror and what keeps it.
+    pub fn mirror_status(&self) -> MirrorStatus {
+        let (grace_periods, grace_trouble) = self.reclaim.waits();
+        let true_at = match self.lease.tables() {
+            Tables::Unknown => 0,
+            Tables::True { at } => at,
+            Tables::Stale { since } => since,
+        };
+        MirrorStatus {
+            lease: LeaseStatus::default(),
+            true_ms_ago: ms(now().saturating_sub(true_at).into()),
+            overruns: self.counts.overruns,
+            confirmations: self.counts.confirmations,
+            grace_periods,
+            grace_trouble,
+            mirror: self.mirror.status(now()),
+        }
+    }
+
+    /// How kernel, model and tables differ.
+    pub fn diff(&mut self) -> Result<Vec<String>, AccelerateError> {
+        // What changed while it was read would be a difference that there is not.
+        for _ in 0..DIFF_TRIES {
+            let (dump, heard) = self.dump()?;
+            if heard.is_empty() && !self.step()? {
+                return Ok(self.mirror.diff(&dump));
+            }
+        }
+        let (dump, _) = self.dump()?;
+        Ok(self.mirror.diff(&dump))
+    }
+
+    /// Leaves what others see.
+    fn show(&mut self) {
+        let ports = self.ports.list.iter().map(|port| {
+            let link = port.index.and_then(|index| self.mirror.kernel().link(index));
+            PortView {
+                number: port.number,
+                name: port.name.clone(),
+                index: port.index,
+                mac: link.and_then(|link| link.mac).map(Mac),
+                mtu: link.map_or(0, |link| link.mtu),
+                link_up: link.is_some_and(is_usable),
+                entry: port.entry && port.is_attached(),
+                exit: port.exit,
+                attached: port.is_attached(),
+                programs: port.programs.clone(),
+                reasons: self.reasons(&port.name, port.trouble.as_deref()),
+            }
+        });
+        let ports = ports.collect();
+        let mut view = self.shown.view();
+        view.lease = self.lease.clone();
+        view.ports = ports;
+    }
+
+    /// Waits for news, or the next stamp.
+    fn sleep(&mut self, heard: bool) {
+        if self.todo.read || (self.todo.edits && !self.todo.room) || self.todo.judge {
+            return;
+        }
+        let until_look = self.next_look.saturating_duration_since(Instant::now());
+        let mut wait = self.lease.beat().min(until_look);
+        if self.todo.confirm {
+            wait = wait.min(self.next_confirm.saturating_duration_since(Instant::now()));
+        }
+        let mut fds: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
+        fds.extend(self.gate.fds());
+        // The one failure is ENOMEM: then it turns instead of sleeping.
+        if heard && poll(&fds, Some(PACE)).is_ok_and(|ready| ready.any()) {
+            return;
+        }
+        fds.push(self.watch.as_fd());
+        let _ = poll(&fds, Some(wait));
+    }
+}
+
+/// What the kernel would choose members of groups by (`fib_multipath_hash_policy`): 0 addresses, 1 ports, too; by
+/// what others say only the kernel can choose.
+fn multipath() -> Multipath {
+    let policy = |version| {
+        let name = format!("net/{version}/fib_multipath_hash_policy");
+        // A kernel without the setting does as if it were 0.
+        sysctl::read(&name).ok().and_then(|text| text.trim().parse::<u8>().ok()).unwrap_or(0)
+    };
+    let [ipv4, ipv6] = ["ipv4", "ipv6"].map(policy);
+    Multipath { ipv4: ipv4 <= 1, ipv6: ipv6 <= 1, ipv4_ports: ipv4 == 1, ipv6_ports: ipv6 == 1 }
+}
+
+/// What the kernel keeps of its events for us: some 60,000 of them.
+const RECEIVE_BUFFER: usize = 64 << 20;
+/// How long the kernel's socket is left alone after a turn that has heard something.
+const PACE: Duration = Duration::from_millis(1);
+/// How often to look at what sends no notification.
+const LOOK: Duration = Duration::from_secs(1);
+/// Prefixes that are written in one step: a microsecond each, or two.
+const PREFIXES_AT_ONCE: usize = 4096;
+/// A kernel whose routing changes while it is read, so many times in a row, is shown as it was then.
+const DIFF_TRIES: u32 = 5;
+/// How long after the last link or address that came or went everything is read to be sure.
+const CONFIRM_AFTER: Duration = Duration::from_millis(50);

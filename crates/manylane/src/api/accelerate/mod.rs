@@ -1,0 +1,272 @@
+//! The API of `manylane accelerate`: the same server, socket and client as the forwarder's, other answers.
+//!
+//! | `GET`                         | Answer                        | `manylane show`            |
+//! |-------------------------------|-------------------------------|----------------------------|
+//! | `/v1/daemon`                  | [`AcceleratorStatus`]         |                            |
+//! | `/v1/accelerate/ports`        | list of [`AcceleratedPort`]   | `ports`                    |
+//! | `/v1/accelerate/drops`        | list of [`PassedStatus`]      | `drops`                    |
+//! | `/v1/accelerate/ledger`       | [`AcceleratedLedger`]         | `ledger`                   |
+//! | `/v1/accelerate/mirror`       | [`MirrorStatus`]              | `mirror`                   |
+//! | `/v1/accelerate/mirror/diff`  | list of lines                 | `mirror --diff`            |
+//! | `/v1/accelerate/routes`       | list of [`RouteStatus`]       | `routes`                   |
+//! | `/v1/accelerate/neighbours`   | list of [`MirroredNeighbour`] | `neighbours`               |
+//! | `/v1/accelerate/config`       | [`AcceleratorConfig`]         | `config`                   |
+//! | `/v1/accelerate/why/I/S/D`    | [`Why`]                       | `why S D -i I`             |
+//!
+//! `/v1/daemon` says which of the two answers: its `kind` is `accelerate` here, and missing there.
+//!
+//! What the mirror's thread has to be asked for is an [`ApiError`] with status 503 when it does not answer; what
+//! is asked wrongly is one with status 400. Ports, drops, ledger and the daemon itself need no other thread.
+
+mod server;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ApiError, RouteStatus};
+use crate::mirror::{self, Status};
+
+pub use server::serve;
+
+/// Where answers come from. Each call is one snapshot.
+pub trait Accelerated: Send + Sync {
+    /// The accelerator itself.
+    fn daemon(&self) -> AcceleratorStatus;
+    /// The ports, in the order in which they were named.
+    fn ports(&self) -> Vec<AcceleratedPort>;
+    /// What was left to the kernel, and what was lost behind us.
+    fn drops(&self) -> Vec<PassedStatus>;
+    /// The sum that has to add up.
+    fn ledger(&self) -> AcceleratedLedger;
+    /// What it was started with.
+    fn config(&self) -> AcceleratorConfig;
+    /// The mirror of the kernel's routing.
+    fn mirror(&self) -> Result<MirrorStatus, AskError>;
+    /// What the kernel has and the mirror has not, or otherwise, a line for each.
+    fn diff(&self) -> Result<Vec<String>, AskError>;
+    /// The routes by which packets are forwarded.
+    fn routes(&self) -> Result<Vec<RouteStatus>, AskError>;
+    /// The kernel's neighbours.
+    fn neighbours(&self) -> Result<Vec<MirroredNeighbour>, AskError>;
+    /// What would become of a packet.
+    fn why(&self, question: &WhyQuestion) -> Result<Why, AskError>;
+}
+
+/// Why a question has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AskError {
+    /// It is asked wrongly.
+    BadQuestion(ApiError),
+    /// Who knows does not answer.
+    Silent(ApiError),
+}
+
+/// The accelerator itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcceleratorStatus {
+    /// Always `accelerate`.
+    pub kind: String,
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Seconds since it started.
+    pub uptime_s: u64,
+    /// Until when the programs forward.
+    pub lease: LeaseStatus,
+}
+
+/// Until when the programs forward.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LeaseStatus {
+    /// Whether packets are forwarded now; if not, the kernel does.
+    pub holds: bool,
+    /// Milliseconds until it lapses; 0 if it has.
+    pub left_ms: u64,
+    /// `true`, `stale` or `unknown`: what is known of the tables.
+    pub tables: String,
+    /// How long it lasts after the tables were known to be true.
+    pub limit_ms: u64,
+    /// How long stale tables may be used.
+    pub stale_limit_ms: u64,
+    /// How often it began: once, and once more after each time it lapsed.
+    pub renewals: u64,
+}
+
+/// One accelerated interface. What was counted is since the accelerator started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AcceleratedPort {
+    /// Its number in the programs' tables, from 1.
+    pub port: u16,
+    /// The interface's name.
+    pub name: String,
+    /// Its number; none while there is no such interface.
+    pub index: Option<u32>,
+    /// Its Ethernet address.
+    pub mac: Option<String>,
+    /// Largest IP packet.
+    pub mtu: u32,
+    /// Whether it is up and has a carrier.
+    pub link_up: bool,
+    /// `ingress` or `kernel`: who forwards what comes in here.
+    pub tier: String,
+    /// Whether packets that come in here may be forwarded by us.
+    pub entry: bool,
+    /// Whether we may send packets out here.
+    pub exit: bool,
+    /// Whether our program is on it.
+    pub attached: bool,
+    /// Programs of others that see its packets before ours.
+    pub programs: Vec<String>,
+    /// Why what is left to the kernel is, and what changes that.
+    pub reasons: Vec<ReasonStatus>,
+    /// Packets that came in here.
+    pub seen: u64,
+    /// Of these, packets that we forwarded.
+    pub forwarded: u64,
+    /// Their bytes.
+    pub forwarded_bytes: u64,
+    /// Of these, packets that we left to the kernel, by reason.
+    pub passed: BTreeMap<String, u64>,
+    /// Packets that we sent out here, wherever they came in.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Packets that the device dropped instead of sending them, ours or the kernel's, while it was accelerated.
+    pub device_dropped: u64,
+    /// Packets that its queueing discipline dropped, ours or the kernel's, while it was accelerated.
+    pub queue_dropped: u64,
+}
+
+/// Why something is left to the kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReasonStatus {
+    /// What was found.
+    pub what: String,
+    /// Why packets may not pass it by.
+    pub why: String,
+    /// What changes it; empty where nothing does.
+    pub command: String,
+}
+
+/// Packets that were not forwarded for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassedStatus {
+    /// The reason's name.
+    pub reason: String,
+    /// `passed`: left to the kernel, unchanged. `device`, `kernel`: lost behind us, by the device that was to send
+    /// it or by its queueing discipline.
+    pub by: String,
+    /// What it means.
+    pub explanation: String,
+    /// Packets.
+    pub total: u64,
+    /// Packets by the interface they came in by, or for losses the one they were to leave by.
+    pub ports: BTreeMap<String, u64>,
+}
+
+/// Where every packet went that our programs have seen: seen = forwarded + passed, forwarded = sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceleratedLedger {
+    /// Packets that came in.
+    pub seen: u64,
+    /// Packets that we forwarded, counted where they came in.
+    pub forwarded: u64,
+    /// Packets that were left to the kernel, by reason.
+    pub passed: BTreeMap<String, u64>,
+    /// Packets that we forwarded, counted where they went out.
+    pub sent: u64,
+    /// `forwarded` less `sent`: anything but 0, when no packets pass, is a fault of ours.
+    pub missing: i64,
+    /// The same for bytes.
+    pub missing_bytes: i64,
+    /// Packets that devices dropped instead of sending them, ours or the kernel's.
+    pub device_dropped: u64,
+    /// Packets that queueing disciplines dropped, ours or the kernel's.
+    pub queue_dropped: u64,
+}
+
+/// The mirror of the kernel's routing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MirrorStatus {
+    /// Until when the programs forward by it.
+    pub lease: LeaseStatus,
+    /// Milliseconds since the tables were last known to be as the kernel's.
+    pub true_ms_ago: u64,
+    /// How often messages of the kernel were lost, so that everything was read anew.
+    pub overruns: u64,
+    /// How often everything was read anew only to be sure.
+    pub confirmations: u64,
+    /// How often the programs were waited for, so that what was taken out could be used again.
+    pub grace_periods: u64,
+    /// What the last such wait failed with.
+    pub grace_trouble: Option<String>,
+    /// What it has, and what it has done.
+    pub mirror: Status,
+}
+
+/// A neighbour, as the kernel knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirroredNeighbour {
+    /// The interface that it is behind.
+    pub interface: String,
+    /// Its address.
+    pub address: String,
+    /// Its Ethernet address, if it is known.
+    pub mac: Option<String>,
+    /// As ip-neighbour(8) spells it.
+    pub state: String,
+    /// Whether packets are sent to it by us.
+    pub used: bool,
+}
+
+/// What the accelerator was started with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceleratorConfig {
+    /// The interfaces.
+    pub interfaces: Vec<String>,
+    /// What is bypassed by the operator's word.
+    pub bypass: Vec<String>,
+    /// `auto`, `ingress` or `kernel`.
+    pub tier: String,
+    /// The lease, in milliseconds.
+    pub lease_ms: u64,
+    /// How long stale tables may be used, in milliseconds.
+    pub stale_limit_ms: u64,
+    /// Where its API listens.
+    pub socket: Option<String>,
+    /// What flows are spread over several next hops by.
+    pub seed: u64,
+}
+
+/// A packet in question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WhyQuestion {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes to.
+    pub destination: IpAddr,
+    /// The interface that it comes in by.
+    pub interface: String,
+}
+
+/// What would become of a packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Why {
+    /// Whether we forward it.
+    pub forwarded: bool,
+    /// The verdict's name.
+    pub verdict: String,
+    /// What it means.
+    pub explanation: String,
+    /// The interface that it leaves by, if we forward it.
+    pub exit: Option<String>,
+    /// The Ethernet address that it is sent to, if we forward it.
+    pub to: Option<String>,
+    /// What the gate has against the interface that it comes in by.
+    pub reasons: Vec<ReasonStatus>,
+    /// Rule, table, route and neighbour, as the mirror has them.
+    pub mirror: Option<mirror::Why>,
+}

@@ -1,0 +1,154 @@
+//! `manylane accelerate`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use manylane_io::fatal;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::table::{count, lay_out};
+use super::{complain, done, print};
+use crate::accelerate::{Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine};
+use crate::config::DEFAULT_SOCKET;
+use crate::gate::{Bypass, Reason, Standing};
+
+/// What `manylane accelerate` takes.
+#[derive(Debug, Args)]
+pub struct CommandOptions {
+    /// The interfaces: packets between them are forwarded
+    #[arg(value_name = "IF", required = true)]
+    interfaces: Vec<String>,
+    /// Say what would be accelerated, and why the rest would not; status 1 if anything would not
+    #[arg(long)]
+    dry_run: bool,
+    /// Forward past rules that packets would meet in the kernel
+    #[arg(long, value_name = "WHAT")]
+    bypass: Vec<BypassName>,
+    /// Who forwards
+    #[arg(long, value_enum, default_value_t)]
+    tier: TierChoice,
+    /// How long to forward by tables that were last known to be the kernel's so long ago
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=10_000))]
+    lease: Option<u64>,
+    /// How long to forward by tables that are known to be behind the kernel's
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
+    stale_limit: Option<u64>,
+    /// Where the API listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    socket: PathBuf,
+    /// With `--dry-run`: print JSON
+    #[arg(long, requires = "dry_run")]
+    json: bool,
+}
+
+/// What can be bypassed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum BypassName {
+    /// nftables and iptables, NAT and connection tracking: packets that are forwarded skip them
+    Netfilter,
+}
+
+impl CommandOptions {
+    fn options(&self) -> Options {
+        let ms = |ms: Option<u64>, otherwise| ms.map_or(otherwise, Duration::from_millis);
+        Options {
+            bypass: Bypass { netfilter: self.bypass.contains(&BypassName::Netfilter) },
+            tier: self.tier,
+            lease: ms(self.lease, LEASE),
+            stale_limit: ms(self.stale_limit, STALE_LIMIT),
+            socket: Some(self.socket.clone()),
+            speaks: true,
+            ..Options::new(self.interfaces.clone())
+        }
+    }
+}
+
+/// Accelerates until SIGINT or SIGTERM, or says what it would do.
+pub(super) fn run(options: &CommandOptions) -> ExitCode {
+    if options.dry_run { dry_run(options) } else { accelerate(options) }
+}
+
+fn accelerate(options: &CommandOptions) -> ExitCode {
+    let prepared = fatal::end_links_first().and_then(|()| fatal::no_core());
+    if let Err(error) = prepared {
+        return done::<()>(Err(format!("cannot prepare for the worst: {error}")));
+    }
+    let mut signals = match Signals::new([SIGINT, SIGTERM]) {
+        Ok(signals) => signals,
+        Err(error) => return done::<()>(Err(format!("cannot wait for signals: {error}"))),
+    };
+    let accelerator = match Accelerator::start(options.options()) {
+        Ok(accelerator) => accelerator,
+        Err(error) => return done::<()>(Err(error)),
+    };
+    complain(&"manylane: accelerating; SIGINT or SIGTERM ends it");
+    // A thread that panics ends the process: there is nothing else to wait for.
+    signals.forever().next();
+    let ledger = accelerator.stop();
+    let passed: u64 = ledger.passed.values().sum();
+    complain(&format_args!(
+        "manylane: forwarded {}, left to the kernel {}, missing {}",
+        ledger.forwarded, passed, ledger.missing
+    ));
+    ExitCode::SUCCESS
+}
+
+fn dry_run(options: &CommandOptions) -> ExitCode {
+    let standings = match examine(&options.options()) {
+        Ok(standings) => standings,
+        Err(error) => return done::<()>(Err(error)),
+    };
+    let printed = match options.json {
+        true => print(&json(&standings)),
+        false => print(&text(&standings)),
+    };
+    let all = standings.iter().all(|standing| standing.is_entry && standing.is_exit);
+    let by_kernel = options.tier == TierChoice::Kernel;
+    if printed == ExitCode::SUCCESS && (!all || by_kernel) { ExitCode::FAILURE } else { printed }
+}
+
+fn json(standings: &[Standing]) -> String {
+    #[derive(Serialize)]
+    struct Plan<'s> {
+        interfaces: &'s [Standing],
+    }
+    let plan = Plan { interfaces: standings };
+    serde_json::to_string(&plan).expect("all of it is JSON's") + "\n"
+}
+
+/// A table, and a few lines for each reason.
+fn text(standings: &[Standing]) -> String {
+    let yes = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    let rows = standings.iter().map(|standing| {
+        vec![
+            standing.interface.clone(),
+            standing.tier.to_string(),
+            yes(standing.is_entry),
+            yes(standing.is_exit),
+            count(standing.reasons.len() as u64),
+            count(standing.bypassed.len() as u64),
+        ]
+    });
+    let table = lay_out(&["Interface", "Tier", "Entry", "Exit", ">Reasons", ">Bypassed"], rows);
+    let mut more = String::new();
+    for standing in standings {
+        for (word, list) in [
+            ("kept in the kernel", &standing.reasons),
+            ("bypassed", &standing.bypassed),
+            ("note", &standing.notes),
+        ] {
+            more.extend(list.iter().map(|reason| line(&standing.interface, word, reason)));
+        }
+    }
+    table + &more
+}
+
+fn line(interface: &str, word: &str, reason: &Reason) -> String {
+    let command = reason.command.as_ref().map(|command| format!("  changed by: {command}\n"));
+    let (what, why) = (&reason.what, &reason.why);
+    format!("\n{interface}: {word}: {what}\n  {why}\n{}", command.unwrap_or_default())
+}
