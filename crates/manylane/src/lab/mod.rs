@@ -25,16 +25,26 @@
 //! | `tcp.rs`      | [`TcpTransfer`]: both directions of a connection at once          |
 //! | `content.rs`  | [`Content`]: bytes that the receiver knows without being told     |
 //! | `scenario.rs` | what the tests in `tests/netns_*.rs` share                        |
+//! | `topology.rs` | [`Topology`]: any number of hosts and routers, from a text        |
+//! | `steady.rs`   | [`Steady`]: numbered datagrams while something else changes       |
+//! | `tools.rs`    | `ip`, `nft`, `tc` and others in a namespace; [`until`]            |
+//! | `accelerated.rs` | `manylane accelerate` in a namespace, and what it says          |
+//! | `daemons.rs`  | FRR and BIRD in a namespace                                       |
 //!
 //! All traffic is the hosts' kernels' own (ping by raw ICMP sockets, UDP, TCP), offloads at their
 //! defaults. Every wait has a bound, so that nothing hangs when the router loses everything.
 
+pub mod accelerated;
 pub mod config;
 pub mod content;
+pub mod daemons;
 pub mod network;
 pub mod ping;
 pub mod scenario;
+pub mod steady;
 pub mod tcp;
+pub mod tools;
+pub mod topology;
 pub mod udp;
 
 use std::fmt;
@@ -49,7 +59,10 @@ pub use network::{
     WAN_V6,
 };
 pub use ping::{IcmpError, Outcome, PingReport, Pinger, ping};
+pub use steady::{Arrivals, Steady, SteadyOptions};
 pub use tcp::{TcpHalf, TcpReport, TcpTransfer, tcp_transfer};
+pub use tools::{tool, until};
+pub use topology::Topology;
 pub use udp::{UdpReport, UdpStream, udp_stream};
 
 /// Traffic that could not be sent at all. What is lost on the way is in the reports.

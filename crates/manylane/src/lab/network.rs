@@ -159,6 +159,13 @@ pub enum LabError {
     Netlink(NetlinkError),
     /// A setting of a host's kernel was refused.
     Setting(SysctlError),
+    /// A topology's text says something else than hosts and links.
+    Text {
+        /// Where.
+        line: usize,
+        /// What is wrong.
+        why: String,
+    },
 }
 
 impl fmt::Display for LabError {
@@ -167,6 +174,7 @@ impl fmt::Display for LabError {
             LabError::Namespace(error) => error.fmt(f),
             LabError::Netlink(error) => error.fmt(f),
             LabError::Setting(error) => error.fmt(f),
+            LabError::Text { line, why } => write!(f, "line {line}: {why}"),
         }
     }
 }
@@ -177,6 +185,7 @@ impl std::error::Error for LabError {
             LabError::Namespace(error) => Some(error),
             LabError::Netlink(error) => Some(error),
             LabError::Setting(error) => Some(error),
+            LabError::Text { .. } => None,
         }
     }
 }

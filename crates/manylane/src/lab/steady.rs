@@ -1,0 +1,279 @@
+//! [`Steady`]: numbered datagrams at an even pace, whatever becomes of them, and which of them arrived.
+//!
+//! For scenarios that change something while traffic flows: a [mark](Steady::mark) divides what was sent before
+//! from what was sent after, and what arrived of either is asked by its numbers, never by the clock.
+//!
+//! | Field of `Counts` | Writes   | Reads    |
+//! |-------------------|----------|----------|
+//! | `sent`, `refused` | sender   | anybody  |
+//! | `arrived`, ...    | receiver | anybody  |
+//! | `is_over`         | `stop`   | both     |
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use manylane_io::namespace::Host;
+
+use super::tools::until;
+use super::{TrafficError, is_timeout};
+
+/// Where datagrams go, and how many.
+#[derive(Clone, Copy, Debug)]
+pub struct SteadyOptions {
+    /// An address of the sender; the kernel chooses without.
+    pub source: Option<IpAddr>,
+    /// An address of the receiver.
+    pub destination: IpAddr,
+    /// How many a second, as far as the machine lets it.
+    pub per_second: u32,
+    /// Bytes of each, at least 8.
+    pub size: usize,
+}
+
+impl SteadyOptions {
+    /// A thousand small ones a second.
+    pub fn to(destination: IpAddr) -> SteadyOptions {
+        SteadyOptions { source: None, destination, per_second: 1000, size: 64 }
+    }
+}
+
+/// A stream that runs. It ends when dropped.
+pub struct Steady {
+    counts: Arc<Mutex<Counts>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Counts {
+    sent: u64,
+    refused: u64,
+    /// One bit for each number.
+    arrived: Vec<u64>,
+    twice: u64,
+    late: u64,
+    /// One more than the highest number that arrived.
+    seen: u64,
+    source: Option<IpAddr>,
+    last_arrival: Option<Instant>,
+    longest_silence: Duration,
+    is_over: bool,
+}
+
+/// What arrived until now.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrivals {
+    /// One more than the highest number that arrived.
+    pub seen: u64,
+    /// Datagrams that arrived after a later one.
+    pub late: u64,
+    /// Datagrams that arrived again.
+    pub twice: u64,
+    /// Who the last one was from.
+    pub source: Option<IpAddr>,
+    /// When that was.
+    pub last: Option<Instant>,
+    /// The longest time between two of them, since [`Steady::forget_silence`].
+    pub longest_silence: Duration,
+}
+
+impl Steady {
+    /// Starts a stream from one host to another.
+    pub fn start(from: &Host, to: &Host, options: SteadyOptions) -> Result<Steady, TrafficError> {
+        let SteadyOptions { source, destination, .. } = options;
+        let receiver = to.run(move || bound(destination));
+        let receiver = receiver
+            .map_err(|source| TrafficError::new(format!("receive at {destination}"), source))?;
+        let any = match destination {
+            IpAddr::V4(_) => IpAddr::from([0; 4]),
+            IpAddr::V6(_) => IpAddr::from([0; 16]),
+        };
+        let sender = from.run(move || UdpSocket::bind((source.unwrap_or(any), 0)));
+        let sender = sender.map_err(|source| TrafficError::new("bind a UDP socket", source))?;
+        let target = receiver
+            .local_addr()
+            .map_err(|source| TrafficError::new("read a socket's port", source))?;
+
+        let counts = Arc::new(Mutex::new(Counts::default()));
+        let (sending, receiving) = (counts.clone(), counts.clone());
+        let threads = vec![
+            thread::spawn(move || send(&sender, target, options, &sending)),
+            thread::spawn(move || receive(&receiver, options.size, &receiving)),
+        ];
+        Ok(Steady { counts, threads })
+    }
+
+    /// The number of the datagram that is sent next: what is below was sent before.
+    pub fn mark(&self) -> u64 {
+        lock(&self.counts).sent
+    }
+
+    /// Waits until so many more were sent; the number of the next.
+    pub fn after(&self, count: u64) -> u64 {
+        let wanted = self.mark() + count;
+        until(&format!("{wanted} datagrams are sent"), || match self.mark() {
+            sent if sent >= wanted => Ok(sent),
+            sent => Err(sent),
+        })
+    }
+
+    /// Waits until one arrives that is sent from now on; its number, or that of a later one.
+    pub fn arrives(&self, what: &str) -> u64 {
+        let mark = self.mark();
+        until(&format!("datagram {mark} or a later one arrives: {what}"), || {
+            let arrivals = self.arrivals();
+            if arrivals.seen > mark { Ok(arrivals.seen) } else { Err(format!("{arrivals:?}")) }
+        })
+    }
+
+    /// How many of these numbers have arrived.
+    pub fn arrived(&self, numbers: Range<u64>) -> u64 {
+        let counts = lock(&self.counts);
+        numbers.filter(|number| is_set(&counts.arrived, *number)).count() as u64
+    }
+
+    /// How many of these numbers have not.
+    pub fn missing(&self, numbers: Range<u64>) -> u64 {
+        let count = numbers.end.saturating_sub(numbers.start);
+        count - self.arrived(numbers)
+    }
+
+    /// What arrived until now.
+    pub fn arrivals(&self) -> Arrivals {
+        let counts = lock(&self.counts);
+        let Counts { seen, late, twice, source, last_arrival: last, longest_silence, .. } = *counts;
+        Arrivals { seen, late, twice, source, last, longest_silence }
+    }
+
+    /// Measures the longest silence from here on.
+    pub fn forget_silence(&self) {
+        let mut counts = lock(&self.counts);
+        (counts.last_arrival, counts.longest_silence) = (None, Duration::ZERO);
+    }
+
+    /// Sends no more.
+    pub fn stop(&mut self) {
+        lock(&self.counts).is_over = true;
+        for thread in self.threads.drain(..) {
+            let _ = thread.join(); // It counts, and cannot panic.
+        }
+    }
+}
+
+impl Drop for Steady {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn send(socket: &UdpSocket, to: SocketAddr, options: SteadyOptions, counts: &Mutex<Counts>) {
+    let pause = Duration::from_secs(1) / options.per_second.max(1);
+    let mut datagram = vec![0; options.size.max(8)];
+    loop {
+        let number = {
+            let counts = lock(counts);
+            if counts.is_over {
+                return;
+            }
+            counts.sent
+        };
+        datagram[..8].copy_from_slice(&number.to_be_bytes());
+        // Without a route there is an error instead of a loss: it is one all the same.
+        let refused = socket.send_to(&datagram, to).is_err();
+        {
+            let mut counts = lock(counts);
+            counts.sent += 1;
+            counts.refused += u64::from(refused);
+        }
+        thread::sleep(pause);
+    }
+}
+
+fn receive(socket: &UdpSocket, size: usize, counts: &Mutex<Counts>) {
+    let mut bytes = vec![0; size.max(8) + 1];
+    loop {
+        let received = socket.recv_from(&mut bytes);
+        let mut counts = lock(counts);
+        match received {
+            Ok((length, from)) if length >= 8 => {
+                let number = u64::from_be_bytes(*bytes.first_chunk().expect("there are eight"));
+                counts.arrive(number, from.ip());
+            }
+            Ok(_) => {}
+            Err(error) if is_timeout(&error) || error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => return, // The socket is gone: nothing arrives any more.
+        }
+        if counts.is_over {
+            return;
+        }
+    }
+}
+
+impl Counts {
+    fn arrive(&mut self, number: u64, from: IpAddr) {
+        let now = Instant::now();
+        if let Some(last) = self.last_arrival.replace(now) {
+            self.longest_silence = self.longest_silence.max(now - last);
+        }
+        self.source = Some(from);
+        let word = (number / 64) as usize;
+        if word >= ARRIVED_WORDS_MAX {
+            return;
+        }
+        if word >= self.arrived.len() {
+            self.arrived.resize(word + 1, 0);
+        }
+        if is_set(&self.arrived, number) {
+            self.twice += 1;
+        } else if number < self.seen {
+            self.late += 1;
+        }
+        self.arrived[word] |= 1 << (number % 64);
+        self.seen = self.seen.max(number + 1);
+    }
+}
+
+fn is_set(words: &[u64], number: u64) -> bool {
+    words.get((number / 64) as usize).is_some_and(|word| word & 1 << (number % 64) != 0)
+}
+
+fn lock(counts: &Mutex<Counts>) -> MutexGuard<'_, Counts> {
+    counts.lock().expect("nobody panics with the lock")
+}
+
+fn bound(address: IpAddr) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((address, 0))?;
+    // What arrives while this thread waits for a core must not be lost here. Labs have root's word for it.
+    rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER_BYTES)?;
+    socket.set_read_timeout(Some(LOOK_AROUND))?;
+    Ok(socket)
+}
+
+/// How often the receiver sees whether it is over while nothing arrives.
+const LOOK_AROUND: Duration = Duration::from_millis(50);
+/// Ten seconds of small datagrams: the kernel counts up to 1 KiB for each.
+const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
+/// Hours of numbers: a datagram of somebody else's must not take all memory.
+const ARRIVED_WORDS_MAX: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_told_by_their_numbers() {
+        let mut counts = Counts { sent: 10, ..Counts::default() };
+        let from = IpAddr::from([10, 0, 0, 1]);
+        for number in [0, 1, 4, 3, 4, u64::MAX] {
+            counts.arrive(number, from);
+        }
+        assert_eq!((counts.seen, counts.late, counts.twice), (5, 1, 1));
+        let steady = Steady { counts: Arc::new(Mutex::new(counts)), threads: Vec::new() };
+        assert_eq!((steady.arrived(0..5), steady.missing(0..5)), (4, 1));
+        assert_eq!((steady.arrived(2..4), steady.missing(5..10)), (1, 5));
+        assert_eq!(steady.mark(), 10);
+    }
+}

@@ -1,0 +1,312 @@
+//! What the kernel would do to packets besides routing them is done: filters, translation, policies, shapers, there
+//! before the accelerator or added while it forwards.
+//!
+//! | Case                              | The kernel             | The accelerator                               |
+//! |-----------------------------------|------------------------|-----------------------------------------------|
+//! | nftables, forward, policy drop    | drops                  | leaves the ports to the kernel                |
+//! | legacy iptables, the same         | drops                  | the same, within a second: nobody tells it    |
+//! | masquerade                        | changes addresses      | leaves the ports to the kernel                |
+//! | XFRM policy that blocks           | drops                  | leaves the ports to the kernel                |
+//! | tc filter where packets come in   | drops                  | leaves that port to the kernel                |
+//! | strict `rp_filter`, spoofed source | drops                 | leaves those packets to the kernel            |
+//! | TBF where packets go out          | shapes                 | queues what it forwards there                 |
+//!
+//! Nothing here is asked of the clock: datagrams have numbers, and the programs count what they forward.
+
+use std::net::IpAddr;
+
+use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
+use manylane::lab::{CLIENT_V4, SERVER_V4, Steady, SteadyOptions, Topology, WAN_V4, until};
+
+/// Something that the kernel does to packets.
+struct Case {
+    /// The operator's lines that begin it, and those that end it.
+    on: &'static [&'static str],
+    off: &'static [&'static str],
+    /// What it does to datagrams.
+    does: Effect,
+    /// What the reason says that keeps the port in the kernel.
+    reason: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Effect {
+    Drops,
+    /// They come from the router, as the server sees it.
+    Translates,
+}
+
+const DROP_POLICY: Case = Case {
+    on: &[
+        "nft add table inet filter",
+        "nft add chain inet filter forward { type filter hook forward priority 0 ; policy drop ; }",
+    ],
+    off: &["nft delete table inet filter"],
+    does: Effect::Drops,
+    reason: "filter",
+};
+
+const LEGACY_IPTABLES: Case = Case {
+    on: &["iptables-legacy -A FORWARD -j DROP"],
+    off: &["iptables-legacy -F FORWARD"],
+    does: Effect::Drops,
+    reason: "iptables",
+};
+
+const MASQUERADE: Case = Case {
+    on: &[
+        "nft add table ip nat",
+        "nft add chain ip nat out { type nat hook postrouting priority 100 ; }",
+        "nft add rule ip nat out oifname wan masquerade",
+    ],
+    off: &["nft delete table ip nat"],
+    does: Effect::Translates,
+    reason: "nat",
+};
+
+const XFRM_BLOCK: Case = Case {
+    on: &["ip xfrm policy add dir fwd src 10.1.0.0/24 dst 10.2.0.0/24 action block"],
+    off: &["ip xfrm policy delete dir fwd src 10.1.0.0/24 dst 10.2.0.0/24"],
+    does: Effect::Drops,
+    reason: "xfrm",
+};
+
+/// Classic BPF: UDP (byte 23 of the frame is 17) is shot.
+const TC_FILTER: Case = Case {
+    on: &[
+        "tc qdisc add dev lan clsact",
+        "tc filter add dev lan ingress bpf da bytecode '4,48 0 0 23,21 0 1 17,6 0 0 2,6 0 0 0'",
+    ],
+    off: &["tc filter del dev lan ingress", "tc qdisc del dev lan clsact"],
+    does: Effect::Drops,
+    reason: "tc",
+};
+
+#[test]
+fn a_forward_chain_that_drops_keeps_dropping() {
+    DROP_POLICY.is_kept();
+}
+
+#[test]
+fn legacy_iptables_keep_dropping() {
+    if manylane::lab::scenario::has("iptables-legacy") {
+        LEGACY_IPTABLES.is_kept();
+    }
+}
+
+#[test]
+fn masquerading_goes_on() {
+    MASQUERADE.is_kept();
+}
+
+#[test]
+fn a_policy_of_xfrm_that_blocks_keeps_blocking() {
+    XFRM_BLOCK.is_kept();
+}
+
+#[test]
+fn a_filter_of_tc_where_packets_come_in_keeps_dropping() {
+    TC_FILTER.is_kept();
+}
+
+impl Case {
+    /// Both ways round, in a lab of its own each.
+    fn is_kept(&self) {
+        if let Some(topology) = topology(IN_A_ROW) {
+            self.was_there_before(&topology);
+        }
+        if let Some(topology) = topology(IN_A_ROW) {
+            self.comes_under_traffic(&topology);
+        }
+    }
+
+    fn was_there_before(&self, topology: &Topology) {
+        say(topology, self.on);
+        let stream = stream(topology, SteadyOptions::to(SERVER_V4));
+        let begun = stream.mark();
+        self.acts_on(&stream, begun, stream.after(200));
+
+        let accelerated = start(topology);
+        let port = accelerated.wait_for_tier("lan", "kernel");
+        self.is_named(&format!("{:?}", port.reasons));
+        let begun = stream.after(20);
+        self.acts_on(&stream, begun, stream.after(500));
+        assert_eq!(accelerated.port("lan").forwarded, 0, "{:#?}", accelerated.ports());
+
+        say(topology, self.off);
+        accelerated.wait_for_tier("lan", "ingress");
+        is_forwarded(&accelerated, &stream);
+    }
+
+    fn comes_under_traffic(&self, topology: &Topology) {
+        let stream = stream(topology, SteadyOptions::to(SERVER_V4));
+        let accelerated = start(topology);
+        is_forwarded(&accelerated, &stream);
+
+        let begun = stream.mark();
+        say(topology, self.on);
+        let is_on = stream.mark();
+        let port = accelerated.wait_for_tier("lan", "kernel");
+        self.is_named(&format!("{:?}", port.reasons));
+        // Datagrams of before may still be on their way.
+        let is_kept = stream.after(20);
+        let forwarded = accelerated.port("lan").forwarded;
+        let end = stream.after(500);
+        self.acts_on(&stream, is_kept, end);
+        assert_eq!(accelerated.port("lan").forwarded, forwarded, "none by the fast way");
+        println!(
+            "{:?}: {} of {} datagrams arrived that were sent while it was added, {} of {} until the port was the \
+             kernel's",
+            self.on.last(),
+            stream.arrived(begun..is_on),
+            is_on - begun,
+            stream.arrived(is_on..is_kept),
+            is_kept - is_on,
+        );
+
+        say(topology, self.off);
+        accelerated.wait_for_tier("lan", "ingress");
+        is_forwarded(&accelerated, &stream);
+    }
+
+    fn is_named(&self, reasons: &str) {
+        assert!(reasons.to_lowercase().contains(self.reason), "`{}` in {reasons}", self.reason);
+    }
+
+    /// Of the datagrams of these numbers.
+    fn acts_on(&self, stream: &Steady, begun: u64, end: u64) {
+        match self.does {
+            Effect::Drops => assert_eq!(stream.arrived(begun + 1..end), 0, "of {begun}..{end}"),
+            Effect::Translates => {
+                stream.arrives("translated");
+                assert_eq!(stream.arrivals().source, Some(WAN_V4));
+            }
+        }
+    }
+}
+
+/// Packets whose source is not where they come from: dropped by the kernel, whoever saw them first.
+#[test]
+fn strict_reverse_path_filtering_holds_for_spoofed_sources() {
+    let spoofed: IpAddr = [10, 99, 0, 1].into();
+    let strict = |topology: &Topology, value| {
+        topology.set("r1", "net/ipv4/conf/lan/rp_filter", value);
+    };
+    let make = || {
+        let topology = topology(IN_A_ROW)?;
+        topology.tool("client", &format!("ip addr add {spoofed}/32 dev lo"));
+        Some(topology)
+    };
+    let options = SteadyOptions { source: Some(spoofed), ..SteadyOptions::to(SERVER_V4) };
+
+    let Some(topology) = make() else { return };
+    strict(&topology, "1");
+    {
+        let stream = stream(&topology, options);
+        let honest = self::stream(&topology, SteadyOptions::to(SERVER_V4));
+        let accelerated = start(&topology);
+        is_forwarded(&accelerated, &honest);
+        let end = stream.after(500);
+        assert_eq!(stream.arrived(0..end), 0);
+        assert!(accelerated.passed("reverse_path") > 0, "{:#?}", accelerated.ledger());
+    }
+
+    let Some(topology) = make() else { return };
+    let stream = stream(&topology, options);
+    let accelerated = start(&topology);
+    is_forwarded(&accelerated, &stream);
+    strict(&topology, "1");
+    until("the reverse path is looked at", || match accelerated.passed("reverse_path") {
+        0 => Err(format!("{:#?}", accelerated.ledger())),
+        count => Ok(count),
+    });
+    let begun = stream.after(20);
+    let forwarded = accelerated.forwarded();
+    let end = stream.after(500);
+    assert_eq!(stream.arrived(begun..end), 0);
+    assert_eq!(accelerated.forwarded(), forwarded, "none by the fast way");
+    strict(&topology, "0");
+    is_forwarded(&accelerated, &stream);
+}
+
+/// The ingress tier queues: what it forwards is shaped as what the kernel forwards.
+#[test]
+fn a_shaper_where_packets_go_out_sees_all_of_them() {
+    const SLOW: &str = "tc qdisc add dev wan root tbf rate 200kbit burst 4k limit 6k";
+    for is_there_before in [true, false] {
+        let Some(topology) = topology(IN_A_ROW) else { return };
+        if is_there_before {
+            topology.tool("r1", SLOW);
+        }
+        let stream = stream(&topology, SteadyOptions::to(SERVER_V4));
+        let accelerated = start(&topology);
+        if !is_there_before {
+            is_forwarded(&accelerated, &stream);
+            topology.tool("r1", SLOW);
+        }
+        let begun = stream.after(20);
+        let before = shaped(&topology);
+        let end = stream.after(3000);
+        let after = shaped(&topology);
+        // Those that waited in the shaper when the counting began, and those that waited at its end.
+        let waiting = 2 * 6 * 1024 / 64;
+        let arrived = stream.arrived(begun..end);
+        assert!(
+            after.dropped > before.dropped,
+            "more was offered than passes: {before:?} {after:?}"
+        );
+        assert!(
+            arrived <= after.sent - before.sent + waiting,
+            "{arrived} arrived, past the shaper: {before:?} {after:?}"
+        );
+        println!(
+            "there before: {is_there_before}; {arrived} of {} arrived, lan is {}",
+            end - begun,
+            accelerated.port("lan").tier
+        );
+    }
+}
+
+#[derive(Debug)]
+struct Shaped {
+    sent: u64,
+    dropped: u64,
+}
+
+/// What the shaper has let pass, and what not.
+fn shaped(topology: &Topology) -> Shaped {
+    let shown = topology.tool("r1", "tc -s -json qdisc show dev wan");
+    let shown: serde_json::Value = serde_json::from_str(&shown).expect("tc writes JSON");
+    let count = |name: &str| {
+        let of_tbf = shown.as_array().into_iter().flatten().find(|one| one["kind"] == "tbf");
+        of_tbf.and_then(|one| one[name].as_u64()).unwrap_or_else(|| panic!("{name}: {shown}"))
+    };
+    Shaped { sent: count("packets"), dropped: count("drops") }
+}
+
+fn start(topology: &Topology) -> Accelerated {
+    Accelerated::start(topology.host("r1"), env!("CARGO_BIN_EXE_manylane"), &["lan", "wan"])
+}
+
+fn stream(topology: &Topology, options: SteadyOptions) -> Steady {
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    Steady::start(client, server, options).expect("sockets are to be had")
+}
+
+/// Waits until datagrams arrive that went the fast way, from their own source.
+fn is_forwarded(accelerated: &Accelerated, stream: &Steady) {
+    let before = accelerated.forwarded();
+    until("datagrams go the fast way", || match accelerated.forwarded() {
+        now if now > before + 100 => Ok(()),
+        _ => Err(format!("{:#?}", accelerated.ports())),
+    });
+    stream.arrives("by the fast way");
+    let source = stream.arrivals().source;
+    assert!(source == Some(CLIENT_V4) || source == Some([10, 99, 0, 1].into()), "{source:?}");
+}
+
+fn say(topology: &Topology, lines: &[&str]) {
+    for line in lines {
+        topology.tool("r1", line);
+    }
+}

@@ -1,0 +1,420 @@
+//! The doctor in a router's namespace: what nft(8), iptables(8), ip(8) and tc(8) put in the way of packets is
+//! found, and heard of; the command that it shows really takes it out of the way.
+
+use std::process::{Command, Output};
+
+use manylane::gate::{Bypass, Gate, Kernel, Standing, Tier, programs_of_others};
+use manylane::lab::LabOptions;
+use manylane::lab::scenario::{has, lab};
+use serde_json::Value;
+
+const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
+
+/// Whether packets may come in by an interface, and go out, beside the kernel.
+type Way = [bool; 2];
+const FREE: Way = [true, true];
+const KEPT: Way = [false, false];
+const EXIT_ONLY: Way = [false, true];
+const ENTRY_ONLY: Way = [true, false];
+
+/// How a change is heard of.
+#[derive(Clone, Copy, PartialEq)]
+enum Heard {
+    /// At once, by the gate.
+    AtOnce,
+    /// When it looks again.
+    Polled,
+    /// By who follows the kernel's routing.
+    ByMirror,
+}
+
+/// What is put in the way, and what has to be said of it.
+struct Case {
+    commands: &'static str,
+    heard: Heard,
+    about: &'static str,
+    what: &'static str,
+    lan: Way,
+    wan: Way,
+}
+
+const CASES: [Case; 17] = [
+    Case {
+        commands: "nft add table inet fw
+            nft 'add chain inet fw forward { type filter hook forward priority 0; policy drop; }'",
+        heard: Heard::AtOnce,
+        about: "netfilter",
+        what: "table inet fw, chain forward (filter at forward): policy drop",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "nft add table ip6 fw
+            nft 'add chain ip6 fw first { type filter hook prerouting priority -300; }'
+            nft add rule ip6 fw first ip6 saddr 2001:db8:7::/48 drop
+            nft add rule ip6 fw first ip6 saddr 2001:db8:8::/48 drop",
+        heard: Heard::AtOnce,
+        about: "netfilter",
+        what: "table ip6 fw, chain first (filter at prerouting): 2 rules",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "nft add table ip nat
+            nft 'add chain ip nat out { type nat hook postrouting priority 100; }'
+            nft add rule ip nat out oifname wan masquerade",
+        heard: Heard::AtOnce,
+        about: "nat",
+        what: "table ip nat, chain out (nat at postrouting): 1 rule",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "iptables-nft -A FORWARD -s 10.7.0.0/16 -j DROP",
+        heard: Heard::AtOnce,
+        about: "netfilter",
+        what: "table ip filter, chain FORWARD (filter at forward): 1 rule",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "iptables-legacy -t nat -A POSTROUTING -o wan -j MASQUERADE",
+        heard: Heard::Polled,
+        about: "nat",
+        what: "legacy iptables, IPv4, table nat, chain POSTROUTING: 1 rule",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "ip6tables-legacy -P FORWARD DROP",
+        heard: Heard::Polled,
+        about: "netfilter",
+        what: "legacy iptables, IPv6, table filter, chain FORWARD: policy drop",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "iptables-legacy -A INPUT -m state --state ESTABLISHED -j ACCEPT",
+        heard: Heard::Polled,
+        about: "conntrack",
+        what: "legacy iptables, IPv4, table filter: rules with connection tracking",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "nft add table inet own
+            nft 'add chain inet own input { type filter hook input priority 0; }'
+            nft add rule inet own input ct state established accept",
+        heard: Heard::AtOnce,
+        about: "conntrack",
+        what: "table inet own, chain input: a rule with connection tracking",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "nft add table netdev dev
+            nft 'add chain netdev dev in { type filter hook ingress device lan priority 0; }'
+            nft add rule netdev dev in ip saddr 10.7.0.0/16 drop",
+        heard: Heard::AtOnce,
+        about: "netfilter",
+        what: "table netdev dev, chain in (filter at ingress of lan): 1 rule",
+        lan: EXIT_ONLY,
+        wan: FREE,
+    },
+    Case {
+        commands: "nft add table netdev dev
+            nft 'add chain netdev dev out { type filter hook egress device lan priority 0; }'
+            nft add rule netdev dev out ip saddr 10.7.0.0/16 drop",
+        heard: Heard::AtOnce,
+        about: "netfilter",
+        what: "table netdev dev, chain out (filter at egress of lan): 1 rule",
+        lan: ENTRY_ONLY,
+        wan: FREE,
+    },
+    Case {
+        commands: "ip xfrm policy add dir fwd src 10.7.0.0/16 dst 0.0.0.0/0 action block",
+        heard: Heard::AtOnce,
+        about: "xfrm",
+        what: "(fwd) blocks 10.7.0.0/16 to 0.0.0.0/0",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "ip xfrm policy setdefault out block",
+        heard: Heard::AtOnce,
+        about: "xfrm",
+        what: "XFRM blocks by default (out)",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "tc qdisc add dev lan clsact
+            tc filter add dev lan ingress u32 match u32 0 0 flowid 1:1",
+        heard: Heard::AtOnce,
+        about: "traffic_control",
+        what: "packets come in on lan: u32 (preference 49152)",
+        lan: EXIT_ONLY,
+        wan: FREE,
+    },
+    Case {
+        commands: "ip link add br0 type bridge
+            ip link set dev lan master br0",
+        heard: Heard::ByMirror,
+        about: "member",
+        what: "lan is a member of bridge br0",
+        lan: KEPT,
+        wan: FREE,
+    },
+    Case {
+        commands: "ip link add link lan name mv0 type macvlan",
+        heard: Heard::ByMirror,
+        about: "parent",
+        what: "macvlan mv0 is on lan",
+        lan: EXIT_ONLY,
+        wan: FREE,
+    },
+    Case {
+        commands: "ip rule add from 10.7.0.0/16 lookup 7 priority 1000",
+        heard: Heard::ByMirror,
+        about: "rules",
+        what: "routing rule IPv4 1000: from 10.7.0.0/16 table 7",
+        lan: KEPT,
+        wan: KEPT,
+    },
+    Case {
+        commands: "sysctl -qw net.ipv4.conf.lan.forwarding=0 net.ipv6.conf.all.forwarding=0
+            sysctl -qw net.ipv6.conf.lan.forwarding=0",
+        heard: Heard::ByMirror,
+        about: "forwarding",
+        what: "forwarding is off on lan, IPv4 and IPv6",
+        lan: EXIT_ONLY,
+        wan: FREE,
+    },
+];
+
+#[test]
+fn what_is_in_the_way_is_found_and_the_command_shown_takes_it_away() {
+    if !["nft", "iptables-legacy", "iptables-nft"].iter().all(|program| has(program)) {
+        return;
+    }
+    let options = LabOptions { kernel_router: true, ..LabOptions::default() };
+    let Some(lab) = lab(options) else { return };
+    lab.router.run(|| {
+        let mut gate = Gate::open(programs_of_others()).unwrap_or_else(|error| panic!("{error}"));
+        let mut looked = Looked::new();
+        let _ = looked.stands(&mut gate);
+        free();
+        for Case { commands, heard, about, what, lan, wan } in CASES {
+            println!("{what}");
+            shell(commands);
+            assert!(looked.is_heard(&mut gate, heard), "{what}");
+            let stands = looked.stands(&mut gate);
+            assert_eq!([way(&stands[0]), way(&stands[1])], [lan, wan], "{what}: {stands:#?}");
+
+            let (status, shown) = doctor(&["lan", "wan"]);
+            assert_eq!(status, Some(1), "{what}: {shown:#}");
+            for (place, wanted) in [lan, wan].into_iter().enumerate() {
+                let told = ["is_entry", "is_exit"].map(|key| shown[place][key].as_bool());
+                assert_eq!(told, wanted.map(Some), "{what}");
+            }
+            let reasons = shown[0]["reasons"].as_array().expect("it is a list");
+            let [reason] = &reasons[..] else { panic!("{what}: {shown:#}") };
+            assert_eq!(reason["about"], about, "{reason:#}");
+            let said = reason["what"].as_str().expect("it is a text");
+            assert!(said.contains(what), "{said:?} has to contain {what:?}");
+
+            shell(reason["command"].as_str().expect("there is one"));
+            assert!(looked.is_heard(&mut gate, heard), "{what} is gone");
+            free();
+            let _ = looked.stands(&mut gate);
+            assert!(!looked.is_heard(&mut gate, Heard::AtOnce), "told once: {what}");
+            assert!(!looked.is_heard(&mut gate, Heard::Polled), "seen once: {what}");
+        }
+    });
+}
+
+/// They keep nothing in the kernel: the queue and the check are gone through, or done, as ever.
+#[test]
+fn a_shaper_on_the_way_out_and_strict_rp_filter_are_said() {
+    let options = LabOptions { kernel_router: true, ..LabOptions::default() };
+    let Some(lab) = lab(options) else { return };
+    lab.router.run(|| {
+        let mut gate = Gate::open(programs_of_others()).unwrap_or_else(|error| panic!("{error}"));
+        let mut looked = Looked::new();
+        let _ = looked.stands(&mut gate);
+        let note = |place: usize, what: &str| {
+            let (status, shown) = doctor(&["lan", "wan"]);
+            assert_eq!(status, Some(0), "{shown:#}");
+            let notes = shown[place]["notes"].as_array().expect("it is a list").clone();
+            notes.into_iter().find(|note| note["what"].as_str().is_some_and(|said| said.contains(what)))
+        };
+
+        shell("tc qdisc add dev wan root tbf rate 1mbit burst 10k latency 10ms");
+        assert!(gate.changed());
+        assert_eq!(note(1, "qdisc tbf on wan").expect("it is said")["concerns"], "exit");
+        shell("tc qdisc add dev wan clsact\ntc filter add dev wan egress u32 match u32 0 0 flowid 1:1");
+        assert!(gate.changed());
+        assert!(note(1, "go out on wan: u32").is_some());
+
+        for (number, word) in [("1", "rp_filter is strict (1) on lan"), ("2", "rp_filter is loose (2) on lan")]
+        {
+            shell(&format!("sysctl -qw net.ipv4.conf.lan.rp_filter={number}"));
+            let strict = note(0, word).unwrap_or_else(|| panic!("{word}"));
+            assert_eq!(strict["concerns"], "entry");
+            shell(strict["command"].as_str().expect("there is one"));
+            assert!(note(0, "rp_filter").is_none());
+        }
+
+        shell("sysctl -qw net.ipv6.fib_multipath_hash_policy=3");
+        assert!(looked.is_heard(&mut gate, Heard::Polled));
+        let policy = note(0, "net.ipv6.fib_multipath_hash_policy is 3").expect("it is said");
+        assert_eq!(policy["is_everywhere"], true);
+        shell(policy["command"].as_str().expect("there is one"));
+        assert!(note(0, "fib_multipath_hash_policy").is_none());
+
+        let compatible = note(0, "nexthop_compat_mode is 1").expect("that is the kernel's default");
+        shell(compatible["command"].as_str().expect("there is one"));
+        assert!(note(0, "nexthop_compat_mode").is_none());
+    });
+}
+
+/// Overridden by name, and shown; a table for eyes says the same.
+#[test]
+fn netfilter_can_be_overridden_by_name() {
+    if !has("nft") {
+        return;
+    }
+    let options = LabOptions { kernel_router: true, ..LabOptions::default() };
+    let Some(lab) = lab(options) else { return };
+    lab.router.run(|| {
+        shell(CASES[0].commands);
+        let (status, shown) = doctor(&["lan", "wan", "--bypass", "netfilter"]);
+        assert_eq!(status, Some(0), "{shown:#}");
+        assert_eq!(shown[0]["bypassed"][0]["about"], "netfilter");
+        assert_eq!(shown[0]["tier"], "ingress");
+
+        let Output { status, stdout, .. } = run(&["doctor"]);
+        let said = String::from_utf8(stdout).expect("it is text");
+        assert_eq!(status.code(), Some(1), "{said}");
+        println!("{said}");
+        for words in [
+            "lan        kernel  no  no   netfilter",
+            "0 of 2 can be accelerated as they are",
+            "all interfaces\n- kept in the kernel: table inet fw, chain forward (filter at forward): policy drop",
+            "  $ nft flush chain inet fw forward && nft delete chain inet fw forward\n",
+            "packet sockets on ",
+        ] {
+            assert!(said.contains(words), "{words:?} is missing");
+        }
+        assert!(said.lines().all(|line| line.starts_with("  $ ") || line.chars().count() <= 100));
+    });
+}
+
+#[test]
+fn what_cannot_be_is_an_error_that_names_it() {
+    let options = LabOptions { kernel_router: true, ..LabOptions::default() };
+    let Some(lab) = lab(options) else { return };
+    lab.router.run(|| {
+        for (arguments, words) in [
+            (
+                &["doctor", "lan", "lam"][..],
+                "error: there is no interface lam; there are: lo, lan, wan",
+            ),
+            (&["doctor", "--bypass", "xfrm"], "\"xfrm\" cannot be bypassed; \"netfilter\" can"),
+        ] {
+            let Output { status, stderr, stdout } = run(arguments);
+            let said = String::from_utf8(stderr).expect("it is text");
+            assert_eq!((status.code(), stdout.len()), (Some(2), 0), "{said}");
+            assert!(said.contains(words), "{said}");
+        }
+    });
+}
+
+/// Not to be told again and again: bans by address come and go with every attack.
+#[test]
+fn elements_of_sets_are_no_change() {
+    if !has("nft") {
+        return;
+    }
+    let options = LabOptions { kernel_router: true, ..LabOptions::default() };
+    let Some(lab) = lab(options) else { return };
+    lab.router.run(|| {
+        shell("nft add table inet own\nnft 'add set inet own banned { type ipv4_addr; }'");
+        let mut gate = Gate::open(programs_of_others()).unwrap_or_else(|error| panic!("{error}"));
+        shell("nft add element inet own banned { 10.7.0.1 }");
+        assert!(!gate.changed());
+        shell("nft 'add chain inet own input { type filter hook input priority 0; }'");
+        assert!(gate.changed());
+        assert!(!gate.changed(), "told once");
+    });
+}
+
+/// What was seen when the gate was asked last.
+struct Looked {
+    interfaces: Vec<String>,
+    kernel: Kernel,
+}
+
+impl Looked {
+    fn new() -> Looked {
+        let interfaces = ["lan", "wan"].map(String::from).to_vec();
+        Looked { interfaces, kernel: read() }
+    }
+
+    fn stands(&mut self, gate: &mut Gate) -> Vec<Standing> {
+        self.kernel = read();
+        let stands = gate.evaluate(&self.kernel, &self.interfaces, Bypass::default());
+        stands.unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Whether there was a change.
+    fn is_heard(&mut self, gate: &mut Gate, heard: Heard) -> bool {
+        match heard {
+            Heard::AtOnce => gate.changed(),
+            Heard::Polled => gate.poll(&self.kernel, &self.interfaces),
+            Heard::ByMirror => {
+                let _ = gate.changed(); // A link's own qdisc, for one.
+                read() != self.kernel
+            }
+        }
+    }
+}
+
+fn read() -> Kernel {
+    Kernel::read().unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn way(standing: &Standing) -> Way {
+    let tier = if standing.is_entry { Tier::Ingress } else { Tier::Kernel };
+    assert_eq!(standing.tier, tier);
+    [standing.is_entry, standing.is_exit]
+}
+
+/// Nothing is in the way.
+fn free() {
+    let (status, shown) = doctor(&["lan", "wan"]);
+    assert_eq!(status, Some(0), "{shown:#}");
+    for name in [0, 1] {
+        assert_eq!(shown[name]["reasons"], Value::Array(vec![]), "{shown:#}");
+        assert_eq!(["is_entry", "is_exit"].map(|key| shown[name][key].as_bool()), [Some(true); 2]);
+    }
+}
+
+/// The exit status of `manylane doctor --json`, and what it says.
+fn doctor(arguments: &[&str]) -> (Option<i32>, Value) {
+    let Output { status, stdout, stderr } = run(&[&["doctor", "--json"], arguments].concat());
+    let said = String::from_utf8_lossy(&stderr);
+    let shown = serde_json::from_slice(&stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (status.code(), shown)
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(MANYLANE).args(arguments).output().expect("it was built")
+}
+
+/// Runs commands, line by line, in the namespace of the calling thread.
+fn shell(commands: &str) {
+    let Output { status, stderr, .. } =
+        Command::new("sh").args(["-ec", commands]).output().expect("there is a shell");
+    assert!(status.success(), "{commands}: {}", String::from_utf8_lossy(&stderr));
+}

@@ -1,0 +1,17 @@
+//! Random tables and random packets, through whatever decides about them.
+//!
+//! | file           | holds                                                                        |
+//! |----------------|------------------------------------------------------------------------------|
+//! | `world.rs`     | random tables, as a writer makes them, and random changes of them            |
+//! | `packets.rs`   | packets for a world: ordinary, odd, malformed                                |
+//! | `program.rs`   | the program in the kernel, tried on a packet; and how it differs from its twin |
+//! | `forwarder.rs` | `forward` of `manylane-net` over the same routes                             |
+//! | `changes.rs`   | records that say whose they are, replaced while packets are tried            |
+
+pub mod changes;
+pub mod forwarder;
+pub mod packets;
+pub mod program;
+#[path = "../differential/random.rs"]
+pub mod random;
+pub mod world;

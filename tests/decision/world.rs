@@ -1,0 +1,304 @@
+//! Random tables, as a writer makes them, and random changes of them.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use manylane_frame::vocabulary::PortId;
+use manylane_net::fib::{EditError, IpPrefix, Limits, NextHopId};
+use manylane_net::nexthop::{GroupId, Member, NextHop};
+use manylane_net::transit::layout::flags::{
+    ENTRY, EXIT, FORWARDING_V4, FORWARDING_V6, REDIRECTS_V4, REDIRECTS_V6, RP_LOOSE, RP_STRICT,
+};
+use manylane_net::transit::{Adjacency, Memory, Multipath, PortRecord, Sizes, Transit, TransitMut};
+use manylane_net::wire::ethernet::Mac;
+use manylane_sync::rcu::{Domain, Reader};
+
+use super::random::Random;
+
+/// Ports with a device of their own, from 1 on.
+pub const DEVICES: u16 = 6;
+/// Ports of VLANs, behind those.
+pub const VLANS: u16 = 4;
+/// All of them, and port 0.
+pub const PORTS: u16 = 1 + DEVICES + VLANS;
+
+const IDS: usize = 160;
+const SLOTS: usize = 120;
+const GROUPS: usize = 12;
+const PREFIXES: usize = 1500;
+
+/// Tables, their readers' side, and what is in them.
+pub struct World {
+    pub tables: TransitMut,
+    pub transit: Transit,
+    pub reader: Reader,
+    /// The devices' interfaces.
+    pub interfaces: Vec<u32>,
+    /// Every prefix that has been a route, the default routes first.
+    pub prefixes: Vec<IpPrefix>,
+    pub ids: Vec<NextHopId>,
+    pub slots: Vec<u32>,
+    pub groups: Vec<GroupId>,
+    /// By which flows are divided.
+    pub seed: u64,
+}
+
+/// Room for what a world has.
+pub fn sizes() -> Sizes {
+    Sizes::for_routes(4 * PREFIXES, 4 * PREFIXES)
+}
+
+impl World {
+    /// A world in this memory, by these random numbers.
+    pub fn new(memory: Memory, interfaces: &[u32], random: &mut Random) -> World {
+        assert_eq!(interfaces.len(), usize::from(DEVICES));
+        let domain = Domain::new(1);
+        let reader = domain.register().expect("the first fits");
+        let mut tables = TransitMut::new(memory, domain, &Limits::default());
+        let mut world = World {
+            transit: tables.reader(),
+            reader,
+            interfaces: interfaces.to_vec(),
+            prefixes: default_routes().to_vec(),
+            ids: (0..IDS).map(|_| tables.take_id().expect("there are more")).collect(),
+            slots: (0..SLOTS).map(|_| tables.take_slot().expect("there are more")).collect(),
+            groups: Vec::new(),
+            seed: 0,
+            tables,
+        };
+        (1..PORTS).for_each(|port| world.set_port(port, random));
+        for (port, &interface) in (1..).zip(interfaces) {
+            assert!(world.tables.set_port_of(interface, Some(port)), "{interface} is small");
+        }
+        for vlan in 0..VLANS {
+            let (parent, is_service, number) = vlan_of(vlan);
+            world.tables.set_vlan(parent, is_service, number, Some(1 + DEVICES + vlan));
+        }
+        for place in 0..SLOTS {
+            world.set_slot(place, random);
+        }
+        for _ in 0..GROUPS {
+            let members = world.members(random);
+            world.groups.push(world.tables.add_group(&members).expect("there are more"));
+        }
+        for place in 0..IDS {
+            world.set_next_hop(place, random);
+        }
+        world.prefixes.extend((0..PREFIXES).map(|_| prefix(random)));
+        world.prefixes.extend(hosts());
+        for place in 0..world.prefixes.len() {
+            world.insert(place, random);
+        }
+        world.set_control(random);
+        world
+    }
+
+    /// So many random changes, as a mirror of a busy kernel makes them.
+    pub fn change(&mut self, times: usize, random: &mut Random) {
+        for _ in 0..times {
+            match random.below(100) {
+                0..30 => {
+                    let place = random.below(self.prefixes.len());
+                    self.insert(place, random);
+                }
+                30..45 => {
+                    let prefix = random.pick(&self.prefixes);
+                    self.with_room(|tables| tables.remove(prefix).map(drop));
+                }
+                // The default routes come and go, by what their ids mean.
+                45..50 => {
+                    let prefix = self.prefixes[random.below(2)];
+                    if let Some(id) = self.tables.route(prefix) {
+                        let next_hop = self.next_hop(random);
+                        let gone = random.percent(30);
+                        self.tables.set_next_hop(id, if gone { NextHop::None } else { next_hop });
+                    }
+                }
+                50..65 => self.set_next_hop(random.below(IDS), random),
+                65..85 => self.set_slot(random.below(SLOTS), random),
+                85..90 => {
+                    let (group, members) = (random.pick(&self.groups), self.members(random));
+                    self.tables.set_members(group, &members);
+                }
+                90..95 => self.set_port(1 + random.below(usize::from(PORTS) - 1) as u16, random),
+                _ => self.set_control(random),
+            }
+        }
+        // Nobody reads meanwhile: a turn of the reader is everybody's.
+        self.reader.quiescent();
+        self.tables.reclaim();
+    }
+
+    /// Lets everything be forwarded that some port, sysctl or lease could keep.
+    pub fn open(&mut self) {
+        self.tables.set_lease(u64::MAX);
+        for port in 1..PORTS {
+            let facts = self.tables.port(port);
+            let flags = ENTRY | EXIT | FORWARDING_V4 | FORWARDING_V6;
+            self.tables.set_port(port, PortRecord { flags, ..facts });
+        }
+        let all = Multipath { ipv4: true, ipv6: true, ipv4_ports: true, ipv6_ports: true };
+        self.tables.set_multipath(all);
+    }
+
+    /// The port that a packet without a tag is counted for.
+    pub fn port_of(&self, ifindex: u32) -> u16 {
+        let place = self.interfaces.iter().position(|&interface| interface == ifindex);
+        place.map_or(0, |place| place as u16 + 1)
+    }
+
+    fn insert(&mut self, place: usize, random: &mut Random) {
+        let (prefix, id) = (self.prefixes[place], random.pick(&self.ids));
+        self.with_room(|tables| tables.insert(prefix, id).map(drop));
+    }
+
+    fn set_slot(&mut self, place: usize, random: &mut Random) {
+        let slot = self.slots[place];
+        let way = random.percent(92).then(|| way(random));
+        self.with_room(|tables| tables.set_slot(slot, way));
+    }
+
+    /// Does an edit, after a grace period if it needs one.
+    fn with_room(&mut self, mut edit: impl FnMut(&mut TransitMut) -> Result<(), EditError>) {
+        for _ in 0..4 {
+            match edit(&mut self.tables) {
+                Ok(()) => return,
+                Err(EditError::Busy { .. }) => {
+                    self.reader.quiescent();
+                    self.tables.reclaim();
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("an edit found no room after grace periods");
+    }
+
+    fn set_next_hop(&mut self, place: usize, random: &mut Random) {
+        let next_hop = self.next_hop(random);
+        self.tables.set_next_hop(self.ids[place], next_hop);
+    }
+
+    fn next_hop(&self, random: &mut Random) -> NextHop<u32> {
+        match random.below(100) {
+            0..62 => NextHop::Via(random.pick(&self.slots)),
+            62..74 => NextHop::Group(random.pick(&self.groups)),
+            74..80 => NextHop::Connected(PortId(random.below(usize::from(PORTS)) as u16)),
+            80..84 => NextHop::Local,
+            84..86 => NextHop::Broadcast,
+            86..88 => NextHop::Blackhole,
+            88..90 => NextHop::Unreachable,
+            90..92 => NextHop::Prohibit,
+            92..95 => NextHop::Kernel,
+            _ => NextHop::None,
+        }
+    }
+
+    fn members(&self, random: &mut Random) -> Vec<Member> {
+        let first = random.below(SLOTS);
+        let most = if random.percent(10) { 64 } else { 6 };
+        let count = 1 + random.below(most);
+        let slots = (0..count).map(|number| self.slots[(first + 7 * number) % SLOTS]);
+        slots.map(|slot| Member { slot, weight: 1 + random.below(5) as u16 }).collect()
+    }
+
+    fn set_port(&mut self, port: u16, random: &mut Random) {
+        let mut flags = 0;
+        for (flag, percent) in [
+            (ENTRY, 95),
+            (EXIT, 92),
+            (FORWARDING_V4, 95),
+            (FORWARDING_V6, 95),
+            (RP_STRICT, 12),
+            (RP_LOOSE, 12),
+            (REDIRECTS_V4, 40),
+            (REDIRECTS_V6, 40),
+        ] {
+            flags |= if random.percent(percent) { flag } else { 0 };
+        }
+        let ifindex = match port {
+            1..=DEVICES => self.interfaces[usize::from(port) - 1],
+            _ => 60_000 + u32::from(port),
+        };
+        // Now and then a device gets another address.
+        let mac = if random.percent(10) { mac(port, 1) } else { mac(port, 0) };
+        self.tables.set_port(port, PortRecord { flags, ifindex, mac });
+    }
+
+    fn set_control(&mut self, random: &mut Random) {
+        self.tables.set_lease(if random.percent(98) { u64::MAX } else { 0 });
+        self.seed = random.next();
+        self.tables.set_seed(self.seed);
+        self.tables.set_multipath(Multipath {
+            ipv4: random.percent(85),
+            ipv6: random.percent(85),
+            ipv4_ports: random.percent(50),
+            ipv6_ports: random.percent(50),
+        });
+    }
+}
+
+/// The port that a VLAN is on, whether its tag is of 802.1ad, and its number.
+pub fn vlan_of(vlan: u16) -> (u16, bool, u16) {
+    (1 + vlan / 2, vlan % 2 == 1, [1, 100, 4094, 0][usize::from(vlan) % 4])
+}
+
+/// Our MAC address on a port.
+fn mac(port: u16, version: u8) -> Mac {
+    Mac([2, 0, 0, 0, version, port as u8])
+}
+
+fn way(random: &mut Random) -> Adjacency {
+    let exit_port = 1 + random.below(usize::from(PORTS) - 1) as u16;
+    let [a, b, c, d, ..] = random.next().to_le_bytes();
+    Adjacency {
+        exit_ifindex: 1000 + u32::from(exit_port),
+        exit_port,
+        mtu: random.pick(&[68, 576, 1280, 1400, 1499, 1500, 1500, 1500, 1500, 9000, 65_535]),
+        destination: Mac([0x0a, a, b, c, d, 1]),
+        source: mac(exit_port, 0),
+    }
+}
+
+pub fn default_routes() -> [IpPrefix; 2] {
+    ["0.0.0.0/0", "::/0"].map(|prefix| prefix.parse().expect("a prefix"))
+}
+
+/// A prefix of any length, among few networks, so that they contain each other.
+fn prefix(random: &mut Random) -> IpPrefix {
+    if random.percent(50) {
+        let networks = [0x0a00_0000u32, 0x0a01_0000, 0xc0a8_0000, 0xc000_0200, 0x6440_0000];
+        let address = random.pick(&networks) | (random.next() as u32 & random.pick(&HOST_BITS_V4));
+        let len = random.pick(&[8, 12, 16, 20, 22, 24, 24, 25, 26, 28, 30, 31, 32, 32]);
+        let network = address & u32::MAX << (32 - len);
+        IpPrefix::new(Ipv4Addr::from_bits(network).into(), len).expect("no bits below")
+    } else {
+        let networks = [
+            0x2001_0db8u128 << 96,
+            0x2001_0db8_0001 << 80,
+            0x2a00 << 112,
+            0x3fff << 112,
+            0xfd << 120,
+        ];
+        let address = random.pick(&networks) | (host_bits_v6(random) & random.pick(&HOST_BITS_V6));
+        let len =
+            random.pick(&[16, 24, 29, 32, 40, 48, 48, 56, 64, 64, 65, 96, 112, 127, 128, 128]);
+        let network = address & u128::MAX << (128 - len);
+        IpPrefix::new(Ipv6Addr::from_bits(network).into(), len).expect("no bits below")
+    }
+}
+
+/// Networks full of routes to hosts: the longest lists and the widest trees that there are.
+fn hosts() -> impl Iterator<Item = IpPrefix> {
+    let ipv4 = (0..=255).map(|host| (Ipv4Addr::new(192, 0, 2, host).into(), 32));
+    let ipv6 = (0..=255).flat_map(|host| {
+        [(0x2001_0db8 << 96 | host, 128), (0x2001_0db8_0001 << 80 | host << 64, 64)]
+    });
+    let ipv6 = ipv6.map(|(bits, len)| (Ipv6Addr::from_bits(bits).into(), len));
+    ipv4.chain(ipv6).map(|(addr, len)| IpPrefix::new(addr, len).expect("no bits below"))
+}
+
+const HOST_BITS_V4: [u32; 4] = [0xff, 0x0fff, 0xffff, 0x00ff_ffff];
+const HOST_BITS_V6: [u128; 4] = [0xff, u64::MAX as u128, 0xffff << 64 | 0xff, u128::MAX >> 32];
+
+fn host_bits_v6(random: &mut Random) -> u128 {
+    u128::from(random.next()) << 64 | u128::from(random.next())
+}

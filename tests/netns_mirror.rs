@@ -1,0 +1,505 @@
+//! The mirror beside the kernel itself: ip(8) does anything in any order, some of which the kernel refuses and much
+//! of which it does in silence; the model, which hears of it by events alone, is what a dump says, and an address
+//! leads where the kernel's own lookup leads. Needs root.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::process::Command;
+use std::time::Duration;
+
+use manylane::lab::scenario::skip;
+use manylane::mirror::{Dump, Limits, Mirror, Port};
+use manylane_io::namespace::Host;
+use manylane_io::netlink::Netlink;
+use manylane_io::netlink::kernel::{Family, Group, Watch};
+use manylane_io::poll::poll;
+use manylane_io::sysctl;
+use manylane_net::fib::Limits as TableLimits;
+use manylane_net::nexthop::NextHop;
+use manylane_net::transit::{Memory, Sizes, TransitMut};
+use manylane_sync::rcu::Domain;
+use serde_json::Value;
+
+/// How much happens; `MANYLANE_MIRROR_STEPS` says otherwise, `MANYLANE_MIRROR_SEED` which.
+const STEPS: u64 = 300;
+
+#[test]
+#[ignore = "random changes still find differences that take a resync"]
+fn whatever_ip_does_the_mirror_is_what_the_kernel_is() {
+    let host = match Host::start("mirror") {
+        Ok(host) => host,
+        Err(error) => return skip(error),
+    };
+    let number = |name: &str, otherwise: u64| {
+        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    };
+    let (steps, seed) = (number("MANYLANE_MIRROR_STEPS", STEPS), number("MANYLANE_MIRROR_SEED", 1));
+    host.run(move || {
+        let mut bed = Bed::new();
+        let mut random = Random(seed);
+        for step in 0..steps {
+            let command = command(&mut random);
+            bed.done.push(format!("{step}: {command}"));
+            run(&command);
+            if random.below(3) > 0 {
+                bed.compare();
+                bed.ask(&mut random);
+            }
+        }
+        bed.compare();
+        assert_eq!(bed.resyncs, 0);
+    });
+}
+
+/// A router with three wires, both ends of which are its own, and a fourth that packets come by.
+struct Bed {
+    watch: Watch,
+    netlink: Netlink,
+    mirror: Mirror,
+    now: u64,
+    done: Vec<String>,
+    resyncs: usize,
+}
+
+impl Bed {
+    fn new() -> Bed {
+        for (name, value) in [
+            ("net/ipv6/conf/default/accept_dad", "0"),
+            ("net/ipv6/conf/default/addr_gen_mode", "1"),
+            ("net/ipv6/conf/all/forwarding", "1"),
+            ("net/ipv4/conf/all/forwarding", "1"),
+            ("net/ipv4/conf/all/rp_filter", "0"),
+            ("net/ipv4/conf/default/rp_filter", "0"),
+        ] {
+            sysctl::set(name, value).expect("root may");
+        }
+        run("link set lo up");
+        make_wires();
+        run("link add in0 type veth peer name in1");
+        run("addr add 198.18.0.1/24 dev in0");
+        run("addr add fd18::1/64 dev in0 nodad");
+        run("link set in1 up");
+        run("link set in0 up");
+        let watch = Watch::open(&Group::ALL, 16 << 20).expect("root may listen");
+        let memory = Memory::zeroed(&Sizes::for_routes(1000, 1000));
+        let tables = TransitMut::new(memory, Domain::new(1), &TableLimits::default());
+        let mut bed = Bed {
+            watch,
+            netlink: Netlink::open().expect("netlink is always there"),
+            mirror: Mirror::new(tables, Limits::default()),
+            now: 0,
+            done: Vec::new(),
+            resyncs: 0,
+        };
+        let dump = bed.dump();
+        bed.mirror.load(dump);
+        bed
+    }
+
+    fn dump(&mut self) -> Dump {
+        self.netlink.settle().expect("the kernel is there");
+        dump(&mut self.netlink)
+    }
+
+    /// Hears all that there is to be heard, and writes it.
+    fn follow(&mut self) {
+        loop {
+            let mirror = &mut self.mirror;
+            let read = self.watch.read(&mut |event| _ = mirror.event(&event));
+            let read = read.expect("the kernel tells");
+            assert!(!read.overrun, "the buffer is large enough");
+            if !read.more {
+                break;
+            }
+        }
+        // All wires are ports, whichever there are now.
+        let links = self.mirror.kernel().links().filter(|link| link.name.ends_with('0'));
+        let ports: Vec<Port> = (1..)
+            .zip(links)
+            .map(|(number, link)| Port { link: link.index, number, is_exit: true })
+            .collect();
+        self.mirror.set_ports(&ports);
+        loop {
+            self.now += 1;
+            let applied = self.mirror.apply(self.now, 10);
+            assert!(!applied.is_busy, "nobody reads, so nothing waits");
+            if applied.pending == 0 {
+                break;
+            }
+        }
+    }
+
+    /// The model, and what is written, is what the kernel says. Of a carrier it says so up to a second later.
+    fn compare(&mut self) {
+        loop {
+            let dump = self.dump();
+            self.follow();
+            let lines = self.mirror.diff(&dump);
+            if lines.is_empty() {
+                return;
+            }
+            let heard = poll(&[self.watch.as_fd()], Some(PATIENCE)).expect("the socket is open");
+            if !heard.any() {
+                // Between dump and events something may have happened; now nothing does.
+                let dump = self.dump();
+                self.follow();
+                let lines = self.mirror.diff(&dump);
+                let last = self.done.len().saturating_sub(120);
+                assert!(
+                    lines.is_empty(),
+                    "after {:#?}\nthe kernel (+) and the mirror (-) differ:\n{}\n{:?}",
+                    &self.done[last..],
+                    lines.join("\n"),
+                    self.mirror.status(self.now),
+                );
+                return;
+            }
+        }
+    }
+
+    /// Some addresses lead where the kernel's lookup leads.
+    fn ask(&mut self, random: &mut Random) {
+        for _ in 0..4 {
+            let address: IpAddr = random.pick(&ADDRESSES).parse().expect("an address");
+            let before = self.kernels(address);
+            self.follow();
+            let ours = self.ours(address);
+            // A carrier may have come or gone in between.
+            if before != self.kernels(address) {
+                continue;
+            }
+            let is_same = match &ours {
+                Ours::Kernel => true,
+                Ours::Nothing => before == Kernels::Refused,
+                Ours::Local => matches!(before, Kernels::Local | Kernels::Refused),
+                Ours::Via(ways) => match &before {
+                    Kernels::Via(device, gateway) => ways
+                        .iter()
+                        .any(|(of, via)| of == device && *via == gateway.unwrap_or(address)),
+                    _ => false,
+                },
+            };
+            let last = self.done.len().saturating_sub(20);
+            assert!(
+                is_same,
+                "after {:#?}\n{address}: the kernel says {before:?}, the tables {ours:?}\n{}\n{:#?}",
+                &self.done[last..],
+                try_ip("route show table all").unwrap_or_default()
+                    + &try_ip("-6 route show table all").unwrap_or_default(),
+                self.mirror.why(&manylane::mirror::Question {
+                    source: None,
+                    destination: address,
+                    entry: Some("in0".to_owned())
+                }),
+            );
+        }
+    }
+
+    fn ours(&self, address: IpAddr) -> Ours {
+        let tables = self.mirror.tables();
+        let Some((_, id)) = tables.lookup(address) else { return Ours::Nothing };
+        let names: BTreeMap<u32, String> =
+            self.mirror.kernel().links().map(|link| (link.index, link.name.clone())).collect();
+        let way = |slot: u32| {
+            let way = tables.adjacency(slot)?;
+            let mac = way.destination.0;
+            let kernel = self.mirror.kernel();
+            // Each has another MAC address.
+            let neighbour = kernel.neighbours().find(|n| n.mac == Some(mac))?;
+            Some((names[&way.exit_ifindex].clone(), neighbour.address))
+        };
+        match tables.next_hop(id) {
+            NextHop::None | NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit => {
+                Ours::Nothing
+            }
+            NextHop::Local | NextHop::Broadcast => Ours::Local,
+            NextHop::Kernel | NextHop::Connected(_) => Ours::Kernel,
+            NextHop::Via(slot) => way(slot).map_or(Ours::Kernel, |way| Ours::Via(vec![way])),
+            NextHop::Group(group) => {
+                let ways: Vec<_> =
+                    tables.members(group).filter_map(|(member, _)| way(member.slot)).collect();
+                // The kernel may choose a member that has no neighbour yet: it would ask for it.
+                let all = tables.members(group).count();
+                if ways.len() < all { Ours::Kernel } else { Ours::Via(ways) }
+            }
+        }
+    }
+
+    /// What the kernel does with a packet to this address that comes in.
+    fn kernels(&self, address: IpAddr) -> Kernels {
+        let from = if address.is_ipv4() { "198.18.0.9" } else { "fd18::9" };
+        let printed = match try_ip(&format!("-j route get {address} from {from} iif in0")) {
+            Ok(printed) => printed,
+            Err(_) => return Kernels::Refused,
+        };
+        let Ok(Value::Array(routes)) = serde_json::from_str::<Value>(&printed) else {
+            return Kernels::Refused;
+        };
+        let Some(route) = routes.first() else { return Kernels::Refused };
+        let text = |name: &str| route[name].as_str().map(str::to_owned);
+        match text("type").as_deref() {
+            Some("local" | "broadcast" | "anycast" | "multicast") => return Kernels::Local,
+            Some("unicast") | None => (),
+            Some(_) => return Kernels::Refused,
+        }
+        let gateway = text("gateway").or_else(|| route["via"]["host"].as_str().map(str::to_owned));
+        let Some(device) = text("dev") else { return Kernels::Refused };
+        Kernels::Via(device, gateway.and_then(|gateway| gateway.parse().ok()))
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Kernels {
+    Refused,
+    Local,
+    Via(String, Option<IpAddr>),
+}
+
+#[derive(Debug)]
+enum Ours {
+    /// It is left to the kernel.
+    Kernel,
+    Nothing,
+    Local,
+    Via(Vec<(String, IpAddr)>),
+}
+
+fn dump(netlink: &mut Netlink) -> Dump {
+    let root = "root may read";
+    let mut dump = Dump::with(
+        Limits::default(),
+        netlink.dump_links().expect(root),
+        netlink.dump_netconf().expect(root),
+        netlink.dump_addresses().expect(root),
+        netlink.dump_next_hops().expect(root),
+        netlink.dump_rules().expect(root),
+        netlink.dump_neighbours().expect(root),
+    );
+    for family in [Family::V4, Family::V6] {
+        netlink.dump_routes(family, None, |route| dump.route(&route)).expect(root);
+    }
+    dump
+}
+
+/// Longer than a carrier is told late.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+const WIRES: [&str; 3] = ["u", "v", "w"];
+
+fn make_wires() {
+    for (number, wire) in (1..).zip(WIRES) {
+        make_wire(wire, number);
+    }
+}
+
+fn make_wire(wire: &str, number: u64) {
+    run(&format!("link add {wire}0 type veth peer name {wire}1"));
+    run(&format!("link set {wire}1 up"));
+    run(&format!("link set {wire}0 up"));
+    run(&format!("addr add 10.0.{number}.1/24 dev {wire}0"));
+    run(&format!("addr add fd00:{number}::1/64 dev {wire}0 nodad"));
+    for host in 2..=4 {
+        for is_v6 in [false, true] {
+            let (router, mac) = (router(is_v6, number, host), mac(is_v6, number, host, 0));
+            run(&format!("neigh replace {router} lladdr {mac} dev {wire}0 nud permanent"));
+        }
+    }
+}
+
+fn router(is_v6: bool, number: u64, host: u64) -> String {
+    if is_v6 { format!("fd00:{number}::{host}") } else { format!("10.0.{number}.{host}") }
+}
+
+fn mac(is_v6: bool, number: u64, host: u64, version: u64) -> String {
+    format!("02:00:00:0{version}:0{number}:{}{host}", if is_v6 { 6 } else { 4 })
+}
+
+const ADDRESSES: [&str; 20] = [
+    "10.0.1.1",
+    "10.0.1.2",
+    "10.0.2.3",
+    "10.0.3.77",
+    "10.0.1.255",
+    "10.50.0.1",
+    "10.50.1.1",
+    "10.50.1.130",
+    "10.60.0.7",
+    "10.60.0.8",
+    "192.0.2.1",
+    "fd00:1::1",
+    "fd00:1::2",
+    "fd00:2::3",
+    "fd00:3::77",
+    "fd50::1",
+    "fd50:1::1",
+    "fd60::7",
+    "fd60::8",
+    "2001:db8::1",
+];
+
+fn run(command: &str) {
+    if let Some(settings) = command.strip_prefix("sysctl ") {
+        let (name, value) = settings.split_once(' ').expect("a name and a value");
+        // The link may be gone.
+        _ = Command::new("sh").args(["-c", &format!("echo {value} > /proc/sys/{name}")]).output();
+        return;
+    }
+    if let Some(number) = command.strip_prefix("wire ") {
+        let number: usize = number.parse().expect("a number");
+        make_wire(WIRES[number - 1], number as u64);
+        return;
+    }
+    // What is not so may be refused.
+    _ = try_ip(command);
+}
+
+fn try_ip(arguments: &str) -> Result<String, String> {
+    let output = Command::new("ip").args(arguments.split_whitespace()).output();
+    let output = output.expect("ip(8) is installed where there is root");
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// Anything.
+fn command(random: &mut Random) -> String {
+    let number = random.below(3) as usize + 1;
+    let wire = WIRES[number - 1];
+    let is_v6 = random.below(2) == 1;
+    let option = if is_v6 { "-6 " } else { "" };
+    match random.below(40) {
+        0 => format!("link set {wire}0 down"),
+        1 | 2 => format!("link set {wire}0 up"),
+        3 => format!("link set {wire}1 down"),
+        4 | 5 => format!("link set {wire}1 up"),
+        6 => format!("link del {wire}0"),
+        7 | 8 => format!("wire {number}"),
+        9 => format!("link set {wire}0 mtu {}", 1400 + 100 * random.below(2)),
+        10 => format!("link set {wire}0 address 02:00:00:00:ff:0{}", random.below(3)),
+        11 => format!("addr del 10.0.{number}.1/24 dev {wire}0"),
+        12 => format!("addr add 10.0.{number}.1/24 dev {wire}0"),
+        13 => format!("addr {} 10.0.{number}.254/24 dev {wire}0", random.pick(&["add", "del"])),
+        14 => {
+            format!("addr {} fd00:{number}::1/64 dev {wire}0", random.pick(&["add", "add", "del"]))
+        }
+        15 => format!("neigh del {} dev {wire}0", random.router(is_v6, number)),
+        16 => {
+            let state = random.pick(&["permanent", "stale", "reachable", "failed"]);
+            let (of, host, version) = (number as u64, 2 + random.below(3), random.below(3));
+            let (router, mac) = (router(is_v6, of, host), mac(is_v6, of, host, version));
+            format!("neigh replace {router} lladdr {mac} dev {wire}0 nud {state}")
+        }
+        17 => format!(
+            "sysctl net/ipv{}/conf/{wire}0/ignore_routes_with_linkdown {}",
+            if is_v6 { 6 } else { 4 },
+            random.below(2)
+        ),
+        18 | 19 => {
+            let what = random.pick(&["add", "replace", "replace", "del"]);
+            let id = random.below(3) + 1;
+            match what {
+                "del" => format!("nexthop del id {id}"),
+                what => format!("{option}nexthop {what} id {id} {}", random.one_way(is_v6, number)),
+            }
+        }
+        20 => match random.below(4) {
+            0 => format!("nexthop del id {}", 4 + random.below(2)),
+            1 => format!("nexthop replace id {} blackhole", 1 + random.below(3)),
+            _ => {
+                let members = random.pick(&["1", "1/2", "1/2/3", "2,3/3", "3/1"]);
+                format!("nexthop replace id {} group {members}", 4 + random.below(2))
+            }
+        },
+        _ => {
+            let verb = random
+                .pick(&["add", "add", "replace", "replace", "append", "prepend", "del", "del"]);
+            let prefix = if is_v6 {
+                random.pick(&[
+                    "default",
+                    "fd50::/16",
+                    "fd50:1::/32",
+                    "fd60::7/128",
+                    "fd60::/64",
+                    "fd00:1::/65",
+                ])
+            } else {
+                random.pick(&[
+                    "default",
+                    "10.50.0.0/16",
+                    "10.50.1.0/25",
+                    "10.60.0.7/32",
+                    "10.60.0.0/24",
+                    "10.0.1.0/25",
+                ])
+            };
+            let metric = random.pick(&["", "", " metric 10", " metric 1024"]);
+            // Siblings of different MTUs are told so that nobody can tell them apart.
+            let mtu = match (is_v6, prefix) {
+                (true, "fd60::7/128") => " mtu 1300",
+                (true, _) => "",
+                (false, _) => random.pick(&["", "", "", " mtu 1300"]),
+            };
+            let way = match random.below(12) {
+                0 => "blackhole".to_owned(),
+                1 => "unreachable".to_owned(),
+                2 => "prohibit".to_owned(),
+                3 if verb == "del" => String::new(),
+                4 | 5 => format!("nhid {}", 1 + random.below(5)),
+                6 | 7 => (0..2 + random.below(2))
+                    .map(|_| {
+                        let number = random.below(3) as usize + 1;
+                        format!(
+                            "nexthop {} weight {}",
+                            random.one_way(is_v6, number),
+                            1 + random.below(2)
+                        )
+                    })
+                    .collect::<Vec<_>>()
+                    .join(" "),
+                _ => random.one_way(is_v6, number),
+            };
+            match &*way {
+                kind @ ("blackhole" | "unreachable" | "prohibit") => {
+                    format!("{option}route {verb} {kind} {prefix}{metric}")
+                }
+                way if way.starts_with("nexthop") => {
+                    format!("{option}route {verb} {prefix}{metric}{mtu} {way}")
+                }
+                way => format!("{option}route {verb} {prefix} {way}{metric}{mtu}"),
+            }
+        }
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the same numbers for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % end
+    }
+
+    fn pick<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.below(of.len() as u64) as usize]
+    }
+
+    fn router(&mut self, is_v6: bool, number: usize) -> String {
+        router(is_v6, number as u64, 2 + self.below(3))
+    }
+
+    /// By a router, or to the network itself.
+    fn one_way(&mut self, is_v6: bool, number: usize) -> String {
+        let wire = WIRES[number - 1];
+        match self.below(6) {
+            0 => format!("dev {wire}0"),
+            1 if !is_v6 => format!("via inet6 {} dev {wire}0", self.router(true, number)),
+            _ => format!("via {} dev {wire}0", self.router(is_v6, number)),
+        }
+    }
+}
