@@ -14,6 +14,7 @@ mod scale;
 mod seed;
 mod tcp;
 mod threads;
+mod veth;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -103,6 +104,33 @@ enum Question {
         #[arg(long, value_name = "NAME", default_value = "")]
         row: String,
     },
+    /// What does `manylane accelerate` gain over the kernel's router, and what happens when it ends?
+    Veth {
+        /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
+        #[arg(long, value_name = "FILE")]
+        prefixes: Option<PathBuf>,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+        /// A short run, to see that it works; its figures mean little
+        #[arg(long)]
+        quick: bool,
+        /// How many rounds
+        #[arg(long, default_value_t = 7)]
+        runs: usize,
+        /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn
+        #[arg(long, value_name = "WORD", default_value = "")]
+        only: String,
+        /// What it starts as its child to send
+        #[arg(long, hide = true)]
+        live: Option<String>,
+        /// What it starts as its child to accelerate; the socket
+        #[arg(long, hide = true)]
+        serve: Option<PathBuf>,
+        /// The child's lease in milliseconds
+        #[arg(long, hide = true, default_value_t = 200)]
+        lease: u64,
+    },
     /// What does a mechanism cost beside what it replaces?
     Seed {
         /// Which one
@@ -168,6 +196,16 @@ fn main() -> ExitCode {
         Question::Tcp { json, quick, seconds, runs, workers, row } => {
             let plan = tcp::Plan { quick, runs, seconds, workers, row };
             tcp::run(&plan, &Output { bench: "tcp", json })
+        }
+        Question::Veth { prefixes, json, quick, runs, only, live, serve, lease } => {
+            match (live, serve) {
+                (Some(live), _) => veth::send(&live),
+                (_, Some(socket)) => veth::serve(socket, lease),
+                (None, None) => {
+                    let plan = veth::Plan { quick, runs, prefixes, only };
+                    veth::run(&plan, &Output { bench: "veth", json })
+                }
+            }
         }
         Question::Seed {
             mechanism,

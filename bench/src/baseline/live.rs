@@ -2,7 +2,7 @@
 //! which the program sends out by an interface (BPF_PROG_TEST_RUN with live frames, Linux 5.18).
 //!
 //! The program is written here, instruction by instruction: a frame's headers come from its own text, since
-//! pages come back as a forwarder has left them, and the UDP source port from a random number.
+//! pages come back as a forwarder has left them, and what makes its flow from a random number ([`Flows`]).
 
 use std::ffi::c_long;
 use std::io;
@@ -15,13 +15,23 @@ const FRAME_LEN: usize = 64;
 /// Written by the program: all up to the UDP source port.
 const WRITTEN: usize = 36;
 const PORT_AT: i16 = 34;
-/// Flows: a power of two.
-const FLOWS: i32 = 1 << 14;
+
+/// How the frames differ from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flows {
+    /// Not at all.
+    One,
+    /// By their UDP source ports: 16,384 of them.
+    Ports,
+    /// By their destinations: 65,536 of them, all over the address space from 16.0.0.0 to 111.255.255.255, as in
+    /// the generator of the baselines that other forwarders were measured with.
+    Destinations,
+}
 
 /// Sends frames with these headers, as fast as they go, until a signal comes: from the namespace of this
 /// thread, by the interface with this index. Needs root.
-pub fn send(headers: &[u8; HEADERS], interface: u32) -> io::Result<()> {
-    let program = load(&program(headers, interface))?;
+pub fn send(headers: &[u8; HEADERS], interface: u32, flows: Flows) -> io::Result<()> {
+    let program = load(&program(headers, interface, flows))?;
     let mut frame = [0u8; FRAME_LEN];
     frame[..HEADERS].copy_from_slice(headers);
     // `struct xdp_md`: data, data_end, and four that are zero.
@@ -129,27 +139,14 @@ struct Instruction {
     immediate: i32,
 }
 
-fn program(headers: &[u8; HEADERS], interface: u32) -> Vec<Instruction> {
+fn program(headers: &[u8; HEADERS], interface: u32, flows: Flows) -> Vec<Instruction> {
     const LOAD_WORD: u8 = 0x61;
-    const MOVE: u8 = 0xbf;
-    const MOVE_IMMEDIATE: u8 = 0xb7;
-    const ADD: u8 = 0x07;
-    const AND: u8 = 0x57;
     const JUMP_IF_GREATER: u8 = 0x2d;
-    const STORE_WORD: u8 = 0x62;
-    const STORE_HALF: u8 = 0x6b;
-    const CALL: u8 = 0x85;
+    const STORE_IMMEDIATE: u8 = 0x62;
     const EXIT: u8 = 0x95;
-    const GET_PRANDOM_U32: i32 = 7;
     const REDIRECT: i32 = 23;
     const JUMP: u8 = 0x05;
     const XDP_DROP: i32 = 1;
-    let instruction = |code, to: u8, from: u8, offset, immediate| Instruction {
-        code,
-        registers: from << 4 | to,
-        offset,
-        immediate,
-    };
     let mut program = vec![
         instruction(LOAD_WORD, 6, 1, 0, 0), // r6 = data
         instruction(LOAD_WORD, 2, 1, 4, 0), // r2 = data_end
@@ -162,12 +159,14 @@ fn program(headers: &[u8; HEADERS], interface: u32) -> Vec<Instruction> {
         instruction(EXIT, 0, 0, 0, 0),
     ];
     for (at, word) in (0..).step_by(4).zip(headers[..WRITTEN].as_chunks::<4>().0) {
-        program.push(instruction(STORE_WORD, 6, 0, at, i32::from_ne_bytes(*word)));
+        program.push(instruction(STORE_IMMEDIATE, 6, 0, at, i32::from_ne_bytes(*word)));
+    }
+    match flows {
+        Flows::One => {}
+        Flows::Ports => program.extend(any_port()),
+        Flows::Destinations => program.extend(any_destination(headers)),
     }
     program.extend([
-        instruction(CALL, 0, 0, 0, GET_PRANDOM_U32),
-        instruction(AND, 0, 0, 0, FLOWS - 1),
-        instruction(STORE_HALF, 6, 0, PORT_AT, 0),
         instruction(MOVE, 1, 7, 0, 0),
         instruction(MOVE_IMMEDIATE, 2, 0, 0, 0),
         instruction(CALL, 0, 0, 0, REDIRECT),
@@ -175,3 +174,79 @@ fn program(headers: &[u8; HEADERS], interface: u32) -> Vec<Instruction> {
     ]);
     program
 }
+
+/// Writes a random source port.
+fn any_port() -> [Instruction; 3] {
+    const FLOWS: i32 = 1 << 14; // A power of two.
+    [
+        instruction(CALL, 0, 0, 0, GET_PRANDOM_U32),
+        instruction(AND, 0, 0, 0, FLOWS - 1),
+        instruction(STORE_HALF, 6, 0, PORT_AT, 0),
+    ]
+}
+
+/// Writes a random destination, and the header's checksum: that of the header without one, and its two halves.
+fn any_destination(headers: &[u8; HEADERS]) -> [Instruction; 24] {
+    const MULTIPLY_32: u8 = 0x24;
+    const MODULO_32: u8 = 0x94;
+    const ADD_32: u8 = 0x04;
+    const SHIFT_RIGHT: u8 = 0x77;
+    const ADD_REGISTER: u8 = 0x0f;
+    const XOR: u8 = 0xa7;
+    const TO_BIG_ENDIAN: u8 = 0xdc;
+    const STORE_WORD: u8 = 0x63;
+    const FLOWS: i32 = 1 << 16;
+    let mut ip: [u8; 20] = *headers[14..].first_chunk().expect("there is an IPv4 header");
+    ip[10..12].fill(0);
+    ip[16..].fill(0);
+    let sum: u32 =
+        ip.as_chunks::<2>().0.iter().map(|two| u32::from(u16::from_be_bytes(*two))).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let fold = [
+        instruction(MOVE, 3, 2, 0, 0),
+        instruction(SHIFT_RIGHT, 3, 0, 0, 16),
+        instruction(AND, 2, 0, 0, 0xffff),
+        instruction(ADD_REGISTER, 2, 3, 0, 0),
+    ];
+    [
+        instruction(CALL, 0, 0, 0, GET_PRANDOM_U32),
+        instruction(AND, 0, 0, 0, FLOWS - 1),
+        instruction(MULTIPLY_32, 0, 0, 0, 2_654_435_761u32 as i32), // Knuth's: far apart.
+        instruction(MODULO_32, 0, 0, 0, 0x6000_0000),
+        instruction(ADD_32, 0, 0, 0, 0x1000_0000),
+        instruction(MOVE, 2, 0, 0, 0),
+        instruction(SHIFT_RIGHT, 2, 0, 0, 16),
+        instruction(MOVE, 3, 0, 0, 0),
+        instruction(AND, 3, 0, 0, 0xffff),
+        instruction(ADD_REGISTER, 2, 3, 0, 0),
+        instruction(ADD, 2, 0, 0, sum as i32),
+        fold[0],
+        fold[1],
+        fold[2],
+        fold[3],
+        // Sum and halves are below 4 * 65,536: the first time may leave a carry, the second does not.
+        fold[0],
+        fold[1],
+        fold[2],
+        fold[3],
+        instruction(XOR, 2, 0, 0, 0xffff),
+        instruction(TO_BIG_ENDIAN, 2, 0, 0, 16),
+        instruction(STORE_HALF, 6, 2, CHECKSUM_AT, 0),
+        instruction(TO_BIG_ENDIAN, 0, 0, 0, 32),
+        instruction(STORE_WORD, 6, 0, DESTINATION_AT, 0),
+    ]
+}
+
+fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
+    Instruction { code, registers: from << 4 | to, offset, immediate }
+}
+
+const MOVE: u8 = 0xbf;
+const MOVE_IMMEDIATE: u8 = 0xb7;
+const ADD: u8 = 0x07;
+const AND: u8 = 0x57;
+const STORE_HALF: u8 = 0x6b;
+const CALL: u8 = 0x85;
+const GET_PRANDOM_U32: i32 = 7;
+const CHECKSUM_AT: i16 = 14 + 10;
+const DESTINATION_AT: i16 = 14 + 16;

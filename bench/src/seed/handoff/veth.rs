@@ -42,7 +42,7 @@ use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ipv4, protocol};
 use manylane_sync::primitive::{AtomicBool, Ordering};
 
-use crate::baseline::live::{self, HEADERS};
+use crate::baseline::live::{self, Flows, HEADERS};
 use crate::figure::{Output, Rounds};
 use crate::seed::Plan;
 use crate::tcp::{Bed, Stop, Way, can_run, mortal};
@@ -282,7 +282,7 @@ pub fn send(live: &str) -> io::Result<()> {
     header.emit(&mut headers[14..], 30).expect("it fits");
     headers[37] = 9; // Port, and length below; without a checksum.
     headers[39] = 30;
-    live::send(&headers, *interface)
+    live::send(&headers, *interface, Flows::Ports)
 }
 
 fn tcp(

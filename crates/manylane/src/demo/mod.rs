@@ -5,18 +5,22 @@
 //! | root, and the kernel has AF_XDP    | veth pairs, by AF_XDP    | ping, UDP and TCP of two hosts' kernels     |
 //! | anywhere else, or with `--memory`  | memory                   | the built-in generator, both ways           |
 //!
+//! The demo between hosts has a second act, in which the router is the kernel, and `manylane accelerate` beside it.
+//!
 //! Hosts and links are a [`Lab`](crate::lab::Lab): whatever ends the demo, nothing of it stays. In
 //! both cases the same workers forward IPv4 and IPv6 by the same rules.
 //!
 //! | File         | Holds                                                          |
 //! |--------------|----------------------------------------------------------------|
 //! | `network.rs` | the demo between three hosts                                   |
+//! | `accelerated.rs` | its second act: the kernel's router, accelerated           |
 //! | `traffic.rs` | what its hosts send to each other, and what must be true of it |
 //! | `memory.rs`  | the demo in memory                                             |
 //! | `live.rs`    | the table that is shown while packets pass                     |
 //! | `screen.rs`  | standard output, a terminal or not                             |
 //! | `stop.rs`    | the end: by time, by signal                                    |
 
+mod accelerated;
 mod live;
 mod memory;
 mod network;
@@ -77,10 +81,23 @@ pub fn run(options: DemoOptions) -> Result<Ending, DemoError> {
         match network::run(lasts, &mut screen) {
             Err(NotHere::Unavailable(why)) => as_user(why),
             Err(NotHere::Failed(error)) => return Err(error),
+            Ok(Ending::Complete) => return second_act(lasts, &mut screen),
             Ok(ending) => return Ok(ending),
         }
     };
     memory::run(lasts, &why_in_memory, &mut screen)
+}
+
+/// The first one was good; this machine may have less than the second one needs.
+fn second_act(lasts: Duration, screen: &mut Screen) -> Result<Ending, DemoError> {
+    match accelerated::run(lasts, screen) {
+        Ok(ending) => Ok(ending),
+        Err(NotHere::Failed(error)) => Err(error),
+        Err(NotHere::Unavailable(why)) => {
+            screen.say(&format!("\nNo second act: {why}."));
+            Ok(Ending::Complete)
+        }
+    }
 }
 
 /// Why the demo between hosts was not to be had.
