@@ -15,11 +15,15 @@ exec </dev/null
 # Slow mirrors: cargo's default of 3 gave up in practice.
 export CARGO_NET_RETRY="${CARGO_NET_RETRY:-10}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
+# What is built once need not be ready to be built again.
+export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
+# A run that hangs ends, with a failure and what was said until then.
+seconds_max=4500
 steps=(fmt clippy build test doc loom bpf fuzz-smoke netns bench-smoke)
-packages=(iperf3 curl iputils-ping iproute2 tcpdump tshark libpcap0.8 ethtool jq clang llvm
-    libbpf-dev gcc g++)
+packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
+    clang llvm libbpf-dev gcc g++"
 
 # --- The steps, one function each. -----------------------------------------------------------------
 
@@ -38,16 +42,15 @@ step_clippy() {
     counting cargo clippy --manifest-path bench/counted/Cargo.toml --all-targets -- -D warnings
 }
 
-# The optimised build, as the scenarios and the benches here use it: without the minutes that `lto` takes for what
-# ships.
+# All targets once, optimised a little: what unit tests, scenarios and the benches' trial use.
 step_build() {
-    cargo build --workspace --profile scenario
+    cargo build --workspace --all-targets
 }
 
 # All tests but those of the other steps: unit tests, documentation, and what needs no root.
 step_test() {
     local name tests=()
-    for name in $(test_targets '.name != "manylane-io"' 'startswith("netns_") | not'); do
+    for name in $(test_targets '.name != "manylane-io"' 'test("^(netns|accelerate)_") | not'); do
         tests+=(--test "$name")
     done
     local status=0
@@ -64,25 +67,18 @@ step_doc() {
 
 # The protocols of manylane-sync in every interleaving (crates/manylane-sync/tests/loom.rs).
 step_loom() {
-    under_loom cargo test -p manylane-sync --profile scenario --test loom
+    under_loom cargo test -p manylane-sync --profile quick --test loom
 }
 
 # The BPF sources compile, to the instructions in the repository; another clang may find others, and
-# then their verdicts must be the same.
+# then their verdicts must be the same. Those of the program that forwards are for a later processor.
 step_bpf() {
-    local source committed folder object
-    folder=$(mktemp -d -p "$work")
+    local source
     for source in crates/manylane-io/src/bpf/*.bpf.c; do
-        committed=${source%.c}.o
-        object=$folder/$(basename "$committed")
-        clang -O2 -g -fdebug-compilation-dir=. -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
-            -c "$source" -o "$object"
-        llvm-strip -g "$object"
-        if diff <(instructions "$object") <(instructions "$committed"); then
-            echo "$source: the same instructions"
-        elif root "the verdicts of $source"; then
-            MANYLANE_BPF_OBJECT=$object cargo test -p manylane-io --test bpf -- --show-output
-        fi
+        same_program "$source" bpf
+    done
+    for source in crates/manylane-io/src/bpf/fast/*.bpf.c; do
+        same_program "$source" 'fast*' -mcpu=v3
     done
 }
 
@@ -113,12 +109,12 @@ step_fuzz_smoke() {
 step_netns() {
     local status=0
     root "scenarios in network namespaces" || return 0
-    if [ -n "$(test_targets '.name == "manylane"' 'startswith("netns_")')" ]; then
-        cargo test -p manylane --profile scenario --no-fail-fast --test 'netns_*' -- --show-output \
-            --test-threads=1 || status=1
+    if [ -n "$(test_targets '.name == "manylane"' 'test("^(netns|accelerate)_")')" ]; then
+        cargo test -p manylane --no-fail-fast --test 'netns_*' --test 'accelerate_*' -- \
+            --show-output --test-threads=1 || status=1
     fi
     if [ -n "$(test_targets '.name == "manylane-io"' 'true')" ]; then
-        cargo test -p manylane-io --profile scenario --no-fail-fast --test '*' -- --show-output \
+        cargo test -p manylane-io --no-fail-fast --test '*' -- --show-output \
             --test-threads=1 || status=1
     fi
     return "$status"
@@ -128,12 +124,12 @@ step_netns() {
 # lines that they share (I5), and the tests of what it counts by show that it would.
 step_bench_smoke() {
     local question
-    counting cargo test -p manylane-sync --profile scenario --lib
+    counting cargo test -p manylane-sync --profile quick --lib
     counting cargo test --manifest-path bench/counted/Cargo.toml --release --locked
-    for question in fib forward scale tcp "seed refcount" "seed rcu" "seed frame" \
+    for question in fib forward scale tcp veth "seed refcount" "seed rcu" "seed frame" \
         "seed neighbour --frames 1000000" "seed handoff" "seed handoff --veth" "seed socket"; do
         # shellcheck disable=SC2086 # A question may be two words.
-        cargo run --profile scenario -p manylane-bench -- $question --quick --json >>"$work/bench.json"
+        cargo run -p manylane-bench -- $question --quick --json >>"$work/bench.json"
     done
     cat "$work/bench.json"
     jq -es 'length > 0 and all(.[]; type == "object" and . as $line
@@ -163,6 +159,21 @@ test_targets() {
         | select(.kind == [\"test\"]) | .name | select($2)" | sort -u
 }
 
+# BPF source $1, compiled with the options behind $2, is what was committed; or passes the tests named $2.
+same_program() {
+    local source=$1 tests=$2 committed=${1%.c}.o folder object
+    folder=$(mktemp -d -p "$work")
+    object=$folder/$(basename "$committed")
+    clang -O2 -g "${@:3}" -fdebug-compilation-dir=. -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
+        -c "$source" -o "$object"
+    llvm-strip -g "$object"
+    if diff <(instructions "$object") <(instructions "$committed"); then
+        echo "$source: the same instructions"
+    elif root "the verdicts of $source"; then
+        MANYLANE_BPF_OBJECT=$object cargo test -p manylane-io --test "$tests" -- --show-output
+    fi
+}
+
 # The instructions in BPF object $1. (Not its bytes: debug information names folders.)
 instructions() {
     llvm-objdump -d --no-show-raw-insn "$1" | grep -v 'file format'
@@ -177,12 +188,27 @@ root() {
 install_packages() {
     local package missing=()
     [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return 0
-    for package in "${packages[@]}"; do
+    for package in $packages; do
         dpkg -s "$package" >/dev/null 2>&1 || missing+=("$package")
     done
     [ "${#missing[@]}" -gt 0 ] || return 0
     apt-get update
-    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+    without_daemons env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+# Runs a command during which packages that are installed start no daemons (policy-rc.d): tests start their own.
+without_daemons() {
+    local policy=/usr/sbin/policy-rc.d status=0
+    if [ -e "$policy" ]; then # Somebody has a policy, which stays.
+        "$@"
+        return
+    fi
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod 755 "$policy"
+    "$@" || status=$?
+    rm -f "$policy"
+    return "$status"
 }
 
 # Runs function $2 as step $1. Its failure is counted, and the next step runs all the same.
@@ -192,8 +218,10 @@ run() {
     echo
     echo "=== $1"
     set +e
-    (set -e; "$2") 2>&1 | tee "$work/step"
+    # In a process group of its own, so that what hangs in it is ended with it.
+    timeout --kill-after=30 "$((seconds_max > SECONDS ? seconds_max - SECONDS : 1))" bash -c "set -euo pipefail; $2" 2>&1 | tee "$work/step"
     status=${PIPESTATUS[0]}
+    [ "$status" -ne 124 ] || echo "=== $1: ended, $seconds_max s have passed"
     set -e
     cat "$work/step" >>"$work/log"
     if [ "$status" -ne 0 ]; then
@@ -246,6 +274,9 @@ done
 
 work=$(mktemp -d)
 : >"$work/log"
+export packages target work
+# shellcheck disable=SC2046 # One word each.
+export -f $(compgen -A function)
 current= failed=0 others_failed=0
 trap finish EXIT
 trap 'exit 130' INT
