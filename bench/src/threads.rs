@@ -29,6 +29,8 @@ const TOLERANCE: f64 = 0.04;
 const ATTEMPTS: usize = 5;
 /// A look at the clock takes about 25 ns: 0.05 % of what is between two of them.
 const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+/// Batches between two looks, where the compiler has found that a batch does nothing.
+const STEP_MAX: u64 = 1 << 32;
 const PAUSE: Duration = Duration::from_micros(250);
 /// 4 % of half a second: no slice is meant to be that long.
 const HOPELESS: Duration = Duration::from_millis(20);
@@ -186,7 +188,7 @@ impl Lap<'_> {
             }
             // Both ways: the first batches may have run before the other thread came.
             step = match watch.last - before {
-                passed if passed < BETWEEN_LOOKS => step + step.div_ceil(2),
+                passed if passed < BETWEEN_LOOKS => (step + step.div_ceil(2)).min(STEP_MAX),
                 passed if passed > BETWEEN_LOOKS * 2 => step.div_ceil(2),
                 _ => step,
             };
