@@ -30,7 +30,7 @@ use manylane_sync::primitive::foreign::{AtomicU32, Ordering};
 use crate::syscall::check;
 
 /// Most links that can be entered.
-pub const LINKS_MAX: usize = 256;
+pub const LINKS_MAX: usize = 512;
 
 /// A link that ends first, until this is dropped.
 #[derive(Debug)]

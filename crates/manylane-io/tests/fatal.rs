@@ -1,0 +1,79 @@
+//! What ends first when a process does. Needs root.
+
+mod common;
+
+use std::env;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
+use std::panic;
+use std::process::{Command, Output};
+
+use manylane_io::bpf::fast::{Fast, Sizes, attached};
+use manylane_io::fatal::{EndsFirst, end_links_first, no_core};
+use manylane_io::interface::Interface;
+use manylane_io::namespace::Namespace;
+use manylane_io::netlink::{LinkEnd, Netlink};
+
+/// The former hook is called, and finds nothing attached any more.
+#[test]
+fn a_panic_takes_programs_off_before_it_says_anything() {
+    if let Err(error) = Namespace::new_for_this_thread() {
+        return common::skip(error);
+    }
+    let output = child("panic");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("attached before: 1\n"), "{output:?}");
+    assert!(said.contains("attached in the hook: 0\n"), "{output:?}");
+    assert_eq!(output.status.signal(), Some(ABORT), "{output:?}");
+    assert!(!output.status.core_dumped(), "{output:?}");
+}
+
+/// Not by a hook, and as dead as without us: by the signal that it was.
+#[test]
+fn an_overflow_of_the_stack_is_told_and_ends_the_process() {
+    if let Err(error) = Namespace::new_for_this_thread() {
+        return common::skip(error);
+    }
+    let output = child("overflow");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("overflowed its stack"), "{output:?}");
+    assert_eq!(output.status.signal(), Some(ABORT), "{output:?}");
+}
+
+/// Of this very program, in which only [`dies`] runs.
+fn child(how: &str) -> Output {
+    let mut command = Command::new(env::current_exe().expect("it is running"));
+    command.args(["--exact", "dies", "--nocapture", "--test-threads=1"]).env(ROLE, how);
+    command.output().expect("it can be started")
+}
+
+/// What the child does; nothing in the parent.
+#[test]
+fn dies() {
+    let Ok(how) = env::var(ROLE) else { return };
+    Namespace::new_for_this_thread().expect("we are root");
+    let mut netlink = Netlink::open().expect("netlink is always there");
+    netlink.create_veth(&LinkEnd::new("a"), &LinkEnd::new("b"), None).expect("we are root");
+    let interface = Interface::read("a").expect("it was made");
+    let sizes = Sizes { groups4: 1024, ranges4: 4096, index6: 8192, leaves6: 1024 };
+    let (fast, _tables) = Fast::load(&sizes).unwrap_or_else(|error| panic!("{error}"));
+    let link = fast.attach(&interface).expect("nothing is there");
+    let _first = EndsFirst::enter(link.as_fd()).expect("there are places");
+    let count = move || attached(&interface).expect("everybody may ask").programs.len();
+    println!("\nattached before: {}", count());
+    panic::set_hook(Box::new(move |_| println!("attached in the hook: {}", count())));
+    no_core().and_then(|()| end_links_first()).expect("everybody may");
+    match how.as_str() {
+        "panic" => panic!("on purpose"),
+        _ => println!("{}", deeper(1)),
+    }
+}
+
+#[expect(unconditional_recursion, reason = "on purpose")]
+fn deeper(number: u64) -> u64 {
+    let place = std::hint::black_box([number; 64]);
+    deeper(place[7]) + place[9]
+}
+
+const ROLE: &str = "MANYLANE_DIES";
+/// `SIGABRT`; after what it has to say of the stack, the standard library aborts.
+const ABORT: i32 = 6;
