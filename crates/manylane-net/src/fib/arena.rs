@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The free pieces of `len` units.
-pub(super) struct Arena {
+pub(crate) struct Arena {
     used: u32,
     /// Free pieces: first unit and length. No two of them touch.
     by_first: BTreeMap<u32, u32>,

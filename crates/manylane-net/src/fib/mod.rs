@@ -63,6 +63,7 @@ pub mod v6;
 #[cfg(test)]
 mod testing;
 
+pub(crate) use arena::Arena;
 pub use prefix::{IpPrefix, Ipv4Prefix, Ipv6Prefix, PrefixError};
 pub use v4::{Ipv4Fib, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
 pub use v6::{Ipv6Fib, Ipv6Sizes, Ipv6Tables, Ipv6Writer};

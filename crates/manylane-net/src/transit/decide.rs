@@ -19,6 +19,7 @@ use manylane_sync::rcu::{Guard, Index};
 use manylane_sync::words::Words;
 
 use super::layout::{self, PORT_WORDS, PORTS, RECORD_WORDS, control, flags, port, record};
+use super::policy::{Found, Policy, Query, of_ipv4};
 use super::{Verdict, writer};
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
 use crate::forward::{HEADERS_MAX, age_ipv4};
@@ -43,6 +44,7 @@ pub struct Transit {
     pub(super) port_of: Words<u16>,
     pub(super) vlan_port: Words<u16>,
     pub(super) control: Words<u64>,
+    pub(super) policy: Policy,
 }
 
 /// How a frame came in, beside its bytes.
@@ -112,7 +114,7 @@ impl Transit {
         };
         let way = self.record(self.neighbour(guard, &packet, next_hop)?)?;
         if let View::V4(packet) = packet {
-            self.check_source(guard, entry, packet)?;
+            self.check_source(guard, entry, &way, packet)?;
         }
         let redirects = match packet {
             View::V4(_) => flags::REDIRECTS_V4,
@@ -193,7 +195,15 @@ impl Transit {
         check(!destination.is_broadcast(), Verdict::Martian)?;
         check(!destination.is_multicast(), Verdict::Group)?;
         check(packet.ttl() > 1, Verdict::Ttl)?;
-        Ok(self.next_hop(guard, self.ipv4.lookup(guard, destination.to_bits())))
+        let id = self.ipv4.lookup(guard, destination.to_bits());
+        let id = match self.list(false) {
+            0 => id,
+            list => {
+                let query = self.query_ipv4(entry, packet, id);
+                found(self.policy.find(guard, list, &query, &self.next_hops))?
+            }
+        };
+        Ok(self.next_hop(guard, id))
     }
 
     /// The same for IPv6 (RFC 8200 §3, RFC 4291 §2.5).
@@ -213,7 +223,37 @@ impl Transit {
         check(!ipv6::is_martian_destination(destination), Verdict::Martian)?;
         check(!destination.is_unicast_link_local(), Verdict::Martian)?;
         check(packet.hop_limit() > 1, Verdict::Ttl)?;
-        Ok(self.next_hop(guard, self.ipv6.lookup(guard, destination.to_bits())))
+        let id = self.ipv6.lookup(guard, destination.to_bits());
+        let id = match self.list(true) {
+            0 => id,
+            list => {
+                let query = Query {
+                    to: destination.to_bits(),
+                    from: source.to_bits(),
+                    interface: self.interface(entry),
+                    tos: packet.traffic_class(),
+                    merged: id.raw(),
+                };
+                found(self.policy.find(guard, list, &query, &self.next_hops))?
+            }
+        };
+        Ok(self.next_hop(guard, id))
+    }
+
+    /// The list of a family's rules; 0 when there are only the usual ones.
+    fn list(&self, is_ipv6: bool) -> usize {
+        let lists = self.control.load(control::RULES);
+        (lists >> (16 * u32::from(is_ipv6)) & 0xffff) as usize % layout::RULE_LISTS
+    }
+
+    fn query_ipv4(&self, entry: Port, packet: ipv4::View<'_>, id: Index<'_, NextHopMark>) -> Query {
+        Query {
+            to: of_ipv4(packet.destination().to_bits()),
+            from: of_ipv4(packet.source().to_bits()),
+            interface: self.interface(entry),
+            tos: packet.tos(),
+            merged: id.raw(),
+        }
     }
 
     /// The neighbour that a next hop is, or one of a group, by the packet's flow.
@@ -252,14 +292,33 @@ impl Transit {
     }
 
     /// The kernel's check of an IPv4 source: never one of our own addresses, and by `rp_filter` one whose
-    /// route leads out by the port of entry (strict), or anywhere (loose): RFC 3704 §2.2 and §2.4.
+    /// route leads out by the port of entry (strict), or anywhere (loose): RFC 3704 §2.2 and §2.4. Rules are
+    /// asked for a packet the other way, which came in where this one leaves.
     fn check_source(
         &self,
         guard: Guard<'_>,
         entry: Port,
+        way: &Way,
         packet: ipv4::View<'_>,
     ) -> Result<(), Verdict> {
-        let next_hop = self.next_hop(guard, self.ipv4.lookup(guard, packet.source().to_bits()));
+        let id = self.ipv4.lookup(guard, packet.source().to_bits());
+        let list = self.list(false);
+        let next_hop = if list == 0 {
+            self.next_hop(guard, id)
+        } else {
+            let there = self.query_ipv4(entry, packet, id);
+            let interface = way.exit_ifindex;
+            let back = Query { to: there.from, from: there.to, interface, ..there };
+            match self.policy.find(guard, list, &back, &self.next_hops) {
+                Found::Id(id) => match self.next_hop(guard, id) {
+                    // A kind of route that the kernel may refuse to take for a source's.
+                    NextHop::Kernel => return Err(Verdict::ReversePath),
+                    next_hop => next_hop,
+                },
+                Found::None | Found::Nowhere => NextHop::None,
+                Found::Kernel => return Err(Verdict::ReversePath),
+            }
+        };
         let is_right = match next_hop {
             NextHop::Local | NextHop::Broadcast => false,
             _ if !entry.has(flags::RP_STRICT | flags::RP_LOOSE) => true,
@@ -306,9 +365,24 @@ impl Transit {
         Port { number, flags: self.ports.load(usize::from(number) * PORT_WORDS + port::FLAGS) }
     }
 
+    /// The index of a port's interface.
+    fn interface(&self, Port { number, .. }: Port) -> u32 {
+        self.ports.load(usize::from(number) * PORT_WORDS + port::INTERFACE)
+    }
+
     fn mac(&self, Port { number, .. }: Port) -> Mac {
         let words = self.ports.load_array(usize::from(number) * PORT_WORDS + port::MAC);
         writer::mac(words)
+    }
+}
+
+/// The id that rules lead to, or the verdict.
+fn found(found: Found<'_>) -> Result<Index<'_, NextHopMark>, Verdict> {
+    match found {
+        Found::Id(id) => Ok(id),
+        Found::None => Err(Verdict::NoRoute),
+        Found::Nowhere => Err(Verdict::Nowhere),
+        Found::Kernel => Err(Verdict::KernelRoute),
     }
 }
 

@@ -39,6 +39,27 @@ pub const VLAN_PORTS: usize = PORTS * 2 * VLANS;
 /// Words of `control`.
 pub const CONTROL: usize = 64;
 
+/// Lists of rules. List 0 is nobody's: it says that there are only the usual rules.
+pub const RULE_LISTS: usize = 16;
+
+/// Rules of a list, and so of a family.
+pub const RULES: usize = 32;
+
+/// Words of a rule: two lines.
+pub const RULE_WORDS: usize = 16;
+
+/// Words of `roots`: numbers of further tables are below, those that wait for their grace period, too.
+pub const TABLES: usize = 64;
+
+/// Further tables of a family.
+pub const FURTHER_TABLES: usize = 15;
+
+/// Words of `further`.
+pub const FURTHER: usize = 1 << 20;
+
+/// Words of a range.
+pub const RANGE_WORDS: usize = 3;
+
 /// Words of `counters`, for each processor and port.
 pub const COUNTERS: usize = 32;
 
@@ -93,6 +114,12 @@ pub mod flags {
     pub const REDIRECTS_V4: u32 = 64;
     /// The same for IPv6.
     pub const REDIRECTS_V6: u32 = 128;
+    /// Packets that come in here may be forwarded in the driver, by the program there.
+    pub const DRIVER_ENTRY: u32 = 256;
+    /// The device takes frames that are redirected to its driver.
+    pub const DRIVER_EXIT: u32 = 512;
+    /// Also such as are in several pieces of memory.
+    pub const DRIVER_EXIT_PIECES: u32 = 2048;
 }
 
 /// Words of `control`.
@@ -104,6 +131,11 @@ pub mod control {
     pub const SEED: usize = 1;
     /// What may be done about groups: the bits below.
     pub const MULTIPATH: usize = 2;
+    /// The same as [`LEASE`], in the kernel's ticks (jiffies): which programs read with one load.
+    pub const LEASE_TICKS: usize = 4;
+    /// The lists of rules that packets are routed by: IPv4's in the lower 16 bits, IPv6's in the next. 0
+    /// stands for the usual rules: local, main, default, for all packets.
+    pub const RULES: usize = 3;
 
     /// IPv4 groups may be decided here.
     pub const MULTIPATH_V4: u64 = 1;
@@ -113,6 +145,48 @@ pub mod control {
     pub const PORTS_V4: u64 = 4;
     /// IPv6's flows are told apart by ports too.
     pub const PORTS_V6: u64 = 8;
+}
+
+/// A rule's words. Addresses are two words, an IPv4 one the upper half of the first.
+pub mod rule {
+    /// What it says, its flags, then the [`TABLE`], the type of service, and which bits of that matter.
+    pub const HEAD: usize = 0;
+    /// The index of the interface that packets came in by; 0 for any.
+    pub const ENTRY: usize = 1;
+    /// Where packets come from, and which bits of that matter.
+    pub const FROM: usize = 2;
+    /// Where packets go to, and which bits of that matter.
+    pub const TO: usize = 6;
+
+    /// In [`HEAD`]: packets match that otherwise would not.
+    pub const INVERTED: u64 = 1 << 8;
+    /// Where in [`HEAD`] the table's number begins, of eight bits.
+    pub const TABLE: u32 = 16;
+    /// Where the type of service begins, of eight bits.
+    pub const TOS: u32 = 24;
+    /// Where the bits of it that matter begin.
+    pub const TOS_MASK: u32 = 32;
+
+    /// There are no more rules.
+    pub const END: u64 = 0;
+    /// What the merged tables say, if that is said by the local one.
+    pub const LOCAL: u64 = 1;
+    /// What the merged tables say.
+    pub const MERGED: u64 = 2;
+    /// What a further table says.
+    pub const FURTHER: u64 = 3;
+    /// Nowhere.
+    pub const NOWHERE: u64 = 4;
+    /// The kernel's.
+    pub const KERNEL: u64 = 5;
+}
+
+/// A range's words: from an address on, up to where the next range begins.
+pub mod range {
+    /// The address, of two words.
+    pub const FIRST: usize = 0;
+    /// The next-hop id; 0 for no route.
+    pub const ID: usize = 2;
 }
 
 /// Places of a port's row in `counters`. The numbers of verdicts are places in the row of the port of

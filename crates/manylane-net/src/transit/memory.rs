@@ -3,8 +3,8 @@
 use manylane_sync::words::WordsMut;
 
 use super::layout::{
-    BUCKETS, CONTROL, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS, RECORDS, SLOTS,
-    VLAN_PORTS,
+    BUCKETS, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS, RECORDS,
+    RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, VLAN_PORTS,
 };
 use crate::fib::{Ipv4Sizes, Ipv4Tables, Ipv6Sizes, Ipv6Tables};
 
@@ -54,8 +54,14 @@ pub struct Memory {
     pub port_of: WordsMut<u16>,
     /// The ports of VLAN devices.
     pub vlan_port: WordsMut<u16>,
-    /// Lease, seed, multipath.
+    /// Lease, seed, multipath, lists of rules.
     pub control: WordsMut<u64>,
+    /// Lists of rules.
+    pub rules: WordsMut<u64>,
+    /// Where further tables are.
+    pub roots: WordsMut<u64>,
+    /// Their ranges.
+    pub further: WordsMut<u64>,
 }
 
 impl Memory {
@@ -79,6 +85,9 @@ impl Memory {
             port_of: WordsMut::zeroed(INTERFACES),
             vlan_port: WordsMut::zeroed(VLAN_PORTS),
             control: WordsMut::zeroed(CONTROL),
+            rules: WordsMut::zeroed(RULE_LISTS * RULES * RULE_WORDS),
+            roots: WordsMut::zeroed(TABLES),
+            further: WordsMut::zeroed(FURTHER),
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | `memory`  | [`Memory`]: the tables, as they are handed in                                  |
 //! | `writer`  | [`TransitMut`]: routes, next hops, slots, groups, ports; what waits            |
 //! | `decide`  | [`Transit`]: the decision, told in order                                       |
+//! | `policy`  | rules and further tables, where there are more than the usual ones             |
 //! | `verdict` | [`Verdict`]: what is decided about a packet, and why the kernel has it         |
 //!
 //! # The tables
@@ -29,6 +30,7 @@
 //! | `port_of: u16`                            | interface's index           | its port; 0 for none                             |
 //! | `vlan_port: u16`                          | port, kind of tag, VLAN     | the VLAN device's port; 0 for none               |
 //! | `control: u64`                            |                             | lease, seed, multipath ([`layout::control`])     |
+//! | `rules`, `roots`, `further: u64`          | list and rule; table        | which table routes a packet (`policy`)           |
 //! | `counters: u64`                           | processor, port, place      | what was decided: the program writes, we read    |
 //!
 //! A packet's way is one word at a time: of the FIB, of a next hop, of a bucket, of a slot. Each is the old
@@ -49,6 +51,7 @@
 mod decide;
 pub mod layout;
 mod memory;
+mod policy;
 mod verdict;
 mod writer;
 
@@ -57,5 +60,6 @@ mod tests;
 
 pub use decide::{Arrival, Transit, priority_ipv4};
 pub use memory::{Memory, Sizes};
+pub use policy::{Action, Rule, TableNumber};
 pub use verdict::Verdict;
 pub use writer::{Adjacency, Multipath, PortRecord, TransitMut};

@@ -6,10 +6,12 @@ use manylane_sync::rcu::{Domain, Slots};
 use manylane_sync::words::WordsMut;
 
 use super::layout::{
-    self, BUCKETS, CONTROL, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS, RECORDS, SLOTS,
-    VLAN_PORTS, VLANS, control, port, record,
+    self, BUCKETS, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS,
+    RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, VLAN_PORTS, VLANS, control, port,
+    record,
 };
-use super::{Memory, Transit};
+use super::policy::PolicyMut;
+use super::{Memory, Rule, TableNumber, Transit};
 use crate::fib::{
     EditError, IpPrefix, Ipv4Prefix, Ipv4Tables, Ipv4Writer, Ipv6Prefix, Ipv6Tables, Ipv6Writer,
     Limits, NextHopId,
@@ -78,6 +80,7 @@ impl Multipath {
 /// | next-hop id   | no route has it                                                                    |
 /// | group         | no next hop leads to it                                                            |
 /// | slot          | no next hop leads to it, and no group has it as a member                           |
+/// | further table | no rule leads to it                                                                |
 ///
 /// # Invariants
 ///
@@ -93,6 +96,7 @@ pub struct TransitMut {
     port_of: WordsMut<u16>,
     vlan_port: WordsMut<u16>,
     control: WordsMut<u64>,
+    policy: PolicyMut,
     ids: Slots,
     slots: Slots,
     record_numbers: Slots,
@@ -115,7 +119,7 @@ impl TransitMut {
             Ipv4Tables { direct: direct4, blocks: blocks4, groups: groups4, ranges: ranges4 };
         let ipv6 = Ipv6Tables { direct: direct6, index: index6, leaves: leaves6 };
         let Memory { next_hops, buckets, record_of, records, .. } = memory;
-        let Memory { ports, port_of, vlan_port, control, .. } = memory;
+        let Memory { ports, port_of, vlan_port, control, rules, roots, further, .. } = memory;
         for (table, words, wanted) in [
             ("next_hops", next_hops.len(), NEXT_HOPS),
             ("buckets", buckets.len(), BUCKETS),
@@ -125,6 +129,9 @@ impl TransitMut {
             ("port_of", port_of.len(), INTERFACES),
             ("vlan_port", vlan_port.len(), VLAN_PORTS),
             ("control", control.len(), CONTROL),
+            ("rules", rules.len(), RULE_LISTS * RULES * RULE_WORDS),
+            ("roots", roots.len(), TABLES),
+            ("further", further.len(), FURTHER),
         ] {
             assert_eq!(words, wanted, "words of `{table}`");
         }
@@ -142,6 +149,7 @@ impl TransitMut {
             port_of,
             vlan_port,
             control,
+            policy: PolicyMut::new(rules, roots, further, &domain),
             ids,
             slots: numbers(SLOTS),
             record_numbers,
@@ -387,9 +395,10 @@ impl TransitMut {
     }
 
     /// Says until when the tables are true, in nanoseconds of `CLOCK_MONOTONIC_COARSE`: after everything
-    /// that was known was written.
-    pub fn set_lease(&mut self, until_ns: u64) {
+    /// that was known was written. `until_ticks` says the same to programs, in ticks of the kernel (jiffies).
+    pub fn set_lease(&mut self, until_ns: u64, until_ticks: u64) {
         self.control.publish(control::LEASE, until_ns);
+        self.control.publish(control::LEASE_TICKS, until_ticks);
     }
 
     /// Divides flows among members of groups by another seed.
@@ -401,6 +410,44 @@ impl TransitMut {
     /// Says what may be done about groups.
     pub fn set_multipath(&mut self, multipath: Multipath) {
         self.control.publish(control::MULTIPATH, multipath.bits());
+    }
+
+    /// Routes a family's packets by these rules, in this order; by the tables of the usual rules, which are one here,
+    /// if there are none.
+    ///
+    /// # Panics
+    ///
+    /// When there are more than [`layout::RULES`].
+    pub fn set_rules(&mut self, is_ipv6: bool, rules: &[Rule]) -> Result<(), EditError> {
+        self.policy.set_rules(is_ipv6, rules, &mut self.control)
+    }
+
+    /// The rules of a family, as they were set last.
+    pub fn rules(&self, is_ipv6: bool) -> &[Rule] {
+        self.policy.rules(is_ipv6)
+    }
+
+    /// A further table, without routes, for one family. `None` when all are in use or wait.
+    pub fn take_table(&mut self) -> Option<TableNumber> {
+        self.policy.take_table()
+    }
+
+    /// Makes a further table have these routes, each prefix once. Refused, it is as it was.
+    pub fn set_table(
+        &mut self,
+        table: TableNumber,
+        routes: impl IntoIterator<Item = (IpPrefix, NextHopId)>,
+    ) -> Result<(), EditError> {
+        self.policy.set_table(table, &mut routes.into_iter())
+    }
+
+    /// Gives back a further table that no rule leads to any more. Refused while too much waits.
+    ///
+    /// # Panics
+    ///
+    /// When it is not in use.
+    pub fn retire_table(&mut self, table: TableNumber) -> Result<(), EditError> {
+        self.policy.retire_table(table)
     }
 
     /// A readers' side, which decides as the program does.
@@ -415,6 +462,7 @@ impl TransitMut {
             port_of: self.port_of.reader(),
             vlan_port: self.vlan_port.reader(),
             control: self.control.reader(),
+            policy: self.policy.reader(),
         }
     }
 
@@ -424,6 +472,7 @@ impl TransitMut {
         self.ipv4.reclaim();
         self.ipv6.reclaim();
         self.next_hops.reclaim();
+        self.policy.reclaim();
         for numbers in [&mut self.ids, &mut self.slots, &mut self.record_numbers] {
             numbers.reclaim();
         }
@@ -433,7 +482,7 @@ impl TransitMut {
     pub fn waiting(&self) -> usize {
         let numbers = [&self.ids, &self.slots, &self.record_numbers].map(waiting);
         let tables = [self.ipv4.waiting(), self.ipv6.waiting(), self.next_hops.waiting()];
-        numbers.into_iter().chain(tables).sum()
+        numbers.into_iter().chain(tables).chain([self.policy.waiting()]).sum()
     }
 
     /// Writes a record that nobody finds yet.
@@ -470,7 +519,7 @@ impl TransitMut {
 }
 
 /// A free number, if there is one by now.
-fn take(numbers: &mut Slots) -> Option<u32> {
+pub(super) fn take(numbers: &mut Slots) -> Option<u32> {
     if numbers.levels().free == 0 {
         numbers.reclaim();
     }

@@ -11,6 +11,8 @@ use crate::nexthop::Member;
 use crate::wire::checksum::Sum;
 use manylane_frame::vocabulary::PortId;
 
+mod rules;
+
 const EVERYTHING: u32 = flags::ENTRY | flags::EXIT | flags::FORWARDING_V4 | flags::FORWARDING_V6;
 const IN: u32 = 11;
 const OUT: u32 = 12;
@@ -387,7 +389,7 @@ impl Bed {
             tables.set_port(port, facts);
             assert!(tables.set_port_of(ifindex, Some(port)));
         }
-        tables.set_lease(NOW + 1);
+        tables.set_lease(NOW + 1, 0);
         let (id, slot) = (tables.take_id().expect("one"), tables.take_slot().expect("one"));
         tables.set_slot(slot, Some(adjacency())).expect("a record is free");
         tables.set_next_hop(id, NextHop::Via(slot));
