@@ -70,6 +70,8 @@ pub struct Offloads {
     pub gro: bool,
     /// The device takes segments that are to be cut (`tcp-segmentation-offload`).
     pub tso: bool,
+    /// The device takes VLAN tags off what comes in (`rx-vlan-offload`).
+    pub takes_tags_off: bool,
 }
 
 impl Offloads {
@@ -81,6 +83,8 @@ impl Offloads {
         Ok(Offloads {
             gro: is_on(ETHTOOL_GGRO).map_err(refused)?,
             tso: is_on(ETHTOOL_GTSO).map_err(refused)?,
+            takes_tags_off: asker.value(name, ETHTOOL_GFLAGS).map_err(refused)? & ETH_FLAG_RXVLAN
+                != 0,
         })
     }
 }

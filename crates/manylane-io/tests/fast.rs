@@ -6,7 +6,7 @@ mod packet;
 #[path = "fast/rig.rs"]
 mod rig;
 
-use manylane_io::bpf::fast::TryOptions;
+use manylane_io::bpf::fast::{Ticks, TryOptions};
 use packet::{OURS, TCP, V4, V6, address, checksum, message, tcp, udp, v4, v6};
 use rig::*;
 
@@ -135,13 +135,31 @@ fn a_port_forwards_what_comes_in_only_while_it_is_said_to() {
 fn after_its_lease_everything_is_the_kernels() {
     let Some(mut rig) = Rig::new() else { return };
     let frame = v4(TO).frame();
-    let now = now_ns();
-    rig.tables.control.store(0, now + 3_600_000_000_000);
+    let ticks = Ticks::open().expect("what forwards was loaded, too");
+    let now = ticks.read().expect("root may");
+    rig.tables.control.store(LEASE_TICKS, now + 3_600_000_000_000 / ticks.length_ns());
     assert_eq!(rig.verdict(&frame), FORWARDED);
     for end in [now, 0] {
-        rig.tables.control.store(0, end);
+        rig.tables.control.store(LEASE_TICKS, end);
         assert_eq!(rig.verdict(&frame), LAPSED);
     }
+}
+
+#[test]
+fn ticks_pass_with_the_coarse_clock() {
+    if Rig::new().is_none() {
+        return;
+    }
+    let ticks = Ticks::open().expect("what forwards was loaded, too");
+    let by_clock = || now_ns() / ticks.length_ns();
+    let read = || ticks.read().expect("root may");
+    let (clock, count) = (by_clock(), read());
+    while by_clock() < clock + 25 {
+        std::thread::yield_now();
+    }
+    let passed = read() - count;
+    // Each pair is read one after the other.
+    assert!(passed >= 24 && passed <= by_clock() - clock + 1, "{passed} ticks");
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub mod xfrm;
 
 use netlink_bindings::traits::NetlinkRequest;
 
-pub use device::tells_tags;
+pub use device::{XdpFeatures, tells_tags};
 pub use error::NetlinkError;
 pub use link::{Link, LinkEnd};
 pub use notices::Notices;

@@ -218,6 +218,19 @@ impl Socket {
     }
 }
 
+/// The kernel's number for a multicast group of a family of generic netlink.
+pub(super) fn generic_group(family: &CStr, group: &CStr) -> Result<u32, Refusal> {
+    let mut socket = Socket::open_protocol(libc::NETLINK_GENERIC)?;
+    let mut request = nlctrl::Request::new().op_getfamily_do();
+    request.encode().push_family_name(family);
+    socket.ask(&request, |reply| {
+        reply.get_mcast_groups().ok()?.find_map(|one| {
+            let is_it = one.get_name().ok()? == group;
+            is_it.then(|| one.get_id().ok()).flatten()
+        })
+    })
+}
+
 /// A netlink socket of the calling thread's network namespace.
 pub(super) fn open_descriptor(protocol: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;

@@ -20,6 +20,8 @@ pub struct Statistics {
     pub transmit_dropped: u64,
     /// Packets that its root queueing discipline dropped before the device saw them; of 32 bits.
     pub queue_dropped: u32,
+    /// Packets that wait in its root queueing discipline now.
+    pub queued: u32,
 }
 
 impl Netlink {
@@ -38,26 +40,27 @@ impl Netlink {
                     receive_dropped: counted.rx_dropped,
                     transmit_dropped: counted.tx_dropped,
                     queue_dropped: 0,
+                    queued: 0,
                 })
             })
             .map_err(|refusal| {
                 NetlinkError::refused("read what links have counted".into(), refusal)
             })?;
-        for (index, dropped) in self.queue_drops()? {
+        for (index, dropped, queued) in self.queues()? {
             if let Some(link) = found.iter_mut().find(|link| link.index == index) {
-                link.queue_dropped = dropped;
+                (link.queue_dropped, link.queued) = (dropped, queued);
             }
         }
         Ok(found)
     }
 
-    fn queue_drops(&mut self) -> Result<Vec<(u32, u32)>, NetlinkError> {
+    fn queues(&mut self) -> Result<Vec<(u32, u32, u32)>, NetlinkError> {
         let request = tc::Request::new().op_getqdisc_dump(&tc::Tcmsg::default());
         let dumped = self.socket.dump(&request, |(header, attributes)| {
             let queue = attributes.get_stats2().ok()?.get_queue().ok()?;
             // The others are parts of it: it has their sum (`mq_dump`), or they are its own.
             let is_root = header.parent == ROOT;
-            is_root.then_some((u32::try_from(header.ifindex).ok()?, queue.drops))
+            is_root.then_some((u32::try_from(header.ifindex).ok()?, queue.drops, queue.qlen))
         });
         dumped.map_err(|refusal| {
             NetlinkError::refused("read what queueing disciplines have counted".into(), refusal)

@@ -20,6 +20,9 @@ pub const VIA: u64 = 1;
 pub const CONNECTED: u64 = 2;
 pub const GROUP: u64 = 8;
 
+/// Where the tables have the end of the lease.
+pub const LEASE_TICKS: usize = 4;
+
 pub const NEXT: i32 = -1;
 pub const REDIRECT: i32 = 7;
 
@@ -43,7 +46,7 @@ impl Rig {
         };
         let (fast, tables) = loaded.map_err(common::skip).ok()?;
         let mut rig = Rig { fast, tables };
-        rig.tables.control.store(0, u64::MAX);
+        rig.tables.control.store(LEASE_TICKS, u64::MAX);
         rig.tables.port_of.store(1, 1);
         rig.port(1, ENTRY | EXIT | FORWARDING);
         rig.port(2, EXIT);

@@ -1,4 +1,7 @@
-//! Where the program runs: last in the tcx chain at an interface's ingress.
+//! Where the programs run: last in the tcx chain at an interface's ingress, and in its driver (XDP).
+//!
+//! In a driver there is one program at most. Ours is put there by a link, in the driver's own mode only, and the
+//! kernel refuses it where another one is, in whatever mode.
 //!
 //! A chain has a *revision*, which every change of it changes. We read chain and revision and say with the
 //! attachment which one it is for (`expected_revision`): if somebody came in between, the kernel refuses, and we
@@ -49,6 +52,13 @@ pub enum AttachError {
         interface: String,
         /// How often we tried.
         tries: u32,
+    },
+    /// The kernel refused to put it into the driver.
+    Driver {
+        /// The interface.
+        interface: String,
+        /// What the kernel said.
+        source: io::Error,
     },
 }
 
@@ -105,12 +115,43 @@ pub(super) fn attach(
     Err(AttachError::Contended { interface: interface.name.clone(), tries: TRIES })
 }
 
+/// Puts a program into the driver of an interface of the calling thread's network namespace.
+pub(super) fn attach_driver(
+    program: BorrowedFd<'_>,
+    id: u32,
+    interface: &Interface,
+) -> Result<Link, AttachError> {
+    let mut attributes = CreateDriver {
+        program: program.as_raw_fd() as u32,
+        interface: interface.index,
+        attach: XDP,
+        flags: DRIVER_MODE,
+    };
+    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `CreateDriver` lays it out; no field is a pointer. It
+    // returns a descriptor.
+    let link = unsafe { call::open(LINK_CREATE, &mut attributes) };
+    let interface = interface.name.clone();
+    match link {
+        Ok(link) => Ok(Link { link, program: id, interface }),
+        Err(source) => Err(AttachError::Driver { interface, source }),
+    }
+}
+
 /// What is on the tcx ingress of an interface of the calling thread's network namespace.
 pub fn attached(interface: &Interface) -> io::Result<Attached> {
+    on(interface, TCX_INGRESS)
+}
+
+/// What is on its tcx egress.
+pub fn attached_egress(interface: &Interface) -> io::Result<Attached> {
+    on(interface, TCX_EGRESS)
+}
+
+fn on(interface: &Interface, chain: u32) -> io::Result<Attached> {
     let mut ids = [0u32; PROGRAMS_MAX];
     let mut attributes = Query {
         interface: interface.index,
-        attach: TCX_INGRESS,
+        attach: chain,
         ids: ids.as_mut_ptr() as u64,
         count: ids.len() as u32,
         ..Query::default()
@@ -128,12 +169,12 @@ pub fn attached(interface: &Interface) -> io::Result<Attached> {
     }
     let ids = &ids[..(attributes.count as usize).min(ids.len())];
     // Without a name if it went in the meantime.
-    let programs = ids.iter().map(|&id| (id, name(id).unwrap_or_default())).collect();
+    let programs = ids.iter().map(|&id| (id, program_name(id).unwrap_or_default())).collect();
     Ok(Attached { programs, revision: attributes.revision })
 }
 
-/// The name of a program.
-fn name(id: u32) -> io::Result<String> {
+/// The name of the program of this number.
+pub fn program_name(id: u32) -> io::Result<String> {
     let mut by_id = ById { id, next: 0, flags: 0 };
     // SAFETY: BPF_PROG_GET_FD_BY_ID reads `union bpf_attr` as `ById` lays it out; no field is a pointer. It
     // returns a descriptor.
@@ -182,6 +223,22 @@ impl fmt::Display for AttachError {
                 "cannot attach to {interface} (tcx ingress): its programs changed {tries} times while we \
                  were about to; see bpftool net for whose they are, and try again when they are settled"
             ),
+            AttachError::Driver { interface, source } => {
+                write!(f, "cannot attach to the driver of {interface} (XDP): {source}")?;
+                f.write_str(match source.raw_os_error() {
+                    Some(libc::EPERM) => "; needs root (CAP_BPF, CAP_NET_ADMIN)",
+                    Some(libc::ENODEV) => "; the interface is gone",
+                    Some(libc::EBUSY | libc::EEXIST) => {
+                        "; another program is there, and stays: bpftool net shows whose"
+                    }
+                    Some(libc::EOPNOTSUPP) => "; its driver takes no XDP programs",
+                    Some(libc::EINVAL | libc::ERANGE | libc::ENOSPC) => {
+                        "; its driver takes none as it is set up now: MTU, queues (ethtool -l) or offloads \
+                         (ethtool -k) are in the way"
+                    }
+                    _ => "",
+                })
+            }
         }
     }
 }
@@ -189,7 +246,9 @@ impl fmt::Display for AttachError {
 impl Error for AttachError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {
-            AttachError::Refused { source, .. } => Some(source),
+            AttachError::Refused { source, .. } | AttachError::Driver { source, .. } => {
+                Some(source)
+            }
             AttachError::Contended { .. } => None,
         }
     }
@@ -205,6 +264,15 @@ struct Create {
     relative: u32,
     padding: u32,
     revision: u64,
+}
+
+/// `union bpf_attr` for BPF_LINK_CREATE of an XDP link.
+#[repr(C)]
+struct CreateDriver {
+    program: u32,
+    interface: u32,
+    attach: u32,
+    flags: u32,
 }
 
 /// `union bpf_attr` for BPF_PROG_QUERY.
@@ -258,6 +326,10 @@ const OBJECT_INFO: libc::c_int = 15;
 const PROGRAM_QUERY: libc::c_int = 16;
 const LINK_CREATE: libc::c_int = 28;
 const TCX_INGRESS: u32 = 46;
+const TCX_EGRESS: u32 = 47;
+const XDP: u32 = 37;
+/// `XDP_FLAGS_DRV_MODE` of linux/if_link.h.
+const DRIVER_MODE: u32 = 1 << 2;
 const AFTER: u32 = 1 << 4;
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
  * there is no `__sk_buff`. Whoever includes it defines
  *
  *     LOAD_BYTES(context, at, to, len)   load bytes of the frame, wherever they are; 0 if they are there
- *     NOW()                              CLOCK_MONOTONIC_COARSE, in nanoseconds
+ *     NOW()                              the kernel's ticks (jiffies)
  *
  * and makes sure that HEADERS bytes of the frame, or all if it is shorter, lie between `data` and `end`.
  */
@@ -19,6 +19,7 @@
 
 #include "fib.h"
 #include "flow.h"
+#include "rules.h"
 #include "tables.h"
 
 #define LINK_HEADER 14
@@ -114,11 +115,11 @@ static __always_inline int is_group6(__u64 upper)
 	return upper >> 56 == 0xff;
 }
 
-/* Whether an IPv4 source may come in here. Never one of our own addresses (fib_validate_source); by rp_filter, one
- * to which the route leads out by the entry port, or anywhere when that is enough. */
-static __noinline int comes_rightly(__u32 source, __u32 entry, __u32 flags)
+/* Whether an IPv4 source with this next hop may come in here. Never one of our own addresses (fib_validate_source); by
+ * rp_filter, one to which the route leads out by the entry port, or anywhere when that is enough. */
+static __always_inline int leads_back(__u32 id, __u32 entry, __u32 flags)
 {
-	__u64 hop = LOAD(next_hops[lookup4(bpf_ntohl(source)) & (NEXT_HOPS - 1)]);
+	__u64 hop = LOAD(next_hops[id & (NEXT_HOPS - 1)]);
 	__u32 kind = hop & 0xff, number = hop >> 32;
 
 	if (kind == HOP_LOCAL || kind == HOP_BROADCAST)
@@ -133,6 +134,21 @@ static __noinline int comes_rightly(__u32 source, __u32 entry, __u32 flags)
 		return 0; /* Of a group, each member would have to be asked. */
 	number = LOAD(record_of[number & (SLOTS - 1)]) & (RECORDS - 1);
 	return number && LOAD(records[number * RECORD_WORDS + RECORD_PORT]) == entry;
+}
+
+static __noinline int comes_rightly(__u32 source, __u32 entry, __u32 flags)
+{
+	return leads_back(lookup4(bpf_ntohl(source)), entry, flags);
+}
+
+/* The same by rules. The kernel asks them for a packet the other way, which came in where this one leaves. */
+static __noinline int comes_rightly_by_rules(const __u32 *header, __u32 exit, __u32 entry, __u32 flags, __u32 list)
+{
+	int id = by_rules4(header, exit, lookup4(bpf_ntohl(header[3])), list, 1);
+
+	if (id < 0)
+		return id != -KERNEL_ROUTE && !(flags & (RP_STRICT | RP_LOOSE));
+	return kind_of(id) != HOP_KERNEL && leads_back(id, entry, flags);
 }
 
 /* Why a packet is the kernel's whose route leads to no neighbour. */
@@ -234,8 +250,13 @@ static __always_inline enum verdict leave(const struct packet *packet, struct wa
 	/* A record is replaced whole. One that was not, because somebody broke that rule, is none. */
 	if (!number || LOAD(record[RECORD_STAMP]) != LOAD(record[RECORD_STAMP_AGAIN]))
 		return UNRESOLVED;
-	if (!is_ipv6 && !comes_rightly(header[3], way->entry, flags))
-		return REVERSE_PATH;
+	if (!is_ipv6) {
+		__u32 list = LOAD(control[CONTROL_RULES]) & 0xffff;
+
+		if (list ? !comes_rightly_by_rules(header, LOAD(record[RECORD_EXIT]), way->entry, flags, list) :
+			   !comes_rightly(header[3], way->entry, flags))
+			return REVERSE_PATH;
+	}
 	exit = LOAD(record[RECORD_PORT]);
 	if (exit == way->entry && flags & (is_ipv6 ? REDIRECTS_V6 : REDIRECTS_V4))
 		return SAME_PORT;
@@ -261,8 +282,9 @@ static __always_inline enum verdict leave(const struct packet *packet, struct wa
 static __always_inline enum verdict decide4(const struct packet *packet, struct way *way, __u32 flags)
 {
 	const __u32 *header = packet->data + LINK_HEADER;
-	__u32 first, header_len, len, source, destination;
+	__u32 first, header_len, len, source, destination, list;
 	__u64 sum;
+	int id;
 
 	if ((void *)header + HEADER_V4 > packet->end)
 		return MALFORMED;
@@ -290,14 +312,22 @@ static __always_inline enum verdict decide4(const struct packet *packet, struct 
 		return GROUP_ADDRESS;
 	if ((header[2] & 0xff) <= 1)
 		return EXPIRED;
-	return leave(packet, way, flags, lookup4(bpf_ntohl(destination)), header, 0, len);
+	id = lookup4(bpf_ntohl(destination));
+	list = LOAD(control[CONTROL_RULES]) & 0xffff;
+	if (list) {
+		id = by_rules4(header, LOAD(port_at(way->entry)[PORT_INTERFACE]), id, list, 0);
+		if (id < 0)
+			return -id;
+	}
+	return leave(packet, way, flags, id, header, 0, len);
 }
 
 static __always_inline enum verdict decide6(const struct packet *packet, struct way *way, __u32 flags)
 {
 	const __u32 *header = packet->data + LINK_HEADER;
 	__u64 address[2], upper, lower;
-	__u32 protocol, len;
+	__u32 protocol, len, list;
+	int id;
 
 	if ((void *)header + HEADER_V6 > packet->end)
 		return MALFORMED;
@@ -322,7 +352,14 @@ static __always_inline enum verdict decide6(const struct packet *packet, struct 
 		return GROUP_ADDRESS;
 	if (header[1] >> 24 <= 1)
 		return EXPIRED;
-	return leave(packet, way, flags, lookup6(upper, lower), header, 1, len);
+	id = lookup6(upper, lower);
+	list = LOAD(control[CONTROL_RULES]) >> LISTS_V6 & 0xffff;
+	if (list) {
+		id = by_rules6(header, LOAD(port_at(way->entry)[PORT_INTERFACE]), id, list);
+		if (id < 0)
+			return -id;
+	}
+	return leave(packet, way, flags, id, header, 1, len);
 }
 
 static __always_inline enum verdict decide(const struct packet *packet, struct way *way)
@@ -336,7 +373,7 @@ static __always_inline enum verdict decide(const struct packet *packet, struct w
 	flags = LOAD(port_at(way->entry)[PORT_FLAGS]);
 	if (!(flags & ENTRY))
 		return NOT_ENTRY;
-	if (NOW() >= LOAD(control[CONTROL_LEASE]))
+	if (NOW() >= LOAD(control[CONTROL_LEASE_TICKS]))
 		return LAPSED;
 	if (packet->is_tagged) {
 		__u32 row = way->entry * 2 + (packet->is_802_1ad != 0);

@@ -18,7 +18,7 @@
 #include <bpf/bpf_helpers.h>
 
 #define LOAD_BYTES(context, at, to, len) bpf_skb_load_bytes(context, at, to, len)
-#define NOW() bpf_ktime_get_coarse_ns()
+#define NOW() bpf_jiffies64()
 
 #include "decide.h"
 #include "rewrite.h"

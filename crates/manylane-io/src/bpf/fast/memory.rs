@@ -60,6 +60,12 @@ pub struct Tables {
     pub vlan_port: WordsMut<u16>,
     /// Lease, seed, and what groups may be decided.
     pub control: WordsMut<u64>,
+    /// Rules of the routing policy.
+    pub rules: WordsMut<u64>,
+    /// Where further tables begin.
+    pub roots: WordsMut<u64>,
+    /// Their ranges of addresses.
+    pub further: WordsMut<u64>,
 }
 
 /// The maps behind tables, by their names, for programs that are to be loaded.
@@ -95,6 +101,9 @@ impl Maps {
             port_of: maps.add("port_of", 1 << 16)?,
             vlan_port: maps.add("vlan_port", PORTS * 2 * 4096)?,
             control: maps.add("control", 64)?,
+            rules: maps.add("rules", 16 * 32 * 16)?,
+            roots: maps.add("roots", 64)?,
+            further: maps.add("further", 1 << 20)?,
         };
         let counters = maps.add("counters", cpus * PORTS * PLACES)?;
         Ok((maps, tables, counters))
@@ -118,6 +127,11 @@ impl Maps {
         // 2. it is writable, and stays where it is until `owner` is dropped (`Mapping` invariant 2);
         // 3. `owner` was made here and hands out nothing; the map was, too, and nobody else maps it.
         Ok(unsafe { WordsMut::from_mapping(base, words, owner) })
+    }
+
+    /// The map of a table.
+    pub fn descriptor(&self, name: &str) -> Option<&OwnedFd> {
+        self.0.iter().find(|map| map.name == name).map(|map| &map.fd)
     }
 
     /// What a name in an object stands for: a table, or how many words it has.
@@ -190,13 +204,24 @@ fn create(name: &str, bytes: usize) -> io::Result<OwnedFd> {
 
 /// Makes an array with one element of so many bytes.
 pub(super) fn array(name: &str, bytes: u32, flags: u32) -> io::Result<OwnedFd> {
+    map(ARRAY, name, bytes, 1, flags)
+}
+
+/// Makes a map of a kind whose keys are numbers of 32 bits, with so many bytes in each of its places.
+pub(super) fn map(
+    kind: u32,
+    name: &str,
+    bytes: u32,
+    entries: u32,
+    flags: u32,
+) -> io::Result<OwnedFd> {
     let mut padded = [0; 16];
     padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
     let mut attributes = Create {
-        kind: ARRAY,
+        kind,
         key_len: 4,
         value_len: bytes,
-        entries: 1,
+        entries,
         flags,
         inner: 0,
         node: 0,
@@ -221,7 +246,7 @@ pub(super) fn array_of_maps(name: &str, inner: &OwnedFd) -> io::Result<OwnedFd> 
         node: 0,
         name: padded,
     };
-    // SAFETY: as in `array`.
+    // SAFETY: as in `map`.
     unsafe { call::open(MAP_CREATE, &mut attributes) }
 }
 

@@ -13,15 +13,19 @@
 //! |---------------------|--------------------------------------------------------------------|
 //! | `tables.h`          | the tables: names, words, numbers of verdicts                      |
 //! | `fib.h`, `flow.h`   | lookups and hashes, as `manylane-net` has them                     |
+//! | `rules.h`           | rules of the routing policy, where there are more than the usual   |
 //! | `decide.h`          | the decision, for any kind of program                              |
 //! | `rewrite.h`         | what forwarding does to a packet                                   |
 //! | `ingress.bpf.c`     | the program for tcx                                                |
+//! | `driver.bpf.c`      | the program for drivers (XDP), in front of it; `driver.rs`, `devices.rs` |
+//! | `flush.bpf.c`       | hears of devices that refuse frames; `flush.rs`, `btf.rs`          |
 //! | `trial.bpf.c`       | the same for test runs that say what tag there was                 |
 //! | `object.rs`         | from the object to the program                                     |
 //! | `memory.rs`         | the tables' maps                                                   |
 //! | `attach.rs`         | where it runs                                                      |
 //! | `trial.rs`          | trying it on a frame                                               |
 //! | `grace.rs`          | waiting until nobody sees what was taken away                      |
+//! | `ticks.rs`          | the clock that programs compare a lease with                       |
 //!
 //! A program reads an index in one table and follows it into the next, and may be interrupted by nothing but time:
 //! what is to be used again is written again only after a wait ([`Grace`]). Words are stored with Release by
@@ -31,10 +35,15 @@
 //! Everything here dies with the process: maps, program and links are descriptors, and nothing is pinned.
 
 mod attach;
+mod btf;
 pub(super) mod counters;
+mod devices;
+mod driver;
+mod flush;
 mod grace;
 pub(super) mod memory;
 pub(super) mod object;
+mod ticks;
 mod trial;
 
 use std::io;
@@ -44,10 +53,15 @@ use super::call::{self, Kind};
 use super::{BpfError, Complaint};
 use crate::interface::Interface;
 
-pub use attach::{AttachError, Attached, Link, attached};
+pub use attach::{AttachError, Attached, Link, attached, attached_egress, program_name};
 pub use counters::Counters;
+pub use driver::{
+    DRIVER_ENTRY, DRIVER_EXIT, DRIVER_EXIT_PIECES, DRIVER_NAME, Driver, DriverCounters, DriverRow,
+    Failure, PASS, REDIRECTED,
+};
 pub use grace::Grace;
 pub use memory::{Sizes, Tables};
+pub use ticks::Ticks;
 pub use trial::{Tried, TryOptions};
 
 /// What the program returns for a packet that is left to the next one, and to the kernel (`TCX_NEXT`).
@@ -65,6 +79,7 @@ pub struct Fast {
     id: u32,
     counters: Counters,
     grace: Grace,
+    maps: memory::Maps,
 }
 
 impl Fast {
@@ -95,6 +110,7 @@ impl Fast {
             program,
             counters: Counters::new(counters.reader(), cpus),
             grace: Grace::new().map_err(load)?,
+            maps,
         };
         Ok((fast, tables))
     }
@@ -113,6 +129,16 @@ impl Fast {
     /// What it counts.
     pub fn counters(&self) -> Counters {
         self.counters.clone()
+    }
+
+    /// Loads the programs of the driver tier, over the same tables.
+    pub fn driver(&self) -> Result<Driver, BpfError> {
+        Driver::load(driver::OBJECT, &self.maps)
+    }
+
+    /// The same from another object made of the same source.
+    pub fn driver_object(&self, object: &[u8]) -> Result<Driver, BpfError> {
+        Driver::load(object, &self.maps)
     }
 
     /// What waits until the program has ended wherever it was running.

@@ -1,8 +1,9 @@
 //! From the object to the program: tables' and numbers' places are filled in.
 //!
 //! An object of this room has no maps. Where its code names something that it does not define, we know what is
-//! meant: a table, whose address the kernel puts in (`BPF_PSEUDO_MAP_VALUE`), or a number that the tables' sizes
-//! give. Its functions other than the program stand in `.text` and are put behind it.
+//! meant: a table, whose address the kernel puts in (`BPF_PSEUDO_MAP_VALUE`), a map for a helper to look into
+//! (`BPF_PSEUDO_MAP_FD`), or a number that is known here. Its functions other than the program stand in `.text` and
+//! are put behind it.
 
 use std::io;
 
@@ -14,6 +15,8 @@ use super::super::elf::{Object, Relocation};
 pub(in crate::bpf) enum Meant {
     /// The table in the map with this descriptor.
     Table(i32),
+    /// The map with this descriptor itself.
+    Map(i32),
     /// This number.
     Number(u64),
 }
@@ -68,6 +71,10 @@ fn fill(
             *upper = *value; // Where in the table: the object has that where we put its number.
             *value = fd.to_le_bytes();
         }
+        Some(Meant::Map(fd)) => {
+            *registers |= MAP << 4;
+            *value = fd.to_le_bytes();
+        }
         Some(Meant::Number(number)) => {
             let number = number.wrapping_add(u64::from(u32::from_le_bytes(*value))).to_le_bytes();
             value.copy_from_slice(&number[..4]);
@@ -117,6 +124,7 @@ const CALLED: u32 = 10;
 // linux/bpf.h.
 const LOAD_64: u8 = 0x18;
 const CALL: u8 = 0x85;
+const MAP: u8 = 1;
 const VALUE_OF_MAP: u8 = 2;
 const CALL_OF_FUNCTION: u8 = 1;
 

@@ -20,6 +20,9 @@
  * | port_of                                   | interface's number: a port, 0 = none                    |
  * | vlan_port                                 | (parent port * 2 + (802.1ad ? 1 : 0)) * 4096 + vid      |
  * | control                                   | CONTROL_...                                             |
+ * | rules                                     | (list * 32 + rule) * 16; list 0 is nobody's             |
+ * | roots                                     | further table: its first word in `further`, how many ranges from bit 32 |
+ * | further                                   | ranges of further tables, three words each: RANGE_...   |
  * | counters                                  | (cpu * 256 + port) * 32 + place: written here           |
  */
 #ifndef MANYLANE_FAST_TABLES_H
@@ -46,6 +49,12 @@
 #define INTERFACES (1 << 16)
 #define VLANS 4096
 #define CONTROL_WORDS 64
+#define RULE_LISTS 16
+#define RULES 32
+#define RULE_WORDS 16
+#define TABLES 64
+#define FURTHER_WORDS (1 << 20)
+#define RANGE_WORDS 3
 #define PLACES 32
 
 extern const __u16 direct4[DIRECT4_WORDS];
@@ -63,6 +72,9 @@ extern const __u32 ports[PORTS * PORT_WORDS];
 extern const __u16 port_of[INTERFACES];
 extern const __u16 vlan_port[PORTS * 2 * VLANS];
 extern const __u64 control[CONTROL_WORDS];
+extern const __u64 rules[RULE_LISTS * RULES * RULE_WORDS];
+extern const __u64 roots[TABLES];
+extern const __u64 further[FURTHER_WORDS];
 extern __u64 counters[];
 
 /* Symbols whose "address" is the number. */
@@ -81,10 +93,35 @@ extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_word
 #define CONTROL_LEASE 0
 #define CONTROL_SEED 1
 #define CONTROL_MULTIPATH 2
+#define CONTROL_LEASE_TICKS 4
+#define CONTROL_RULES 3 /* The lists of rules: IPv4's in the lower 16 bits, IPv6's in the next. 0: the usual rules. */
 #define MULTIPATH_V4 1
 #define MULTIPATH_V6 2
 #define PORTS_HASHED_V4 4
 #define PORTS_HASHED_V6 8
+
+/* Words of a rule. Addresses are two words, an IPv4 one the upper half of the first. */
+#define RULE_HEAD 0 /* Action, flags, table from bit 16, type of service from bit 24; from bit 32 its mask. */
+#define RULE_ENTRY 1 /* The interface that packets came in by; 0 for any. */
+#define RULE_FROM 2
+#define RULE_FROM_MASK 4
+#define RULE_TO 6
+#define RULE_TO_MASK 8
+#define RULE_INVERTED (1 << 8)
+
+/* What a rule says of the packets that match. */
+enum action {
+	ACTION_END = 0, /* There are no more rules. */
+	ACTION_LOCAL = 1, /* What the merged tables say, if that is said by the local one. */
+	ACTION_MERGED = 2, /* What the merged tables say. */
+	ACTION_TABLE = 3,
+	ACTION_NOWHERE = 4,
+	ACTION_KERNEL = 5,
+};
+
+/* Words of a range: from this address on, up to the next one's. */
+#define RANGE_FIRST 0
+#define RANGE_ID 2 /* A next-hop id, 0 for none. */
 
 /* Words of a record. */
 #define RECORD_EXIT 0

@@ -91,6 +91,47 @@ pub(super) fn run(program: &OwnedFd, frame: &[u8], options: &TryOptions) -> io::
     })
 }
 
+/// The same for a program in a driver: what it returned, and the frame.
+pub(super) fn run_driver(
+    program: &OwnedFd,
+    frame: &[u8],
+    options: &TryOptions,
+) -> io::Result<(i32, Vec<u8>)> {
+    let mut context =
+        DriverContext { end: frame.len() as u32, ifindex: options.ifindex, ..Default::default() };
+    let mut after = context;
+    let mut out = vec![0u8; frame.len()];
+    let mut run = TestRun {
+        program: program.as_raw_fd() as u32,
+        data_in_len: frame.len() as u32,
+        data_out_len: out.len() as u32,
+        data_in: frame.as_ptr() as u64,
+        data_out: out.as_mut_ptr() as u64,
+        repeat: options.repeat.max(1),
+        context_in_len: size_of::<DriverContext>() as u32,
+        context_out_len: size_of::<DriverContext>() as u32,
+        context_in: (&raw mut context) as u64,
+        context_out: (&raw mut after) as u64,
+        ..TestRun::default()
+    };
+    // SAFETY: as in `run`.
+    crate::syscall::retry(|| unsafe { run.call() })?;
+    out.truncate(run.data_out_len as usize);
+    Ok((run.returned as i32, out))
+}
+
+/// `struct xdp_md`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct DriverContext {
+    start: u32,
+    end: u32,
+    meta: u32,
+    ifindex: u32,
+    queue: u32,
+    egress_ifindex: u32,
+}
+
 /// `struct __sk_buff`: what we say or read of it.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]

@@ -1,0 +1,235 @@
+//! The driver tier: the same decision in the driver itself (XDP), in front of [`Fast`](super::Fast)'s program.
+//!
+//! | memory          | who writes                                     | who reads                    |
+//! |-----------------|------------------------------------------------|------------------------------|
+//! | devices         | the daemon ([`Driver::set_device`])            | the program, by the exit's port |
+//! | counters        | the program, each CPU its own rows             | anybody ([`DriverCounters`]) |
+//! | failing         | the program that hears of flushes; the daemon sets it to 0 | the program, by the exit's port |
+//!
+//! A frame is forwarded if the daemon has said so of both ports: bits [`DRIVER_ENTRY`] and [`DRIVER_EXIT`] of their
+//! flags. All others are passed on unchanged, to be judged, counted, and maybe forwarded, by the program at tcx.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use manylane_sync::words::{Words, WordsMut};
+
+use super::super::call::{self, Kind};
+use super::super::{BpfError, Complaint};
+use super::attach::{self, AttachError, Link};
+use super::devices::Devices;
+use super::memory::{Maps, PORTS};
+use super::object::{self, Meant};
+use super::trial::{self, TryOptions};
+use super::{counters, flush};
+use crate::interface::Interface;
+
+/// A port's flag: what comes in may be forwarded here.
+pub const DRIVER_ENTRY: u32 = 256;
+/// A port's flag: its device takes redirected frames.
+pub const DRIVER_EXIT: u32 = 512;
+/// A port's flag: also such as are in several pieces of memory.
+pub const DRIVER_EXIT_PIECES: u32 = 2048;
+
+/// What the program returns for a frame that it passes on (`XDP_PASS`).
+pub const PASS: i32 = 2;
+/// What it returns for a frame that it has forwarded (`XDP_REDIRECT`).
+pub const REDIRECTED: i32 = 4;
+
+/// The program's name, as `bpftool` shows it.
+pub const DRIVER_NAME: &str = "manylane_drv";
+
+/// The programs of the driver tier, loaded.
+pub struct Driver {
+    whole: Program,
+    pieces: Program,
+    counters: DriverCounters,
+    failing: WordsMut<u64>,
+    flushed: Words<u64>,
+    /// What hears of flushes, or why it does not.
+    hears: io::Result<OwnedFd>,
+}
+
+/// A program and its number.
+struct Program {
+    fd: OwnedFd,
+    id: u32,
+    /// Its own: the kernel lets no map of devices be used both by programs that take pieces and by others
+    /// (`bpf_prog_map_compatible`).
+    devices: Devices,
+}
+
+/// What the program counts: the port's frames that it forwarded.
+#[derive(Clone)]
+pub struct DriverCounters {
+    words: Words<u64>,
+    cpus: usize,
+}
+
+/// A port's row, of all CPUs together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DriverRow {
+    /// Frames that came in here and were forwarded.
+    pub packets_in: u64,
+    /// Their bytes.
+    pub bytes_in: u64,
+    /// Frames that left here.
+    pub packets_out: u64,
+    /// Their bytes.
+    pub bytes_out: u64,
+    /// Frames that were to leave here and were passed on, since the device was not in the map.
+    pub refused: u64,
+}
+
+/// Frames that a device did not take, though it said that it would: since it was last forgiven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// How often.
+    pub flushes: u64,
+    /// The frames that were lost so on this port, ever.
+    pub frames: u64,
+    /// What the driver said last: an error number.
+    pub errno: i32,
+}
+
+impl Driver {
+    /// Loads the programs over the tables in `maps`.
+    pub(super) fn load(object: &[u8], tables: &Maps) -> Result<Driver, BpfError> {
+        let cpus = counters::cpus().map_err(|source| failed("load", source))?;
+        let mut maps = Maps::default();
+        let counters = maps.add::<u64>("driver_counters", cpus * PORTS * PLACES)?;
+        let failing = maps.add("failing", PORTS)?;
+        let flushed = maps.add::<u64>("flushed", PORTS * 2)?;
+        let meant = |name: &str| maps.meant(name).or_else(|| tables.meant(name));
+        let load = |takes_pieces: bool| {
+            let devices = Devices::new().map_err(|source| failed("load", source))?;
+            let meant = |name: &str| match name {
+                "devices" => Some(Meant::Map(devices.fd())),
+                "takes_pieces" => Some(Meant::Number(takes_pieces.into())),
+                name => meant(name),
+            };
+            let code = object::code(object, SECTION, meant);
+            let code = code.map_err(|source| failed("load", source))?;
+            let flags = if takes_pieces { HAS_FRAGS } else { 0 };
+            Program::load(Kind { flags, ..KIND }, &code, devices)
+        };
+        Ok(Driver {
+            whole: load(false)?,
+            pieces: load(true)?,
+            counters: DriverCounters { words: counters.reader(), cpus },
+            failing,
+            flushed: flushed.reader(),
+            hears: flush::hear(meant),
+        })
+    }
+
+    /// Puts the program into the driver of an interface of the calling thread's network namespace. `pieces`: the one
+    /// that takes frames in several pieces of memory, which drivers ask for with a large MTU. Where another program
+    /// is already, ours is refused.
+    pub fn attach(&self, interface: &Interface, pieces: bool) -> Result<Link, AttachError> {
+        let program = if pieces { &self.pieces } else { &self.whole };
+        attach::attach_driver(program.fd.as_fd(), program.id, interface)
+    }
+
+    /// The kernel's numbers of the program, as it was loaded.
+    pub fn programs(&self) -> [u32; 2] {
+        [self.whole.id, self.pieces.id]
+    }
+
+    /// Where frames for a port leave from now on: by the interface of this number in the calling thread's network
+    /// namespace, or, with none, not from here.
+    pub fn set_device(&self, port: u16, interface: Option<u32>) -> io::Result<()> {
+        self.whole.devices.set(port, interface)?;
+        self.pieces.devices.set(port, interface)
+    }
+
+    /// Why failures of devices are not heard of, if they are not.
+    pub fn is_deaf(&self) -> Option<&io::Error> {
+        self.hears.as_ref().err()
+    }
+
+    /// Whether the device of a port has refused frames since it was last forgiven. Nothing is sent there since.
+    pub fn failure(&self, port: u16) -> Option<Failure> {
+        let port = usize::from(port);
+        let flushes = if port < PORTS { self.failing.load(port) } else { 0 };
+        (flushes > 0).then(|| Failure {
+            flushes,
+            frames: self.flushed.load(port * 2),
+            errno: self.flushed.load(port * 2 + 1) as i32,
+        })
+    }
+
+    /// Lets frames go there again.
+    pub fn forgive(&mut self, port: u16) {
+        if usize::from(port) < PORTS {
+            self.failing.store(port.into(), 0);
+        }
+    }
+
+    /// What it counts.
+    pub fn counters(&self) -> DriverCounters {
+        self.counters.clone()
+    }
+
+    /// What the program returns for a frame ([`PASS`], [`REDIRECTED`]), and what it makes of it. Of the options
+    /// only the interface and the number of runs are used.
+    pub fn try_frame(
+        &self,
+        frame: &[u8],
+        options: &TryOptions,
+        pieces: bool,
+    ) -> Result<(i32, Vec<u8>), BpfError> {
+        let program = if pieces { &self.pieces } else { &self.whole };
+        trial::run_driver(&program.fd, frame, options).map_err(|source| failed("try", source))
+    }
+}
+
+impl Program {
+    fn load(kind: Kind, code: &[call::Instruction], devices: Devices) -> Result<Program, BpfError> {
+        let fd = call::load(kind, DRIVER_NAME, code).map_err(|source| {
+            let complaint = call::complaint(kind, code);
+            let source = Complaint { source, complaint };
+            BpfError::Program {
+                program: PROGRAM,
+                step: "load",
+                needs: NEEDS,
+                source: source.into(),
+            }
+        })?;
+        let id = attach::id(&fd).map_err(|source| failed("load", source))?;
+        Ok(Program { fd, id, devices })
+    }
+}
+
+impl DriverCounters {
+    /// The counters of a port. Zeroes for a port that cannot be.
+    pub fn port(&self, port: u16) -> DriverRow {
+        let mut sums = [0u64; PLACES];
+        if usize::from(port) < PORTS {
+            for cpu in 0..self.cpus {
+                let at = (cpu * PORTS + usize::from(port)) * PLACES;
+                let row = self.words.load_array::<PLACES>(at);
+                sums.iter_mut().zip(row).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
+            }
+        }
+        let [packets_in, bytes_in, packets_out, bytes_out, refused, ..] = sums;
+        DriverRow { packets_in, bytes_in, packets_out, bytes_out, refused }
+    }
+}
+
+fn failed(step: &'static str, source: io::Error) -> BpfError {
+    BpfError::Program { program: PROGRAM, step, needs: NEEDS, source: source.into() }
+}
+
+/// Counters of a port, on a CPU.
+const PLACES: usize = 8;
+
+const PROGRAM: &str = "the program that forwards in drivers";
+const NEEDS: &str = "Linux 6.6 (XDP by link)";
+const SECTION: &str = "xdp";
+pub(super) static OBJECT: &[u8] = aya::include_bytes_aligned!("driver.bpf.o");
+
+/// `BPF_PROG_TYPE_XDP`, to be attached as `BPF_XDP`.
+const KIND: Kind = Kind { program: 6, attach: 37, flags: 0, interface: 0 };
+/// `BPF_F_XDP_HAS_FRAGS`.
+const HAS_FRAGS: u32 = 1 << 5;
