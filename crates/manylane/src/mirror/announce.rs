@@ -37,7 +37,6 @@ impl Kernel {
             return false;
         }
         let family = if route.destination.is_ipv4() { Family::V4 } else { Family::V6 };
-        self.links.hear(family, ways(route), changes);
         let (routes_max, len) = (self.limits.routes_max, self.routes_len(family));
         let (parts, v4, v6) = self.parts();
         let place = Place { is_replaced, is_appended, fits: len < routes_max };
@@ -82,7 +81,8 @@ struct Found {
     alike: Option<u32>,
     /// The one that it is a new version of.
     twin: Option<u32>,
-    is_known: bool,
+    /// It is told again.
+    known: Option<u32>,
 }
 
 impl Parts<'_> {
@@ -99,7 +99,8 @@ impl Parts<'_> {
             Family::V4 => find4(routes, key, route),
             Family::V6 => find6(routes, key, route),
         };
-        if found.is_known {
+        if let Some(index) = found.known {
+            self.hear_flags(routes, routes.body_number(index), ways(route));
             return Some(false);
         }
         let instead_of = match B::FAMILY {
@@ -155,6 +156,7 @@ impl Parts<'_> {
         // Whose MTU is which is not told.
         changes.is_unconfirmed = true;
         self.exchange(routes, index, body, changes);
+        self.hear_flags(routes, routes.body_number(index), ways(route));
         true
     }
 
@@ -233,7 +235,9 @@ fn find4<B: Bits>(routes: &Routes<B>, key: Key<B>, route: &Route) -> Found {
             Ordering::Equal => {
                 found.first = found.first.or(Some(index));
                 found.last = Some(index);
-                found.is_known |= body.says(Family::V4, route);
+                if body.says(Family::V4, route) {
+                    found.known = Some(index);
+                }
             }
             Ordering::Greater => break,
         }
@@ -253,7 +257,9 @@ fn find6<B: Bits>(routes: &Routes<B>, key: Key<B>, route: &Route) -> Found {
             Ordering::Equal => {
                 found.first = found.first.or(Some(index));
                 found.last = Some(index);
-                found.is_known |= body.says(Family::V6, route);
+                if body.says(Family::V6, route) {
+                    found.known = Some(index);
+                }
                 let is_alike = body.is_sibling() == joins;
                 if is_alike && found.alike.is_none() {
                     found.alike = Some(index);

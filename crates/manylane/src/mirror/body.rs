@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use manylane_io::netlink::kernel::{Family, Hop, Route};
 
 use super::constants::{
-    PROTOCOL_RA, TYPE_ANYCAST, TYPE_BLACKHOLE, TYPE_BROADCAST, TYPE_LOCAL, TYPE_PROHIBIT,
+    HOP_DEAD, PROTOCOL_RA, TYPE_ANYCAST, TYPE_BLACKHOLE, TYPE_BROADCAST, TYPE_LOCAL, TYPE_PROHIBIT,
     TYPE_UNICAST, TYPE_UNREACHABLE,
 };
 use super::family::Seeded;
@@ -37,7 +37,7 @@ pub struct Body {
     pub mtu: Option<u32>,
     /// The next-hop object.
     pub next_hop: Option<u32>,
-    /// The ways.
+    /// The ways. Of their flags only `RTNH_F_DEAD` is kept, where it does not follow from the device.
     pub hops: Box<[Hop]>,
     /// It has an end, and the kernel says late, or never, that it has come.
     pub is_expiring: bool,
@@ -195,6 +195,10 @@ pub(super) struct Bodies {
     /// By each device of their ways.
     by_link: BTreeSet<(u32, u32)>,
     by_object: BTreeSet<(u32, u32)>,
+    /// By each device by which a way is dead.
+    dead: BTreeSet<(u32, u32)>,
+    /// The devices for which that has changed.
+    pub changed: BTreeSet<u32>,
     seed: Seeded,
 }
 
@@ -224,6 +228,8 @@ impl Bodies {
             by_hash: HashMap::new(),
             by_link: BTreeSet::new(),
             by_object: BTreeSet::new(),
+            dead: BTreeSet::new(),
+            changed: BTreeSet::new(),
             seed: Seeded::default(),
         }
     }
@@ -252,7 +258,10 @@ impl Bodies {
     }
 
     /// The number of this body, new if it must be.
-    pub fn number(&mut self, body: Body) -> (u32, bool) {
+    pub fn number(&mut self, mut body: Body) -> (u32, bool) {
+        if let [hop] = &mut *body.hops {
+            hop.flags = 0;
+        }
         let hash = self.hash(body.priority, body.kind, body.next_hop, &body.hops);
         let family = self.family;
         if let Some(number) = self.find(hash, |other| other.is_like(family, &body)) {
@@ -283,6 +292,9 @@ impl Bodies {
         }
         for hop in &entry.body.hops {
             self.by_link.remove(&(hop.link, number));
+            if self.dead.remove(&(hop.link, number)) {
+                self.changed.insert(hop.link);
+            }
         }
         if let Some(object) = entry.body.next_hop {
             self.by_object.remove(&(object, number));
@@ -300,6 +312,37 @@ impl Bodies {
         self.by_object.range((object, 0)..=(object, u32::MAX)).map(|&(_, number)| number).collect()
     }
 
+    /// Says which of a body's ways are dead, if it has several.
+    pub fn mark(&mut self, number: u32, is_dead: impl Fn(&Hop) -> bool) {
+        let entry = self.entries[number as usize].as_mut().expect("a route has its body");
+        if entry.body.hops.len() < 2 {
+            return;
+        }
+        let mut changed = Vec::new();
+        for hop in &mut entry.body.hops {
+            let flags = if is_dead(hop) { HOP_DEAD } else { 0 };
+            if std::mem::replace(&mut hop.flags, flags) != flags {
+                changed.push(hop.link);
+            }
+        }
+        for link in changed {
+            let hops = &self.get(number).body.hops;
+            let is_dead = hops.iter().any(|hop| hop.link == link && hop.flags & HOP_DEAD != 0);
+            let is_news = match is_dead {
+                true => self.dead.insert((link, number)),
+                false => self.dead.remove(&(link, number)),
+            };
+            if is_news {
+                self.changed.insert(link);
+            }
+        }
+    }
+
+    /// Whether a way by this device is dead.
+    pub fn has_dead(&self, link: u32) -> bool {
+        self.dead.range((link, 0)..=(link, u32::MAX)).next().is_some()
+    }
+
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &Entry)> {
         let numbered = (0u32..).zip(&self.entries);
@@ -310,6 +353,9 @@ impl Bodies {
         let number = self.free.pop().unwrap_or(self.entries.len() as u32);
         for hop in &body.hops {
             self.by_link.insert((hop.link, number));
+            if hop.flags & HOP_DEAD != 0 && self.dead.insert((hop.link, number)) {
+                self.changed.insert(hop.link);
+            }
         }
         if let Some(object) = body.next_hop {
             self.by_object.insert((object, number));

@@ -64,6 +64,14 @@ pub(super) struct Changes {
     pub is_unconfirmed: bool,
     /// The order of tables is another: all prefixes are to be looked at.
     pub is_everything: bool,
+    /// Prefixes of other tables than the usual ones whose way there may be another, by table.
+    pub further: BTreeSet<(u32, IpPrefix)>,
+    /// All neighbours may have another way to themselves.
+    pub is_every_neighbour: bool,
+    /// Rules, or what they are about, may be others.
+    pub is_policy: bool,
+    /// There is room for further tables that there was none for.
+    pub is_retried: bool,
 }
 
 /// Neighbours by address, so that those in a prefix stand together.
@@ -92,8 +100,29 @@ impl Changes {
         }
     }
 
+    /// The same of another table than the usual ones.
+    pub fn touch_further(
+        &mut self,
+        neighbours: &Neighbours,
+        table: u32,
+        prefix: IpPrefix,
+        is_on_link: bool,
+    ) {
+        self.further.insert((table, prefix));
+        if is_host(prefix) || prefix.len() == 0 && !is_on_link {
+            return;
+        }
+        let hosts = within(neighbours, prefix).map(|neighbour| (table, host(neighbour.address)));
+        self.further.extend(hosts);
+    }
+
     /// How much is to be looked at.
     pub fn len(&self) -> usize {
-        self.prefixes.len() + self.links.len() + self.neighbours.len() + self.objects.len()
+        usize::from(self.is_retried)
+            + self.prefixes.len()
+            + self.further.len()
+            + self.links.len()
+            + self.neighbours.len()
+            + self.objects.len()
     }
 }

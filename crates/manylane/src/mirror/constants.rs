@@ -56,5 +56,13 @@ pub(super) const NTF_PROXY: u8 = 0x08;
 
 /// `FR_ACT_TO_TBL` (`linux/fib_rules.h`).
 pub(super) const ACTION_TABLE: u8 = 1;
+/// `FR_ACT_NOP`.
+pub(super) const ACTION_NOP: u8 = 3;
+/// `FR_ACT_BLACKHOLE`.
+pub(super) const ACTION_BLACKHOLE: u8 = 6;
+/// `FR_ACT_UNREACHABLE`.
+pub(super) const ACTION_UNREACHABLE: u8 = 7;
+/// `FR_ACT_PROHIBIT`.
+pub(super) const ACTION_PROHIBIT: u8 = 8;
 /// `FIB_RULE_INVERT`.
 pub(super) const RULE_INVERT: u32 = 2;

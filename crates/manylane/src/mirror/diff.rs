@@ -15,6 +15,7 @@ use super::body::Body;
 use super::constants::{LOWER_UP, RUNNING, UP};
 use super::family::{Bits, family_of, host};
 use super::kernel::{Kernel, mac_of};
+use super::pause::Pause;
 use super::ports::shown;
 use super::routes::{Key, Routes, USUAL};
 use super::rules;
@@ -27,6 +28,9 @@ use super::{Dump, Mirror};
 
 /// The most lines that are shown; then, how many more there are.
 const LINES_MAX: usize = 1000;
+
+/// Prefixes that are looked up between two pauses.
+const PREFIXES_AT_ONCE: usize = 4096;
 
 /// Lines, up to a bound.
 #[derive(Default)]
@@ -64,39 +68,24 @@ impl Lines {
 }
 
 impl<S: Side> Mirror<S> {
-    /// How a dump, the model and the tables differ.
-    pub fn diff(&self, dump: &Dump) -> Vec<String> {
+    /// How a dump, the model and the tables differ. With a million routes that takes a while, in which `meanwhile`
+    /// is called again and again.
+    pub fn diff(&mut self, dump: &Dump, meanwhile: &mut dyn FnMut(&mut S)) -> Vec<String> {
         let mut lines = Lines::default();
-        models(&dump.kernel, &self.kernel, &mut lines);
-        self.written(&mut lines);
+        let Mirror { kernel, side, .. } = self;
+        models(&dump.kernel, kernel, &mut lines, &mut Pause::new(|| meanwhile(side)));
+        self.written(&mut lines, meanwhile);
         lines.into_lines()
     }
 
     /// How the tables differ from the model.
-    pub fn diff_written(&self) -> Vec<String> {
+    pub fn diff_written(&mut self) -> Vec<String> {
         let mut lines = Lines::default();
-        self.written(&mut lines);
+        self.written(&mut lines, &mut |_| {});
         lines.into_lines()
     }
 
-    fn written(&self, lines: &mut Lines) {
-        let view = self.view();
-        let wanted = |prefix: IpPrefix, lines: &mut Lines| {
-            let id = self.side.route(prefix);
-            let written = id.and_then(|id| self.targets.way(id));
-            let way = view.resolve(prefix);
-            let is_default = prefix.len() == 0;
-            let is_kernels = id == Some(self.targets.kernel()) && self.prefixes.starved() > 0;
-            let has_id = !is_default || id == Some(self.targets.default_of(family_of(prefix)));
-            if (written != way.as_ref() && !is_kernels) || !has_id {
-                let say = |way: Option<String>| way.unwrap_or_else(|| "nothing".to_owned());
-                lines.push(|| {
-                    let written = say(written.map(ToString::to_string));
-                    let way = say(way.map(|way| way.to_string()));
-                    format!("! {}: written {written}, should be {way}", shown(prefix))
-                });
-            }
-        };
+    fn written(&mut self, lines: &mut Lines, meanwhile: &mut dyn FnMut(&mut S)) {
         let mut known: HashSet<IpPrefix> = HashSet::new();
         for family in [Family::V4, Family::V6] {
             known.insert(default_of(family));
@@ -104,13 +93,38 @@ impl<S: Side> Mirror<S> {
         known.extend(usual(&self.kernel.v4));
         known.extend(usual(&self.kernel.v6));
         known.extend(self.kernel.neighbours().map(|neighbour| host(neighbour.address)));
-        known.iter().for_each(|prefix| wanted(*prefix, lines));
+        let mut others = Vec::new();
         self.side.routes(&mut |prefix, _| {
             if !known.contains(&prefix) {
-                wanted(prefix, lines);
+                others.push(prefix);
             }
         });
+        for (number, prefix) in known.into_iter().chain(others).enumerate() {
+            if number.is_multiple_of(PREFIXES_AT_ONCE) {
+                meanwhile(&mut self.side);
+            }
+            self.written_prefix(prefix, lines);
+        }
         self.written_words(lines);
+        self.written_policy().into_iter().for_each(|line| lines.push(|| line));
+    }
+
+    /// Where a prefix leads.
+    fn written_prefix(&self, prefix: IpPrefix, lines: &mut Lines) {
+        let id = self.side.route(prefix);
+        let written = id.and_then(|id| self.targets.way(id));
+        let way = self.view().resolve(prefix);
+        let is_default = prefix.len() == 0;
+        let is_kernels = id == Some(self.targets.kernel()) && self.prefixes.starved() > 0;
+        let has_id = !is_default || id == Some(self.targets.default_of(family_of(prefix)));
+        if (written != way.as_ref() && !is_kernels) || !has_id {
+            let say = |way: Option<String>| way.unwrap_or_else(|| "nothing".to_owned());
+            lines.push(|| {
+                let written = say(written.map(ToString::to_string));
+                let way = say(way.map(|way| way.to_string()));
+                format!("! {}: written {written}, should be {way}", shown(prefix))
+            });
+        }
     }
 
     /// Words of ids, and slots.
@@ -161,7 +175,7 @@ fn usual<B: Bits>(routes: &Routes<B>) -> impl Iterator<Item = IpPrefix> {
     routes.keys().filter(is_usual).map(Key::prefix)
 }
 
-fn models(theirs: &Kernel, ours: &Kernel, lines: &mut Lines) {
+fn models(theirs: &Kernel, ours: &Kernel, lines: &mut Lines, pause: &mut Pause<impl FnMut()>) {
     let links = |kernel: &Kernel| kernel.links().map(link).collect();
     lines.sets(&links(theirs), &links(ours), |link| format!("link {link}"));
     let addresses = |kernel: &Kernel| kernel.addresses().map(|one| address(kernel, one)).collect();
@@ -185,8 +199,8 @@ fn models(theirs: &Kernel, ours: &Kernel, lines: &mut Lines) {
         kernel.next_hops().map(|object| object_line(kernel, object.id, &object.kind)).collect()
     };
     lines.sets(&objects(theirs), &objects(ours), |object| object.clone());
-    routes(&theirs.v4, theirs, &ours.v4, ours, lines);
-    routes(&theirs.v6, theirs, &ours.v6, ours, lines);
+    routes(&theirs.v4, theirs, &ours.v4, ours, lines, pause);
+    routes(&theirs.v6, theirs, &ours.v6, ours, lines, pause);
 }
 
 /// Routes key by key: where they differ, each side's whole list is compared.
@@ -196,8 +210,10 @@ fn routes<B: Bits>(
     ours: &Routes<B>,
     our: &Kernel,
     lines: &mut Lines,
+    pause: &mut Pause<impl FnMut()>,
 ) {
     for key in theirs.keys() {
+        pause.step();
         let there = ours.table(theirs.table_id(key.table)).map(|table| Key { table, ..key });
         let same = there.is_some_and(|there| {
             let mut others = ours.list(there);
@@ -217,6 +233,7 @@ fn routes<B: Bits>(
         }
     }
     for key in ours.keys() {
+        pause.step();
         let there = theirs.table(ours.table_id(key.table)).map(|table| Key { table, ..key });
         if there.is_none_or(|there| theirs.list(there).next().is_none()) {
             let table = ours.table_id(key.table);

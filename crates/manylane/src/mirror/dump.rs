@@ -47,6 +47,7 @@ impl Dump {
     pub fn route(&mut self, route: &Route) {
         self.kernel.set_route(route, false, true, &mut self.changes);
         self.changes.prefixes.clear();
+        self.changes.further.clear();
     }
 
     /// Makes room for so many routes of a family, if it is known how many there will be.

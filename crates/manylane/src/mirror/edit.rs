@@ -2,7 +2,7 @@
 
 use manylane_io::netlink::kernel::Route;
 
-use super::body::Body;
+use super::body::{Body, ways};
 use super::changes::{Changes, Neighbours};
 use super::family::Bits;
 use super::links::Links;
@@ -39,6 +39,7 @@ impl Parts<'_> {
         if is_new {
             self.weigh_new(routes, number);
         }
+        self.hear_flags(routes, number, ways(route));
         number
     }
 
@@ -130,9 +131,12 @@ impl Parts<'_> {
     /// A route's prefix is to be looked at, and the neighbours in it.
     pub fn touch_route<B: Bits>(&self, routes: &Routes<B>, index: u32, changes: &mut Changes) {
         let key = routes.key(index);
+        let is_on_link = key.len == 0 && self.is_on_link(routes, key.table);
         if is_usual(key) {
-            let is_on_link = key.len == 0 && self.is_on_link(routes);
             changes.touch(self.neighbours, key.prefix(), is_on_link);
+        } else {
+            let table = routes.table_id(key.table);
+            changes.touch_further(self.neighbours, table, key.prefix(), is_on_link);
         }
     }
 
@@ -141,12 +145,16 @@ impl Parts<'_> {
         if is_usual(key) {
             changes.touch(self.neighbours, key.prefix(), true);
             self.touch_behind(routes, key, changes);
+        } else {
+            let table = routes.table_id(key.table);
+            changes.touch_further(self.neighbours, table, key.prefix(), true);
         }
     }
 
-    /// Whether one of the default routes is one of a connected network.
-    fn is_on_link<B: Bits>(&self, routes: &Routes<B>) -> bool {
-        let tables = 0..USUAL.len() as u16;
+    /// Whether one of the default routes of a table, or of all usual ones, is one of a connected network.
+    fn is_on_link<B: Bits>(&self, routes: &Routes<B>, table: u16) -> bool {
+        let usual = 0..USUAL.len() as u16;
+        let tables = if usual.contains(&table) { usual } else { table..table + 1 };
         let mut all = tables.flat_map(|table| routes.list(Key { address: B::ZERO, table, len: 0 }));
         all.any(|index| match routes.entry(index).way {
             Way::OnLink { .. } => true,

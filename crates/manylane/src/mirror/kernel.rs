@@ -110,7 +110,7 @@ impl Kernel {
     }
 
     /// All next-hop objects, by id.
-    pub fn next_hops(&self) -> impl Iterator<Item = &NextHop> {
+    pub fn next_hops(&self) -> impl Iterator<Item = &NextHop> + Clone {
         self.objects.iter()
     }
 
@@ -149,7 +149,7 @@ impl Kernel {
                 self.fits(fits) && self.set_link(link, changes)
             }
             Event::LinkGone(index) => self.remove_link(*index, changes),
-            Event::Address(address) => self.set_address(address, changes),
+            Event::Address(address) => self.set_address(address),
             Event::AddressGone(address) => self.remove_address(address, changes),
             Event::Route { route, is_replaced, is_appended } => {
                 self.set_route(route, *is_replaced, *is_appended, changes)
@@ -194,7 +194,7 @@ impl Kernel {
         Parts { links: &self.links, objects: &self.objects, neighbours: &self.neighbours }
     }
 
-    fn set_address(&mut self, address: &Address, changes: &mut Changes) -> bool {
+    fn set_address(&mut self, address: &Address) -> bool {
         let key = (address.link, address.address, address.prefix_len);
         let fits =
             self.addresses.len() < self.limits.others_max || self.addresses.contains_key(&key);
@@ -203,7 +203,7 @@ impl Kernel {
         }
         let former = self.addresses.insert(key, address.clone());
         if former.is_none() {
-            self.address_came(address.link, family_of(host(address.address)), changes);
+            self.address_came(address.link, family_of(host(address.address)));
         }
         former.as_ref() != Some(address)
     }
@@ -258,6 +258,7 @@ impl Kernel {
 
     /// All neighbours may have another way to themselves.
     pub(super) fn touch_neighbours(&self, changes: &mut Changes) {
+        changes.is_every_neighbour = true;
         for (address, _) in self.neighbours.keys() {
             changes.prefixes.push(host(*address));
         }

@@ -15,16 +15,18 @@
 //!
 //! By `fib_sync_down_dev` and `fib_sync_up` in `net/ipv4/fib_semantics.c`, `fib6_ifdown` in `net/ipv6/route.c`
 //! and `nexthop_flush_dev` in `net/ipv4/nexthop.c`. A way is dead when its device is down or was left without
-//! an address. Whether it is dead is not stored with a route: it follows from the links.
+//! an address; the latter is noted at the way, as the kernel does, the former follows from the links.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use manylane_io::netlink::kernel::{Family, Hop, Link, Netconf};
 
-use super::body::Body;
+use super::body::{Bodies, Body, is_at};
 use super::changes::Changes;
-use super::constants::{HOP_DEAD, LOWER_UP, RUNNING, SCOPE_HOST, TYPE_UNICAST, UP};
+use super::constants::{
+    HOP_DEAD, LOWER_UP, RUNNING, SCOPE_HOST, TYPE_BROADCAST, TYPE_MULTICAST, TYPE_UNICAST, UP,
+};
 use super::edit::{Parts, each_family};
 use super::family::Bits;
 use super::kernel::Kernel;
@@ -37,23 +39,23 @@ pub(super) struct Links {
     pub links: BTreeMap<u32, Link>,
     /// By index and family; -1 are those of all.
     pub netconf: BTreeMap<(i32, Family), Netconf>,
-    /// Where routes' ways are dead although the device is up: IPv4's since its last address went, IPv6's since
-    /// it was set up without a carrier.
-    pub dead: BTreeSet<(u32, Family)>,
 }
 
 impl Links {
-    /// Whether the kernel uses ways of this family by this device at all.
-    fn is_alive(&self, family: Family, link: u32) -> bool {
-        self.links.get(&link).is_none_or(is_up) && !self.dead.contains(&(link, family))
+    /// Whether the kernel uses this way at all.
+    fn is_alive(&self, hop: &Hop) -> bool {
+        self.links.get(&hop.link).is_none_or(is_up) && hop.flags & HOP_DEAD == 0
     }
 
-    /// Whether something can be sent there. Where one family's ways are dead, the other's routers may be those
-    /// of its routes: neither is sent to.
-    pub fn can_send(&self, link: u32) -> bool {
+    /// Whether something can be sent there.
+    fn carries(&self, link: u32) -> bool {
         let carries = |link: &Link| link.flags & (UP | LOWER_UP) == UP | LOWER_UP;
         self.links.get(&link).is_some_and(carries)
-            && [Family::V4, Family::V6].iter().all(|&family| self.is_alive(family, link))
+    }
+
+    /// Whether a way that is told to be dead is so by itself, and not because of its device.
+    fn is_dead_itself(&self, family: Family, hop: &Hop) -> bool {
+        hop.flags & HOP_DEAD != 0 && self.is_chosen(family, hop)
     }
 
     /// Whether the kernel chooses a route with this way. (Whether it is dead although its device is up is not
@@ -65,7 +67,14 @@ impl Links {
 
     /// Whether the kernel chooses a route with this body.
     pub fn is_usable(&self, family: Family, body: &Body) -> bool {
-        body.kind != TYPE_UNICAST
+        // Own addresses are ours, and nowhere is nowhere, whatever becomes of a device.
+        let has_ways = match body.kind {
+            TYPE_UNICAST | TYPE_MULTICAST => true,
+            TYPE_BROADCAST => family == Family::V4,
+            _ => false,
+        };
+        !has_ways
+            || family == Family::V4 && body.scope == SCOPE_HOST
             || body.hops.is_empty()
             || body.hops.iter().any(|hop| self.is_chosen(family, hop))
     }
@@ -73,21 +82,6 @@ impl Links {
     fn ignores_linkdown(&self, link: u32, family: Family) -> bool {
         let settings = i32::try_from(link).ok().and_then(|link| self.netconf.get(&(link, family)));
         settings.and_then(|settings| settings.ignore_routes_with_linkdown).unwrap_or(false)
-    }
-
-    /// Hears of ways' flags: one that is dead by a device that is up and has a carrier says so of the device.
-    pub fn hear(&mut self, family: Family, hops: &[Hop], changes: &mut Changes) {
-        if hops.len() < 2 {
-            return;
-        }
-        for hop in hops.iter().filter(|hop| hop.flags & HOP_DEAD != 0) {
-            let carries = |link: &Link| is_up(link) && has_carrier(link);
-            if self.links.get(&hop.link).is_some_and(carries)
-                && self.dead.insert((hop.link, family))
-            {
-                changes.links.insert(hop.link);
-            }
-        }
     }
 
     /// Settings are now so. Says whether that is news.
@@ -124,6 +118,8 @@ impl Kernel {
         if self.links.links.get(&index) == Some(link) {
             return false;
         }
+        // A rule may be about it, by its name.
+        changes.is_policy = true;
         let Some(former) = self.links.links.insert(index, link.clone()) else {
             changes.links.insert(index);
             self.weigh(index, changes);
@@ -131,13 +127,11 @@ impl Kernel {
         };
         let (was_up, carried) = (is_up(&former), has_carrier(&former));
         if !was_up && is_up(link) {
-            self.revive(index, &[Family::V4, Family::V6]);
-            if !has_carrier(link) {
-                self.links.dead.insert((index, Family::V6));
-            }
+            mark(&mut self.v4.bodies, index, false);
+            mark(&mut self.v6.bodies, index, !has_carrier(link));
         }
-        if !carried && has_carrier(link) {
-            self.revive(index, &[Family::V6]);
+        if !carried && is_up(link) && has_carrier(link) {
+            mark(&mut self.v6.bodies, index, false);
         }
         if was_up && !is_up(link) {
             each_family!(self, |parts, routes| {
@@ -163,6 +157,7 @@ impl Kernel {
     /// A link is gone, and all that was on it.
     pub(super) fn remove_link(&mut self, index: u32, changes: &mut Changes) -> bool {
         let known = self.links.links.remove(&index).is_some();
+        changes.is_policy = true;
         // `Link` of a device that is gone is nobody's: no way by it lives.
         self.flush_objects(index, changes);
         for number in self.v4.bodies.of_link(index) {
@@ -181,7 +176,6 @@ impl Kernel {
                 parts.exchange_body(v6, number, body, changes);
             }
         }
-        self.revive(index, &[Family::V4, Family::V6]);
         self.addresses.retain(|&(link, ..), _| link != index);
         let number = i32::try_from(index).unwrap_or(i32::MAX);
         self.links.netconf.retain(|&(link, _), _| link != number);
@@ -195,11 +189,10 @@ impl Kernel {
         known
     }
 
-    /// An IPv4 or IPv6 address came: ways by its link live again.
-    pub(super) fn address_came(&mut self, link: u32, family: Family, changes: &mut Changes) {
-        let carries = self.link(link).is_none_or(has_carrier);
-        if (family == Family::V4 || carries) && self.revive(link, &[family]) {
-            changes.links.insert(link);
+    /// An address came: IPv4's ways by its link live again.
+    pub(super) fn address_came(&mut self, link: u32, family: Family) {
+        if family == Family::V4 {
+            mark(&mut self.v4.bodies, link, false);
         }
     }
 
@@ -210,27 +203,29 @@ impl Kernel {
         let mut left = self.addresses.range((link, IpAddr::V4(0.into()), 0)..);
         let is_last = left.next().is_none_or(|(&(of, other, _), _)| of != link || other.is_ipv6());
         if address.is_ipv4() && is_last {
-            self.links.dead.insert((link, Family::V4));
             let (parts, v4, _) = self.parts();
             parts.drop_dead(v4, link, true, changes);
-            if self.v4.bodies.of_link(link).is_empty() {
-                self.links.dead.remove(&(link, Family::V4));
-            }
-            changes.links.insert(link);
+            mark(&mut v4.bodies, link, true);
         }
+    }
+
+    /// Whether something can be sent to a link's neighbours. Where one way by it is dead, none is sent to: which
+    /// routes a neighbour is a router of is not asked.
+    pub(super) fn can_send(&self, link: u32) -> bool {
+        self.links.carries(link) && !self.v4.bodies.has_dead(link) && !self.v6.bodies.has_dead(link)
     }
 
     /// Looks again at whether routes by this device are used.
     pub(super) fn weigh(&mut self, link: u32, changes: &mut Changes) {
         each_family!(self, |parts, routes| parts.weigh(routes, link, changes));
     }
+}
 
-    fn revive(&mut self, link: u32, families: &[Family]) -> bool {
-        let mut revived = false;
-        for &family in families {
-            revived |= self.links.dead.remove(&(link, family));
-        }
-        revived
+/// Says that ways by this device, of routes with others, are dead, or live.
+fn mark(bodies: &mut Bodies, link: u32, is_dead: bool) {
+    for number in bodies.of_link(link) {
+        bodies
+            .mark(number, |hop| if hop.link == link { is_dead } else { hop.flags & HOP_DEAD != 0 });
     }
 }
 
@@ -247,10 +242,21 @@ impl Parts<'_> {
         for number in routes.bodies.of_link(link) {
             let body = &routes.bodies.get(number).body;
             let stays = B::FAMILY == Family::V4 && body.scope == SCOPE_HOST && !is_forced;
-            let is_dead = |hop: &Hop| !self.links.is_alive(B::FAMILY, hop.link);
+            let is_dead = |hop: &Hop| is_forced && hop.link == link || !self.links.is_alive(hop);
             if !stays && body.hops.iter().all(is_dead) {
                 self.remove_body(routes, number, changes);
             }
+        }
+    }
+
+    /// Hears of the flags of a body's ways.
+    pub fn hear_flags<B: Bits>(&self, routes: &mut Routes<B>, number: u32, told: &[Hop]) {
+        if told.len() > 1 {
+            let is_it = |hop: &Hop, other: &&Hop| is_at(hop, other);
+            routes.bodies.mark(number, |hop| {
+                let told = told.iter().find(|told| is_it(hop, told));
+                told.is_some_and(|told| self.links.is_dead_itself(B::FAMILY, told))
+            });
         }
     }
 

@@ -13,6 +13,7 @@
 //! | `resolve`, `way` | what a prefix leads to, from the model alone                                     |
 //! | `targets`    | next-hop ids, slots, groups: what is shared, and by how many                         |
 //! | `write`, `side` | edits, in order, again when something was busy                                    |
+//! | `policy`     | edits of rules and further tables, where there are more than the usual ones          |
 //! | `dump`, `resync` | all tables at once: the first load, and differences later                        |
 //! | `confirm`    | neighbours to be kept alive in the kernel                                            |
 //! | `diff`, `status`, `why`, `list` | what is shown of it                                               |
@@ -43,7 +44,7 @@
 
 use std::net::IpAddr;
 
-use manylane_io::netlink::kernel::Event;
+use manylane_io::netlink::kernel::{Event, Family};
 use manylane_net::transit::TransitMut;
 
 mod announce;
@@ -59,6 +60,8 @@ mod kernel;
 mod links;
 mod list;
 mod objects;
+mod pause;
+mod policy;
 mod ports;
 mod resolve;
 mod resync;
@@ -78,6 +81,7 @@ pub use body::Body;
 pub use dump::Dump;
 pub use kernel::{Kernel, Limits};
 pub use ports::{Port, PortFacts, port_flags};
+pub use rules::{RefusedRules, refused_rules};
 pub use side::{Bounds, Side};
 pub use status::{Counts, RouteCounts, Status};
 pub use way::{Member, Via, Way};
@@ -86,8 +90,10 @@ pub use write::Applied;
 
 use changes::Changes;
 use confirm::Confirm;
+use policy::Policies;
 use ports::Ports;
 use resolve::View;
+use rules::Plan;
 use status::Statistics;
 use targets::Targets;
 use write::Prefixes;
@@ -100,6 +106,7 @@ pub struct Mirror<S = TransitMut> {
     changes: Changes,
     targets: Targets,
     prefixes: Prefixes,
+    policies: Policies,
     confirm: Confirm,
     statistics: Statistics,
 }
@@ -117,6 +124,7 @@ impl<S: Side> Mirror<S> {
             changes,
             targets,
             prefixes: Prefixes::default(),
+            policies: Policies::default(),
             confirm: Confirm::default(),
             statistics: Statistics::default(),
         }
@@ -168,11 +176,15 @@ impl<S: Side> Mirror<S> {
         std::mem::take(&mut self.changes.is_unconfirmed)
     }
 
-    /// The rules that send some packets elsewhere than through the usual tables, to be shown: while there are
-    /// any, all ports have to stay the kernel's. (The usual rules are local, main, default, and one of VRFs
-    /// while there are none.)
-    pub fn unmergeable_rules(&self) -> Vec<String> {
-        self.kernel.rules.unmergeable(self.kernel.links())
+    /// Why the rules of the routing policy are none that the program can follow: while there is anything, all
+    /// ports have to stay the kernel's.
+    pub fn refused_rules(&self) -> Vec<RefusedRules> {
+        let plans = [Family::V4, Family::V6].map(|family| self.kernel.plan(family));
+        let refused = |plan| match plan {
+            Plan::Refused(refused) => Some(refused),
+            _ => None,
+        };
+        plans.into_iter().filter_map(refused).collect()
     }
 
     /// Neighbours that packets are sent to and that the kernel has not heard of for a while, to be asked for

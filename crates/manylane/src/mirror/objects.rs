@@ -25,7 +25,7 @@ impl Objects {
         self.objects.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &NextHop> {
+    pub fn iter(&self) -> impl Iterator<Item = &NextHop> + Clone {
         self.objects.values()
     }
 

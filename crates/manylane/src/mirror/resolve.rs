@@ -7,6 +7,7 @@
 //! | a route for one type of service, or from one source   | the kernel: the program asks for neither     |
 //! | one that is used: the first                           | its [`Way`]                                  |
 //! | several IPv4 default routes of its metric             | the kernel: it prefers a router that answers |
+//! | one in local, whatever it says                        | ourselves, so that the kernel has it         |
 //! | several IPv6 routes of its metric, not siblings       | the kernel: it may go by who answers, too    |
 //! | none that is used                                     | what the next table says                     |
 //! | none in any table, one address, a neighbour that a    | that neighbour                               |
@@ -15,7 +16,10 @@
 //!
 //! A table that is read earlier wins with whatever it has: a prefix in one of its prefixes is hidden from later
 //! tables. IPv4 is not so exact while there are only the usual rules (local and main are one tree then), so
-//! such a prefix is the kernel's.
+//! such a prefix is the kernel's: as `Kernel`, or as `Local` where it is local that hides it, because rules may come
+//! between what local says and what main does, and the program has to see whose it is.
+//!
+//! Further tables are read by themselves: a prefix leads to what its own routes say, or else to a neighbour.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -79,9 +83,51 @@ impl<'a> View<'a> {
     fn resolve_in<B: Bits>(self, routes: &Routes<B>, address: B, len: u8) -> Option<Way> {
         let routed = self.routed(routes, address, len);
         if routed.is_none() && len == B::WIDTH {
-            return self.neighbour(routes, address);
+            let longest = || Some(self.longest_in(routes, address, B::WIDTH - 1)?.1);
+            return self.neighbour(address, longest);
         }
         routed.map(|(way, _)| way)
+    }
+
+    /// What a prefix leads to in another table than the usual ones; nothing if a shorter one says it, or none.
+    pub fn resolve_further(self, table: u32, prefix: IpPrefix) -> Option<Way> {
+        match prefix {
+            IpPrefix::V4(of) => {
+                self.resolve_further_in(&self.kernel.v4, table, of.addr().to_bits(), of.len())
+            }
+            IpPrefix::V6(of) => {
+                self.resolve_further_in(&self.kernel.v6, table, of.addr().to_bits(), of.len())
+            }
+        }
+    }
+
+    fn resolve_further_in<B: Bits>(
+        self,
+        routes: &Routes<B>,
+        table: u32,
+        address: B,
+        len: u8,
+    ) -> Option<Way> {
+        let table = routes.table(table)?;
+        let way = choose(routes, Key { address, table, len });
+        if way.is_some() || len < B::WIDTH {
+            return way;
+        }
+        let longest = || {
+            let mut lens = (0..B::WIDTH).rev().filter(|&len| routes.has_len(table, len));
+            lens.find_map(|len| choose(routes, Key { address: address.first(len), table, len }))
+        };
+        self.neighbour(address, longest)
+    }
+
+    /// The longest prefix by which another table than the usual ones routes an address.
+    pub fn longest_further(self, table: u32, address: IpAddr) -> Option<(IpPrefix, Way)> {
+        let prefix = |len: u8| match address {
+            IpAddr::V4(address) => address.to_bits().prefix(len),
+            IpAddr::V6(address) => address.to_bits().prefix(len),
+        };
+        let mut prefixes = (0..=host(address).len()).rev().map(prefix);
+        prefixes.find_map(|prefix| Some((prefix, self.resolve_further(table, prefix)?)))
     }
 
     /// What the tables say of a prefix, and the number of the one that says it.
@@ -89,10 +135,17 @@ impl<'a> View<'a> {
         let tables = self.kernel.rules.tables(B::FAMILY);
         for table in (0..USUAL.len() as u16).filter(|&table| tables[usize::from(table)]) {
             if let Some(way) = choose(routes, Key { address, table, len }) {
-                let is_hidden = (0..table).any(|earlier| {
+                let is_hidden = |earlier: u16| {
                     tables[usize::from(earlier)] && covers(routes, earlier, address, len)
-                });
-                return Some((if is_hidden { Way::Kernel } else { way }, table));
+                };
+                let way = match way {
+                    Way::Local | Way::Broadcast if table == 0 => way,
+                    // Rules may come between what local says and what main does: it has to show whose this is.
+                    _ if table == 0 || is_hidden(0) => Way::Local,
+                    _ if (1..table).any(is_hidden) => Way::Kernel,
+                    way => way,
+                };
+                return Some((way, table));
             }
         }
         None
@@ -122,14 +175,13 @@ impl<'a> View<'a> {
     }
 
     /// The way to a neighbour, where a connected network's route leads to it.
-    fn neighbour<B: Bits>(self, routes: &Routes<B>, address: B) -> Option<Way> {
+    fn neighbour<B: Bits>(self, address: B, longest: impl FnOnce() -> Option<Way>) -> Option<Way> {
         let destination = address.address();
         within(&self.kernel.neighbours, host(destination)).next()?;
         if !is_forwarded(destination) {
             return None;
         }
-        let (_, way, _) = self.longest_in(routes, address, B::WIDTH - 1)?;
-        let Lead::OnLink { link, mtu } = self.lead(&way) else { return None };
+        let Lead::OnLink { link, mtu } = self.lead(&longest()?) else { return None };
         self.ports.of(link)?;
         let neighbour = self.kernel.neighbour(link, destination)?;
         mac_of(neighbour)?;

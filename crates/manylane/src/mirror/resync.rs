@@ -8,6 +8,7 @@ use manylane_net::fib::{IpPrefix, Ipv4Prefix, Ipv6Prefix, NextHopId};
 use super::changes::{Changes, Neighbours};
 use super::family::{Bits, family_of, host};
 use super::kernel::Kernel;
+use super::pause::Pause;
 use super::resolve::View;
 use super::routes::{Key, Routes, USUAL};
 use super::side::Side;
@@ -21,11 +22,11 @@ impl<S: Side> Mirror<S> {
         let mut is_empty = true;
         self.side.routes(&mut |_, _| is_empty = false);
         if !is_empty {
-            self.resync(dump);
+            self.resync(dump, &mut |_| {});
             return;
         }
         self.kernel = dump.kernel;
-        self.changes = Changes::default();
+        self.changes = Changes { is_policy: true, ..Changes::default() };
         for family in [Family::V4, Family::V6] {
             self.load_family(family);
         }
@@ -81,11 +82,13 @@ impl<S: Side> Mirror<S> {
 
     /// Compares a dump with the model, and changes the model to it. The tables follow by the next
     /// [`Mirror::apply`], prefix by prefix where they differ; meanwhile they stay as they are. Returns how
-    /// much was different.
-    pub fn resync(&mut self, dump: Dump) -> usize {
+    /// much was different. With a million routes that takes a while, in which `meanwhile` is called again and
+    /// again.
+    pub fn resync(&mut self, dump: Dump, meanwhile: &mut dyn FnMut(&mut S)) -> usize {
         let former = std::mem::replace(&mut self.kernel, dump.kernel);
-        let mut differences = Differences { changes: &mut self.changes, count: 0 };
-        compare(&former, &self.kernel, &mut differences);
+        let Mirror { kernel, changes, side, .. } = self;
+        let mut differences = Differences { changes, count: 0 };
+        compare(&former, kernel, &mut differences, &mut Pause::new(|| meanwhile(side)));
         let count = differences.count;
         if self.prefixes.forget() {
             push_all(&self.kernel.v4, &mut self.changes);
@@ -93,6 +96,7 @@ impl<S: Side> Mirror<S> {
             self.kernel.touch_neighbours(&mut self.changes);
         }
         self.changes.is_unconfirmed = false;
+        (self.changes.is_policy, self.changes.is_retried) = (true, true);
         self.statistics.resyncs += 1;
         self.statistics.resync_differences += count as u64;
         count
@@ -128,16 +132,19 @@ struct Differences<'a> {
     count: usize,
 }
 
-fn compare(former: &Kernel, now: &Kernel, differences: &mut Differences<'_>) {
+fn compare(
+    former: &Kernel,
+    now: &Kernel,
+    differences: &mut Differences<'_>,
+    pause: &mut Pause<impl FnMut()>,
+) {
     let links: BTreeSet<u32> =
         former.links.links.keys().chain(now.links.links.keys()).copied().collect();
     for link in links {
         if former.link(link) != now.link(link) {
             differences.count += 1;
         }
-        if former.link(link) != now.link(link)
-            || former.links.can_send(link) != now.links.can_send(link)
-        {
+        if former.link(link) != now.link(link) || former.can_send(link) != now.can_send(link) {
             differences.changes.links.insert(link);
         }
     }
@@ -149,13 +156,15 @@ fn compare(former: &Kernel, now: &Kernel, differences: &mut Differences<'_>) {
     }
     if former.rules.iter().ne(now.rules.iter()) {
         differences.count += 1;
-        // In which order tables are read may be another.
-        differences.changes.is_everything = true;
+        // Which tables are merged may be another.
+        let tables =
+            |kernel: &Kernel| [Family::V4, Family::V6].map(|family| kernel.rules.tables(family));
+        differences.changes.is_everything |= tables(former) != tables(now);
     }
     compare_objects(former, now, differences);
     compare_neighbours(&former.neighbours, &now.neighbours, differences);
-    compare_routes(&former.v4, &now.v4, now, differences);
-    compare_routes(&former.v6, &now.v6, now, differences);
+    compare_routes(&former.v4, &now.v4, now, differences, pause);
+    compare_routes(&former.v6, &now.v6, now, differences, pause);
 }
 
 fn compare_objects(former: &Kernel, now: &Kernel, differences: &mut Differences<'_>) {
@@ -192,28 +201,35 @@ fn compare_routes<B: Bits>(
     now: &Routes<B>,
     kernel: &Kernel,
     differences: &mut Differences<'_>,
+    pause: &mut Pause<impl FnMut()>,
 ) {
     let mut touched: Vec<Key<B>> = Vec::new();
     for key in now.keys() {
+        pause.step();
         let table = former.table(now.table_id(key.table));
         let other = table.map(|table| Key { table, ..key });
         if !other.is_some_and(|other| same(former, other, now, key)) {
             touched.push(key);
         }
     }
-    for key in former.keys() {
-        let id = former.table_id(key.table);
-        let key = now.table(id).map(|table| Key { table, ..key });
+    for key_of in former.keys() {
+        pause.step();
+        let id = former.table_id(key_of.table);
+        let key = now.table(id).map(|table| Key { table, ..key_of });
         match key {
             Some(key) if now.list(key).next().is_some() => (),
             Some(key) => touched.push(key),
-            // A table that is no more: nobody asks for it.
-            None => differences.count += 1,
+            None => {
+                // Of a table that is no more.
+                differences.count += 1;
+                differences.changes.further.insert((id, key_of.prefix()));
+            }
         }
     }
     differences.count += touched.len();
     let parts = kernel.shared_parts();
     for key in touched {
+        pause.step();
         parts.touch_key(now, key, differences.changes);
     }
 }

@@ -60,11 +60,13 @@ struct Record<B> {
 }
 
 /// A table of the kernel's.
-struct Table {
+struct Table<B> {
     id: u32,
     count: usize,
     /// How many keys there are of each length.
     lens: Vec<u32>,
+    /// Its keys, in order; not of local and main, which are large and never listed alone.
+    keys: BTreeSet<(B, u8)>,
 }
 
 /// The routes of one family.
@@ -73,9 +75,7 @@ pub(super) struct Routes<B> {
     records: Vec<Record<B>>,
     free: u32,
     count: usize,
-    tables: Vec<Table>,
-    /// The keys of the default table, in order: there are few, or none.
-    default_keys: BTreeSet<(B, u8)>,
+    tables: Vec<Table<B>>,
     /// What they say.
     pub bodies: Bodies,
 }
@@ -88,7 +88,6 @@ impl<B: Bits> Routes<B> {
             free: NONE,
             count: 0,
             tables: Vec::new(),
-            default_keys: BTreeSet::new(),
             bodies: Bodies::new(B::FAMILY),
         };
         for (number, id) in USUAL.into_iter().enumerate() {
@@ -114,7 +113,7 @@ impl<B: Bits> Routes<B> {
         }
         let number = u16::try_from(self.tables.len()).ok()?;
         let lens = vec![0; usize::from(B::WIDTH) + 1];
-        self.tables.push(Table { id, count: 0, lens });
+        self.tables.push(Table { id, count: 0, lens, keys: BTreeSet::new() });
         Some(number)
     }
 
@@ -158,6 +157,11 @@ impl<B: Bits> Routes<B> {
         &self.entry(index).body
     }
 
+    /// The number of what a route says.
+    pub fn body_number(&self, index: u32) -> u32 {
+        self.record(index).body
+    }
+
     /// Where a route is.
     pub fn key(&self, index: u32) -> Key<B> {
         self.record(index).key
@@ -178,8 +182,8 @@ impl<B: Bits> Routes<B> {
         table.count += 1;
         if behind.is_none() && follower == NONE {
             table.lens[usize::from(key.len)] += 1;
-            if key.table == DEFAULT {
-                self.default_keys.insert((key.address, key.len));
+            if key.table >= DEFAULT {
+                table.keys.insert((key.address, key.len));
             }
         }
         self.count += 1;
@@ -202,8 +206,8 @@ impl<B: Bits> Routes<B> {
             None => {
                 table.lens[usize::from(key.len)] -= 1;
                 self.first.remove(&key);
-                if key.table == DEFAULT {
-                    self.default_keys.remove(&(key.address, key.len));
+                if key.table >= DEFAULT {
+                    table.keys.remove(&(key.address, key.len));
                 }
             }
         }
@@ -240,12 +244,19 @@ impl<B: Bits> Routes<B> {
     /// The keys of these tables, which are usual ones, that begin in `first..=last`.
     pub fn in_tables(&self, tables: Range<u16>, first: B, last: B) -> Vec<Key<B>> {
         if tables.start >= DEFAULT {
-            let range = self.default_keys.range((first, 0)..=(last, B::WIDTH));
+            let keys = &self.tables[usize::from(DEFAULT)].keys;
+            let range = keys.range((first, 0)..=(last, B::WIDTH));
             return range.map(|&(address, len)| Key { address, table: DEFAULT, len }).collect();
         }
         let is_in =
             |key: &Key<B>| tables.contains(&key.table) && (first..=last).contains(&key.address);
         self.keys().filter(is_in).collect()
+    }
+
+    /// The keys of another table than local and main, in order.
+    pub fn in_table(&self, table: u16) -> impl Iterator<Item = Key<B>> {
+        let keys = self.tables[usize::from(table)].keys.iter();
+        keys.map(move |&(address, len)| Key { address, table, len })
     }
 
     /// Makes room for so many more routes.

@@ -5,7 +5,7 @@
 
 use manylane_net::fib::{EditError, IpPrefix, Ipv4Prefix, Ipv6Prefix, NextHopId};
 use manylane_net::nexthop::{GroupId, GroupsFull, Member, NextHop};
-use manylane_net::transit::{Adjacency, TransitMut, layout};
+use manylane_net::transit::{Adjacency, Rule, TableNumber, TransitMut, layout};
 
 /// How much there is of what is handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +55,20 @@ pub trait Side {
     fn members(&self, group: GroupId) -> Vec<Member>;
     /// Takes a group away that no next hop leads to any more.
     fn remove_group(&mut self, group: GroupId);
+    /// Routes a family's packets by these rules; by the merged tables, if there are none.
+    fn set_rules(&mut self, is_ipv6: bool, rules: &[Rule]) -> Result<(), EditError>;
+    /// The rules of a family, as they were set last.
+    fn rules(&self, is_ipv6: bool) -> &[Rule];
+    /// A further table, without routes.
+    fn take_table(&mut self) -> Option<TableNumber>;
+    /// Makes a further table have these routes.
+    fn set_table(
+        &mut self,
+        table: TableNumber,
+        routes: &mut dyn Iterator<Item = (IpPrefix, NextHopId)>,
+    ) -> Result<(), EditError>;
+    /// Gives back a further table that no rule leads to any more.
+    fn retire_table(&mut self, table: TableNumber) -> Result<(), EditError>;
     /// Takes back what has had its grace period, and begins one.
     fn reclaim(&mut self);
     /// How much waits for a grace period.
@@ -135,6 +149,30 @@ impl Side for TransitMut {
 
     fn remove_group(&mut self, group: GroupId) {
         TransitMut::remove_group(self, group);
+    }
+
+    fn set_rules(&mut self, is_ipv6: bool, rules: &[Rule]) -> Result<(), EditError> {
+        TransitMut::set_rules(self, is_ipv6, rules)
+    }
+
+    fn rules(&self, is_ipv6: bool) -> &[Rule] {
+        TransitMut::rules(self, is_ipv6)
+    }
+
+    fn take_table(&mut self) -> Option<TableNumber> {
+        TransitMut::take_table(self)
+    }
+
+    fn set_table(
+        &mut self,
+        table: TableNumber,
+        routes: &mut dyn Iterator<Item = (IpPrefix, NextHopId)>,
+    ) -> Result<(), EditError> {
+        TransitMut::set_table(self, table, routes)
+    }
+
+    fn retire_table(&mut self, table: TableNumber) -> Result<(), EditError> {
+        TransitMut::retire_table(self, table)
     }
 
     fn reclaim(&mut self) {

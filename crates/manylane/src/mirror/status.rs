@@ -42,8 +42,11 @@ pub struct Status {
     pub refused: usize,
     /// Prefixes, and next-hop ids, that are the kernel's for want of ids, slots or groups.
     pub starved: usize,
-    /// Rules that keep all ports in the kernel.
-    pub unmergeable_rules: Vec<String>,
+    /// Why the rules of the routing policy keep all ports in the kernel.
+    pub refused_rules: Vec<String>,
+    /// Rules whose packets are the kernel's, and why.
+    #[serde(default)]
+    pub kernels_rules: Vec<String>,
     /// IPv4 routes of the model.
     pub ipv4: RouteCounts,
     /// IPv6 routes of the model.
@@ -110,6 +113,12 @@ pub struct Counts {
     pub resolved: usize,
     /// Groups in use.
     pub groups: usize,
+    /// Tables that rules lead to besides the usual ones.
+    #[serde(default)]
+    pub further_tables: usize,
+    /// Their prefixes.
+    #[serde(default)]
+    pub further_prefixes: usize,
     /// What waits for a grace period in the tables.
     pub waiting: usize,
 }
@@ -148,6 +157,7 @@ impl<S: Side> Mirror<S> {
     /// How it is; `now_ns` is the clock of [`Mirror::apply`].
     pub fn status(&self, now_ns: u64) -> Status {
         let [ids, slots, groups, starved] = self.targets.counts();
+        let [further_tables, further_prefixes, further_starved] = self.policies.counts();
         let (kernel, statistics) = (&self.kernel, &self.statistics);
         let resolved =
             self.targets.slots().filter(|&(_, slot)| self.side.adjacency(slot).is_some());
@@ -162,15 +172,16 @@ impl<S: Side> Mirror<S> {
             resyncs: statistics.resyncs,
             resync_differences: statistics.resync_differences,
             edits: statistics.edits,
-            pending: self.changes.len() + self.targets.pending(),
+            pending: self.changes.len() + self.targets.pending() + self.policies.pending(),
             busy: statistics.busy,
             lag_ns: statistics.lag(now_ns),
             lag_max_ns: statistics.lag_max_ns.max(statistics.lag(now_ns)),
             is_whole: self.is_whole(),
             overflows: kernel.overflows,
             refused: self.prefixes.refused(),
-            starved: self.prefixes.starved() + starved,
-            unmergeable_rules: self.unmergeable_rules(),
+            starved: self.prefixes.starved() + starved + further_starved,
+            refused_rules: self.refused_rules().into_iter().map(|refused| refused.what).collect(),
+            kernels_rules: self.kernels_rules(),
             ipv4: self.count(Family::V4),
             ipv6: self.count(Family::V6),
             counts: Counts {
@@ -185,6 +196,8 @@ impl<S: Side> Mirror<S> {
                 slots,
                 resolved: resolved.count(),
                 groups,
+                further_tables,
+                further_prefixes,
                 waiting: self.side.waiting(),
             },
         }
@@ -192,7 +205,11 @@ impl<S: Side> Mirror<S> {
 
     /// Whether there is anything to be written.
     pub fn is_pending(&self) -> bool {
-        self.changes.len() + self.targets.pending() > 0 || self.changes.is_everything
+        let bodies = [&self.kernel.v4.bodies.changed, &self.kernel.v6.bodies.changed];
+        self.changes.len() + self.targets.pending() + self.policies.pending() > 0
+            || self.changes.is_policy
+            || self.changes.is_everything
+            || bodies.iter().any(|changed| !changed.is_empty())
     }
 
     fn count(&self, family: Family) -> RouteCounts {

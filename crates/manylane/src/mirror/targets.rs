@@ -33,6 +33,9 @@ const MIN: NextHopId = NextHopId::new(1).expect("it is not 0");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Busy;
 
+/// What was asked for; nothing, when there is not enough of it.
+type Taken<T> = Result<Option<T>, Busy>;
+
 /// Ids, slots and groups.
 pub(super) struct Targets {
     ids: HashMap<Way, NextHopId, Seeded>,
@@ -389,13 +392,12 @@ impl Targets {
     }
 
     /// Slots for these, each held once more. Nothing, when there are not enough.
-    #[allow(clippy::type_complexity)]
     fn take_slots(
         &mut self,
         side: &mut impl Side,
         view: View<'_>,
         wanted: &[(Via, u16)],
-    ) -> Result<Option<(Vec<Via>, Vec<Member>)>, Busy> {
+    ) -> Taken<(Vec<Via>, Vec<Member>)> {
         let mut held = Vec::with_capacity(wanted.len());
         let mut members = Vec::with_capacity(wanted.len());
         for &(via, weight) in wanted {
@@ -507,7 +509,7 @@ pub(super) fn adjacency(view: View<'_>, via: Via) -> Option<Adjacency> {
     let mac = link.mac?;
     let neighbour = view.kernel.neighbour(via.link, via.gateway)?;
     let destination = mac_of(neighbour)?;
-    view.kernel.links.can_send(via.link).then_some(Adjacency {
+    view.kernel.can_send(via.link).then_some(Adjacency {
         exit_ifindex: via.link,
         exit_port: view.ports.number(via.link),
         mtu: if via.mtu == 0 { link.mtu } else { link.mtu.min(via.mtu) },

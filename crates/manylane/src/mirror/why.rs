@@ -2,17 +2,21 @@
 
 use std::net::IpAddr;
 
+use manylane_io::netlink::kernel::Rule;
 use manylane_net::fib::IpPrefix;
 use manylane_net::transit::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::Mirror;
+use super::constants::RULE_INVERT;
 use super::diff::{neighbour_state, route};
 use super::family::{Bits, family_of, host};
 use super::kernel::Kernel;
+use super::policy::network;
 use super::ports::{PortFacts, shown};
 use super::resolve::{Lead, Plain};
 use super::routes::{Key, Routes};
+use super::rules::{Plan, Step, line};
 use super::side::Side;
 use super::targets::adjacency;
 use super::way::{Via, Way};
@@ -87,9 +91,15 @@ impl<S: Side> Mirror<S> {
 
     fn judge(&self, question: &Question, why: &mut Why) -> (Verdict, String) {
         let destination = question.destination;
-        let route = self.follow(destination, why);
-        if let Some(rule) = self.unmergeable_rules().first() {
-            return (Verdict::NotEntry, format!("the routing policy is the kernel's: {rule}"));
+        let by_name = question.entry.as_deref().and_then(|name| self.kernel.link_named(name));
+        let by_name = by_name.map(|link| link.index);
+        let routed = self.routed(question.source, destination, by_name);
+        let route = self.note(routed, why);
+        if let Some(refused) = self.refused_rules().first() {
+            return (
+                Verdict::NotEntry,
+                format!("the routing policy is the kernel's: {}", refused.what),
+            );
         }
         let entry = match question.entry.as_deref() {
             None => None,
@@ -114,8 +124,10 @@ impl<S: Side> Mirror<S> {
         if destination.is_multicast() {
             return (Verdict::Group, "the destination is a multicast group".to_owned());
         }
-        let Some((lead, _)) = route else {
-            return (Verdict::NoRoute, "no route leads there".to_owned());
+        let lead = match route {
+            Ok(Some(lead)) => lead,
+            Ok(None) => return (Verdict::NoRoute, "no route leads there".to_owned()),
+            Err(refused) => return refused,
         };
         let vias = match self.verdict(&lead) {
             Err(verdict) => return verdict,
@@ -129,7 +141,7 @@ impl<S: Side> Mirror<S> {
                 "the kernel has no neighbour that can be sent to".to_owned(),
             );
         }
-        if let Some(refused) = self.reverse_path(question, entry, facts) {
+        if let Some(refused) = self.reverse_path(question, entry, facts, usable[0].link) {
             return refused;
         }
         let exits = usable.iter().map(|via| via.link);
@@ -172,34 +184,109 @@ impl<S: Side> Mirror<S> {
         })
     }
 
-    /// Finds the route, and notes what it says.
-    fn follow(&self, destination: IpAddr, why: &mut Why) -> Option<(Lead, Way)> {
+    /// What routes a packet: by the rules, if there are more than the usual ones. A selector that is not asked
+    /// about is that of nobody: no source, no interface, no type of service.
+    fn routed(&self, from: Option<IpAddr>, to: IpAddr, entry: Option<u32>) -> Routed {
+        let steps = match self.kernel.plan(family_of(host(to))) {
+            Plan::Listed(steps) => steps,
+            _ => return self.merged(to).map_or(Routed::Nothing, Routed::Way),
+        };
+        let is_ours = |way: &Way| matches!(way, Way::Local | Way::Broadcast);
+        for (rule, step) in steps {
+            if !self.matches(rule, from, to, entry) {
+                continue;
+            }
+            let by_rule =
+                |found: RoutedBy| Routed::Way(RoutedBy { rule: Some(line(rule)), ..found });
+            match step {
+                Step::Local => match self.merged(to) {
+                    Some(found) if is_ours(&found.way) => return by_rule(found),
+                    _ => (),
+                },
+                Step::Merged => {
+                    if let Some(found) = self.merged(to) {
+                        return by_rule(found);
+                    }
+                }
+                Step::Table(table) => {
+                    if !self.is_written(family_of(host(to)), table) {
+                        return Routed::Kernel(line(rule));
+                    }
+                    if let Some((prefix, way)) = self.view().longest_further(table, to) {
+                        return by_rule(RoutedBy { prefix, way, table: Some(table), rule: None });
+                    }
+                }
+                Step::Nowhere => return Routed::Nowhere(line(rule)),
+                Step::Kernel => return Routed::Kernel(line(rule)),
+            }
+        }
+        Routed::Nothing
+    }
+
+    /// Whether a rule is about such a packet, as far as it can be told.
+    fn matches(&self, rule: &Rule, from: Option<IpAddr>, to: IpAddr, entry: Option<u32>) -> bool {
+        let is_in = |net: Option<(IpAddr, u8)>, address: Option<IpAddr>| {
+            let Some((net, len)) = net else { return true };
+            address.is_some_and(|address| network((net, len)).contains(address))
+        };
+        let is_entry = rule.iif.as_deref().is_none_or(|name| {
+            self.kernel.link_named(name).is_some_and(|link| Some(link.index) == entry)
+        });
+        let matches = is_in(rule.from, from) && is_in(rule.to, Some(to)) && is_entry;
+        let is_inverted = rule.flags & RULE_INVERT != 0;
+        (matches && rule.tos == 0) != is_inverted || is_inverted && !rule.others.is_empty()
+    }
+
+    /// What the merged tables say.
+    fn merged(&self, destination: IpAddr) -> Option<RoutedBy> {
         let view = self.view();
         let own = view.resolve(host(destination));
         let routed = view.longest(destination, u8::MAX);
-        let (prefix, way) = match (&own, &routed) {
-            (Some(way), Some((prefix, ..))) => (*prefix, way.clone()),
-            (Some(way), None) => (host(destination), way.clone()),
-            (None, Some((prefix, way, _))) => (*prefix, way.clone()),
+        let table = routed.as_ref().map(|(_, _, table)| *table);
+        let rule = table.and_then(|table| {
+            let family = family_of(host(destination));
+            let is_it = |rule: &&Rule| {
+                rule.family == family && rule.table == table && rule.others.is_empty()
+            };
+            self.kernel.rules().find(is_it).map(line)
+        });
+        let (prefix, way) = match (own, routed) {
+            (Some(way), Some((prefix, ..))) => (prefix, way),
+            (Some(way), None) => (host(destination), way),
+            (None, Some((prefix, way, _))) => (prefix, way),
             (None, None) => return None,
         };
+        Some(RoutedBy { prefix, way, table, rule })
+    }
+
+    /// Notes what was found, and says what it leads to.
+    fn note(&self, routed: Routed, why: &mut Why) -> Result<Option<Lead>, (Verdict, String)> {
+        let RoutedBy { prefix, way, table, rule } = match routed {
+            Routed::Way(found) => found,
+            Routed::Nothing => return Ok(None),
+            Routed::Nowhere(rule) => {
+                why.rule = Some(rule);
+                return Err((Verdict::Nowhere, "the rule leads nowhere".to_owned()));
+            }
+            Routed::Kernel(rule) => {
+                why.rule = Some(rule);
+                return Err((
+                    Verdict::KernelRoute,
+                    "only the kernel can follow the rule".to_owned(),
+                ));
+            }
+        };
         why.prefix = Some(shown(prefix));
-        if let Some((_, _, table)) = routed {
-            why.table = Some(table);
-            let rule = self.kernel.rules().find(|rule| {
-                rule.family == family_of(prefix) && rule.table == table && rule.others.is_empty()
-            });
-            why.rule = rule.map(super::rules::line);
-            why.routes = self.kernel.lines(table, prefix);
-        }
-        let lead = view.lead(&way);
+        (why.table, why.rule) = (table, rule);
+        why.routes = table.map_or_else(Vec::new, |table| self.kernel.lines(table, prefix));
+        let lead = self.view().lead(&way);
         let members = match &lead {
             Lead::Via(via) => vec![(*via, 1)],
             Lead::Many(members) => members.iter().map(|one| (one.via, one.weight)).collect(),
             _ => Vec::new(),
         };
         why.hops = members.into_iter().map(|(via, weight)| self.hop(via, weight)).collect();
-        Some((lead, way))
+        Ok(Some(lead))
     }
 
     fn hop(&self, via: Via, weight: u16) -> WhyHop {
@@ -214,21 +301,29 @@ impl<S: Side> Mirror<S> {
         }
     }
 
-    /// Why the reverse path is not good, if it is not (RFC 3704).
+    /// Why the reverse path is not good, if it is not (RFC 3704). The packet leaves by `exit`.
     fn reverse_path(
         &self,
         question: &Question,
         entry: Option<u32>,
         facts: Option<PortFacts>,
+        exit: u32,
     ) -> Option<(Verdict, String)> {
         let (source, entry, facts) = (question.source?, entry?, facts?);
         if source.is_ipv6() || facts.rp_filter == 0 {
             return None;
         }
-        let view = self.view();
-        let way = view.resolve(host(source)).or_else(|| Some(view.longest(source, u8::MAX)?.1));
+        let way = match self.routed(Some(question.destination), source, Some(exit)) {
+            Routed::Way(found) => Some(found.way),
+            Routed::Nothing | Routed::Nowhere(_) => None,
+            Routed::Kernel(rule) => {
+                let reason =
+                    format!("only the kernel can follow the rule for the way back: {rule}");
+                return Some((Verdict::ReversePath, reason));
+            }
+        };
         let name = self.kernel.name(entry);
-        let Some(lead) = way.map(|way| view.lead(&way)) else {
+        let Some(lead) = way.map(|way| self.view().lead(&way)) else {
             let reason = format!("rp_filter is on for {name}, and no route leads to {source}");
             return Some((Verdict::ReversePath, reason));
         };
@@ -244,6 +339,25 @@ impl<S: Side> Mirror<S> {
             (Verdict::ReversePath, reason)
         })
     }
+}
+
+/// What routes a packet.
+enum Routed {
+    /// A route.
+    Way(RoutedBy),
+    /// A rule says that it goes nowhere.
+    Nowhere(String),
+    /// A rule that only the kernel can follow.
+    Kernel(String),
+    Nothing,
+}
+
+/// A route, and what leads to it.
+struct RoutedBy {
+    prefix: IpPrefix,
+    way: Way,
+    table: Option<u32>,
+    rule: Option<String>,
 }
 
 impl Kernel {

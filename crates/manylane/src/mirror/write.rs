@@ -115,12 +115,15 @@ impl<S: Side> Mirror<S> {
                 }
             }
         }
+        let policy = self.write_policy(prefixes_max);
+        is_busy |= policy.is_err();
+        edits += policy.unwrap_or(0);
         if self.changes.prefixes.len() == 0 {
             self.targets.sweep(&mut self.side);
             self.feed();
         }
         self.side.reclaim();
-        let pending = self.changes.len() + self.targets.pending();
+        let pending = self.changes.len() + self.targets.pending() + self.policies.pending();
         self.statistics.applied(now_ns, edits, pending, is_busy);
         Applied { edits, pending, is_busy }
     }
@@ -132,7 +135,13 @@ impl<S: Side> Mirror<S> {
             push_all(&self.kernel.v6, &mut self.changes);
             self.kernel.touch_neighbours(&mut self.changes);
         }
-        for link in std::mem::take(&mut self.changes.links) {
+        self.gather_further();
+        let links = [
+            std::mem::take(&mut self.changes.links),
+            std::mem::take(&mut self.kernel.v4.bodies.changed),
+            std::mem::take(&mut self.kernel.v6.bodies.changed),
+        ];
+        for link in links.into_iter().flatten() {
             self.targets.link_changed(link);
         }
         for (link, address) in std::mem::take(&mut self.changes.neighbours) {
@@ -195,8 +204,12 @@ impl<S: Side> Mirror<S> {
 
     /// Tries again what could not have what it needs, if some was given back.
     fn feed(&mut self) {
+        let has_freed = self.targets.feed();
+        if has_freed {
+            self.feed_further();
+        }
         let queue = &mut self.changes.prefixes;
-        if self.targets.feed() {
+        if has_freed {
             self.prefixes.starved.iter().for_each(|prefix| queue.push(*prefix));
         }
         if std::mem::take(&mut self.prefixes.has_room) {

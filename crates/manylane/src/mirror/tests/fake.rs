@@ -1,10 +1,13 @@
 //! A side that remembers, checks what it is told, and is busy when it is told to be.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::OnceLock;
 
-use manylane_net::fib::{EditError, IpPrefix, Ipv4Prefix, Ipv6Prefix, NextHopId};
+use manylane_net::fib::{EditError, IpPrefix, Ipv4Prefix, Ipv6Prefix, Limits, NextHopId};
 use manylane_net::nexthop::{GroupId, GroupsFull, Member, NextHop};
-use manylane_net::transit::Adjacency;
+use manylane_net::transit::{Action, Adjacency, Memory, Rule, Sizes, TableNumber, TransitMut};
+
+use manylane_sync::rcu::Domain;
 
 use crate::mirror::side::{Bounds, Side};
 
@@ -14,6 +17,14 @@ pub struct Fake {
     pub words: BTreeMap<NextHopId, NextHop<u32>>,
     pub slots: BTreeMap<u32, Option<Adjacency>>,
     pub groups: BTreeMap<GroupId, Vec<Member>>,
+    /// Further tables in use, with what is written of them.
+    pub tables: HashMap<TableNumber, BTreeMap<IpPrefix, NextHopId>>,
+    /// The rules of IPv4, and of IPv6.
+    pub rules: [Vec<Rule>; 2],
+    free_tables: Vec<TableNumber>,
+    gone_tables: Vec<TableNumber>,
+    /// Prefixes that a further table has room for.
+    pub table_max: usize,
     free_ids: Vec<NextHopId>,
     free_slots: Vec<u32>,
     free_groups: Vec<GroupId>,
@@ -41,6 +52,11 @@ impl Fake {
             words: BTreeMap::new(),
             slots: BTreeMap::new(),
             groups: BTreeMap::new(),
+            tables: HashMap::new(),
+            rules: Default::default(),
+            free_tables: numbers(),
+            gone_tables: Vec::new(),
+            table_max: usize::MAX,
             free_ids: (1..=bounds.ids).rev().map(id).collect(),
             free_slots: (0..bounds.slots as u32).rev().collect(),
             free_groups: (0..groups_max as u16).rev().map(GroupId).collect(),
@@ -60,12 +76,21 @@ impl Fake {
         self.free_ids.append(&mut self.gone_ids);
         self.free_slots.append(&mut self.gone_slots);
         self.free_groups.append(&mut self.gone_groups);
+        self.free_tables.append(&mut self.gone_tables);
     }
 
     /// What everything leads to has to be there.
     pub fn check(&self) {
         for (prefix, id) in &self.routes {
             assert!(self.words.contains_key(id), "{prefix} leads to {id}, which was given back");
+        }
+        for (prefix, id) in self.tables.values().flatten() {
+            assert!(self.words.contains_key(id), "further {prefix} leads to {id}, given back");
+        }
+        for rule in self.rules.iter().flatten() {
+            if let Action::Table(table) = rule.action {
+                assert!(self.tables.contains_key(&table), "{rule:?} leads to a table given back");
+            }
         }
         for (id, word) in &self.words {
             match word {
@@ -153,7 +178,8 @@ impl Side for Fake {
 
     fn retire_id(&mut self, id: NextHopId) {
         assert!(self.words.remove(&id).is_some(), "{id} twice");
-        let used = self.routes.iter().find(|(_, of)| **of == id);
+        let further = self.tables.values().flatten();
+        let used = self.routes.iter().chain(further).find(|(_, of)| **of == id);
         assert!(used.is_none(), "{id} is given back, but {used:?}");
         self.gone_ids.push(id);
     }
@@ -228,6 +254,46 @@ impl Side for Fake {
         self.gone_groups.push(group);
     }
 
+    fn set_rules(&mut self, is_ipv6: bool, rules: &[Rule]) -> Result<(), EditError> {
+        self.edit()?;
+        self.rules[usize::from(is_ipv6)] = rules.to_vec();
+        self.check();
+        Ok(())
+    }
+
+    fn rules(&self, is_ipv6: bool) -> &[Rule] {
+        &self.rules[usize::from(is_ipv6)]
+    }
+
+    fn take_table(&mut self) -> Option<TableNumber> {
+        let table = self.free_tables.pop()?;
+        self.tables.insert(table, BTreeMap::new());
+        Some(table)
+    }
+
+    fn set_table(
+        &mut self,
+        table: TableNumber,
+        routes: &mut dyn Iterator<Item = (IpPrefix, NextHopId)>,
+    ) -> Result<(), EditError> {
+        let routes: BTreeMap<IpPrefix, NextHopId> = routes.collect();
+        if routes.len() > self.table_max {
+            return Err(EditError::Full { table: "further", words: self.table_max, wanted: 0 });
+        }
+        self.edit()?;
+        self.tables.insert(table, routes).expect("it is in use");
+        self.check();
+        Ok(())
+    }
+
+    fn retire_table(&mut self, table: TableNumber) -> Result<(), EditError> {
+        self.edit()?;
+        assert!(self.tables.remove(&table).is_some(), "{table:?} twice");
+        self.check();
+        self.gone_tables.push(table);
+        Ok(())
+    }
+
     fn reclaim(&mut self) {}
 
     fn waiting(&self) -> usize {
@@ -237,6 +303,17 @@ impl Side for Fake {
     fn bounds(&self) -> Bounds {
         self.bounds
     }
+}
+
+/// Numbers of tables, as only a writer has them.
+fn numbers() -> Vec<TableNumber> {
+    static NUMBERS: OnceLock<Vec<TableNumber>> = OnceLock::new();
+    let take_all = || {
+        let memory = Memory::zeroed(&Sizes::for_routes(0, 0));
+        let mut tables = TransitMut::new(memory, Domain::new(1), &Limits::default());
+        std::iter::from_fn(|| tables.take_table()).collect()
+    };
+    NUMBERS.get_or_init(take_all).clone()
 }
 
 fn check_members(members: &[Member]) {

@@ -6,6 +6,7 @@ mod links;
 mod model;
 mod random;
 mod resolving;
+mod rules;
 mod world;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::collections::BTreeMap;
 use manylane_io::netlink::kernel::{Event, Family, Route};
 use manylane_net::fib::{IpPrefix, NextHopId};
 use manylane_net::nexthop::NextHop;
-use manylane_net::transit::Adjacency;
+use manylane_net::transit::{Action, Adjacency, Rule, TableNumber};
 
 use super::{Limits, Mirror, Port, Via};
 use fake::Fake;
@@ -33,13 +34,39 @@ pub fn written(mirror: &Mirror<Fake>) -> BTreeMap<IpPrefix, Leads> {
     routes.iter().map(|(prefix, id)| (*prefix, leads(mirror, *id))).collect()
 }
 
+/// Where the prefixes of further tables lead.
+type Further = BTreeMap<(Family, u32), BTreeMap<IpPrefix, Leads>>;
+
+/// What is written of rules, and of the tables that they lead to, by the kernel's numbers of these.
+pub fn written_policy(mirror: &Mirror<Fake>) -> ([Vec<String>; 2], Further) {
+    let numbers: Vec<(Family, u32, TableNumber)> = mirror.policies.numbers().collect();
+    let of = |number: TableNumber| {
+        let table = numbers.iter().find(|(.., of)| *of == number).expect("it is in use");
+        format!("table {}", table.1)
+    };
+    let rule = |rule: &Rule| {
+        let action = match rule.action {
+            Action::Table(number) => of(number),
+            action => format!("{action:?}"),
+        };
+        format!("{action}: {:?}", Rule { action: Action::Kernel, ..*rule })
+    };
+    let rules = mirror.side.rules.each_ref().map(|rules| rules.iter().map(rule).collect());
+    let tables = numbers.iter().map(|&(family, id, number)| {
+        let routes = mirror.side.tables[&number].iter();
+        let routes = routes.map(|(prefix, id)| (*prefix, leads(mirror, *id))).collect();
+        ((family, id), routes)
+    });
+    (rules, tables.collect())
+}
+
 /// What one prefix leads to.
 pub fn leads_at(mirror: &Mirror<Fake>, prefix: &str) -> Option<Leads> {
     let prefix: IpPrefix = prefix.parse().expect("well formed");
     mirror.side.routes.get(&prefix).map(|id| leads(mirror, *id))
 }
 
-fn leads(mirror: &Mirror<Fake>, id: NextHopId) -> Leads {
+pub fn leads(mirror: &Mirror<Fake>, id: NextHopId) -> Leads {
     let vias: BTreeMap<u32, Via> = mirror.targets.slots().map(|(via, slot)| (slot, via)).collect();
     let exit = |way: &Option<Adjacency>| way.map(|way| way.exit_ifindex);
     let via = |slot: u32, weight: u16| (vias[&slot], exit(&mirror.side.slots[&slot]), weight);

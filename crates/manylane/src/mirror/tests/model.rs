@@ -12,7 +12,7 @@ use super::super::kernel::Kernel;
 use super::super::routes::{Key, Routes};
 use super::super::{Body, Dump, Limits, Mirror};
 use super::fake::Fake;
-use super::{Leads, settle, written};
+use super::{Leads, settle, written, written_policy};
 
 /// A dump that says what a model says.
 pub fn dump_of(kernel: &Kernel) -> Dump {
@@ -25,7 +25,6 @@ pub fn dump_of(kernel: &Kernel) -> Dump {
         kernel.rules().cloned().collect(),
         kernel.neighbours().cloned().collect(),
     );
-    dump.kernel.links.dead = kernel.links.dead.clone();
     for (table, prefix, body) in list(kernel) {
         dump.route(&route_of(table, prefix, body));
     }
@@ -91,44 +90,60 @@ pub fn look_up(written: &BTreeMap<IpPrefix, Leads>, address: IpAddr) -> Option<&
 /// What the kernel does with a packet to this address, as ip-route(8) has it: table by table, in each the
 /// longest prefix with a route that is used. `None` where it depends on more than that.
 pub fn kernels_choice(kernel: &Kernel, address: IpAddr) -> Option<Option<Body>> {
-    let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
-    let all = list(kernel);
-    for table in [255, 254, 253] {
-        if table == 253 && family == Family::V6 {
-            continue;
-        }
-        let mut of_table: Vec<_> =
-            all.iter().filter(|(of, prefix, _)| *of == table && prefix.contains(address)).collect();
-        of_table.sort_by_key(|(_, prefix, _)| std::cmp::Reverse(prefix.len()));
-        // The first of the longest prefix that is used: sorting is stable.
-        for (_, prefix, body) in of_table {
-            if body.tos != 0 || body.source.is_some() {
-                return None;
-            }
-            if kernel.links.is_usable(family, body) {
-                let is_rival = |other: &&(u32, IpPrefix, &Body)| {
-                    other.0 == table
-                        && other.1 == *prefix
-                        && other.2.priority == body.priority
-                        && match family {
-                            Family::V4 => prefix.len() == 0 && [other.2.kind, body.kind] == [1, 1],
-                            Family::V6 => [other.2.kind, body.kind].contains(&1),
-                        }
-                        && kernel.links.is_usable(family, other.2)
-                };
-                let mut rivals =
-                    all.iter().filter(is_rival).filter(|other| !std::ptr::eq(other.2, *body));
-                if rivals.next().is_some() || body.is_expiring {
-                    return None;
-                }
-                if body.kind == 9 {
-                    return None;
-                }
-                return Some(Some((*body).clone()));
-            }
+    let tables = if address.is_ipv4() { &[255, 254, 253][..] } else { &[255, 254] };
+    for &table in tables {
+        if let Some(body) = tables_choice(kernel, table, address)? {
+            return Some(Some(body));
         }
     }
     Some(None)
+}
+
+/// The same of one table.
+pub fn tables_choice(kernel: &Kernel, table: u32, address: IpAddr) -> Option<Option<Body>> {
+    let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
+    let all = list(kernel);
+    let mut of_table: Vec<_> =
+        all.iter().filter(|(of, prefix, _)| *of == table && prefix.contains(address)).collect();
+    of_table.sort_by_key(|(_, prefix, _)| std::cmp::Reverse(prefix.len()));
+    // The first of the longest prefix that is used: sorting is stable.
+    for (_, prefix, body) in of_table {
+        if body.tos != 0 || body.source.is_some() {
+            return None;
+        }
+        if kernel.links.is_usable(family, body) {
+            let is_rival = |other: &&(u32, IpPrefix, &Body)| {
+                other.0 == table
+                    && other.1 == *prefix
+                    && other.2.priority == body.priority
+                    && match family {
+                        Family::V4 => prefix.len() == 0 && [other.2.kind, body.kind] == [1, 1],
+                        Family::V6 => [other.2.kind, body.kind].contains(&1),
+                    }
+                    && kernel.links.is_usable(family, other.2)
+            };
+            let mut rivals =
+                all.iter().filter(is_rival).filter(|other| !std::ptr::eq(other.2, *body));
+            if rivals.next().is_some() || body.is_expiring || body.kind == 9 {
+                return None;
+            }
+            // What is in local comes before all rules, and only what is ours can be told from what is behind.
+            if table == 255 && !matches!(body.kind, 2..=4) {
+                return None;
+            }
+            return Some(Some((*body).clone()));
+        }
+    }
+    Some(None)
+}
+
+/// Whether the table local has anything to say of an address, or another one says that it is ours: it is the kernel's
+/// then, before all rules.
+pub fn is_ours(kernel: &Kernel, address: IpAddr) -> bool {
+    let is_it = |(table, prefix, body): &(u32, IpPrefix, &Body)| {
+        (*table == 255 || matches!(body.kind, 2..=4)) && prefix.contains(address)
+    };
+    list(kernel).iter().any(is_it)
 }
 
 /// Addresses that are worth a look: the first and the last of each prefix, and its neighbours'.
@@ -144,13 +159,16 @@ pub fn addresses(kernel: &Kernel) -> Vec<IpAddr> {
 }
 
 /// The side and the model say the same as from scratch.
-pub fn check_against_scratch(mirror: &Mirror<Fake>) {
+pub fn check_against_scratch(mirror: &mut Mirror<Fake>) {
     let other = scratch(mirror);
     assert_eq!(written(mirror), written(&other));
+    assert_eq!(written_policy(mirror), written_policy(&other));
+    assert_eq!(mirror.side.tables.len(), other.side.tables.len(), "tables that nobody needs");
     assert_eq!(mirror.side.words.len(), other.side.words.len(), "ids that nobody needs");
     assert_eq!(mirror.side.slots.len(), other.side.slots.len(), "slots that nobody needs");
     assert_eq!(mirror.side.groups.len(), other.side.groups.len(), "groups that nobody needs");
-    assert_eq!(mirror.diff(&dump_of(&mirror.kernel)), Vec::<String>::new());
+    let dump = dump_of(&mirror.kernel);
+    assert_eq!(mirror.diff(&dump, &mut |_| {}), Vec::<String>::new());
 }
 
 /// Nothing but links and rules of the model is asked here.

@@ -2,15 +2,16 @@
 
 use std::net::IpAddr;
 
-use manylane_io::netlink::kernel::{Event, Family, Hop, Hops, NextHopKind, Route};
+use manylane_io::netlink::kernel::{Event, Family, Hop, Hops, NextHopKind, Route, Rule};
 use proptest::prelude::*;
 
 use super::fake::Fake;
-use super::model::{addresses, check_against_scratch, dump_of, kernels_choice, look_up};
+use super::model::{self, addresses, check_against_scratch, dump_of, kernels_choice, look_up};
+use super::rules::check_packets;
 use super::world::{self, WORKS, router};
 use super::{Leads, ports, settle, written};
 use crate::mirror::constants::{LOWER_UP, RUNNING, UP};
-use crate::mirror::{Limits, Mirror};
+use crate::mirror::{Body, Limits, Mirror};
 
 /// What happens.
 #[derive(Clone, Debug)]
@@ -88,7 +89,7 @@ fn a_hop(family: Family) -> impl Strategy<Value = Hop> {
 prop_compose! {
     fn a_route(family: Family)(
         (destination, prefix_len) in a_prefix(family),
-        table in prop_oneof![8 => Just(254u32), 2 => Just(255), 1 => Just(253), 1 => Just(100)],
+        table in prop_oneof![8 => Just(254u32), 2 => Just(255), 1 => Just(253), 4 => 100u32..=101],
         priority in prop_oneof![3 => Just(0u32), 1 => Just(10)],
         kind in prop_oneof![12 => Just(1u8), 2 => Just(2), 1 => 3u8..=9],
         hops in prop::collection::vec(a_hop(family), 1..4),
@@ -142,7 +143,7 @@ fn flags() -> impl Strategy<Value = u32> {
     prop_oneof![4 => Just(WORKS), 2 => Just(UP), 2 => Just(0), 1 => Just(UP | LOWER_UP), 1 => Just(UP | RUNNING)]
 }
 
-fn an_event() -> impl Strategy<Value = Event> {
+fn an_event() -> BoxedStrategy<Event> {
     let route = family().prop_flat_map(a_route);
     let gone = family().prop_flat_map(a_route);
     prop_oneof![
@@ -174,9 +175,44 @@ fn an_event() -> impl Strategy<Value = Event> {
         1 => (a_link(), family(), any::<bool>())
             .prop_map(|(link, family, ignores)| Event::Netconf(world::netconf(link as i32, family, ignores))),
     ]
+    .boxed()
 }
 
-fn a_step() -> impl Strategy<Value = Step> {
+prop_compose! {
+    fn a_rule(family: Family)(
+        priority in prop_oneof![6 => 1u32..4, 1 => Just(32_766u32), 1 => Just(40_000)],
+        action in prop_oneof![8 => Just(1u8), 1 => Just(6), 1 => Just(7), 1 => Just(3)],
+        table in prop_oneof![6 => 100u32..=102, 2 => Just(254), 1 => Just(253), 1 => Just(255)],
+        from in prop::option::weighted(0.4, a_prefix(family)),
+        to in prop::option::weighted(0.3, a_prefix(family)),
+        iif in prop::option::weighted(0.2, 1u32..=5),
+        tos in prop_oneof![5 => Just(0u8), 1 => Just(0x10)],
+        flags in prop_oneof![8 => Just(0u32), 1 => Just(2)],
+        others in prop_oneof![8 => Just(vec![]), 1 => Just(vec!["mark"]), 1 => Just(vec!["l3mdev"])],
+    ) -> Rule {
+        let some = |net: Option<(IpAddr, u8)>| net.filter(|&(_, len)| len > 0);
+        let iif = iif.map(|link| format!("eth{link}"));
+        Rule { action, from: some(from), to: some(to), iif, tos, flags, others, ..world::rule(family, priority, table) }
+    }
+}
+
+/// Rules come and go, too; now and then the usual ones.
+fn an_event_with_rules() -> BoxedStrategy<Event> {
+    let usual = || {
+        let which = (family(), prop::sample::select(world::USUAL_RULES.to_vec()));
+        which.prop_map(|(family, (priority, table))| world::rule(family, priority, table))
+    };
+    prop_oneof![
+        30 => an_event(),
+        10 => family().prop_flat_map(a_rule).prop_map(Event::Rule),
+        6 => family().prop_flat_map(a_rule).prop_map(Event::RuleGone),
+        2 => usual().prop_map(Event::Rule),
+        1 => usual().prop_map(Event::RuleGone),
+    ]
+    .boxed()
+}
+
+fn a_step(an_event: fn() -> BoxedStrategy<Event>) -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => an_event().prop_map(|event| Step::Event(Box::new(event))),
         2 => (1usize..5, any::<u64>(), any::<u64>()).prop_map(|(max, one, two)| Step::Apply(max, one & two)),
@@ -204,7 +240,7 @@ fn run(mirror: &mut Mirror<Fake>, steps: &[Step]) {
                 events.iter().for_each(|event| super::model::apply_to(&mut dump.kernel, event));
                 // Only a dump of its own has routes in its own order.
                 let dump = dump_of(&dump.kernel);
-                mirror.resync(dump);
+                mirror.resync(dump, &mut |_| {});
             }
         }
         mirror.side.check();
@@ -227,60 +263,93 @@ fn check_lookups(mirror: &Mirror<Fake>) {
     let written = written(mirror);
     for address in addresses(&mirror.kernel) {
         let found = look_up(&written, address);
-        let Some(choice) = kernels_choice(&mirror.kernel, address) else {
-            assert_eq!(found, Some(&Leads::To("kernel")), "{address}");
-            continue;
-        };
-        let expected: &[&str] = match choice.as_ref().map(|body| body.kind) {
-            None => &["none"],
-            Some(2 | 4) => &["local"],
-            Some(3) => &["broadcast"],
-            Some(6) => &["blackhole"],
-            Some(7) => &["unreachable"],
-            Some(8) => &["prohibit"],
-            Some(1) => &["blackhole"],
-            Some(_) => &[],
-        };
-        let body = choice.filter(|body| body.kind == 1);
-        match found {
-            Some(Leads::To("kernel")) => (),
-            Some(Leads::To("blackhole")) if body.is_some() => {
-                assert!(body.is_some_and(|body| body.next_hop.is_some()), "{address}");
+        match kernels_choice(&mirror.kernel, address) {
+            None => {
+                assert!(
+                    matches!(found, Some(Leads::To("kernel" | "local"))),
+                    "{address}: {found:?}"
+                );
             }
-            Some(Leads::To(to)) => {
-                assert!(expected.contains(to) && body.is_none(), "{address}: {to}")
+            Some(choice) => {
+                check_choice(address, found, choice, model::is_ours(&mirror.kernel, address))
             }
-            Some(Leads::Port(_)) => {
-                let body = body.unwrap_or_else(|| panic!("{address} is on a port, and should not"));
-                let is_on_link = body.hops.iter().any(|hop| hop.gateway.is_none());
-                assert!(is_on_link || body.next_hop.is_some(), "{address}");
-            }
-            Some(Leads::Via(vias)) => {
-                let body = body.unwrap_or_else(|| panic!("{address} leads to {vias:?}"));
-                for (via, ..) in vias {
-                    let is_by = |hop: &Hop| {
-                        hop.link == via.link
-                            && (hop.gateway == Some(via.gateway)
-                                || hop.gateway.is_none() && via.gateway == address)
-                    };
-                    let is_said = body.next_hop.is_some() || body.hops.iter().any(is_by);
-                    assert!(is_said, "{address} leads to {via}, the route says {:?}", body.hops);
-                }
-            }
-            None => panic!("{address} is in no prefix, not even the default one"),
         }
+    }
+}
+
+/// What was found for an address is what the kernel chooses, or the kernel itself.
+pub fn check_choice(address: IpAddr, found: Option<&Leads>, choice: Option<Body>, is_ours: bool) {
+    let expected: &[&str] = match choice.as_ref().map(|body| body.kind) {
+        None => &["none"],
+        Some(2 | 4) => &["local"],
+        Some(3) => &["broadcast"],
+        Some(6) => &["blackhole"],
+        Some(7) => &["unreachable"],
+        Some(8) => &["prohibit"],
+        Some(1) => &["blackhole"],
+        Some(_) => &[],
+    };
+    let body = choice.filter(|body| body.kind == 1);
+    match found {
+        Some(Leads::To("kernel")) => (),
+        // What lies in a prefix of local, or what main says to be ours.
+        Some(Leads::To(to @ ("local" | "broadcast"))) if !expected.contains(to) => {
+            assert!(is_ours, "{address}");
+        }
+        Some(Leads::To("blackhole")) if body.is_some() => {
+            assert!(body.is_some_and(|body| body.next_hop.is_some()), "{address}");
+        }
+        Some(Leads::To(to)) => {
+            assert!(expected.contains(to) && body.is_none(), "{address}: {to}")
+        }
+        Some(Leads::Port(_)) => {
+            let body = body.unwrap_or_else(|| panic!("{address} is on a port, and should not"));
+            let is_on_link = body.hops.iter().any(|hop| hop.gateway.is_none());
+            assert!(is_on_link || body.next_hop.is_some(), "{address}");
+        }
+        Some(Leads::Via(vias)) => {
+            let body = body.unwrap_or_else(|| panic!("{address} leads to {vias:?}"));
+            for (via, ..) in vias {
+                let is_by = |hop: &Hop| {
+                    hop.link == via.link
+                        && (hop.gateway == Some(via.gateway)
+                            || hop.gateway.is_none() && via.gateway == address)
+                };
+                let is_said = body.next_hop.is_some() || body.hops.iter().any(is_by);
+                assert!(is_said, "{address} leads to {via}, the route says {:?}", body.hops);
+            }
+        }
+        None => panic!("{address} is in no prefix, not even the default one"),
     }
 }
 
 #[test]
 fn whatever_happens_the_tables_say_what_the_model_says() {
-    proptest!(ProptestConfig::with_cases(1500), |(steps in prop::collection::vec(a_step(), 1..120))| {
+    proptest!(ProptestConfig::with_cases(1500), |(steps in prop::collection::vec(a_step(an_event), 1..120))| {
         let mut mirror = Mirror::new(Fake::new(), Limits::default());
         mirror.set_ports(&ports(3));
         run(&mut mirror, &steps);
         settle(&mut mirror);
         check_exits(&mirror);
         check_lookups(&mirror);
-        check_against_scratch(&mirror);
+        check_against_scratch(&mut mirror);
+    });
+}
+
+#[test]
+fn whatever_rules_there_are_a_packet_goes_by_the_table_that_the_kernel_reads() {
+    proptest!(ProptestConfig::with_cases(1500), |(steps in prop::collection::vec(a_step(an_event_with_rules), 1..120))| {
+        let mut mirror = Mirror::new(Fake::new(), Limits::default());
+        mirror.set_ports(&ports(3));
+        for family in [Family::V4, Family::V6] {
+            for (priority, table) in world::USUAL_RULES {
+                mirror.event(&Event::Rule(world::rule(family, priority, table)));
+            }
+        }
+        run(&mut mirror, &steps);
+        settle(&mut mirror);
+        check_exits(&mirror);
+        check_packets(&mirror);
+        check_against_scratch(&mut mirror);
     });
 }

@@ -1,8 +1,8 @@
 //! What each kind of route leads to.
 
-use manylane_io::netlink::kernel::{Event, Family, NextHopKind};
+use manylane_io::netlink::kernel::{Event, NextHopKind};
 
-use super::world::{added, group, hop, ip, neighbour, object, replaced, route, rule};
+use super::world::{added, group, hop, ip, neighbour, object, replaced, route};
 use super::{Leads, bed, hear, leads_at, ports, settle, to, via};
 use crate::mirror::constants::{TABLE_DEFAULT, TABLE_LOCAL};
 
@@ -200,12 +200,12 @@ fn the_local_table_is_read_first() {
     hear(&mut mirror, added(local.clone()));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.7/32"), to("local"));
-    // What lies in a prefix of it is hidden from the later ones; or not: the kernel's.
+    // What lies in a prefix of it is hidden from the later ones; or not: the kernel's, by what local says.
     let mut wide = route("198.51.100.0/24", vec![hop(9, None)]);
     (wide.table, wide.kind) = (TABLE_LOCAL, 2);
     hear(&mut mirror, added(wide.clone()));
     settle(&mut mirror);
-    assert_eq!(leads_at(&mirror, "198.51.100.64/26"), to("kernel"));
+    assert_eq!(leads_at(&mirror, "198.51.100.64/26"), to("local"));
     hear(&mut mirror, Event::RouteGone(wide));
     hear(&mut mirror, Event::RouteGone(local));
     settle(&mut mirror);
@@ -225,42 +225,4 @@ fn the_local_table_is_read_first() {
     hear(&mut mirror, added(elsewhere));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "203.0.113.0/24"), None, "no rule reads it");
-}
-
-#[test]
-fn rules_beyond_the_usual_ones_are_named() {
-    let mut mirror = bed();
-    for (priority, table) in [(0, 255), (32_766, 254), (32_767, 253)] {
-        hear(&mut mirror, Event::Rule(rule(Family::V4, priority, table)));
-        if table != 253 {
-            hear(&mut mirror, Event::Rule(rule(Family::V6, priority, table)));
-        }
-    }
-    let mut vrfs = rule(Family::V4, 1000, 0);
-    vrfs.others = vec!["l3mdev"];
-    hear(&mut mirror, Event::Rule(vrfs));
-    assert_eq!(mirror.unmergeable_rules(), Vec::<String>::new());
-
-    let mut marked = rule(Family::V4, 100, 100);
-    marked.others = vec!["fwmark"];
-    hear(&mut mirror, Event::Rule(marked.clone()));
-    let mut from = rule(Family::V6, 90, 90);
-    from.from = Some((ip("2001:db8::"), 32));
-    hear(&mut mirror, Event::Rule(from));
-    let lines = mirror.unmergeable_rules();
-    assert_eq!(
-        lines,
-        [
-            "ip -4 rule 100: from all [fwmark] lookup 100",
-            "ip -6 rule 90: from 2001:db8::/32 lookup 90"
-        ]
-    );
-    hear(&mut mirror, Event::RuleGone(marked));
-    assert_eq!(mirror.unmergeable_rules().len(), 1);
-    // The main table before the local one.
-    hear(&mut mirror, Event::RuleGone(rule(Family::V4, 0, 255)));
-    let lines = mirror.unmergeable_rules();
-    assert!(lines[0].contains("no rule of `ip -4 rule` reads the table local"), "{lines:?}");
-    hear(&mut mirror, Event::Rule(rule(Family::V4, 32_767, 255)));
-    assert!(mirror.unmergeable_rules()[0].contains("32767: from all lookup 255"));
 }

@@ -110,7 +110,10 @@ pub fn netconf(link: i32, family: Family, ignores: bool) -> Netconf {
     }
 }
 
-/// The usual rules.
+/// Priorities and tables of the usual rules.
+pub const USUAL_RULES: [(u32, u32); 3] = [(0, 255), (32_766, 254), (32_767, 253)];
+
+/// A rule for all packets.
 pub fn rule(family: Family, priority: u32, table: u32) -> Rule {
     Rule {
         family,
