@@ -1,10 +1,13 @@
 //! What the gate looks at, as plain values: the judgement is a function of these alone.
 
 use manylane_io::iptables::Legacy;
-use manylane_io::netlink::kernel::{Family, Link, Netconf, Rule};
+use manylane_io::netlink::XdpFeatures;
+use manylane_io::netlink::kernel::{Family, Link, Netconf};
 use manylane_io::netlink::nftables::Chain;
 use manylane_io::netlink::traffic::{Filter, Qdisc};
 use manylane_io::netlink::xfrm::Policies;
+
+use crate::mirror::RefusedRules;
 
 /// What is known of the kernel's routing already, by who follows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,8 +16,8 @@ pub struct Kernel {
     pub links: Vec<Link>,
     /// All settings of links, and those of all.
     pub netconf: Vec<Netconf>,
-    /// Rules that cannot be part of one table, in words: [`unmergeable`].
-    pub unmergeable_rules: Vec<String>,
+    /// Why the rules of the routing policy are none that a program can follow.
+    pub refused_rules: Vec<RefusedRules>,
     /// Routes with a way that wraps packets.
     pub encapsulated_routes: u64,
 }
@@ -59,54 +62,6 @@ impl Kernel {
     }
 }
 
-/// Rules other than the usual three, in words: with one of them tables cannot be one.
-pub fn unmergeable(rules: &[Rule]) -> Vec<String> {
-    rules.iter().filter(|rule| !is_usual(rule)).map(words).collect()
-}
-
-/// `0: local`, `32766: main`, `32767: default`, for all packets.
-fn is_usual(rule: &Rule) -> bool {
-    let Rule { priority, action, table, from, to, iif, tos, flags, others, .. } = rule;
-    let is_for_all = from.is_none() && to.is_none() && iif.is_none() && *tos == 0;
-    is_for_all
-        && others.is_empty()
-        && flags & FIB_RULE_INVERT == 0
-        && *action == FR_ACT_TO_TBL
-        && [(0, RT_TABLE_LOCAL), (32_766, RT_TABLE_MAIN), (32_767, RT_TABLE_DEFAULT)]
-            .contains(&(*priority, *table))
-}
-
-/// As `ip rule` would say it, nearly.
-fn words(rule: &Rule) -> String {
-    let Rule { family, priority, action, table, from, to, iif, tos, flags, others } = rule;
-    let mut words = match family {
-        Family::V4 => format!("IPv4 {priority}:"),
-        Family::V6 => format!("IPv6 {priority}:"),
-    };
-    if flags & FIB_RULE_INVERT != 0 {
-        words += " not";
-    }
-    for (word, network) in [("from", from), ("to", to)] {
-        if let Some((address, length)) = network {
-            words += &format!(" {word} {address}/{length}");
-        }
-    }
-    if let Some(name) = iif {
-        words += &format!(" iif {name}");
-    }
-    if *tos != 0 {
-        words += &format!(" tos {tos:#x}");
-    }
-    for other in others {
-        words += &format!(" {other}");
-    }
-    words
-        + &match *action {
-            FR_ACT_TO_TBL => format!(" table {table}"),
-            action => format!(" action {action}"),
-        }
-}
-
 fn device(link: u32) -> i32 {
     i32::try_from(link).unwrap_or(i32::MAX)
 }
@@ -138,6 +93,10 @@ pub struct Facts {
     pub egress_filters: Vec<(u32, Filter)>,
     /// BPF programs of others (tcx) where packets come in.
     pub programs: Vec<Program>,
+    /// BPF programs (tcx) where packets go out.
+    pub egress_programs: Vec<Program>,
+    /// What drivers say that they can do with XDP, by device.
+    pub features: Vec<(u32, XdpFeatures)>,
     /// `fib_multipath_hash_policy` for IPv4 and IPv6.
     pub multipath_hash_policy: [u8; 2],
     /// `net.ipv4.nexthop_compat_mode`.
@@ -168,12 +127,8 @@ pub struct Offloads {
     pub gro: bool,
     /// The device takes segments that are to be cut.
     pub tso: bool,
+    /// The device takes VLAN tags off what comes in.
+    pub takes_tags_off: bool,
 }
 
 const NETCONFA_IFINDEX_ALL: i32 = -1;
-// linux/fib_rules.h, linux/rtnetlink.h.
-const FIB_RULE_INVERT: u32 = 2;
-const FR_ACT_TO_TBL: u8 = 1;
-const RT_TABLE_DEFAULT: u32 = 253;
-const RT_TABLE_MAIN: u32 = 254;
-const RT_TABLE_LOCAL: u32 = 255;

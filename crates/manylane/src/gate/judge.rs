@@ -4,8 +4,8 @@ use manylane_io::netlink::kernel::{Family, Link};
 use manylane_io::netlink::traffic::{Filter, Place, Qdisc};
 
 use super::facts::{Facts, Offloads};
-use super::netfilter;
 use super::reason::{About, Bypass, Concerns, Reason, Standing, Tier};
+use super::{driver, netfilter};
 
 /// Judges an interface.
 pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
@@ -17,15 +17,21 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
     let (bypassed, reasons): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|reason| bypass.covers(reason.about));
     let is_entry = !reasons.iter().any(|reason| reason.concerns.has_entry());
+    let driver = driver::judge(facts, link);
     Standing {
         interface: link.name.clone(),
         index: link.index,
-        tier: if is_entry { Tier::Ingress } else { Tier::Kernel },
+        tier: match is_entry {
+            false => Tier::Kernel,
+            true if driver.entry.is_empty() && driver.auto.is_empty() => Tier::Driver,
+            true => Tier::Ingress,
+        },
         is_entry,
         is_exit: !reasons.iter().any(|reason| reason.concerns.has_exit()),
         reasons,
         bypassed,
         notes: notes(facts, link),
+        driver,
     }
 }
 
@@ -61,18 +67,10 @@ fn everywhere(facts: &Facts) -> Vec<Reason> {
     }
     found.extend(netfilter::in_namespace(facts));
     found.extend(xfrm(facts));
-    for rule in &facts.kernel.unmergeable_rules {
-        let family = if rule.starts_with("IPv6") { "-6 " } else { "" };
-        let priority = rule.split([' ', ':']).nth(1).unwrap_or_default();
-        found.push(
-            Reason::new(
-                About::Rules,
-                format!("routing rule {rule}"),
-                "which table a packet is routed by depends on more than its destination",
-            )
-            .command(format!("ip {family}rule delete priority {priority}")),
-        );
-    }
+    found.extend(facts.kernel.refused_rules.iter().map(|refused| {
+        Reason::new(About::Rules, refused.what.clone(), refused.why)
+            .command(refused.command.clone())
+    }));
     found.into_iter().map(Reason::everywhere).collect()
 }
 
@@ -402,7 +400,7 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
 }
 
 /// `u32 (preference 49152), bpf (preference 1)`, if there are any on the link.
-fn listed(filters: &[(u32, Filter)], link: &Link) -> Option<String> {
+pub(super) fn listed(filters: &[(u32, Filter)], link: &Link) -> Option<String> {
     let its = filters.iter().filter(|(index, _)| *index == link.index);
     let words: Vec<_> = its
         .map(|(_, filter)| format!("{} (preference {})", filter.kind, filter.preference))
@@ -431,7 +429,8 @@ const INDEX_MAX: u32 = 65_535;
 /// Devices that take packets from another one that come in there (`netdev_rx_handler_register`).
 const TAKING: [&str; 5] = ["macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
 /// Qdiscs that only queue: the kernel's own choice.
-const PLAIN_QDISCS: [&str; 6] = ["noqueue", "noop", "mq", "pfifo_fast", "fq_codel", "pfifo"];
+pub(super) const PLAIN_QDISCS: [&str; 6] =
+    ["noqueue", "noop", "mq", "pfifo_fast", "fq_codel", "pfifo"];
 // linux/if.h.
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;

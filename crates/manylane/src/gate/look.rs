@@ -1,19 +1,20 @@
 //! Looking: from sockets and `/proc` to [`Facts`].
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::thread;
 
-use manylane_io::bpf::fast;
+use manylane_io::bpf::fast::{self, DRIVER_NAME};
 use manylane_io::interface::{self, Interface};
 use manylane_io::iptables::{self, Legacy};
 use manylane_io::netlink::kernel::{Family, Link, NextHop, NextHopKind};
 use manylane_io::netlink::traffic::{Place, Qdisc, Side};
-use manylane_io::netlink::{Netlink, nftables, xfrm};
+use manylane_io::netlink::{Netlink, NetlinkError, XdpFeatures, nftables, xfrm};
 use manylane_io::sysctl;
 
-use super::{Facts, Gate, GateError, Kernel, Offloads, Program, Programs, unmergeable};
+use super::{Facts, Gate, GateError, Kernel, Offloads, Program, Programs};
+use crate::mirror::refused_rules;
 
 /// The links of these names, those that are there.
 pub(super) fn links<'k>(kernel: &'k Kernel, interfaces: &[String]) -> Vec<&'k Link> {
@@ -24,7 +25,7 @@ impl Kernel {
     /// Reads it from the kernel, in the calling thread's network namespace: for who does not follow it.
     pub fn read() -> Result<Kernel, GateError> {
         let mut netlink = Netlink::open()?;
-        let wrapping = encapsulated(&netlink.dump_next_hops()?);
+        let wrapping = encapsulated(netlink.dump_next_hops()?.iter());
         let mut encapsulated_routes = 0;
         for family in [Family::V4, Family::V6] {
             netlink.dump_routes(family, None, |route| {
@@ -33,10 +34,11 @@ impl Kernel {
                 encapsulated_routes += u64::from(wraps);
             })?;
         }
+        let links = netlink.dump_links()?;
         Ok(Kernel {
-            links: netlink.dump_links()?,
             netconf: netlink.dump_netconf()?,
-            unmergeable_rules: unmergeable(&netlink.dump_rules()?),
+            refused_rules: refused_rules(&netlink.dump_rules()?, &links),
+            links,
             encapsulated_routes,
         })
     }
@@ -49,10 +51,12 @@ impl Kernel {
 }
 
 /// The numbers of next-hop objects of which a way wraps packets.
-fn encapsulated(objects: &[NextHop]) -> BTreeSet<u32> {
+pub(crate) fn encapsulated<'a>(
+    objects: impl Iterator<Item = &'a NextHop> + Clone,
+) -> BTreeSet<u32> {
     let wraps =
         |object: &&NextHop| matches!(object.kind, NextHopKind::Via(hop) if hop.is_encapsulated);
-    let mut found: BTreeSet<_> = objects.iter().filter(wraps).map(|object| object.id).collect();
+    let mut found: BTreeSet<_> = objects.clone().filter(wraps).map(|object| object.id).collect();
     // A group has no groups in it.
     for object in objects {
         if let NextHopKind::Group { members, .. } = &object.kind
@@ -79,22 +83,24 @@ pub fn programs_of_others() -> Programs {
 pub(super) struct Polled {
     legacy: Result<Legacy, String>,
     programs: Result<Vec<Program>, String>,
+    egress_programs: Result<Vec<Program>, String>,
+    /// XDP programs of others, by device: who attaches one by a link tells nobody.
+    driver_programs: Result<BTreeMap<u32, u32>, String>,
     multipath_hash_policy: [u8; 2],
     repeats_next_hops: bool,
 }
 
 /// Reads it.
 pub(super) fn polled(programs: &mut Programs, links: &[&Link]) -> Polled {
-    let mut all = Ok(Vec::new());
-    for link in links {
-        match (&mut all, programs(link.index, &link.name)) {
-            (Ok(all), Ok(found)) => all.extend(found),
-            (Ok(_), Err(error)) => {
-                all = Err(format!("the programs (tcx) of {} cannot be read: {error}", link.name));
-            }
-            (Err(_), _) => {}
+    let of_all = |programs: &mut dyn FnMut(&Link) -> io::Result<Vec<Program>>| {
+        let mut all = Vec::new();
+        for link in links {
+            all.extend(programs(link).map_err(|error| {
+                format!("the programs (tcx) of {} cannot be read: {error}", link.name)
+            })?);
         }
-    }
+        Ok(all)
+    };
     // A kernel without a setting does as if it were 0: none of these protocols is there, or it is too old to ask.
     let number =
         |name: &str| sysctl::read(name).ok().and_then(|text| text.parse().ok()).unwrap_or(0u8);
@@ -102,7 +108,10 @@ pub(super) fn polled(programs: &mut Programs, links: &[&Link]) -> Polled {
     Polled {
         legacy: iptables::legacy()
             .map_err(|error| format!("the tables of legacy iptables cannot be read: {error}")),
-        programs: all,
+        programs: of_all(&mut |link| programs(link.index, &link.name)),
+        egress_programs: of_all(&mut |link| egress_programs(link)),
+        driver_programs: driver_programs()
+            .map_err(|error| format!("the XDP programs of devices cannot be read: {error}")),
         multipath_hash_policy: ["ipv4", "ipv6"].map(policy),
         repeats_next_hops: number("net/ipv4/nexthop_compat_mode") != 0,
     }
@@ -127,11 +136,12 @@ impl Gate {
             legacy: or_unknown(polled.legacy, &mut unknown),
             policies: or_unknown(xfrm::policies(), &mut unknown),
             programs: or_unknown(polled.programs, &mut unknown),
+            egress_programs: or_unknown(polled.egress_programs, &mut unknown),
             qdiscs: self.traffic.qdiscs()?,
             multipath_hash_policy: polled.multipath_hash_policy,
             repeats_next_hops: polled.repeats_next_hops,
             cores: thread::available_parallelism().map_or(1, usize::from),
-            kernel: kernel.clone(),
+            kernel: with_programs(kernel, &or_unknown(polled.driver_programs, &mut unknown)),
             ..Facts::default()
         };
         for link in links {
@@ -147,13 +157,41 @@ impl Gate {
                 }
             }
             // Most devices say; what does not is not worth a note.
-            if let Ok(interface::Offloads { gro, tso }) = interface::Offloads::read(&link.name) {
-                facts.offloads.push(Offloads { link: link.index, gro, tso });
+            if let Ok(read) = interface::Offloads::read(&link.name) {
+                let interface::Offloads { gro, tso, takes_tags_off } = read;
+                facts.offloads.push(Offloads { link: link.index, gro, tso, takes_tags_off });
+            }
+            // What is not known is not used.
+            if let Ok(features) = XdpFeatures::read(link.index) {
+                facts.features.push((link.index, features));
             }
         }
         facts.unknown = unknown;
         Ok(facts)
     }
+}
+
+fn egress_programs(link: &Link) -> io::Result<Vec<Program>> {
+    let interface = Interface::read(&link.name).map_err(io::Error::other)?;
+    let programs = fast::attached_egress(&interface)?.programs.into_iter();
+    Ok(programs.map(|(id, name)| Program { link: link.index, id, name }).collect())
+}
+
+/// Those that are not ours.
+fn driver_programs() -> Result<BTreeMap<u32, u32>, NetlinkError> {
+    let links = Netlink::open()?.dump_links()?;
+    let is_ours = |id: u32| fast::program_name(id).is_ok_and(|name| name == DRIVER_NAME);
+    let programs = links.iter().filter_map(|link| Some((link.index, link.xdp?)));
+    Ok(programs.filter(|&(_, id)| !is_ours(id)).collect())
+}
+
+/// The same kernel with these XDP programs.
+fn with_programs(kernel: &Kernel, programs: &BTreeMap<u32, u32>) -> Kernel {
+    let mut kernel = kernel.clone();
+    for link in &mut kernel.links {
+        link.xdp = programs.get(&link.index).copied();
+    }
+    kernel
 }
 
 /// What was read; what was not is unknown, with its error.

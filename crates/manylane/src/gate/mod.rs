@@ -17,7 +17,7 @@
 //! | legacy iptables                             | all                              | read again ([`Gate::poll`])        |
 //! | connection tracking by rules elsewhere      | all                              | as the rules                       |
 //! | XFRM policies, or a default that blocks     | all                              | `XFRMNLGRP_POLICY`                 |
-//! | routing rules besides the usual             | all                              | the mirror's                       |
+//! | routing rules that cannot be followed       | all                              | the mirror's                       |
 //! | tc filters at ingress                       | the device, as entry             | `RTNLGRP_TC`                       |
 //! | members, parents, kind, number, up or down  | the device                       | the mirror's                       |
 //! | forwarding                                  | the device, as entry             | the mirror's                       |
@@ -25,6 +25,7 @@
 //! | encapsulated routes, multipath by policy 2, 3 | these routes                   | the mirror's; read again           |
 //! | rp_filter                                   | what it would drop               | the mirror's                       |
 //! | other BPF programs                          | nothing: they run before ours    | read again                         |
+//! | drivers without XDP, tags taken off, shapers | nothing: not in the driver ([`DriverStanding`]) | `netdev` (generic netlink), `RTNLGRP_TC` |
 //!
 //! What the mirror hears of (links, settings, rules, routes) comes in as [`Kernel`]: who has the mirror calls
 //! [`Gate::evaluate`] again when it changed.
@@ -32,6 +33,7 @@
 //! Not seen: a macvlan or ipvlan in another namespace on an interface here. It has an Ethernet address of its own
 //! (then its packets are not for us, and the kernel has them), or no routed way through here (ipvlan).
 
+mod driver;
 mod error;
 mod facts;
 mod judge;
@@ -44,13 +46,14 @@ mod tests;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use manylane_io::netlink::traffic::TrafficControl;
-use manylane_io::netlink::{Notices, nftables, traffic, xfrm};
+use manylane_io::netlink::{Notices, XdpFeatures, nftables, traffic, xfrm};
 
 pub use error::GateError;
-pub use facts::{Facts, Kernel, Offloads, Program, unmergeable};
+pub use facts::{Facts, Kernel, Offloads, Program};
 pub use judge::judge;
+pub(crate) use look::encapsulated;
 pub use look::programs_of_others;
-pub use reason::{About, Bypass, Concerns, Reason, Standing, Tier, UnknownBypass};
+pub use reason::{About, Bypass, Concerns, DriverStanding, Reason, Standing, Tier, UnknownBypass};
 
 /// Finds BPF programs (tcx) of others where packets come in on the device of this number and name.
 pub type Programs = Box<dyn FnMut(u32, &str) -> std::io::Result<Vec<Program>> + Send>;
@@ -74,6 +77,7 @@ impl Gate {
         let mut notices: Vec<_> = nftables::notices()?.into_iter().collect();
         notices.extend(xfrm::notices()?);
         notices.push(traffic::notices()?);
+        notices.extend(XdpFeatures::notices()?);
         let traffic = TrafficControl::open()?;
         Ok(Gate { notices, traffic, programs, polled: None })
     }
@@ -108,8 +112,8 @@ impl Gate {
         interfaces: &[String],
         bypass: Bypass,
     ) -> Result<Vec<Standing>, GateError> {
-        let links = look::links(kernel, interfaces);
         let facts = self.facts(kernel, interfaces)?;
+        let links = look::links(&facts.kernel, interfaces);
         Ok(links.into_iter().map(|link| judge(&facts, link, bypass)).collect())
     }
 }

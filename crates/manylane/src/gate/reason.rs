@@ -23,6 +23,22 @@ pub struct Standing {
     pub bypassed: Vec<Reason>,
     /// What is good to know: some packets are the kernel's, or all would go faster.
     pub notes: Vec<Reason>,
+    /// Whether packets may be forwarded in its driver.
+    pub driver: DriverStanding,
+}
+
+/// Whether packets may be forwarded in an interface's driver: what is against it, beside all that keeps them in the
+/// kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DriverStanding {
+    /// Those that come in by it.
+    pub entry: Vec<Reason>,
+    /// Those that would leave by it.
+    pub exit: Vec<Reason>,
+    /// Both, unless the operator says so by name.
+    pub auto: Vec<Reason>,
+    /// Frames that leave may be in several pieces of memory.
+    pub takes_pieces: bool,
 }
 
 impl Standing {
@@ -40,6 +56,8 @@ pub enum Tier {
     Kernel,
     /// Our program where packets come in (tcx), as far as it can.
     Ingress,
+    /// Our program in the driver (XDP), as far as it can; behind it that at tcx.
+    Driver,
 }
 
 impl fmt::Display for Tier {
@@ -47,6 +65,7 @@ impl fmt::Display for Tier {
         f.write_str(match self {
             Tier::Kernel => "kernel",
             Tier::Ingress => "ingress",
+            Tier::Driver => "driver",
         })
     }
 }
@@ -173,6 +192,8 @@ pub enum About {
     Queues,
     /// What the device does for the kernel.
     Offloads,
+    /// What its driver can do with XDP.
+    Driver,
 }
 
 impl About {

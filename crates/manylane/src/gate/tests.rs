@@ -8,8 +8,10 @@ use manylane_io::netlink::nftables::{Base, Chain, Hook, TableFamily};
 use manylane_io::netlink::xfrm::{Policies, Policy};
 
 use super::*;
+use crate::mirror::{RefusedRules, refused_rules};
 
 mod device;
+mod driver;
 
 const ETH0: u32 = 2;
 const ETH1: u32 = 3;
@@ -382,33 +384,39 @@ fn rule(family: Family, priority: u32, table: u32) -> Rule {
 }
 
 #[test]
-fn routing_rules_besides_the_usual_keep_everything() {
+fn routing_rules_that_cannot_be_followed_keep_everything() {
     let usual = [(0, 255), (32_766, 254), (32_767, 253)];
     let both = [Family::V4, Family::V6];
     let rules = both.map(|family| usual.map(|(priority, table)| rule(family, priority, table)));
-    assert!(unmergeable(&rules.concat()).is_empty());
-
-    let from = Rule {
-        from: Some((IpAddr::from([10, 0, 0, 0]), 8)),
-        others: vec!["fwmark"],
-        ..rule(Family::V4, 100, 7)
-    };
-    // The usual place, not for all.
-    let inverted = Rule { flags: 2, iif: Some("eth0".into()), ..rule(Family::V6, 32_766, 254) };
-    let found = unmergeable(&[from, inverted]);
-    assert_eq!(
-        found,
-        ["IPv4 100: from 10.0.0.0/8 fwmark table 7", "IPv6 32766: not iif eth0 table 254"]
-    );
+    let mut rules = rules.concat();
+    assert_eq!(refused_rules(&rules, &[]), []);
+    // One more, which can be.
+    let from = Some((IpAddr::from([10, 0, 0, 0]), 8));
+    rules.insert(1, Rule { from, others: vec!["mark"], ..rule(Family::V4, 100, 7) });
+    assert_eq!(refused_rules(&rules, &[]), []);
+    let last = rules.pop().expect("it has some");
+    assert_eq!(last.table, 253);
+    rules.push(Rule { flags: 2, iif: Some("eth0".into()), ..rule(Family::V6, 40_000, 254) });
+    rules.retain(|rule| rule.family == Family::V4 || rule.priority != 32_766);
+    rules.remove(0);
+    let found = refused_rules(&rules, &[]);
     let case = |what, command, place: usize| {
-        let rule = found[place].clone();
+        let refused: RefusedRules = found[place].clone();
         everywhere(About::Rules, what, Some(command), |facts| {
-            facts.kernel.unmergeable_rules = vec![rule];
+            facts.kernel.refused_rules = vec![refused];
         })
     };
     check([
-        case("routing rule IPv4 100: from 10", "ip rule delete priority 100", 0),
-        case("routing rule IPv6 32766:", "ip -6 rule delete priority 32766", 1),
+        case(
+            "does not read the table local: ip -4 rule 100: from 10.0.0.0/8 [mark] lookup 7",
+            "ip -4 rule add priority 0 lookup local",
+            0,
+        ),
+        case(
+            "no rule of `ip -6 rule` reads the table main",
+            "ip -6 rule add priority 32766 lookup main",
+            1,
+        ),
     ]);
 }
 

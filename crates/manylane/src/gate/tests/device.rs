@@ -192,7 +192,7 @@ fn what_does_not_keep_anything_is_said() {
             "tcp-segmentation-offload is off on eth0",
             Some("ethtool -K eth0 tso on"),
             // The GRO of a veth does not matter.
-            |facts| facts.offloads = vec![Offloads { link: ETH0, gro: false, tso: false }],
+            |facts| facts.offloads = vec![offloads(false, false)],
         ),
         (
             About::Offloads,
@@ -200,7 +200,7 @@ fn what_does_not_keep_anything_is_said() {
             Some("ethtool -K eth0 gro on"),
             |facts| {
                 facts.kernel.links[0].kind = None;
-                facts.offloads = vec![Offloads { link: ETH0, gro: false, tso: true }];
+                facts.offloads = vec![offloads(false, true)];
             },
         ),
     ];
@@ -212,4 +212,8 @@ fn what_does_not_keep_anything_is_said() {
         assert!(note.what.contains(what), "{:?} has to contain {what:?}", note.what);
         assert!(!note.is_everywhere || other.notes == standing.notes, "{note}");
     }
+}
+
+fn offloads(gro: bool, tso: bool) -> Offloads {
+    Offloads { link: ETH0, gro, tso, takes_tags_off: false }
 }

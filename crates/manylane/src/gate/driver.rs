@@ -1,0 +1,134 @@
+//! The judgement about the driver tier: a program in the driver sees a frame before the kernel has made anything of
+//! it, and what it forwards skips more than what is forwarded at tcx does.
+//!
+//! | What                                         | Why not                                              |
+//! |----------------------------------------------|------------------------------------------------------|
+//! | in: the driver runs no XDP programs          | ours would not run                                   |
+//! | in: another XDP program is there             | there is one place                                   |
+//! | in: other programs (tcx) where packets come in | they are behind ours, and would not see what it takes |
+//! | in: tags are taken off, or may be            | a frame of a VLAN would look like one of none        |
+//! | out: the driver takes no redirected frames   | they would be lost                                   |
+//! | out: a shaper, filters, programs (tcx)       | redirected frames go straight to the driver          |
+//! | `auto`: a software device                    | what its packets carry beside their bytes gets lost  |
+//!
+//! A veth hands over what the other end sent, with tags, checksums and segments beside the bytes as that end's offloads
+//! have them: nobody here can see those. So that is the operator's to say, by name.
+
+use manylane_io::netlink::XdpFeatures;
+use manylane_io::netlink::kernel::Link;
+use manylane_io::netlink::traffic::Place;
+
+use super::facts::{Facts, Program};
+use super::judge::{PLAIN_QDISCS, listed, quoted};
+use super::reason::{About, Concerns, DriverStanding, Reason};
+
+/// Judges an interface.
+pub(super) fn judge(facts: &Facts, link: &Link) -> DriverStanding {
+    let of_link = facts.features.iter().find(|(index, _)| *index == link.index);
+    let features = of_link.map(|(_, features)| *features).unwrap_or_default();
+    DriverStanding {
+        entry: entry(facts, link, features),
+        exit: exit(facts, link, features),
+        auto: auto(link),
+        takes_pieces: features.transmits_pieces,
+    }
+}
+
+fn entry(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
+    let name = &link.name;
+    let mut found = Vec::new();
+    if !features.redirects {
+        let why = "packets can be forwarded in drivers that do";
+        found.push(no(About::Driver, format!("the driver of {name} runs no XDP programs"), why));
+    }
+    if let Some(id) = link.xdp {
+        let what = format!("XDP program {id} is on {name}");
+        let why = "there is one place for a program in the driver, and it stays";
+        let command = format!("ip link set dev {} xdp off", quoted(name));
+        found.push(no(About::Programs, what, why).command(command));
+    }
+    for Program { id, name: program, .. } in on(&facts.programs, link) {
+        let what = format!("program {id} ({program}) is attached where packets come in on {name}");
+        let why = "in the driver ours would be before it, and it would not see what ours takes";
+        let command = format!("bpftool net show dev {}", quoted(name));
+        found.push(no(About::Programs, what, why).command(command));
+    }
+    found.extend(tags(facts, link));
+    found.into_iter().map(|reason| reason.concerning(Concerns::Entry)).collect()
+}
+
+/// What would be a frame of a VLAN, and could not be seen to be.
+fn tags(facts: &Facts, link: &Link) -> Option<Reason> {
+    let name = &link.name;
+    if is_veth(link) {
+        let mut all = facts.kernel.links.iter();
+        let vlan = all.find(|other| other.vlan.is_some() && other.lower == Some(link.index))?;
+        let what = format!("{} is a VLAN of {name}, a veth", vlan.name);
+        let why = "its peer may keep tags out of the bytes, where a program in the driver does not see them";
+        return Some(no(About::Offloads, what, why));
+    }
+    let mut all = facts.offloads.iter();
+    let takes_off = all.find(|one| one.link == link.index)?.takes_tags_off;
+    takes_off.then(|| {
+        let what = format!("rx-vlan-offload is on on {name}");
+        let why = "tags that the device takes off are not seen in the driver";
+        let command = format!("ethtool -K {} rxvlan off", quoted(name));
+        no(About::Offloads, what, why).command(command)
+    })
+}
+
+fn exit(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
+    let name = &link.name;
+    let mut found = Vec::new();
+    if !features.transmits {
+        let what = format!("the driver of {name} takes no redirected frames");
+        found.push(match is_veth(link) {
+            true => no(About::Driver, what, "its peer has neither GRO nor an XDP program")
+                .command("ethtool -K PEER gro on # where its peer is"),
+            false => no(About::Driver, what, "they would be lost (no XDP feature ndo-xmit)"),
+        });
+    }
+    let mut qdiscs = facts.qdiscs.iter();
+    let root = qdiscs.find(|qdisc| qdisc.link == link.index && qdisc.place == Place::Root);
+    if let Some(root) = root.filter(|root| !PLAIN_QDISCS.contains(&root.kind.as_str())) {
+        let what = format!("qdisc {} on {name}", root.kind);
+        let command = format!("tc qdisc delete dev {} root", quoted(name));
+        found.push(no(About::TrafficControl, what, SKIPPED).command(command));
+    }
+    if let Some(list) = listed(&facts.egress_filters, link) {
+        let what = format!("filters of traffic control where packets go out on {name}: {list}");
+        let command = format!("tc filter delete dev {} egress", quoted(name));
+        found.push(no(About::TrafficControl, what, SKIPPED).command(command));
+    }
+    for Program { id, name: program, .. } in on(&facts.egress_programs, link) {
+        let what = format!("program {id} ({program}) is attached where packets go out on {name}");
+        let command = format!("bpftool net show dev {}", quoted(name));
+        found.push(no(About::Programs, what, SKIPPED).command(command));
+    }
+    found.into_iter().map(|reason| reason.concerning(Concerns::Exit)).collect()
+}
+
+fn auto(link: &Link) -> Vec<Reason> {
+    let Some(kind) = &link.kind else { return Vec::new() };
+    let (name, quoted) = (&link.name, quoted(&link.name));
+    let what = format!("{name} is a software device ({kind})");
+    let why = "what its packets carry beside their bytes is lost in its driver: tags, checksums still to be filled \
+               in, segments. Where they carry none, say so by name";
+    let command = format!("manylane config set port.{quoted}.tier driver");
+    vec![no(About::Device, what, why).command(command)]
+}
+
+fn on<'f>(programs: &'f [Program], link: &Link) -> impl Iterator<Item = &'f Program> {
+    let index = link.index;
+    programs.iter().filter(move |program| program.link == index)
+}
+
+fn is_veth(link: &Link) -> bool {
+    link.kind.as_deref() == Some("veth")
+}
+
+fn no(about: About, what: String, why: &str) -> Reason {
+    Reason::new(about, what, why)
+}
+
+const SKIPPED: &str = "what is redirected in drivers goes straight to the device, past it";

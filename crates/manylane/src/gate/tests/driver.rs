@@ -1,0 +1,121 @@
+//! The judgement about the driver tier.
+
+use manylane_io::netlink::XdpFeatures;
+use manylane_io::netlink::traffic::{Filter, Place, Qdisc};
+
+use super::*;
+
+/// eth0 and eth1 are NICs whose drivers can all of it.
+fn nics() -> Facts {
+    with(|facts| {
+        let all = XdpFeatures {
+            redirects: true,
+            transmits: true,
+            transmits_pieces: true,
+            zero_copy: false,
+        };
+        for link in &mut facts.kernel.links {
+            link.kind = None;
+            facts.features.push((link.index, all));
+        }
+    })
+}
+
+fn of_eth0(change: impl FnOnce(&mut Facts)) -> Standing {
+    let mut facts = nics();
+    change(&mut facts);
+    stand(&facts)[0].clone()
+}
+
+#[test]
+fn a_nic_that_can_all_of_it_is_in_the_driver_by_auto() {
+    let standing = of_eth0(|_| ());
+    assert_eq!(standing.tier, Tier::Driver);
+    assert_eq!(standing.driver, DriverStanding { takes_pieces: true, ..DriverStanding::default() });
+    // One that only lets frames out has nothing to forward in the driver.
+    let standing = of_eth0(|facts| facts.features[0].1.redirects = false);
+    assert_eq!(standing.tier, Tier::Ingress, "{standing:#?}");
+    assert!(standing.is_free(), "nothing keeps it in the kernel: {standing:#?}");
+    let standing = of_eth0(|facts| facts.features.clear());
+    assert_eq!(standing.tier, Tier::Ingress, "what is not known is not used: {standing:#?}");
+}
+
+#[test]
+fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
+    type Case = (&'static str, Option<&'static str>, [bool; 2], fn(&mut Facts));
+    let cases: [Case; 11] = [
+        ("the driver of eth0 runs no XDP programs", None, [false, true], |facts| {
+            facts.features[0].1.redirects = false;
+        }),
+        (
+            "XDP program 8 is on eth0",
+            Some("ip link set dev eth0 xdp off"),
+            [false, true],
+            |facts| {
+                facts.kernel.links[0].xdp = Some(8);
+            },
+        ),
+        ("program 7 (cil)", Some("bpftool net show dev eth0"), [false, true], |facts| {
+            facts.programs = vec![Program { link: ETH0, id: 7, name: "cil".into() }];
+        }),
+        ("rx-vlan-offload is on", Some("ethtool -K eth0 rxvlan off"), [false, true], |facts| {
+            let offloads = Offloads { link: ETH0, gro: true, tso: true, takes_tags_off: true };
+            facts.offloads = vec![offloads];
+        }),
+        ("eth1 is a VLAN of eth0, a veth", None, [false, true], |facts| {
+            facts.kernel.links[0].kind = Some("veth".into());
+            facts.kernel.links[1].vlan = Some((0x8100, 5));
+            facts.kernel.links[1].lower = Some(ETH0);
+        }),
+        ("takes no redirected frames", None, [true, false], |facts| {
+            facts.features[0].1.transmits = false;
+        }),
+        (
+            "takes no redirected frames",
+            Some("ethtool -K PEER gro on # where its peer is"),
+            [true, false],
+            |facts| {
+                facts.kernel.links[0].kind = Some("veth".into());
+                facts.features[0].1.transmits = false;
+            },
+        ),
+        ("qdisc tbf on eth0", Some("tc qdisc delete dev eth0 root"), [true, false], |facts| {
+            facts.qdiscs = vec![Qdisc { link: ETH0, kind: "tbf".into(), place: Place::Root }];
+        }),
+        (
+            "where packets go out on eth0: u32",
+            Some("tc filter delete dev eth0 egress"),
+            [true, false],
+            |facts| {
+                facts.egress_filters = vec![(ETH0, Filter { kind: "u32".into(), preference: 1 })];
+            },
+        ),
+        ("program 9 (cil)", Some("bpftool net show dev eth0"), [true, false], |facts| {
+            facts.egress_programs = vec![Program { link: ETH0, id: 9, name: "cil".into() }];
+        }),
+        ("", None, [true, true], |facts| {
+            facts.qdiscs = vec![Qdisc { link: ETH0, kind: "mq".into(), place: Place::Root }];
+        }),
+    ];
+    for (what, command, [entry, exit], change) in cases {
+        let standing = of_eth0(change);
+        let driver = &standing.driver;
+        assert_eq!([driver.entry.is_empty(), driver.exit.is_empty()], [entry, exit], "{what}");
+        assert!(standing.is_free(), "at tcx it may all be forwarded: {standing:#?}");
+        for reason in driver.entry.iter().chain(&driver.exit) {
+            assert!(reason.what.contains(what), "{:?} has to contain {what:?}", reason.what);
+            assert_eq!(reason.command.as_deref(), command, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_software_device_is_in_the_driver_only_by_name() {
+    let standing = of_eth0(|facts| facts.kernel.links[0].kind = Some("veth".into()));
+    assert_eq!(standing.tier, Tier::Ingress);
+    let DriverStanding { entry, exit, auto, .. } = &standing.driver;
+    assert!(entry.is_empty() && exit.is_empty(), "{standing:#?}");
+    let [reason] = &auto[..] else { panic!("one reason: {auto:#?}") };
+    assert!(reason.what.contains("eth0 is a software device (veth)"), "{reason}");
+    assert_eq!(reason.command.as_deref(), Some("manylane config set port.eth0.tier driver"));
+}
