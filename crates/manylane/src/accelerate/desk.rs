@@ -40,12 +40,12 @@ impl<B> Desk<B> {
             let _ = answer.send(question(thread));
         });
         let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
+        sent.map_err(|_| silent("has ended"))?;
         self.bell.wake();
-        match (sent, answered.recv_timeout(PATIENCE)) {
-            (Ok(()), Ok(answer)) => Ok(answer),
-            (Ok(()), Err(RecvTimeoutError::Timeout)) => Err(silent("does not answer")),
-            _ => Err(silent("has ended")),
-        }
+        answered.recv_timeout(PATIENCE).map_err(|error| match error {
+            RecvTimeoutError::Timeout => silent("does not answer"),
+            RecvTimeoutError::Disconnected => silent("has ended"),
+        })
     }
 }
 

@@ -21,8 +21,10 @@
 //! A stale stamp prolongs a lease, and never renews one that has lapsed. So after more than `limit` without a
 //! stamp, whatever the reason, the next one needs a look that found everything empty and nothing lost.
 
+use std::io;
 use std::time::Duration;
 
+use manylane_io::bpf::fast::Ticks;
 use rustix::time::{ClockId, clock_gettime};
 
 /// When the programs' lease ends, and what is known of the tables. Times are nanoseconds of `now`.
@@ -122,8 +124,17 @@ impl Lease {
     }
 }
 
-/// Nanoseconds of `CLOCK_MONOTONIC_COARSE`, which programs read by `bpf_ktime_get_coarse_ns`. It stands still
-/// while the machine is suspended, when nothing is forwarded either.
+/// The tick of the kernel at which a lease is over that lasts until `until`: what programs compare.
+pub fn in_ticks(clock: &Ticks, until: u64) -> io::Result<u64> {
+    // In this order: whoever is stopped between the two ends the lease early.
+    let tick = clock.read()?;
+    let left = until.saturating_sub(now()) / clock.length_ns();
+    // A tick that has begun counts as whole.
+    Ok(if left == 0 { 0 } else { tick.saturating_add(left) })
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC_COARSE`, which moves with the kernel's ticks. It stands still while the machine is
+/// suspended, when nothing is forwarded either.
 pub fn now() -> u64 {
     let time = clock_gettime(ClockId::MonotonicCoarse);
     // Since the machine started: neither part is ever negative.

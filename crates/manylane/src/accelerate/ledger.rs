@@ -2,12 +2,15 @@
 //!
 //! A program counts each packet once, in the row of the port that it came in by, at the place of its verdict; what
 //! it forwards it counts a second time, in the row of the port that it leaves by. So `seen` is a sum by
-//! definition, and what has to add up is that everything forwarded was sent: packets and bytes. What becomes of a
+//! definition (a program in a driver counts what it forwards and nothing else: the rest is counted behind it), and
+//! what has to add up is that everything forwarded was sent: packets and bytes. What becomes of a
 //! packet behind that is the device's and its queueing discipline's to say, for their own traffic and ours together:
 //! they are read since the start, and labelled so.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
+use manylane_io::bpf::fast::{Counters, DriverCounters, DriverRow};
 use manylane_io::netlink::Statistics;
 use manylane_net::transit::Verdict;
 use manylane_net::transit::layout::{COUNTERS, counter};
@@ -17,11 +20,39 @@ use crate::api::accelerate::{AcceleratedLedger, PassedStatus};
 /// A port's row, over all processors.
 pub(super) type Row = [u64; COUNTERS];
 
+/// Who counts.
+pub(super) struct Sources {
+    /// The program at tcx.
+    pub ingress: Counters,
+    /// Those in drivers, when there are any.
+    pub driver: Arc<OnceLock<DriverCounters>>,
+}
+
+impl Sources {
+    /// A port's row of both, and what was counted in drivers alone.
+    pub fn port(&self, port: u16) -> (Row, DriverRow) {
+        let driver = self.driver.get().map(|driver| driver.port(port)).unwrap_or_default();
+        let mut row = self.ingress.port(port);
+        for (place, count) in [
+            (Verdict::Forwarded as usize, driver.packets_in),
+            (counter::ENTRY_BYTES, driver.bytes_in),
+            (counter::EXIT_PACKETS, driver.packets_out),
+            (counter::EXIT_BYTES, driver.bytes_out),
+        ] {
+            row[place] = row[place].wrapping_add(count);
+        }
+        (row, driver)
+    }
+}
+
 /// One port, its row, and what its device has lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
     pub name: String,
+    /// What all programs have counted.
     pub row: Row,
+    /// The part of those in drivers.
+    pub driver: DriverRow,
     pub lost: Lost,
 }
 
@@ -58,6 +89,13 @@ pub(super) fn forwarded(row: &Row) -> u64 {
     of(row, Verdict::Forwarded)
 }
 
+/// The same by the tier that forwarded them.
+pub(super) fn by_tier(port: &Counted) -> BTreeMap<String, u64> {
+    let driver = port.driver.packets_in;
+    let ingress = forwarded(&port.row).wrapping_sub(driver);
+    BTreeMap::from([("ingress".into(), ingress), ("driver".into(), driver)])
+}
+
 /// Packets that were left to the kernel, by the verdict's name; those without any are left out.
 pub(super) fn passed(row: &Row) -> BTreeMap<String, u64> {
     let of_verdict = |&verdict: &Verdict| (verdict.name().to_owned(), of(row, verdict));
@@ -74,6 +112,10 @@ pub(super) fn ledger(ports: &[Counted]) -> AcceleratedLedger {
             *by_verdict.entry(name).or_default() += packets;
         }
     }
+    let mut tiers = BTreeMap::new();
+    for (name, packets) in ports.iter().flat_map(by_tier) {
+        *tiers.entry(name).or_default() += packets;
+    }
     let forwarded = sum(|port| forwarded(&port.row));
     let sent = sum(|port| port.row[counter::EXIT_PACKETS]);
     let entry_bytes = sum(|port| port.row[counter::ENTRY_BYTES]);
@@ -81,6 +123,7 @@ pub(super) fn ledger(ports: &[Counted]) -> AcceleratedLedger {
     AcceleratedLedger {
         seen: sum(|port| seen(&port.row)),
         forwarded,
+        tiers,
         passed: by_verdict,
         sent,
         missing: forwarded.wrapping_sub(sent) as i64,
@@ -154,6 +197,6 @@ mod tests {
     }
 
     fn port(name: &str, lost: Lost) -> Counted {
-        Counted { name: name.into(), row: [0; COUNTERS], lost }
+        Counted { name: name.into(), lost, ..Counted::default() }
     }
 }

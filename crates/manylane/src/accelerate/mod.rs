@@ -14,6 +14,7 @@
 //! |-------------|-------------------------------------------------------------------------------------------|
 //! | `lease.rs`  | until when packets may be forwarded by the tables: a pure function of what is known       |
 //! | `ports.rs`  | the interfaces: numbers, flags, the program on each                                       |
+//! | `tiers.rs`  | the driver tier: what is chosen, what may be, what has proven itself                      |
 //! | `tables.rs` | reading all of the kernel's tables, without letting go of lease and gate meanwhile        |
 //! | `desk.rs`   | questions to the mirror thread                                                            |
 //! | `shown.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
@@ -44,9 +45,13 @@ mod reclaim;
 mod serve;
 mod shown;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod thread;
+mod tiers;
 mod why;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -63,7 +68,7 @@ pub use lock::LockError;
 
 use crate::api::Socket;
 use crate::api::accelerate::{Accelerated, AcceleratedLedger};
-use crate::gate::{self, Bypass, Gate, Standing};
+use crate::gate::{self, Bypass, Gate, Standing, Tier};
 use serve::Serve;
 use shown::Shown;
 
@@ -76,6 +81,8 @@ pub struct Options {
     pub bypass: Bypass,
     /// Who forwards.
     pub tier: TierChoice,
+    /// Who forwards what comes in by these, and goes out by them, if others than that.
+    pub port_tiers: BTreeMap<String, TierChoice>,
     /// How long packets are forwarded by tables after they were known to be true.
     pub lease: Duration,
     /// How long packets are forwarded by tables that are known to be behind.
@@ -94,6 +101,7 @@ impl Default for Options {
             interfaces: Vec::new(),
             bypass: Bypass::default(),
             tier: TierChoice::Auto,
+            port_tiers: BTreeMap::new(),
             lease: LEASE,
             stale_limit: STALE_LIMIT,
             routes: RouteRoom::default(),
@@ -108,6 +116,11 @@ impl Options {
     pub fn new<S: Into<String>>(interfaces: impl IntoIterator<Item = S>) -> Options {
         let interfaces = interfaces.into_iter().map(Into::into).collect();
         Options { interfaces, ..Options::default() }
+    }
+
+    /// Who is to forward at an interface.
+    pub fn tier_of(&self, interface: &str) -> TierChoice {
+        self.port_tiers.get(interface).copied().unwrap_or(self.tier)
     }
 }
 
@@ -124,16 +137,25 @@ pub enum TierChoice {
     Auto,
     /// Our program where packets come in (tcx).
     Ingress,
+    /// Our program in the driver (XDP), where it can be; else that at tcx.
+    Driver,
     /// The kernel: nothing is accelerated, and all is shown.
     Kernel,
 }
 
 impl TierChoice {
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<TierChoice> {
+        let all = [TierChoice::Auto, TierChoice::Ingress, TierChoice::Driver, TierChoice::Kernel];
+        all.into_iter().find(|choice| choice.name() == name)
+    }
+
     /// As the command line spells it.
     pub fn name(self) -> &'static str {
         match self {
             TierChoice::Auto => "auto",
             TierChoice::Ingress => "ingress",
+            TierChoice::Driver => "driver",
             TierChoice::Kernel => "kernel",
         }
     }
@@ -245,12 +267,20 @@ impl Drop for Accelerator {
 
 /// What would become of these interfaces of the calling thread's network namespace: nothing is changed.
 pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
-    let mut netlink = manylane_io::netlink::Netlink::open().map_err(AccelerateError::Netlink)?;
-    let mut gate = Gate::open(tables::programs()).map_err(AccelerateError::Gate)?;
-    let kernel = tables::kernel(&mut netlink)?;
+    let mut gate = Gate::open(gate::programs_of_others()).map_err(AccelerateError::Gate)?;
+    let kernel = gate::Kernel::read().map_err(AccelerateError::Gate)?;
     tables::all_there(&kernel.links, &options.interfaces)?;
     let standings = gate.evaluate(&kernel, &options.interfaces, options.bypass);
-    standings.map_err(AccelerateError::Gate)
+    let mut standings = standings.map_err(AccelerateError::Gate)?;
+    for standing in &mut standings {
+        let choice = options.tier_of(&standing.interface);
+        standing.tier = match standing.is_entry && choice != TierChoice::Kernel {
+            false => Tier::Kernel,
+            true if tiers::plan(choice, standing).entry => Tier::Driver,
+            true => Tier::Ingress,
+        };
+    }
+    Ok(standings)
 }
 
 fn refused(what: &'static str) -> impl Fn(io::Error) -> AccelerateError {

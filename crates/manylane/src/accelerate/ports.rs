@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use manylane_io::bpf::fast::{Fast, Link as Attachment, attached};
+use manylane_io::bpf::fast::{Driver, Fast, Link as Attachment, attached};
 use manylane_io::fatal::EndsFirst;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::kernel::Link;
@@ -20,6 +20,8 @@ use manylane_net::transit::layout::flags;
 use manylane_net::transit::{PortRecord, TransitMut};
 use manylane_net::wire::ethernet::Mac;
 
+use super::tiers::InDriver;
+use super::{Options, TierChoice};
 use crate::mirror::{self, Kernel, Mirror, PortFacts, port_flags};
 
 /// All of them.
@@ -35,8 +37,12 @@ pub(super) struct Port {
     pub number: u16,
     /// Its name.
     pub name: String,
+    /// Who is to forward here.
+    pub choice: TierChoice,
     /// The interface of that name, if there is one.
     pub index: Option<u32>,
+    /// Its MTU.
+    pub mtu: u32,
     /// Whether packets that come in here may be forwarded by us, as the gate says.
     pub entry: bool,
     /// Whether we may send packets out here, as the gate says.
@@ -45,6 +51,8 @@ pub(super) struct Port {
     pub trouble: Option<String>,
     /// Programs of others that see packets before ours.
     pub programs: Vec<String>,
+    /// What it has of the driver tier.
+    pub driver: InDriver,
     program: Option<Program>,
     /// What the tables say of it.
     written: PortRecord,
@@ -60,20 +68,23 @@ struct Program {
 }
 
 impl Ports {
-    /// Ports of these names, in this order, without interfaces.
-    pub fn new(names: &[String]) -> Ports {
+    /// The ports that are wanted, in their order, without interfaces.
+    pub fn new(options: &Options) -> Ports {
         let port = |(number, name): (u16, &String)| Port {
             number,
             name: name.clone(),
+            choice: options.tier_of(name),
             index: None,
+            mtu: 0,
             entry: false,
             exit: false,
             trouble: None,
             programs: Vec::new(),
+            driver: InDriver::default(),
             program: None,
             written: PortRecord::default(),
         };
-        Ports { list: (1..).zip(names).map(port).collect(), vlans: BTreeMap::new() }
+        Ports { list: (1..).zip(&options.interfaces).map(port).collect(), vlans: BTreeMap::new() }
     }
 
     /// Nothing that comes in is forwarded any more, until [`Ports::write`].
@@ -87,8 +98,8 @@ impl Ports {
     }
 
     /// Finds the interfaces of the ports' names, takes away what belonged to those that are gone, and writes
-    /// what the tables have to say.
-    pub fn write(&mut self, mirror: &mut Mirror) {
+    /// what the tables have to say. Where frames are redirected to is `driver`'s to know, if it is there.
+    pub fn write(&mut self, mirror: &mut Mirror, driver: Option<&Driver>) {
         for port in &mut self.list {
             let index = mirror.kernel().link_named(&port.name).map(|link| link.index);
             // One with too large a number has no place in the tables; the gate says so.
@@ -100,11 +111,15 @@ impl Ports {
                 }
                 // Another interface has to be judged first.
                 (port.entry, port.exit) = (false, false);
+                port.driver.forget();
                 port.index = index;
             }
             port.program.take_if(|program| Some(program.index) != index);
-            let record = record(port, mirror.kernel());
+            let link = port.index.and_then(|index| mirror.kernel().link(index));
+            port.mtu = link.map_or(0, |link| link.mtu);
+            let mut record = record(port, mirror.kernel());
             if port.written != record {
+                port.move_device(&mut record, driver);
                 port.written = record;
                 mirror.tables_mut().set_port(port.number, record);
             }
@@ -173,6 +188,7 @@ impl Ports {
     /// Takes the program off everywhere.
     pub fn detach(&mut self) {
         for port in &mut self.list {
+            port.driver.detach();
             port.program = None;
         }
     }
@@ -182,6 +198,42 @@ impl Port {
     /// Whether our program is on it.
     pub fn is_attached(&self) -> bool {
         self.program.is_some()
+    }
+
+    /// Who forwards what comes in.
+    pub fn tier(&self) -> &'static str {
+        match self.entry && self.is_attached() {
+            false => "kernel",
+            true if self.driver.is_attached() && self.written.flags & flags::DRIVER_ENTRY != 0 => {
+                "driver"
+            }
+            true => "ingress",
+        }
+    }
+
+    /// How what we send out here leaves.
+    pub fn exit_tier(&self) -> &'static str {
+        match self.exit {
+            false => "kernel",
+            true if self.written.flags & flags::DRIVER_EXIT != 0 => "driver",
+            true => "ingress",
+        }
+    }
+
+    /// The device is where the record says: it is in the map before the record, and gone from it first.
+    fn move_device(&mut self, record: &mut PortRecord, driver: Option<&Driver>) {
+        let device = |record: &PortRecord| {
+            (record.flags & flags::DRIVER_EXIT != 0).then_some(record.ifindex)
+        };
+        if device(&self.written) == device(record) {
+            return;
+        }
+        let moved = driver.map(|driver| driver.set_device(self.number, device(record)));
+        if !matches!(moved, Some(Ok(()))) {
+            // Gone in the meantime, and the kernel has taken it out itself.
+            record.flags &= !(flags::DRIVER_EXIT | flags::DRIVER_EXIT_PIECES);
+            self.driver.exit = false;
+        }
     }
 }
 
@@ -198,8 +250,14 @@ fn record(port: &Port, kernel: &Kernel) -> PortRecord {
         redirects_v6: true,
         ..PortFacts::default()
     };
+    let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+    let (is_entry, is_exit) =
+        (gate.is_entry && port.driver.entry, gate.is_exit && port.driver.exit);
+    let driver = flag(is_entry, flags::DRIVER_ENTRY)
+        | flag(is_exit, flags::DRIVER_EXIT)
+        | flag(is_exit && port.driver.plan.pieces, flags::DRIVER_EXIT_PIECES);
     PortRecord {
-        flags: port_flags(&kernel.port_facts(link.index, gate)),
+        flags: port_flags(&kernel.port_facts(link.index, gate)) | driver,
         ifindex: link.index,
         mac: Mac(link.mac.unwrap_or_default()),
     }

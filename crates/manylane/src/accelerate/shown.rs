@@ -5,37 +5,39 @@ use std::io::{self, Write};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use manylane_io::bpf::fast::Counters;
 use manylane_io::netlink::{Netlink, Statistics};
 use manylane_net::transit::Transit;
-use manylane_net::transit::layout::counter;
+use manylane_net::transit::layout::{control, counter};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Reader;
+use manylane_sync::words::Words;
 
-use super::Options;
 use super::desk::Desk;
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
 use super::thread::Thread;
 use super::why;
+use super::{Options, TierChoice};
 use crate::api::accelerate::{
     Accelerated, AcceleratedLedger, AcceleratedPort, AcceleratorConfig, AcceleratorStatus,
     AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus, Why,
     WhyQuestion,
 };
-use crate::api::{ApiError, RouteStatus};
+use crate::api::{ApiError, RouteStatus, Setting, SettingValue};
 
 /// What all threads of an accelerator see.
 pub(super) struct Shown {
     pub options: Options,
     pub seed: u64,
     started: Instant,
-    counters: Counters,
+    /// What the programs compare with the clock.
+    control: Words<u64>,
+    counters: ledger::Sources,
     view: Mutex<View>,
     devices: Mutex<Devices>,
     /// For who asks why: offline, but then.
     readers: Mutex<(Reader, Transit)>,
-    desk: Desk<Thread>,
+    pub desk: Desk<Thread>,
 }
 
 /// What the mirror thread leaves to be seen.
@@ -58,8 +60,12 @@ pub(super) struct PortView {
     pub entry: bool,
     pub exit: bool,
     pub attached: bool,
+    pub tier: &'static str,
+    pub exit_tier: &'static str,
+    pub choice: TierChoice,
     pub programs: Vec<String>,
     pub reasons: Vec<ReasonStatus>,
+    pub tier_reasons: Vec<ReasonStatus>,
 }
 
 /// What devices count, from the start on.
@@ -73,7 +79,8 @@ impl Shown {
     pub fn new(
         options: Options,
         seed: u64,
-        counters: Counters,
+        control: Words<u64>,
+        counters: ledger::Sources,
         mut netlink: Netlink,
         (mut reader, transit): (Reader, Transit),
         desk: Desk<Thread>,
@@ -85,6 +92,7 @@ impl Shown {
             options,
             seed,
             started: Instant::now(),
+            control,
             counters,
             view: Mutex::new(View { lease, ports: Vec::new(), ends: false }),
             devices: Mutex::new(Devices { netlink, before }),
@@ -113,7 +121,23 @@ impl Shown {
 
     fn lease(&self) -> LeaseStatus {
         let lease = self.view().lease.clone();
-        lease_status(&lease, &self.options)
+        // The word itself: the thread may have hung since it left anything to be seen.
+        let (now, until) = (now(), self.control.load(control::LEASE));
+        LeaseStatus {
+            holds: now < until,
+            left_ms: ms(until.saturating_sub(now).into()),
+            tables: match lease.tables() {
+                Tables::Unknown => "unknown",
+                // Nobody has looked for so long that nobody knows.
+                Tables::True { .. } if now >= until => "stale",
+                Tables::True { .. } => "true",
+                Tables::Stale { .. } => "stale",
+            }
+            .into(),
+            limit_ms: ms(self.options.lease.as_nanos()),
+            stale_limit_ms: ms(self.options.stale_limit.as_nanos()),
+            renewals: lease.renewals(),
+        }
     }
 
     fn counted(&self) -> Vec<Counted> {
@@ -134,10 +158,9 @@ impl Shown {
         };
         ports
             .into_iter()
-            .map(|(number, name, index)| Counted {
-                name,
-                row: self.counters.port(number),
-                lost: lost(index).unwrap_or_default(),
+            .map(|(number, name, index)| {
+                let (row, driver) = self.counters.port(number);
+                Counted { name, row, driver, lost: lost(index).unwrap_or_default() }
             })
             .collect()
     }
@@ -164,7 +187,12 @@ impl Accelerated for Shown {
             mac: port.mac.map(|mac| mac.to_string()),
             mtu: port.mtu,
             link_up: port.link_up,
-            tier: if port.entry { "ingress" } else { "kernel" }.into(),
+            tier: port.tier.into(),
+            exit_tier: port.exit_tier.into(),
+            wanted_tier: port.choice.name().into(),
+            tier_reasons: port.tier_reasons,
+            tiers: ledger::by_tier(&counted),
+            driver_refused: counted.driver.refused,
             entry: port.entry,
             exit: port.exit,
             attached: port.attached,
@@ -192,16 +220,42 @@ impl Accelerated for Shown {
 
     fn config(&self) -> AcceleratorConfig {
         let options = &self.options;
+        let ports = self.view().ports.clone();
+        let others = ports.iter().filter(|port| port.choice != options.tier);
+        let port_tiers =
+            others.map(|port| (port.name.clone(), port.choice.name().into())).collect();
         let bypass = if options.bypass.netfilter { vec!["netfilter".into()] } else { Vec::new() };
         AcceleratorConfig {
             interfaces: options.interfaces.clone(),
             bypass,
             tier: options.tier.name().into(),
+            port_tiers,
             lease_ms: ms(options.lease.as_nanos()),
             stale_limit_ms: ms(options.stale_limit.as_nanos()),
             socket: options.socket.as_ref().map(|socket| socket.display().to_string()),
             seed: self.seed,
         }
+    }
+
+    fn set(&self, key: &str, value: &str) -> Result<Setting, AskError> {
+        let bad = |error: String, help: &str| {
+            AskError::BadQuestion(ApiError { error, help: help.into() })
+        };
+        let interface = key.strip_prefix("port.").and_then(|key| key.strip_suffix(".tier"));
+        let Some(interface) = interface else {
+            let help = "port.IF.tier can, for each interface IF that is accelerated";
+            return Err(bad(format!("{key} cannot be set"), help));
+        };
+        let Some(choice) = TierChoice::named(value) else {
+            let help = "auto, ingress, driver and kernel are";
+            return Err(bad(format!("{value:?} is no tier"), help));
+        };
+        let name = interface.to_owned();
+        if !self.desk.ask(move |thread| thread.choose(&name, choice))? {
+            let ports = self.view().ports.clone();
+            return Err(AskError::BadQuestion(why::unknown(&ports, interface)));
+        }
+        Ok(Setting { key: key.into(), value: SettingValue::Word(choice.name().into()) })
     }
 
     fn mirror(&self) -> Result<MirrorStatus, AskError> {
@@ -250,26 +304,6 @@ impl Accelerated for Shown {
         let answer = why::why(&ports, reader.guard(), transit, question);
         reader.offline();
         Ok(Why { mirror, ..answer.map_err(AskError::BadQuestion)? })
-    }
-}
-
-/// What is known of a lease now.
-fn lease_status(lease: &Lease, options: &Options) -> LeaseStatus {
-    let now = now();
-    LeaseStatus {
-        holds: !lease.has_lapsed(now),
-        left_ms: ms(lease.until().saturating_sub(now).into()),
-        tables: match lease.tables() {
-            Tables::Unknown => "unknown",
-            // Nobody has looked for so long that nobody knows.
-            Tables::True { .. } if lease.has_lapsed(now) => "stale",
-            Tables::True { .. } => "true",
-            Tables::Stale { .. } => "stale",
-        }
-        .into(),
-        limit_ms: ms(options.lease.as_nanos()),
-        stale_limit_ms: ms(options.stale_limit.as_nanos()),
-        renewals: lease.renewals(),
     }
 }
 

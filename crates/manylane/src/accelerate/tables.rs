@@ -1,18 +1,16 @@
 //! Reading all of the kernel's tables, and the sizes of ours.
 
 use std::collections::BTreeSet;
-use std::io;
 
-use manylane_io::bpf::fast::{self, NAME, attached};
-use manylane_io::interface::Interface;
+use manylane_io::bpf::fast;
 use manylane_io::netlink::kernel::{Family, Link};
 use manylane_io::netlink::{Netlink, NetlinkError};
 use manylane_net::fib::Limits;
 use manylane_net::transit::layout::PORTS;
 use manylane_net::transit::{Memory, Sizes};
 
-use super::{AccelerateError, RouteRoom};
-use crate::gate::{self, Kernel, Programs, unmergeable};
+use super::{AccelerateError, Options, RouteRoom};
+use crate::gate::{self, Kernel};
 use crate::mirror::{self, Dump, Mirror};
 
 /// Interfaces can be named: at least one, each once, and no more than there are ports.
@@ -31,6 +29,17 @@ pub(super) fn check_names(names: &[String]) -> Result<(), AccelerateError> {
     }
 }
 
+/// Tiers are chosen for interfaces that are named.
+pub(super) fn check_tiers(options: &Options) -> Result<(), AccelerateError> {
+    let mut chosen = options.port_tiers.keys();
+    match chosen.find(|name| !options.interfaces.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(AccelerateError::Interfaces {
+            what: format!("a tier is chosen for {name}, which is not accelerated; name it, too"),
+        }),
+    }
+}
+
 /// All that are named are there.
 pub(super) fn all_there(links: &[Link], names: &[String]) -> Result<(), AccelerateError> {
     match names.iter().find(|name| links.iter().all(|link| link.name != **name)) {
@@ -42,41 +51,25 @@ pub(super) fn all_there(links: &[Link], names: &[String]) -> Result<(), Accelera
     }
 }
 
-/// What the gate asks about programs of others: all but ours.
-pub(super) fn programs() -> Programs {
-    Box::new(|link, name| {
-        let interface = Interface::read(name).map_err(io::Error::other)?;
-        let programs = attached(&interface)?.programs.into_iter();
-        let others = programs.filter(|(_, name)| name != NAME);
-        Ok(others.map(|(id, name)| gate::Program { link, id, name }).collect())
-    })
-}
-
-/// What the gate has to know of the kernel, read now: for who has no mirror.
-pub(super) fn kernel(netlink: &mut Netlink) -> Result<Kernel, AccelerateError> {
-    let links = netlink.dump_links().map_err(AccelerateError::Netlink)?;
-    let netconf = netlink.dump_netconf().map_err(AccelerateError::Netlink)?;
-    let rules = netlink.dump_rules().map_err(AccelerateError::Netlink)?;
-    let unmergeable_rules = unmergeable(&rules);
-    Ok(Kernel { links, netconf, unmergeable_rules, encapsulated_routes: 0 })
-}
-
-/// The same, of who has one.
+/// What the gate has to know of the kernel, as the mirror has it.
 pub(super) fn known(mirror: &Mirror) -> Kernel {
     let known = mirror.kernel();
     let indexes = known.links().filter_map(|link| i32::try_from(link.index).ok());
     let both = |link: i32| [(link, Family::V4), (link, Family::V6)];
     let settings = indexes.chain([ALL]).flat_map(both);
     let encapsulated = [Family::V4, Family::V6].into_iter().flat_map(|family| known.bodies(family));
-    let encapsulated =
-        encapsulated.filter(|(body, _)| body.hops.iter().any(|hop| hop.is_encapsulated));
+    let wrapping = gate::encapsulated(known.next_hops());
+    let encapsulated = encapsulated.filter(|(body, _)| {
+        body.next_hop.is_some_and(|id| wrapping.contains(&id))
+            || body.hops.iter().any(|hop| hop.is_encapsulated)
+    });
     Kernel {
         links: known.links().cloned().collect(),
         netconf: settings
             .filter_map(|(link, family)| known.netconf(link, family))
             .cloned()
             .collect(),
-        unmergeable_rules: mirror.unmergeable_rules(),
+        refused_rules: mirror.refused_rules(),
         encapsulated_routes: encapsulated.map(|(_, routes)| u64::from(routes)).sum(),
     }
 }
@@ -144,6 +137,9 @@ pub(super) fn memory(maps: fast::Tables) -> Memory {
         port_of: maps.port_of,
         vlan_port: maps.vlan_port,
         control: maps.control,
+        rules: maps.rules,
+        roots: maps.roots,
+        further: maps.further,
     }
 }
 

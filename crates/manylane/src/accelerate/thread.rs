@@ -25,10 +25,10 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use manylane_io::bpf::fast::Fast;
+use manylane_io::bpf::fast::{Fast, Ticks};
 use manylane_io::eventfd::EventFd;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Event, Group, Watch};
@@ -39,22 +39,25 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Domain;
 
 use super::desk::{DeskEnd, desk};
-use super::lease::{Lease, Tables, now};
-use super::ports::{Ports, is_usable};
+use super::lease::{Lease, Tables, in_ticks, now};
+use super::ports::{Port, Ports, is_usable};
 use super::reclaim::Reclaim;
 use super::shown::{PortView, Shown, ms};
-use super::{AccelerateError, Options, TierChoice, reason, refused, tables};
+use super::tiers::{self, Tiers};
+use super::{AccelerateError, Options, TierChoice, ledger, reason, refused, tables};
 use crate::api::accelerate::{LeaseStatus, MirrorStatus, ReasonStatus};
-use crate::gate::{Gate, Standing};
+use crate::gate::{Gate, Standing, programs_of_others};
 use crate::mirror::{self, Dump, Mirror};
 
 /// All that the thread has. Fields are dropped in this order: the programs first.
 pub(super) struct Thread {
     ports: Ports,
+    tiers: Tiers,
     fast: Fast,
     pub(super) mirror: Mirror,
     reclaim: Reclaim,
     lease: Lease,
+    ticks: Ticks,
     watch: Watch,
     gate: Gate,
     pub(super) netlink: Netlink,
@@ -67,6 +70,8 @@ pub(super) struct Thread {
     standings: Vec<Standing>,
     /// What was said of each port last.
     said: HashMap<String, String>,
+    /// Whether the tables had all that the kernel has, when that was looked at last.
+    was_whole: bool,
     /// Why the gate could not judge.
     trouble: Option<String>,
     next_look: Instant,
@@ -80,6 +85,10 @@ pub(super) struct Thread {
 struct Todo {
     /// Events were lost: everything is to be read anew.
     resync: bool,
+    /// Nothing has been read yet, nor written.
+    load: bool,
+    /// What is shown of ports has changed.
+    show: bool,
     /// Everything is being read anew because events were lost: until then the tables are stale, too.
     is_repairing: bool,
     /// The kernel may have done more than it said: everything is to be read, to be sure.
@@ -109,10 +118,11 @@ impl Thread {
     /// Reads the kernel, judges the interfaces, and lets packets pass where they may. `bell` is rung for the end.
     pub fn begin(options: Options, bell: Arc<EventFd>) -> Result<Thread, AccelerateError> {
         tables::check_names(&options.interfaces)?;
+        tables::check_tiers(&options)?;
         let open = || Netlink::open().map_err(AccelerateError::Netlink);
         // Subscribed before anything is read: what changes from here on is heard.
         let watch = Watch::open(&Group::ALL, RECEIVE_BUFFER).map_err(AccelerateError::Netlink)?;
-        let gate = Gate::open(tables::programs()).map_err(AccelerateError::Gate)?;
+        let gate = Gate::open(programs_of_others()).map_err(AccelerateError::Gate)?;
         let mut netlink = open()?;
         let links = netlink.dump_links().map_err(AccelerateError::Netlink)?;
         tables::all_there(&links, &options.interfaces)?;
@@ -125,6 +135,7 @@ impl Thread {
         let domain = Domain::new(2);
         let proxy = domain.proxy().expect("the domain has two places");
         let reader = domain.register().expect("the domain has two places");
+        let control = memory.control.reader();
         let mut writer = TransitMut::new(memory, domain, &sizes);
         // The standard library's keys are the kernel's random numbers.
         let seed = RandomState::new().hash_one(0);
@@ -134,15 +145,20 @@ impl Thread {
         let reclaim = reclaim.map_err(refused("a thread"))?;
         let (asked, desk) = desk(bell.clone());
         let lease = Lease::new(options.lease, options.stale_limit);
-        let ports = Ports::new(&options.interfaces);
-        let shown = Shown::new(options, seed, fast.counters(), open()?, (reader, transit), asked)
+        let ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
+        let ports = Ports::new(&options);
+        let in_driver = Arc::new(OnceLock::new());
+        let counters = ledger::Sources { ingress: fast.counters(), driver: in_driver.clone() };
+        let shown = Shown::new(options, seed, control, counters, open()?, (reader, transit), asked)
             .map_err(AccelerateError::Netlink)?;
         let mut thread = Thread {
             mirror: Mirror::new(writer, mirror::Limits::default()),
             ports,
+            tiers: Tiers::new(in_driver),
             fast,
             reclaim,
             lease,
+            ticks,
             watch,
             gate,
             netlink,
@@ -150,9 +166,10 @@ impl Thread {
             desk,
             shown: Arc::new(shown),
             heard: None,
-            todo: Todo { resync: true, judge: true, ports: true, ..Todo::default() },
+            todo: Todo { resync: true, load: true, judge: true, ports: true, ..Todo::default() },
             standings: Vec::new(),
             said: HashMap::new(),
+            was_whole: true,
             trouble: None,
             next_look: Instant::now(),
             next_confirm: Instant::now(),
@@ -189,6 +206,7 @@ impl Thread {
             }
         }
         self.ports.detach();
+        self.todo.show = true;
         self.lease = Lease::new(Duration::ZERO, Duration::ZERO);
         self.stamp();
         self.show();
@@ -211,6 +229,7 @@ impl Thread {
         while let Some(job) = self.desk.take() {
             job(self);
         }
+        self.drive();
         self.show();
         Ok(heard)
     }
@@ -219,14 +238,20 @@ impl Thread {
     fn step(&mut self) -> Result<bool, AccelerateError> {
         let looked_at = now();
         if self.gate.changed() {
+            self.tiers.forgive(&mut self.ports.list, None);
             self.close();
         }
         let heard = self.hear()?;
         if std::mem::take(&mut self.todo.ports) {
             self.close();
-            self.ports.write(&mut self.mirror);
+            self.ports.write(&mut self.mirror, self.tiers.driver());
+            self.todo.show = true;
         }
         self.carry_out();
+        if std::mem::replace(&mut self.was_whole, self.mirror.is_whole()) != self.mirror.is_whole()
+        {
+            self.close();
+        }
         let Todo { resync, is_repairing, read, edits, .. } = self.todo;
         if resync || is_repairing || read || edits {
             self.lease.tables_are_stale();
@@ -245,9 +270,12 @@ impl Thread {
 
     /// Reads what the kernel says.
     fn hear(&mut self) -> Result<bool, AccelerateError> {
-        let Thread { watch, mirror, todo, heard, .. } = self;
+        let Thread { watch, mirror, todo, heard, ports, tiers, .. } = self;
         let read = watch.read(&mut |event: Event| {
             let is_news = mirror.event(&event);
+            if let Event::Link(link) = &event {
+                tiers.forgive(&mut ports.list, Some(link.index));
+            }
             // What ports are made of, and the gate looks at.
             todo.ports |= is_news
                 && matches!(
@@ -274,6 +302,9 @@ impl Thread {
 
     /// Carries the mirror's edits out, as far as there is room.
     fn carry_out(&mut self) {
+        if self.todo.load {
+            return; // All at once, when it has been read.
+        }
         self.mirror.tables_mut().reclaim();
         let applied = self.mirror.apply(now(), PREFIXES_AT_ONCE);
         (self.todo.edits, self.todo.room) = (applied.pending > 0, applied.is_busy);
@@ -290,16 +321,14 @@ impl Thread {
         self.todo.is_repairing = was_lost;
         let (dump, heard) = self.dump().inspect_err(|_| self.todo.resync |= was_lost)?;
         self.todo.is_repairing = false;
-        match (self.lease.renewals(), was_lost) {
-            (0, _) => self.mirror.load(dump),
-            (_, true) => {
-                self.counts.overruns += 1;
-                self.mirror.resync(dump);
-            }
-            (_, false) => {
-                self.counts.confirmations += 1;
-                self.mirror.resync(dump);
-            }
+        self.lease.tables_are_stale();
+        if std::mem::take(&mut self.todo.load) {
+            self.mirror.load(dump);
+        } else {
+            self.counts.overruns += u64::from(was_lost);
+            self.counts.confirmations += u64::from(!was_lost);
+            let Thread { mirror, lease, ticks, .. } = self;
+            mirror.resync(dump, &mut |tables| stamp(tables, lease, ticks));
         }
         for event in &heard {
             self.mirror.event(event);
@@ -309,7 +338,6 @@ impl Thread {
         self.next_confirm = Instant::now() + 8 * begin.elapsed();
         // What is to be written now is written in the next step, at once.
         self.todo.read = true;
-        self.lease.tables_are_stale();
         Ok(())
     }
 
@@ -331,8 +359,8 @@ impl Thread {
 
     /// Says until when the tables may be used.
     fn stamp(&mut self) {
-        let until = self.lease.stamp(now());
-        self.mirror.tables_mut().set_lease(until);
+        let Thread { mirror, lease, ticks, .. } = self;
+        stamp(mirror.tables_mut(), lease, ticks);
     }
 
     /// What is done once a second: what sends no notification, neighbours, interfaces that were refused.
@@ -347,9 +375,34 @@ impl Thread {
             // It may have gone meanwhile; then nobody asks for it again.
             let _ = self.netlink.ask_neighbour(link, address);
         }
-        if self.ports.attach(&self.fast) {
+        let is_other = self.ports.attach(&self.fast);
+        if self.tiers.attach(&self.fast, &mut self.ports.list) | is_other {
             self.say();
         }
+    }
+
+    /// Takes ports into the driver tier where the time has come, and out of it where a device refuses frames.
+    fn drive(&mut self) {
+        let Thread { tiers, ports, netlink, mirror, .. } = self;
+        let is_other = tiers.look(&mut ports.list);
+        if tiers.settle(&mut ports.list, netlink) {
+            ports.write(mirror, tiers.driver());
+        } else if !is_other {
+            return;
+        }
+        self.say();
+    }
+
+    /// Who is to forward at a port, from now on. `false` if there is no such port.
+    pub fn choose(&mut self, interface: &str, choice: TierChoice) -> bool {
+        let port = self.ports.list.iter_mut().find(|port| port.name == interface);
+        let Some(port) = port else { return false };
+        port.choice = choice;
+        // Before anybody asks what has become of it.
+        self.judge();
+        self.drive();
+        self.show();
+        true
     }
 
     /// Asks the gate, and lets pass what may.
@@ -367,9 +420,12 @@ impl Thread {
                 (self.standings, self.trouble) = (Vec::new(), Some(error.to_string()));
             }
         }
-        let may = options.tier != TierChoice::Kernel && self.mirror.is_whole();
+        let is_whole = self.mirror.is_whole();
         for port in &mut self.ports.list {
             let standing = self.standings.iter().find(|one| Some(one.index) == port.index);
+            let may = port.choice != TierChoice::Kernel && is_whole;
+            let plan = standing.filter(|_| may).map(|one| tiers::plan(port.choice, one));
+            port.driver.plan = plan.unwrap_or_default();
             port.entry = may && standing.is_some_and(|one| one.is_entry);
             port.exit = may && standing.is_some_and(|one| one.is_exit);
         }
@@ -379,24 +435,29 @@ impl Thread {
             return;
         }
         self.mirror.tables_mut().set_multipath(multipath());
-        self.ports.write(&mut self.mirror);
+        self.ports.write(&mut self.mirror, self.tiers.driver());
         self.stamp();
         self.ports.attach(&self.fast);
+        self.tiers.attach(&self.fast, &mut self.ports.list);
         self.say();
     }
 
     /// Says what has become of ports, where that is new.
     fn say(&mut self) {
+        self.todo.show = true;
         for port in &self.ports.list {
-            let reasons = self.reasons(&port.name, port.trouble.as_deref());
+            let reasons = self.reasons(port);
             let mut sentence = match (port.index, port.is_attached()) {
                 (None, _) => format!("{}: there is no such interface now", port.name),
-                (Some(_), true) => {
-                    format!("{}: packets that come in are forwarded (ingress)", port.name)
-                }
+                (Some(_), true) => format!(
+                    "{}: packets that come in are forwarded ({}); those that leave go by {}",
+                    port.name,
+                    port.tier(),
+                    port.exit_tier()
+                ),
                 (Some(_), false) => format!("{}: the kernel forwards", port.name),
             };
-            for reason in reasons {
+            for reason in reasons.into_iter().chain(self.tier_reasons(port)) {
                 sentence += &format!("\n  {}: {}", reason.what, reason.why);
             }
             if self.said.get(&port.name) != Some(&sentence) {
@@ -407,11 +468,11 @@ impl Thread {
     }
 
     /// What is against a port.
-    fn reasons(&self, name: &str, trouble: Option<&str>) -> Vec<ReasonStatus> {
-        let of = self.standings.iter().filter(|standing| standing.interface == name);
+    fn reasons(&self, port: &Port) -> Vec<ReasonStatus> {
+        let of = self.standings.iter().filter(|standing| standing.interface == port.name);
         let mut reasons: Vec<_> =
             of.flat_map(|standing| standing.reasons.iter().map(reason)).collect();
-        if self.shown.options.tier == TierChoice::Kernel {
+        if port.choice == TierChoice::Kernel {
             reasons.push(ReasonStatus {
                 what: "the tier is set to kernel".into(),
                 why: "nothing is accelerated by the operator's word".into(),
@@ -425,13 +486,19 @@ impl Thread {
                 command: String::new(),
             });
         }
-        let troubles = [trouble, self.trouble.as_deref()].into_iter().flatten();
+        let troubles = [port.trouble.as_deref(), self.trouble.as_deref()].into_iter().flatten();
         reasons.extend(troubles.map(|what| ReasonStatus {
             what: what.into(),
             why: "it is tried again once a second".into(),
             command: String::new(),
         }));
         reasons
+    }
+
+    /// Why it has the tier that it has, among those that forward.
+    fn tier_reasons(&self, port: &Port) -> Vec<ReasonStatus> {
+        let standing = self.standings.iter().find(|one| one.interface == port.name);
+        tiers::reasons(port, standing.map(|standing| &standing.driver))
     }
 
     /// The mirror and what keeps it.
@@ -459,16 +526,32 @@ impl Thread {
         for _ in 0..DIFF_TRIES {
             let (dump, heard) = self.dump()?;
             if heard.is_empty() && !self.step()? {
-                return Ok(self.mirror.diff(&dump));
+                return Ok(self.compare(&dump));
             }
         }
         let (dump, _) = self.dump()?;
-        Ok(self.mirror.diff(&dump))
+        Ok(self.compare(&dump))
+    }
+
+    fn compare(&mut self, dump: &Dump) -> Vec<String> {
+        // Meanwhile nobody hears what changes.
+        self.lease.tables_are_stale();
+        let Thread { mirror, lease, ticks, .. } = self;
+        mirror.diff(dump, &mut |tables| stamp(tables, lease, ticks))
     }
 
     /// Leaves what others see.
     fn show(&mut self) {
-        let ports = self.ports.list.iter().map(|port| {
+        let ports = std::mem::take(&mut self.todo.show).then(|| self.views());
+        let mut view = self.shown.view();
+        view.lease = self.lease.clone();
+        if let Some(ports) = ports {
+            view.ports = ports;
+        }
+    }
+
+    fn views(&self) -> Vec<PortView> {
+        let of_port = |port: &Port| {
             let link = port.index.and_then(|index| self.mirror.kernel().link(index));
             PortView {
                 number: port.number,
@@ -480,14 +563,15 @@ impl Thread {
                 entry: port.entry && port.is_attached(),
                 exit: port.exit,
                 attached: port.is_attached(),
+                tier: port.tier(),
+                exit_tier: port.exit_tier(),
+                choice: port.choice,
                 programs: port.programs.clone(),
-                reasons: self.reasons(&port.name, port.trouble.as_deref()),
+                reasons: self.reasons(port),
+                tier_reasons: self.tier_reasons(port),
             }
-        });
-        let ports = ports.collect();
-        let mut view = self.shown.view();
-        view.lease = self.lease.clone();
-        view.ports = ports;
+        };
+        self.ports.list.iter().map(of_port).collect()
     }
 
     /// Waits for news, or the next stamp.
@@ -500,6 +584,9 @@ impl Thread {
         if self.todo.confirm {
             wait = wait.min(self.next_confirm.saturating_duration_since(Instant::now()));
         }
+        if Tiers::waits(&self.ports.list) {
+            wait = wait.min(QUEUE_LOOK);
+        }
         let mut fds: Vec<BorrowedFd<'_>> = vec![self.bell.as_fd()];
         fds.extend(self.gate.fds());
         // The one failure is ENOMEM: then it turns instead of sleeping.
@@ -508,6 +595,15 @@ impl Thread {
         }
         fds.push(self.watch.as_fd());
         let _ = poll(&fds, Some(wait));
+    }
+}
+
+/// Says until when the tables may be used. Where the kernel does not tell its ticks, for want of memory, they may not.
+fn stamp(tables: &mut TransitMut, lease: &mut Lease, ticks: &Ticks) {
+    let until = lease.stamp(now());
+    match in_ticks(ticks, until) {
+        Ok(tick) => tables.set_lease(until, tick),
+        Err(_) => tables.set_lease(0, 0),
     }
 }
 
@@ -527,6 +623,8 @@ fn multipath() -> Multipath {
 const RECEIVE_BUFFER: usize = 64 << 20;
 /// How long the kernel's socket is left alone after a turn that has heard something.
 const PACE: Duration = Duration::from_millis(1);
+/// How soon to look again whether an exit's queue is empty.
+const QUEUE_LOOK: Duration = Duration::from_millis(5);
 /// How often to look at what sends no notification.
 const LOOK: Duration = Duration::from_secs(1);
 /// Prefixes that are written in one step: a microsecond each, or two.

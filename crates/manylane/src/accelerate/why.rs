@@ -81,7 +81,7 @@ fn packet(port: &PortView, source: IpAddr, destination: IpAddr) -> Result<Vec<u8
     Ok(frame)
 }
 
-fn unknown(ports: &[PortView], interface: &str) -> ApiError {
+pub(super) fn unknown(ports: &[PortView], interface: &str) -> ApiError {
     let names: Vec<_> = ports.iter().map(|port| port.name.as_str()).collect();
     ApiError {
         error: format!("{interface} is not accelerated"),

@@ -31,6 +31,9 @@ pub struct CommandOptions {
     /// Who forwards
     #[arg(long, value_enum, default_value_t)]
     tier: TierChoice,
+    /// Who forwards at one interface
+    #[arg(long, value_name = "IF=TIER", value_parser = port_tier)]
+    port_tier: Vec<(String, TierChoice)>,
     /// How long to forward by tables that were last known to be the kernel's so long ago
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=10_000))]
     lease: Option<u64>,
@@ -58,6 +61,7 @@ impl CommandOptions {
         Options {
             bypass: Bypass { netfilter: self.bypass.contains(&BypassName::Netfilter) },
             tier: self.tier,
+            port_tiers: self.port_tier.iter().cloned().collect(),
             lease: ms(self.lease, LEASE),
             stale_limit: ms(self.stale_limit, STALE_LIMIT),
             socket: Some(self.socket.clone()),
@@ -65,6 +69,14 @@ impl CommandOptions {
             ..Options::new(self.interfaces.clone())
         }
     }
+}
+
+/// `eth0=driver`.
+fn port_tier(text: &str) -> Result<(String, TierChoice), String> {
+    let (interface, tier) = text.split_once('=').ok_or("an interface, = and a tier are wanted")?;
+    let choice = TierChoice::named(tier)
+        .ok_or_else(|| format!("{tier:?} is no tier; auto, ingress, driver and kernel are"))?;
+    Ok((interface.into(), choice))
 }
 
 /// Accelerates until SIGINT or SIGTERM, or says what it would do.
@@ -140,6 +152,9 @@ fn text(standings: &[Standing]) -> String {
             ("kept in the kernel", &standing.reasons),
             ("bypassed", &standing.bypassed),
             ("note", &standing.notes),
+            ("not in the driver, in", &standing.driver.entry),
+            ("not in the driver, out", &standing.driver.exit),
+            ("not in the driver by auto", &standing.driver.auto),
         ] {
             more.extend(list.iter().map(|reason| line(&standing.interface, word, reason)));
         }

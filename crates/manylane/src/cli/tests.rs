@@ -113,6 +113,63 @@ fn sockets_as_a_table() {
     assert_eq!(show::sockets(&Sample.sockets()), SOCKETS);
 }
 
+/// Of `accelerate`.
+#[test]
+fn what_is_accelerated_as_tables() {
+    use crate::api::accelerate::{Accelerated, WhyQuestion, sample::Sample};
+    use show::accelerate;
+    let question = WhyQuestion {
+        source: "10.1.0.1".parse().unwrap(),
+        destination: "10.9.0.1".parse().unwrap(),
+        interface: "lan".into(),
+    };
+    for (shown, wanted) in [
+        (
+            accelerate::ports(&Sample.ports()),
+            &[
+                "lan 02:00:00:00:00:01 up, in and out ingress",
+                "missing, neither in nor out, no program kernel",
+                "lan 1,000,107 1,000,000 64.0 MB 107",
+                "\nwan: chain inet filter forward drops\nthe kernel drops what it does not allow\n",
+                "\nchanged by: nft delete chain inet filter forward\n",
+            ][..],
+        ),
+        (
+            accelerate::drops(&Sample.drops()),
+            &["local to the kernel 100 lan 100", "tx_dropped lost: device"],
+        ),
+        (
+            accelerate::ledger(&Sample.ledger()),
+            &["to the kernel: local", "= missing 0", "Everything is accounted for."],
+        ),
+        (accelerate::config(&Sample.config()), &["bypass netfilter", "0x0000000000001234"]),
+        (
+            accelerate::mirror(&Sample.mirror().unwrap()),
+            &[
+                "= routes 900,000 0",
+                "The lease holds for 187 ms more: the tables are as the kernel's. It has lapsed once so far.",
+                "for want of next hops, neighbours or groups: 5",
+            ],
+        ),
+        (
+            accelerate::why(&Sample.why(&question).unwrap()),
+            &["Forwarded by wan to 02:00:00:00:00:02.", "default via 10.2.0.1 dev wan"],
+        ),
+    ] {
+        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        let shown = squeezed(&shown);
+        for line in wanted {
+            assert!(shown.contains(line), "{line:?} is not in:\n{shown}");
+        }
+    }
+}
+
+/// With one space wherever there are more.
+fn squeezed(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "));
+    lines.collect::<Vec<_>>().join("\n") + "\n"
+}
+
 #[test]
 fn an_empty_table_says_so() {
     assert_eq!(

@@ -127,6 +127,11 @@ impl Accelerated {
         self.client.ask(path)
     }
 
+    /// Puts a value to a path of its API.
+    pub fn put<T: DeserializeOwned>(&self, path: &str, value: &str) -> Result<T, ClientError> {
+        self.client.put(path, value)
+    }
+
     /// `show ports`.
     pub fn ports(&self) -> Vec<AcceleratedPort> {
         self.ask("/v1/accelerate/ports")
@@ -164,9 +169,12 @@ impl Accelerated {
 
     /// Waits until the mirror is as the kernel is: `show mirror --diff` has nothing to say.
     pub fn wait_for_no_difference(&self) {
-        until("the mirror is as the kernel", || match self.diff() {
-            lines if lines.is_empty() => Ok(()),
-            lines => Err(lines.join("\n")),
+        let diff = || self.try_ask::<Vec<String>>("/v1/accelerate/mirror/diff");
+        until("the mirror is as the kernel", || match diff() {
+            Ok(lines) if lines.is_empty() => Ok(()),
+            Ok(lines) => Err(lines.join("\n")),
+            // While all is read anew, nobody answers.
+            Err(error) => Err(error.to_string()),
         });
     }
 

@@ -13,19 +13,25 @@
 //! | `/v1/accelerate/config`       | [`AcceleratorConfig`]         | `config`                   |
 //! | `/v1/accelerate/why/I/S/D`    | [`Why`]                       | `why S D -i I`             |
 //!
+//! `PUT /v1/config/port.IF.tier` with a tier as its body (`manylane config set`) changes who forwards at an interface.
+//!
 //! `/v1/daemon` says which of the two answers: its `kind` is `accelerate` here, and missing there.
 //!
 //! What the mirror's thread has to be asked for is an [`ApiError`] with status 503 when it does not answer; what
 //! is asked wrongly is one with status 400. Ports, drops, ledger and the daemon itself need no other thread.
 
+#[cfg(test)]
+pub(crate) mod sample;
 mod server;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ApiError, RouteStatus};
+use super::{ApiError, RouteStatus, Setting};
 use crate::mirror::{self, Status};
 
 pub use server::serve;
@@ -42,6 +48,8 @@ pub trait Accelerated: Send + Sync {
     fn ledger(&self) -> AcceleratedLedger;
     /// What it was started with.
     fn config(&self) -> AcceleratorConfig;
+    /// Changes a setting: `port.IF.tier`.
+    fn set(&self, key: &str, value: &str) -> Result<Setting, AskError>;
     /// The mirror of the kernel's routing.
     fn mirror(&self) -> Result<MirrorStatus, AskError>;
     /// What the kernel has and the mirror has not, or otherwise, a line for each.
@@ -110,8 +118,14 @@ pub struct AcceleratedPort {
     pub mtu: u32,
     /// Whether it is up and has a carrier.
     pub link_up: bool,
-    /// `ingress` or `kernel`: who forwards what comes in here.
+    /// `driver`, `ingress` or `kernel`: who forwards what comes in here.
     pub tier: String,
+    /// The same for what we send out here: `driver` if it goes straight to the device.
+    pub exit_tier: String,
+    /// What was chosen: one of these, or `auto`.
+    pub wanted_tier: String,
+    /// Why it is this tier and not a faster one.
+    pub tier_reasons: Vec<ReasonStatus>,
     /// Whether packets that come in here may be forwarded by us.
     pub entry: bool,
     /// Whether we may send packets out here.
@@ -126,7 +140,9 @@ pub struct AcceleratedPort {
     pub seen: u64,
     /// Of these, packets that we forwarded.
     pub forwarded: u64,
-    /// Their bytes.
+    /// Of these, by the tier that forwarded them.
+    pub tiers: BTreeMap<String, u64>,
+    /// The bytes of all of these.
     pub forwarded_bytes: u64,
     /// Of these, packets that we left to the kernel, by reason.
     pub passed: BTreeMap<String, u64>,
@@ -134,6 +150,8 @@ pub struct AcceleratedPort {
     pub sent: u64,
     /// Their bytes.
     pub sent_bytes: u64,
+    /// Packets that were to leave by the driver when that was just taken out of the tier: they went the other way.
+    pub driver_refused: u64,
     /// Packets that the device dropped instead of sending them, ours or the kernel's, while it was accelerated.
     pub device_dropped: u64,
     /// Packets that its queueing discipline dropped, ours or the kernel's, while it was accelerated.
@@ -174,6 +192,9 @@ pub struct AcceleratedLedger {
     pub seen: u64,
     /// Packets that we forwarded, counted where they came in.
     pub forwarded: u64,
+    /// The same by the tier that forwarded them.
+    #[serde(default)]
+    pub tiers: BTreeMap<String, u64>,
     /// Packets that were left to the kernel, by reason.
     pub passed: BTreeMap<String, u64>,
     /// Packets that we forwarded, counted where they went out.
@@ -229,8 +250,11 @@ pub struct AcceleratorConfig {
     pub interfaces: Vec<String>,
     /// What is bypassed by the operator's word.
     pub bypass: Vec<String>,
-    /// `auto`, `ingress` or `kernel`.
+    /// `auto`, `ingress`, `driver` or `kernel`.
     pub tier: String,
+    /// The same by interface, where another one is set.
+    #[serde(default)]
+    pub port_tiers: BTreeMap<String, String>,
     /// The lease, in milliseconds.
     pub lease_ms: u64,
     /// How long stale tables may be used, in milliseconds.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
-use axum::routing::{MethodRouter, get};
+use axum::routing::{MethodRouter, get, put};
 use axum::{Json, Router};
 use serde::Serialize;
 
 use super::{Accelerated, AskError, Why, WhyQuestion};
 use crate::api::server::{not_allowed, serve_routes};
-use crate::api::{ApiError, Socket};
+use crate::api::{ApiError, Setting, Socket};
 
 type Answer<T> = Result<Json<T>, (StatusCode, Json<ApiError>)>;
 
@@ -40,6 +40,7 @@ fn router(source: Arc<dyn Accelerated>) -> Router {
         .route("/v1/accelerate/routes", answer(|source| source.routes()))
         .route("/v1/accelerate/neighbours", answer(|source| source.neighbours()))
         .route("/v1/accelerate/why/{interface}/{source}/{destination}", get(why))
+        .route("/v1/config/{key}", put(set))
         .fallback(not_found)
         .method_not_allowed_fallback(not_allowed)
         .with_state(source)
@@ -51,6 +52,15 @@ fn answer<T: Serialize + 'static>(
     get(async move |State(source): State<Arc<dyn Accelerated>>| -> Answer<T> {
         take(source.as_ref()).map(Json).map_err(refused)
     })
+}
+
+async fn set(
+    State(source): State<Arc<dyn Accelerated>>,
+    Path(key): Path<String>,
+    value: String,
+) -> Answer<Setting> {
+    // It waits for the mirror's thread; so do other questions.
+    source.set(&key, value.trim()).map(Json).map_err(refused)
 }
 
 async fn why(

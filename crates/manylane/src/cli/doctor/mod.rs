@@ -148,6 +148,9 @@ fn findings(
         ("kept in the kernel", &standing.reasons),
         ("overridden", &standing.bypassed),
         ("note", &standing.notes),
+        ("not in the driver, in", &standing.driver.entry),
+        ("not in the driver, out", &standing.driver.exit),
+        ("not in the driver by auto", &standing.driver.auto),
     ]
     .into_iter()
     .flat_map(|(word, reasons)| reasons.iter().map(move |reason| (word, reason)))

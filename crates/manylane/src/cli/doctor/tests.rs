@@ -1,7 +1,7 @@
 //! What the doctor says.
 
 use super::*;
-use crate::gate::{About, Concerns, Tier};
+use crate::gate::{About, Concerns, DriverStanding, Tier};
 
 fn reason(about: About, is_everywhere: bool, what: &str, command: Option<&str>) -> Reason {
     Reason {
@@ -24,6 +24,7 @@ fn standing(interface: &str) -> Standing {
         reasons: vec![],
         bypassed: vec![],
         notes: vec![],
+        driver: DriverStanding::default(),
     }
 }
 

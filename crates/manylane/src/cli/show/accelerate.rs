@@ -35,7 +35,7 @@ pub(in super::super) fn ports(ports: &[AcceleratedPort]) -> String {
             port.name.clone(),
             or_dash(&port.mac),
             state(port),
-            port.tier.clone(),
+            tier(port),
             port.mtu.to_string(),
             port.programs.join("\n"),
         ]
@@ -56,8 +56,19 @@ pub(in super::super) fn ports(ports: &[AcceleratedPort]) -> String {
     let titles =
         ["Port", ">Seen", ">Forwarded", ">Bytes", ">To the kernel", ">Sent", ">Bytes", ">Lost"];
     let counters = lay_out(&titles, counters);
-    let reasons = ports.iter().map(|port| reasons(&port.name, &port.reasons));
+    let reasons = ports.iter().map(|port| {
+        let why_tier = format!("{}, tier {}", port.name, tier(port));
+        reasons(&port.name, &port.reasons) + &self::reasons(&why_tier, &port.tier_reasons)
+    });
     format!("{set_up}\n{counters}{}", reasons.collect::<String>())
+}
+
+/// In one word, if what comes in and what leaves have the same.
+fn tier(port: &AcceleratedPort) -> String {
+    match port.exit_tier == port.tier || port.exit_tier.is_empty() {
+        true => port.tier.clone(),
+        false => format!("{}, out {}", port.tier, port.exit_tier),
+    }
 }
 
 fn state(port: &AcceleratedPort) -> String {
@@ -114,6 +125,9 @@ pub(in super::super) fn drops(reasons: &[PassedStatus]) -> String {
 
 pub(in super::super) fn ledger(ledger: &AcceleratedLedger) -> String {
     let mut rows = vec![line("seen", ledger.seen), line("forwarded", ledger.forwarded)];
+    if ledger.tiers.get("driver").is_some_and(|packets| *packets > 0) {
+        rows.extend(parts("of these", &ledger.tiers));
+    }
     rows.extend(parts("to the kernel", &ledger.passed));
     rows.push(vec![String::new(), String::new()]);
     rows.push(line("sent", ledger.sent));
@@ -147,10 +161,13 @@ pub(in super::super) fn config(config: &AcceleratorConfig) -> String {
         [] => "nothing".to_owned(),
         some => some.join(", "),
     };
+    let port_tiers: Vec<_> =
+        config.port_tiers.iter().map(|(port, tier)| format!("{port} {tier}")).collect();
     let rows = [
         vec!["interfaces".into(), config.interfaces.join(", ")],
         vec!["bypass".into(), or_nothing(&config.bypass)],
         vec!["tier".into(), config.tier.clone()],
+        vec!["of ports".into(), or_nothing(&port_tiers)],
         vec!["lease".into(), format!("{} ms", count(config.lease_ms))],
         vec!["stale_limit".into(), format!("{} ms", count(config.stale_limit_ms))],
         vec!["socket".into(), or_dash(&config.socket)],
@@ -211,6 +228,8 @@ pub(in super::super) fn mirror(answer: &MirrorStatus) -> String {
         number("neighbours in use", counts.slots),
         number("of these, resolved", counts.resolved),
         number("groups in use", counts.groups),
+        number("further tables", counts.further_tables),
+        number("their prefixes", counts.further_prefixes),
         number("wait for programs", counts.waiting),
     ];
     let others = lay_out(&["Others", ">"], rows);
@@ -234,8 +253,11 @@ fn troubles(answer: &MirrorStatus) -> String {
             count(mirror.starved as u64)
         );
     }
-    for rule in &mirror.unmergeable_rules {
-        lines += &format!("All ports are the kernel's by the rule {rule}.\n");
+    for refused in &mirror.refused_rules {
+        lines += &format!("All ports are the kernel's: {refused}.\n");
+    }
+    for rule in &mirror.kernels_rules {
+        lines += &format!("Packets that reach it are the kernel's: {rule}.\n");
     }
     if let Some(trouble) = &answer.grace_trouble {
         lines += &format!("The programs could not be waited for: {trouble}.\n");

@@ -1,0 +1,96 @@
+//! What becomes of packets when the mirror's thread does not do what it is to do. Needs root.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::channel;
+use std::thread;
+
+use manylane_io::bpf::fast::{Attached, attached};
+use manylane_io::interface::Interface;
+
+use super::*;
+use crate::api::accelerate::AskError;
+use crate::lab::{Lab, LabOptions, SERVER_V4, SERVER_V6, scenario, udp_stream};
+
+/// Nobody stamps any more: the lease lapses by itself, and is renewed when the thread goes on.
+#[test]
+fn while_the_thread_hangs_the_kernel_forwards() {
+    let Some((lab, accelerator)) = start() else { return };
+    let shown = accelerator.shown.clone();
+    let (go_on, held) = channel::<()>();
+    let asks = thread::spawn(move || shown.desk.ask(move |_| held.recv().is_err()));
+    let source = accelerator.source();
+    while source.daemon().lease.holds {
+        thread::yield_now();
+    }
+    let passed = || source.ledger().passed.get("lapsed").copied().unwrap_or(0);
+    let (before, renewals) = (passed(), source.daemon().lease.renewals);
+    traffic(&lab);
+    assert!(passed() >= before + 2000, "{:#?}", source.ledger());
+    drop(go_on);
+    asks.join().expect("it only waits").expect("the thread goes on");
+    while !source.daemon().lease.holds {
+        thread::yield_now();
+    }
+    let before = source.ledger().forwarded;
+    traffic(&lab);
+    assert!(source.ledger().forwarded > before, "{:#?}", source.ledger());
+    assert!(source.daemon().lease.renewals > renewals);
+    lab.router.run(move || accelerator.stop());
+}
+
+/// In a process that goes on: its programs are gone with the thread.
+#[test]
+fn when_the_thread_panics_the_kernel_forwards() {
+    let Some((lab, accelerator)) = start() else { return };
+    let asked = accelerator.shown.desk.ask(|_| panic!("on purpose"));
+    let Err(AskError::Silent(error)) = asked else { panic!("there is no answer") };
+    assert!(error.error.ends_with("has ended"), "{error:?}");
+    while accelerator.is_alive() {
+        thread::yield_now();
+    }
+    let there = lab.router.run(|| {
+        ["lan", "wan"].map(|name| {
+            attached(&Interface::read(name).expect("it is there")).expect("everybody may ask")
+        })
+    });
+    assert!(there.iter().all(|Attached { programs, .. }| programs.is_empty()), "{there:?}");
+    traffic(&lab);
+    let ended = catch_unwind(AssertUnwindSafe(|| drop(accelerator)));
+    assert_eq!(ended.expect_err("as the thread did").downcast_ref(), Some(&"on purpose"));
+}
+
+/// With nothing to do it waits, and waits for nobody.
+#[test]
+fn nothing_is_waited_for_for_ever() {
+    let Some((lab, accelerator)) = start() else { return };
+    traffic(&lab);
+    let source = accelerator.source();
+    let mirror = || source.mirror().expect("the thread answers");
+    while mirror().mirror.counts.waiting > 0 {
+        thread::yield_now();
+    }
+    let before = mirror().grace_periods;
+    // Some beats later.
+    let until = std::time::Instant::now() + 4 * LEASE;
+    while std::time::Instant::now() < until {
+        thread::yield_now();
+    }
+    assert!(mirror().grace_periods <= before + 2, "{:#?}", mirror());
+    lab.router.run(move || accelerator.stop());
+}
+
+fn start() -> Option<(Lab, Accelerator)> {
+    let lab = scenario::lab(LabOptions { kernel_router: true, ..LabOptions::default() })?;
+    let started = lab.router.run(|| Accelerator::start(Options::new(["lan", "wan"])));
+    let accelerator = started.unwrap_or_else(|error| panic!("{error}"));
+    traffic(&lab); // So that neighbours are known.
+    Some((lab, accelerator))
+}
+
+fn traffic(lab: &Lab) {
+    for destination in [SERVER_V4, SERVER_V6] {
+        let report = udp_stream(&lab.client, &lab.server, destination, 1000, 100, 0);
+        let report = report.expect("the server is reachable");
+        assert!(report.is_perfect(), "{destination}: {report:?}");
+    }
+}

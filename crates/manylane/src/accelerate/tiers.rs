@@ -1,0 +1,383 @@
+//! The tiers: which of the places where packets are forwarded serves a port, as chosen, as the gate says, and as
+//! devices prove.
+//!
+//! A port in the driver tier has both programs. What the one in the driver does not forward comes to the one at tcx;
+//! so a port goes from one tier to the other by a flag of its record, packet by packet, and nothing is lost.
+//!
+//! | State of one direction | Event                              | Next      | Why                                       |
+//! |------------------------|------------------------------------|-----------|-------------------------------------------|
+//! | at tcx                 | it is chosen, the gate agrees      | waits     | frames may still stand in the exits' queues |
+//! | waits                  | they stand empty                   | in driver | what goes straight to the device overtakes nobody |
+//! | any                    | it is chosen no more, the gate objects, link down | at tcx | at once: the device's entry goes first |
+//! | out, in driver         | the device refuses frames          | refused   | it said that it takes them, and lost some |
+//! | refused                | a message about link, features, channels | waits | it may have been repaired             |
+//!
+//! The program itself stops at the first flush that fails (`flush.bpf.c`); here that is found within a beat.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd;
+use std::sync::{Arc, OnceLock};
+
+use manylane_io::bpf::fast::{Driver, DriverCounters, Failure, Fast, Link as Attachment};
+use manylane_io::fatal::EndsFirst;
+use manylane_io::interface::Interface;
+use manylane_io::netlink::Netlink;
+
+use super::ports::Port;
+use super::{TierChoice, reason};
+use crate::api::accelerate::ReasonStatus;
+use crate::gate::{DriverStanding, Reason, Standing};
+
+/// What the ports have in common.
+pub(super) struct Tiers {
+    /// Loaded when it is first wanted.
+    driver: Option<Result<Driver, String>>,
+    /// For who shows what it counts.
+    counters: Arc<OnceLock<DriverCounters>>,
+}
+
+/// What one port has of the driver tier.
+#[derive(Default)]
+pub(super) struct InDriver {
+    /// What is wanted, and may be.
+    pub plan: Plan,
+    /// Packets that come in are forwarded in the driver.
+    pub entry: bool,
+    /// Frames leave by being redirected to its driver.
+    pub exit: bool,
+    /// The program in its driver.
+    program: Option<Program>,
+    /// Why that is not there, though it should be.
+    pub trouble: Option<String>,
+    /// It refused frames.
+    pub failure: Option<Failure>,
+}
+
+/// Our program in a driver. It is taken off when this is dropped.
+struct Program {
+    /// First: it may not outlive the descriptor.
+    _first: Option<EndsFirst>,
+    _link: Attachment,
+    index: u32,
+    /// Which of the two.
+    pieces: bool,
+}
+
+/// Who is to forward, by choice and judgement.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// What comes in, in the driver.
+    pub entry: bool,
+    /// What leaves, by its driver.
+    pub exit: bool,
+    /// Also what is in several pieces of memory.
+    pub pieces: bool,
+    /// Why so, or why not.
+    pub reasons: Vec<Reason>,
+}
+
+/// What a choice comes to for an interface that stands so.
+pub(super) fn plan(choice: TierChoice, standing: &Standing) -> Plan {
+    let driver = &standing.driver;
+    let by_name = match choice {
+        TierChoice::Kernel | TierChoice::Ingress => return Plan::default(),
+        TierChoice::Driver => true,
+        TierChoice::Auto => false,
+    };
+    if !by_name && !driver.auto.is_empty() {
+        return Plan { reasons: driver.auto.clone(), ..Plan::default() };
+    }
+    Plan {
+        entry: standing.is_entry && driver.entry.is_empty(),
+        exit: standing.is_exit && driver.exit.is_empty(),
+        pieces: driver.takes_pieces,
+        reasons: driver.entry.iter().chain(&driver.exit).cloned().collect(),
+    }
+}
+
+impl Tiers {
+    /// Without any program yet. What it will count is left in `counters`.
+    pub fn new(counters: Arc<OnceLock<DriverCounters>>) -> Tiers {
+        Tiers { driver: None, counters }
+    }
+
+    /// The programs, if they are loaded.
+    pub fn driver(&self) -> Option<&Driver> {
+        self.driver.as_ref()?.as_ref().ok()
+    }
+
+    /// Puts the program into drivers and takes it off, as it is planned; nothing is forwarded by that alone. True
+    /// when something has changed.
+    pub fn attach(&mut self, fast: &Fast, ports: &mut [Port]) -> bool {
+        if ports.iter().any(|port| port.driver.plan.entry || port.driver.plan.exit) {
+            self.load(fast);
+        }
+        let mut changed = false;
+        for port in ports {
+            // The frames' own memory decides, before any program sees them.
+            let pieces = port.mtu > WHOLE_MAX;
+            // A device may take redirected frames only when it has a program.
+            let wanted = port.is_attached() && port.driver.plan.entry;
+            let fits = |program: &Program| {
+                wanted && Some(program.index) == port.index && program.pieces == pieces
+            };
+            if port.driver.program.as_ref().is_some_and(|program| !fits(program)) {
+                port.driver.program = None;
+                changed = true;
+            }
+            if !wanted {
+                port.driver.trouble = None;
+                continue;
+            }
+            if port.driver.program.is_some() {
+                continue;
+            }
+            let attached = match &self.driver {
+                Some(Ok(driver)) => attach(driver, &port.name, pieces),
+                Some(Err(trouble)) => Err(trouble.clone()),
+                None => continue,
+            };
+            match attached {
+                Ok(program) => {
+                    (port.driver.program, port.driver.trouble) = (Some(program), None);
+                    changed = true;
+                }
+                Err(trouble) => {
+                    changed |= port.driver.trouble.as_ref() != Some(&trouble);
+                    port.driver.trouble = Some(trouble);
+                }
+            }
+        }
+        changed
+    }
+
+    /// Looks which devices have refused frames. True when one has that was trusted.
+    pub fn look(&mut self, ports: &mut [Port]) -> bool {
+        let Some(Ok(driver)) = &self.driver else { return false };
+        let mut changed = false;
+        for port in ports {
+            let failure = driver.failure(port.number);
+            changed |= failure.is_some() && port.driver.failure.is_none();
+            port.driver.failure = failure;
+        }
+        changed
+    }
+
+    /// Something was said of the interface of this number, or of any: what it refused is forgiven.
+    pub fn forgive(&mut self, ports: &mut [Port], index: Option<u32>) {
+        let Some(Ok(driver)) = &mut self.driver else { return };
+        for port in ports {
+            let is_meant = index.is_none() || port.index == index;
+            if is_meant && port.driver.failure.take().is_some() {
+                driver.forgive(port.number);
+            }
+        }
+    }
+
+    /// What may be in the driver by now, and is not yet because frames may be overtaken.
+    pub fn waits(ports: &[Port]) -> bool {
+        ports.iter().any(|port| {
+            let driver = &port.driver;
+            (driver.may_enter() && !driver.entry) || (driver.may_leave() && !driver.exit)
+        })
+    }
+
+    /// Takes directions out of the driver tier that may not be in it any more, and those in whose exits' queues are
+    /// empty. True when something has changed: it is to be written.
+    pub fn settle(&mut self, ports: &mut [Port], netlink: &mut Netlink) -> bool {
+        let before: Vec<_> =
+            ports.iter().map(|port| (port.driver.entry, port.driver.exit)).collect();
+        for port in ports.iter_mut() {
+            port.driver.entry &= port.driver.may_enter();
+            port.driver.exit &= port.driver.may_leave();
+        }
+        if Tiers::waits(ports) {
+            // Without it nobody knows, and all stays as it is until the next look.
+            let queued: BTreeMap<_, _> = match netlink.statistics() {
+                Ok(all) => all.iter().map(|link| (link.index, link.queued)).collect(),
+                Err(_) => return self.changed(&before, ports),
+            };
+            let is_empty = |port: &Port| {
+                port.index.and_then(|index| queued.get(&index)).is_some_and(|&queued| queued == 0)
+            };
+            for port in ports.iter_mut() {
+                port.driver.exit |= port.driver.may_leave() && is_empty(port);
+            }
+            // What comes in leaves by any of them.
+            let all_empty = ports.iter().filter(|port| port.driver.may_leave()).all(is_empty);
+            for port in ports.iter_mut() {
+                port.driver.entry |= port.driver.may_enter() && all_empty;
+            }
+        }
+        self.changed(&before, ports)
+    }
+
+    fn changed(&self, before: &[(bool, bool)], ports: &[Port]) -> bool {
+        let now = ports.iter().map(|port| (port.driver.entry, port.driver.exit));
+        before.iter().copied().ne(now)
+    }
+
+    fn load(&mut self, fast: &Fast) {
+        if self.driver.is_some() {
+            return;
+        }
+        let driver = fast.driver().map_err(|error| error.to_string());
+        let driver = driver.and_then(|driver| match driver.is_deaf() {
+            // A device that loses frames, and nobody hears of it.
+            Some(error) => Err(format!("devices that refuse frames cannot be heard of: {error}")),
+            None => Ok(driver),
+        });
+        if let Ok(driver) = &driver {
+            // Nobody else sets it, and once is enough.
+            let _ = self.counters.set(driver.counters());
+        }
+        self.driver = Some(driver);
+    }
+}
+
+impl InDriver {
+    /// Whether the program is in its driver.
+    pub fn is_attached(&self) -> bool {
+        self.program.is_some()
+    }
+
+    /// Takes the program off.
+    pub fn detach(&mut self) {
+        (self.program, self.entry, self.exit) = (None, false, false);
+    }
+
+    /// Another interface has the port's name, or none.
+    pub fn forget(&mut self) {
+        *self = InDriver::default();
+    }
+
+    fn may_enter(&self) -> bool {
+        self.plan.entry && self.program.is_some()
+    }
+
+    fn may_leave(&self) -> bool {
+        self.plan.exit && self.failure.is_none()
+    }
+}
+
+fn attach(driver: &Driver, name: &str, pieces: bool) -> Result<Program, String> {
+    let interface = Interface::read(name).map_err(|error| error.to_string())?;
+    let link = driver.attach(&interface, pieces).map_err(|error| error.to_string())?;
+    let first = EndsFirst::enter(link.as_fd());
+    Ok(Program { _first: first, _link: link, index: interface.index, pieces })
+}
+
+/// Why a port has the tier that it has, and not a faster one.
+pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<ReasonStatus> {
+    let driver = &port.driver;
+    let said =
+        |what: String, why: &str| ReasonStatus { what, why: why.into(), command: String::new() };
+    let mut reasons: Vec<_> = driver.plan.reasons.iter().map(reason).collect();
+    let Some(standing) = standing.filter(|_| port.choice != TierChoice::Kernel) else {
+        return reasons;
+    };
+    match port.choice {
+        TierChoice::Ingress => {
+            reasons.push(said("the tier is set to ingress".into(), "by the operator's word"));
+        }
+        TierChoice::Driver if !standing.auto.is_empty() => {
+            let what = format!("the tier is set to driver, and {}", standing.auto[0].what);
+            let why = "what comes with tags, checksums to be filled in, or as segments, beside its bytes, is \
+                       forwarded there without these";
+            reasons.push(said(what, why));
+        }
+        TierChoice::Auto if reasons.is_empty() => {
+            reasons.push(said("the driver runs XDP programs".into(), "so it is chosen"));
+        }
+        _ => {}
+    }
+    if let Some(trouble) = &driver.trouble {
+        reasons.push(said(trouble.clone(), "it is tried again once a second"));
+    }
+    if let Some(Failure { flushes, frames, errno }) = driver.failure {
+        let error = std::io::Error::from_raw_os_error(errno);
+        let what = format!(
+            "the driver refused frames ({error}): {flushes} times since it was trusted, {frames} lost in all"
+        );
+        let why = "it said that it takes them: no more are redirected there until something about links or \
+                   their features changes";
+        reasons.push(said(what, why));
+    }
+    for (is_late, what) in [
+        (
+            driver.may_enter() && !driver.entry,
+            "what comes in is about to be forwarded in the driver",
+        ),
+        (driver.may_leave() && !driver.exit, "what leaves is about to go by the driver"),
+    ] {
+        if is_late {
+            reasons.push(said(
+                what.into(),
+                "when the exits' queues are empty: nothing is to be overtaken",
+            ));
+        }
+    }
+    reasons
+}
+
+/// The largest MTU with which every driver has a frame in one piece of memory: a page, less what is in front of and
+/// behind it.
+const WHOLE_MAX: u32 = 3000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::{About, Concerns, Tier};
+
+    fn against(concerns: Concerns) -> Vec<Reason> {
+        let what = "something".to_owned();
+        let why = what.clone();
+        vec![Reason {
+            about: About::Driver,
+            concerns,
+            is_everywhere: false,
+            what,
+            why,
+            command: None,
+        }]
+    }
+
+    fn standing(driver: DriverStanding) -> Standing {
+        Standing {
+            interface: "lan".into(),
+            index: 2,
+            tier: Tier::Ingress,
+            is_entry: true,
+            is_exit: true,
+            reasons: Vec::new(),
+            bypassed: Vec::new(),
+            notes: Vec::new(),
+            driver,
+        }
+    }
+
+    #[test]
+    fn each_direction_is_planned_by_choice_and_judgement() {
+        let free = DriverStanding::default();
+        let no_entry = DriverStanding { entry: against(Concerns::Entry), ..free.clone() };
+        let no_exit = DriverStanding { exit: against(Concerns::Exit), ..free.clone() };
+        let software = DriverStanding { auto: against(Concerns::Both), ..free.clone() };
+        use TierChoice::{Auto, Driver, Ingress, Kernel};
+        for (choice, driver, wanted, reasons) in [
+            (Auto, &free, [true, true], 0),
+            (Driver, &free, [true, true], 0),
+            (Ingress, &free, [false, false], 0),
+            (Kernel, &free, [false, false], 0),
+            (Auto, &no_entry, [false, true], 1),
+            (Driver, &no_exit, [true, false], 1),
+            (Auto, &software, [false, false], 1),
+            (Driver, &software, [true, true], 0),
+        ] {
+            let plan = plan(choice, &standing(driver.clone()));
+            let said = (plan.entry, plan.exit, plan.reasons.len());
+            assert_eq!(said, (wanted[0], wanted[1], reasons), "{choice:?} {driver:?}");
+        }
+        let down = Standing { is_entry: false, is_exit: false, ..standing(free) };
+        assert_eq!(plan(Driver, &down), Plan::default(), "the gate comes first");
+    }
+}
