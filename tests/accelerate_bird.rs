@@ -9,7 +9,6 @@ use manylane::lab::daemons::Bird;
 use manylane::lab::{SERVER_V4, SERVER_V6};
 
 #[test]
-#[ignore = "BIRD is not found to agree in time on a busy machine"]
 fn traffic_follows_bird_and_flows_are_spread_at_both_hops() {
     if !Bird::is_here() {
         return;

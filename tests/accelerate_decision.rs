@@ -5,6 +5,7 @@
 //! |-----------------------------------------|----------------------------------------------------------|
 //! | `the_program_decides_as_its_twin`       | verdict, counters, bytes, priority and exit are equal    |
 //! | `with_tags_too`                         | ... also of what comes with a VLAN tag                   |
+//! | `in_the_driver_as_its_twin`             | ... and of what comes to the program in the driver (XDP) |
 //! | `a_difference_would_be_found`           | ... and if they were not, that would be seen             |
 //! | `what_it_forwards_is_forwarded`         | `forward` would send it to the same neighbour, as it is  |
 //! | `no_record_is_used_half_or_too_late`    | under changes, a packet is sent by one record, that was true |
@@ -19,6 +20,7 @@
 
 mod decision;
 
+use std::collections::BTreeMap;
 use std::env;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{self, TryRecvError};
@@ -26,6 +28,7 @@ use std::thread;
 use std::time::Instant;
 
 use decision::changes::{Changer, NEIGHBOURS, Versions, behind, version};
+use decision::driver::{Became, InDriver};
 use decision::forwarder::{Engine, PACKET_MAX, Sent};
 use decision::packets::{Choice, Packet, packet};
 use decision::program::{Difference, Lab, Program};
@@ -34,7 +37,9 @@ use decision::world::{World, sizes};
 use manylane::lab::scenario::skip;
 use manylane_net::fib::{IpPrefix, Limits};
 use manylane_net::transit::layout::flags::{ENTRY, EXIT, FORWARDING_V4, RP_STRICT};
-use manylane_net::transit::{Adjacency, Arrival, Memory, PortRecord, TransitMut, Verdict};
+use manylane_net::transit::{
+    Action, Adjacency, Arrival, Memory, PortRecord, Rule, TransitMut, Verdict,
+};
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ip, ipv4, protocol};
 use manylane_sync::rcu::Domain;
@@ -52,6 +57,45 @@ fn the_program_decides_as_its_twin() {
 fn with_tags_too() {
     agree(true, number("MANYLANE_PACKETS", 300_000), &[]);
 }
+
+/// The program in the driver counts only what it forwards: what is equal are action and bytes.
+#[test]
+fn in_the_driver_as_its_twin() {
+    let Some((lab, program, memory)) = lab(false) else { return };
+    let Lab { host, interfaces, stranger } = lab;
+    host.run(move || {
+        let seed = number("MANYLANE_SEED", 1);
+        let packets = number("MANYLANE_PACKETS", 500_000);
+        let mut changes = Random::of_packet(seed, u64::MAX);
+        let mut world = World::new(memory, &interfaces, &mut changes);
+        let driver = InDriver::load(&program, &interfaces);
+        let mut became = BTreeMap::<Option<Became>, u64>::new();
+        for number in 0..packets {
+            if number % EPOCH == 0 {
+                world.change(30, &mut changes);
+            }
+            let mut packet = nth(&world, Choice { tags: false, stranger }, seed, number);
+            packet.arrival.gso_size = 0; // It stands for itself.
+            if packet.frame.len() > IN_ONE_PIECE {
+                continue;
+            }
+            match driver.compare(&world, &packet) {
+                Ok(outcome) => *became.entry(outcome).or_default() += 1,
+                Err(difference) => panic!("packet {number} of seed {seed}: {difference}"),
+            }
+        }
+        println!("{became:?}");
+        for wanted in [Became::Forwarded, Became::OtherWay, Became::Passed] {
+            assert!(
+                became.get(&Some(wanted)).is_some_and(|&many| many > packets / 20),
+                "{became:?}"
+            );
+        }
+    });
+}
+
+/// The longest frame that a test run has in one piece.
+const IN_ONE_PIECE: usize = 3000;
 
 /// What no packet of these can meet: it is for other tiers.
 const NEVER: Verdict = Verdict::DecisionChanged;
@@ -105,7 +149,7 @@ fn compare(
 #[test]
 fn a_difference_would_be_found() {
     type Plant = (&'static str, fn(&mut World));
-    let plants: [Plant; 8] = [
+    let plants: [Plant; 10] = [
         ("nothing", |_| {}),
         ("an MTU", |world| each_way(world, |way| way.mtu -= 1)),
         ("a bit of an address", |world| each_way(world, |way| way.source.0[5] ^= 0x80)),
@@ -121,7 +165,21 @@ fn a_difference_would_be_found() {
             let facts = world.tables.port(1);
             world.tables.set_port(1, PortRecord { flags: facts.flags ^ RP_STRICT, ..facts });
         }),
-        ("the lease", |world| world.tables.set_lease(0)),
+        ("a rule", |world| {
+            let from = Some("10.0.0.0/9".parse().expect("a prefix"));
+            let rules = [Rule { from, ..Rule::all(Action::Kernel) }, Rule::all(Action::Merged)];
+            world.tables.set_rules(false, &rules).expect("a list is free");
+        }),
+        ("a further table", |world| {
+            let table = world.further[1][0];
+            let id = world.tables.take_id().expect("there are more");
+            world.tables.set_next_hop(id, manylane_net::nexthop::NextHop::Kernel);
+            let routes = [("2001:db8::/33".parse().expect("a prefix"), id)];
+            world.tables.set_table(table, routes).expect("there is room");
+            let rules = [Rule::all(Action::Table(table)), Rule::all(Action::Merged)];
+            world.tables.set_rules(true, &rules).expect("a list is free");
+        }),
+        ("the lease", |world| world.tables.set_lease(0, 0)),
     ];
     let Some((lab, mut program, memory)) = lab(false) else { return };
     let Lab { host, interfaces, stranger } = lab;
@@ -215,7 +273,7 @@ fn no_record_is_used_half_or_too_late() {
             tables.set_port(port, PortRecord { flags, ifindex, mac: Mac([2, 0, 0, 0, 0, 1]) });
             assert!(tables.set_port_of(ifindex, Some(port)));
         }
-        tables.set_lease(u64::MAX);
+        tables.set_lease(u64::MAX, u64::MAX);
         let (twin, versions) = (tables.reader(), Versions::new());
         let ((bell, rung), (said, over)) = (mpsc::channel(), mpsc::channel());
         let (enough, until) = mpsc::channel();

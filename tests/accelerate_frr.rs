@@ -8,7 +8,6 @@ use manylane::lab::SERVER_V4;
 use manylane::lab::daemons::Frr;
 
 #[test]
-#[ignore = "it has not ended on a busy machine"]
 fn traffic_follows_frr_and_flows_are_spread_at_both_hops() {
     if !Frr::is_here() {
         return;
@@ -17,11 +16,17 @@ fn traffic_follows_frr_and_flows_are_spread_at_both_hops() {
     let daemons = [1, 2, 3, 4].map(|router| {
         Frr::start(
             diamond.router(router),
-            &[("zebra", ""), ("ospfd", &ospf(router)), ("bgpd", &bgp(router))],
+            &[("zebra", zebra(router)), ("ospfd", &ospf(router)), ("bgpd", &bgp(router))],
         )
     });
     let shown = || daemons.iter().map(|frr| frr.ask("show ip route")).collect::<String>();
     diamond.check(&[SERVER_V4], &shown);
+}
+
+/// With next-hop objects, but where a member of a group goes and comes back: the kernel takes it out of its group by
+/// itself, and zebra 8.4 does not notice that it has to put it there again.
+fn zebra(router: u8) -> &'static str {
+    if router == 1 { "no zebra nexthop kernel enable\n" } else { "" }
 }
 
 /// How to get to the others' loopback addresses: two ways of the same cost at each hop.
@@ -32,10 +37,11 @@ fn ospf(router: u8) -> String {
     );
     for (one, its, other, others, _) in LINKS {
         for (_, interface) in [(one, its), (other, others)].iter().filter(|end| end.0 == router) {
+            // A veth that is set up again has another speed for zebra, and so another cost, unless it is said here.
             // A short time to find each other; a long one to give up, for busy machines: cuts are seen by the carrier.
             text += &format!(
-                "interface {interface}\n ip ospf network point-to-point\n ip ospf hello-interval 1\n \
-                 ip ospf dead-interval 40\n"
+                "interface {interface}\n ip ospf network point-to-point\n ip ospf cost 10\n \
+                 ip ospf hello-interval 1\n ip ospf dead-interval 40\n"
             );
         }
     }

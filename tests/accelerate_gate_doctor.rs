@@ -174,10 +174,11 @@ const CASES: [Case; 17] = [
         wan: FREE,
     },
     Case {
-        commands: "ip rule add from 10.7.0.0/16 lookup 7 priority 1000",
+        commands: "ip rule add priority 32800 lookup local
+            ip rule delete priority 0",
         heard: Heard::ByMirror,
         about: "rules",
-        what: "routing rule IPv4 1000: from 10.7.0.0/16 table 7",
+        what: "the first rule of `ip -4 rule` does not read the table local: ip -4 rule 32766: ",
         lan: KEPT,
         wan: KEPT,
     },

@@ -204,11 +204,12 @@ fn routes_of_all_kinds_are_mirrored() {
         accelerated.wait_for_no_difference();
     }
     println!("{:#?}", accelerated.mirror());
-    // Rules: those that cannot be followed are the kernel's, by name, and all is well when they go.
-    topology.tool("r1", "ip rule add fwmark 1 lookup 100");
+    // Rules: without one that reads main for all, all is the kernel's, and well when it is back.
+    topology.tool("r1", "ip -6 rule del priority 32766");
     accelerated.wait_for_tier("lan", "kernel");
-    topology.tool("r1", "ip rule del fwmark 1 lookup 100");
+    topology.tool("r1", "ip -6 rule add priority 32766 lookup main");
     accelerated.wait_for_tier("lan", "ingress");
+    accelerated.wait_for_no_difference();
     // A link goes and comes with all that there is.
     for line in ["ip link set alt down", "ip link set alt up"] {
         topology.tool("r1", line);

@@ -11,7 +11,6 @@ use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Change, Hop, Hops, Route};
 
 #[test]
-#[ignore = "in a debug build the difference of a full table takes longer than the API waits"]
 fn a_full_table_is_mirrored_changed_and_cut_off() {
     let Some(topology) = topology(IN_A_ROW) else { return };
     let prefixes = prefixes();

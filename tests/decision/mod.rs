@@ -5,10 +5,12 @@
 //! | `world.rs`     | random tables, as a writer makes them, and random changes of them            |
 //! | `packets.rs`   | packets for a world: ordinary, odd, malformed                                |
 //! | `program.rs`   | the program in the kernel, tried on a packet; and how it differs from its twin |
+//! | `driver.rs`    | the program in the driver, tried likewise                                    |
 //! | `forwarder.rs` | `forward` of `manylane-net` over the same routes                             |
 //! | `changes.rs`   | records that say whose they are, replaced while packets are tried            |
 
 pub mod changes;
+pub mod driver;
 pub mod forwarder;
 pub mod packets;
 pub mod program;

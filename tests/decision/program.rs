@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::{env, fmt, fs};
 
 use manylane_io::bpf::BpfError;
-use manylane_io::bpf::fast::{Counters, Fast, NEXT, REDIRECT, Sizes, TryOptions};
+use manylane_io::bpf::fast::{Counters, Driver, Fast, NEXT, REDIRECT, Sizes, TryOptions};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink};
@@ -89,7 +89,8 @@ impl Program {
             index6: sizes().ipv6.index,
             leaves6: sizes().ipv6.leaves,
         };
-        let (fast, tables) = match (other_object(by_priority), by_priority) {
+        let name = if by_priority { "trial.bpf.o" } else { "ingress.bpf.o" };
+        let (fast, tables) = match (other_object(name), by_priority) {
             (Some(object), _) => Fast::load_object(&object, &sizes)?,
             (None, true) => Fast::load_object(TRIAL, &sizes)?,
             (None, false) => Fast::load(&sizes)?,
@@ -110,10 +111,23 @@ impl Program {
             port_of: tables.port_of,
             vlan_port: tables.vlan_port,
             control: tables.control,
+            rules: tables.rules,
+            roots: tables.roots,
+            further: tables.further,
         };
         let counters = fast.counters();
         let counted = (0..PORTS).map(|port| counters.port(port)).collect();
         Ok((Program { fast, counters, counted, by_priority }, memory))
+    }
+
+    /// The programs of the driver tier, over the same tables.
+    pub fn driver(&self) -> Driver {
+        let object = other_object("driver.bpf.o");
+        let driver = match object {
+            Some(object) => self.fast.driver_object(&object),
+            None => self.fast.driver(),
+        };
+        driver.expect("it loads where the other did")
     }
 
     /// The wait for whatever runs the program.
@@ -204,9 +218,8 @@ impl Program {
 }
 
 /// The object that `MANYLANE_BPF_OBJECT` names, if it is of that program: another compiler's, or a mutant.
-fn other_object(by_priority: bool) -> Option<Vec<u8>> {
+fn other_object(name: &str) -> Option<Vec<u8>> {
     let path = PathBuf::from(env::var_os("MANYLANE_BPF_OBJECT")?);
-    let name = if by_priority { "trial.bpf.o" } else { "ingress.bpf.o" };
     path.ends_with(name).then(|| fs::read(&path).expect("MANYLANE_BPF_OBJECT can be read"))
 }
 

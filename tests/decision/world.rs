@@ -1,14 +1,19 @@
 //! Random tables, as a writer makes them, and random changes of them.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use manylane_frame::vocabulary::PortId;
 use manylane_net::fib::{EditError, IpPrefix, Limits, NextHopId};
 use manylane_net::nexthop::{GroupId, Member, NextHop};
+use manylane_net::transit::layout::RULES;
 use manylane_net::transit::layout::flags::{
-    ENTRY, EXIT, FORWARDING_V4, FORWARDING_V6, REDIRECTS_V4, REDIRECTS_V6, RP_LOOSE, RP_STRICT,
+    DRIVER_ENTRY, DRIVER_EXIT, DRIVER_EXIT_PIECES, ENTRY, EXIT, FORWARDING_V4, FORWARDING_V6,
+    REDIRECTS_V4, REDIRECTS_V6, RP_LOOSE, RP_STRICT,
 };
-use manylane_net::transit::{Adjacency, Memory, Multipath, PortRecord, Sizes, Transit, TransitMut};
+use manylane_net::transit::{
+    Action, Adjacency, Memory, Multipath, PortRecord, Rule, Sizes, TableNumber, Transit, TransitMut,
+};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::{Domain, Reader};
 
@@ -25,6 +30,8 @@ const IDS: usize = 160;
 const SLOTS: usize = 120;
 const GROUPS: usize = 12;
 const PREFIXES: usize = 1500;
+/// Further tables of each family.
+const TABLES: usize = 3;
 
 /// Tables, their readers' side, and what is in them.
 pub struct World {
@@ -38,6 +45,8 @@ pub struct World {
     pub ids: Vec<NextHopId>,
     pub slots: Vec<u32>,
     pub groups: Vec<GroupId>,
+    /// Further tables, of each family.
+    pub further: [Vec<TableNumber>; 2],
     /// By which flows are divided.
     pub seed: u64,
 }
@@ -62,6 +71,9 @@ impl World {
             ids: (0..IDS).map(|_| tables.take_id().expect("there are more")).collect(),
             slots: (0..SLOTS).map(|_| tables.take_slot().expect("there are more")).collect(),
             groups: Vec::new(),
+            further: [(); 2].map(|()| {
+                (0..TABLES).map(|_| tables.take_table().expect("there are more")).collect()
+            }),
             seed: 0,
             tables,
         };
@@ -88,6 +100,10 @@ impl World {
         for place in 0..world.prefixes.len() {
             world.insert(place, random);
         }
+        for is_ipv6 in [false, true] {
+            (0..TABLES).for_each(|place| world.set_table(is_ipv6, place, random));
+            world.set_rules(is_ipv6, random);
+        }
         world.set_control(random);
         world
     }
@@ -95,7 +111,7 @@ impl World {
     /// So many random changes, as a mirror of a busy kernel makes them.
     pub fn change(&mut self, times: usize, random: &mut Random) {
         for _ in 0..times {
-            match random.below(100) {
+            match random.below(105) {
                 0..30 => {
                     let place = random.below(self.prefixes.len());
                     self.insert(place, random);
@@ -120,6 +136,11 @@ impl World {
                     self.tables.set_members(group, &members);
                 }
                 90..95 => self.set_port(1 + random.below(usize::from(PORTS) - 1) as u16, random),
+                95..98 => {
+                    let (is_ipv6, place) = (random.percent(50), random.below(TABLES));
+                    self.set_table(is_ipv6, place, random);
+                }
+                98..100 => self.set_rules(random.percent(50), random),
                 _ => self.set_control(random),
             }
         }
@@ -130,7 +151,7 @@ impl World {
 
     /// Lets everything be forwarded that some port, sysctl or lease could keep.
     pub fn open(&mut self) {
-        self.tables.set_lease(u64::MAX);
+        self.tables.set_lease(u64::MAX, u64::MAX);
         for port in 1..PORTS {
             let facts = self.tables.port(port);
             let flags = ENTRY | EXIT | FORWARDING_V4 | FORWARDING_V6;
@@ -138,6 +159,9 @@ impl World {
         }
         let all = Multipath { ipv4: true, ipv6: true, ipv4_ports: true, ipv6_ports: true };
         self.tables.set_multipath(all);
+        for is_ipv6 in [false, true] {
+            self.with_room(|tables| tables.set_rules(is_ipv6, &[]));
+        }
     }
 
     /// The port that a packet without a tag is counted for.
@@ -149,6 +173,63 @@ impl World {
     fn insert(&mut self, place: usize, random: &mut Random) {
         let (prefix, id) = (self.prefixes[place], random.pick(&self.ids));
         self.with_room(|tables| tables.insert(prefix, id).map(drop));
+    }
+
+    /// Other routes in a further table: none, few, or hundreds, which contain each other.
+    fn set_table(&mut self, is_ipv6: bool, place: usize, random: &mut Random) {
+        let percent = random.pick(&[0, 1, 1, 40]);
+        let of_family = |prefix: &&IpPrefix| matches!(prefix, IpPrefix::V6(_)) == is_ipv6;
+        let mut routes: BTreeMap<IpPrefix, NextHopId> = BTreeMap::new();
+        for prefix in self.prefixes.iter().filter(of_family) {
+            if random.percent(percent) {
+                routes.insert(*prefix, random.pick(&self.ids));
+            }
+        }
+        if random.percent(30) {
+            routes.insert(default_routes()[usize::from(is_ipv6)], random.pick(&self.ids));
+        }
+        let table = self.further[usize::from(is_ipv6)][place];
+        self.with_room(|tables| tables.set_table(table, routes.iter().map(|(p, id)| (*p, *id))));
+    }
+
+    /// Other rules: the usual ones, few, or as many as there can be.
+    fn set_rules(&mut self, is_ipv6: bool, random: &mut Random) {
+        let mut rules = Vec::new();
+        if random.percent(70) {
+            rules.push(Rule::all(Action::Local));
+            let count = if random.percent(10) { RULES - 2 } else { random.below(6) };
+            rules.extend((0..count).map(|_| self.rule(is_ipv6, random)));
+            rules.extend(random.percent(95).then_some(Rule::all(Action::Merged)));
+        }
+        self.with_room(|tables| tables.set_rules(is_ipv6, &rules));
+    }
+
+    fn rule(&self, is_ipv6: bool, random: &mut Random) -> Rule {
+        let of_family = |prefix: &&IpPrefix| matches!(prefix, IpPrefix::V6(_)) == is_ipv6;
+        let prefixes: Vec<IpPrefix> = self.prefixes.iter().filter(of_family).copied().collect();
+        let further = &self.further[usize::from(is_ipv6)];
+        let mut prefix = |percent| random.percent(percent).then(|| random.pick(&prefixes));
+        let (from, to) = (prefix(50), prefix(40));
+        // A port's interface, or one that packets leave by.
+        let port = random.below(usize::from(PORTS)) as u16;
+        let interface = match random.percent(70) {
+            true => self.tables.port(port).ifindex,
+            false => 1000 + u32::from(port),
+        };
+        Rule {
+            from,
+            to,
+            entry: random.percent(30).then_some(interface),
+            tos: if random.percent(15) { random.pick(&[0x04, 0x08, 0x10, 0x1c, 0xb8]) } else { 0 },
+            is_inverted: random.percent(10),
+            action: match random.below(100) {
+                0..60 => Action::Table(random.pick(further)),
+                60..75 => Action::Merged,
+                75..80 => Action::Local,
+                80..88 => Action::Nowhere,
+                _ => Action::Kernel,
+            },
+        }
     }
 
     fn set_slot(&mut self, place: usize, random: &mut Random) {
@@ -211,20 +292,22 @@ impl World {
             (RP_LOOSE, 12),
             (REDIRECTS_V4, 40),
             (REDIRECTS_V6, 40),
+            (DRIVER_ENTRY, 80),
+            (DRIVER_EXIT, 80),
+            (DRIVER_EXIT_PIECES, 50),
         ] {
             flags |= if random.percent(percent) { flag } else { 0 };
         }
-        let ifindex = match port {
-            1..=DEVICES => self.interfaces[usize::from(port) - 1],
-            _ => 60_000 + u32::from(port),
-        };
+        // As ways out to it have it, but for a moment.
+        let ifindex = if random.percent(95) { 1000 } else { 2000 } + u32::from(port);
         // Now and then a device gets another address.
         let mac = if random.percent(10) { mac(port, 1) } else { mac(port, 0) };
         self.tables.set_port(port, PortRecord { flags, ifindex, mac });
     }
 
     fn set_control(&mut self, random: &mut Random) {
-        self.tables.set_lease(if random.percent(98) { u64::MAX } else { 0 });
+        let until = if random.percent(98) { u64::MAX } else { 0 };
+        self.tables.set_lease(until, until);
         self.seed = random.next();
         self.tables.set_seed(self.seed);
         self.tables.set_multipath(Multipath {

@@ -1,0 +1,364 @@
+//! The driver tier, set by name on veth: forwarded in the driver, changed while traffic flows, left where a device
+//! does not keep its word, and told.
+//!
+//! The hosts' ends have GRO, without which a veth takes nothing that is redirected, and fill in their checksums
+//! themselves: a veth's driver does not see that they are still to be. Needs root.
+
+use std::sync::Mutex;
+use std::thread;
+
+use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
+use manylane::lab::scenario::all_answered;
+use manylane::lab::{
+    CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, TcpTransfer, Topology,
+    tcp_transfer, udp_stream, until,
+};
+use nix::sys::signal::Signal;
+
+#[test]
+fn packets_are_forwarded_in_the_driver_and_counted_once() {
+    let Some(topology) = plain_hosts() else { return };
+    let accelerated = start(&topology, &["--tier", "driver"]);
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    for name in ["lan", "wan"] {
+        let port = in_driver(&accelerated, name);
+        assert!(port.tier_reasons[0].what.contains("software device"), "{port:#?}");
+    }
+    for (from, to) in
+        [(client, SERVER_V4), (client, SERVER_V6), (server, CLIENT_V4), (server, CLIENT_V6)]
+    {
+        all_answered(from, to, 56);
+        all_answered(from, to, 3000); // In fragments.
+    }
+    for to in [SERVER_V4, SERVER_V6] {
+        let report = tcp_transfer(client, server, to, 4 << 20).expect("sockets are to be had");
+        assert!(report.is_intact(), "{report:?}");
+        let report = udp_stream(client, server, to, 5000, 1000, 5000).expect("they are");
+        assert_eq!((report.sent, report.received), (5000, 5000), "{report:?}");
+    }
+    let ledger = accelerated.ledger();
+    println!("{ledger:#?}");
+    assert!(ledger.tiers["driver"] > 10_000, "{ledger:#?}");
+    assert!(ledger.tiers["driver"] > 5 * ledger.tiers["ingress"], "{ledger:#?}");
+    accelerated.assert_balanced();
+    accelerated.wait_for_no_difference();
+}
+
+/// Every tier to every other, while a connection and a stream go on.
+#[test]
+fn a_port_changes_its_tier_under_traffic() {
+    let Some(topology) = plain_hosts() else { return };
+    let accelerated = start(&topology, &["--tier", "ingress"]);
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(SERVER_V4) };
+    let stream = Steady::start(client, server, options).expect("sockets are to be had");
+    let goes_on = Mutex::new(true);
+    let lock = || goes_on.lock().expect("nobody panics with the lock");
+    thread::scope(|scope| {
+        let connection = scope.spawn(|| {
+            let transfer = TcpTransfer { destination: SERVER_V6, bytes: u64::MAX };
+            transfer.run(client, server, &|| *lock())
+        });
+        let mut changes = 0;
+        for tier in [
+            "driver", "ingress", "driver", "kernel", "driver", "auto", "kernel", "ingress",
+            "driver",
+        ] {
+            let (mark, late) = (stream.mark(), stream.arrivals().late);
+            for name in ["lan", "wan"] {
+                set(&accelerated, name, tier);
+            }
+            let shown = if tier == "auto" { "ingress" } else { tier };
+            for name in ["lan", "wan"] {
+                accelerated.wait_for_tier(name, shown);
+            }
+            if tier == "driver" {
+                both_in_driver(&accelerated);
+            }
+            let before = forwarded_by(&accelerated, shown);
+            stream.after(500);
+            let seen = stream.arrives(tier);
+            let late = stream.arrivals().late - late;
+            println!(
+                "to {tier}: {late} late, {} missing of {}",
+                stream.missing(mark..seen),
+                seen - mark
+            );
+            assert!(late <= LATE_MAX, "{late} came late when it changed to {tier}");
+            assert_eq!(stream.missing(mark..seen), 0, "to {tier}");
+            if shown != "kernel" {
+                assert!(
+                    forwarded_by(&accelerated, shown) > before,
+                    "nothing was forwarded by {tier}"
+                );
+            }
+            changes += 1;
+        }
+        *lock() = false;
+        let report = connection.join().expect("it does not panic").expect("sockets are to be had");
+        println!(
+            "{changes} changes; TCP: {} and {} bytes",
+            report.up.received, report.down.received
+        );
+        assert!(report.is_intact(), "{report:?}");
+        assert!(report.up.received > 1 << 20, "{report:?}");
+    });
+    drop(stream);
+    accelerated.assert_balanced();
+}
+
+/// The features lie after the peer's GRO was switched off while it was down. What is lost until that is found out is one
+/// turn of the driver; then packets go the other way, until something was said about the link.
+#[test]
+fn a_device_that_does_not_keep_its_word_is_left_at_once() {
+    let Some(topology) = plain_hosts() else { return };
+    let accelerated = start(&topology, &["--tier", "driver"]);
+    in_driver(&accelerated, "wan");
+    for line in [
+        "ip link set eth0 down",
+        "ethtool -K eth0 gro off",
+        "ip link set eth0 up",
+        "ip route replace default via 10.2.0.254",
+    ] {
+        topology.tool("server", line);
+    }
+    // All of that was said; the tier is promoted again, since the features say that it may be.
+    in_driver(&accelerated, "wan");
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    let stream =
+        Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had");
+    let port = until("the failure is found", || match accelerated.port("wan") {
+        port if port.exit_tier == "ingress" => Ok(port),
+        port => Err(format!("{port:#?}")),
+    });
+    let said = port.tier_reasons.iter().any(|reason| reason.what.contains("refused frames"));
+    assert!(said, "{port:#?}");
+    let mark = stream.arrives("by the other way");
+    let end = stream.after(1000);
+    let seen = stream.arrives("by the other way");
+    println!("{} of {mark} missing until it was found out", stream.missing(0..mark));
+    assert_eq!(stream.missing(mark..end.min(seen)), 0, "by the other way");
+    // The address of the server had to be found anew, and one frame or two were refused.
+    assert!(stream.missing(0..mark) <= 64, "{}", stream.missing(0..mark));
+
+    // On, of which nobody here is told; off, and on again while it is up: now it is true.
+    topology.tool("server", "ethtool -K eth0 gro on");
+    topology.tool("server", "ethtool -K eth0 gro off");
+    until("its features are followed", || match accelerated.port("wan") {
+        port if port.exit_tier == "ingress"
+            && !port.tier_reasons.iter().any(|reason| reason.what.contains("refused")) =>
+        {
+            Ok(())
+        }
+        port => Err(format!("{port:#?}")),
+    });
+    topology.tool("server", "ethtool -K eth0 gro on");
+    in_driver(&accelerated, "wan");
+    let mark = stream.mark();
+    stream.after(500);
+    let seen = stream.arrives("by the driver again");
+    assert_eq!(stream.missing(mark..seen), 0, "by the driver again");
+    assert_eq!(accelerated.port("wan").exit_tier, "driver");
+}
+
+/// Without the feature nothing is tried; the direction that may stays.
+#[test]
+fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
+    let Some(topology) = plain_hosts() else { return };
+    topology.tool("server", "ethtool -K eth0 gro off");
+    // IPv6 keeps its addresses when a link is set down: what comes back has them.
+    topology.set("r1", "net/ipv6/conf/all/keep_addr_on_down", "1");
+    let accelerated = start(&topology, &["--tier", "driver"]);
+    accelerated.wait_for_tier("wan", "driver");
+    let port = accelerated.port("wan");
+    assert_eq!(port.exit_tier, "ingress", "{port:#?}");
+    let told = |name: &str, what: &str| {
+        until(&format!("{name} says {what}"), || match accelerated.port(name) {
+            port if port.tier_reasons.iter().any(|reason| reason.what.contains(what)) => Ok(()),
+            port => Err(format!("{port:#?}")),
+        });
+    };
+    told("wan", "takes no redirected frames");
+    traffic(&topology);
+
+    // A VLAN's tags might be beside the bytes.
+    topology.tool("server", "ethtool -K eth0 gro on");
+    in_driver(&accelerated, "wan");
+    // A shaper would be skipped; and is not.
+    topology.tool("r1", "tc qdisc add dev wan root tbf rate 1gbit burst 1mb latency 50ms");
+    told("wan", "qdisc tbf");
+    assert_eq!(accelerated.port("wan").exit_tier, "ingress");
+    traffic(&topology);
+    topology.tool("r1", "tc qdisc delete dev wan root");
+    in_driver(&accelerated, "wan");
+
+    // Down and up, another MTU, and the fast way again.
+    topology.tool("r1", "ip link set wan down");
+    accelerated.wait_for_tier("wan", "kernel");
+    topology.tool("r1", "ip link set wan up");
+    topology.tool("r1", "ip link set wan mtu 1400");
+    topology.tool("server", "ip link set eth0 mtu 1400");
+    topology.tool("r1", "ethtool -L wan rx 1 tx 1");
+    in_driver(&accelerated, "wan");
+    traffic(&topology);
+    accelerated.assert_balanced();
+}
+
+/// Somebody else's program in the driver runs, and stays.
+#[test]
+fn a_place_that_is_taken_is_left_alone() {
+    use manylane_io::bpf::LiveSink;
+    use manylane_io::interface::Interface;
+    let Some(topology) = plain_hosts() else { return };
+    let other = topology.host("r1").run(|| {
+        let interface = Interface::read("wan").expect("it is there");
+        LiveSink::attach(&interface).expect("root may")
+    });
+    let accelerated = start(&topology, &["--tier", "driver"]);
+    in_driver_in(&accelerated, "lan");
+    let port = accelerated.port("wan");
+    assert_eq!(port.tier, "ingress", "{port:#?}");
+    assert!(
+        port.tier_reasons.iter().any(|reason| reason.what.contains("XDP program")),
+        "{port:#?}"
+    );
+    drop(other);
+    // Nobody tells of that; it is found out.
+    in_driver_in(&accelerated, "wan");
+}
+
+/// Named, or chosen by `auto`, and shown with the reason.
+#[test]
+fn every_choice_is_shown_with_its_reason() {
+    let Some(topology) = plain_hosts() else { return };
+    let accelerated = start(&topology, &["--port-tier", "wan=driver"]);
+    in_driver(&accelerated, "wan");
+    let lan = accelerated.port("lan");
+    assert_eq!((lan.tier.as_str(), lan.wanted_tier.as_str()), ("ingress", "auto"), "{lan:#?}");
+    assert!(lan.tier_reasons[0].what.contains("lan is a software device (veth)"), "{lan:#?}");
+    let refused = |key: &str, value: &str| {
+        let put = accelerated.put::<serde_json::Value>(&format!("/v1/config/{key}"), value);
+        put.expect_err("it cannot be").to_string()
+    };
+    assert!(refused("port.eth7.tier", "driver").contains("eth7 is not accelerated"));
+    assert!(refused("port.lan.tier", "fast").contains("no tier"));
+    assert!(refused("lease", "1").contains("cannot be set"));
+    let doctor =
+        topology.try_tool("r1", &format!("{} doctor lan wan", env!("CARGO_BIN_EXE_manylane")));
+    let doctor = doctor.expect("all may be accelerated");
+    assert!(doctor.contains("lan is a software device (veth)"), "{doctor}");
+    traffic(&topology);
+}
+
+/// Killed, stopped: what is left is the kernel.
+#[test]
+fn whatever_ends_it_the_kernel_forwards() {
+    let Some(topology) = plain_hosts() else { return };
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    let stream =
+        Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had");
+    stream.arrives("by the kernel");
+    for signal in [Signal::SIGTERM, Signal::SIGKILL, Signal::SIGABRT] {
+        let mut accelerated = start(&topology, &["--tier", "driver"]);
+        both_in_driver(&accelerated);
+        let before = forwarded_by(&accelerated, "driver");
+        until("the driver forwards", || match forwarded_by(&accelerated, "driver") {
+            now if now > before => Ok(()),
+            now => Err(now),
+        });
+        let mark = stream.mark();
+        accelerated.signal(signal);
+        accelerated.wait();
+        let seen = stream.arrives(&format!("after {signal}"));
+        println!("{signal}: {} of {} missing", stream.missing(mark..seen), seen - mark);
+        // The ends of a veth change the way they hand frames over when a program goes: some are in between.
+        assert!(stream.missing(mark..seen) <= 64, "{signal}");
+        let links = topology.tool("r1", "ip -d link show wan");
+        assert!(!links.contains("xdp"), "{signal}: {links}");
+    }
+    let accelerated = start(&topology, &["--tier", "driver"]);
+    both_in_driver(&accelerated);
+    let mark = stream.mark();
+    accelerated.signal(Signal::SIGSTOP);
+    let forwarded = || kernel_forwarded(&topology);
+    let before = forwarded();
+    until("the kernel forwards while it is stopped", || match forwarded() {
+        now if now > before + 100 => Ok(()),
+        now => Err(now),
+    });
+    let seen = stream.arrives("while it is stopped");
+    assert_eq!(stream.missing(mark..seen), 0, "while it is stopped");
+    accelerated.signal(Signal::SIGCONT);
+    let before = forwarded_by(&accelerated, "driver");
+    until("the driver forwards again", || match forwarded_by(&accelerated, "driver") {
+        now if now > before => Ok(()),
+        now => Err(now),
+    });
+}
+
+/// Hosts whose packets have nothing beside their bytes, and take what is redirected to them.
+fn plain_hosts() -> Option<Topology> {
+    let topology = topology(IN_A_ROW)?;
+    for host in ["client", "server"] {
+        topology.tool(host, "ethtool -K eth0 gro on tx off");
+    }
+    Some(topology)
+}
+
+fn start(topology: &Topology, arguments: &[&str]) -> Accelerated {
+    let program = env!("CARGO_BIN_EXE_manylane");
+    Accelerated::start_with(topology.host("r1"), program, &["lan", "wan"], arguments)
+}
+
+fn set(accelerated: &Accelerated, name: &str, tier: &str) {
+    let path = format!("/v1/config/port.{name}.tier");
+    accelerated
+        .put::<serde_json::Value>(&path, tier)
+        .unwrap_or_else(|error| panic!("{path}: {error}"));
+}
+
+/// Waits until both directions of a port are in the driver.
+fn in_driver(accelerated: &Accelerated, name: &str) -> manylane::api::accelerate::AcceleratedPort {
+    until(&format!("{name} is in the driver"), || match accelerated.port(name) {
+        port if port.tier == "driver" && port.exit_tier == "driver" => Ok(port),
+        port => Err(format!("{port:#?}")),
+    })
+}
+
+fn both_in_driver(accelerated: &Accelerated) {
+    for name in ["lan", "wan"] {
+        in_driver(accelerated, name);
+    }
+}
+
+/// The same for what comes in.
+fn in_driver_in(accelerated: &Accelerated, name: &str) {
+    accelerated.wait_for_tier(name, "driver");
+}
+
+fn forwarded_by(accelerated: &Accelerated, tier: &str) -> u64 {
+    accelerated.ledger().tiers.get(tier).copied().unwrap_or(0)
+}
+
+/// `ForwDatagrams` of the router (proc_pid_net(5)).
+fn kernel_forwarded(topology: &Topology) -> u64 {
+    let text = topology.host("r1").run(|| std::fs::read_to_string("/proc/thread-self/net/snmp"));
+    let text = text.expect("it is always there");
+    let mut lines = text.lines().filter(|line| line.starts_with("Ip:"));
+    let [names, numbers] = [lines.next(), lines.next()].map(|line| line.expect("two lines"));
+    let place = names.split(' ').position(|name| name == "ForwDatagrams").expect("it is counted");
+    numbers.split(' ').nth(place).and_then(|number| number.parse().ok()).expect("a number")
+}
+
+fn traffic(topology: &Topology) {
+    let [client, server] = ["client", "server"].map(|name| topology.host(name));
+    for to in [SERVER_V4, SERVER_V6] {
+        all_answered(client, to, 56);
+        let report = tcp_transfer(client, server, to, 1 << 20).expect("sockets are to be had");
+        assert!(report.is_intact(), "{report:?}");
+    }
+}
+
+/// Datagrams that another one overtakes when a port changes its tier: those that stand in a veth's queue while it
+/// changes the way by which its ends hand frames over.
+const LATE_MAX: u64 = 64;

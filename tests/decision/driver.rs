@@ -1,0 +1,84 @@
+//! The program in the driver, tried on a packet: it forwards what its twin would forward, where both ports may have
+//! it done there, and passes everything else on as it came.
+
+use manylane_io::bpf::fast::{Driver, PASS, REDIRECTED, TryOptions};
+use manylane_net::transit::Verdict;
+use manylane_net::transit::layout::flags::{DRIVER_ENTRY, DRIVER_EXIT};
+
+use super::packets::Packet;
+use super::program::Program;
+use super::world::{DEVICES, PORTS, World};
+
+/// What is tried.
+pub struct InDriver {
+    driver: Driver,
+    /// The port whose device is not in the map.
+    absent: u16,
+}
+
+/// What became of a packet, for the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Became {
+    /// Forwarded in the driver.
+    Forwarded,
+    /// Forwarded by the twin, and not here: a port may not, or the device is not there.
+    OtherWay,
+    /// The twin does not forward it.
+    Passed,
+}
+
+impl InDriver {
+    /// Over the tables of `program`; in the map of devices is each port but one.
+    pub fn load(program: &Program, interfaces: &[u32]) -> InDriver {
+        let driver = program.driver();
+        let absent = PORTS - 1;
+        for port in (1..PORTS).filter(|&port| port != absent) {
+            let interface = interfaces[usize::from(port % DEVICES)];
+            driver.set_device(port, Some(interface)).expect("it is there");
+        }
+        InDriver { driver, absent }
+    }
+
+    /// Tries a packet without a tag, which is no segments, in both ways: by the program for whole frames, and by that
+    /// for pieces. An error says how they differ.
+    pub fn compare(&self, world: &World, packet: &Packet) -> Result<Option<Became>, String> {
+        let mut wanted = packet.frame.clone();
+        let guard = world.reader.guard();
+        let (verdict, exit) = world.transit.decide(guard, &mut wanted, &packet.arrival);
+        let entry = world.tables.port(world.port_of(packet.arrival.ifindex));
+        let exit = exit.map(|interface| ((interface - 1000) as u16, interface));
+        let became = match (verdict, exit) {
+            (Verdict::Forwarded, Some((port, interface))) => {
+                let record = world.tables.port(port);
+                let may = entry.flags & DRIVER_ENTRY != 0 && record.flags & DRIVER_EXIT != 0;
+                match may && record.ifindex == interface && port != self.absent {
+                    true => Became::Forwarded,
+                    false => Became::OtherWay,
+                }
+            }
+            _ => Became::Passed,
+        };
+        if became != Became::Forwarded {
+            wanted.clone_from(&packet.frame);
+        }
+        let action = if became == Became::Forwarded { REDIRECTED } else { PASS };
+        let options = TryOptions { ifindex: packet.arrival.ifindex, ..TryOptions::default() };
+        for pieces in [false, true] {
+            match self.driver.try_frame(&packet.frame, &options, pieces) {
+                Ok(made) if made == (action, wanted.clone()) => {}
+                Ok((did, made)) => {
+                    return Err(format!(
+                        "{packet:?}: the twin says {verdict}, so {action} and\n  {wanted:02x?}; the program (pieces: \
+                         {pieces}) did {did}, and made\n  {made:02x?}"
+                    ));
+                }
+                Err(_) if packet.frame.len() < SHORTEST => return Ok(None),
+                Err(error) => return Err(format!("{error}: {packet:?}")),
+            }
+        }
+        Ok(Some(became))
+    }
+}
+
+/// The kernel tries no shorter frame (`bpf_prog_test_run_xdp`).
+const SHORTEST: usize = 14;
