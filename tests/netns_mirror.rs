@@ -543,7 +543,7 @@ fn rule(random: &mut Random) -> String {
     let priority = random.pick(&["50", "60", "70", "32766", "32800"]);
     match random.below(12) {
         0..5 => return format!("{option}rule del priority {priority}"),
-        5 => return format!("{option}rule add protocol kernel priority 32766 lookup main"),
+        5 => return format!("{option}rule add priority 32766 lookup main"),
         6 if is_v6 => return "-6 rule add priority 32767 lookup default".to_owned(),
         _ => (),
     }
@@ -558,7 +558,9 @@ fn rule(random: &mut Random) -> String {
     let not = random.pick(&["", "", "", "", "", "not "]);
     let iif = random.pick(&["", "", "", " iif in0", " iif u0", " iif nobody"]);
     let tos = random.pick(&["", "", "", " tos 0x10"]);
-    let other = random.pick(&["", "", "", "", "", " fwmark 1", " ipproto udp", " oif v0"]);
+    let other =
+        random.pick(&["", "", "", "", "", " fwmark 1", " ipproto udp", " ipproto tcp", " oif v0"]);
+    let protocol = random.pick(&["", "", " protocol static"]);
     let action = random.pick(&[
         "lookup 100",
         "lookup 100",
@@ -571,7 +573,7 @@ fn rule(random: &mut Random) -> String {
         "prohibit",
     ]);
     format!(
-        "{option}rule add {not}{from}{to}{iif}{tos}{other} protocol kernel priority {priority} {action}"
+        "{option}rule add {not}{from}{to}{iif}{tos}{other}{protocol} priority {priority} {action}"
     )
 }
 

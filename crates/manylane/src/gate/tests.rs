@@ -380,6 +380,7 @@ fn rule(family: Family, priority: u32, table: u32) -> Rule {
         tos: 0,
         flags: 0,
         others: vec![],
+        rest: vec![],
     }
 }
 

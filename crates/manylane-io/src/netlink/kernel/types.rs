@@ -184,6 +184,9 @@ pub struct Rule {
     pub flags: u32,
     /// It asks for something else, too (mark, user, ports, protocol, exit, tunnel, l3mdev, suppression, goto), by name.
     pub others: Vec<&'static str>,
+    /// The attributes behind `others`, and who made the rule (`FRA_PROTOCOL`), as the kernel says them: what tells
+    /// two rules apart that are equal otherwise.
+    pub rest: Vec<u8>,
 }
 
 /// A neighbour (`RTM_NEWNEIGH`).

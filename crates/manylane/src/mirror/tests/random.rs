@@ -189,10 +189,11 @@ prop_compose! {
         tos in prop_oneof![5 => Just(0u8), 1 => Just(0x10)],
         flags in prop_oneof![8 => Just(0u32), 1 => Just(2)],
         others in prop_oneof![8 => Just(vec![]), 1 => Just(vec!["mark"]), 1 => Just(vec!["l3mdev"])],
+        rest in prop_oneof![4 => Just(vec![]), 1 => Just(vec![1])],
     ) -> Rule {
         let some = |net: Option<(IpAddr, u8)>| net.filter(|&(_, len)| len > 0);
         let iif = iif.map(|link| format!("eth{link}"));
-        Rule { action, from: some(from), to: some(to), iif, tos, flags, others, ..world::rule(family, priority, table) }
+        Rule { action, from: some(from), to: some(to), iif, tos, flags, others, rest, ..world::rule(family, priority, table) }
     }
 }
 

@@ -244,6 +244,26 @@ fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
     assert_eq!(way(&mirror, "10.8.0.1", "198.51.100.1"), to("kernel"));
 }
 
+/// Of two that differ only in what is not asked here, one stays when the other goes.
+#[test]
+fn rules_that_differ_in_what_only_the_kernel_asks_are_two() {
+    let mut mirror = usual();
+    hear(&mut mirror, added(far(254, "0.0.0.0/0", 1)));
+    let from = Some((ip("10.9.0.0"), 16));
+    let by_port = |port: u8| {
+        let rest = vec![23, 0, port, 0, port, 0];
+        Rule { from, others: vec!["ports"], rest, ..rule(Family::V4, 50, 100) }
+    };
+    hear(&mut mirror, Event::Rule(by_port(53)));
+    hear(&mut mirror, Event::Rule(by_port(80)));
+    hear(&mut mirror, Event::RuleGone(by_port(53)));
+    settle(&mut mirror);
+    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
+    hear(&mut mirror, Event::RuleGone(by_port(80)));
+    settle(&mut mirror);
+    assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), via(&[(1, "10.1.1.1", true)]));
+}
+
 /// What a custom rule reads of main is not what default has.
 #[test]
 fn the_table_default_is_no_part_of_main() {

@@ -126,5 +126,6 @@ pub fn rule(family: Family, priority: u32, table: u32) -> Rule {
         tos: 0,
         flags: 0,
         others: Vec::new(),
+        rest: Vec::new(),
     }
 }

@@ -26,6 +26,7 @@ pub(in super::super) fn rule(payload: &[u8]) -> Option<Rule> {
         tos: header.tos,
         flags: header.flags,
         others: Vec::new(),
+        rest: Vec::new(),
     };
     for (kind, value) in attributes(bytes) {
         let other = match kind {
@@ -50,10 +51,14 @@ pub(in super::super) fn rule(payload: &[u8]) -> Option<Rule> {
                 rule.iif = Some(String::from_utf8_lossy(name).into_owned());
                 continue;
             }
-            // They choose no packet: who made the rule, and filling.
-            FRA_PAD | FRA_PROTOCOL => continue,
+            FRA_PAD => continue,
             // Always said; all ones suppress nothing.
             FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN if parse_u32(value)? == u32::MAX => {
+                continue;
+            }
+            // Who made the rule chooses no packet.
+            FRA_PROTOCOL => {
+                rule.keep(kind, value);
                 continue;
             }
             FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN => "suppression",
@@ -70,11 +75,19 @@ pub(in super::super) fn rule(payload: &[u8]) -> Option<Rule> {
             FRA_FLOWLABEL | FRA_FLOWLABEL_MASK => "flow label",
             _ => "something unknown",
         };
+        rule.keep(kind, value);
         if !rule.others.contains(&other) {
             rule.others.push(other);
         }
     }
     Some(rule)
+}
+
+impl Rule {
+    fn keep(&mut self, kind: u16, value: &[u8]) {
+        self.rest.extend(kind.to_ne_bytes());
+        self.rest.extend(value);
+    }
 }
 
 const FRA_DST: u16 = 1;
