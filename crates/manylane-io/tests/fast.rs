@@ -422,6 +422,25 @@ fn a_source_is_looked_up_where_that_is_asked_for() {
     assert_eq!(rig.verdict(&v6(TO6).frame()), FORWARDED, "IPv6 has no such setting");
 }
 
+/// The writer sets the bits of all addresses that are ours, and of others by chance.
+#[test]
+fn one_of_our_own_addresses_is_no_source() {
+    let Some(mut rig) = Rig::new() else { return };
+    let from = |from: &str| V4 { from: address(from), ..v4(TO) }.frame();
+    rig.hop(4, 3, 0);
+    rig.hop(5, 4, 0);
+    rig.hop(6, CONNECTED, 1);
+    for (id, verdict) in [(4, REVERSE_PATH), (5, REVERSE_PATH), (6, FORWARDED)] {
+        rig.route4(&format!("10.0.{id}.0"), id);
+        let source = format!("10.0.{id}.1");
+        rig.may_be_ours(&source);
+        for flags in [0, RP_LOOSE] {
+            rig.port(1, ENTRY | EXIT | FORWARDING | flags);
+            assert_eq!(rig.verdict(&from(&source)), verdict, "{source}");
+        }
+    }
+}
+
 #[test]
 fn longer_routes_are_found_in_lists() {
     let Some(mut rig) = Rig::new() else { return };

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane_io::bpf::{LiveGenerator, LiveOptions, LiveSink};
+use manylane_io::bpf::{Destinations, LiveGenerator, LiveOptions, LiveSink};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
 use manylane_io::netlink::LinkEnd;
@@ -81,7 +81,7 @@ fn frames_are_of_all_flows_and_right() {
         let station = to.run(|| Station::open("t0").expect("root may"));
         let options = LiveOptions {
             frame: frame.clone(),
-            destinations: destinations.clone(),
+            destinations: Destinations::InTurn(destinations.clone()),
             ports: 3,
             per_second: 2000,
             core: Some(0),
@@ -101,6 +101,36 @@ fn frames_are_of_all_flows_and_right() {
             flows.iter().map(|flow| flow.1).collect::<BTreeSet<_>>(),
             (7000..7003).collect()
         );
+    }
+}
+
+/// Drawn ones: from a list all sooner or later, and without one always others.
+#[test]
+fn destinations_can_be_drawn() {
+    let list: Vec<IpAddr> = (0..4).map(|n| IpAddr::from([10, 0, n, 1])).collect();
+    for (destinations, wanted) in
+        [(Destinations::Drawn(list.clone()), 4), (Destinations::Spread, 50)]
+    {
+        let Some((from, to)) = lab() else { return };
+        let on = to.run(|| Command::new("ethtool").args(["-K", "t0", "gro", "on"]).status());
+        if !on.is_ok_and(|status| status.success()) {
+            return common::skip("frames that arrive: needs ethtool");
+        }
+        let station = to.run(|| Station::open("t0").expect("root may"));
+        let is_spread = matches!(destinations, Destinations::Spread);
+        let options = LiveOptions { per_second: 2000, ..LiveOptions::new(four(), list[0]) };
+        let Some(generator) = start(&from, LiveOptions { destinations, ..options }) else { return };
+        let mut seen = BTreeSet::new();
+        let mut buffer = [0; 2048];
+        while seen.len() < wanted {
+            let ready = poll(&[station.as_fd()], Some(Duration::from_secs(20))).expect("one");
+            assert!(ready.is_ready(0), "{} sent, {seen:?} came", generator.sent());
+            let got = station.receive(&mut buffer).expect("it is up").expect("it is ready");
+            let (to, port) = flow(got, &four());
+            let in_space = matches!(to, IpAddr::V4(to) if (16..112).contains(&to.octets()[0]));
+            assert!(port == 7000 && (is_spread && in_space || list.contains(&to)), "{to} {port}");
+            seen.insert(to);
+        }
     }
 }
 
@@ -130,13 +160,20 @@ fn what_cannot_be_sent_is_told() {
     let Some((from, _to)) = lab() else { return };
     let mut tcp = four();
     tcp[23] = 6;
-    let to4 = address("10.0.0.1");
+    let (to4, to6) = (address("10.0.0.1"), address("2001:db8::1"));
+    let none = Destinations::InTurn(Vec::new());
+    let two = Destinations::Drawn(vec![to6, address("2001:db8::2")]);
     for (options, why) in [
         (LiveOptions::new(vec![0; 60], to4), "64 bytes"),
         (LiveOptions::new(tcp, to4), "UDP"),
         (LiveOptions::new(six(), to4), "family"),
         (LiveOptions::new([four(), vec![0; 8000]].concat(), to4), "cannot try"),
-        (LiveOptions { destinations: Vec::new(), ..LiveOptions::new(four(), to4) }, "live_to"),
+        (LiveOptions { destinations: none, ..LiveOptions::new(four(), to4) }, "live_to"),
+        (LiveOptions { destinations: two, ..LiveOptions::new(six(), to6) }, "the same 64 bits"),
+        (
+            LiveOptions { destinations: Destinations::Spread, ..LiveOptions::new(six(), to6) },
+            "family",
+        ),
     ] {
         let refused = from.run(move || {
             let interface = Interface::read("f0").expect("it was just made");

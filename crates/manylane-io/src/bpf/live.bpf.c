@@ -19,7 +19,7 @@
 
 // The first 64 bytes of each frame, without destination and source port, and without checksums.
 extern const __u64 live_head[];
-// Two words for each destination: its bytes, the first lowest; of IPv4 four.
+// Destinations, their bytes with the first lowest: of IPv4 four in a word each, of IPv6 the first eight.
 extern const __u64 live_to[];
 extern const __u64 live_setting[];
 extern __u64 live_state[];
@@ -37,6 +37,11 @@ extern const char live_to_words[], live_dropped_words[];
 #define SUM 4
 // Sixteenths of a nanosecond from frame to frame; 0 for none.
 #define INTERVAL 5
+// The last eight bytes of all destinations in IPv6, and what they add up to is in SUM.
+#define LOWER 6
+// 0: destinations come in turn. Else: drawn; and where this is 2, not from `live_to`, but from 2^16 addresses that are
+// far apart from each other, 16.0.0.0 to 111.255.255.255.
+#define DRAWN 7
 
 // Words of the state, which only the one run has.
 #define TO 0
@@ -64,7 +69,7 @@ SEC("xdp/generate")
 int live_generate(struct xdp_md *xdp)
 {
 	__u64 *frame = (void *)(long)xdp->data;
-	__u64 to = live_state[TO], port, interval = live_setting[INTERVAL];
+	__u64 at = live_state[TO], to, port, interval = live_setting[INTERVAL];
 	__u16 sum;
 	int word;
 
@@ -79,30 +84,42 @@ int live_generate(struct xdp_md *xdp)
 			live_state[DUE] = now;
 		live_state[DUE] += interval;
 	}
-	// All destinations, then all again from the next port.
-	if (to > NUMBER(live_to_words) - 2)
-		to = 0;
-	live_state[TO] = to + 2;
 	port = live_state[PORT];
-	if (to == 0) {
-		port = port + 1 < live_setting[PORTS] ? port + 1 : 0;
-		live_state[PORT] = port;
+	if (live_setting[DRAWN]) {
+		// As many words as there are destinations; 2^32 times a part of them.
+		at = bpf_get_prandom_u32() * NUMBER(live_to_words) >> 32;
+	} else {
+		// All destinations, then all again from the next port.
+		if (at >= NUMBER(live_to_words))
+			at = 0;
+		live_state[TO] = at + 1;
+		if (at == 0) {
+			port = port + 1 < live_setting[PORTS] ? port + 1 : 0;
+			live_state[PORT] = port;
+		}
 	}
 	port = __builtin_bswap16(live_setting[FIRST_PORT] + port);
+	asm volatile("" : "+r"(at));
+	if (live_setting[DRAWN] == 2) // Knuth's multiplier.
+		to = __builtin_bswap32(0x10000000 + (bpf_get_prandom_u32() & 0xffff) * 2654435761u % 0x60000000);
+	else if (at < NUMBER(live_to_words))
+		to = live_to[at];
+	else
+		return XDP_ABORTED;
 #pragma unroll
 	for (word = 0; word < HEAD_WORDS; word++)
 		frame[word] = live_head[word];
 	if (live_setting[IS_IPV6]) {
-		*(__u64 *)((void *)frame + 38) = live_to[to];
-		*(__u64 *)((void *)frame + 46) = live_to[to + 1];
+		*(__u64 *)((void *)frame + 38) = to;
+		*(__u64 *)((void *)frame + 46) = live_setting[LOWER];
 		*(__u16 *)((void *)frame + 54) = port;
-		sum = folded(live_setting[SUM] + halves(live_to[to]) + halves(live_to[to + 1]) + port);
+		sum = folded(live_setting[SUM] + halves(to) + port);
 		// 0 would say that there is none.
 		*(__u16 *)((void *)frame + 60) = sum ? sum : 0xffff;
 	} else {
-		*(__u32 *)((void *)frame + 30) = live_to[to];
+		*(__u32 *)((void *)frame + 30) = to;
 		*(__u16 *)((void *)frame + 34) = port;
-		*(__u16 *)((void *)frame + 24) = folded(live_setting[SUM] + live_to[to]);
+		*(__u16 *)((void *)frame + 24) = folded(live_setting[SUM] + to);
 	}
 	live_state[SENT]++;
 	return bpf_redirect(live_setting[INTERFACE], 0);

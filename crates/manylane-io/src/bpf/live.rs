@@ -9,7 +9,7 @@
 //! of its own; else all are lost, and only its receive queue's drops say so.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Once;
@@ -32,9 +32,8 @@ pub struct LiveOptions {
     /// An Ethernet frame with UDP in IPv4 or IPv6, without tags, options or extension headers; 64 bytes at least.
     /// Checksums are the generator's: in IPv4 UDP goes without.
     pub frame: Vec<u8>,
-    /// Where frames go, one after another: of the frame's family. In an order without sense, for caches to have
-    /// work.
-    pub destinations: Vec<IpAddr>,
+    /// Where frames go.
+    pub destinations: Destinations,
     /// Source ports by turns, from the frame's own up: all destinations, then all from the next port. So there are
     /// as many flows as destinations times this.
     pub ports: u16,
@@ -47,8 +46,21 @@ pub struct LiveOptions {
 impl LiveOptions {
     /// Frames like this one, to one destination, of one flow, as fast as can be.
     pub fn new(frame: Vec<u8>, destination: IpAddr) -> LiveOptions {
-        LiveOptions { frame, destinations: vec![destination], ports: 1, per_second: 0, core: None }
+        let destinations = Destinations::InTurn(vec![destination]);
+        LiveOptions { frame, destinations, ports: 1, per_second: 0, core: None }
     }
+}
+
+/// Where frames go.
+#[derive(Clone, Debug)]
+pub enum Destinations {
+    /// To one after another: of the frame's family. Those of IPv6 end in the same 64 bits, for the table to be small.
+    InTurn(Vec<IpAddr>),
+    /// To one of these each time, drawn anew.
+    Drawn(Vec<IpAddr>),
+    /// To one of 65,536 IPv4 addresses from 16.0.0.0 to 111.255.255.255 each time, far from each other. No table takes
+    /// room in a cache beside the forwarder's.
+    Spread,
 }
 
 /// Sends frames out of an interface until it is dropped, on a thread of its own.
@@ -66,24 +78,29 @@ impl LiveGenerator {
     /// Starts to send out of an interface of the calling thread's network namespace.
     pub fn start(interface: &Interface, options: LiveOptions) -> Result<LiveGenerator, BpfError> {
         let template = Template::of(&options.frame).map_err(|source| failed("load", source))?;
+        let (destinations, drawn): (&[IpAddr], u64) = match &options.destinations {
+            Destinations::InTurn(list) => (list, 0),
+            Destinations::Drawn(list) => (list, 1),
+            Destinations::Spread => (&[IpAddr::V4(Ipv4Addr::UNSPECIFIED)], 2),
+        };
+        let words = template.destinations(destinations);
+        let (words, lower) = words.map_err(|source| failed("load", source))?;
         let mut maps = Maps::default();
         let mut head: WordsMut<u64> = maps.add("live_head", HEAD_WORDS)?;
-        let mut to: WordsMut<u64> = maps.add("live_to", 2 * options.destinations.len())?;
+        let mut to: WordsMut<u64> = maps.add("live_to", words.len())?;
         let mut setting: WordsMut<u64> = maps.add("live_setting", SETTING_WORDS)?;
         let state: WordsMut<u64> = maps.add("live_state", STATE_WORDS)?;
         for (at, word) in template.head.into_iter().enumerate() {
             head.store(at, word);
         }
-        for (at, destination) in options.destinations.iter().enumerate() {
-            let words = template.words(*destination).map_err(|source| failed("load", source))?;
-            to.store(2 * at, words[0]);
-            to.store(2 * at + 1, words[1]);
-        }
+        words.into_iter().enumerate().for_each(|(at, word)| to.store(at, word));
         let interval = (16 * SECOND_NS).checked_div(options.per_second).unwrap_or(0);
         let is_ipv6 = u64::from(template.is_ipv6);
         let ports = u64::from(options.ports.max(1));
         let first = u64::from(template.port);
-        let words = [interface.index.into(), is_ipv6, ports, first, template.sum, interval];
+        let sum = template.sum + (lower & 0xffff_ffff) + (lower >> 32);
+        let index = interface.index.into();
+        let words = [index, is_ipv6, ports, first, sum, interval, lower, drawn];
         words.into_iter().enumerate().for_each(|(at, word)| setting.store(at, word));
         let program = load(&maps, "xdp/generate", "live_generate")?;
 
@@ -161,16 +178,7 @@ impl LiveSink {
         let mut maps = Maps::default();
         let counts: WordsMut<u64> = maps.add("live_dropped", cpus * CPU_WORDS)?;
         let program = load(&maps, "xdp/drop", "live_drop")?;
-        let mut attributes = Link {
-            program: program.as_raw_fd() as u32,
-            interface: interface.index,
-            attach: KIND.attach,
-            flags: NATIVE,
-        };
-        // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer. It returns a
-        // descriptor.
-        let link = unsafe { call::open(LINK_CREATE, &mut attributes) };
-        let link = link.map_err(|source| failed("attach", source))?;
+        let link = attach_native(&program, interface).map_err(|source| failed("attach", source))?;
         Ok(LiveSink { _link: link, counts: counts.reader(), cpus })
     }
 
@@ -181,6 +189,20 @@ impl LiveSink {
             (frames + more, bytes + larger)
         })
     }
+}
+
+/// Puts an XDP program into the driver of an interface of the calling thread's network namespace, until the link that
+/// comes back is closed.
+pub(super) fn attach_native(program: &OwnedFd, interface: &Interface) -> io::Result<OwnedFd> {
+    let mut attributes = Link {
+        program: program.as_raw_fd() as u32,
+        interface: interface.index,
+        attach: KIND.attach,
+        flags: NATIVE,
+    };
+    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer. It returns a
+    // descriptor.
+    unsafe { call::open(LINK_CREATE, &mut attributes) }
 }
 
 /// What is the same in all frames.
@@ -226,15 +248,21 @@ impl Template {
         Ok(Template { head, is_ipv6, port, sum })
     }
 
-    /// A destination as the program writes it.
-    fn words(&self, destination: IpAddr) -> io::Result<[u64; 2]> {
-        match destination {
-            IpAddr::V4(to) if !self.is_ipv6 => Ok([u32::from_le_bytes(to.octets()).into(), 0]),
+    /// Destinations as the program writes them: what differs, and what is the same.
+    fn destinations(&self, list: &[IpAddr]) -> io::Result<(Vec<u64>, u64)> {
+        let words = |destination: &IpAddr| match destination {
+            IpAddr::V4(to) if !self.is_ipv6 => Ok((u32::from_le_bytes(to.octets()).into(), 0)),
             IpAddr::V6(to) if self.is_ipv6 => {
                 let bits = u128::from_le_bytes(to.octets());
-                Ok([bits as u64, (bits >> 64) as u64])
+                Ok((bits as u64, (bits >> 64) as u64))
             }
             _ => Err(wrong("destinations of the frame's family")),
+        };
+        let words = list.iter().map(words).collect::<io::Result<Vec<(u64, u64)>>>()?;
+        let lower = words.first().map_or(0, |words| words.1);
+        match words.iter().all(|words| words.1 == lower) {
+            true => Ok((words.into_iter().map(|words| words.0).collect(), lower)),
+            false => Err(wrong("destinations that end in the same 64 bits")),
         }
     }
 }
@@ -315,7 +343,7 @@ struct Link {
 static OBJECT: &[u8] = aya::include_bytes_aligned!("live.bpf.o");
 
 /// `BPF_PROG_TYPE_XDP`, `BPF_XDP`.
-const KIND: Kind = Kind { program: 6, attach: 37, flags: 0, interface: 0 };
+pub(super) const KIND: Kind = Kind { program: 6, attach: 37, flags: 0, interface: 0 };
 
 // As in `live.bpf.c`.
 const HEAD_BYTES: usize = 64;

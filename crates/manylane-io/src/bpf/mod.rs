@@ -8,6 +8,7 @@
 //! | [`VlanLink`]     | tcx of a lab's host      | what it sends and receives is in a VLAN     |
 //! | [`LiveGenerator`] | XDP, in test runs       | frames of flows leave by an interface       |
 //! | [`LiveSink`]     | XDP of a lab's host      | frames are counted and dropped              |
+//! | [`Yardstick`]    | XDP of a lab's router    | packets are forwarded, as others would       |
 //! | [`fast`]         | tcx of accelerated interfaces | transit packets are forwarded          |
 //!
 //! `x.bpf.c` is the source, `x.bpf.o` the object that is compiled into the crate; how one comes from the
@@ -23,6 +24,7 @@ mod mute;
 mod steer;
 mod tagged;
 mod vlan;
+mod yardstick;
 
 use std::error::Error;
 use std::fmt;
@@ -37,10 +39,11 @@ use aya::{Ebpf, EbpfLoader};
 use crate::interface::Interface;
 use crate::netlink;
 
-pub use live::{LiveGenerator, LiveOptions, LiveSink};
+pub use live::{Destinations, LiveGenerator, LiveOptions, LiveSink};
 pub use mute::{MuteLink, MuteProgram};
 pub use steer::SteerProgram;
 pub use vlan::{Tag, VlanLink};
+pub use yardstick::{Yardstick, YardstickLink};
 
 /// The program, loaded and not attached, with a map of its own.
 pub struct XskProgram {

@@ -101,6 +101,14 @@ impl Rig {
         self.tables.direct4.store(network.to_bits() as usize >> 8, id);
     }
 
+    /// An address that the program has to look up when it is a source.
+    pub fn may_be_ours(&mut self, address: &str) {
+        let address: Ipv4Addr = super::packet::address(address);
+        let bit = u32::from_le_bytes(address.octets()).wrapping_mul(0x9e37_79b1) >> 16;
+        let (word, bit) = (bit as usize / 64, bit % 64);
+        self.tables.own4.store(word, self.tables.own4.load(word) | 1 << bit);
+    }
+
     pub fn try_frame(&self, frame: &[u8]) -> Tried {
         self.try_with(frame, &TryOptions::default())
     }

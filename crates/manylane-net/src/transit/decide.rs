@@ -60,6 +60,15 @@ pub struct Arrival {
     pub gso_size: u16,
 }
 
+/// Where a packet leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The port's number.
+    pub port: u16,
+    /// The index of its interface. The record may be older than the port: then that has another one now.
+    pub ifindex: u32,
+}
+
 /// A port as one packet sees it.
 #[derive(Clone, Copy)]
 struct Port {
@@ -95,13 +104,29 @@ impl Transit {
         frame: &mut [u8],
         arrival: &Arrival,
     ) -> (Verdict, Option<u32>) {
-        match self.way(guard, frame, arrival) {
-            Ok(way) => {
-                way.rewrite(frame);
-                (Verdict::Forwarded, Some(way.exit_ifindex))
-            }
+        match self.forward(guard, frame, arrival) {
+            Ok(exit) => (Verdict::Forwarded, Some(exit.ifindex)),
             Err(verdict) => (verdict, None),
         }
+    }
+
+    /// The same, for whoever sends it.
+    #[inline]
+    pub fn forward(
+        &self,
+        guard: Guard<'_>,
+        frame: &mut [u8],
+        arrival: &Arrival,
+    ) -> Result<Exit, Verdict> {
+        let way = self.way(guard, frame, arrival)?;
+        way.rewrite(frame);
+        Ok(Exit { port: way.exit_port, ifindex: way.exit_ifindex })
+    }
+
+    /// Whether packets that come in by this interface may be forwarded at all: they may not while the gate judges.
+    pub fn is_open(&self, ifindex: u32) -> bool {
+        let has_place = (ifindex as usize) < layout::INTERFACES;
+        has_place && self.port(self.port_of.load(ifindex as usize)).has(flags::ENTRY)
     }
 
     /// The way that a frame takes, or why the kernel has it.

@@ -6,6 +6,16 @@ use crate::nexthop;
 /// Words of `next_hops`: ids are below.
 pub const NEXT_HOPS: usize = 32_768;
 
+/// Words of `own4`: a bit for each hash of an IPv4 address.
+pub const OWN_WORDS: usize = 1024;
+
+/// The bit of `own4` for an address: the upper bits of a product (Knuth's multiplicative hash), since those depend on
+/// all of it. Of its bytes as they lie in a packet, which is one instruction less.
+#[inline(always)]
+pub const fn own_bit(address: u32) -> usize {
+    (address.swap_bytes().wrapping_mul(0x9e37_79b1) >> 16) as usize
+}
+
 /// Groups of next hops.
 pub const GROUPS: usize = 512;
 
@@ -120,6 +130,10 @@ pub mod flags {
     pub const DRIVER_EXIT: u32 = 512;
     /// Also such as are in several pieces of memory.
     pub const DRIVER_EXIT_PIECES: u32 = 2048;
+    /// Packets that come in here may go up to workers, by the program in the driver.
+    pub const WORKERS_ENTRY: u32 = 4096;
+    /// Workers have sockets to send by.
+    pub const WORKERS_EXIT: u32 = 8192;
 }
 
 /// Words of `control`.

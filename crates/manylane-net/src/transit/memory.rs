@@ -3,8 +3,8 @@
 use manylane_sync::words::WordsMut;
 
 use super::layout::{
-    BUCKETS, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS, RECORDS,
-    RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, VLAN_PORTS,
+    BUCKETS, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, OWN_WORDS, PORT_WORDS, PORTS, RECORD_WORDS,
+    RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, VLAN_PORTS,
 };
 use crate::fib::{Ipv4Sizes, Ipv4Tables, Ipv6Sizes, Ipv6Tables};
 
@@ -40,6 +40,8 @@ pub struct Memory {
     pub index6: WordsMut<u32>,
     /// Intervals and their words.
     pub leaves6: WordsMut<u64>,
+    /// Which IPv4 addresses may be our own.
+    pub own4: WordsMut<u64>,
     /// What next-hop ids mean.
     pub next_hops: WordsMut<u64>,
     /// Whose the flows of groups are.
@@ -77,6 +79,7 @@ impl Memory {
             direct6,
             index6: index,
             leaves6: leaves,
+            own4: WordsMut::zeroed(OWN_WORDS),
             next_hops: WordsMut::zeroed(NEXT_HOPS),
             buckets: WordsMut::zeroed(BUCKETS),
             record_of: WordsMut::zeroed(SLOTS),

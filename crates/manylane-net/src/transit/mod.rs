@@ -51,6 +51,7 @@
 mod decide;
 pub mod layout;
 mod memory;
+mod own;
 mod policy;
 mod verdict;
 mod writer;
@@ -58,7 +59,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Arrival, Transit, priority_ipv4};
+pub use decide::{Arrival, Exit, Transit, priority_ipv4};
 pub use memory::{Memory, Sizes};
 pub use policy::{Action, Rule, TableNumber};
 pub use verdict::Verdict;

@@ -10,6 +10,7 @@ use super::layout::{
     RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, VLAN_PORTS, VLANS, control, port,
     record,
 };
+use super::own::{OwnMut, is_own};
 use super::policy::PolicyMut;
 use super::{Memory, Rule, TableNumber, Transit};
 use crate::fib::{
@@ -89,6 +90,7 @@ impl Multipath {
 pub struct TransitMut {
     ipv4: Ipv4Writer,
     ipv6: Ipv6Writer,
+    own: OwnMut,
     next_hops: NextHopsMut,
     record_of: WordsMut<u32>,
     records: WordsMut<u32>,
@@ -118,7 +120,7 @@ impl TransitMut {
         let ipv4 =
             Ipv4Tables { direct: direct4, blocks: blocks4, groups: groups4, ranges: ranges4 };
         let ipv6 = Ipv6Tables { direct: direct6, index: index6, leaves: leaves6 };
-        let Memory { next_hops, buckets, record_of, records, .. } = memory;
+        let Memory { own4, next_hops, buckets, record_of, records, .. } = memory;
         let Memory { ports, port_of, vlan_port, control, rules, roots, further, .. } = memory;
         for (table, words, wanted) in [
             ("next_hops", next_hops.len(), NEXT_HOPS),
@@ -142,6 +144,7 @@ impl TransitMut {
         TransitMut {
             ipv4: Ipv4Writer::new(ipv4, &domain, *limits),
             ipv6: Ipv6Writer::new(ipv6, &domain, *limits),
+            own: OwnMut::new(own4, NEXT_HOPS),
             next_hops: NextHopsMut::with_groups(next_hops, buckets, domain.clone(), 0),
             record_of,
             records,
@@ -164,7 +167,7 @@ impl TransitMut {
         id: NextHopId,
     ) -> Result<Option<NextHopId>, EditError> {
         match prefix {
-            IpPrefix::V4(prefix) => self.ipv4.insert(prefix, id),
+            IpPrefix::V4(prefix) => self.insert4(prefix, id),
             IpPrefix::V6(prefix) => self.ipv6.insert(prefix, id),
         }
     }
@@ -172,8 +175,44 @@ impl TransitMut {
     /// Takes a route away. Returns the next hop it had, none when there was no such route.
     pub fn remove(&mut self, prefix: IpPrefix) -> Result<Option<NextHopId>, EditError> {
         match prefix {
-            IpPrefix::V4(prefix) => self.ipv4.remove(prefix),
+            IpPrefix::V4(prefix) => self.remove4(prefix),
             IpPrefix::V6(prefix) => self.ipv6.remove(prefix),
+        }
+    }
+
+    fn insert4(
+        &mut self,
+        prefix: Ipv4Prefix,
+        id: NextHopId,
+    ) -> Result<Option<NextHopId>, EditError> {
+        let is = is_own(self.next_hop(id));
+        if is {
+            self.own.add(prefix);
+        }
+        let outcome = self.ipv4.insert(prefix, id);
+        match outcome {
+            Ok(before) => {
+                self.own.routed(id);
+                self.lost(prefix, before);
+            }
+            Err(_) if is => self.own.remove(prefix),
+            Err(_) => {}
+        }
+        outcome
+    }
+
+    fn remove4(&mut self, prefix: Ipv4Prefix) -> Result<Option<NextHopId>, EditError> {
+        let before = self.ipv4.remove(prefix)?;
+        self.lost(prefix, before);
+        Ok(before)
+    }
+
+    /// A route has this id no more.
+    fn lost(&mut self, prefix: Ipv4Prefix, id: Option<NextHopId>) {
+        let Some(id) = id else { return };
+        self.own.unrouted(id);
+        if is_own(self.next_hop(id)) {
+            self.own.remove(prefix);
         }
     }
 
@@ -182,7 +221,14 @@ impl TransitMut {
         &mut self,
         routes: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
     ) -> Result<usize, EditError> {
-        self.ipv4.load(routes)
+        let TransitMut { ipv4, own, next_hops, .. } = self;
+        // If it fails, bits stay that nobody wants: they cost a lookup.
+        ipv4.load(routes.into_iter().inspect(|(prefix, id)| {
+            own.routed(*id);
+            if is_own(next_hops.get(*id)) {
+                own.add(*prefix);
+            }
+        }))
     }
 
     /// Fills the IPv6 table, which is empty. Returns the number of routes.
@@ -243,7 +289,19 @@ impl TransitMut {
 
     /// Sets what `id` means. All its routes follow at once. `Via` names a slot.
     pub fn set_next_hop(&mut self, id: NextHopId, next_hop: NextHop<u32>) {
+        let (was, is) = (is_own(self.next_hop(id)), is_own(next_hop));
+        let affected: Vec<Ipv4Prefix> = if was != is && self.own.has_routes(id) {
+            self.ipv4.routes().filter(|route| route.1 == id).map(|route| route.0).collect()
+        } else {
+            Vec::new()
+        };
+        if is {
+            affected.iter().for_each(|prefix| self.own.add(*prefix));
+        }
         self.next_hops.set(id, next_hop);
+        if was {
+            affected.iter().for_each(|prefix| self.own.remove(*prefix));
+        }
     }
 
     /// What `id` means.

@@ -7,7 +7,7 @@ use super::super::call;
 use super::memory::{self, PORTS};
 
 /// The map. The kernel takes a device out that goes.
-pub(super) struct Devices(OwnedFd);
+pub(in crate::bpf) struct Devices(OwnedFd);
 
 impl Devices {
     pub fn new() -> io::Result<Devices> {
@@ -22,19 +22,23 @@ impl Devices {
     /// From now on frames for a port leave by the interface of this number in the calling thread's network
     /// namespace; or are passed on, with none.
     pub fn set(&self, port: u16, interface: Option<u32>) -> io::Result<()> {
-        let key = u32::from(port);
-        let mut attributes = Element {
-            map: self.fd() as u32,
-            padding: 0,
-            key: (&raw const key) as u64,
-            value: interface.as_ref().map_or(0, |value| std::ptr::from_ref(value) as u64),
-            flags: 0,
-        };
-        let command = if interface.is_some() { UPDATE } else { DELETE };
-        // SAFETY: BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM read `union bpf_attr` as `Element` lays it out, a key
-        // of 4 bytes, and the former a value of 4 bytes; both outlive the call.
-        unsafe { call::call(command, &mut attributes) }.map(drop)
+        set(&self.0, u32::from(port), interface)
     }
+}
+
+/// Puts a number, or a descriptor, into a map of such, or takes it out.
+pub(super) fn set(map: &OwnedFd, key: u32, value: Option<u32>) -> io::Result<()> {
+    let mut attributes = Element {
+        map: map.as_raw_fd() as u32,
+        padding: 0,
+        key: (&raw const key) as u64,
+        value: value.as_ref().map_or(0, |value| std::ptr::from_ref(value) as u64),
+        flags: 0,
+    };
+    let command = if value.is_some() { UPDATE } else { DELETE };
+    // SAFETY: BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM read `union bpf_attr` as `Element` lays it out, a key
+    // of 4 bytes, and the former a value of 4 bytes; both outlive the call.
+    unsafe { call::call(command, &mut attributes) }.map(drop)
 }
 
 /// `union bpf_attr` for BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM.

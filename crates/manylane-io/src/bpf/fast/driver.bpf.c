@@ -12,6 +12,8 @@
 // | in several pieces, for an exit that takes one | the same                                                |
 // | whose exit has just lost frames (`failing`)   | until the daemon has looked why                         |
 //
+// Where the port is the workers', it is `workers.h` that says what becomes of a frame that would be forwarded.
+//
 // The redirect is asked for first, and the frame written only when it is granted: an exit that is not in the map
 // any more costs nothing. A tag that the device took off is not seen: the daemon sees to it that there are none.
 //
@@ -27,41 +29,8 @@
 #include "decide.h"
 #include "devices.h"
 #include "rewrite.h"
-
-// The rows of this CPU, which nobody else writes while we run; 0 if there are more CPUs than there can be.
-static __always_inline __u64 *rows(void)
-{
-	__u64 at = (__u64)bpf_get_smp_processor_id() * (PORTS * DRIVER_PLACES);
-
-	return at > NUMBER(driver_counters_words) - PORTS * DRIVER_PLACES ? 0 : &driver_counters[at];
-}
-
-static __always_inline __u64 *row(__u64 *rows, __u32 port)
-{
-	return &rows[(port & (PORTS - 1)) * DRIVER_PLACES];
-}
-
-static __always_inline void count_refused(__u32 exit)
-{
-	__u64 *all = rows();
-
-	if (all)
-		row(all, exit)[DRIVER_REFUSED]++;
-}
-
-static __always_inline void count_forwarded(__u32 entry, __u32 exit, __u64 len)
-{
-	__u64 *all = rows(), *in, *out;
-
-	if (!all)
-		return;
-	in = row(all, entry);
-	out = row(all, exit);
-	in[DRIVER_PACKETS_IN]++;
-	in[DRIVER_BYTES_IN] += len;
-	out[DRIVER_PACKETS_OUT]++;
-	out[DRIVER_BYTES_OUT] += len;
-}
+#include "rows.h"
+#include "workers.h"
 
 SEC("xdp")
 int forward(struct xdp_md *xdp)
@@ -73,7 +42,7 @@ int forward(struct xdp_md *xdp)
 		.interface = xdp->ingress_ifindex,
 	};
 	struct way way = {};
-	__u32 exit, flags;
+	__u32 entry, exit, flags;
 	const __u32 *port;
 
 	packet.len = packet.end - packet.data;
@@ -85,19 +54,23 @@ int forward(struct xdp_md *xdp)
 		return XDP_PASS;
 	if (decide(&packet, &way) != FORWARDED)
 		return XDP_PASS;
-	if (!(LOAD(port_at(way.entry)[PORT_FLAGS]) & DRIVER_ENTRY))
+	entry = LOAD(port_at(way.entry)[PORT_FLAGS]);
+	if (!(entry & (DRIVER_ENTRY | WORKERS_ENTRY)))
 		return XDP_PASS;
 	exit = LOAD(way.record[RECORD_PORT]) & (PORTS - 1);
 	port = port_at(exit);
 	flags = LOAD(port[PORT_FLAGS]);
-	// The record may be older than the port: then the map has another device for it.
-	if (!(flags & DRIVER_EXIT) || LOAD(failing[exit]) ||
-	    LOAD(port[PORT_INTERFACE]) != LOAD(way.record[RECORD_EXIT]))
+	// The record may be older than the port: then the port has another device.
+	if (LOAD(port[PORT_INTERFACE]) != LOAD(way.record[RECORD_EXIT]))
+		return XDP_PASS;
+	if (entry & WORKERS_ENTRY)
+		return flags & WORKERS_EXIT ? to_worker(xdp->rx_queue_index, way.entry, packet.len) : XDP_PASS;
+	if (!(flags & DRIVER_EXIT) || LOAD(failing[exit]))
 		return XDP_PASS;
 	if (NUMBER(takes_pieces) && packet.len > (__u64)(packet.end - packet.data) && !(flags & DRIVER_EXIT_PIECES))
 		return XDP_PASS;
 	if (bpf_redirect_map(&devices, exit, XDP_PASS) != XDP_REDIRECT) {
-		count_refused(exit);
+		count_one(exit, DRIVER_REFUSED);
 		return XDP_PASS;
 	}
 	// They are there: `decide` has looked, and the verifier wants to see it.

@@ -4,6 +4,7 @@
 //! |-----------------|------------------------------------------------|------------------------------|
 //! | devices         | the daemon ([`Driver::set_device`])            | the program, by the exit's port |
 //! | counters        | the program, each CPU its own rows             | anybody ([`DriverCounters`]) |
+//! | sockets, lanes, beats | who runs workers (`workers.rs`)          | the program, by the entry's port and queue |
 //! | failing         | the program that hears of flushes; the daemon sets it to 0 | the program, by the exit's port |
 //!
 //! A frame is forwarded if the daemon has said so of both ports: bits [`DRIVER_ENTRY`] and [`DRIVER_EXIT`] of their
@@ -21,6 +22,7 @@ use super::devices::Devices;
 use super::memory::{Maps, PORTS};
 use super::object::{self, Meant};
 use super::trial::{self, TryOptions};
+use super::workers::{self, Workers};
 use super::{counters, flush};
 use crate::interface::Interface;
 
@@ -48,6 +50,8 @@ pub struct Driver {
     flushed: Words<u64>,
     /// What hears of flushes, or why it does not.
     hears: io::Result<OwnedFd>,
+    /// Until somebody takes it.
+    workers: Option<Workers>,
 }
 
 /// A program and its number.
@@ -79,6 +83,12 @@ pub struct DriverRow {
     pub bytes_out: u64,
     /// Frames that were to leave here and were passed on, since the device was not in the map.
     pub refused: u64,
+    /// Frames that came in here and were handed to workers.
+    pub handed: u64,
+    /// Their bytes.
+    pub handed_bytes: u64,
+    /// Frames that were passed on since the queue's worker did not turn.
+    pub absent: u64,
 }
 
 /// Frames that a device did not take, though it said that it would: since it was last forgiven.
@@ -100,11 +110,14 @@ impl Driver {
         let counters = maps.add::<u64>("driver_counters", cpus * PORTS * PLACES)?;
         let failing = maps.add("failing", PORTS)?;
         let flushed = maps.add::<u64>("flushed", PORTS * 2)?;
+        let (sockets, workers) = workers::create(&mut maps)?;
         let meant = |name: &str| maps.meant(name).or_else(|| tables.meant(name));
         let load = |takes_pieces: bool| {
             let devices = Devices::new().map_err(|source| failed("load", source))?;
             let meant = |name: &str| match name {
                 "devices" => Some(Meant::Map(devices.fd())),
+                "sockets" => Some(Meant::Map(sockets.fd())),
+                "worker_bytes" => Some(Meant::Number(WORKER_BYTES)),
                 "takes_pieces" => Some(Meant::Number(takes_pieces.into())),
                 name => meant(name),
             };
@@ -120,6 +133,7 @@ impl Driver {
             failing,
             flushed: flushed.reader(),
             hears: flush::hear(meant),
+            workers: Some(workers),
         })
     }
 
@@ -141,6 +155,11 @@ impl Driver {
     pub fn set_device(&self, port: u16, interface: Option<u32>) -> io::Result<()> {
         self.whole.devices.set(port, interface)?;
         self.pieces.devices.set(port, interface)
+    }
+
+    /// What workers are handed frames by; there is one.
+    pub fn take_workers(&mut self) -> Option<Workers> {
+        self.workers.take()
     }
 
     /// Why failures of devices are not heard of, if they are not.
@@ -212,14 +231,29 @@ impl DriverCounters {
                 sums.iter_mut().zip(row).for_each(|(sum, count)| *sum = sum.wrapping_add(count));
             }
         }
-        let [packets_in, bytes_in, packets_out, bytes_out, refused, ..] = sums;
-        DriverRow { packets_in, bytes_in, packets_out, bytes_out, refused }
+        let [packets_in, bytes_in, packets_out, bytes_out, refused, handed, handed_bytes, absent] =
+            sums;
+        DriverRow {
+            packets_in,
+            bytes_in,
+            packets_out,
+            bytes_out,
+            refused,
+            handed,
+            handed_bytes,
+            absent,
+        }
     }
 }
 
 fn failed(step: &'static str, source: io::Error) -> BpfError {
     BpfError::Program { program: PROGRAM, step, needs: NEEDS, source: source.into() }
 }
+
+/// Bytes of the frames that workers receive into.
+pub const WORKER_FRAME: u32 = 2048;
+/// What such a frame has room for behind XDP's headroom.
+const WORKER_BYTES: u64 = WORKER_FRAME as u64 - 256;
 
 /// Counters of a port, on a CPU.
 const PLACES: usize = 8;

@@ -44,7 +44,7 @@ static __noinline __u32 in_list4(__u32 address, __u32 number)
 	left = LOAD(ranges4[at]);
 	at++;
 	/* A list has at most 256 entries; the first one always begins in time. */
-	for (step = 0; step < 8; step++) {
+	for (step = 0; step < 8 && left > 1; step++) {
 		__u64 half = left >> 1, middle = at + half;
 
 		if (middle >= NUMBER(ranges4_words))

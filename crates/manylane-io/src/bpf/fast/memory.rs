@@ -44,6 +44,8 @@ pub struct Tables {
     pub index6: WordsMut<u32>,
     /// Intervals of IPv6 addresses and their words.
     pub leaves6: WordsMut<u64>,
+    /// Which IPv4 addresses may be our own, by their hashes.
+    pub own4: WordsMut<u64>,
     /// What next hops are.
     pub next_hops: WordsMut<u64>,
     /// Members of groups.
@@ -93,6 +95,7 @@ impl Maps {
             direct6: maps.add("direct6", (1 << 21) + (1 << 16))?,
             index6: maps.add("index6", sizes.index6.max(LEAF))?,
             leaves6: maps.add("leaves6", sizes.leaves6.max(LEAF))?,
+            own4: maps.add("own4", 1024)?,
             next_hops: maps.add("next_hops", 1 << 15)?,
             buckets: maps.add("buckets", 512 * 512)?,
             record_of: maps.add("record_of", 1 << 15)?,
@@ -127,6 +130,30 @@ impl Maps {
         // 2. it is writable, and stays where it is until `owner` is dropped (`Mapping` invariant 2);
         // 3. `owner` was made here and hands out nothing; the map was, too, and nobody else maps it.
         Ok(unsafe { WordsMut::from_mapping(base, words, owner) })
+    }
+
+    /// Makes one more table, of parts that each have a writer of their own.
+    pub fn add_parts<W: Word>(
+        &mut self,
+        name: &'static str,
+        words: usize,
+        parts: usize,
+    ) -> Result<Vec<WordsMut<W>>, BpfError> {
+        let bytes = words.saturating_mul(parts).saturating_mul(size_of::<W>());
+        let failed = |source| BpfError::Table { name, bytes, source };
+        let fd = create(name, bytes).map_err(failed)?;
+        let mapping = Mapping::of(&fd, bytes).map_err(failed)?;
+        let base = mapping.base.cast::<W>();
+        let owner: Owner = Arc::new(mapping);
+        self.0.push(Map { name, words: words * parts, fd });
+        let part = |part: usize| {
+            // SAFETY: `bytes` were mapped, and hold `parts` times `words` words: the sum is inside of them.
+            let base = unsafe { base.add(part * words) };
+            // SAFETY: the debts of `from_mapping` as in `add`, for `words` words from `base` on; the parts do not
+            // overlap, so each is reached by its own table alone.
+            unsafe { WordsMut::from_mapping(base, words, owner.clone()) }
+        };
+        Ok((0..parts).map(part).collect())
     }
 
     /// The map of a table.
@@ -264,7 +291,7 @@ struct Create {
 }
 
 /// Ports, the first of which is nobody.
-pub(super) const PORTS: usize = 256;
+pub(in crate::bpf) const PORTS: usize = 256;
 /// Counters of a port, on a CPU.
 pub(super) const PLACES: usize = 32;
 

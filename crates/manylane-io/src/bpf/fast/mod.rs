@@ -18,6 +18,7 @@
 //! | `rewrite.h`         | what forwarding does to a packet                                   |
 //! | `ingress.bpf.c`     | the program for tcx                                                |
 //! | `driver.bpf.c`      | the program for drivers (XDP), in front of it; `driver.rs`, `devices.rs` |
+//! | `workers.h`, `rows.h` | what goes up to workers, and what is counted; `workers.rs` |
 //! | `flush.bpf.c`       | hears of devices that refuse frames; `flush.rs`, `btf.rs`          |
 //! | `trial.bpf.c`       | the same for test runs that say what tag there was                 |
 //! | `object.rs`         | from the object to the program                                     |
@@ -37,7 +38,7 @@
 mod attach;
 mod btf;
 pub(super) mod counters;
-mod devices;
+pub(super) mod devices;
 mod driver;
 mod flush;
 mod grace;
@@ -45,6 +46,7 @@ pub(super) mod memory;
 pub(super) mod object;
 mod ticks;
 mod trial;
+mod workers;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,12 +59,13 @@ pub use attach::{AttachError, Attached, Link, attached, attached_egress, program
 pub use counters::Counters;
 pub use driver::{
     DRIVER_ENTRY, DRIVER_EXIT, DRIVER_EXIT_PIECES, DRIVER_NAME, Driver, DriverCounters, DriverRow,
-    Failure, PASS, REDIRECTED,
+    Failure, PASS, REDIRECTED, WORKER_FRAME,
 };
 pub use grace::Grace;
 pub use memory::{Sizes, Tables};
 pub use ticks::Ticks;
 pub use trial::{Tried, TryOptions};
+pub use workers::{Beat, Lanes, QUEUES, WORKERS_ENTRY, WORKERS_EXIT, WORKERS_MAX, Workers};
 
 /// What the program returns for a packet that is left to the next one, and to the kernel (`TCX_NEXT`).
 pub const NEXT: i32 = -1;

@@ -12,6 +12,7 @@
  * |-------------------------------------------|---------------------------------------------------------|
  * | direct4, blocks4, groups4, ranges4        | fib/v4 of `manylane-net`                                |
  * | direct6, index6, leaves6                  | fib/v6                                                  |
+ * | own4                                      | a bit for each hash of an IPv4 address: 0 if it is none of ours |
  * | next_hops                                 | next-hop id: the kind in the low byte, its number from bit 32 |
  * | buckets                                   | group * 512 + bucket: a slot                            |
  * | record_of                                 | slot: a record's number, 0 = none                       |
@@ -38,6 +39,7 @@
 #define DIRECT4_WORDS (1 << 24)
 #define BLOCKS4_WORDS (1 << 16)
 #define DIRECT6_WORDS ((1 << 21) + (1 << 16))
+#define OWN_WORDS 1024
 #define NEXT_HOPS (1 << 15)
 #define SLOTS (1 << 15)
 #define GROUPS 512
@@ -64,6 +66,7 @@ extern const __u32 ranges4[];
 extern const __u32 direct6[DIRECT6_WORDS];
 extern const __u32 index6[];
 extern const __u64 leaves6[];
+extern const __u64 own4[OWN_WORDS];
 extern const __u64 next_hops[NEXT_HOPS];
 extern const __u16 buckets[GROUPS * BUCKETS];
 extern const __u32 record_of[SLOTS];

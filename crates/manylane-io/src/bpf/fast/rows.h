@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What the program in the driver counts.
+ */
+#ifndef MANYLANE_FAST_ROWS_H
+#define MANYLANE_FAST_ROWS_H
+
+#include <bpf/bpf_helpers.h>
+
+#include "devices.h"
+
+/* The rows of this CPU, which nobody else writes while we run; 0 if there are more CPUs than there can be. */
+static __always_inline __u64 *rows(void)
+{
+	__u64 at = (__u64)bpf_get_smp_processor_id() * (PORTS * DRIVER_PLACES);
+
+	return at > NUMBER(driver_counters_words) - PORTS * DRIVER_PLACES ? 0 : &driver_counters[at];
+}
+
+static __always_inline __u64 *row(__u64 *rows, __u32 port)
+{
+	return &rows[(port & (PORTS - 1)) * DRIVER_PLACES];
+}
+
+static __always_inline void count_one(__u32 port, __u32 place)
+{
+	__u64 *all = rows();
+
+	if (all)
+		row(all, port)[place & (DRIVER_PLACES - 1)]++;
+}
+
+static __always_inline void count_forwarded(__u32 entry, __u32 exit, __u64 len)
+{
+	__u64 *all = rows(), *in, *out;
+
+	if (!all)
+		return;
+	in = row(all, entry);
+	out = row(all, exit);
+	in[DRIVER_PACKETS_IN]++;
+	in[DRIVER_BYTES_IN] += len;
+	out[DRIVER_PACKETS_OUT]++;
+	out[DRIVER_BYTES_OUT] += len;
+}
+
+static __always_inline void count_handed(__u32 entry, __u64 len)
+{
+	__u64 *all = rows(), *in;
+
+	if (!all)
+		return;
+	in = row(all, entry);
+	in[WORKERS_PACKETS]++;
+	in[WORKERS_BYTES] += len;
+}
+
+#endif

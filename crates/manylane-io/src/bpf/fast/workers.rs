@@ -1,0 +1,130 @@
+//! The worker tier's side of the program in the driver: which queues' frames go up to whose AF_XDP sockets, and until
+//! when each worker is known to turn.
+//!
+//! | memory   | who writes                    | who reads                                        |
+//! |----------|-------------------------------|--------------------------------------------------|
+//! | sockets  | [`Lanes::open`], [`Lanes::close`] | the program, by port and queue               |
+//! | lanes    | the same                      | the program: which worker's word to look at      |
+//! | beats    | each worker its own ([`Beat`]) | the program; other workers, whom they wait for  |
+//!
+//! A frame of a queue whose worker has not stamped its word in time is passed on, as is one of a queue without a
+//! socket: nobody has to find out first. All numbers of workers are from 0 here; the program's lane 0 is nobody.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use manylane_sync::words::{Words, WordsMut};
+
+use super::super::BpfError;
+use super::devices;
+use super::memory::{self, Maps, PORTS};
+
+/// A port's flag: what comes in goes up to workers.
+pub const WORKERS_ENTRY: u32 = 4096;
+/// A port's flag: workers have sockets to send by.
+pub const WORKERS_EXIT: u32 = 8192;
+/// Receive queues of a port that workers can have; what comes in by others is passed on.
+pub const QUEUES: u32 = 64;
+/// Workers that there can be.
+pub const WORKERS_MAX: usize = WORKERS - 1;
+
+/// What workers are told of by the program, and tell it.
+pub struct Workers {
+    /// For who opens and closes sockets.
+    pub lanes: Lanes,
+    /// For each worker, its own.
+    pub beats: Vec<Beat>,
+}
+
+/// The sockets of queues.
+pub struct Lanes {
+    sockets: OwnedFd,
+    lanes: WordsMut<u16>,
+}
+
+/// One worker's word: until when it is known to turn.
+pub struct Beat {
+    own: WordsMut<u64>,
+    all: Vec<Words<u64>>,
+}
+
+/// The map of sockets, as the program has it.
+pub(super) struct Sockets(OwnedFd);
+
+impl Sockets {
+    pub fn fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Makes the memory. It is added to `maps`, for the program that is to be loaded.
+pub(super) fn create(maps: &mut Maps) -> Result<(Sockets, Workers), BpfError> {
+    let entries = PORTS as u32 * QUEUES;
+    let table = |source| BpfError::Table { name: "sockets", bytes: 8 * entries as usize, source };
+    let sockets = memory::map(XSKMAP, "sockets", 4, entries, 0).map_err(table)?;
+    let others = sockets.try_clone().map_err(table)?;
+    let lanes = maps.add("lanes", entries as usize)?;
+    let mut beats = maps.add_parts("beats", BEAT_WORDS, WORKERS)?;
+    beats.remove(0); // Nobody's.
+    let all: Vec<_> = beats.iter().map(WordsMut::reader).collect();
+    let beats = beats.into_iter().map(|own| Beat { own, all: all.clone() }).collect();
+    Ok((Sockets(sockets), Workers { lanes: Lanes { sockets: others, lanes }, beats }))
+}
+
+impl Lanes {
+    /// From now on frames of a port's queue go to this socket, while that worker turns.
+    pub fn open(
+        &mut self,
+        port: u16,
+        queue: u16,
+        socket: BorrowedFd<'_>,
+        worker: usize,
+    ) -> io::Result<()> {
+        let place = place(port, queue)?;
+        devices::set(&self.sockets, place, Some(socket.as_raw_fd() as u32))?;
+        self.lanes.publish(place as usize, worker as u16 + 1);
+        Ok(())
+    }
+
+    /// From now on they are passed on. What runs already may still hand one over.
+    pub fn close(&mut self, port: u16, queue: u16) {
+        let Ok(place) = place(port, queue) else { return };
+        self.lanes.publish(place as usize, 0);
+        // It may be gone: the kernel takes out what is closed.
+        let _ = devices::set(&self.sockets, place, None);
+    }
+}
+
+impl Beat {
+    /// This worker turns, and will again before this tick.
+    pub fn turns(&mut self, until: u64) {
+        self.own.store(TURNS, until);
+    }
+
+    /// Frames may be handed to it until this tick.
+    pub fn takes(&mut self, until: u64) {
+        self.own.store(TAKES, until);
+    }
+
+    /// Whether another worker turned in time, as of this tick.
+    pub fn is_turning(&self, worker: usize, tick: u64) -> bool {
+        self.all.get(worker).is_some_and(|words| tick < words.load(TURNS))
+    }
+}
+
+fn place(port: u16, queue: u16) -> io::Result<u32> {
+    if usize::from(port) >= PORTS || u32::from(queue) >= QUEUES {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    Ok(u32::from(port) * QUEUES + u32::from(queue))
+}
+
+/// As in `devices.h`.
+const WORKERS: usize = 128;
+const BEAT_WORDS: usize = 8;
+/// The word that the program looks at, and the one for other workers.
+const TAKES: usize = 0;
+const TURNS: usize = 1;
+
+/// linux/bpf.h.
+const XSKMAP: u32 = 17;

@@ -1,0 +1,90 @@
+//! Forwarders for benches, to measure ours against: what a router in XDP costs that asks the kernel's tables, and what
+//! it costs to redirect a frame and nothing else.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use manylane_sync::words::WordsMut;
+
+use super::fast::devices::Devices;
+use super::fast::memory::{Maps, PORTS};
+use super::fast::object::{self, Meant};
+use super::live::{KIND, attach_native};
+use super::{BpfError, Complaint, call};
+use crate::interface::Interface;
+
+/// Which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Yardstick {
+    /// Asks the kernel's tables for each packet (`bpf_fib_lookup`, bpf-helpers(7)), with the checks of a router.
+    Fib,
+    /// Sends all packets the same way: no lookup.
+    Floor,
+}
+
+/// One that forwards what comes in by an interface, until this is dropped.
+pub struct YardstickLink {
+    _link: OwnedFd,
+    // The program's own hold on them keeps these alive, too; they are here to say whose they are.
+    _devices: Devices,
+    _way: WordsMut<u32>,
+}
+
+impl Yardstick {
+    /// Puts it natively into the driver of `entry`. Frames leave by `exit`; [`Yardstick::Floor`] writes `addresses`,
+    /// destination and source, the other one those that the kernel knows. Both interfaces are of the calling thread's
+    /// network namespace, and have numbers below 256.
+    pub fn attach(
+        self,
+        entry: &Interface,
+        exit: &Interface,
+        addresses: [[u8; 6]; 2],
+    ) -> Result<YardstickLink, BpfError> {
+        let mut maps = Maps::default();
+        let mut way: WordsMut<u32> = maps.add("yardstick_way", WAY_WORDS)?;
+        let devices = Devices::new().map_err(|source| failed("load", source))?;
+        let number = u16::try_from(exit.index).ok().filter(|number| usize::from(*number) < PORTS);
+        let number = number.ok_or_else(|| {
+            let text = format!("{} has the number {}, 255 is the largest", exit.name, exit.index);
+            failed("attach", io::Error::new(io::ErrorKind::InvalidInput, text))
+        })?;
+        devices.set(number, Some(exit.index)).map_err(|source| failed("attach", source))?;
+        for (at, bytes) in addresses.as_flattened().as_chunks::<4>().0.iter().enumerate() {
+            way.store(at, u32::from_ne_bytes(*bytes));
+        }
+        way.store(WAY_WORDS - 1, exit.index);
+        let meant = |name: &str| match name {
+            "yardstick_devices" => Some(Meant::Map(devices.fd())),
+            name => maps.meant(name),
+        };
+        let (section, name) = match self {
+            Yardstick::Fib => ("xdp/fib", "yardstick_fib"),
+            Yardstick::Floor => ("xdp/floor", "yardstick_floor"),
+        };
+        let code = object::code(OBJECT, section, meant).map_err(|source| failed("load", source))?;
+        let program = call::load(KIND, name, &code).map_err(|source| {
+            let complaint = call::complaint(KIND, &code);
+            failed_with("load", Complaint { source, complaint }.into())
+        })?;
+        let link = attach_native(&program, entry).map_err(|source| failed("attach", source))?;
+        Ok(YardstickLink { _link: link, _devices: devices, _way: way })
+    }
+}
+
+fn failed(step: &'static str, source: io::Error) -> BpfError {
+    failed_with(step, source.into())
+}
+
+fn failed_with(step: &'static str, source: Box<dyn std::error::Error + Send + Sync>) -> BpfError {
+    BpfError::Program {
+        program: "the forwarder to measure against",
+        step,
+        needs: "Linux 6.1",
+        source,
+    }
+}
+
+/// Three words of addresses, and the exit's number.
+const WAY_WORDS: usize = 4;
+
+static OBJECT: &[u8] = aya::include_bytes_aligned!("yardstick.bpf.o");
