@@ -57,9 +57,9 @@ impl AfXdp {
         receivers.iter().for_each(|receiver| ours(receiver.port));
         transmitters.iter().for_each(|transmitter| ours(transmitter.port));
 
-        let AfXdp { interface, link, transfer, .. } = self;
+        let AfXdp { interface, own, transfer, .. } = self;
         let mut closed = Closed::default();
-        drop(link); // No new frames come in from here on.
+        drop(own); // No new frames come in from here on, or none are sent to the sockets any more.
         let end = Instant::now() + DRAIN_MAX;
         loop {
             transmitters.iter_mut().for_each(Transmitter::flush);

@@ -27,8 +27,8 @@ use crate::interface::{AllMulticast, Interface};
 pub struct AfXdp {
     pub(super) port: PortId,
     pub(super) interface: Interface,
-    pub(super) link: XskLink,
-    pub(super) _multicast: AllMulticast,
+    /// What brings frames to the sockets, if that is the port's own.
+    pub(super) own: Option<(XskLink, AllMulticast)>,
     pub(super) transfer: Transfer,
 }
 
@@ -102,16 +102,53 @@ impl AfXdp {
             return Err(OpenError::TagsHidden(hidden));
         }
         let multicast = AllMulticast::join(&interface).map_err(OpenError::Interface)?;
-        let mut opening = Opening { umem, port, interface: &interface, config, mode: link.mode() };
+        let lasting = interface.receive_queues;
+        let mode = link.mode();
+        let mut opening = Opening { umem, port, interface: &interface, config, mode, lasting };
         let (receivers, transmitters, way) = opening.bind_queues(receiving)?;
 
         let transfer = way.transfer;
         let facts = opening.facts(way, hidden_tags);
-        let mut port = AfXdp { port, interface, link, _multicast: multicast, transfer };
+        let mut link = link;
         for receiver in &receivers {
             let queue = u32::from(receiver.queue.0);
-            port.link.set_socket(queue, receiver.as_fd()).map_err(OpenError::Program)?;
+            link.set_socket(queue, receiver.as_fd()).map_err(OpenError::Program)?;
         }
+        let port = AfXdp { port, interface, own: Some((link, multicast)), transfer };
+        Ok(Opened { port, facts, receivers, transmitters })
+    }
+
+    /// Opens the sockets of `interface` and nothing else: another program in its driver has frames for them, of
+    /// packets in one frame each. Of `config`, what is about programs, tags and several frames has no say.
+    ///
+    /// `lasting` is how many queues there were before that program came. Those beyond, which virtio-net adds for a
+    /// program's sake, are never bound with zero copy: it takes them away with the program, forgets to let go of their
+    /// sockets' memory (Linux 6.18, "Failed to disable zero-copy!"), and the next program makes the kernel use it.
+    ///
+    /// # Panics
+    ///
+    /// When an owner is not one of the workers.
+    pub fn open_sockets(
+        umem: &mut Umem,
+        port: PortId,
+        interface: &Interface,
+        receiving: Receiving<'_>,
+        lasting: u32,
+        config: AfXdpConfig,
+    ) -> Result<Opened, OpenError> {
+        let workers = receiving.workers();
+        let owned = |owner: &WorkerId| usize::from(owner.0) < workers;
+        assert!(receiving.owners.iter().all(owned), "an owner is not one of {workers} workers");
+        let config = AfXdpConfig { multi_buffer: false, ..config };
+        config.check()?;
+        check_owners(interface, receiving.owners)?;
+        check_mtu(interface, umem.region(), 1)?;
+        let mode = Mode::Native;
+        let mut opening = Opening { umem, port, interface, config, mode, lasting };
+        let (receivers, transmitters, way) = opening.bind_queues(receiving)?;
+        let transfer = way.transfer;
+        let facts = opening.facts(way, None);
+        let port = AfXdp { port, interface: interface.clone(), own: None, transfer };
         Ok(Opened { port, facts, receivers, transmitters })
     }
 
@@ -135,6 +172,8 @@ struct Opening<'o> {
     interface: &'o Interface,
     config: AfXdpConfig,
     mode: Mode,
+    /// Queues that are there as long as the interface is.
+    lasting: u32,
 }
 
 impl Opening<'_> {
@@ -143,6 +182,7 @@ impl Opening<'_> {
         receiving: Receiving<'_>,
     ) -> Result<(Vec<Receiver>, Vec<Transmitter>, Way), OpenError> {
         let mut ways = self.transfers();
+        let mut transfers = Vec::new();
         let mut single_because = None;
         let mut receivers = Vec::new();
         let exits = receiving.transmit_queues(self.queues_both_ways());
@@ -151,26 +191,32 @@ impl Opening<'_> {
             // Who sends by a queue of its own needs no other socket for that.
             let owner = usize::from(owner.0);
             let transmits = u32::from(exits[owner].0) == queue;
-            let (receiver, transmitter, way) = self.bind_queue(queue, transmits, &ways)?;
+            let copied = [Transfer::Copy];
+            let is_lent = queue >= self.lasting && ways[0] == Transfer::ZeroCopy;
+            let own = if is_lent { &copied[..] } else { &ways };
+            let (receiver, transmitter, way) = self.bind_queue(queue, transmits, own)?;
             receivers.push(receiver);
             if transmits {
                 transmitters[owner] = transmitter;
             }
-            // What the first queue could, all must: the port is of one kind.
-            ways = vec![way.transfer];
+            transfers.push(way.transfer);
+            // What the first queue could, all must that stay: the port is of one kind.
+            if !is_lent {
+                ways = vec![way.transfer];
+            }
             single_because = single_because.or(way.single_because);
         }
-        let transfer = ways[0];
         let mut transmitters: Vec<_> = transmitters
             .into_iter()
             .zip(exits)
             .map(|(own, queue)| {
                 let first = &receivers[usize::from(queue.0)];
+                let transfer = transfers[usize::from(queue.0)];
                 own.map_or_else(|| self.bind_transmit_only(first, transfer), Ok)
             })
             .collect::<Result<_, _>>()?;
         count_what_leaves(&mut receivers, &mut transmitters);
-        Ok((receivers, transmitters, Way { transfer, single_because }))
+        Ok((receivers, transmitters, Way { transfer: transfers[0], single_because }))
     }
 
     /// How many queues both receive and transmit: what is sent comes back by a receiver's rings.

@@ -200,6 +200,13 @@ impl Receiver {
         })
     }
 
+    /// Packets that a program had for this socket, and that it had no place for: no frame, or none in the ring, or
+    /// one that is too short. A system call, as [`losses`](Receiver::losses).
+    pub fn refused(&self) -> io::Result<u64> {
+        let counts = self.socket.statistics()?;
+        Ok(counts.rx_dropped + counts.rx_ring_full)
+    }
+
     /// The port.
     pub fn port(&self) -> PortId {
         self.port
