@@ -3,7 +3,8 @@
 //! A program counts each packet once, in the row of the port that it came in by, at the place of its verdict; what
 //! it forwards it counts a second time, in the row of the port that it leaves by. So `seen` is a sum by
 //! definition (a program in a driver counts what it forwards and nothing else: the rest is counted behind it), and
-//! what has to add up is that everything forwarded was sent: packets and bytes. What becomes of a
+//! what has to add up is that everything forwarded was sent: packets and bytes. What is handed to workers is counted
+//! once more by them: as sent, or dropped, with the reason; the rest lies in their rings. What becomes of a
 //! packet behind that is the device's and its queueing discipline's to say, for their own traffic and ours together:
 //! they are read since the start, and labelled so.
 
@@ -15,6 +16,7 @@ use manylane_io::netlink::Statistics;
 use manylane_net::transit::Verdict;
 use manylane_net::transit::layout::{COUNTERS, counter};
 
+use super::worker::{WorkerCounts, WorkerRow, meaning};
 use crate::api::accelerate::{AcceleratedLedger, PassedStatus};
 
 /// A port's row, over all processors.
@@ -26,22 +28,37 @@ pub(super) struct Sources {
     pub ingress: Counters,
     /// Those in drivers, when there are any.
     pub driver: Arc<OnceLock<DriverCounters>>,
+    /// Workers, when there are any.
+    pub workers: Arc<OnceLock<WorkerCounts>>,
+}
+
+/// What one port has counted, everywhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// All of it together.
+    pub row: Row,
+    /// The part of the programs in drivers, and what these have handed to workers.
+    pub driver: DriverRow,
+    /// The part of workers.
+    pub workers: WorkerRow,
 }
 
 impl Sources {
-    /// A port's row of both, and what was counted in drivers alone.
-    pub fn port(&self, port: u16) -> (Row, DriverRow) {
+    /// A port's row of all, and the parts.
+    pub fn port(&self, port: u16) -> Counts {
+        // Before what was handed to them: so they never seem to have had more.
+        let workers = self.workers.get().map(|workers| workers.port(port)).unwrap_or_default();
         let driver = self.driver.get().map(|driver| driver.port(port)).unwrap_or_default();
         let mut row = self.ingress.port(port);
-        for (place, count) in [
-            (Verdict::Forwarded as usize, driver.packets_in),
-            (counter::ENTRY_BYTES, driver.bytes_in),
-            (counter::EXIT_PACKETS, driver.packets_out),
-            (counter::EXIT_BYTES, driver.bytes_out),
+        for (place, counts) in [
+            (Verdict::Forwarded as usize, [driver.packets_in, workers.packets_in]),
+            (counter::ENTRY_BYTES, [driver.bytes_in, workers.bytes_in]),
+            (counter::EXIT_PACKETS, [driver.packets_out, workers.packets_out]),
+            (counter::EXIT_BYTES, [driver.bytes_out, workers.bytes_out]),
         ] {
-            row[place] = row[place].wrapping_add(count);
+            row[place] = counts.iter().fold(row[place], |sum, count| sum.wrapping_add(*count));
         }
-        (row, driver)
+        Counts { row, driver, workers }
     }
 }
 
@@ -53,6 +70,8 @@ pub(super) struct Counted {
     pub row: Row,
     /// The part of those in drivers.
     pub driver: DriverRow,
+    /// The part of workers.
+    pub workers: WorkerRow,
     pub lost: Lost,
 }
 
@@ -80,8 +99,20 @@ fn of(row: &Row, verdict: Verdict) -> u64 {
 }
 
 /// Packets that came in.
-pub(super) fn seen(row: &Row) -> u64 {
-    Verdict::ALL.iter().map(|&verdict| of(row, verdict)).sum()
+pub(super) fn seen(port: &Counted) -> u64 {
+    let decided: u64 = Verdict::ALL.iter().map(|&verdict| of(&port.row, verdict)).sum();
+    decided + dropped(port).values().sum::<u64>() + queued(port)
+}
+
+/// Packets that workers were handed and dropped, by the reason's name; those without any are left out.
+pub(super) fn dropped(port: &Counted) -> BTreeMap<String, u64> {
+    let all = port.workers.dropped().into_iter().map(|(name, packets)| (name.to_owned(), packets));
+    all.filter(|(_, packets)| *packets > 0).collect()
+}
+
+/// Packets that lie in workers' rings.
+pub(super) fn queued(port: &Counted) -> u64 {
+    port.workers.queued(port.driver.handed)
 }
 
 /// Packets that were forwarded.
@@ -91,16 +122,25 @@ pub(super) fn forwarded(row: &Row) -> u64 {
 
 /// The same by the tier that forwarded them.
 pub(super) fn by_tier(port: &Counted) -> BTreeMap<String, u64> {
-    let driver = port.driver.packets_in;
-    let ingress = forwarded(&port.row).wrapping_sub(driver);
-    BTreeMap::from([("ingress".into(), ingress), ("driver".into(), driver)])
+    let (driver, workers) = (port.driver.packets_in, port.workers.packets_in);
+    let ingress = forwarded(&port.row).wrapping_sub(driver).wrapping_sub(workers);
+    BTreeMap::from([
+        ("ingress".into(), ingress),
+        ("driver".into(), driver),
+        ("workers".into(), workers),
+    ])
+}
+
+/// Of what is left to the kernel: what is decided anew was taken from it.
+fn verdicts_of_passed() -> impl Iterator<Item = &'static Verdict> {
+    let others = [Verdict::Forwarded, Verdict::DecisionChanged];
+    Verdict::ALL.iter().filter(move |verdict| !others.contains(verdict))
 }
 
 /// Packets that were left to the kernel, by the verdict's name; those without any are left out.
 pub(super) fn passed(row: &Row) -> BTreeMap<String, u64> {
     let of_verdict = |&verdict: &Verdict| (verdict.name().to_owned(), of(row, verdict));
-    let passed = Verdict::ALL.iter().filter(|&&verdict| verdict != Verdict::Forwarded);
-    passed.map(of_verdict).filter(|(_, packets)| *packets > 0).collect()
+    verdicts_of_passed().map(of_verdict).filter(|(_, packets)| *packets > 0).collect()
 }
 
 /// All ports together.
@@ -116,15 +156,21 @@ pub(super) fn ledger(ports: &[Counted]) -> AcceleratedLedger {
     for (name, packets) in ports.iter().flat_map(by_tier) {
         *tiers.entry(name).or_default() += packets;
     }
+    let mut by_reason = BTreeMap::new();
+    for (name, packets) in ports.iter().flat_map(dropped) {
+        *by_reason.entry(name).or_default() += packets;
+    }
     let forwarded = sum(|port| forwarded(&port.row));
     let sent = sum(|port| port.row[counter::EXIT_PACKETS]);
     let entry_bytes = sum(|port| port.row[counter::ENTRY_BYTES]);
     let exit_bytes = sum(|port| port.row[counter::EXIT_BYTES]);
     AcceleratedLedger {
-        seen: sum(|port| seen(&port.row)),
+        seen: sum(seen),
         forwarded,
         tiers,
         passed: by_verdict,
+        dropped: by_reason,
+        queued: sum(queued),
         sent,
         missing: forwarded.wrapping_sub(sent) as i64,
         missing_bytes: entry_bytes.wrapping_sub(exit_bytes) as i64,
@@ -141,8 +187,7 @@ pub(super) fn drops(ports: &[Counted]) -> Vec<PassedStatus> {
         let total = ports.values().sum();
         PassedStatus { reason: reason.into(), by: by.into(), explanation, total, ports }
     };
-    let passed = Verdict::ALL.iter().filter(|&&verdict| verdict != Verdict::Forwarded);
-    let passed = passed.map(|&verdict| {
+    let passed = verdicts_of_passed().map(|&verdict| {
         let explanation = format!("{}. {}", verdict.meaning(), verdict.advice());
         let explanation = explanation.trim_end().to_owned();
         status(verdict.name(), "passed", explanation, &|port| of(&port.row, verdict))
@@ -153,7 +198,11 @@ pub(super) fn drops(ports: &[Counted]) -> Vec<PassedStatus> {
         status("tx_dropped", "device", device.into(), &|port| port.lost.device),
         status("qdisc_dropped", "kernel", queue.into(), &|port| port.lost.queue),
     ];
-    passed.chain(lost).collect()
+    let by_workers = WorkerRow::default().dropped().into_iter().map(|(name, _)| {
+        let of_port = |port: &Counted| dropped(port).get(name).copied().unwrap_or(0);
+        status(name, "workers", meaning(name).into(), &of_port)
+    });
+    passed.chain(by_workers).chain(lost).collect()
 }
 
 #[cfg(test)]
@@ -176,6 +225,14 @@ mod tests {
         assert_eq!((sum.missing_bytes, sum.device_dropped, sum.queue_dropped), (0, 2, 3));
         assert_eq!(sum.passed, BTreeMap::from([("local".to_owned(), 8)]));
         assert_eq!(sum.seen, sum.forwarded + sum.passed.values().sum::<u64>());
+
+        let mut ports = ports;
+        ports[0].driver.handed = 50;
+        ports[0].workers =
+            WorkerRow { packets_in: 40, changed: 2, full: 3, ..WorkerRow::default() };
+        let sum = ledger(&ports);
+        assert_eq!((sum.seen, sum.queued, sum.dropped["worker_full"]), (118, 5, 3));
+        assert_eq!((sum.tiers["workers"], sum.tiers["ingress"]), (40, 60));
 
         let drops = drops(&ports);
         let of = |name: &str| drops.iter().find(|drop| drop.reason == name).expect("it is listed");

@@ -9,12 +9,14 @@
 //! | `mirror`  | `thread.rs`  | hears the kernel and the gate, alone writes the tables, alone stamps the lease       |
 //! | `reclaim` | `reclaim.rs` | waits for the programs, so that what was taken out of the tables can be used again   |
 //! | `api`     | `serve.rs`   | answers `manylane show`, if there is a socket                                        |
+//! | `staff`, `worker N` | `worker/` | forward what goes up to them, if a port is theirs                            |
 //!
 //! | File        | Holds                                                                                     |
 //! |-------------|-------------------------------------------------------------------------------------------|
 //! | `lease.rs`  | until when packets may be forwarded by the tables: a pure function of what is known       |
 //! | `ports.rs`  | the interfaces: numbers, flags, the program on each                                       |
 //! | `tiers.rs`  | the driver tier: what is chosen, what may be, what has proven itself                      |
+//! | `sockets.rs` | the worker tier: whose sockets are wanted, being opened, open                            |
 //! | `tables.rs` | reading all of the kernel's tables, without letting go of lease and gate meanwhile        |
 //! | `desk.rs`   | questions to the mirror thread                                                            |
 //! | `shown.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
@@ -44,12 +46,14 @@ mod ports;
 mod reclaim;
 mod serve;
 mod shown;
+mod sockets;
 mod tables;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod tiers;
 mod why;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -59,6 +63,7 @@ use std::sync::mpsc::sync_channel;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use manylane_io::affinity;
 use manylane_io::eventfd::EventFd;
 use manylane_sync::doorbell::Wake;
 
@@ -89,6 +94,10 @@ pub struct Options {
     pub stale_limit: Duration,
     /// Routes that there is room for.
     pub routes: RouteRoom,
+    /// Workers, for the ports that are to be theirs; by the number of cores without.
+    pub workers: Option<usize>,
+    /// Cores that they run on, in turn; any without.
+    pub worker_cores: Vec<usize>,
     /// Where its API listens; it has none without.
     pub socket: Option<PathBuf>,
     /// Whether it says on standard error what becomes of interfaces.
@@ -105,6 +114,8 @@ impl Default for Options {
             lease: LEASE,
             stale_limit: STALE_LIMIT,
             routes: RouteRoom::default(),
+            workers: None,
+            worker_cores: Vec::new(),
             socket: None,
             speaks: false,
         }
@@ -139,6 +150,8 @@ pub enum TierChoice {
     Ingress,
     /// Our program in the driver (XDP), where it can be; else that at tcx.
     Driver,
+    /// Threads of ours, by AF_XDP sockets, where they can be; else the program at tcx. By name only.
+    Workers,
     /// The kernel: nothing is accelerated, and all is shown.
     Kernel,
 }
@@ -146,7 +159,8 @@ pub enum TierChoice {
 impl TierChoice {
     /// The one of this name.
     pub fn named(name: &str) -> Option<TierChoice> {
-        let all = [TierChoice::Auto, TierChoice::Ingress, TierChoice::Driver, TierChoice::Kernel];
+        use TierChoice::{Auto, Driver, Ingress, Kernel, Workers};
+        let all = [Auto, Ingress, Driver, Workers, Kernel];
         all.into_iter().find(|choice| choice.name() == name)
     }
 
@@ -156,6 +170,7 @@ impl TierChoice {
             TierChoice::Auto => "auto",
             TierChoice::Ingress => "ingress",
             TierChoice::Driver => "driver",
+            TierChoice::Workers => "workers",
             TierChoice::Kernel => "kernel",
         }
     }
@@ -274,13 +289,27 @@ pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
     let mut standings = standings.map_err(AccelerateError::Gate)?;
     for standing in &mut standings {
         let choice = options.tier_of(&standing.interface);
+        let plan = tiers::plan(choice, standing);
         standing.tier = match standing.is_entry && choice != TierChoice::Kernel {
             false => Tier::Kernel,
-            true if tiers::plan(choice, standing).entry => Tier::Driver,
+            true if plan.entry && plan.workers => Tier::Workers,
+            true if plan.entry => Tier::Driver,
             true => Tier::Ingress,
         };
     }
     Ok(standings)
+}
+
+/// How many workers there may be, and where.
+fn manning(options: &Options) -> worker::Manning {
+    // Who cannot be told how many cores there are has one.
+    let cores = affinity::cores().map_or(1, |cores| cores.len());
+    worker::Manning {
+        workers: options.workers.unwrap_or_else(|| worker::by_default(cores)),
+        cores: options.worker_cores.clone(),
+        interfaces: options.interfaces.clone(),
+        limit: options.lease,
+    }
 }
 
 fn refused(what: &'static str) -> impl Fn(io::Error) -> AccelerateError {

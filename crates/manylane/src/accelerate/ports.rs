@@ -204,9 +204,9 @@ impl Port {
     pub fn tier(&self) -> &'static str {
         match self.entry && self.is_attached() {
             false => "kernel",
-            true if self.driver.is_attached() && self.written.flags & flags::DRIVER_ENTRY != 0 => {
-                "driver"
-            }
+            true if !self.driver.is_attached() => "ingress",
+            true if self.written.flags & flags::WORKERS_ENTRY != 0 => "workers",
+            true if self.written.flags & flags::DRIVER_ENTRY != 0 => "driver",
             true => "ingress",
         }
     }
@@ -215,6 +215,7 @@ impl Port {
     pub fn exit_tier(&self) -> &'static str {
         match self.exit {
             false => "kernel",
+            true if self.written.flags & flags::WORKERS_EXIT != 0 => "workers",
             true if self.written.flags & flags::DRIVER_EXIT != 0 => "driver",
             true => "ingress",
         }
@@ -253,9 +254,14 @@ fn record(port: &Port, kernel: &Kernel) -> PortRecord {
     let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
     let (is_entry, is_exit) =
         (gate.is_entry && port.driver.entry, gate.is_exit && port.driver.exit);
-    let driver = flag(is_entry, flags::DRIVER_ENTRY)
-        | flag(is_exit, flags::DRIVER_EXIT)
-        | flag(is_exit && port.driver.plan.pieces, flags::DRIVER_EXIT_PIECES);
+    let driver = match port.driver.by_workers {
+        true => flag(is_entry, flags::WORKERS_ENTRY) | flag(is_exit, flags::WORKERS_EXIT),
+        false => {
+            flag(is_entry, flags::DRIVER_ENTRY)
+                | flag(is_exit, flags::DRIVER_EXIT)
+                | flag(is_exit && port.driver.plan.pieces, flags::DRIVER_EXIT_PIECES)
+        }
+    };
     PortRecord {
         flags: port_flags(&kernel.port_facts(link.index, gate)) | driver,
         ifindex: link.index,

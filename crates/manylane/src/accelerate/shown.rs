@@ -17,7 +17,7 @@ use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
 use super::thread::Thread;
 use super::why;
-use super::{Options, TierChoice};
+use super::{Options, TierChoice, manning};
 use crate::api::accelerate::{
     Accelerated, AcceleratedLedger, AcceleratedPort, AcceleratorConfig, AcceleratorStatus,
     AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus, Why,
@@ -159,8 +159,8 @@ impl Shown {
         ports
             .into_iter()
             .map(|(number, name, index)| {
-                let (row, driver) = self.counters.port(number);
-                Counted { name, row, driver, lost: lost(index).unwrap_or_default() }
+                let ledger::Counts { row, driver, workers } = self.counters.port(number);
+                Counted { name, row, driver, workers, lost: lost(index).unwrap_or_default() }
             })
             .collect()
     }
@@ -198,7 +198,10 @@ impl Accelerated for Shown {
             attached: port.attached,
             programs: port.programs,
             reasons: port.reasons,
-            seen: ledger::seen(&counted.row),
+            seen: ledger::seen(&counted),
+            dropped: ledger::dropped(&counted),
+            queued: ledger::queued(&counted),
+            worker_absent: counted.driver.absent,
             forwarded: ledger::forwarded(&counted.row),
             forwarded_bytes: counted.row[counter::ENTRY_BYTES],
             passed: ledger::passed(&counted.row),
@@ -232,6 +235,7 @@ impl Accelerated for Shown {
             port_tiers,
             lease_ms: ms(options.lease.as_nanos()),
             stale_limit_ms: ms(options.stale_limit.as_nanos()),
+            workers: manning(options).workers,
             socket: options.socket.as_ref().map(|socket| socket.display().to_string()),
             seed: self.seed,
         }
@@ -247,7 +251,7 @@ impl Accelerated for Shown {
             return Err(bad(format!("{key} cannot be set"), help));
         };
         let Some(choice) = TierChoice::named(value) else {
-            let help = "auto, ingress, driver and kernel are";
+            let help = "auto, ingress, driver, workers and kernel are";
             return Err(bad(format!("{value:?} is no tier"), help));
         };
         let name = interface.to_owned();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use manylane_io::affinity;
 use manylane_io::bpf::fast;
 use manylane_io::netlink::kernel::{Family, Link};
 use manylane_io::netlink::{Netlink, NetlinkError};
@@ -37,6 +38,20 @@ pub(super) fn check_tiers(options: &Options) -> Result<(), AccelerateError> {
         Some(name) => Err(AccelerateError::Interfaces {
             what: format!("a tier is chosen for {name}, which is not accelerated; name it, too"),
         }),
+    }
+}
+
+/// There may be so many workers, on these cores.
+pub(super) fn check_workers(options: &Options) -> Result<(), AccelerateError> {
+    let wrong = |what| Err(AccelerateError::Interfaces { what });
+    if options.workers.is_some_and(|workers| !(1..=fast::WORKERS_MAX).contains(&workers)) {
+        return wrong(format!("there can be 1 to {} workers", fast::WORKERS_MAX));
+    }
+    // Where nobody tells, they run on any.
+    let Ok(ours) = affinity::cores() else { return Ok(()) };
+    match options.worker_cores.iter().find(|core| !ours.contains(core)) {
+        None => Ok(()),
+        Some(core) => wrong(format!("core {core} is not ours; {ours:?} are")),
     }
 }
 
@@ -122,6 +137,7 @@ pub(super) fn sizes(room: RouteRoom) -> (Limits, fast::Sizes) {
 /// The maps, as the tables' writer has them.
 pub(super) fn memory(maps: fast::Tables) -> Memory {
     Memory {
+        own4: maps.own4,
         direct4: maps.direct4,
         blocks4: maps.blocks4,
         groups4: maps.groups4,

@@ -43,6 +43,7 @@ use super::lease::{Lease, Tables, in_ticks, now};
 use super::ports::{Port, Ports, is_usable};
 use super::reclaim::Reclaim;
 use super::shown::{PortView, Shown, ms};
+use super::sockets::Kit;
 use super::tiers::{self, Tiers};
 use super::{AccelerateError, Options, TierChoice, ledger, reason, refused, tables};
 use crate::api::accelerate::{LeaseStatus, MirrorStatus, ReasonStatus};
@@ -97,6 +98,8 @@ struct Todo {
     judge: bool,
     /// Links or settings have changed.
     ports: bool,
+    /// Addresses have changed: by which of them a port's sources are judged.
+    addresses: bool,
     /// There may be more to read.
     read: bool,
     /// Edits wait for others to be carried out; for memory if `room` is set.
@@ -119,6 +122,7 @@ impl Thread {
     pub fn begin(options: Options, bell: Arc<EventFd>) -> Result<Thread, AccelerateError> {
         tables::check_names(&options.interfaces)?;
         tables::check_tiers(&options)?;
+        tables::check_workers(&options)?;
         let open = || Netlink::open().map_err(AccelerateError::Netlink);
         // Subscribed before anything is read: what changes from here on is heard.
         let watch = Watch::open(&Group::ALL, RECEIVE_BUFFER).map_err(AccelerateError::Netlink)?;
@@ -132,11 +136,13 @@ impl Thread {
             .map(|(fast, maps)| (fast, tables::memory(maps)))
             .map_err(AccelerateError::Program)?;
         // Who stands for the programs, and who asks `why`.
-        let domain = Domain::new(2);
+        // And each worker, when there are any.
+        let manning = super::manning(&options);
+        let domain = Domain::new(2 + manning.workers);
         let proxy = domain.proxy().expect("the domain has two places");
         let reader = domain.register().expect("the domain has two places");
         let control = memory.control.reader();
-        let mut writer = TransitMut::new(memory, domain, &sizes);
+        let mut writer = TransitMut::new(memory, domain.clone(), &sizes);
         // The standard library's keys are the kernel's random numbers.
         let seed = RandomState::new().hash_one(0);
         writer.set_seed(seed);
@@ -148,13 +154,20 @@ impl Thread {
         let ticks = Ticks::open().map_err(refused("the kernel's ticks"))?;
         let ports = Ports::new(&options);
         let in_driver = Arc::new(OnceLock::new());
-        let counters = ledger::Sources { ingress: fast.counters(), driver: in_driver.clone() };
+        let by_workers = Arc::new(OnceLock::new());
+        let counters = ledger::Sources {
+            ingress: fast.counters(),
+            driver: in_driver.clone(),
+            workers: by_workers.clone(),
+        };
+        let (own, bell_of_workers) = (transit.clone(), bell.clone());
+        let kit = Kit { manning, domain, transit: own, bell: bell_of_workers, counts: by_workers };
         let shown = Shown::new(options, seed, control, counters, open()?, (reader, transit), asked)
             .map_err(AccelerateError::Netlink)?;
         let mut thread = Thread {
             mirror: Mirror::new(writer, mirror::Limits::default()),
             ports,
-            tiers: Tiers::new(in_driver),
+            tiers: Tiers::new(in_driver, kit),
             fast,
             reclaim,
             lease,
@@ -206,6 +219,7 @@ impl Thread {
             }
         }
         self.ports.detach();
+        self.tiers.dismiss();
         self.todo.show = true;
         self.lease = Lease::new(Duration::ZERO, Duration::ZERO);
         self.stamp();
@@ -246,6 +260,8 @@ impl Thread {
             self.close();
             self.ports.write(&mut self.mirror, self.tiers.driver());
             self.todo.show = true;
+        } else if std::mem::take(&mut self.todo.addresses) {
+            self.ports.write(&mut self.mirror, self.tiers.driver());
         }
         self.carry_out();
         if std::mem::replace(&mut self.was_whole, self.mirror.is_whole()) != self.mirror.is_whole()
@@ -286,6 +302,7 @@ impl Thread {
                         | Event::Rule(_)
                         | Event::RuleGone(_)
                 );
+            todo.addresses |= is_news && matches!(event, Event::Address(_) | Event::AddressGone(_));
             if let Some(heard) = heard {
                 heard.push(event);
             }
@@ -375,22 +392,25 @@ impl Thread {
             // It may have gone meanwhile; then nobody asks for it again.
             let _ = self.netlink.ask_neighbour(link, address);
         }
+        self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
         let is_other = self.ports.attach(&self.fast);
         if self.tiers.attach(&self.fast, &mut self.ports.list) | is_other {
             self.say();
         }
     }
 
-    /// Takes ports into the driver tier where the time has come, and out of it where a device refuses frames.
+    /// Takes ports into the driver's and the workers' tier where the time has come, and out of it where a device refuses frames.
     fn drive(&mut self) {
-        let Thread { tiers, ports, netlink, mirror, .. } = self;
-        let is_other = tiers.look(&mut ports.list);
-        if tiers.settle(&mut ports.list, netlink) {
+        let Thread { tiers, ports, netlink, mirror, fast, .. } = self;
+        let is_other = tiers.look(&mut ports.list) | tiers.hear(&mut ports.list);
+        let is_settled = tiers.settle(&mut ports.list, netlink);
+        if is_settled {
             ports.write(mirror, tiers.driver());
-        } else if !is_other {
-            return;
         }
-        self.say();
+        // Behind that: the tables say by now what goes to workers.
+        if tiers.staff(fast, &mut ports.list) | is_settled | is_other {
+            self.say();
+        }
     }
 
     /// Who is to forward at a port, from now on. `false` if there is no such port.

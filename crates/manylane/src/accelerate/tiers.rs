@@ -12,6 +12,9 @@
 //! | out, in driver         | the device refuses frames          | refused   | it said that it takes them, and lost some |
 //! | refused                | a message about link, features, channels | waits | it may have been repaired             |
 //!
+//! The worker tier has the same states and the same program; its ports have sockets besides (`sockets.rs`), which are
+//! there before it is entered, and gone before another is.
+//!
 //! The program itself stops at the first flush that fails (`flush.bpf.c`); here that is found within a beat.
 
 use std::collections::BTreeMap;
@@ -24,6 +27,7 @@ use manylane_io::interface::Interface;
 use manylane_io::netlink::Netlink;
 
 use super::ports::Port;
+use super::sockets::{Kit, Sockets, Staffed};
 use super::{TierChoice, reason};
 use crate::api::accelerate::ReasonStatus;
 use crate::gate::{DriverStanding, Reason, Standing};
@@ -34,6 +38,8 @@ pub(super) struct Tiers {
     driver: Option<Result<Driver, String>>,
     /// For who shows what it counts.
     counters: Arc<OnceLock<DriverCounters>>,
+    /// The workers, from the first port on that is to be theirs.
+    staffed: Staffed,
 }
 
 /// What one port has of the driver tier.
@@ -46,21 +52,34 @@ pub(super) struct InDriver {
     /// Frames leave by being redirected to its driver.
     pub exit: bool,
     /// The program in its driver.
-    program: Option<Program>,
+    pub program: Option<Program>,
     /// Why that is not there, though it should be.
     pub trouble: Option<String>,
     /// It refused frames.
     pub failure: Option<Failure>,
+    /// Both of these are by workers: frames that come in go up to them, and they send.
+    pub by_workers: bool,
+    /// Workers' sockets.
+    pub sockets: Sockets,
 }
 
 /// Our program in a driver. It is taken off when this is dropped.
-struct Program {
+pub(super) struct Program {
     /// First: it may not outlive the descriptor.
     _first: Option<EndsFirst>,
     _link: Attachment,
     index: u32,
+    /// Receive queues before it came: some devices add some for it.
+    queues: u32,
     /// Which of the two.
     pieces: bool,
+}
+
+impl Program {
+    /// How many receive queues the interface had before it came.
+    pub fn queues(&self) -> u32 {
+        self.queues
+    }
 }
 
 /// Who is to forward, by choice and judgement.
@@ -72,6 +91,8 @@ pub(super) struct Plan {
     pub exit: bool,
     /// Also what is in several pieces of memory.
     pub pieces: bool,
+    /// Both by workers.
+    pub workers: bool,
     /// Why so, or why not.
     pub reasons: Vec<Reason>,
 }
@@ -81,6 +102,7 @@ pub(super) fn plan(choice: TierChoice, standing: &Standing) -> Plan {
     let driver = &standing.driver;
     let by_name = match choice {
         TierChoice::Kernel | TierChoice::Ingress => return Plan::default(),
+        TierChoice::Workers => return plan_workers(standing),
         TierChoice::Driver => true,
         TierChoice::Auto => false,
     };
@@ -91,14 +113,44 @@ pub(super) fn plan(choice: TierChoice, standing: &Standing) -> Plan {
         entry: standing.is_entry && driver.entry.is_empty(),
         exit: standing.is_exit && driver.exit.is_empty(),
         pieces: driver.takes_pieces,
+        workers: false,
         reasons: driver.entry.iter().chain(&driver.exit).cloned().collect(),
     }
 }
 
+/// What is sent by a socket needs no driver that takes redirected frames; the rest is alike.
+fn plan_workers(standing: &Standing) -> Plan {
+    let driver = &standing.driver;
+    let may = driver.sockets.is_empty();
+    Plan {
+        entry: may && standing.is_entry && driver.entry.is_empty(),
+        exit: may && standing.is_exit && driver.sends.is_empty(),
+        pieces: false,
+        workers: true,
+        reasons: driver.sockets.iter().chain(&driver.entry).chain(&driver.sends).cloned().collect(),
+    }
+}
+
 impl Tiers {
-    /// Without any program yet. What it will count is left in `counters`.
-    pub fn new(counters: Arc<OnceLock<DriverCounters>>) -> Tiers {
-        Tiers { driver: None, counters }
+    /// Without any program yet. What it will count is left in `counters`; workers are made of `kit`.
+    pub fn new(counters: Arc<OnceLock<DriverCounters>>, kit: Kit) -> Tiers {
+        Tiers { driver: None, counters, staffed: Staffed::new(kit) }
+    }
+
+    /// Hears what has become of sockets. True when something has.
+    pub fn hear(&mut self, ports: &mut [Port]) -> bool {
+        self.staffed.hear(ports)
+    }
+
+    /// Has sockets opened and closed, as is planned and as the tables say by now. True when something has changed.
+    pub fn staff(&mut self, fast: &Fast, ports: &mut [Port]) -> bool {
+        let Some(Ok(driver)) = &mut self.driver else { return false };
+        self.staffed.order(fast, driver, ports)
+    }
+
+    /// Ends the workers. No port is theirs any more.
+    pub fn dismiss(&mut self) {
+        self.staffed.dismiss();
     }
 
     /// The programs, if they are loaded.
@@ -187,9 +239,11 @@ impl Tiers {
     pub fn settle(&mut self, ports: &mut [Port], netlink: &mut Netlink) -> bool {
         let before: Vec<_> =
             ports.iter().map(|port| (port.driver.entry, port.driver.exit)).collect();
-        for port in ports.iter_mut() {
-            port.driver.entry &= port.driver.may_enter();
-            port.driver.exit &= port.driver.may_leave();
+        for driver in ports.iter_mut().map(|port| &mut port.driver) {
+            let is_as_planned = driver.by_workers == driver.plan.workers;
+            driver.by_workers = driver.plan.workers;
+            driver.entry &= is_as_planned && driver.may_enter();
+            driver.exit &= is_as_planned && driver.may_leave();
         }
         if Tiers::waits(ports) {
             // Without it nobody knows, and all stays as it is until the next look.
@@ -248,15 +302,22 @@ impl InDriver {
 
     /// Another interface has the port's name, or none.
     pub fn forget(&mut self) {
-        *self = InDriver::default();
+        let mut sockets = std::mem::take(&mut self.sockets);
+        sockets.forget();
+        *self = InDriver { sockets, ..InDriver::default() };
     }
 
     fn may_enter(&self) -> bool {
-        self.plan.entry && self.program.is_some()
+        self.plan.entry && self.program.is_some() && self.has_sockets_as_planned()
     }
 
     fn may_leave(&self) -> bool {
-        self.plan.exit && self.failure.is_none()
+        let is_trusted = self.plan.workers || self.failure.is_none();
+        self.plan.exit && is_trusted && self.has_sockets_as_planned()
+    }
+
+    fn has_sockets_as_planned(&self) -> bool {
+        if self.plan.workers { self.sockets.are_open() } else { self.sockets.are_gone() }
     }
 }
 
@@ -264,7 +325,8 @@ fn attach(driver: &Driver, name: &str, pieces: bool) -> Result<Program, String> 
     let interface = Interface::read(name).map_err(|error| error.to_string())?;
     let link = driver.attach(&interface, pieces).map_err(|error| error.to_string())?;
     let first = EndsFirst::enter(link.as_fd());
-    Ok(Program { _first: first, _link: link, index: interface.index, pieces })
+    let Interface { index, receive_queues: queues, .. } = interface;
+    Ok(Program { _first: first, _link: link, index, queues, pieces })
 }
 
 /// Why a port has the tier that it has, and not a faster one.
@@ -280,8 +342,9 @@ pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<Rea
         TierChoice::Ingress => {
             reasons.push(said("the tier is set to ingress".into(), "by the operator's word"));
         }
-        TierChoice::Driver if !standing.auto.is_empty() => {
-            let what = format!("the tier is set to driver, and {}", standing.auto[0].what);
+        TierChoice::Driver | TierChoice::Workers if !standing.auto.is_empty() => {
+            let tier = port.choice.name();
+            let what = format!("the tier is set to {tier}, and {}", standing.auto[0].what);
             let why = "what comes with tags, checksums to be filled in, or as segments, beside its bytes, is \
                        forwarded there without these";
             reasons.push(said(what, why));
@@ -303,13 +366,20 @@ pub(super) fn reasons(port: &Port, standing: Option<&DriverStanding>) -> Vec<Rea
                    their features changes";
         reasons.push(said(what, why));
     }
-    for (is_late, what) in [
-        (
-            driver.may_enter() && !driver.entry,
+    reasons.extend(driver.sockets.reasons(driver.plan.workers));
+    let [comes, goes] = match driver.plan.workers {
+        true => [
+            "what comes in is about to go to workers",
+            "what leaves is about to be sent by workers",
+        ],
+        false => [
             "what comes in is about to be forwarded in the driver",
-        ),
-        (driver.may_leave() && !driver.exit, "what leaves is about to go by the driver"),
-    ] {
+            "what leaves is about to go by the driver",
+        ],
+    };
+    for (is_late, what) in
+        [(driver.may_enter() && !driver.entry, comes), (driver.may_leave() && !driver.exit, goes)]
+    {
         if is_late {
             reasons.push(said(
                 what.into(),
@@ -362,7 +432,10 @@ mod tests {
         let no_entry = DriverStanding { entry: against(Concerns::Entry), ..free.clone() };
         let no_exit = DriverStanding { exit: against(Concerns::Exit), ..free.clone() };
         let software = DriverStanding { auto: against(Concerns::Both), ..free.clone() };
-        use TierChoice::{Auto, Driver, Ingress, Kernel};
+        let too_long = DriverStanding { sockets: against(Concerns::Both), ..free.clone() };
+        let shaped = against(Concerns::Exit);
+        let shaped = DriverStanding { exit: shaped.clone(), sends: shaped, ..free.clone() };
+        use TierChoice::{Auto, Driver, Ingress, Kernel, Workers};
         for (choice, driver, wanted, reasons) in [
             (Auto, &free, [true, true], 0),
             (Driver, &free, [true, true], 0),
@@ -372,9 +445,17 @@ mod tests {
             (Driver, &no_exit, [true, false], 1),
             (Auto, &software, [false, false], 1),
             (Driver, &software, [true, true], 0),
+            (Workers, &free, [true, true], 0),
+            (Workers, &software, [true, true], 0),
+            (Workers, &no_entry, [false, true], 1),
+            // A socket sends where nothing can be redirected to.
+            (Workers, &no_exit, [true, true], 0),
+            (Workers, &shaped, [true, false], 1),
+            (Workers, &too_long, [false, false], 1),
         ] {
             let plan = plan(choice, &standing(driver.clone()));
             let said = (plan.entry, plan.exit, plan.reasons.len());
+            assert_eq!(plan.workers, choice == Workers);
             assert_eq!(said, (wanted[0], wanted[1], reasons), "{choice:?} {driver:?}");
         }
         let down = Standing { is_entry: false, is_exit: false, ..standing(free) };

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use manylane_io::bpf::fast::WORKERS_MAX;
 use manylane_io::fatal;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -40,6 +41,12 @@ pub struct CommandOptions {
     /// How long to forward by tables that are known to be behind the kernel's
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     stale_limit: Option<u64>,
+    /// Threads for the tier `workers`; one fewer than cores by default
+    #[arg(long, value_name = "N", value_parser = workers)]
+    workers: Option<usize>,
+    /// Cores that they run on
+    #[arg(long, value_name = "CORE,...", value_delimiter = ',')]
+    worker_cores: Vec<usize>,
     /// Where the API listens
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
@@ -64,6 +71,8 @@ impl CommandOptions {
             port_tiers: self.port_tier.iter().cloned().collect(),
             lease: ms(self.lease, LEASE),
             stale_limit: ms(self.stale_limit, STALE_LIMIT),
+            workers: self.workers,
+            worker_cores: self.worker_cores.clone(),
             socket: Some(self.socket.clone()),
             speaks: true,
             ..Options::new(self.interfaces.clone())
@@ -71,11 +80,18 @@ impl CommandOptions {
     }
 }
 
+/// From 1 on, as far as there is room.
+fn workers(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=WORKERS_MAX).contains(number));
+    number.ok_or_else(|| format!("a number from 1 to {WORKERS_MAX} is wanted"))
+}
+
 /// `eth0=driver`.
 fn port_tier(text: &str) -> Result<(String, TierChoice), String> {
     let (interface, tier) = text.split_once('=').ok_or("an interface, = and a tier are wanted")?;
-    let choice = TierChoice::named(tier)
-        .ok_or_else(|| format!("{tier:?} is no tier; auto, ingress, driver and kernel are"))?;
+    let choice = TierChoice::named(tier).ok_or_else(|| {
+        format!("{tier:?} is no tier; auto, ingress, driver, workers and kernel are")
+    })?;
     Ok((interface.into(), choice))
 }
 
@@ -101,10 +117,11 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
     // A thread that panics ends the process: there is nothing else to wait for.
     signals.forever().next();
     let ledger = accelerator.stop();
-    let passed: u64 = ledger.passed.values().sum();
+    let [passed, dropped] =
+        [&ledger.passed, &ledger.dropped].map(|parts| parts.values().sum::<u64>());
     complain(&format_args!(
-        "manylane: forwarded {}, left to the kernel {}, missing {}",
-        ledger.forwarded, passed, ledger.missing
+        "manylane: forwarded {}, left to the kernel {passed}, dropped {dropped}, missing {}",
+        ledger.forwarded, ledger.missing
     ));
     ExitCode::SUCCESS
 }
@@ -155,6 +172,7 @@ fn text(standings: &[Standing]) -> String {
             ("not in the driver, in", &standing.driver.entry),
             ("not in the driver, out", &standing.driver.exit),
             ("not in the driver by auto", &standing.driver.auto),
+            ("not by workers", &standing.driver.sockets),
         ] {
             more.extend(list.iter().map(|reason| line(&standing.interface, word, reason)));
         }

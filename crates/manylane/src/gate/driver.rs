@@ -9,11 +9,15 @@
 //! | in: tags are taken off, or may be            | a frame of a VLAN would look like one of none        |
 //! | out: the driver takes no redirected frames   | they would be lost                                   |
 //! | out: a shaper, filters, programs (tcx)       | redirected frames go straight to the driver          |
+//! | workers: an MTU that their frames are too short for | a flow would have two ways                    |
 //! | `auto`: a software device                    | what its packets carry beside their bytes gets lost  |
+//!
+//! For the worker tier all of it is so, but that the driver need not take redirected frames.
 //!
 //! A veth hands over what the other end sent, with tags, checksums and segments beside the bytes as that end's offloads
 //! have them: nobody here can see those. So that is the operator's to say, by name.
 
+use manylane_io::bpf::fast::WORKER_FRAME;
 use manylane_io::netlink::XdpFeatures;
 use manylane_io::netlink::kernel::Link;
 use manylane_io::netlink::traffic::Place;
@@ -26,10 +30,13 @@ use super::reason::{About, Concerns, DriverStanding, Reason};
 pub(super) fn judge(facts: &Facts, link: &Link) -> DriverStanding {
     let of_link = facts.features.iter().find(|(index, _)| *index == link.index);
     let features = of_link.map(|(_, features)| *features).unwrap_or_default();
+    let sends = sends(facts, link);
     DriverStanding {
         entry: entry(facts, link, features),
-        exit: exit(facts, link, features),
+        exit: transmits(link, features).into_iter().chain(sends.iter().cloned()).collect(),
         auto: auto(link),
+        sends,
+        sockets: sockets(link).into_iter().collect(),
         takes_pieces: features.transmits_pieces,
     }
 }
@@ -77,17 +84,25 @@ fn tags(facts: &Facts, link: &Link) -> Option<Reason> {
     })
 }
 
-fn exit(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
+/// Whether redirected frames leave by it. What is sent by sockets needs no such driver.
+fn transmits(link: &Link, features: XdpFeatures) -> Option<Reason> {
+    let name = &link.name;
+    if features.transmits {
+        return None;
+    }
+    let what = format!("the driver of {name} takes no redirected frames");
+    let found = match is_veth(link) {
+        true => no(About::Driver, what, "its peer has neither GRO nor an XDP program")
+            .command("ethtool -K PEER gro on # where its peer is"),
+        false => no(About::Driver, what, "they would be lost (no XDP feature ndo-xmit)"),
+    };
+    Some(found.concerning(Concerns::Exit))
+}
+
+/// What would be skipped by frames that go straight to the device: redirected ones, and those that sockets send.
+fn sends(facts: &Facts, link: &Link) -> Vec<Reason> {
     let name = &link.name;
     let mut found = Vec::new();
-    if !features.transmits {
-        let what = format!("the driver of {name} takes no redirected frames");
-        found.push(match is_veth(link) {
-            true => no(About::Driver, what, "its peer has neither GRO nor an XDP program")
-                .command("ethtool -K PEER gro on # where its peer is"),
-            false => no(About::Driver, what, "they would be lost (no XDP feature ndo-xmit)"),
-        });
-    }
     let mut qdiscs = facts.qdiscs.iter();
     let root = qdiscs.find(|qdisc| qdisc.link == link.index && qdisc.place == Place::Root);
     if let Some(root) = root.filter(|root| !PLAIN_QDISCS.contains(&root.kind.as_str())) {
@@ -106,6 +121,17 @@ fn exit(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
         found.push(no(About::Programs, what, SKIPPED).command(command));
     }
     found.into_iter().map(|reason| reason.concerning(Concerns::Exit)).collect()
+}
+
+/// Whether workers' frames are large enough.
+fn sockets(link: &Link) -> Option<Reason> {
+    let (name, mtu) = (&link.name, link.mtu);
+    (mtu > WORKER_MTU).then(|| {
+        let what = format!("the MTU of {name} is {mtu}");
+        let why = "a packet in workers' memory is in one frame: with larger ones by another way, flows would be reordered";
+        let command = format!("ip link set dev {} mtu {WORKER_MTU}", quoted(name));
+        no(About::Mtu, what, why).command(command)
+    })
 }
 
 fn auto(link: &Link) -> Vec<Reason> {
@@ -131,4 +157,7 @@ fn no(about: About, what: String, why: &str) -> Reason {
     Reason::new(about, what, why)
 }
 
-const SKIPPED: &str = "what is redirected in drivers goes straight to the device, past it";
+const SKIPPED: &str =
+    "what is redirected in drivers, or sent by workers, goes straight to the device, past it";
+/// What fits a worker's frame, behind XDP's headroom and with an Ethernet header and a tag.
+const WORKER_MTU: u32 = WORKER_FRAME - 256 - 18;

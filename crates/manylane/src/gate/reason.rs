@@ -37,6 +37,10 @@ pub struct DriverStanding {
     pub exit: Vec<Reason>,
     /// Both, unless the operator says so by name.
     pub auto: Vec<Reason>,
+    /// Those that workers would send by it.
+    pub sends: Vec<Reason>,
+    /// Both, by workers.
+    pub sockets: Vec<Reason>,
     /// Frames that leave may be in several pieces of memory.
     pub takes_pieces: bool,
 }
@@ -58,6 +62,8 @@ pub enum Tier {
     Ingress,
     /// Our program in the driver (XDP), as far as it can; behind it that at tcx.
     Driver,
+    /// Workers, to whom that program hands up what it can.
+    Workers,
 }
 
 impl fmt::Display for Tier {
@@ -66,6 +72,7 @@ impl fmt::Display for Tier {
             Tier::Kernel => "kernel",
             Tier::Ingress => "ingress",
             Tier::Driver => "driver",
+            Tier::Workers => "workers",
         })
     }
 }

@@ -60,7 +60,7 @@ pub use network::{
 };
 pub use ping::{IcmpError, Outcome, PingReport, Pinger, ping};
 pub use steady::{Arrivals, Steady, SteadyOptions};
-pub use tcp::{TcpHalf, TcpReport, TcpTransfer, tcp_transfer};
+pub use tcp::{TcpHalf, TcpReport, TcpTransfer, TransferEnd, tcp_transfer};
 pub use tools::{tool, until};
 pub use topology::Topology;
 pub use udp::{UdpReport, UdpStream, udp_stream};

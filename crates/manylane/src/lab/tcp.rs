@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,16 @@ pub struct TcpTransfer {
     pub destination: IpAddr,
     /// Bytes each way.
     pub bytes: u64,
+}
+
+/// Sets what a transfer goes on by to false when it is dropped, by a panic too: who waits for its end would wait for
+/// ever.
+pub struct TransferEnd<'g>(pub &'g Mutex<bool>);
+
+impl Drop for TransferEnd<'_> {
+    fn drop(&mut self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
+    }
 }
 
 /// What became of a transfer.

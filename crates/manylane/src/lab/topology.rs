@@ -11,6 +11,7 @@
 //! | `host NAME [via GATEWAY...]`             | a host with default routes by these gateways                      |
 //! | `router NAME`                            | a host whose kernel forwards, both versions                       |
 //! | `link A:IF [ADDRESS/LEN...] -- B:IF ...` | a veth pair from one to the other, up, with addresses             |
+//! | `link A:IF queues N ... -- B:IF ...`     | the same, with N queues each way at that end                      |
 //! | `# ...`, and lines with nothing          | nothing                                                           |
 //!
 //! Everything else is said in the operator's own words, by [`Topology::tool`].
@@ -112,7 +113,7 @@ impl Topology {
     fn make_link(&self, [one, other]: &[End; 2]) -> Result<(), LabError> {
         let far = self.host(&other.host).namespace().as_fd().try_clone_to_owned();
         let far = far.map_err(|source| SysctlError { name: "fs/file-max".into(), source })?;
-        let (near, away) = (LinkEnd::new(&one.interface), LinkEnd::new(&other.interface));
+        let [near, away] = [one, other].map(|end| LinkEnd::new(&end.interface).queues(end.queues));
         let create = move || Netlink::open()?.create_veth(&near, &away, Some(far.as_fd()));
         self.host(&one.host).run(create)?;
         for end in [one, other] {
@@ -210,6 +211,7 @@ struct Station {
 struct End {
     host: String,
     interface: String,
+    queues: u32,
     addresses: Vec<(IpAddr, u8)>,
 }
 
@@ -250,7 +252,13 @@ impl Plan {
     }
 
     fn end(&self, words: &[&str]) -> Result<End, String> {
-        let (name, addresses) = words.split_first().ok_or("an end is HOST:INTERFACE")?;
+        let (name, said) = words.split_first().ok_or("an end is HOST:INTERFACE")?;
+        let (queues, addresses) = match said {
+            ["queues", count, rest @ ..] => {
+                (count.parse().map_err(|_| format!("`{count}` is no number of queues"))?, rest)
+            }
+            rest => (1, rest),
+        };
         let (host, interface) = name.split_once(':').ok_or("an end is HOST:INTERFACE")?;
         if !self.stations.iter().any(|station| station.name == host) {
             return Err(format!("there is no `{host}` above"));
@@ -264,7 +272,7 @@ impl Plan {
                 Ok((address(addr)?, length))
             })
             .collect::<Result<_, String>>()?;
-        Ok(End { host: host.into(), interface: interface.into(), addresses })
+        Ok(End { host: host.into(), interface: interface.into(), queues, addresses })
     }
 }
 
@@ -306,7 +314,7 @@ mod tests {
             # two in a row
             host client via 10.1.0.254 2001:db8:1::fe
             router r1
-            link client:eth0 10.1.0.1/24 -- r1:lan 10.1.0.254/24 2001:db8:1::fe/64
+            link client:eth0 10.1.0.1/24 -- r1:lan queues 2 10.1.0.254/24 2001:db8:1::fe/64
         ";
         let plan = Plan::parse(text).expect("it is as the table above has it");
         assert_eq!(plan.stations.len(), 2);
@@ -315,6 +323,7 @@ mod tests {
         let [one, other] = &plan.links[0];
         assert_eq!((&*one.host, &*one.interface, one.addresses.len()), ("client", "eth0", 1));
         assert_eq!((&*other.host, &*other.interface, other.addresses.len()), ("r1", "lan", 2));
+        assert_eq!((one.queues, other.queues), (1, 2));
     }
 
     #[test]
@@ -325,6 +334,11 @@ mod tests {
             ("router a\nlink a:x -- b:y", 2, "there is no `b` above"),
             ("router a\nlink a:x", 2, "a link has two ends"),
             ("router a\nlink a:x 10.0.0.1 -- a:y", 2, "`10.0.0.1` is not ADDRESS/LEN"),
+            (
+                "router a\nlink a:x queues 10.0.0.1/8 -- a:y",
+                2,
+                "`10.0.0.1/8` is no number of queues",
+            ),
             ("switch a", 1, "begins with"),
         ] {
             let said = Plan::parse(text).expect_err(text).to_string();

@@ -13,7 +13,7 @@
 //! allocated for it. What the kernel changes in silence is done here by its own rules (`links`).
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use manylane_io::netlink::kernel::{
     Address, Event, Family, Link, Neighbour, Netconf, NextHop, Rule,
@@ -192,6 +192,13 @@ impl Kernel {
     /// The parts, where nothing is changed.
     pub(super) fn shared_parts(&self) -> Parts<'_> {
         Parts { links: &self.links, objects: &self.objects, neighbours: &self.neighbours }
+    }
+
+    /// Whether a device has an IPv4 address.
+    pub(super) fn has_ipv4(&self, link: u32) -> bool {
+        let first = (link, IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let next = self.addresses.range(first..).next();
+        next.is_some_and(|(&(of, address, _), _)| of == link && address.is_ipv4())
     }
 
     fn set_address(&mut self, address: &Address) -> bool {

@@ -58,7 +58,7 @@ pub struct PortFacts {
     pub forwards_v4: bool,
     /// The kernel forwards IPv6 there.
     pub forwards_v6: bool,
-    /// IPv4's `rp_filter` as it takes effect: 0 none, 1 strict, 2 loose.
+    /// IPv4's `rp_filter` as it takes effect: 0 none, 1 strict (or none of its addresses is IPv4's), 2 loose.
     pub rp_filter: u8,
     /// `send_redirects` as it takes effect.
     pub redirects_v4: bool,
@@ -91,7 +91,8 @@ impl Kernel {
     /// |--------------------|---------------------------------------------------------------------|
     /// | IPv4 `forwarding`  | the device's (`IN_DEV_FORWARD`)                                     |
     /// | IPv6 `forwarding`  | that of all (`ip6_forward`); a device with its own off is left alone |
-    /// | `rp_filter`        | the maximum of all and the device's (`IN_DEV_RPFILTER`)             |
+    /// | `rp_filter`        | the maximum of all and the device's (`IN_DEV_RPFILTER`); where the device has no IPv4 address, |
+    /// |                    | the kernel is content with nothing but a way back by it, also when loose (`__fib_validate_source`) |
     pub fn port_facts(&self, link: u32, gate: PortFacts) -> PortFacts {
         let device = i32::try_from(link).unwrap_or(i32::MAX);
         let forwards = |link: i32, family| {
@@ -104,7 +105,11 @@ impl Kernel {
         PortFacts {
             forwards_v4: forwards(device, Family::V4),
             forwards_v6: forwards(device, Family::V6) && forwards(ALL, Family::V6),
-            rp_filter: rp_filter(device).max(rp_filter(ALL)),
+            rp_filter: match rp_filter(device).max(rp_filter(ALL)) {
+                0 => 0,
+                _ if !self.has_ipv4(link) => 1,
+                set => set,
+            },
             ..gate
         }
     }

@@ -334,8 +334,10 @@ impl<S: Side> Mirror<S> {
             Lead::Plain(_) => false,
         };
         (facts.rp_filter == 1 && !leads_back).then(|| {
+            let how =
+                if self.kernel.has_ipv4(entry) { "strict" } else { "on (without an IPv4 address)" };
             let reason =
-                format!("rp_filter is strict for {name}, and {source} is not reached by it");
+                format!("rp_filter is {how} for {name}, and {source} is not reached by it");
             (Verdict::ReversePath, reason)
         })
     }

@@ -118,9 +118,9 @@ pub struct AcceleratedPort {
     pub mtu: u32,
     /// Whether it is up and has a carrier.
     pub link_up: bool,
-    /// `driver`, `ingress` or `kernel`: who forwards what comes in here.
+    /// `workers`, `driver`, `ingress` or `kernel`: who forwards what comes in here.
     pub tier: String,
-    /// The same for what we send out here: `driver` if it goes straight to the device.
+    /// The same for what we send out here: `driver` if it goes straight to the device, `workers` if they send it.
     pub exit_tier: String,
     /// What was chosen: one of these, or `auto`.
     pub wanted_tier: String,
@@ -152,6 +152,15 @@ pub struct AcceleratedPort {
     pub sent_bytes: u64,
     /// Packets that were to leave by the driver when that was just taken out of the tier: they went the other way.
     pub driver_refused: u64,
+    /// Packets that were handed to workers and dropped by these, by reason.
+    #[serde(default)]
+    pub dropped: BTreeMap<String, u64>,
+    /// Packets that lie in workers' rings.
+    #[serde(default)]
+    pub queued: u64,
+    /// Packets that were to go to a worker that did not turn: they went the other way.
+    #[serde(default)]
+    pub worker_absent: u64,
     /// Packets that the device dropped instead of sending them, ours or the kernel's, while it was accelerated.
     pub device_dropped: u64,
     /// Packets that its queueing discipline dropped, ours or the kernel's, while it was accelerated.
@@ -175,7 +184,7 @@ pub struct PassedStatus {
     /// The reason's name.
     pub reason: String,
     /// `passed`: left to the kernel, unchanged. `device`, `kernel`: lost behind us, by the device that was to send
-    /// it or by its queueing discipline.
+    /// it or by its queueing discipline. `workers`: dropped by these.
     pub by: String,
     /// What it means.
     pub explanation: String,
@@ -185,7 +194,7 @@ pub struct PassedStatus {
     pub ports: BTreeMap<String, u64>,
 }
 
-/// Where every packet went that our programs have seen: seen = forwarded + passed, forwarded = sent.
+/// Where every packet went that our programs have seen: seen = forwarded + passed + dropped + queued, forwarded = sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceleratedLedger {
     /// Packets that came in.
@@ -197,6 +206,12 @@ pub struct AcceleratedLedger {
     pub tiers: BTreeMap<String, u64>,
     /// Packets that were left to the kernel, by reason.
     pub passed: BTreeMap<String, u64>,
+    /// Packets that workers dropped, by reason.
+    #[serde(default)]
+    pub dropped: BTreeMap<String, u64>,
+    /// Packets that lie in workers' rings.
+    #[serde(default)]
+    pub queued: u64,
     /// Packets that we forwarded, counted where they went out.
     pub sent: u64,
     /// `forwarded` less `sent`: anything but 0, when no packets pass, is a fault of ours.
@@ -250,7 +265,7 @@ pub struct AcceleratorConfig {
     pub interfaces: Vec<String>,
     /// What is bypassed by the operator's word.
     pub bypass: Vec<String>,
-    /// `auto`, `ingress`, `driver` or `kernel`.
+    /// `auto`, `ingress`, `driver`, `workers` or `kernel`.
     pub tier: String,
     /// The same by interface, where another one is set.
     #[serde(default)]
@@ -259,6 +274,9 @@ pub struct AcceleratorConfig {
     pub lease_ms: u64,
     /// How long stale tables may be used, in milliseconds.
     pub stale_limit_ms: u64,
+    /// Workers, when a port is theirs.
+    #[serde(default)]
+    pub workers: usize,
     /// Where its API listens.
     pub socket: Option<String>,
     /// What flows are spread over several next hops by.

@@ -88,6 +88,7 @@ impl Accelerated for Sample {
             port_tiers: BTreeMap::from([("wan".into(), "driver".into())]),
             lease_ms: 200,
             stale_limit_ms: 2000,
+            workers: 1,
             socket: Some("/run/x.sock".into()),
             seed: 0x1234,
         }

@@ -151,6 +151,7 @@ fn findings(
         ("not in the driver, in", &standing.driver.entry),
         ("not in the driver, out", &standing.driver.exit),
         ("not in the driver by auto", &standing.driver.auto),
+        ("not by workers", &standing.driver.sockets),
     ]
     .into_iter()
     .flat_map(|(word, reasons)| reasons.iter().map(move |reason| (word, reason)))

@@ -50,7 +50,11 @@ pub(in super::super) fn ports(ports: &[AcceleratedPort]) -> String {
             count(total(&port.passed)),
             count(port.sent),
             bytes(port.sent_bytes),
-            count(port.device_dropped.saturating_add(port.queue_dropped)),
+            count(
+                port.device_dropped
+                    .saturating_add(port.queue_dropped)
+                    .saturating_add(total(&port.dropped)),
+            ),
         ]
     });
     let titles =
@@ -125,10 +129,16 @@ pub(in super::super) fn drops(reasons: &[PassedStatus]) -> String {
 
 pub(in super::super) fn ledger(ledger: &AcceleratedLedger) -> String {
     let mut rows = vec![line("seen", ledger.seen), line("forwarded", ledger.forwarded)];
-    if ledger.tiers.get("driver").is_some_and(|packets| *packets > 0) {
+    if ledger.tiers.iter().any(|(tier, packets)| tier != "ingress" && *packets > 0) {
         rows.extend(parts("of these", &ledger.tiers));
     }
     rows.extend(parts("to the kernel", &ledger.passed));
+    if !ledger.dropped.is_empty() {
+        rows.extend(parts("dropped", &ledger.dropped));
+    }
+    if ledger.queued > 0 {
+        rows.push(line("in workers' rings", ledger.queued));
+    }
     rows.push(vec![String::new(), String::new()]);
     rows.push(line("sent", ledger.sent));
     rows.push(vec!["= missing".into(), signed(ledger.missing)]);
@@ -170,6 +180,7 @@ pub(in super::super) fn config(config: &AcceleratorConfig) -> String {
         vec!["of ports".into(), or_nothing(&port_tiers)],
         vec!["lease".into(), format!("{} ms", count(config.lease_ms))],
         vec!["stale_limit".into(), format!("{} ms", count(config.stale_limit_ms))],
+        vec!["workers".into(), config.workers.to_string()],
         vec!["socket".into(), or_dash(&config.socket)],
         vec!["seed".into(), format!("{:#018x}", config.seed)],
     ];

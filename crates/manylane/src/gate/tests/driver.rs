@@ -102,10 +102,22 @@ fn what_would_be_skipped_or_not_seen_keeps_one_direction_out_of_the_driver() {
         let driver = &standing.driver;
         assert_eq!([driver.entry.is_empty(), driver.exit.is_empty()], [entry, exit], "{what}");
         assert!(standing.is_free(), "at tcx it may all be forwarded: {standing:#?}");
+        // Workers' sockets need no driver that takes redirected frames, and skip all else that these skip.
+        let sends = exit || what == "takes no redirected frames";
+        assert_eq!((driver.sends.is_empty(), driver.sockets.len()), (sends, 0), "{what}");
         for reason in driver.entry.iter().chain(&driver.exit) {
             assert!(reason.what.contains(what), "{:?} has to contain {what:?}", reason.what);
             assert_eq!(reason.command.as_deref(), command, "{what}");
         }
+    }
+}
+
+#[test]
+fn packets_that_are_longer_than_their_frames_keep_a_port_from_workers() {
+    for (mtu, fits) in [(1500, true), (1774, true), (1775, false), (9000, false)] {
+        let standing = of_eth0(|facts| facts.kernel.links[0].mtu = mtu);
+        assert_eq!(standing.driver.sockets.is_empty(), fits, "{mtu}");
+        assert_eq!(standing.tier, Tier::Driver, "nobody else minds");
     }
 }
 

@@ -1,13 +1,14 @@
 //! Links that go and return.
 
-use manylane_io::netlink::kernel::{Event, Family};
+use manylane_io::netlink::kernel::NextHopKind::Via;
+use manylane_io::netlink::kernel::{Event, Family, Netconf};
 
 use super::world::{
     WORKS, added, address, group, hop, ip, link, netconf, object, replaced, route, router,
 };
 use super::{bed, hear, leads_at, settle, to, via};
+use crate::mirror::PortFacts;
 use crate::mirror::constants::UP;
-use manylane_io::netlink::kernel::NextHopKind::Via;
 
 const FAR: [&str; 2] = ["192.0.2.0/24", "2001:db8:f::/48"];
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -149,6 +150,25 @@ fn with_its_last_address_ipv4_goes_from_a_link() {
     hear(&mut mirror, Event::Address(address(1, ip("10.1.1.253"))));
     settle(&mut mirror);
     assert_eq!(leads_at(&mirror, "198.51.100.0/24"), both(true));
+}
+
+/// The kernel is strict about sources where it has no IPv4 address, and so are we.
+#[test]
+fn without_an_ipv4_address_a_loose_filter_is_strict() {
+    let mut mirror = bed();
+    let gate = PortFacts::default;
+    let filter =
+        |rp_filter| Netconf { rp_filter: Some(rp_filter), ..netconf(1, Family::V4, false) };
+    let mine = || address(1, ip("10.1.1.254"));
+    let mut seen = Vec::new();
+    for set in [0, 1, 2] {
+        hear(&mut mirror, Event::Netconf(filter(set)));
+        let with = mirror.kernel().port_facts(1, gate()).rp_filter;
+        hear(&mut mirror, Event::AddressGone(mine()));
+        seen.push((with, mirror.kernel().port_facts(1, gate()).rp_filter));
+        hear(&mut mirror, Event::Address(mine()));
+    }
+    assert_eq!(seen, [(0, 0), (1, 1), (2, 1)]);
 }
 
 /// Own addresses are ours while their device is down, in IPv4.

@@ -1,0 +1,246 @@
+//! Workers' sockets on ports: what is planned becomes orders, and what comes of these is heard.
+//!
+//! | State    | Event                                         | Next     | Why                                          |
+//! |----------|-----------------------------------------------|----------|----------------------------------------------|
+//! | gone     | the port is to be the workers'                | opening  | ordered                                      |
+//! | opening  | they are open, on the port's interface        | open     | the tier may be entered                      |
+//! | opening  | they are open, on one that it was             | stale    | another has its name                         |
+//! | opening  | refused                                       | gone     | tried again once a second                    |
+//! | open     | another interface has the port's name         | stale    |                                              |
+//! | open, stale | nothing goes to workers there, by the tables; it is not to, or stale | closing | ordered    |
+//! | closing  | they are closed                               | gone     | another tier may be entered                  |
+
+use std::sync::{Arc, OnceLock};
+
+use manylane_io::bpf::fast::{Driver, Fast};
+use manylane_io::eventfd::EventFd;
+use manylane_net::transit::Transit;
+use manylane_sync::rcu::Domain;
+
+use super::ports::Port;
+use super::worker::{Crew, How, Manning, Told, Tools, WorkerCounts};
+use crate::api::accelerate::ReasonStatus;
+
+/// The workers, when there are any.
+pub(super) struct Staffed {
+    kit: Kit,
+    crew: Option<Result<Crew, String>>,
+}
+
+/// What workers are made of.
+pub(super) struct Kit {
+    pub manning: Manning,
+    pub domain: Domain,
+    pub transit: Transit,
+    /// Rung when there is something to hear.
+    pub bell: Arc<EventFd>,
+    /// For who shows what they count.
+    pub counts: Arc<OnceLock<WorkerCounts>>,
+}
+
+/// The sockets of one port.
+#[derive(Debug, Default)]
+pub(super) struct Sockets {
+    state: State,
+    /// Why they are not open, though they should be.
+    trouble: Option<String>,
+    /// It is not time to try again.
+    waits: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Gone,
+    Opening,
+    Open(How),
+    Stale,
+    Closing,
+}
+
+impl Staffed {
+    pub fn new(kit: Kit) -> Staffed {
+        Staffed { kit, crew: None }
+    }
+
+    /// Hears what has come of orders. True when something has.
+    pub fn hear(&mut self, ports: &mut [Port]) -> bool {
+        let Some(Ok(crew)) = &self.crew else { return false };
+        let mut changed = false;
+        for told in crew.told() {
+            changed = true;
+            let number = match &told {
+                Told::Opened { port, .. } | Told::Refused { port, .. } | Told::Closed { port } => {
+                    *port
+                }
+            };
+            let Some(port) = ports.iter_mut().find(|port| port.number == number) else { continue };
+            let sockets = &mut port.driver.sockets;
+            match told {
+                Told::Opened { index, how, .. } => {
+                    let is_same = port.index == Some(index);
+                    sockets.state = if is_same { State::Open(how) } else { State::Stale };
+                    sockets.trouble = None;
+                }
+                Told::Refused { why, .. } => {
+                    *sockets = Sockets { state: State::Gone, trouble: Some(why), waits: true };
+                }
+                Told::Closed { .. } => sockets.state = State::Gone,
+            }
+        }
+        changed
+    }
+
+    /// Orders what is planned. The tables say by now what ports' flags are. True when something has changed.
+    pub fn order(&mut self, fast: &Fast, driver: &mut Driver, ports: &mut [Port]) -> bool {
+        if self.crew.is_none() && !ports.iter().any(|port| port.driver.plan.workers) {
+            return false;
+        }
+        let crew = match self.crew.get_or_insert_with(|| start(&self.kit, fast, driver)) {
+            Ok(crew) => crew,
+            Err(trouble) => {
+                let trouble = Some(trouble.clone());
+                let wanting = ports.iter_mut().filter(|port| port.driver.plan.workers);
+                return wanting.fold(false, |changed, port| {
+                    let sockets = &mut port.driver.sockets;
+                    let is_other = sockets.trouble != trouble;
+                    sockets.trouble.clone_from(&trouble);
+                    changed | is_other
+                });
+            }
+        };
+        let mut changed = false;
+        for port in ports {
+            let InUse { wanted, flagged } = InUse::of(port);
+            let lasting = port.driver.program.as_ref().map_or(u32::MAX, |program| program.queues());
+            let sockets = &mut port.driver.sockets;
+            match (sockets.state, port.index) {
+                (State::Gone, Some(index)) if wanted && !sockets.waits => {
+                    crew.open(port.number, &port.name, index, lasting);
+                    sockets.state = State::Opening;
+                    changed = true;
+                }
+                (State::Open(_), _) if !wanted && !flagged => {
+                    crew.close(port.number);
+                    sockets.state = State::Closing;
+                    changed = true;
+                }
+                (State::Stale, _) => {
+                    crew.close(port.number);
+                    sockets.state = State::Closing;
+                    changed = true;
+                }
+                _ => {}
+            }
+            if !wanted && sockets.trouble.is_some() {
+                (sockets.trouble, sockets.waits) = (None, false);
+            }
+        }
+        changed
+    }
+
+    /// Ends them.
+    pub fn dismiss(&mut self) {
+        self.crew = None;
+    }
+}
+
+/// What a port is to the workers.
+struct InUse {
+    /// It is to be theirs, and can be by now.
+    wanted: bool,
+    /// The tables say that it is.
+    flagged: bool,
+}
+
+impl InUse {
+    fn of(port: &Port) -> InUse {
+        let driver = &port.driver;
+        let plan = &driver.plan;
+        let has_program = driver.is_attached() || !plan.entry;
+        InUse {
+            wanted: plan.workers && (plan.entry || plan.exit) && has_program,
+            flagged: driver.by_workers && (driver.entry || driver.exit),
+        }
+    }
+}
+
+impl Sockets {
+    /// Whether the worker tier may be entered.
+    pub fn are_open(&self) -> bool {
+        matches!(self.state, State::Open(_))
+    }
+
+    /// Whether another one may.
+    pub fn are_gone(&self) -> bool {
+        self.state == State::Gone
+    }
+
+    /// The port has another interface now, or none.
+    pub fn forget(&mut self) {
+        if self.are_open() {
+            self.state = State::Stale;
+        }
+        (self.trouble, self.waits) = (None, false);
+    }
+
+    /// It is time to try again.
+    pub fn retry(&mut self) {
+        self.waits = false;
+    }
+
+    /// What is to be said of them, on a port that is to be the workers', or not.
+    pub fn reasons(&self, wanted: bool) -> Vec<ReasonStatus> {
+        let said = |what: String, why: &str| ReasonStatus {
+            what,
+            why: why.into(),
+            command: String::new(),
+        };
+        let mut reasons = Vec::new();
+        match self.state {
+            State::Open(How { queues, workers, zero_copy }) => {
+                let plural = |number: u64| if number == 1 { "" } else { "s" };
+                let what = format!(
+                    "{queues} queue{}, {workers} worker{}",
+                    plural(queues.into()),
+                    plural(workers as u64)
+                );
+                reasons.push(said(what, match zero_copy {
+                    true => "zero copy: the device reads and writes workers' memory",
+                    false => "the kernel copies: the driver has no zero copy for AF_XDP, or refused it",
+                }));
+            }
+            State::Opening => {
+                reasons.push(said(
+                    "workers' sockets are being opened".into(),
+                    "until then it is not theirs",
+                ));
+            }
+            State::Closing | State::Stale => {
+                let why =
+                    "what workers have of it is sent first; where one hangs, it is waited for";
+                reasons.push(said("workers' sockets are being closed".into(), why));
+            }
+            State::Gone => {}
+        }
+        if let Some(trouble) = self.trouble.as_ref().filter(|_| wanted) {
+            reasons.push(said(trouble.clone(), "it is tried again once a second"));
+        }
+        reasons
+    }
+}
+
+fn start(kit: &Kit, fast: &Fast, driver: &mut Driver) -> Result<Crew, String> {
+    let tools = Tools {
+        manning: kit.manning.clone(),
+        workers: driver.take_workers(),
+        grace: fast.grace(),
+        domain: kit.domain.clone(),
+        transit: kit.transit.clone(),
+        bell: kit.bell.clone(),
+    };
+    let crew = Crew::start(tools).map_err(|error| format!("no thread for workers: {error}"))?;
+    // Nobody else sets it, and once is enough.
+    let _ = kit.counts.set(crew.counts());
+    Ok(crew)
+}

@@ -1,0 +1,69 @@
+//! The worker tier: threads of this process that forward what the program in the driver hands up to them.
+//!
+//! The program decides, and a frame that is transit goes as it came to the AF_XDP socket of the queue that it came in
+//! by. The worker of that queue decides again, by the same tables under a guard of the domain, and sends the frame by
+//! a socket of its own at the exit. What is not transit any more is dropped: the kernel cannot have it back.
+//!
+//! | file        | holds                                                                             |
+//! |-------------|-----------------------------------------------------------------------------------|
+//! | `crew.rs`   | [`Crew`]: the mirror thread's side; it orders, and is told                         |
+//! | `staff.rs`  | the thread that opens and closes ports' sockets, for which one may have to wait   |
+//! | `turn.rs`   | a worker: its turn, what it gives and takes                                       |
+//! | `sleep.rs`  | when it sleeps, and its word                                                      |
+//! | `counts.rs` | what workers count                                                                |
+//!
+//! | thread           | owns                                                      | hears            | says                     |
+//! |------------------|-----------------------------------------------------------|------------------|--------------------------|
+//! | mirror           | which port is to be the workers', and the flags of it     | [`Told`], a bell | [`Order`](crew::Order)   |
+//! | staff            | the region, the map of sockets, ports that are open       | orders           | tasks, and what came of orders |
+//! | worker, N        | its queues' receivers, a transmitter at each port, frames | tasks, a bell    | frames; its word         |
+//!
+//! # Who hangs
+//!
+//! A worker stamps a word: until when it is known to turn. When that is over the program passes on what comes in by its
+//! queues. What lies in its rings waits for it, and is decided upon when it goes on. A worker that sends by another
+//! one's queue needs that one to take back what was sent; so it stamps only while that one turns, too.
+//!
+//! # A port comes and goes
+//!
+//! | step       | who    | what                                                                              |
+//! |------------|--------|-----------------------------------------------------------------------------------|
+//! | opened     | staff  | sockets on all queues; workers have their parts; the program knows the sockets    |
+//! | in         | mirror | when the exits' queues are empty: flags of the port's record                      |
+//! | out        | mirror | flags: the program hands up nothing more that comes in, or is to leave, here      |
+//! | emptied    | staff  | the sockets are out of the map; programs that ran have ended; workers receive what is there, send it, and give their parts back |
+//! | closed     | staff  | what is on transmit rings leaves, the rest comes home: it is counted              |
+//!
+//! So nothing is lost by that but what stands behind a full device. What overtakes is bounded by the rings.
+
+mod counts;
+mod crew;
+mod sleep;
+mod staff;
+#[cfg(test)]
+mod tests;
+mod turn;
+
+use std::time::Duration;
+
+use manylane_io::bpf::fast::WORKERS_MAX;
+
+pub(super) use counts::{WorkerCounts, WorkerRow, meaning};
+pub(super) use crew::{Crew, How, Told, Tools};
+
+/// How many workers, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Manning {
+    pub workers: usize,
+    /// Cores to run on, in turn; any without.
+    pub cores: Vec<usize>,
+    /// The interfaces that there may be sockets for: the memory is for all of them.
+    pub interfaces: Vec<String>,
+    /// How long a worker may be silent.
+    pub limit: Duration,
+}
+
+/// How many workers there are when nobody says: one fewer than cores.
+pub(super) fn by_default(cores: usize) -> usize {
+    cores.saturating_sub(1).clamp(1, WORKERS_MAX)
+}

@@ -1,0 +1,335 @@
+//! A worker: what it does in a turn.
+//!
+//! | part     | what                                                                                              |
+//! |----------|---------------------------------------------------------------------------------------------------|
+//! | tasks    | a port is taken, or given back when it has been emptied                                            |
+//! | word     | it turns, and may be handed frames: four times as often as it has to say so                        |
+//! | queues   | of each, up to a batch: decided, rewritten, and put on the rings of their exits                     |
+//! | exits    | the kernel is made to send; what was sent comes back                                               |
+//! | sleep    | when nothing came                                                                                  |
+//!
+//! While the gate judges, nothing that came in by a port may be forwarded ([`Transit::is_open`]): what lies in its
+//! rings stays there for [`PATIENCE`], and is decided upon then, whatever it has come to.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver as Tasks, Sender, TryRecvError};
+use std::time::Duration;
+
+use manylane_frame::{BATCH_MAX, Batch, Pool, Region};
+use manylane_io::bpf::fast::{Beat, Ticks};
+use manylane_io::eventfd::EventFd;
+use manylane_io::port::af_xdp::{Receiver, Transmitter};
+use manylane_net::transit::{Arrival, Exit, Transit};
+use manylane_sync::doorbell::Wake;
+use manylane_sync::rcu::Reader;
+
+use super::counts::{Place, Rows};
+use crate::accelerate::lease::now;
+
+/// What a worker is to do.
+pub(super) enum Task {
+    /// Receive and send by these from now on.
+    Take(Box<Parts>),
+    /// Forward what is there, and give back what it has of a port, if it has anything.
+    Give {
+        port: u16,
+        reply: Sender<Option<Box<Parts>>>,
+    },
+    End,
+}
+
+/// What one worker has of a port.
+pub(super) struct Parts {
+    pub port: u16,
+    /// The interface's number.
+    pub index: u32,
+    /// Of its own queues.
+    pub receivers: Vec<Receiver>,
+    pub exit: Transmitter,
+    /// Who takes back what it sends here, if that is another worker.
+    pub owner: Option<usize>,
+}
+
+/// One thread.
+pub(super) struct Worker {
+    pub(super) reader: Reader,
+    pub(super) turn: Turn,
+    tasks: Tasks<Task>,
+}
+
+/// All but what is read under its guard.
+pub(super) struct Turn {
+    transit: Transit,
+    pub(super) ports: Vec<Port>,
+    /// Which of these a port's number is; one more, and 0 for none.
+    places: [u8; PORTS],
+    pool: Pool,
+    region: Region,
+    batch: Batch,
+    rows: Rows,
+    pub(super) bell: Arc<EventFd>,
+    /// Of all workers.
+    bells: Vec<Arc<EventFd>>,
+    pub(super) word: Word,
+}
+
+/// How the worker says that it turns.
+pub(super) struct Word {
+    beat: Beat,
+    ticks: Ticks,
+    limit_ns: u64,
+    /// When it is to be said again.
+    pub(super) next_ns: u64,
+}
+
+/// A port, as a worker has it.
+pub(super) struct Port {
+    pub(super) parts: Parts,
+    /// What is about to leave here.
+    out: Batch,
+    /// Frames sent by a queue of another worker since that was rung.
+    unrung: usize,
+    /// What sockets had no place for before these.
+    full_before: u64,
+    /// Since when nothing may be forwarded that comes in here.
+    closed_ns: Option<u64>,
+}
+
+impl Worker {
+    pub fn new(
+        (beat, ticks, limit): (Beat, Ticks, Duration),
+        (mut reader, transit): (Reader, Transit),
+        pool: Pool,
+        rows: Rows,
+        (tasks, bell, bells): (Tasks<Task>, Arc<EventFd>, Vec<Arc<EventFd>>),
+    ) -> Worker {
+        // It is read by when the thread runs.
+        reader.offline();
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let turn = Turn {
+            transit,
+            ports: Vec::new(),
+            places: [0; PORTS],
+            region: pool.region().clone(),
+            pool,
+            batch: Batch::new(),
+            rows,
+            bell,
+            bells,
+            word: Word { beat, ticks, limit_ns, next_ns: 0 },
+        };
+        Worker { reader, turn, tasks }
+    }
+
+    /// Turns until it is told to end.
+    pub fn run(&mut self) {
+        self.reader.online();
+        while self.heeds() {
+            self.reader.quiescent();
+            let now_ns = now();
+            self.turn.say(now_ns);
+            if self.pass(now_ns, Some(PATIENCE)) == 0 {
+                self.sleep(now_ns);
+            }
+        }
+    }
+
+    /// Does all that it is told to, before it looks at what was handed up since. False at the end.
+    fn heeds(&mut self) -> bool {
+        loop {
+            match self.tasks.try_recv() {
+                Ok(Task::Take(parts)) => self.turn.take(*parts),
+                Ok(Task::Give { port, reply }) => {
+                    let parts = self.give(port);
+                    // If the staff has gone, everything goes with it.
+                    let _ = reply.send(parts.map(Box::new));
+                }
+                Ok(Task::End) | Err(TryRecvError::Disconnected) => return false,
+                Err(TryRecvError::Empty) => return true,
+            }
+        }
+    }
+
+    /// Receives up to a batch from each queue, and sends. How many came.
+    fn pass(&mut self, now_ns: u64, patience: Option<Duration>) -> usize {
+        let Worker { reader, turn, .. } = self;
+        let mut received = 0;
+        for place in 0..turn.ports.len() {
+            if patience.is_some_and(|patience| turn.waits(place, now_ns, patience)) {
+                continue;
+            }
+            for queue in 0..turn.ports[place].parts.receivers.len() {
+                received += turn.receive(reader, place, queue, now_ns);
+            }
+        }
+        turn.send();
+        received
+    }
+
+    /// Forwards what has come in by any port until now, and gives a port back.
+    fn give(&mut self, port: u16) -> Option<Parts> {
+        self.turn.place(port)?;
+        // Of each queue a ring's worth: what comes later was decided upon when the port was in no table any more.
+        for _ in 0..=RING_MAX / BATCH_MAX {
+            self.reader.quiescent();
+            if self.pass(now(), None) == 0 {
+                break;
+            }
+        }
+        self.turn.publish();
+        let place = self.turn.place(port)?;
+        let parts = self.turn.ports.swap_remove(place).parts;
+        self.turn.find_places();
+        Some(parts)
+    }
+}
+
+impl Port {
+    /// Whether what came in by it waits.
+    pub fn is_closed(&self) -> bool {
+        self.closed_ns.is_some()
+    }
+}
+
+impl Turn {
+    fn take(&mut self, parts: Parts) {
+        let full_before = self.rows.load(parts.port, Place::Full);
+        let (out, closed_ns) = (Batch::new(), None);
+        self.ports.push(Port { parts, out, unrung: 0, full_before, closed_ns });
+        self.find_places();
+        // Whom it waits for has changed.
+        self.word.next_ns = 0;
+    }
+
+    fn find_places(&mut self) {
+        self.places = [0; PORTS];
+        for (port, place) in self.ports.iter().zip(1..) {
+            self.places[usize::from(port.parts.port) % PORTS] = place;
+        }
+    }
+
+    fn place(&self, port: u16) -> Option<usize> {
+        place(&self.places, port)
+    }
+
+    /// Whether what came in by a port is to wait.
+    fn waits(&mut self, place: usize, now_ns: u64, patience: Duration) -> bool {
+        let port = &mut self.ports[place];
+        if self.transit.is_open(port.parts.index) {
+            port.closed_ns = None;
+            return false;
+        }
+        let since = *port.closed_ns.get_or_insert(now_ns);
+        u128::from(now_ns - since) < patience.as_nanos()
+    }
+
+    /// Receives up to a batch from a queue, and puts what is to be forwarded on the rings of its exits.
+    fn receive(&mut self, reader: &Reader, place: usize, queue: usize, now_ns: u64) -> usize {
+        let Turn { transit, ports, places, pool, region, batch, rows, .. } = self;
+        let Parts { port: entry, index, receivers, .. } = &mut ports[place].parts;
+        let (entry, ifindex) = (*entry, *index);
+        let received = receivers[queue].receive(pool, batch);
+        if received == 0 {
+            return 0;
+        }
+        let arrival = Arrival { ifindex, now_ns, tag: None, gso_size: 0 };
+        let guard = reader.guard();
+        let mut changed = 0;
+        for mut frame in batch.drain() {
+            let bytes = region.view().bytes_mut(&mut frame);
+            let exit = transit.forward(guard, bytes, &arrival).ok();
+            match exit.and_then(|exit| exit_of(places, ports, exit)) {
+                Some(exit) => exit.out.push(frame).expect("as many as came in fit in"),
+                None => {
+                    changed += 1;
+                    pool.give_back(frame);
+                }
+            }
+        }
+        rows.add(entry, Place::Changed, changed);
+        self.put(entry);
+        received
+    }
+
+    /// Puts what is about to leave on the rings.
+    fn put(&mut self, entry: u16) {
+        let Turn { ports, pool, rows, .. } = self;
+        for Port { parts, out, unrung, .. } in ports.iter_mut().filter(|port| !port.out.is_empty())
+        {
+            let mut sent = parts.exit.transmit(pool, out, |_| {});
+            if !out.is_empty() {
+                // The kernel takes some, if the device does; and once more.
+                parts.exit.flush();
+                let more = parts.exit.transmit(pool, out, |_| {});
+                sent.frames += more.frames;
+                sent.bytes += more.bytes;
+                rows.add(entry, Place::Unsent, out.len() as u64);
+                pool.give_back_all(out);
+            }
+            *unrung += sent.frames;
+            let frames = sent.frames as u64;
+            rows.add(entry, Place::PacketsIn, frames);
+            rows.add(entry, Place::BytesIn, sent.bytes);
+            rows.add(parts.port, Place::PacketsOut, frames);
+            rows.add(parts.port, Place::BytesOut, sent.bytes);
+        }
+    }
+
+    /// Makes the kernel send, and takes back what was sent.
+    fn send(&mut self) {
+        for Port { parts, unrung, .. } in &mut self.ports {
+            parts.exit.flush();
+            for receiver in &mut parts.receivers {
+                receiver.reclaim(&mut self.pool, |_| {});
+            }
+            if let Some(owner) = parts.owner
+                && (*unrung >= BATCH_MAX || parts.exit.in_flight() > 0)
+            {
+                self.bells[owner].wake();
+                *unrung = 0;
+            }
+        }
+    }
+
+    /// Says that it turns, when it is time; and that it may be handed frames, if those turn whom it waits for.
+    fn say(&mut self, now_ns: u64) {
+        if now_ns < self.word.next_ns {
+            return;
+        }
+        let Word { beat, ticks, limit_ns, next_ns } = &mut self.word;
+        // Without the clock nothing is said, and it is tried again.
+        let Ok(tick) = ticks.read() else { return };
+        let until = tick + (*limit_ns / ticks.length_ns()).max(1);
+        beat.turns(until);
+        let mut owners = self.ports.iter().filter_map(|port| port.parts.owner);
+        if owners.all(|owner| beat.is_turning(owner, tick)) {
+            beat.takes(until);
+        }
+        *next_ns = now_ns + *limit_ns / 4;
+        self.publish();
+    }
+
+    /// Leaves what sockets had no place for to be seen.
+    fn publish(&mut self) {
+        for Port { parts, full_before, .. } in &self.ports {
+            let refused = parts.receivers.iter().map(|receiver| receiver.refused().unwrap_or(0));
+            self.rows.set(parts.port, Place::Full, full_before + refused.sum::<u64>());
+        }
+    }
+}
+
+fn place(places: &[u8; PORTS], port: u16) -> Option<usize> {
+    usize::from(places[usize::from(port) % PORTS]).checked_sub(1)
+}
+
+/// Where a frame leaves, if this worker can send it there.
+fn exit_of<'p>(places: &[u8; PORTS], ports: &'p mut [Port], exit: Exit) -> Option<&'p mut Port> {
+    let port = &mut ports[place(places, exit.port)?];
+    (port.parts.index == exit.ifindex).then_some(port)
+}
+
+/// How long a port may be closed for what came in by it to wait: as long as the gate takes to judge, and some.
+const PATIENCE: Duration = Duration::from_millis(20);
+const PORTS: usize = 256;
+/// Of the rings that the staff makes.
+const RING_MAX: usize = 1024;
