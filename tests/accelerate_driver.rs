@@ -7,17 +7,17 @@
 use std::sync::Mutex;
 use std::thread;
 
-use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
+use manylane::lab::accelerated::{Accelerated, IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES, plain_hosts};
 use manylane::lab::scenario::all_answered;
 use manylane::lab::{
     CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, TcpTransfer, Topology,
-    tcp_transfer, udp_stream, until,
+    TransferEnd, tcp_transfer, udp_stream, until,
 };
 use nix::sys::signal::Signal;
 
 #[test]
 fn packets_are_forwarded_in_the_driver_and_counted_once() {
-    let Some(topology) = plain_hosts() else { return };
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let accelerated = start(&topology, &["--tier", "driver"]);
     let [client, server] = ["client", "server"].map(|name| topology.host(name));
     for name in ["lan", "wan"] {
@@ -47,7 +47,7 @@ fn packets_are_forwarded_in_the_driver_and_counted_once() {
 /// Every tier to every other, while a connection and a stream go on.
 #[test]
 fn a_port_changes_its_tier_under_traffic() {
-    let Some(topology) = plain_hosts() else { return };
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let accelerated = start(&topology, &["--tier", "ingress"]);
     let [client, server] = ["client", "server"].map(|name| topology.host(name));
     let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(SERVER_V4) };
@@ -55,6 +55,7 @@ fn a_port_changes_its_tier_under_traffic() {
     let goes_on = Mutex::new(true);
     let lock = || goes_on.lock().expect("nobody panics with the lock");
     thread::scope(|scope| {
+        let end = TransferEnd(&goes_on);
         let connection = scope.spawn(|| {
             let transfer = TcpTransfer { destination: SERVER_V6, bytes: u64::MAX };
             transfer.run(client, server, &|| *lock())
@@ -94,7 +95,7 @@ fn a_port_changes_its_tier_under_traffic() {
             }
             changes += 1;
         }
-        *lock() = false;
+        drop(end);
         let report = connection.join().expect("it does not panic").expect("sockets are to be had");
         println!(
             "{changes} changes; TCP: {} and {} bytes",
@@ -111,7 +112,7 @@ fn a_port_changes_its_tier_under_traffic() {
 /// turn of the driver; then packets go the other way, until something was said about the link.
 #[test]
 fn a_device_that_does_not_keep_its_word_is_left_at_once() {
-    let Some(topology) = plain_hosts() else { return };
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let accelerated = start(&topology, &["--tier", "driver"]);
     in_driver(&accelerated, "wan");
     for line in [
@@ -164,7 +165,7 @@ fn a_device_that_does_not_keep_its_word_is_left_at_once() {
 /// Without the feature nothing is tried; the direction that may stays.
 #[test]
 fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
-    let Some(topology) = plain_hosts() else { return };
+    let Some(topology) = plain_hosts(IN_A_ROW_BY_TWO_QUEUES) else { return };
     topology.tool("server", "ethtool -K eth0 gro off");
     // IPv6 keeps its addresses when a link is set down: what comes back has them.
     topology.set("r1", "net/ipv6/conf/all/keep_addr_on_down", "1");
@@ -198,6 +199,7 @@ fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
     topology.tool("r1", "ip link set wan up");
     topology.tool("r1", "ip link set wan mtu 1400");
     topology.tool("server", "ip link set eth0 mtu 1400");
+    topology.tool("server", "ethtool -L eth0 tx 1");
     topology.tool("r1", "ethtool -L wan rx 1 tx 1");
     in_driver(&accelerated, "wan");
     traffic(&topology);
@@ -209,7 +211,7 @@ fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
 fn a_place_that_is_taken_is_left_alone() {
     use manylane_io::bpf::LiveSink;
     use manylane_io::interface::Interface;
-    let Some(topology) = plain_hosts() else { return };
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let other = topology.host("r1").run(|| {
         let interface = Interface::read("wan").expect("it is there");
         LiveSink::attach(&interface).expect("root may")
@@ -230,7 +232,7 @@ fn a_place_that_is_taken_is_left_alone() {
 /// Named, or chosen by `auto`, and shown with the reason.
 #[test]
 fn every_choice_is_shown_with_its_reason() {
-    let Some(topology) = plain_hosts() else { return };
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let accelerated = start(&topology, &["--port-tier", "wan=driver"]);
     in_driver(&accelerated, "wan");
     let lan = accelerated.port("lan");
@@ -253,7 +255,7 @@ fn every_choice_is_shown_with_its_reason() {
 /// Killed, stopped: what is left is the kernel.
 #[test]
 fn whatever_ends_it_the_kernel_forwards() {
-    let Some(topology) = plain_hosts() else { return };
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let [client, server] = ["client", "server"].map(|name| topology.host(name));
     let stream =
         Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had");
@@ -294,15 +296,6 @@ fn whatever_ends_it_the_kernel_forwards() {
         now if now > before => Ok(()),
         now => Err(now),
     });
-}
-
-/// Hosts whose packets have nothing beside their bytes, and take what is redirected to them.
-fn plain_hosts() -> Option<Topology> {
-    let topology = topology(IN_A_ROW)?;
-    for host in ["client", "server"] {
-        topology.tool(host, "ethtool -K eth0 gro on tx off");
-    }
-    Some(topology)
 }
 
 fn start(topology: &Topology, arguments: &[&str]) -> Accelerated {

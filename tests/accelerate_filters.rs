@@ -9,6 +9,7 @@
 //! | XFRM policy that blocks           | drops                  | leaves the ports to the kernel                |
 //! | tc filter where packets come in   | drops                  | leaves that port to the kernel                |
 //! | strict `rp_filter`, spoofed source | drops                 | leaves those packets to the kernel            |
+//! | loose `rp_filter`, no IPv4 address | drops what has no way back there | leaves those packets to the kernel |
 //! | TBF where packets go out          | shapes                 | queues what it forwards there                 |
 //!
 //! Nothing here is asked of the clock: datagrams have numbers, and the programs count what they forward.
@@ -17,6 +18,7 @@ use std::net::IpAddr;
 
 use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
 use manylane::lab::{CLIENT_V4, SERVER_V4, Steady, SteadyOptions, Topology, WAN_V4, until};
+use manylane_net::wire::ethernet::Mac;
 
 /// Something that the kernel does to packets.
 struct Case {
@@ -226,6 +228,35 @@ fn strict_reverse_path_filtering_holds_for_spoofed_sources() {
     assert_eq!(stream.arrived(begun..end), 0);
     assert_eq!(accelerated.forwarded(), forwarded, "none by the fast way");
     strict(&topology, "0");
+    is_forwarded(&accelerated, &stream);
+}
+
+/// A loose filter lets pass whatever has a route, unless packets come in where there is no IPv4 address.
+#[test]
+fn loose_reverse_path_filtering_is_strict_where_there_is_no_address() {
+    let spoofed: IpAddr = [10, 99, 0, 1].into();
+    let Some(topology) = topology(IN_A_ROW) else { return };
+    let mac = Mac(topology.mac("r1", "lan").expect("it is there"));
+    let gateway = format!("ip neigh replace 10.1.0.254 lladdr {mac} dev eth0 nud permanent");
+    topology.tool("client", &gateway);
+    topology.tool("client", &format!("ip addr add {spoofed}/32 dev lo"));
+    topology.tool("r1", &format!("ip route add {spoofed}/32 dev wan"));
+    topology.set("r1", "net/ipv4/conf/lan/rp_filter", "2");
+    let options = SteadyOptions { source: Some(spoofed), ..SteadyOptions::to(SERVER_V4) };
+    let stream = stream(&topology, options);
+    let accelerated = start(&topology);
+    is_forwarded(&accelerated, &stream);
+    topology.tool("r1", "ip addr del 10.1.0.254/24 dev lan");
+    until("the reverse path is looked at", || match accelerated.passed("reverse_path") {
+        0 => Err(format!("{:#?}", accelerated.ledger())),
+        count => Ok(count),
+    });
+    let begun = stream.after(20);
+    let forwarded = accelerated.forwarded();
+    let end = stream.after(500);
+    assert_eq!(stream.arrived(begun..end), 0);
+    assert_eq!(accelerated.forwarded(), forwarded, "none by the fast way");
+    topology.tool("r1", "ip addr add 10.1.0.254/24 dev lan");
     is_forwarded(&accelerated, &stream);
 }
 

@@ -1,9 +1,16 @@
 //! The program in the driver, tried on a packet: it forwards what its twin would forward, where both ports may have
-//! it done there, and passes everything else on as it came.
+//! it done there, hands that up to workers as it came, where they have both, and passes everything else on as it came.
 
-use manylane_io::bpf::fast::{Driver, PASS, REDIRECTED, TryOptions};
+use std::os::fd::{AsFd, OwnedFd};
+
+use manylane_io::bpf::fast::{
+    Beat, Driver, Lanes, PASS, REDIRECTED, TryOptions, WORKER_FRAME, Workers,
+};
 use manylane_net::transit::Verdict;
-use manylane_net::transit::layout::flags::{DRIVER_ENTRY, DRIVER_EXIT};
+use manylane_net::transit::layout::flags::{
+    DRIVER_ENTRY, DRIVER_EXIT, WORKERS_ENTRY, WORKERS_EXIT,
+};
+use rustix::net::{AddressFamily, SocketType, socket};
 
 use super::packets::Packet;
 use super::program::Program;
@@ -14,6 +21,13 @@ pub struct InDriver {
     driver: Driver,
     /// The port whose device is not in the map.
     absent: u16,
+    /// The port whose worker does not turn.
+    hung: u16,
+    /// The port without a socket.
+    without: u16,
+    _workers: (Lanes, Vec<Beat>),
+    /// The map holds none that is closed.
+    _socket: OwnedFd,
 }
 
 /// What became of a packet, for the count.
@@ -21,6 +35,8 @@ pub struct InDriver {
 pub enum Became {
     /// Forwarded in the driver.
     Forwarded,
+    /// Handed up to a worker.
+    HandedUp,
     /// Forwarded by the twin, and not here: a port may not, or the device is not there.
     OtherWay,
     /// The twin does not forward it.
@@ -30,13 +46,24 @@ pub enum Became {
 impl InDriver {
     /// Over the tables of `program`; in the map of devices is each port but one.
     pub fn load(program: &Program, interfaces: &[u32]) -> InDriver {
-        let driver = program.driver();
+        let mut driver = program.driver();
         let absent = PORTS - 1;
+        let (hung, without) = (1, 2);
+        let Workers { mut lanes, mut beats } = driver.take_workers().expect("nobody has them");
+        // The map takes any of the family.
+        let any = socket(AddressFamily::XDP, SocketType::RAW, None).expect("root may");
+        for port in (1..PORTS).filter(|&port| port != without) {
+            let worker = usize::from(port == hung);
+            lanes.open(port, 0, any.as_fd(), worker).expect("there is a place");
+        }
+        beats[0].takes(u64::MAX);
+        beats[1].takes(1);
+
         for port in (1..PORTS).filter(|&port| port != absent) {
             let interface = interfaces[usize::from(port % DEVICES)];
             driver.set_device(port, Some(interface)).expect("it is there");
         }
-        InDriver { driver, absent }
+        InDriver { driver, absent, hung, without, _workers: (lanes, beats), _socket: any }
     }
 
     /// Tries a packet without a tag, which is no segments, in both ways: by the program for whole frames, and by that
@@ -45,15 +72,20 @@ impl InDriver {
         let mut wanted = packet.frame.clone();
         let guard = world.reader.guard();
         let (verdict, exit) = world.transit.decide(guard, &mut wanted, &packet.arrival);
-        let entry = world.tables.port(world.port_of(packet.arrival.ifindex));
+        let number = world.port_of(packet.arrival.ifindex);
+        let entry = world.tables.port(number);
         let exit = exit.map(|interface| ((interface - 1000) as u16, interface));
         let became = match (verdict, exit) {
             (Verdict::Forwarded, Some((port, interface))) => {
                 let record = world.tables.port(port);
-                let may = entry.flags & DRIVER_ENTRY != 0 && record.flags & DRIVER_EXIT != 0;
-                match may && record.ifindex == interface && port != self.absent {
-                    true => Became::Forwarded,
-                    false => Became::OtherWay,
+                let in_driver = entry.flags & DRIVER_ENTRY != 0 && record.flags & DRIVER_EXIT != 0;
+                let fits = packet.frame.len() <= WORKER_FRAME as usize - 256;
+                let takes = number != self.hung && number != self.without && fits;
+                match entry.flags & WORKERS_ENTRY != 0 {
+                    _ if record.ifindex != interface => Became::OtherWay,
+                    true if takes && record.flags & WORKERS_EXIT != 0 => Became::HandedUp,
+                    false if in_driver && port != self.absent => Became::Forwarded,
+                    _ => Became::OtherWay,
                 }
             }
             _ => Became::Passed,
@@ -61,7 +93,10 @@ impl InDriver {
         if became != Became::Forwarded {
             wanted.clone_from(&packet.frame);
         }
-        let action = if became == Became::Forwarded { REDIRECTED } else { PASS };
+        let action = match became {
+            Became::Forwarded | Became::HandedUp => REDIRECTED,
+            Became::OtherWay | Became::Passed => PASS,
+        };
         let options = TryOptions { ifindex: packet.arrival.ifindex, ..TryOptions::default() };
         for pieces in [false, true] {
             match self.driver.try_frame(&packet.frame, &options, pieces) {

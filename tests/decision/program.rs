@@ -96,6 +96,7 @@ impl Program {
             (None, false) => Fast::load(&sizes)?,
         };
         let memory = Memory {
+            own4: tables.own4,
             direct4: tables.direct4,
             blocks4: tables.blocks4,
             groups4: tables.groups4,

@@ -9,7 +9,7 @@ use manylane_net::nexthop::{GroupId, Member, NextHop};
 use manylane_net::transit::layout::RULES;
 use manylane_net::transit::layout::flags::{
     DRIVER_ENTRY, DRIVER_EXIT, DRIVER_EXIT_PIECES, ENTRY, EXIT, FORWARDING_V4, FORWARDING_V6,
-    REDIRECTS_V4, REDIRECTS_V6, RP_LOOSE, RP_STRICT,
+    REDIRECTS_V4, REDIRECTS_V6, RP_LOOSE, RP_STRICT, WORKERS_ENTRY, WORKERS_EXIT,
 };
 use manylane_net::transit::{
     Action, Adjacency, Memory, Multipath, PortRecord, Rule, Sizes, TableNumber, Transit, TransitMut,
@@ -295,6 +295,8 @@ impl World {
             (DRIVER_ENTRY, 80),
             (DRIVER_EXIT, 80),
             (DRIVER_EXIT_PIECES, 50),
+            (WORKERS_ENTRY, 25),
+            (WORKERS_EXIT, 80),
         ] {
             flags |= if random.percent(percent) { flag } else { 0 };
         }

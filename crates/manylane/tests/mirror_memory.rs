@@ -1,10 +1,9 @@
 //! What the mirror's model takes of memory: a full table in a bounded part of it, and nothing for a message that
 //! says nothing new. Needs no root.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use allocation_counter::measure;
 use manylane::mirror::{Dump, Limits, Mirror};
 use manylane_io::netlink::kernel::{Event, Family, Hop, Hops, NextHop, NextHopKind, Route};
 use manylane_net::transit::{Memory, Sizes, TransitMut};
@@ -15,13 +14,13 @@ const ROUTES: [(Family, u32); 2] = [(Family::V4, 900_000), (Family::V6, 160_000)
 
 #[test]
 fn a_full_table_takes_less_than_150_mb_while_it_grows_too() {
-    let before = HELD.get();
-    MOST.set(before);
     let mut dump = Dump::new(Limits::default());
-    for (family, routes) in ROUTES {
-        (0..routes).for_each(|number| dump.route(&route(family, number)));
-    }
-    let (held, most) = (HELD.get() - before, MOST.get() - before);
+    let taken = measure(|| {
+        for (family, routes) in ROUTES {
+            (0..routes).for_each(|number| dump.route(&route(family, number)));
+        }
+    });
+    let (held, most) = (taken.bytes_current, taken.bytes_max);
     let routes = ROUTES.map(|(family, _)| dump.kernel().routes_len(family));
     assert_eq!(routes, ROUTES.map(|(_, routes)| routes as usize));
     assert!(held < 100_000_000 && most < 150_000_000, "{held} bytes, {most} at most");
@@ -55,12 +54,15 @@ fn a_message_that_says_nothing_new_allocates_nothing() {
         Event::Route { route, is_replaced: true, is_appended: false }
     };
     let events: Vec<Event> = (0..3000).map(told).collect();
-    assert!(events.iter().all(|event| mirror.event(event)), "all are new");
+    let mut news = 0;
+    let mut hear = || events.iter().filter(|event| mirror.event(event)).count();
+    let taken = measure(|| news = hear());
+    assert_eq!(news, events.len(), "all are new");
+    assert!(taken.count_total > 0, "they were counted");
     while mirror.apply(0, 1000).pending > 0 {}
-    let before = CALLS.get();
-    assert!(before > 0, "they were counted");
-    assert!(!events.iter().any(|event| mirror.event(event)), "they are known");
-    assert_eq!(CALLS.get(), before);
+    let mut hear = || events.iter().filter(|event| mirror.event(event)).count();
+    let taken = measure(|| news = hear());
+    assert_eq!((news, taken.count_total), (0, 0), "they are known");
     assert!(!mirror.is_pending());
 }
 
@@ -94,38 +96,3 @@ fn hop(family: Family, router: u32) -> Hop {
     };
     Hop { link: 2, gateway: Some(gateway), weight: 1, flags: 0, is_encapsulated: false }
 }
-
-struct Counting;
-
-thread_local! {
-    static CALLS: Cell<u64> = const { Cell::new(0) };
-    static HELD: Cell<i64> = const { Cell::new(0) };
-    static MOST: Cell<i64> = const { Cell::new(0) };
-}
-
-/// A thread's own bytes and calls. What another thread gives back counts there.
-fn count(bytes: i64) {
-    CALLS.set(CALLS.get() + 1);
-    HELD.set(HELD.get() + bytes);
-    MOST.set(MOST.get().max(HELD.get()));
-}
-
-// SAFETY: every call goes to `System`, which keeps the contract; the counters are plain cells of the
-// thread, made without allocating and without a destructor. (What `GlobalAlloc` itself makes of these two,
-// `alloc_zeroed` and `realloc`, has old and new memory at once, which a growing table has too.)
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        // SAFETY: the caller's debt, passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        // SAFETY: the caller's debt, passed on: what we gave out was `System`'s.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
