@@ -27,13 +27,20 @@ pub struct Bed {
 impl Bed {
     /// The kernel alone, with these routes besides.
     pub fn kernel(routes: &[(IpAddr, u8)]) -> Result<Bed, Stop> {
-        let topology = Topology::make(IN_A_ROW)?;
+        Bed::kernel_between(IN_A_ROW, routes)
+    }
+
+    /// The same with these links ([`Topology::make`]), of the names that [`IN_A_ROW`] has.
+    pub fn kernel_between(links: &str, routes: &[(IpAddr, u8)]) -> Result<Bed, Stop> {
+        let topology = Topology::make(links)?;
         let tool = |line: String| topology.try_tool("r1", &line).map_err(Stop::failed);
-        for next in NOBODY {
+        for next in NOBODY.iter().chain(&NOBODY_V6) {
             tool(format!("ip neigh replace {next} lladdr {NOBODYS_MAC} dev wan nud permanent"))?;
         }
         tool(format!("ip route add {BEHIND} via {}", NOBODY[0]))?;
         tool(format!("ip route add default via {}", NOBODY[0]))?;
+        tool(format!("ip -6 route add {BEHIND_V6} via {}", NOBODY_V6[0]))?;
+        tool(format!("ip -6 route add default via {}", NOBODY_V6[0]))?;
         // A veth takes frames as the generator makes them only with its own receive polling, by GRO.
         tool("ethtool -K lan gro on".into())?;
         let bed = Bed { accelerator: None, topology };
@@ -43,15 +50,20 @@ impl Bed {
 
     /// The same, accelerated.
     pub fn accelerated(routes: &[(IpAddr, u8)]) -> Result<Bed, Stop> {
+        Bed::accelerated_with(routes, Options::new(PORTS))
+    }
+
+    /// The same, as these options say.
+    pub fn accelerated_with(routes: &[(IpAddr, u8)], options: Options) -> Result<Bed, Stop> {
         let mut bed = Bed::kernel(routes)?;
-        bed.accelerate()?;
+        bed.accelerate(options)?;
         Ok(bed)
     }
 
     /// Starts the accelerator: how long that took.
-    pub fn accelerate(&mut self) -> Result<Duration, Stop> {
+    pub fn accelerate(&mut self, options: Options) -> Result<Duration, Stop> {
         let begun = Instant::now();
-        let start = || Accelerator::start(Options::new(PORTS));
+        let start = move || Accelerator::start(options);
         let accelerator = self.topology.host("r1").run(start);
         let accelerator = accelerator.map_err(|error| match error.is_unavailable() {
             true => Stop::NotHere(error.to_string()),
@@ -115,12 +127,10 @@ impl Bed {
     }
 }
 
-/// A route by one of two neighbours that nobody is; IPv6 by the server, which gets none of them.
+/// A route by one of two neighbours that nobody is.
 pub fn route(link: u32, (destination, length): (IpAddr, u8), way: usize) -> Route {
-    let gateway: IpAddr = match destination {
-        IpAddr::V4(_) => NOBODY[way].parse().expect("it is written below"),
-        IpAddr::V6(_) => "2001:db8:2::1".parse().expect("it is written here"),
-    };
+    let gateway = if destination.is_ipv4() { NOBODY[way] } else { NOBODY_V6[way] };
+    let gateway = gateway.parse().expect("it is written below");
     Route::new(destination, length, Hops::One(Some(Hop::via(link, gateway))))
 }
 
@@ -171,6 +181,8 @@ fn received(interface: &str) -> io::Result<u64> {
 pub const PORTS: [&str; 2] = ["lan", "wan"];
 /// Behind the router, and nowhere: two of them, so that routes can change.
 const NOBODY: [&str; 2] = ["10.2.0.9", "10.2.0.10"];
-const NOBODYS_MAC: &str = "02:00:00:00:00:99";
+const NOBODY_V6: [&str; 2] = ["2001:db8:2::9", "2001:db8:2::10"];
+pub const NOBODYS_MAC: &str = "02:00:00:00:00:99";
 /// Where the one flow goes.
 const BEHIND: &str = "10.128.0.0/9";
+const BEHIND_V6: &str = "2001:db8:128::/48";

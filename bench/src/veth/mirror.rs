@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use manylane::accelerate::Options;
 use manylane::lab::{Host, Steady, SteadyOptions};
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::Change;
@@ -12,7 +13,7 @@ use manylane_sync::primitive::{AtomicBool, AtomicU64, Ordering};
 use nix::sys::signal::Signal;
 
 use super::Plan;
-use super::bed::{Bed, route};
+use super::bed::{Bed, PORTS, route};
 use super::child::Served;
 use super::rate::{Generator, rate};
 use crate::baseline::live::Flows;
@@ -29,7 +30,7 @@ pub fn measure(
 ) -> Result<(), Stop> {
     for _ in 0..plan.rounds() {
         bed.stop()?;
-        let took = bed.accelerate()?;
+        let took = bed.accelerate(Options::new(PORTS))?;
         rounds.push("mirror_load_s", "s", Some(took.as_secs_f64()));
     }
     for _ in 0..plan.rounds() {

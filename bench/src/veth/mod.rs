@@ -5,7 +5,8 @@
 //!
 //! | group     | figures                                                       | what is done                                  |
 //! |-----------|---------------------------------------------------------------|-----------------------------------------------|
-//! | `rate`    | `kernel_mpps`, `ingress_mpps`, `ingress_over_kernel`          | 64-byte frames, one flow, a few routes        |
+//! | `rate`    | `kernel_mpps`, `driver_mpps`, `workers_mpps`, `driver_over_kernel`, ... | 64-byte frames, one flow, a few routes, three sinks: `tiers.rs` |
+//! |           | `ingress_mpps`, `ingress_over_kernel`                         | the same with the plain sink                  |
 //! | `full`    | the same with `_full`                                         | 65,536 flows, the Internet's table            |
 //! | `tcp`     | `tcp_kernel_gbps`, `tcp_gbps`, `tcp_over_kernel`, with `_8`   | iperf3, 1 and 8 connections, default offloads |
 //! | `latency` | `ping_kernel_p50_us`, `ping_p50_us`, `ping_over_kernel`, `_p99` | ping, the next when the last is answered    |
@@ -22,7 +23,7 @@
 //! there is. Their destination is a neighbour whose MAC address nobody has, so that the server drops them first
 //! thing: what is measured is the router. Generator and router share a core, as softirqs do on veth.
 //!
-//! Not asked here: hardware, other tiers, what `manylane run` does.
+//! Not asked here: hardware, what `manylane run` does.
 //!
 //! Needs root, iperf3, and for figures that mean something a machine with nothing else on it.
 
@@ -32,6 +33,7 @@ mod end;
 mod mirror;
 mod rate;
 mod tcp;
+mod tiers;
 
 use std::io;
 use std::path::PathBuf;
@@ -113,7 +115,10 @@ fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, St
         cores[0], cores[1]
     ));
     let mut rounds = Rounds::default();
-    if ["rate", "tcp", "latency", "idle"].iter().any(|group| plan.has(group)) {
+    if plan.has("rate") {
+        tiers::measure(plan, &[], "", cores, &mut rounds)?;
+    }
+    if ["tcp", "latency", "idle"].iter().any(|group| plan.has(group)) {
         small(plan, cores, &mut rounds)?;
     }
     if plan.has("gap") {
@@ -133,9 +138,6 @@ fn small(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result<(), Stop
             rounds.push("idle_percent", "%", Some(bed::idle_percent(plan.slice())?));
         }
     }
-    if plan.has("rate") {
-        rate::measure(plan, &beds, "", cores[0], rounds)?;
-    }
     if plan.has("tcp") {
         tcp::measure(plan, &beds, cores, rounds)?;
     }
@@ -148,18 +150,11 @@ fn small(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result<(), Stop
 /// With the Internet's table.
 fn full(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result<(), Stop> {
     let routes = bed::routes(&plan.table()?);
-    if plan.has("full") || plan.has("mirror") {
-        let beds = [Bed::kernel(&routes)?, Bed::accelerated(&routes)?];
-        if plan.has("full") {
-            rate::measure(plan, &beds, "_full", cores[0], rounds)?;
-        }
-        let [kernel, accelerated] = beds;
-        kernel.close()?;
-        if plan.has("mirror") {
-            mirror::measure(plan, accelerated, &routes, rounds)?;
-        } else {
-            accelerated.close()?;
-        }
+    if plan.has("full") {
+        tiers::measure(plan, &routes, "_full", cores, rounds)?;
+    }
+    if plan.has("mirror") {
+        mirror::measure(plan, Bed::accelerated(&routes)?, &routes, rounds)?;
     }
     if plan.has("churn") {
         mirror::churn(plan, &routes, cores[0], rounds)?;

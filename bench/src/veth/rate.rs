@@ -1,4 +1,4 @@
-//! Frames a second, of 64 bytes.
+//! A child that sends frames of 64 bytes, and how many of them a second are counted.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -12,50 +12,8 @@ use manylane_io::interface::Interface;
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ipv4, protocol};
 
-use super::Plan;
-use super::bed::Bed;
 use crate::baseline::live::{self, Flows, HEADERS};
-use crate::figure::Rounds;
 use crate::tcp::{Stop, mortal};
-
-/// The kernel's rate and ours, in turn; with `_full`, over all of the address space.
-pub fn measure(
-    plan: &Plan,
-    beds: &[Bed; 2],
-    suffix: &str,
-    core: usize,
-    rounds: &mut Rounds,
-) -> Result<(), Stop> {
-    let flows = if suffix.is_empty() { Flows::One } else { Flows::Destinations };
-    for _ in 0..plan.rounds() {
-        for bed in beds {
-            let name = format!("{}_mpps{suffix}", bed.suffix("kernel", "ingress"));
-            rounds.push(&name, "Mpps", Some(forwarded(bed, flows, core, plan.slice())?));
-        }
-    }
-    rounds.ratio(
-        &format!("ingress_over_kernel{suffix}"),
-        &format!("ingress_mpps{suffix}"),
-        &format!("kernel_mpps{suffix}"),
-    );
-    Ok(())
-}
-
-/// Million frames a second that reach the server. With an accelerator, nearly all of them have to be by it.
-fn forwarded(bed: &Bed, flows: Flows, core: usize, slice: Duration) -> Result<f64, Stop> {
-    let by_us = || bed.source().map(|source| source.ledger().forwarded);
-    let _generator = Generator::start(bed.topology(), flows, core)?;
-    let ours = by_us();
-    let (frames, elapsed) = rate(slice, || bed.received())?;
-    if let (Some(before), Some(after)) = (ours, by_us())
-        && ((after - before) as f64) < frames * 0.95
-    {
-        let drops = bed.source().map(|source| source.drops());
-        let why = format!("{} of {frames} frames were forwarded by us: {drops:#?}", after - before);
-        return Err(Stop::Failed(why));
-    }
-    Ok(frames / elapsed / 1e6)
-}
 
 /// What a counter grew by, and in how many seconds.
 pub fn rate(slice: Duration, count: impl Fn() -> io::Result<u64>) -> io::Result<(f64, f64)> {
