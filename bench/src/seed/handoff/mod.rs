@@ -351,7 +351,8 @@ impl Lab {
         let name = self.all()[which].name;
         // If the capacity is not known, what comes of this is not counted either.
         let gap_ps = (capacity_ns.unwrap_or(100.0) * 1000.0 / load) as u64;
-        let arrival = Arrival::Every(gap_ps.max(1));
+        // A busy machine may have forwarded nothing in a trial: a part of that is none of a rate.
+        let arrival = Arrival::Every(gap_ps.clamp(1, SECOND_PS));
         let (measured, [before, after]) =
             self.slice_with(team, which, arrival, scene.mix, 1, |_| ())?;
         let measured = measured.zip(capacity_ns);
@@ -494,6 +495,8 @@ const ONE_CORE: usize = 0;
 const SPLICED_BY_FLOW: usize = 2;
 const HANDOFF: usize = 3;
 const IDEAL: usize = 4;
+/// Picoseconds in a second.
+const SECOND_PS: u64 = 1_000_000_000_000;
 
 /// What the receiver, and the other, are busier for a frame handed on than for one that stays. One that was
 /// refused has been received and looked at too.
