@@ -88,7 +88,11 @@ fn keepalives_pass_under_full_load() {
         let forwarded = routers[1].forwarded() - forwarded;
         println!("to {to}: {sent} sent, {forwarded} forwarded by both routers in {elapsed:?}");
         println!("between two packets of BFD, at most: {:?}", capture.longest());
-        assert!(forwarded > sent / 2, "the load is forwarded by us: {:#?}", routers[1].ledger());
+        // What a veth before us has no room for is none of it.
+        let ledger = routers[1].ledger();
+        assert!(forwarded > 100_000, "the load is forwarded by us: {ledger:#?}");
+        let passed: u64 = ledger.passed.values().sum();
+        assert!(passed < ledger.forwarded / 10, "by us, and not by the kernel: {ledger:#?}");
         assert_eq!(after.map(|one| one.downs), before.map(|one| one.downs), "none was down");
         for full_for in full_for(&daemons[1]) {
             // To the second, as it is said.

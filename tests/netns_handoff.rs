@@ -2,7 +2,9 @@
 
 use std::{fs, thread};
 
-use manylane::api::{PortState, PortSteeringStatus, SettingValue, SteeringStatus, WorkerState};
+use manylane::api::{
+    PortState, PortStatus, PortSteeringStatus, SettingValue, SteeringStatus, WorkerState,
+};
 use manylane::lab::scenario::{Running, Scenario, all_answered, lab, skip};
 use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
 use manylane_frame::vocabulary::{PortId, WorkerId};
@@ -176,6 +178,11 @@ fn a_port_goes(driver: &'static str) {
                      addresses = [\"10.77.0.254/24\"]\n[port.generate]\nsource = \"10.77.0.1\"\n\
                      destination = \"10.2.0.1/32\"\nflows = 16\npackets_per_second = 20000\n";
     let Some(scenario) = Scenario::start_with(LabOptions::default(), &options) else { return };
+    // Until the server's address is known, the generator's packets leave no place for others to wait.
+    let sent = |port: PortStatus| port.name == "wan" && port.transmitted > 1000;
+    while !scenario.source().ports().into_iter().any(sent) {
+        thread::yield_now();
+    }
     all_answered(&scenario.lab.client, SERVER_V4, 1000);
     // The router's packet sockets: both links have as many.
     let sockets = || -> Vec<String> {

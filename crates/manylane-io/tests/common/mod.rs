@@ -8,6 +8,8 @@ pub mod xdp;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink};
@@ -52,8 +54,12 @@ pub fn connect(one: &Host, one_end: LinkEnd, other: &Host, other_end: LinkEnd) {
     let names = [one_end.name.clone(), other_end.name.clone()];
     let there = descriptor(other);
     one.run(move || create(&one_end, &other_end, &there));
-    for (host, name) in [one, other].into_iter().zip(names) {
+    for (host, name) in [one, other].into_iter().zip(&names) {
+        let name = name.clone();
         host.run(move || set_up(&name));
+    }
+    for (host, name) in [one, other].into_iter().zip(names) {
+        host.run(move || await_queue(&name));
     }
 }
 
@@ -61,7 +67,11 @@ pub fn connect(one: &Host, one_end: LinkEnd, other: &Host, other_end: LinkEnd) {
 pub fn connect_here(end: LinkEnd, other: &Host, other_end: LinkEnd) {
     create(&end, &other_end, &descriptor(other));
     set_up(&end.name);
-    other.run(move || set_up(&other_end.name));
+    other.run(move || {
+        set_up(&other_end.name);
+        await_queue(&other_end.name);
+    });
+    await_queue(&end.name);
 }
 
 fn create(end: &LinkEnd, other_end: &LinkEnd, there: &OwnedFd) {
@@ -72,6 +82,20 @@ fn create(end: &LinkEnd, other_end: &LinkEnd, there: &OwnedFd) {
 fn set_up(name: &str) {
     let mut netlink = Netlink::open().expect("netlink is always there");
     netlink.set_up(name).expect("the link was just made");
+}
+
+/// Until its queueing discipline is there, a link that is up drops what is sent, and says nothing.
+fn await_queue(name: &str) {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let output = Command::new("ip").args(["-json", "link", "show", "dev", name]).output();
+        let output = output.expect("needs iproute2");
+        let shown = String::from_utf8_lossy(&output.stdout);
+        if shown.contains(r#""operstate":"UP""#) {
+            return;
+        }
+        assert!(Instant::now() < end, "{name} is not up: {output:?}");
+    }
 }
 
 fn descriptor(host: &Host) -> OwnedFd {
