@@ -112,14 +112,10 @@ pub fn measure(
         Place::new(Bed::accelerated_with(routes, options(1, cores))?)?,
         Place::new(with_two_queues(routes, options(2, cores))?)?,
     ];
-    let families = if suffix.is_empty() { few() } else { many(routes) };
+    let flows = if suffix.is_empty() { few() } else { many(routes) };
     for _ in 0..plan.rounds() {
         for (sink, contestants) in WITH {
-            for (family, flows) in ["", "_v6"].into_iter().zip(&families) {
-                // Other sinks are about what lies behind the router: one family says it.
-                if !family.is_empty() && sink != Sink::Xdp {
-                    continue;
-                }
+            for (kind, flows) in with(sink, &flows) {
                 for &contestant in contestants {
                     let place = match contestant {
                         Ingress | Driver | Workers(1) => &mut places[1],
@@ -128,13 +124,13 @@ pub fn measure(
                     };
                     let mpps = place.forwarded(contestant, sink, flows, cores[0], plan)?;
                     rounds.push(
-                        &format!("{}{suffix}{family}", contestant.figure(sink)),
+                        &format!("{}{suffix}{kind}", contestant.figure(sink)),
                         "Mpps",
                         Some(mpps),
                     );
                 }
                 if sink == Sink::Xdp {
-                    net(rounds, &format!("{suffix}{family}"));
+                    net(rounds, &format!("{suffix}{kind}"));
                 }
             }
         }
@@ -151,17 +147,17 @@ pub fn measure(
         (Workers(2), Kernel, &[Sink::Xdp]),
     ] {
         for &sink in sinks {
-            for family in if sink == Sink::Xdp { &["", "_v6"][..] } else { &[""] } {
-                let end = format!("{suffix}{family}");
+            for (kind, _) in with(sink, &flows) {
+                let end = format!("{suffix}{kind}");
                 let name = format!("{}_over_{}{}{end}", over.name(), under.name(), sink.suffix());
                 let [over, under] = [over, under].map(|who| format!("{}{end}", who.figure(sink)));
                 rounds.ratio(&name, &over, &under);
             }
         }
     }
-    for family in ["", "_v6"] {
-        let of = |who: &str| format!("{who}_net_ns{suffix}{family}");
-        rounds.ratio(&format!("driver_over_floor{suffix}{family}"), &of("driver"), &of("floor"));
+    for (kind, _) in with(Sink::Xdp, &flows) {
+        let of = |who: &str| format!("{who}_net_ns{suffix}{kind}");
+        rounds.ratio(&format!("driver_over_floor{suffix}{kind}"), &of("driver"), &of("floor"));
     }
     let of = |family: &str| format!("driver_net_ns{suffix}{family}");
     rounds.ratio(&format!("driver_v6_over_v4{suffix}"), &of("_v6"), &of(""));
@@ -326,17 +322,26 @@ fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Result<(), Stop> {
 /// Where the frames of a family go, and one such address.
 type Flows = (Destinations, IpAddr);
 
+/// Flows, and the suffix that they have in the figures' names.
+type Kind = (&'static str, Flows);
+
+/// The kinds of flows that are measured with a sink. Other sinks than XDP are about what lies behind the router: one kind
+/// says it.
+fn with(sink: Sink, flows: &[Kind]) -> &[Kind] {
+    if sink == Sink::Xdp { flows } else { &flows[..1] }
+}
+
 /// One flow of each family.
-fn few() -> [Flows; 2] {
+fn few() -> Vec<Kind> {
     let ipv6 = Ipv6Addr::new(0x2001, 0xdb8, 0x128, 0, 0, 0, 0, 1);
-    [Ipv4Addr::new(10, 128, 0, 1).into(), IpAddr::V6(ipv6)]
-        .map(|to| (Destinations::InTurn(vec![to]), to))
+    let kinds = [("", Ipv4Addr::new(10, 128, 0, 1).into()), ("_v6", IpAddr::V6(ipv6))];
+    kinds.map(|(kind, to)| (kind, (Destinations::InTurn(vec![to]), to))).into()
 }
 
 /// 65,536 flows of each family, each frame's drawn anew: in IPv4 all over the address space from 16.0.0.0 to
 /// 111.255.255.255, as in the baselines of other forwarders; in IPv6, of which nearly all is empty, in prefixes of the
-/// table.
-fn many(routes: &[(IpAddr, u8)]) -> [Flows; 2] {
+/// table. And 65,536 that are near each other, to hosts of one /16, by the default route.
+fn many(routes: &[(IpAddr, u8)]) -> Vec<Kind> {
     let prefixes: Vec<Ipv6Addr> = routes
         .iter()
         .filter_map(|(address, length)| match address {
@@ -351,7 +356,11 @@ fn many(routes: &[(IpAddr, u8)]) -> [Flows; 2] {
     };
     let drawn: Vec<IpAddr> = (0..FLOWS).map(ipv6).collect();
     let one = drawn[0];
-    [(Destinations::Spread, [16, 0, 0, 1].into()), (Destinations::Drawn(drawn), one)]
+    vec![
+        ("", (Destinations::Spread, [16, 0, 0, 1].into())),
+        ("_v6", (Destinations::Drawn(drawn), one)),
+        ("_near", (Destinations::Near, [10, 128, 0, 1].into())),
+    ]
 }
 
 /// 64 bytes of UDP.

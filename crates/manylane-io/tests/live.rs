@@ -108,16 +108,17 @@ fn frames_are_of_all_flows_and_right() {
 #[test]
 fn destinations_can_be_drawn() {
     let list: Vec<IpAddr> = (0..4).map(|n| IpAddr::from([10, 0, n, 1])).collect();
-    for (destinations, wanted) in
-        [(Destinations::Drawn(list.clone()), 4), (Destinations::Spread, 50)]
-    {
+    for (destinations, wanted, space) in [
+        (Destinations::Drawn(list.clone()), 4, None),
+        (Destinations::Spread, 50, Some([16, 0]..[112, 0])),
+        (Destinations::Near, 50, Some([10, 128]..[10, 129])),
+    ] {
         let Some((from, to)) = lab() else { return };
         let on = to.run(|| Command::new("ethtool").args(["-K", "t0", "gro", "on"]).status());
         if !on.is_ok_and(|status| status.success()) {
             return common::skip("frames that arrive: needs ethtool");
         }
         let station = to.run(|| Station::open("t0").expect("root may"));
-        let is_spread = matches!(destinations, Destinations::Spread);
         let options = LiveOptions { per_second: 2000, ..LiveOptions::new(four(), list[0]) };
         let Some(generator) = start(&from, LiveOptions { destinations, ..options }) else { return };
         let mut seen = BTreeSet::new();
@@ -127,8 +128,13 @@ fn destinations_can_be_drawn() {
             assert!(ready.is_ready(0), "{} sent, {seen:?} came", generator.sent());
             let got = station.receive(&mut buffer).expect("it is up").expect("it is ready");
             let (to, port) = flow(got, &four());
-            let in_space = matches!(to, IpAddr::V4(to) if (16..112).contains(&to.octets()[0]));
-            assert!(port == 7000 && (is_spread && in_space || list.contains(&to)), "{to} {port}");
+            let IpAddr::V4(address) = to else { panic!("{to}") };
+            let [a, b, ..] = address.octets();
+            let is_wanted = match &space {
+                Some(space) => space.contains(&[a, b]),
+                None => list.contains(&to),
+            };
+            assert!(port == 7000 && is_wanted, "{to} {port}");
             seen.insert(to);
         }
     }

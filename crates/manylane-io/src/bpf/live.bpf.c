@@ -39,9 +39,11 @@ extern const char live_to_words[], live_dropped_words[];
 #define INTERVAL 5
 // The last eight bytes of all destinations in IPv6, and what they add up to is in SUM.
 #define LOWER 6
-// 0: destinations come in turn. Else: drawn; and where this is 2, not from `live_to`, but from 2^16 addresses that are
-// far apart from each other, 16.0.0.0 to 111.255.255.255.
+// 0: destinations come in turn. Else: drawn; and where this is 2, not from `live_to`, but from 2^16 IPv4 addresses: FIRST,
+// and number times FACTOR beyond it, within 96 /8 networks.
 #define DRAWN 7
+#define FIRST 8
+#define FACTOR 9
 
 // Words of the state, which only the one run has.
 #define TO 0
@@ -100,8 +102,9 @@ int live_generate(struct xdp_md *xdp)
 	}
 	port = __builtin_bswap16(live_setting[FIRST_PORT] + port);
 	asm volatile("" : "+r"(at));
-	if (live_setting[DRAWN] == 2) // Knuth's multiplier.
-		to = __builtin_bswap32(0x10000000 + (bpf_get_prandom_u32() & 0xffff) * 2654435761u % 0x60000000);
+	if (live_setting[DRAWN] == 2)
+		to = __builtin_bswap32(live_setting[FIRST] +
+				       (__u32)((bpf_get_prandom_u32() & 0xffff) * live_setting[FACTOR]) % 0x60000000);
 	else if (at < NUMBER(live_to_words))
 		to = live_to[at];
 	else

@@ -61,6 +61,9 @@ pub enum Destinations {
     /// To one of 65,536 IPv4 addresses from 16.0.0.0 to 111.255.255.255 each time, far from each other. No table takes
     /// room in a cache beside the forwarder's.
     Spread,
+    /// To one of the 65,536 addresses of 10.128.0.0/16 each time: to many hosts of few networks, of which every cache has
+    /// all that a forwarder's table says.
+    Near,
 }
 
 /// Sends frames out of an interface until it is dropped, on a thread of its own.
@@ -78,10 +81,12 @@ impl LiveGenerator {
     /// Starts to send out of an interface of the calling thread's network namespace.
     pub fn start(interface: &Interface, options: LiveOptions) -> Result<LiveGenerator, BpfError> {
         let template = Template::of(&options.frame).map_err(|source| failed("load", source))?;
-        let (destinations, drawn): (&[IpAddr], u64) = match &options.destinations {
-            Destinations::InTurn(list) => (list, 0),
-            Destinations::Drawn(list) => (list, 1),
-            Destinations::Spread => (&[IpAddr::V4(Ipv4Addr::UNSPECIFIED)], 2),
+        const NONE: &[IpAddr] = &[IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
+        let (destinations, drawn, [first_address, factor]) = match &options.destinations {
+            Destinations::InTurn(list) => (&**list, 0, [0; 2]),
+            Destinations::Drawn(list) => (&**list, 1, [0; 2]),
+            Destinations::Spread => (NONE, 2, [0x1000_0000, KNUTH]),
+            Destinations::Near => (NONE, 2, [0x0a80_0000, 1]),
         };
         let words = template.destinations(destinations);
         let (words, lower) = words.map_err(|source| failed("load", source))?;
@@ -100,7 +105,8 @@ impl LiveGenerator {
         let first = u64::from(template.port);
         let sum = template.sum + (lower & 0xffff_ffff) + (lower >> 32);
         let index = interface.index.into();
-        let words = [index, is_ipv6, ports, first, sum, interval, lower, drawn];
+        let words =
+            [index, is_ipv6, ports, first, sum, interval, lower, drawn, first_address, factor];
         words.into_iter().enumerate().for_each(|(at, word)| setting.store(at, word));
         let program = load(&maps, "xdp/generate", "live_generate")?;
 
@@ -348,7 +354,9 @@ pub(super) const KIND: Kind = Kind { program: 6, attach: 37, flags: 0, interface
 // As in `live.bpf.c`.
 const HEAD_BYTES: usize = 64;
 const HEAD_WORDS: usize = HEAD_BYTES / 8;
-const SETTING_WORDS: usize = 8;
+const SETTING_WORDS: usize = 10;
+/// His multiplier: numbers that are near each other go far apart.
+const KNUTH: u64 = 2_654_435_761;
 const STATE_WORDS: usize = 8;
 const SENT: usize = 2;
 const CPU_WORDS: usize = 32;
