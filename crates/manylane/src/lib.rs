@@ -25,6 +25,8 @@ pub mod socket;
 #[cfg(feature = "daemon")]
 pub mod stats;
 #[cfg(feature = "daemon")]
+pub mod top;
+#[cfg(feature = "daemon")]
 pub mod trace;
 #[cfg(feature = "daemon")]
 pub mod worker;

@@ -30,6 +30,7 @@ use crate::capture;
 use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
+use crate::top::{self, TopOptions};
 use crate::trace::command::{self as trace, TraceOptions};
 
 /// A multi-core packet forwarder for Linux.
@@ -50,6 +51,8 @@ enum Command {
     Accelerate(accelerate::CommandOptions),
     /// Ask a running daemon
     Show(ShowOptions),
+    /// Watch a running daemon: ports, workers, drops, rings and flows, as they are now
+    Top(TopOptions),
     /// Show what a running daemon does with the next packets
     Trace(TraceOptions),
     /// Change a running daemon
@@ -248,6 +251,7 @@ pub fn run() -> ExitCode {
         Command::Run(options) => run_file(&options),
         Command::Accelerate(options) => accelerate::run(&options),
         Command::Show(options) => show(&options),
+        Command::Top(options) => top::run(&options),
         Command::Trace(options) => trace::run(&options),
         Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
         Command::Neighbour(NeighbourOptions { action }) => neighbour(&action),

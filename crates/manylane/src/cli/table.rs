@@ -40,6 +40,11 @@ pub(crate) fn signed(number: i64) -> String {
     format!("{sign}{}", count(number.unsigned_abs()))
 }
 
+/// `1.23 M`: three digits, as [`bytes`].
+pub(crate) fn short(number: f64) -> String {
+    scaled(number.round() as u64, "").trim_end().into()
+}
+
 /// `1.23 GB`: three digits are enough to compare by eye; JSON has them all.
 pub(crate) fn bytes(number: u64) -> String {
     scaled(number, "B")

@@ -22,6 +22,7 @@ fn only_what_works_is_listed() {
             "run",
             "accelerate",
             "show",
+            "top",
             "trace",
             "config",
             "neighbour",

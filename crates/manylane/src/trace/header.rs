@@ -43,6 +43,12 @@ pub fn line(bytes: &[u8]) -> String {
     format!("{} > {}{tagged}, {what}", link.source(), link.destination())
 }
 
+/// The flow in such a line: both ends and the protocol. None if it is no IP packet.
+pub fn flow_in(line: &str) -> Option<&str> {
+    // The first part are the link's ends.
+    line.split(", ").skip(1).find(|part| part.contains(" > "))
+}
+
 fn has_ports(upper: u8) -> bool {
     matches!(upper, protocol::TCP | protocol::UDP)
 }

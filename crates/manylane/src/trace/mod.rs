@@ -25,7 +25,7 @@
 
 pub mod command;
 mod control;
-mod header;
+pub(crate) mod header;
 mod shown;
 mod stage;
 #[cfg(test)]

@@ -1,0 +1,179 @@
+//! A [`View`] in the cells of a terminal, from 80 by 24. Its own colours are kept: only what is selected is
+//! reversed, and a loss is red and bold.
+
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Clear, Paragraph, Row, Table};
+
+use super::panes::{Cell, Pane};
+use super::view::{Choice, View};
+
+/// Draws all of it.
+pub fn draw(frame: &mut Frame<'_>, view: &mut View) {
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(2), Constraint::Min(0), Constraint::Length(1)])
+            .areas(frame.area());
+    draw_head(frame, head, view);
+    if view.is_zoomed {
+        draw_pane(frame, body, view, view.selected);
+    } else {
+        let heights = heights(&view.panes, body.height.into());
+        let areas = Layout::vertical(heights.iter().map(|rows| Constraint::Length(*rows as u16)));
+        for (pane, area) in areas.split(body).iter().enumerate() {
+            draw_pane(frame, *area, view, pane);
+        }
+    }
+    let keys = "q quit  Tab pane  Enter zoom  s sort  r reverse  space pause  +/- pace  ? help";
+    let foot_line = match &view.trouble {
+        Some(trouble) => Line::from(format!("no answer: {trouble}")).style(bad()),
+        None => Line::from(keys).dim(),
+    };
+    frame.render_widget(foot_line, foot);
+    if view.is_helping {
+        draw_help(frame);
+    }
+}
+
+fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View) {
+    let mut first =
+        vec![Span::from("manylane top").bold(), format!("  {}", view.head.daemon).into()];
+    if view.is_paused {
+        first.push(Span::from("  paused").bold());
+    } else {
+        first.push(format!("  each {} s", view.interval.as_secs_f64()).dim());
+    }
+    if !view.head.alarm.is_empty() {
+        first.push(Span::styled(format!("  {}", view.head.alarm), bad()));
+    }
+    let lines = vec![Line::from(first), Line::from(view.head.totals.as_str())];
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// Lines for each pane: what it wants if there is room; else each a fair part of it, and the first panes what the
+/// others leave over.
+fn heights(panes: &[Pane], lines: usize) -> Vec<usize> {
+    let wanted: Vec<usize> = panes.iter().map(|pane| FRAME + pane.rows.len().max(1)).collect();
+    let fair = lines / panes.len().max(1);
+    let mut heights: Vec<usize> = wanted.iter().map(|wanted| (*wanted).min(fair)).collect();
+    let mut left = lines - heights.iter().sum::<usize>();
+    for (height, wanted) in heights.iter_mut().zip(&wanted) {
+        let more = (wanted - *height).min(left);
+        *height += more;
+        left -= more;
+    }
+    heights
+}
+
+fn draw_pane(frame: &mut Frame<'_>, area: Rect, view: &View, number: usize) {
+    let (pane, choice) = (&view.panes[number], view.choices[number]);
+    let shown = usize::from(area.height).saturating_sub(FRAME);
+    let skipped = choice.skipped.min(pane.rows.len().saturating_sub(shown));
+    let rows = &pane.rows[skipped..pane.rows.len().min(skipped + shown)];
+    let mut title = Span::from(format!(" {} {} ", number + 1, pane.title)).bold();
+    if number == view.selected {
+        title = title.reversed();
+    }
+    let left_out = match rows.len() < pane.rows.len() {
+        true => format!(" {} to {} of {} ", skipped + 1, skipped + rows.len(), pane.rows.len()),
+        false => String::new(),
+    };
+    let note = if pane.note.is_empty() { String::new() } else { format!(" {} ", pane.note) };
+    let block = Block::new()
+        .borders(Borders::TOP)
+        .title(title)
+        .title(Span::from(note).dim())
+        .title(Line::from(left_out).dim().alignment(Alignment::Right));
+    let table = Table::new(rows.iter().map(|row| line(row)), widths(pane, area.width))
+        .header(header(pane, choice))
+        .column_spacing(1)
+        .block(block);
+    frame.render_widget(table, area);
+}
+
+fn header(pane: &Pane, choice: Choice) -> Row<'static> {
+    let titles = pane.columns.iter().enumerate().map(|(column, title)| {
+        let is_number = title.starts_with('>');
+        let title = title.trim_start_matches('>');
+        let style = match column == choice.order {
+            true => Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED),
+            false => Style::new().add_modifier(Modifier::DIM),
+        };
+        let alignment = if is_number { Alignment::Right } else { Alignment::Left };
+        Line::styled(title.to_owned(), style).alignment(alignment)
+    });
+    Row::new(titles)
+}
+
+fn line(row: &[Cell]) -> Row<'_> {
+    Row::new(row.iter().map(|cell| match cell {
+        Cell::Text(text) => Line::from(text.as_str()),
+        Cell::Number { shown, is_bad, .. } => {
+            let line = Line::from(shown.as_str()).alignment(Alignment::Right);
+            if *is_bad { line.style(bad()) } else { line }
+        }
+    }))
+}
+
+/// What each column needs; the widest of text gets the rest, or what is left for it.
+fn widths(pane: &Pane, width: u16) -> Vec<Constraint> {
+    let shown = |cell: &Cell| match cell {
+        Cell::Text(text) => text.chars().count(),
+        Cell::Number { shown, .. } => shown.chars().count(),
+    };
+    let mut widths: Vec<usize> = pane
+        .columns
+        .iter()
+        .enumerate()
+        .map(|(column, title)| {
+            let least = title.trim_start_matches('>').len();
+            // So that columns do not dance with every digit.
+            let least = if title.starts_with('>') { least.max(6) } else { least };
+            pane.rows.iter().map(|row| shown(&row[column])).fold(least, usize::max)
+        })
+        .collect();
+    let sum = widths.iter().sum::<usize>() + widths.len() - 1;
+    let is_text = |column: &usize| !pane.columns[*column].starts_with('>');
+    if let Some(widest) = (0..widths.len()).filter(is_text).max_by_key(|column| widths[*column]) {
+        let rest = sum - widths[widest];
+        widths[widest] = usize::from(width).saturating_sub(rest).min(widths[widest].max(TEXT_MIN));
+    }
+    widths.into_iter().map(|width| Constraint::Length(width as u16)).collect()
+}
+
+fn draw_help(frame: &mut Frame<'_>) {
+    let area = frame.area();
+    let height = HELP.lines().count() as u16 + 2;
+    let [area] = Layout::horizontal([Constraint::Length(64)])
+        .flex(ratatui::layout::Flex::Center)
+        .areas(area);
+    let [area] = Layout::vertical([Constraint::Length(height)])
+        .flex(ratatui::layout::Flex::Center)
+        .areas(area);
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" Keys ")), area);
+}
+
+fn bad() -> Style {
+    Style::new().fg(Color::Red).add_modifier(Modifier::BOLD)
+}
+
+const HELP: &str = "\
+ q, Ctrl-C        end
+ Tab, 1 to 5      select a pane
+ Enter, z; Esc    show the selected pane alone; all again
+ s, Right         sort by the next column (underlined)
+ S, Left          sort by the one before
+ r                the other way round
+ Up, Down, j, k   scroll; also PageUp, PageDown
+ space, p         pause; nothing is asked meanwhile
+ + and -          look twice, or half, as often
+ ?                this; any key ends it
+
+ Rates are from one look to the next; bits with Ethernet headers.
+ Flows are a sample: 32 packets for each look.";
+
+/// A pane's own lines: title and header.
+const FRAME: usize = 2;
+const TEXT_MIN: usize = 12;

@@ -1,0 +1,175 @@
+//! `manylane top`: what a daemon does, now, in a terminal.
+//!
+//! | file     | what is in it                                                              |
+//! |----------|----------------------------------------------------------------------------|
+//! | `sample` | `Sampler`: a thread that asks the daemon, again and again                  |
+//! | `flows`  | which flows a sample of packets is of                                      |
+//! | `panes`  | two answers as tables of rates: what is shown, of either kind of daemon    |
+//! | `view`   | `View`: what the keys have made of it: pane, order, zoom                   |
+//! | `draw`   | the same in the cells of a terminal                                        |
+//!
+//! Three threads send to this one: the keyboard's, the sampler's, and the signals'. Nothing is asked while it pauses.
+
+mod draw;
+mod flows;
+mod panes;
+mod sample;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::api::{Client, ClientError};
+use crate::cli::{USAGE, complain};
+use crate::config::DEFAULT_SOCKET;
+use sample::{Sample, Sampler};
+use view::{View, Wish};
+
+/// What `manylane top` takes.
+#[derive(Debug, Args)]
+pub struct TopOptions {
+    /// Seconds from one look to the next
+    #[arg(short = 'n', long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
+    pub interval: f64,
+    /// Where the daemon's API listens
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+}
+
+/// What happens.
+enum Happening {
+    Input(Event),
+    /// What the daemon says; an error is shown, and it is asked again.
+    Answer(Result<Sample, ClientError>),
+    Signal,
+    /// Nothing can be read from the terminal any more.
+    InputEnded(io::Error),
+}
+
+/// Shows it until the user has had enough.
+pub fn run(options: &TopOptions) -> ExitCode {
+    if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        complain(
+            &"error: `manylane top` needs a terminal; `manylane show ports`, also with `--json`, needs none",
+        );
+        return USAGE.into();
+    }
+    let first = match sample::take(&Client::new(&options.socket)) {
+        Ok(sample) => sample,
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            return ExitCode::FAILURE;
+        }
+    };
+    match show(options, first) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show(options: &TopOptions, first: Sample) -> Result<(), Failure> {
+    let (sender, happenings) = mpsc::channel();
+    watch_signals(sender.clone())?;
+    let interval = Duration::from_secs_f64(options.interval);
+    let sampler =
+        Sampler::start(&options.socket, interval, sender.clone()).map_err(Failure::Start)?;
+    let mut terminal = ratatui::try_init().map_err(Failure::Terminal)?;
+    let outcome = watch_keys(sender)
+        .and_then(|()| follow(&mut terminal, &happenings, &sampler, View::new(first, interval)));
+    ratatui::try_restore().map_err(Failure::Terminal)?;
+    outcome
+}
+
+fn follow(
+    terminal: &mut DefaultTerminal,
+    happenings: &Receiver<Happening>,
+    sampler: &Sampler,
+    mut view: View,
+) -> Result<(), Failure> {
+    loop {
+        terminal.draw(|frame| draw::draw(frame, &mut view)).map_err(Failure::Terminal)?;
+        // The sampler has a sender for as long as it is there.
+        let Ok(happening) = happenings.recv() else { return Ok(()) };
+        match happening {
+            Happening::Input(event) => match view.input(&event) {
+                Some(Wish::Quit) => return Ok(()),
+                Some(Wish::Pace(pace)) => sampler.set_pace(pace),
+                None => {}
+            },
+            Happening::Answer(Ok(sample)) => view.add(sample),
+            Happening::Answer(Err(error)) => view.trouble = Some(error.to_string()),
+            Happening::Signal => return Ok(()),
+            Happening::InputEnded(error) => return Err(Failure::Terminal(error)),
+        }
+    }
+}
+
+fn watch_keys(sender: Sender<Happening>) -> Result<(), Failure> {
+    let watch = move || {
+        loop {
+            let (happening, is_over) = match event::read() {
+                Ok(event) => (Happening::Input(event), false),
+                Err(error) => (Happening::InputEnded(error), true),
+            };
+            if sender.send(happening).is_err() || is_over {
+                return;
+            }
+        }
+    };
+    // It ends with the process: nothing wakes it from the terminal.
+    thread::Builder::new().name("keys".into()).spawn(watch).map(drop).map_err(Failure::Start)
+}
+
+/// So that the terminal is left as it was.
+fn watch_signals(sender: Sender<Happening>) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(Failure::Start)?;
+    let watch = move || {
+        if signals.forever().next().is_some() {
+            let _ = sender.send(Happening::Signal); // Without a receiver it is over already.
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(watch).map(drop).map_err(Failure::Start)
+}
+
+/// Why it is over.
+#[derive(Debug)]
+enum Failure {
+    Start(io::Error),
+    Terminal(io::Error),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Start(error) => write!(f, "cannot start: {error}"),
+            Failure::Terminal(error) => {
+                write!(f, "cannot use the terminal: {error}; `manylane show ports` needs none")
+            }
+        }
+    }
+}
+
+fn interval(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| "it is a number of seconds".to_owned())?;
+    let range = view::FASTEST.as_secs_f64()..=view::SLOWEST.as_secs_f64();
+    match range.contains(&seconds) {
+        true => Ok(seconds),
+        false => Err(format!("{} to {} seconds are possible", range.start(), range.end())),
+    }
+}

@@ -1,0 +1,159 @@
+use std::time::{Duration, Instant};
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{Event, KeyCode, KeyEvent};
+
+use super::draw::draw;
+use super::flows::Flows;
+use super::sample::{Accelerator, Forwarder, Of, Pace, Sample};
+use super::view::{View, Wish};
+use crate::api::accelerate::{Accelerated, sample as accelerated};
+use crate::api::{Daemon, DropStatus, Ledger};
+
+/// What a daemon says two seconds after `at`, if `passed` packets have passed since.
+fn accelerator(at: Instant, passed: u64) -> Sample {
+    let mut daemon = Accelerator {
+        daemon: accelerated::Sample.daemon(),
+        ports: accelerated::Sample.ports(),
+        drops: accelerated::Sample.drops(),
+        ledger: accelerated::Sample.ledger(),
+    };
+    daemon.ports[0].seen += passed;
+    daemon.ports[0].forwarded += passed;
+    daemon.ports[1].sent += passed;
+    daemon.ports[1].device_dropped += passed / 1000;
+    daemon.ledger.seen += passed;
+    daemon.ledger.forwarded += passed;
+    let two_seconds = Duration::from_secs(if passed > 0 { 2 } else { 0 });
+    Sample { at: at + two_seconds, of: Of::Accelerator(Box::new(daemon)) }
+}
+
+fn forwarder(at: Instant, pid: u32, dropped: u64) -> Sample {
+    let drop = DropStatus {
+        reason: "no_route".into(),
+        explanation: "there is no route to its destination".into(),
+        total: dropped,
+        ports: [("lan".to_owned(), dropped)].into(),
+    };
+    let forwarder = Forwarder {
+        daemon: Daemon { pid, ..Daemon::default() },
+        drops: vec![drop],
+        ledger: Ledger { received: 10 * dropped, ..Ledger::default() },
+        flows_trouble: Some("another trace runs".into()),
+        ..Forwarder::default()
+    };
+    Sample { at, of: Of::Forwarder(Box::new(forwarder)) }
+}
+
+fn screen(view: &mut View, [columns, rows]: [u16; 2]) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(columns, rows)).expect("it is in memory");
+    terminal.draw(|frame| draw(frame, view)).expect("it is in memory");
+    let buffer = terminal.backend().buffer();
+    let lines = buffer.content.chunks(columns.into());
+    let line = |cells: &[ratatui::buffer::Cell]| -> String {
+        cells.iter().map(|cell| cell.symbol()).collect()
+    };
+    lines.map(|cells| line(cells).trim_end().to_owned() + "\n").collect()
+}
+
+fn press(view: &mut View, code: KeyCode) -> Option<Wish> {
+    view.input(&Event::Key(KeyEvent::from(code)))
+}
+
+#[test]
+fn an_accelerator_has_its_own_panes() {
+    let at = Instant::now();
+    let mut view = View::new(accelerator(at, 0), Duration::from_secs(1));
+    let shown = screen(&mut view, [80, 24]);
+    assert!(shown.contains("in - packets/s; forwarded -"), "{shown}");
+    view.add(accelerator(at, 2_000_000));
+    let shown = screen(&mut view, [80, 24]);
+    for words in [
+        "accelerate 0.1.0, process 42, up 7 s",
+        "in 1.00 M packets/s; forwarded 1.00 M",
+        " 1 Ports ",
+        " 2 Tiers ",
+        " 3 Drops ",
+    ] {
+        assert!(shown.contains(words), "{words}\n{shown}");
+    }
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).expect(name);
+    let words = |name: &str| line(name).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words("lan").contains("1.00 M 1.00 M 0 0 0 0"), "{shown}");
+    assert!(words("wan").ends_with("1.00 M 0 0 1.00 k"), "{shown}");
+}
+
+#[test]
+fn a_daemon_that_begins_anew_has_no_rates_at_first() {
+    let at = Instant::now();
+    let later = at + Duration::from_secs(1);
+    let mut view = View::new(forwarder(at, 1, 1000), Duration::from_secs(1));
+    view.add(forwarder(later, 1, 3000));
+    assert!(screen(&mut view, [80, 24]).contains("in 20.0 k packets/s"));
+    view.add(forwarder(later + Duration::from_secs(1), 2, 5));
+    let shown = screen(&mut view, [80, 24]);
+    assert!(shown.contains("in - packets/s"), "{shown}");
+    assert!(shown.contains("another trace runs"), "{shown}");
+}
+
+#[test]
+fn every_size_can_be_drawn() {
+    let at = Instant::now();
+    let mut views = [
+        View::new(accelerator(at, 0), Duration::from_secs(1)),
+        View::new(forwarder(at, 1, 1), Duration::from_secs(1)),
+    ];
+    for view in &mut views {
+        for key in [KeyCode::Char('x'), KeyCode::Enter, KeyCode::Char('?')] {
+            press(view, key);
+            for columns in [1, 10, 40, 80, 300] {
+                for rows in [1, 2, 3, 5, 10, 24, 100] {
+                    screen(view, [columns, rows]);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn keys_stay_within_what_there_is() {
+    let at = Instant::now();
+    let mut view = View::new(accelerator(at, 0), Duration::from_secs(1));
+    let columns = view.panes[0].columns.len();
+    for _ in 0..columns {
+        press(&mut view, KeyCode::Right);
+    }
+    assert_eq!(view.choices[0].order, 0);
+    press(&mut view, KeyCode::Left);
+    assert_eq!(view.choices[0].order, columns - 1);
+    for key in [KeyCode::Char('9'), KeyCode::BackTab, KeyCode::PageDown] {
+        press(&mut view, key);
+    }
+    assert_eq!((view.selected, view.choices[2].skipped), (2, 1));
+    press(&mut view, KeyCode::Up);
+    press(&mut view, KeyCode::Up);
+    assert_eq!(view.choices[2].skipped, 0);
+    for _ in 0..40 {
+        press(&mut view, KeyCode::Char('+'));
+    }
+    let fastest = Some(Wish::Pace(Pace::Every(super::view::FASTEST)));
+    assert_eq!(press(&mut view, KeyCode::Char('+')), fastest);
+    assert_eq!(press(&mut view, KeyCode::Char(' ')), Some(Wish::Pace(Pace::Paused)));
+    assert_eq!(press(&mut view, KeyCode::Char('-')), Some(Wish::Pace(Pace::Paused)));
+    assert_eq!(press(&mut view, KeyCode::Char('q')), Some(Wish::Quit));
+}
+
+#[test]
+fn flows_of_several_samples_are_one() {
+    let mut flows = Flows::default();
+    let udp = "02:00:00:00:00:01 > 02:00:00:00:00:02, 10.0.0.1:7 > 10.0.0.2:9 UDP, TTL 9";
+    flows.add("lan", udp);
+    let mut more = flows.clone();
+    more.add("lan", "02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff, ARP");
+    flows.merge(&more);
+    let counted: Vec<_> =
+        flows.by_flow.iter().map(|((_, flow), count)| (&**flow, *count)).collect();
+    assert_eq!(counted, [("10.0.0.1:7 > 10.0.0.2:9 UDP", 2), ("no IP", 1)]);
+    assert_eq!(flows.packets, 3);
+}

@@ -1,0 +1,194 @@
+//! `manylane top` in a terminal of 80 by 24, beside a daemon between memory ports, by its keys.
+
+mod router;
+
+use std::io::{Read, Write};
+use std::num::NonZeroU16;
+use std::time::{Duration, Instant};
+
+use portable_pty::{Child, CommandBuilder, PtySize, native_pty_system};
+use router::{Router, command};
+
+#[test]
+fn a_daemon_is_watched_by_keys() {
+    let router = Router::start("top");
+    let mut top = Top::start(&["--socket", &router.socket(), "--interval", "0.2"]);
+
+    // All panes, with rates.
+    let seen = top.until("rates and flows", |screen| {
+        rate(screen, "west") > 5_000.0 && rate(screen, "east") > 5_000.0 && screen.contains(" UDP")
+    });
+    for word in ["manylane top", "1 Ports", "2 Workers", "3 Drops", "4 Rings", "5 Flows", "q quit"]
+    {
+        assert!(seen.contains(word), "{word}\n{seen}");
+    }
+    assert!(seen.lines().all(|line| line.chars().count() <= 80) && seen.lines().count() <= 24);
+
+    // By names first, the other way round with `r`.
+    let is_before = |screen: &str, one: &str, other: &str| {
+        screen.find(&format!("\n{one} ")) < screen.find(&format!("\n{other} "))
+    };
+    assert!(is_before(&seen, "east", "north"), "{seen}");
+    top.press("r");
+    top.until("the last name first", |screen| is_before(screen, "west", "north"));
+    // By what leaves: only one port sends.
+    top.press("rssss");
+    top.until("who sends first", |screen| is_before(screen, "north", "west"));
+
+    // One pane alone, and all again.
+    top.press("5\r");
+    let flows = |screen: &str| screen.lines().filter(|line| line.contains(" > ")).count();
+    top.until("only flows, of both families", |screen| {
+        let both = screen.contains("10.1.0.1:") && screen.contains("[2001:db8:2::1]:");
+        screen.contains("5 Flows") && !screen.contains("1 Ports") && both && flows(screen) > 10
+    });
+    top.press("\x1b");
+    top.until("all panes", |screen| screen.contains("1 Ports") && screen.contains("5 Flows"));
+
+    // Keys are explained, and any ends that.
+    top.press("?");
+    top.until("help", |screen| screen.contains("select a pane"));
+    top.press("x");
+    top.until("no help", |screen| !screen.contains("select a pane"));
+
+    top.press(" ");
+    top.until("a pause", |screen| screen.contains("paused"));
+    top.press(" ");
+    top.until("no pause", |screen| !screen.contains("paused"));
+    top.press("-");
+    top.until("half as often", |screen| screen.contains("each 0.4 s"));
+
+    // In another size, at once.
+    top.resize(40, 120);
+    top.until("more room", |screen| screen.lines().count() > 24);
+
+    // The daemon goes: that is said, and what was known stays.
+    router.stop();
+    let seen = top.until("nobody answers", |screen| screen.contains("no answer"));
+    assert!(seen.contains("1 Ports") && seen.contains("west"), "{seen}");
+    top.press("q");
+    top.ends_well();
+}
+
+#[test]
+fn a_signal_leaves_the_terminal_as_it_was() {
+    let router = Router::start("top-signal");
+    let mut top = Top::start(&["--socket", &router.socket()]);
+    top.until("it is there", |screen| screen.contains("manylane top"));
+    top.press("\x03");
+    top.ends_well();
+}
+
+#[test]
+fn without_a_terminal_or_a_daemon_it_says_what_to_do() {
+    let output = command(&["top"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said.contains("needs a terminal") && said.contains("manylane show"), "{said}");
+
+    let mut top = Top::start(&["--socket", "/nowhere/manylane.sock"]);
+    let said = top.rest();
+    assert!(said.contains("no manylane daemon answers at /nowhere/manylane.sock"), "{said}");
+    assert_eq!(top.child.wait().unwrap().exit_code(), 1);
+
+    let output = command(&["top", "--interval", "0"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("0.1 to 3600 seconds"));
+}
+
+/// Packets that come in by a port each second, as its line in a terminal has it; 0 if it has none yet.
+fn rate(screen: &str, port: &str) -> f64 {
+    let begins = format!("{port} ");
+    let line = screen.lines().find(|line| line.starts_with(&begins)).unwrap_or_default();
+    let mut words = line.split_whitespace().skip(2);
+    let number: f64 = words.next().and_then(|word| word.parse().ok()).unwrap_or(0.0);
+    match words.next() {
+        Some("k") => number * 1e3,
+        Some("M") => number * 1e6,
+        _ => number,
+    }
+}
+
+/// A running `manylane top`, and its terminal.
+struct Top {
+    child: Box<dyn Child + Send + Sync>,
+    terminal: Box<dyn portable_pty::MasterPty + Send>,
+    output: Box<dyn Read + Send>,
+    input: Box<dyn Write + Send>,
+    parser: vt100::Parser,
+}
+
+impl Top {
+    fn start(words: &[&str]) -> Top {
+        let size = PtySize { rows: 24, cols: 80, ..PtySize::default() };
+        let pair = native_pty_system().openpty(size).unwrap();
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_manylane"));
+        command.arg("top");
+        command.args(words);
+        command.env("TERM", "xterm-256color");
+        let child = pair.slave.spawn_command(command).unwrap();
+        // So that the end of the output is seen.
+        drop(pair.slave);
+        Top {
+            child,
+            output: pair.master.try_clone_reader().unwrap(),
+            input: pair.master.take_writer().unwrap(),
+            terminal: pair.master,
+            parser: vt100::Parser::new(lines(24), lines(80), 0),
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        self.input.write_all(keys.as_bytes()).unwrap();
+        self.input.flush().unwrap();
+    }
+
+    fn resize(&mut self, rows: u16, cols: u16) {
+        self.parser.screen_mut().set_size(lines(rows), lines(cols));
+        self.terminal.resize(PtySize { rows, cols, ..PtySize::default() }).unwrap();
+    }
+
+    /// Reads until the screen is as wanted.
+    fn until(&mut self, what: &str, is_wanted: impl Fn(&str) -> bool) -> String {
+        let patience = Instant::now() + Duration::from_secs(60);
+        let mut bytes = [0; 4096];
+        loop {
+            let screen = self.parser.screen().contents();
+            if is_wanted(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < patience, "not seen: {what}\n{screen}");
+            let len = self.output.read(&mut bytes).unwrap_or(0);
+            assert!(len > 0, "it has ended, and not seen was: {what}\n{screen}");
+            self.parser.process(&bytes[..len]);
+        }
+    }
+
+    /// All that it still writes. A terminal whose last process has ended gives an error for an end.
+    fn rest(&mut self) -> String {
+        let mut bytes = [0; 4096];
+        while let Ok(len @ 1..) = self.output.read(&mut bytes) {
+            self.parser.process(&bytes[..len]);
+        }
+        self.parser.screen().contents()
+    }
+
+    fn ends_well(mut self) {
+        self.rest();
+        let screen = self.parser.screen();
+        assert!(!screen.alternate_screen() && !screen.hide_cursor(), "{}", screen.contents());
+        assert_eq!(self.child.wait().unwrap().exit_code(), 0);
+    }
+}
+
+impl Drop for Top {
+    fn drop(&mut self) {
+        // It has ended, but where a test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn lines(number: u16) -> NonZeroU16 {
+    NonZeroU16::new(number).unwrap()
+}
