@@ -105,31 +105,29 @@ step_fuzz_smoke() {
     done
 }
 
-# Whole systems in network namespaces, the kernel on both ends; and the tests of manylane-io, alike.
+# Whole systems in network namespaces, the kernel on both ends; and the tests of manylane-io, alike. Of the whole
+# workspace, as the other steps: of one package, other features would be wanted of others, and built anew.
 step_netns() {
-    local status=0
+    local name tests=()
     root "scenarios in network namespaces" || return 0
-    if [ -n "$(test_targets '.name == "manylane"' 'test("^(netns|accelerate)_")')" ]; then
-        cargo test -p manylane --no-fail-fast --test 'netns_*' --test 'accelerate_*' -- \
-            --show-output --test-threads=1 || status=1
-    fi
-    if [ -n "$(test_targets '.name == "manylane-io"' 'true')" ]; then
-        cargo test -p manylane-io --no-fail-fast --test '*' -- --show-output \
-            --test-threads=1 || status=1
-    fi
-    return "$status"
+    for name in $(test_targets '.name == "manylane"' 'test("^(netns|accelerate)_")') \
+        $(test_targets '.name == "manylane-io"' 'true'); do
+        tests+=(--test "$name")
+    done
+    cargo test --workspace --no-fail-fast "${tests[@]}" -- --show-output --test-threads=1
 }
 
 # The benches run, tiny, and what they print can be read by a machine. `scale` fails when workers write
 # lines that they share (I5), and the tests of what it counts by show that it would.
 step_bench_smoke() {
     local question
+    step_build
     counting cargo test -p manylane-sync --profile quick --lib
     counting cargo test --manifest-path bench/counted/Cargo.toml --release --locked
     for question in fib forward scale tcp veth "seed refcount" "seed rcu" "seed frame" \
         "seed neighbour --frames 1000000" "seed handoff" "seed handoff --veth" "seed socket"; do
         # shellcheck disable=SC2086 # A question may be two words.
-        cargo run -p manylane-bench -- $question --quick --json >>"$work/bench.json"
+        "$target/debug/manylane-bench" $question --quick --json >>"$work/bench.json"
     done
     cat "$work/bench.json"
     jq -es 'length > 0 and all(.[]; type == "object" and . as $line
