@@ -7,7 +7,7 @@ use manylane_io::bpf::BpfError;
 use manylane_io::netlink::NetlinkError;
 
 use super::lock::LockError;
-use crate::api::BindError;
+use crate::api::{BindError, ListenError};
 use crate::gate::GateError;
 
 /// Why an accelerator did not start.
@@ -16,6 +16,8 @@ use crate::gate::GateError;
 pub enum AccelerateError {
     /// Another one is there, or a lock could not be had.
     Lock(LockError),
+    /// The API's listener could not be made.
+    Listen(ListenError),
     /// The API's socket could not be made.
     Api(BindError),
     /// The kernel's routing could not be read.
@@ -74,6 +76,7 @@ impl fmt::Display for AccelerateError {
         match self {
             AccelerateError::Lock(source) => source.fmt(f),
             AccelerateError::Api(source) => source.fmt(f),
+            AccelerateError::Listen(source) => source.fmt(f),
             AccelerateError::Netlink(source) => source.fmt(f),
             AccelerateError::Gate(source) => source.fmt(f),
             AccelerateError::Program(source) => source.fmt(f),
@@ -91,6 +94,7 @@ impl std::error::Error for AccelerateError {
         match self {
             AccelerateError::Lock(source) => Some(source),
             AccelerateError::Api(source) => Some(source),
+            AccelerateError::Listen(source) => Some(source),
             AccelerateError::Netlink(source) => Some(source),
             AccelerateError::Gate(source) => Some(source),
             AccelerateError::Program(source) => Some(source),

@@ -56,7 +56,7 @@ mod why;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -71,8 +71,8 @@ pub use error::AccelerateError;
 pub use lease::{Lease, Tables};
 pub use lock::LockError;
 
-use crate::api::Socket;
 use crate::api::accelerate::{Accelerated, AcceleratedLedger};
+use crate::api::{Doors, Listen, Socket};
 use crate::gate::{self, Bypass, Gate, Standing, Tier};
 use serve::Serve;
 use shown::Shown;
@@ -100,6 +100,8 @@ pub struct Options {
     pub worker_cores: Vec<usize>,
     /// Where its API listens; it has none without.
     pub socket: Option<PathBuf>,
+    /// Where it listens by TCP besides; only with a socket.
+    pub listen: Listen,
     /// Whether it says on standard error what becomes of interfaces.
     pub speaks: bool,
 }
@@ -117,6 +119,7 @@ impl Default for Options {
             workers: None,
             worker_cores: Vec::new(),
             socket: None,
+            listen: Listen::default(),
             speaks: false,
         }
     }
@@ -208,6 +211,13 @@ impl Accelerator {
         let lock = lock::Lock::take(&options.interfaces, folder).map_err(AccelerateError::Lock)?;
         let socket = options.socket.as_deref().map(Socket::bind).transpose();
         let socket = socket.map_err(AccelerateError::Api)?;
+        let door = options.listen.open().map_err(AccelerateError::Listen)?;
+        if let Some(address) = door.as_ref().and_then(|door| door.address().ok())
+            && options.speaks
+        {
+            // Without a standard error there is nobody left to tell.
+            let _ = writeln!(io::stderr(), "manylane: the API answers at http://{address}/, too");
+        }
         let bell = EventFd::open().map_err(refused("an event descriptor"))?;
         let bell = Arc::new(bell);
         let (begun, begins) = sync_channel(1);
@@ -239,7 +249,7 @@ impl Accelerator {
         };
         let mut accelerator = Accelerator { thread: Some(thread), shown, bell, serve: None };
         if let Some(socket) = socket {
-            let serve = Serve::start(socket, accelerator.source());
+            let serve = Serve::start(Doors::new(socket, door), accelerator.source());
             accelerator.serve = Some(serve.map_err(refused("a thread"))?);
         }
         Ok(accelerator)

@@ -6,7 +6,7 @@ use std::thread::{Builder, JoinHandle};
 
 use tokio::sync::oneshot;
 
-use crate::api::Socket;
+use crate::api::Doors;
 use crate::api::accelerate::{Accelerated, serve};
 
 /// Answers until it is dropped.
@@ -16,13 +16,13 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    /// Answers at `socket`, in the namespace of the calling thread.
-    pub fn start(socket: Socket, source: Arc<dyn Accelerated>) -> io::Result<Serve> {
+    /// Answers at `doors`, in the namespace of the calling thread.
+    pub fn start(doors: Doors, source: Arc<dyn Accelerated>) -> io::Result<Serve> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = oneshot::channel::<()>();
         let thread = Builder::new().name("api".into()).spawn(move || {
             let stopped = async move { drop(stopped.await) };
-            if let Err(error) = runtime.block_on(serve(socket, source, stopped)) {
+            if let Err(error) = runtime.block_on(serve(doors, source, stopped)) {
                 // Forwarding does not need it.
                 let _ = writeln!(io::stderr(), "manylane: the API has ended: {error}");
             }

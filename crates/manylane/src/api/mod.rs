@@ -13,6 +13,8 @@
 //! | `/v1/steering`   | [`SteeringStatus`]           | `steering`      |
 //! | `/v1/sockets`    | [`SocketsStatus`]            | `sockets`       |
 //! | `/v1/daemon`     | [`Daemon`]                   |                 |
+//! | `/v1/openapi.json` | all of this, in OpenAPI 3.1 |                |
+//! | `/metrics`       | the counters for Prometheus  |                 |
 //!
 //! `PUT /v1/config/KEY` with a value as its body (`manylane config set`) changes a setting of the running
 //! daemon, and answers with the [`Setting`]; a value that cannot be is an [`ApiError`] with status 400, an
@@ -50,15 +52,27 @@
 //! | Side   | File        | Runs on                                                          |
 //! |--------|-------------|------------------------------------------------------------------|
 //! | daemon | `server.rs` | the control thread, which takes snapshots through [`Source`]     |
+//! | both   | `document.rs` | routes, with their descriptions                                 |
+//! | daemon | `metrics/`  | the control thread                                               |
+//! | daemon | `listen.rs` | the same, by TCP, behind a token                                 |
 //! | CLI    | `client.rs` | the calling thread, which waits                                  |
 //!
 //! Only the control thread answers, so no request can make a worker wait.
 
 pub mod accelerate;
 pub mod client;
+#[cfg(test)]
+mod contract;
+mod document;
+#[cfg(test)]
+mod guarded;
+mod listen;
+mod metrics;
 pub mod model;
 #[cfg(test)]
 pub(crate) mod sample;
+#[cfg(test)]
+pub(crate) mod served;
 pub mod server;
 pub mod socket;
 #[cfg(test)]
@@ -66,6 +80,8 @@ mod tests;
 mod trace;
 
 pub use client::{Client, ClientError, FollowEnd};
+pub(crate) use listen::is_loopback;
+pub use listen::{Door, Doors, Listen, ListenError};
 pub use model::{
     AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,
     FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One port and its counters since the daemon started.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PortStatus {
     /// Its number, from 0, in the order of the configuration.
     pub port: u16,
@@ -73,7 +74,7 @@ pub struct PortStatus {
 }
 
 /// Whether a port is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PortState {
     /// It is.
@@ -85,7 +86,7 @@ pub enum PortState {
 }
 
 /// What a sub-interface is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VlanStatus {
     /// The name of its port.
     pub port: String,
@@ -94,7 +95,7 @@ pub struct VlanStatus {
 }
 
 /// Faults on purpose, both directions together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FaultStatus {
     /// Packets dropped: before they were received, or after they were transmitted.
     pub dropped: u64,
@@ -113,7 +114,7 @@ pub struct FaultStatus {
 }
 
 /// Copies of packets, both directions together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CopyStatus {
     /// Packets that the file has, or gets.
     pub copied: u64,
@@ -126,7 +127,7 @@ pub struct CopyStatus {
 }
 
 /// One worker.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct WorkerStatus {
     /// Its number, from 0.
     pub worker: u16,
@@ -138,6 +139,12 @@ pub struct WorkerStatus {
     pub turns: u64,
     /// Share of the last second in turns that found something to do.
     pub busy_percent: f64,
+    /// Nanoseconds in turns that found something to do.
+    #[serde(default)]
+    pub busy_ns: u64,
+    /// Nanoseconds in turns that found nothing to do, and asleep.
+    #[serde(default)]
+    pub idle_ns: u64,
     /// Times it went to sleep.
     pub sleeps: u64,
     /// Times another thread woke it.
@@ -163,7 +170,7 @@ pub struct WorkerStatus {
 }
 
 /// Whether a worker runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
     /// It does.
@@ -175,7 +182,7 @@ pub enum WorkerState {
 }
 
 /// A receive queue.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueName {
     /// The port's name.
     pub port: String,
@@ -184,7 +191,7 @@ pub struct QueueName {
 }
 
 /// One route.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RouteStatus {
     /// The destinations.
     pub prefix: String,
@@ -200,7 +207,7 @@ pub struct RouteStatus {
 }
 
 /// One of the next hops of a route that has several.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MemberStatus {
     /// The next hop.
     pub via: String,
@@ -213,7 +220,7 @@ pub struct MemberStatus {
 }
 
 /// What a route does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RouteKind {
     /// To a next hop.
@@ -239,7 +246,7 @@ pub enum RouteKind {
 }
 
 /// One neighbour.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NeighbourStatus {
     /// The name of the port it is behind.
     pub port: String,
@@ -254,7 +261,7 @@ pub struct NeighbourStatus {
 }
 
 /// What is known of a neighbour, in the words of RFC 4861 §7.3.2 (`failed` is Linux's).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NeighbourState {
     /// Asked, not answered.
@@ -274,7 +281,7 @@ pub enum NeighbourState {
 }
 
 /// One address of ours, on a link where others may have it too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AddressStatus {
     /// The name of the port it is on.
     pub port: String,
@@ -293,7 +300,7 @@ pub struct AddressStatus {
 }
 
 /// Whether an address of ours is ours alone (RFC 5227, RFC 4862 §5.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AddressState {
     /// Its link is being asked whether somebody has it.
@@ -307,7 +314,7 @@ pub enum AddressState {
 }
 
 /// One reason for dropping, in all and by port of entry.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DropStatus {
     /// The reason's name.
     pub reason: String,
@@ -321,7 +328,7 @@ pub struct DropStatus {
 
 /// Where every packet and every frame went: received + created = transmitted + delivered + dropped +
 /// held + in flight.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ledger {
     /// Packets received by ports.
     pub received: u64,
@@ -347,7 +354,7 @@ pub struct Ledger {
 }
 
 /// Where the frames of the pool are.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FrameLedger {
     /// Frames in all.
     pub total: u64,
@@ -358,7 +365,7 @@ pub struct FrameLedger {
 }
 
 /// Frames at one place.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FrameHolder {
     /// The place, as `worker 0 list` or `lan to receive`.
     pub holder: String,
@@ -367,7 +374,7 @@ pub struct FrameHolder {
 }
 
 /// The frames: how many there are and why, where they are, and what workers' lists do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FramesStatus {
     /// Bytes of a frame, headroom included.
     pub frame_size: u32,
@@ -387,7 +394,7 @@ pub struct FramesStatus {
 }
 
 /// One worker's list of free frames.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ListStatus {
     /// The worker.
     pub worker: u16,
@@ -408,7 +415,7 @@ pub struct ListStatus {
 }
 
 /// One line of the sum of frames.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FrameLine {
     /// The place.
     pub holder: String,
@@ -419,7 +426,7 @@ pub struct FrameLine {
 }
 
 /// A setting of a running daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Setting {
     /// The key, as in the configuration: `frames.hot_list_len`.
     pub key: String,
@@ -428,7 +435,7 @@ pub struct Setting {
 }
 
 /// What a setting may be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum SettingValue {
     /// A number.
@@ -450,7 +457,7 @@ impl fmt::Display for SettingValue {
 }
 
 /// Who forwards what others receive.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SteeringStatus {
     /// Packets that may wait in the ring from one worker to another.
     pub netdev_max_backlog: u32,
@@ -480,7 +487,7 @@ pub struct SteeringStatus {
 }
 
 /// Who forwards what a port receives.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortSteeringStatus {
     /// Its name.
     pub port: String,
@@ -497,7 +504,7 @@ pub struct PortSteeringStatus {
 }
 
 /// A queue of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueOwner {
     /// Its number, from 0.
     pub queue: u16,
@@ -509,7 +516,7 @@ pub struct QueueOwner {
 }
 
 /// A worker's way out of a port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TransmitQueue {
     /// Who sends.
     pub worker: u16,
@@ -519,7 +526,7 @@ pub struct TransmitQueue {
 }
 
 /// A bucket of flows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BucketStatus {
     /// The worker that is to have it.
     pub worker: u16,
@@ -529,7 +536,7 @@ pub struct BucketStatus {
 }
 
 /// A worker, as far as it is steered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SteeredWorker {
     /// Its number, from 0.
     pub worker: u16,
@@ -538,7 +545,7 @@ pub struct SteeredWorker {
 }
 
 /// The ring from one worker to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PairStatus {
     /// Who receives.
     pub from: u16,
@@ -570,7 +577,7 @@ pub enum SetError {
 }
 
 /// The packets' sum for those that entered by one port.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortLedger {
     /// The port's name.
     pub port: String,
@@ -593,7 +600,7 @@ pub struct PortLedger {
 }
 
 /// The daemon itself.
-#[derive(Default, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Default, Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Daemon {
     /// Its version.
     pub version: String,
@@ -610,7 +617,7 @@ pub struct Daemon {
 }
 
 /// The packet sockets, and their bounds.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SocketsStatus {
     /// Those that are open, in the order of their numbers.
     pub sockets: Vec<SocketStatus>,
@@ -625,7 +632,7 @@ pub struct SocketsStatus {
 }
 
 /// A packet socket. What was counted is since it was opened.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SocketStatus {
     /// Its number: when it is closed, another's.
     pub socket: u32,
@@ -669,7 +676,7 @@ pub struct SocketStatus {
 }
 
 /// Why a request was not answered.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiError {
     /// What is wrong with it.
     pub error: String,

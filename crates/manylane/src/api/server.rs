@@ -1,5 +1,6 @@
 //! The daemon's side of the API.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -10,21 +11,24 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{Method, StatusCode, Uri};
-use axum::routing::{MethodRouter, delete, get, post, put};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::IntoResponse;
+use axum::routing::{delete, post, put};
 use axum::{Json, Router};
 use hyper::body::{Bytes, Frame};
-use serde::Serialize;
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
+use utoipa::openapi::HttpMethod;
 
+use super::document::{LINES, Refusal, Routes, Sent, Told};
+use super::listen::Doors;
+use super::metrics::{self, METRICS};
 use super::model::{
     AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
-    RouteStatus, SetError, Setting, SocketsStatus, SteeringStatus, WorkerStatus,
+    RouteKind, RouteStatus, SetError, Setting, SocketsStatus, SteeringStatus, WorkerStatus,
 };
-use super::socket::Socket;
-use super::trace::{TraceLines, TraceRequest};
+use super::trace::{TraceLine, TraceLines, TraceRequest};
 
 /// Where answers come from. Each call is one snapshot, and must not wait for a worker.
 pub trait Source: Send + Sync {
@@ -34,6 +38,12 @@ pub trait Source: Send + Sync {
     fn workers(&self) -> Vec<WorkerStatus>;
     /// All routes, the daemon's own included.
     fn routes(&self) -> Vec<RouteStatus>;
+    /// How many routes there are of each kind.
+    fn route_kinds(&self) -> BTreeMap<RouteKind, u64> {
+        let mut kinds = BTreeMap::new();
+        self.routes().iter().for_each(|route| *kinds.entry(route.kind).or_default() += 1);
+        kinds
+    }
     /// All neighbours.
     fn neighbours(&self) -> Vec<NeighbourStatus>;
     /// Our own addresses, where others may have them.
@@ -67,36 +77,51 @@ pub trait Source: Send + Sync {
 ///
 /// Runs in a current-thread runtime with I/O and time. The socket's file is removed at the end.
 pub async fn serve(
-    socket: Socket,
+    doors: impl Into<Doors>,
     source: Arc<dyn Source>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    serve_routes(socket, router(source), shutdown).await
+    serve_routes(doors.into(), router(source), shutdown).await
 }
 
 /// As [`serve`], with other answers.
 pub(super) async fn serve_routes(
-    socket: Socket,
+    doors: Doors,
     router: Router,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
+    let Doors { socket, tcp } = doors;
     let listener = UnixListener::from_std(socket.listener()?)?;
-    let (begin, begun) = oneshot::channel();
-    let shutdown = async move {
-        shutdown.await;
-        // The receiver lives as long as `serve` itself.
-        let _ = begin.send(());
+    let (begin, begun) = watch::channel(false);
+    let ended = || {
+        let mut begun = begun.clone();
+        // Who would say so is gone only with all of this.
+        async move { drop(begun.wait_for(|begun| *begun).await) }
     };
-    let served = axum::serve(listener, router).with_graceful_shutdown(shutdown);
-    // A client that neither asks nor hangs up must not keep a stopping daemon.
-    let patience = async {
-        match begun.await {
-            Ok(()) => tokio::time::sleep(SHUTDOWN_PATIENCE).await,
-            Err(_) => std::future::pending().await,
+    let by_tcp = match tcp {
+        Some(door) => {
+            let (listener, guarded) = door.guard(router.clone())?;
+            Some(axum::serve(listener, guarded).with_graceful_shutdown(ended()))
+        }
+        None => None,
+    };
+    let by_socket = axum::serve(listener, router).with_graceful_shutdown(ended());
+    let by_tcp = async {
+        match by_tcp {
+            Some(served) => served.into_future().await,
+            None => Ok(()),
         }
     };
+    let served = async { tokio::try_join!(by_socket.into_future(), by_tcp).map(drop) };
+    // A client that neither asks nor hangs up must not keep a stopping daemon.
+    let patience = async {
+        shutdown.await;
+        // Receivers live as long as `served`.
+        let _ = begin.send(true);
+        tokio::time::sleep(SHUTDOWN_PATIENCE).await;
+    };
     tokio::select! {
-        result = served.into_future() => result,
+        result = served => result,
         () = patience => Ok(()),
     }
 }
@@ -104,36 +129,132 @@ pub(super) async fn serve_routes(
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(1);
 
 fn router(source: Arc<dyn Source>) -> Router {
-    Router::new()
-        .route("/v1/ports", answer(|source| source.ports()))
-        .route("/v1/workers", answer(|source| source.workers()))
-        .route("/v1/routes", answer(|source| source.routes()))
-        .route("/v1/neighbours", answer(|source| source.neighbours()))
-        .route("/v1/addresses", answer(|source| source.addresses()))
-        .route("/v1/drops", answer(|source| source.drops()))
-        .route("/v1/ledger", answer(|source| source.ledger()))
-        .route("/v1/frames", answer(|source| source.frames()))
-        .route("/v1/steering", answer(|source| source.steering()))
-        .route("/v1/sockets", answer(|source| source.sockets()))
-        .route("/v1/daemon", answer(|source| source.daemon()))
-        .route("/v1/config/{key}", put(set))
-        .route("/v1/ports/{port}", delete(remove_port))
-        .route("/v1/trace", post(trace))
-        .route("/v1/neighbours/{port}/{address}", put(add_neighbour).delete(delete_neighbour))
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_allowed)
-        .with_state(source)
+    let router = routes().finish().fallback(not_found);
+    router.method_not_allowed_fallback(not_allowed).with_state(source)
 }
 
-fn answer<T: Serialize + 'static>(take: fn(&dyn Source) -> T) -> MethodRouter<Arc<dyn Source>> {
-    get(async move |State(source): State<Arc<dyn Source>>| Json(take(source.as_ref())))
+fn routes() -> Routes<dyn Source> {
+    let routes = Routes::<dyn Source>::new("manylane run")
+        .list("/v1/ports", "The ports, in the order of the configuration.", &[], |s| Ok(s.ports()))
+        .list("/v1/workers", "The workers, in order.", &[], |s| Ok(s.workers()))
+        .list("/v1/routes", "All routes, the daemon's own included.", &[], |s| Ok(s.routes()))
+        .list("/v1/neighbours", "All neighbours.", &[], |s| Ok(s.neighbours()))
+        .list("/v1/addresses", "Our own addresses, where others may have them.", &[], |s| {
+            Ok(s.addresses())
+        })
+        .list("/v1/drops", "Drops by reason; reasons without any are left out.", &[], |s| {
+            Ok(s.drops())
+        })
+        .one("/v1/ledger", "The sum that has to add up.", &[], |s| Ok(s.ledger()))
+        .one("/v1/frames", "The frames.", &[], |s| Ok(s.frames()))
+        .one("/v1/steering", "Who forwards what.", &[], |s| Ok(s.steering()))
+        .one("/v1/sockets", "The packet sockets.", &[], |s| Ok(s.sockets()))
+        .one("/v1/daemon", "The daemon itself.", &[], |s| Ok(s.daemon()))
+        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::told());
+    changes(routes)
 }
+
+/// What changes something.
+fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
+    let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
+    let [is, was] = [
+        Sent::Json("The neighbour, as it is now.", routes.schema::<NeighbourStatus>()),
+        Sent::Json("The neighbour, as it was.", routes.schema::<NeighbourStatus>()),
+    ];
+    let leaving = Sent::Json("The port, as it is now.", routes.schema::<PortStatus>());
+    let request = Sent::Json("What to follow.", routes.schema::<TraceRequest>());
+    let means = "A line for each thing that was done with a packet, and empty lines, until who asked has gone.";
+    let lines = Sent::Lines(means, routes.schema::<TraceLine>());
+    routes
+        .at(
+            HttpMethod::Put,
+            "/v1/config/{key}",
+            put(set),
+            Told {
+                id: "set",
+                does: "Changes a setting until the daemon ends.",
+                parameters: &[(
+                    "key",
+                    "The setting, as `frames.hot_list_len` or `port.lan.steering`.",
+                )],
+                takes: Some(Sent::Word("Its new value.")),
+                gives: setting,
+                refuses: &[(400, "It cannot have this value."), (404, "There is no such setting.")],
+            },
+        )
+        .at(
+            HttpMethod::Delete,
+            "/v1/ports/{port}",
+            delete(remove_port),
+            Told {
+                id: "remove_port",
+                does: "Begins to remove a port: it is done when its state is `removed`.",
+                parameters: &[("port", "The port's name.")],
+                takes: None,
+                gives: leaving,
+                refuses: &[(400, "It cannot go."), (404, "There is no such port.")],
+            },
+        )
+        .at(
+            HttpMethod::Put,
+            NEIGHBOUR,
+            put(add_neighbour),
+            Told {
+                id: "add_neighbour",
+                does: "Sets a neighbour until it is deleted or the daemon ends.",
+                parameters: NAMES,
+                takes: Some(Sent::Word("Its link-layer address.")),
+                gives: is,
+                refuses: &[
+                    (400, "It cannot be a neighbour."),
+                    (404, "There is no such port."),
+                    (409, "The table is full."),
+                ],
+            },
+        )
+        .at(
+            HttpMethod::Delete,
+            NEIGHBOUR,
+            delete(delete_neighbour),
+            Told {
+                id: "delete_neighbour",
+                does: "Forgets a neighbour, whatever is known of it.",
+                parameters: NAMES,
+                takes: None,
+                gives: was,
+                refuses: &[(400, "That is no address."), (404, "There is no such neighbour.")],
+            },
+        )
+        .at(
+            HttpMethod::Post,
+            "/v1/trace",
+            post(trace),
+            Told {
+                id: "trace",
+                does: "Follows packets, for as long as the connection lasts.",
+                parameters: &[],
+                takes: Some(request),
+                gives: lines,
+                refuses: &[
+                    (400, "That cannot be followed."),
+                    (404, "There is no such port."),
+                    (409, "Another trace runs."),
+                ],
+            },
+        )
+}
+
+const NEIGHBOUR: &str = "/v1/neighbours/{port}/{address}";
+const NAMES: &[(&str, &str)] = &[
+    ("port", "The name of the port it is behind."),
+    ("address", "Its IP address, percent-encoded."),
+];
 
 async fn set(
     State(source): State<Arc<dyn Source>>,
     Path(key): Path<String>,
     value: String,
-) -> Result<Json<Setting>, (StatusCode, Json<ApiError>)> {
+) -> Result<Json<Setting>, Refusal> {
     changed(source.set(&key, value.trim()))
 }
 
@@ -141,35 +262,35 @@ async fn add_neighbour(
     State(source): State<Arc<dyn Source>>,
     Path((port, address)): Path<(String, String)>,
     mac: String,
-) -> Result<Json<NeighbourStatus>, (StatusCode, Json<ApiError>)> {
+) -> Result<Json<NeighbourStatus>, Refusal> {
     changed(source.add_neighbour(&port, &address, mac.trim()))
 }
 
 async fn delete_neighbour(
     State(source): State<Arc<dyn Source>>,
     Path((port, address)): Path<(String, String)>,
-) -> Result<Json<NeighbourStatus>, (StatusCode, Json<ApiError>)> {
+) -> Result<Json<NeighbourStatus>, Refusal> {
     changed(source.delete_neighbour(&port, &address))
 }
 
 async fn remove_port(
     State(source): State<Arc<dyn Source>>,
     Path(port): Path<String>,
-) -> Result<Json<PortStatus>, (StatusCode, Json<ApiError>)> {
+) -> Result<Json<PortStatus>, Refusal> {
     changed(source.remove_port(&port))
 }
 
 async fn trace(
     State(source): State<Arc<dyn Source>>,
     request: String,
-) -> Result<Body, (StatusCode, Json<ApiError>)> {
+) -> Result<impl IntoResponse, Refusal> {
     let request = serde_json::from_str(&request).map_err(|error| {
         let error = format!("that is no request for a trace: {error}");
         let help = "send `count`, `filter`, and `port` if it is one port's".into();
         (StatusCode::BAD_REQUEST, Json(ApiError { error, help }))
     })?;
     let lines = source.trace(&request).map_err(refused)?;
-    Ok(Body::new(Following::new(lines)))
+    Ok(([(header::CONTENT_TYPE, LINES)], Body::new(Following::new(lines))))
 }
 
 /// The answer to a request for a trace. It has no end but that of the connection.
@@ -219,11 +340,11 @@ const LOOK_FOR_STAGES: Duration = Duration::from_millis(2);
 /// How often to say something if there is nothing to say: so the daemon hears when nobody listens any more.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-fn changed<T>(result: Result<T, SetError>) -> Result<Json<T>, (StatusCode, Json<ApiError>)> {
+fn changed<T>(result: Result<T, SetError>) -> Result<Json<T>, Refusal> {
     result.map(Json).map_err(refused)
 }
 
-fn refused(error: SetError) -> (StatusCode, Json<ApiError>) {
+fn refused(error: SetError) -> Refusal {
     match error {
         SetError::UnknownKey(error) => (StatusCode::NOT_FOUND, Json(error)),
         SetError::BadValue(error) => (StatusCode::BAD_REQUEST, Json(error)),
@@ -231,7 +352,7 @@ fn refused(error: SetError) -> (StatusCode, Json<ApiError>) {
     }
 }
 
-async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
+async fn not_found(uri: Uri) -> Refusal {
     let error = ApiError {
         error: format!("there is no {}", uri.path()),
         help:
@@ -242,7 +363,7 @@ async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
     (StatusCode::NOT_FOUND, Json(error))
 }
 
-pub(super) async fn not_allowed(method: Method, uri: Uri) -> (StatusCode, Json<ApiError>) {
+pub(super) async fn not_allowed(method: Method, uri: Uri) -> Refusal {
     let error = ApiError {
         error: format!("{} does not take {method}", uri.path()),
         help:

@@ -50,7 +50,7 @@ fn the_json_has_stable_names() {
     assert_eq!(keys(&CopyStatus::default()), "copied no_frame unfit refused");
     assert_eq!(
         keys(&Sample.workers()[0]),
-        "worker core state turns busy_percent sleeps wakeups reports_lost orders_lost errors_suppressed inner_checksum_partial queues received transmitted held \
+        "worker core state turns busy_percent busy_ns idle_ns sleeps wakeups reports_lost orders_lost errors_suppressed inner_checksum_partial queues received transmitted held \
          frames_in_pool"
     );
     assert_eq!(keys(&Sample.routes()[0]), "prefix kind via port");

@@ -1,11 +1,12 @@
 //! What is asked of a trace, and what it answers: the names are the JSON.
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::RouteKind;
 
 /// What to follow: the body of `POST /v1/trace`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceRequest {
     /// How many packets.
     pub count: u32,
@@ -17,7 +18,7 @@ pub struct TraceRequest {
 }
 
 /// One line of the answer. Empty lines say that the trace still runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum TraceLine {
     /// From now on packets are looked for: every worker has heard of it.
@@ -34,7 +35,7 @@ pub enum TraceLine {
 }
 
 /// One thing that was done with one packet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceStage {
     /// Which packet of the trace, from 1.
     pub packet: u32,
@@ -48,7 +49,7 @@ pub struct TraceStage {
 }
 
 /// What was done.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum TraceWhat {
     /// Received.

@@ -12,8 +12,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::table::{count, lay_out};
-use super::{complain, done, print};
+use super::{ListenOptions, USAGE, complain, done, print};
 use crate::accelerate::{Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine};
+use crate::api::Listen;
 use crate::config::DEFAULT_SOCKET;
 use crate::gate::{Bypass, Reason, Standing};
 
@@ -50,6 +51,8 @@ pub struct CommandOptions {
     /// Where the API listens
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
+    #[command(flatten)]
+    listen: ListenOptions,
     /// With `--dry-run`: print JSON
     #[arg(long, requires = "dry_run")]
     json: bool,
@@ -74,6 +77,7 @@ impl CommandOptions {
             workers: self.workers,
             worker_cores: self.worker_cores.clone(),
             socket: Some(self.socket.clone()),
+            listen: self.listen.over(Listen::default()),
             speaks: true,
             ..Options::new(self.interfaces.clone())
         }
@@ -101,6 +105,10 @@ pub(super) fn run(options: &CommandOptions) -> ExitCode {
 }
 
 fn accelerate(options: &CommandOptions) -> ExitCode {
+    if let Err(error) = options.listen.over(Listen::default()).check() {
+        complain(&format_args!("error: {error}"));
+        return USAGE.into();
+    }
     let prepared = fatal::end_links_first().and_then(|()| fatal::no_core());
     if let Err(error) = prepared {
         return done::<()>(Err(format!("cannot prepare for the worst: {error}")));

@@ -16,16 +16,18 @@ pub(crate) mod show;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::api::{Client, FrameLine, NeighbourStatus, PortStatus, Setting};
+use crate::api::{Client, FrameLine, Listen, NeighbourStatus, PortStatus, Setting};
 use crate::capture;
 use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress};
 use crate::control::{self, Budget, Line};
@@ -91,6 +93,33 @@ struct RunOptions {
     /// Where the API listens, instead of `socket` in [api]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    listen: ListenOptions,
+}
+
+// Where the API listens by TCP. A doc comment would become that of the command.
+#[derive(Debug, Args)]
+struct ListenOptions {
+    /// Where the API listens by TCP, too
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// A file with the token that requests by TCP have to have
+    #[arg(long, value_name = "PATH")]
+    token_file: Option<PathBuf>,
+    /// A name of this host, by which it may be asked by TCP
+    #[arg(long, value_name = "NAME")]
+    host_name: Option<String>,
+}
+
+impl ListenOptions {
+    /// These, and where they say nothing, those.
+    fn over(&self, below: Listen) -> Listen {
+        Listen {
+            address: self.listen.or(below.address),
+            token_file: self.token_file.clone().or(below.token_file),
+            host_name: self.host_name.clone().or(below.host_name),
+        }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -100,6 +129,9 @@ struct ShowOptions {
     /// Print the API's JSON
     #[arg(long)]
     json: bool,
+    /// Ask again and again, every so many seconds, until interrupted
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = watch::interval)]
+    watch: Option<Duration>,
     /// Where the daemon's API listens
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
@@ -262,13 +294,18 @@ pub fn run() -> ExitCode {
 }
 
 fn run_file(options: &RunOptions) -> ExitCode {
-    let config = match Config::load(&options.file, &Environment::of_this_thread()) {
+    let mut config = match Config::load(&options.file, &Environment::of_this_thread()) {
         Ok(config) => config,
         Err(error) => {
             complain(&error);
             return USAGE.into();
         }
     };
+    config.listen = options.listen.over(config.listen);
+    if let Err(error) = config.listen.check() {
+        complain(&format_args!("error: {error}"));
+        return USAGE.into();
+    }
     // A configuration that the devices do not fit is as wrong as one that contradicts itself.
     let budget = match control::check(&config) {
         Ok(budget) => budget,
@@ -285,12 +322,15 @@ fn run_file(options: &RunOptions) -> ExitCode {
     done(control::run(config, &socket))
 }
 
-fn show(ShowOptions { question, json, socket }: &ShowOptions) -> ExitCode {
+fn show(ShowOptions { question, json, watch, socket }: &ShowOptions) -> ExitCode {
     if let Err(complaint) = question.check() {
         complain(&format_args!("error: {complaint}"));
         return USAGE.into();
     }
     let client = Client::new(socket);
+    if let Some(interval) = watch {
+        return watch::watch(&client, question, *json, *interval);
+    }
     let text = show::place(&client, question).and_then(|place| match json {
         true => client.ask_text(&place.path).map(|json| json + "\n"),
         false => show::table(&client, question.what, &place),

@@ -46,6 +46,7 @@ use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use toml::de::DeTable;
 
+pub use crate::api::Listen;
 pub use crate::socket::SocketLimits;
 pub use capture::{Directions, PcapPort, Tee};
 pub use driver::{AfPacketPort, AfXdpPort, AttachMode, AutoPort, Driver, TapPort};
@@ -87,6 +88,8 @@ pub struct Config {
     pub sockets: SocketLimits,
     /// Where the API listens.
     pub socket: PathBuf,
+    /// Where it listens by TCP.
+    pub listen: Listen,
     /// The ports, in the order of the file: the index is the `PortId`.
     pub ports: Vec<Port>,
     /// The static routes. No two have the same prefix, and none is a connected prefix.
@@ -149,6 +152,7 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let neighbour = settings::neighbour(&file)?;
     let sockets = sockets::sockets(&file)?;
     let socket = settings::socket(&file, environment)?;
+    let listen = settings::listen(&file)?;
     let ports = ports::ports(&file, &workers, &frames, environment)?;
     let interfaces = interfaces(&ports);
     let routes = route::routes(&file, &neighbour, &interfaces)?;
@@ -161,6 +165,7 @@ fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
         neighbour,
         sockets,
         socket,
+        listen,
         ports,
         routes,
         static_neighbours,

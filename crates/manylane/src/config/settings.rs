@@ -1,13 +1,16 @@
 //! Sizes and limits of the whole daemon. Every key has a default.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use manylane_frame::{HOT_LIST_DEFAULT, HOT_LIST_LENGTHS};
 use manylane_net::neighbour::DuplicateDetection;
+use serde_spanned::Spanned;
 
 use super::Environment;
 use super::error::Problem;
 use super::section::Section;
+use crate::api::{Listen, is_loopback};
 
 /// The forwarding threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -230,7 +233,7 @@ pub(super) fn socket(
     file: &Section<'_>,
     environment: &Environment<'_>,
 ) -> Result<PathBuf, Problem> {
-    let section = file.table("api", "[api]", &["socket"])?;
+    let section = file.table("api", "[api]", API)?;
     let Some(path) = section.text("socket")? else { return Ok(environment.socket.clone()) };
     // unix(7): the path has 108 bytes, the last of which is a zero.
     let complaint = match *path.get_ref() {
@@ -245,6 +248,56 @@ pub(super) fn socket(
         complaint,
         format!("write a short path from the root, as {}", environment.socket.display()),
     ))
+}
+
+/// The keys of `[api]`.
+const API: &[&str] = &["socket", "listen", "token_file", "host_name"];
+
+/// Where the API listens by TCP. Whether the token can be read is seen when the daemon starts.
+pub(super) fn listen(file: &Section<'_>) -> Result<Listen, Problem> {
+    let section = file.table("api", "[api]", API)?;
+    let address = section.text("listen")?;
+    let token_file = section.text("token_file")?;
+    let host_name = section.text("host_name")?;
+    let of_address = |text: &Spanned<&str>| {
+        let parsed = text.get_ref().parse::<SocketAddr>().map_err(|_| {
+            Problem::new(
+                text.span(),
+                "`listen` in [api] has to be an address and a port",
+                "not an IP address, a colon and a port",
+                "write it as \"127.0.0.1:9176\" or \"[::1]:9176\"",
+            )
+        })?;
+        match token_file {
+            None if !is_loopback(parsed) => Err(Problem::new(
+                text.span(),
+                "`listen` in [api] lets others than this host ask, without a token",
+                "not a loopback address",
+                "write 127.0.0.1 or [::1], or add `token_file`, a file that only its owner can read",
+            )),
+            _ => Ok(parsed),
+        }
+    };
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
+    };
+    match &host_name {
+        Some(name) if !is_name(name.get_ref()) => {
+            return Err(Problem::new(
+                name.span(),
+                "`host_name` in [api] has to be a host's name",
+                "not letters, digits, dots and hyphens",
+                "write the name alone, as router1.example.net",
+            ));
+        }
+        _ => {}
+    }
+    Ok(Listen {
+        address: address.as_ref().map(of_address).transpose()?,
+        token_file: token_file.map(|path| path.into_inner().into()),
+        host_name: host_name.map(|name| name.into_inner().to_owned()),
+    })
 }
 
 /// Each neighbour has a next-hop id, of which the FIB has 2^15; ports, and slots that wait for their

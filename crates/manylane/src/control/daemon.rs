@@ -32,7 +32,7 @@ use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::{Counted, Edited, FrameStatus, Status};
 use super::steering::{self, Closer, Plan, Ports, Removal, Steering};
 use super::thread::{Control, Link};
-use crate::api::{self, Ledger, Socket, Source};
+use crate::api::{self, Doors, Ledger, ListenError, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
 use crate::socket::remote::{Listener, Server};
 use crate::socket::{Place, Sockets};
@@ -59,6 +59,8 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The API's listener could not be made.
+    Listen(ListenError),
     /// The API's socket could not be made.
     Api(api::BindError),
     /// A capture is not whole.
@@ -77,6 +79,7 @@ impl fmt::Display for StartError {
             StartError::Routing(source) => write!(f, "{source}"),
             StartError::System { what, source } => write!(f, "cannot make {what}: {source}"),
             StartError::Api(source) => write!(f, "{source}"),
+            StartError::Listen(source) => write!(f, "{source}"),
             StartError::Capture(source) => write!(f, "{source}"),
         }
     }
@@ -90,6 +93,7 @@ impl std::error::Error for StartError {
             StartError::Routing(source) => Some(source),
             StartError::System { source, .. } => Some(source),
             StartError::Api(source) => Some(source),
+            StartError::Listen(source) => Some(source),
             StartError::Capture(source) => Some(source),
         }
     }
@@ -445,6 +449,7 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
     let system = |what| move |source| StartError::System { what, source };
     // Before any port is opened: a second daemon must not disturb the first one's.
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
+    let door = config.listen.open().map_err(StartError::Listen)?;
     let captures = Listener::bind(socket.path()).map_err(StartError::Api)?;
     let mut daemon = Daemon::start(config)?;
     daemon.listen(captures)?;
@@ -461,11 +466,14 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
         // The receiver is gone only if the API has failed: then there is nothing to stop.
         let _ = stop.send(());
     })?;
+    if let Some(address) = door.as_ref().and_then(|door| door.address().ok()) {
+        say(&format!("the API answers at http://{address}/, too"));
+    }
     say("forwarding; SIGINT or SIGTERM ends it");
     let threads = daemon.threads.clone();
     // A queue whose worker is gone is a black hole. Without us, the kernel has the ports: `stop` goes on
     // with the panic.
-    let served = runtime.block_on(api::serve(socket, source, async {
+    let served = runtime.block_on(api::serve(Doors::new(socket, door), source, async {
         tokio::select! {
             _ = stopped => {}
             () = threads.one_ended() => {}

@@ -232,6 +232,8 @@ impl Source for Status {
                 state,
                 turns: stats.worker(WorkerCount::Turns),
                 busy_percent: load.percent,
+                busy_ns: stats.worker(WorkerCount::BusyNs),
+                idle_ns: stats.worker(WorkerCount::IdleNs),
                 sleeps: stats.worker(WorkerCount::Sleeps),
                 wakeups: stats.worker(WorkerCount::Wakeups),
                 reports_lost: stats.worker(WorkerCount::EventsLost),
@@ -287,6 +289,29 @@ impl Source for Status {
             RouteStatus { prefix, kind, via, port: port.map(|port| self.name(port)), group }
         };
         routes.into_iter().map(of_route).collect()
+    }
+
+    fn route_kinds(&self) -> BTreeMap<RouteKind, u64> {
+        let mut kinds = BTreeMap::new();
+        let routing = unpoisoned(&self.routing);
+        for (prefix, next_hop) in routing.routes() {
+            let kind = match next_hop {
+                NextHop::Via(_) => RouteKind::Via,
+                NextHop::Group(_) => RouteKind::Group,
+                // The one kind for which a prefix is put into words: there are as many as interfaces.
+                NextHop::Connected(_) if self.on_link.contains(&prefix.to_string()) => {
+                    RouteKind::OnLink
+                }
+                NextHop::Connected(_) => RouteKind::Connected,
+                NextHop::Local => RouteKind::Local,
+                NextHop::Blackhole => RouteKind::Blackhole,
+                NextHop::Prohibit => RouteKind::Prohibit,
+                NextHop::Broadcast => RouteKind::Broadcast,
+                NextHop::Unreachable | NextHop::None | NextHop::Kernel => RouteKind::Unreachable,
+            };
+            *kinds.entry(kind).or_default() += 1;
+        }
+        kinds
     }
 
     fn neighbours(&self) -> Vec<NeighbourStatus> {

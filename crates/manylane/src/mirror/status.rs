@@ -3,6 +3,7 @@
 use manylane_io::netlink::kernel::Family;
 use manylane_net::nexthop::NextHop;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Mirror;
 use super::constants::{
@@ -12,7 +13,8 @@ use super::constants::{
 use super::side::Side;
 
 /// The mirror's state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MirrorState)]
 pub struct Status {
     /// How often the tables were changed.
     pub epoch: u64,
@@ -56,7 +58,7 @@ pub struct Status {
 }
 
 /// Routes of a family, in all tables, by what they lead to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RouteCounts {
     /// All.
     pub routes: usize,
@@ -89,7 +91,8 @@ pub struct RouteCounts {
 }
 
 /// How much there is of everything else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MirrorCounts)]
 pub struct Counts {
     /// Links.
     pub links: usize,

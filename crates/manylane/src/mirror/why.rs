@@ -6,6 +6,7 @@ use manylane_io::netlink::kernel::Rule;
 use manylane_net::fib::IpPrefix;
 use manylane_net::transit::Verdict;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::Mirror;
 use super::constants::RULE_INVERT;
@@ -22,18 +23,22 @@ use super::targets::adjacency;
 use super::way::{Via, Way};
 
 /// A packet that is asked about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MirrorQuestion)]
 pub struct Question {
     /// Where it comes from, if that is to be looked at.
+    #[schema(value_type = Option<String>)]
     pub source: Option<IpAddr>,
     /// Where it goes.
+    #[schema(value_type = String)]
     pub destination: IpAddr,
     /// The interface that it comes in by, if that is to be looked at.
     pub entry: Option<String>,
 }
 
 /// What becomes of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MirrorWhy)]
 pub struct Why {
     /// The verdict, by its name: `forwarded`, or why the kernel has it. What only a packet itself shows (its
     /// MAC address, TTL, length, options, flow) is not looked at.
@@ -55,9 +60,10 @@ pub struct Why {
 }
 
 /// One way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhyHop {
     /// The neighbour.
+    #[schema(value_type = String)]
     pub gateway: IpAddr,
     /// The interface that it is on.
     pub exit: String,

@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use super::{ApiError, RouteStatus, Setting};
 use crate::mirror::{self, Status};
@@ -72,7 +73,7 @@ pub enum AskError {
 }
 
 /// The accelerator itself.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratorStatus {
     /// Always `accelerate`.
     pub kind: String,
@@ -87,7 +88,7 @@ pub struct AcceleratorStatus {
 }
 
 /// Until when the programs forward.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LeaseStatus {
     /// Whether packets are forwarded now; if not, the kernel does.
     pub holds: bool,
@@ -104,7 +105,7 @@ pub struct LeaseStatus {
 }
 
 /// One accelerated interface. What was counted is since the accelerator started.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratedPort {
     /// Its number in the programs' tables, from 1.
     pub port: u16,
@@ -168,7 +169,7 @@ pub struct AcceleratedPort {
 }
 
 /// Why something is left to the kernel.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReasonStatus {
     /// What was found.
     pub what: String,
@@ -179,7 +180,7 @@ pub struct ReasonStatus {
 }
 
 /// Packets that were not forwarded for one reason.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PassedStatus {
     /// The reason's name.
     pub reason: String,
@@ -195,7 +196,7 @@ pub struct PassedStatus {
 }
 
 /// Where every packet went that our programs have seen: seen = forwarded + passed + dropped + queued, forwarded = sent.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratedLedger {
     /// Packets that came in.
     pub seen: u64,
@@ -225,7 +226,7 @@ pub struct AcceleratedLedger {
 }
 
 /// The mirror of the kernel's routing.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MirrorStatus {
     /// Until when the programs forward by it.
     pub lease: LeaseStatus,
@@ -244,7 +245,7 @@ pub struct MirrorStatus {
 }
 
 /// A neighbour, as the kernel knows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MirroredNeighbour {
     /// The interface that it is behind.
     pub interface: String,
@@ -259,7 +260,7 @@ pub struct MirroredNeighbour {
 }
 
 /// What the accelerator was started with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratorConfig {
     /// The interfaces.
     pub interfaces: Vec<String>,
@@ -295,7 +296,7 @@ pub struct WhyQuestion {
 }
 
 /// What would become of a packet.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Why {
     /// Whether we forward it.
     pub forwarded: bool,

@@ -7,52 +7,104 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
-use axum::routing::{MethodRouter, get, put};
+use axum::routing::{get, put};
 use axum::{Json, Router};
-use serde::Serialize;
+use utoipa::openapi::HttpMethod;
 
 use super::{Accelerated, AskError, Why, WhyQuestion};
+use crate::api::document::{Refusal, Routes, Sent, Told};
+use crate::api::listen::Doors;
+use crate::api::metrics::{self, METRICS};
 use crate::api::server::{not_allowed, serve_routes};
-use crate::api::{ApiError, Setting, Socket};
+use crate::api::{ApiError, Setting};
 
-type Answer<T> = Result<Json<T>, (StatusCode, Json<ApiError>)>;
+type Answer<T> = Result<Json<T>, Refusal>;
 
 /// Answers requests until `shutdown` is ready, and then those that have begun, for a second.
 ///
 /// Runs in a current-thread runtime with I/O and time. The socket's file is removed at the end.
 pub async fn serve(
-    socket: Socket,
+    doors: impl Into<Doors>,
     source: Arc<dyn Accelerated>,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    serve_routes(socket, router(source), shutdown).await
+    serve_routes(doors.into(), router(source), shutdown).await
 }
 
 fn router(source: Arc<dyn Accelerated>) -> Router {
-    Router::new()
-        .route("/v1/daemon", answer(|source| Ok(source.daemon())))
-        .route("/v1/accelerate/ports", answer(|source| Ok(source.ports())))
-        .route("/v1/accelerate/drops", answer(|source| Ok(source.drops())))
-        .route("/v1/accelerate/ledger", answer(|source| Ok(source.ledger())))
-        .route("/v1/accelerate/config", answer(|source| Ok(source.config())))
-        .route("/v1/accelerate/mirror", answer(|source| source.mirror()))
-        .route("/v1/accelerate/mirror/diff", answer(|source| source.diff()))
-        .route("/v1/accelerate/routes", answer(|source| source.routes()))
-        .route("/v1/accelerate/neighbours", answer(|source| source.neighbours()))
-        .route("/v1/accelerate/why/{interface}/{source}/{destination}", get(why))
-        .route("/v1/config/{key}", put(set))
-        .fallback(not_found)
-        .method_not_allowed_fallback(not_allowed)
-        .with_state(source)
+    let router = routes().finish().fallback(not_found);
+    router.method_not_allowed_fallback(not_allowed).with_state(source)
 }
 
-fn answer<T: Serialize + 'static>(
-    take: fn(&dyn Accelerated) -> Result<T, AskError>,
-) -> MethodRouter<Arc<dyn Accelerated>> {
-    get(async move |State(source): State<Arc<dyn Accelerated>>| -> Answer<T> {
-        take(source.as_ref()).map(Json).map_err(refused)
-    })
+fn routes() -> Routes<dyn Accelerated> {
+    let mut routes = Routes::<dyn Accelerated>::new("manylane accelerate")
+        .one("/v1/daemon", "The accelerator itself.", &[], |s| Ok(s.daemon()))
+        .list(
+            "/v1/accelerate/ports",
+            "The ports, in the order in which they were named.",
+            &[],
+            |s| Ok(s.ports()),
+        )
+        .list("/v1/accelerate/drops", "What was left to the kernel, and what was lost.", &[], |s| {
+            Ok(s.drops())
+        })
+        .one("/v1/accelerate/ledger", "The sum that has to add up.", &[], |s| Ok(s.ledger()))
+        .one("/v1/accelerate/config", "What it was started with.", &[], |s| Ok(s.config()))
+        .one("/v1/accelerate/mirror", "The mirror of the kernel's routing.", SILENT, |s| {
+            s.mirror().map_err(refused)
+        })
+        .list(
+            "/v1/accelerate/mirror/diff",
+            "What the kernel has and the mirror has not, or otherwise, a line for each.",
+            SILENT,
+            |s| s.diff().map_err(refused),
+        )
+        .list("/v1/accelerate/routes", "The routes by which packets are forwarded.", SILENT, |s| {
+            s.routes().map_err(refused)
+        })
+        .list("/v1/accelerate/neighbours", "The kernel's neighbours.", SILENT, |s| {
+            s.neighbours().map_err(refused)
+        })
+        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told());
+    let why_schema = Sent::Json("Whether it is forwarded, and why.", routes.schema::<Why>());
+    let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
+    routes
+        .at(
+            HttpMethod::Get,
+            WHY,
+            get(why),
+            Told {
+                id: "accelerate/why",
+                does: "What would become of a packet.",
+                parameters: &[
+                    ("interface", "The interface that it comes in by."),
+                    ("source", "Its source address, percent-encoded."),
+                    ("destination", "Its destination address, percent-encoded."),
+                ],
+                takes: None,
+                gives: why_schema,
+                refuses: WRONG,
+            },
+        )
+        .at(
+            HttpMethod::Put,
+            "/v1/config/{key}",
+            put(set),
+            Told {
+                id: "set",
+                does: "Changes who forwards at an interface, until the accelerator ends.",
+                parameters: &[("key", "The setting: `port.IF.tier`.")],
+                takes: Some(Sent::Word("`auto`, `workers`, `driver`, `ingress` or `kernel`.")),
+                gives: setting,
+                refuses: WRONG,
+            },
+        )
 }
+
+const WHY: &str = "/v1/accelerate/why/{interface}/{source}/{destination}";
+const WRONG: &[(u16, &str)] =
+    &[(400, "It is asked wrongly."), (503, "The mirror's thread does not answer.")];
+const SILENT: &[(u16, &str)] = &[(503, "The mirror's thread does not answer.")];
 
 async fn set(
     State(source): State<Arc<dyn Accelerated>>,
@@ -79,7 +131,7 @@ async fn why(
     source.why(&question).map(Json).map_err(refused)
 }
 
-fn refused(error: AskError) -> (StatusCode, Json<ApiError>) {
+fn refused(error: AskError) -> Refusal {
     match error {
         AskError::BadQuestion(error) => (StatusCode::BAD_REQUEST, Json(error)),
         AskError::Silent(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(error)),

@@ -183,6 +183,33 @@ help: one neighbour's packets count for the worker too: raise `hold_per_worker`"
   |
 help: choose a number from 1 to 65536"#),
     (&[r#"[api]
+listen = "9176"
+"#], r#"error: `listen` in [api] has to be an address and a port
+ --> router.toml:2:10
+  |
+2 | listen = "9176"
+  |          ^^^^^^ not an IP address, a colon and a port
+  |
+help: write it as "127.0.0.1:9176" or "[::1]:9176""#),
+    (&[r#"[api]
+listen = "0.0.0.0:9176"
+"#], r#"error: `listen` in [api] lets others than this host ask, without a token
+ --> router.toml:2:10
+  |
+2 | listen = "0.0.0.0:9176"
+  |          ^^^^^^^^^^^^^^ not a loopback address
+  |
+help: write 127.0.0.1 or [::1], or add `token_file`, a file that only its owner can read"#),
+    (&[r#"[api]
+host_name = "http://router1/"
+"#], r#"error: `host_name` in [api] has to be a host's name
+ --> router.toml:2:13
+  |
+2 | host_name = "http://router1/"
+  |             ^^^^^^^^^^^^^^^^^ not letters, digits, dots and hyphens
+  |
+help: write the name alone, as router1.example.net"#),
+    (&[r#"[api]
 socket = "manylane.sock"
 "#], r#"error: `socket` in [api] cannot be a socket's path
  --> router.toml:2:10

@@ -1,0 +1,212 @@
+//! `/metrics`: the same counters in the text format of OpenMetrics 1.0, for Prometheus and its kin.
+//!
+//! Nothing is counted twice: each scrape reads what the API shows. Names follow the conventions of Prometheus: the
+//! unit is in the name, a counter ends in `_total`, what adds up is a label. The answers of a scrape are taken one
+//! after another, so while packets pass its sums are off by what passed meanwhile.
+
+mod accelerator;
+mod forwarder;
+#[cfg(test)]
+pub(crate) mod strict;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, MetricEncoder, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::document::{Sent, Told};
+
+pub(super) use accelerator::write as accelerator;
+pub(super) use forwarder::write as forwarder;
+
+/// Where it is.
+pub(super) const METRICS: &str = "/metrics";
+
+/// What a body of it is.
+pub(super) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What writes all metrics of a source.
+pub(super) type Write<S> = fn(&S, &mut Page<'_>) -> fmt::Result;
+
+/// A page that is being written.
+pub(super) struct Page<'p>(DescriptorEncoder<'p>);
+
+/// Names and values of a sample's labels.
+type Labels = Vec<(&'static str, String)>;
+
+/// One metric of something that there are several of: name, unit (empty for none), help, value.
+type Column<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
+
+/// Answers with a page.
+pub(super) fn answer<S: ?Sized + Send + Sync + 'static>(write: Write<S>) -> MethodRouter<Arc<S>> {
+    get(async move |State(source): State<Arc<S>>| -> Response {
+        ([(header::CONTENT_TYPE, CONTENT_TYPE)], page(source, write)).into_response()
+    })
+}
+
+/// What the API's document says of it.
+pub(super) fn told() -> Told {
+    Told {
+        id: "metrics",
+        does: "The counters for Prometheus, in the text format of OpenMetrics 1.0.",
+        parameters: &[],
+        takes: None,
+        gives: Sent::Text("A page.", CONTENT_TYPE),
+        refuses: &[],
+    }
+}
+
+/// All that a source counts.
+pub(super) fn page<S: ?Sized + Send + Sync + 'static>(source: Arc<S>, write: Write<S>) -> String {
+    let mut registry = Registry::with_prefix("manylane");
+    registry.register_collector(Box::new(Scrape { source, write }));
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("a text takes all that is written to it");
+    text
+}
+
+struct Scrape<S: ?Sized> {
+    source: Arc<S>,
+    write: Write<S>,
+}
+
+impl<S: ?Sized> fmt::Debug for Scrape<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Scrape")
+    }
+}
+
+impl<S: ?Sized + Send + Sync + 'static> Collector for Scrape<S> {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        (self.write)(&self.source, &mut Page(encoder))
+    }
+}
+
+impl Page<'_> {
+    /// What only grows. Its name gets the unit, and `_total`.
+    fn counter<V: EncodeCounterValue>(
+        &mut self,
+        name: &str,
+        unit: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels, V)>,
+    ) -> fmt::Result {
+        self.family(name, unit, help, MetricType::Counter, samples, |metric, value| {
+            metric.encode_counter::<NoLabelSet, _, u64>(value, None)
+        })
+    }
+
+    /// What goes up and down.
+    fn gauge<V: EncodeGaugeValue>(
+        &mut self,
+        name: &str,
+        unit: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = (Labels, V)>,
+    ) -> fmt::Result {
+        self.family(name, unit, help, MetricType::Gauge, samples, |metric, value| {
+            metric.encode_gauge(value)
+        })
+    }
+
+    /// What is no number: always 1, its labels say it. Its name gets `_info`.
+    fn info(
+        &mut self,
+        name: &str,
+        help: &str,
+        samples: impl IntoIterator<Item = Labels>,
+    ) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Info)?;
+        samples.into_iter().try_for_each(|labels| metric.encode_info(&labels))
+    }
+
+    /// Counters of each of `things`.
+    fn counters<T>(
+        &mut self,
+        columns: &[Column<T>],
+        things: &[T],
+        labels: fn(&T) -> Labels,
+    ) -> fmt::Result {
+        columns.iter().try_for_each(|(name, unit, help, value)| {
+            self.counter(name, unit, help, things.iter().map(|thing| (labels(thing), value(thing))))
+        })
+    }
+
+    /// Gauges of each of `things`.
+    fn gauges<T>(
+        &mut self,
+        columns: &[Column<T>],
+        things: &[T],
+        labels: fn(&T) -> Labels,
+    ) -> fmt::Result {
+        columns.iter().try_for_each(|(name, unit, help, value)| {
+            self.gauge(name, unit, help, things.iter().map(|thing| (labels(thing), value(thing))))
+        })
+    }
+
+    fn family<V>(
+        &mut self,
+        name: &str,
+        unit: &str,
+        help: &str,
+        kind: MetricType,
+        samples: impl IntoIterator<Item = (Labels, V)>,
+        write: impl Fn(&mut MetricEncoder<'_>, &V) -> fmt::Result,
+    ) -> fmt::Result {
+        let unit = match unit {
+            "" => None,
+            "bytes" => Some(Unit::Bytes),
+            "seconds" => Some(Unit::Seconds),
+            other => Some(Unit::Other(other.into())),
+        };
+        let mut metric = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        for (labels, value) in samples {
+            // Without labels it is written without the braces of none.
+            match labels.is_empty() {
+                true => write(&mut metric, &value)?,
+                false => write(&mut metric.encode_family(&labels)?, &value)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Of something that there is one of.
+fn single<V>(value: V) -> [(Labels, V); 1] {
+    [(Labels::new(), value)]
+}
+
+fn labels<const N: usize>(labels: [(&'static str, &str); N]) -> Labels {
+    labels.into_iter().map(|(name, value)| (name, value.to_owned())).collect()
+}
+
+/// Parts by reason, or what else their names are.
+fn parts<'p>(
+    of: Labels,
+    name: &'static str,
+    parts: impl IntoIterator<Item = (&'p String, &'p u64)>,
+) -> Vec<(Labels, u64)> {
+    let part = |(part, number): (&String, &u64)| {
+        let mut labels = of.clone();
+        labels.push((name, part.clone()));
+        (labels, *number)
+    };
+    parts.into_iter().map(part).collect()
+}
+
+/// `_seconds`, from nanoseconds.
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
