@@ -65,7 +65,7 @@ mod testing;
 
 pub(crate) use arena::Arena;
 pub use prefix::{IpPrefix, Ipv4Prefix, Ipv6Prefix, PrefixError};
-pub use v4::{Ipv4Fib, Ipv4Sizes, Ipv4Tables, Ipv4Writer};
+pub use v4::{Ipv4Fib, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Packed, PackedMut};
 pub use v6::{Ipv6Fib, Ipv6Sizes, Ipv6Tables, Ipv6Writer};
 
 /// What an id of a route stands for: the brand of [`Index`](manylane_sync::rcu::Index).

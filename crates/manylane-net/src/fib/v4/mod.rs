@@ -12,6 +12,8 @@
 //! only the boundaries there are, so 300,000 host routes in as many /24s take 4 words each, where
 //! 256-entry groups (DIR-24-8) would take 150 MB.
 //!
+//! `direct` is a plain array, or packed to a seventh of its size ([`Direct`]).
+//!
 //! A number stays with its /24 until no reader can have it any more (`writer.rs` retires it), so
 //! `direct`, `blocks` and `groups` may be read one after the other.
 
@@ -20,11 +22,15 @@ use manylane_sync::words::{Words, WordsMut};
 
 use super::NextHop;
 
+mod direct;
+mod packed;
 mod writer;
 
 #[cfg(test)]
 mod tests;
 
+pub use direct::{Direct, DirectMut};
+pub use packed::{CHUNKS, Packed, PackedMut, UNKNOWN};
 pub use writer::Ipv4Writer;
 
 /// In `direct`: the other bits are the number of a /24 that has a list.
@@ -71,9 +77,9 @@ impl Ipv4Sizes {
 }
 
 /// The memory of the table, handed in by the caller; all words are 0.
-pub struct Ipv4Tables {
+pub struct Ipv4Tables<D = WordsMut<u16>> {
     /// Next hops of /24s.
-    pub direct: WordsMut<u16>,
+    pub direct: D,
     /// Directories of /16s.
     pub blocks: WordsMut<u32>,
     /// Lists of /24s.
@@ -96,14 +102,14 @@ impl Ipv4Tables {
 
 /// The readers' side of the IPv4 table.
 #[derive(Clone)]
-pub struct Ipv4Fib {
-    direct: Words<u16>,
+pub struct Ipv4Fib<D: Direct = Words<u16>> {
+    direct: D,
     blocks: Words<u32>,
     groups: Words<u32>,
     ranges: Words<u32>,
 }
 
-impl Ipv4Fib {
+impl<D: Direct> Ipv4Fib<D> {
     /// Asks for the word that [`Ipv4Fib::lookup`] reads first.
     #[inline(always)]
     pub fn prefetch(&self, addr: u32) {
@@ -134,7 +140,7 @@ impl Ipv4Fib {
 
     #[inline(always)]
     fn find(&self, addr: u32) -> u16 {
-        let word = self.direct.load(addr as usize >> 8);
+        let word = self.direct.word(addr as usize >> 8);
         if word & LIST == 0 { word } else { self.find_in_list(addr, word & !LIST) }
     }
 

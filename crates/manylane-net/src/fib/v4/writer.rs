@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use manylane_sync::rcu::{Domain, Limbo};
 use manylane_sync::words::WordsMut;
 
+use super::direct::DirectMut;
 use super::{BLOCKS, DIRECT, Ipv4Fib, Ipv4Tables, LIST};
 use crate::fib::arena::Arena;
 use crate::fib::interval::{Interval, Owner, Span, intervals};
@@ -22,8 +23,8 @@ use crate::fib::{EDIT_RETIRES, EditError, Ipv4Prefix, Limits, NextHopId};
 ///    the plain words of `direct`, `list_depths` for the entries of `ranges`.
 /// 3. A piece of `ranges` or `groups`, and a number in a directory, is in use, or in the limbo, or
 ///    free.
-pub struct Ipv4Writer {
-    direct: WordsMut<u16>,
+pub struct Ipv4Writer<D: DirectMut = WordsMut<u16>> {
+    direct: D,
     blocks: WordsMut<u32>,
     groups: WordsMut<u32>,
     ranges: WordsMut<u32>,
@@ -54,25 +55,25 @@ enum Freed {
     Number { block: u16, number: u16 },
 }
 
-impl Ipv4Writer {
+impl<D: DirectMut> Ipv4Writer<D> {
     /// The writer of `tables`, whose readers are members of `domain`.
     ///
     /// # Panics
     ///
     /// When a table has the wrong size (see [`Ipv4Sizes`](super::Ipv4Sizes)), or `limits` leave no
     /// room for a single edit.
-    pub fn new(tables: Ipv4Tables, domain: &Domain, limits: Limits) -> Ipv4Writer {
-        assert_eq!(tables.direct.len(), DIRECT, "`direct` has a word for each /24");
+    pub fn new(tables: Ipv4Tables<D>, domain: &Domain, limits: Limits) -> Ipv4Writer<D> {
+        assert_eq!(tables.direct.slots(), DIRECT, "`direct` has a word for each /24");
         Ipv4Writer::over(tables, domain, limits)
     }
 
     /// As `new`, for the first `direct.len()` /24s only: what a test can clear.
-    pub(super) fn over(tables: Ipv4Tables, domain: &Domain, limits: Limits) -> Ipv4Writer {
+    pub(super) fn over(tables: Ipv4Tables<D>, domain: &Domain, limits: Limits) -> Ipv4Writer<D> {
         let Ipv4Tables { direct, blocks, groups, ranges } = tables;
         assert_eq!(blocks.len(), BLOCKS, "`blocks` has a word for each /16");
         assert!(limits.waiting_max >= EDIT_RETIRES, "one edit retires up to {EDIT_RETIRES} parts");
         Ipv4Writer {
-            depths: vec![0; direct.len()],
+            depths: vec![0; direct.slots()],
             list_depths: vec![0; ranges.len()],
             groups_free: Arena::new(groups.len()),
             ranges_free: Arena::new(ranges.len() / UNIT),
@@ -110,6 +111,7 @@ impl Ipv4Writer {
         } else {
             self.paint(prefix, Owner::of(Some((len, id))));
         }
+        self.direct.flush();
         Ok(old)
     }
 
@@ -120,7 +122,10 @@ impl Ipv4Writer {
         let Some(old) = self.rib.remove(addr, len) else { return Ok(None) };
         if len > 24 {
             match self.rebuild(addr >> 8) {
-                Ok(()) => return Ok(Some(old)),
+                Ok(()) => {
+                    self.direct.flush();
+                    return Ok(Some(old));
+                }
                 // No room for the shorter list: the longer one will do, with other values.
                 Err(EditError::Full { .. }) => (),
                 Err(busy) => {
@@ -131,6 +136,7 @@ impl Ipv4Writer {
         }
         let outer = len.checked_sub(1).and_then(|len_max| self.rib.longest(addr, len_max));
         self.paint(prefix, Owner::of(outer));
+        self.direct.flush();
         Ok(Some(old))
     }
 
@@ -156,14 +162,16 @@ impl Ipv4Writer {
         let lists = self.load_lists().inspect_err(|_| self.rib = Rib::new())?;
         // Lists first: filling passes over their words.
         for (slot, number) in lists {
-            self.direct.publish(slot as usize, LIST | number);
+            self.direct.set(slot as usize, LIST | number);
         }
         self.fill();
+        self.direct.flush();
         Ok(self.rib.len())
     }
 
     /// Takes back what a grace period has freed. Every edit does so too; call it now and then.
     pub fn reclaim(&mut self) {
+        self.direct.reclaim();
         while let Some(freed) = self.limbo.reclaim() {
             match freed {
                 Freed::List { first } => self.give_back_list(first),
@@ -175,11 +183,11 @@ impl Ipv4Writer {
 
     /// How many retired parts wait for a grace period.
     pub fn waiting(&self) -> usize {
-        self.limbo.len()
+        self.limbo.len() + self.direct.waiting()
     }
 
     /// A readers' side of the table.
-    pub fn reader(&self) -> Ipv4Fib {
+    pub fn reader(&self) -> Ipv4Fib<D::Reader> {
         Ipv4Fib {
             direct: self.direct.reader(),
             blocks: self.blocks.reader(),
@@ -217,21 +225,21 @@ impl Ipv4Writer {
     /// Bytes of the tables that lookups may read.
     pub fn bytes_used(&self) -> usize {
         let (groups, ranges) = self.words_used();
-        self.direct.len() * 2 + (self.blocks.len() + groups + ranges) * 4
+        self.direct.bytes_used() + (self.blocks.len() + groups + ranges) * 4
     }
 
     /// Gives every value in `prefix` that no longer route owns to `owner`. In place: see the door.
     fn paint(&mut self, prefix: Ipv4Prefix, owner: Owner) {
         let depth_max = prefix.len() + 1;
         let (first, last) = (prefix.addr().to_bits(), prefix.last().to_bits());
-        let slots = first as usize >> 8..(last as usize >> 8).min(self.direct.len() - 1) + 1;
+        let slots = first as usize >> 8..(last as usize >> 8).min(self.direct.slots() - 1) + 1;
         for slot in slots {
-            let word = self.direct.load(slot);
+            let word = self.direct.word(slot);
             if word & LIST != 0 {
                 self.paint_list(slot, (first, last), depth_max, owner);
             } else if self.depths[slot] <= depth_max {
                 self.depths[slot] = owner.depth;
-                self.direct.publish(slot, owner.value as u16);
+                self.direct.set(slot, owner.value as u16);
             }
         }
     }
@@ -255,11 +263,13 @@ impl Ipv4Writer {
             return Err(self.busy());
         }
         let cut = self.cut(slot);
-        let word = self.direct.load(slot as usize);
+        let word = self.direct.word(slot as usize);
         let old = (word & LIST != 0).then(|| self.list(slot as usize));
         if cut.len() == 1 {
             let number = word & !LIST;
             self.publish_plain(slot as usize, cut[0].owner);
+            // Nobody finds the number from here on: its grace period begins.
+            self.direct.flush();
             retire(&mut self.limbo, Freed::Number { block: (slot >> 8) as u16, number });
         } else {
             let list = self.write_list(&cut)?;
@@ -268,7 +278,7 @@ impl Ipv4Writer {
                 None => self.take_number(slot).inspect_err(|_| self.give_back_list(list))?,
             };
             self.publish_list(slot, number, list);
-            self.direct.publish(slot as usize, LIST | number);
+            self.direct.set(slot as usize, LIST | number);
         }
         if let Some(first) = old {
             retire(&mut self.limbo, Freed::List { first: first as u32 });
@@ -352,7 +362,7 @@ impl Ipv4Writer {
 
     /// Where the list of the /24 `slot`, which has one, begins.
     fn list(&self, slot: usize) -> usize {
-        self.groups.load(self.group(slot as u32, self.direct.load(slot) & !LIST)) as usize
+        self.groups.load(self.group(slot as u32, self.direct.word(slot) & !LIST)) as usize
     }
 
     fn group(&self, slot: u32, number: u16) -> usize {
@@ -366,7 +376,7 @@ impl Ipv4Writer {
 
     fn publish_plain(&mut self, slot: usize, owner: Owner) {
         self.depths[slot] = owner.depth;
-        self.direct.publish(slot, owner.value as u16);
+        self.direct.set(slot, owner.value as u16);
     }
 
     /// Writes and publishes the list of every /24 that needs one, and says which number it has; no
@@ -403,7 +413,7 @@ impl Ipv4Writer {
 
     /// Stores every word of `direct` that is not a list's.
     fn fill(&mut self) {
-        let end = self.direct.len() as u64;
+        let end = self.direct.slots() as u64;
         let short = self.rib.iter().filter(|&(_, len, _)| len <= 24).map(|route| {
             let Span { first, last, owner } = span(route);
             Span { first: first >> 8, last: last >> 8, owner }
@@ -412,7 +422,7 @@ impl Ipv4Writer {
         let ends = cut.iter().skip(1).map(|next| next.first.min(end)).chain([end]);
         for (interval, end) in cut.iter().zip(ends) {
             for slot in interval.first as usize..end as usize {
-                if self.direct.load(slot) & LIST == 0 {
+                if self.direct.word(slot) & LIST == 0 {
                     self.publish_plain(slot, interval.owner);
                 }
             }

@@ -1,0 +1,82 @@
+//! What stands for a /24: its word, however words are kept.
+//!
+//! | kept as    | a lookup loads       | room for the Internet's table | for whom                                   |
+//! |------------|----------------------|-------------------------------|--------------------------------------------|
+//! | plain      | 1 line               | 32 MiB                        | workers, who ask for a batch's lines first |
+//! | [`Packed`](super::Packed) | 3 lines, or 2        | 4 to 6 MiB                    | programs, who have a packet at a time      |
+
+use manylane_sync::words::{Words, WordsMut};
+
+/// The readers' side of the words.
+pub trait Direct: Clone {
+    /// Asks for the word of /24 `slot`, or what leads to it.
+    fn prefetch(&self, slot: usize);
+    /// The word of /24 `slot`.
+    fn word(&self, slot: usize) -> u16;
+}
+
+/// The writer's side.
+pub trait DirectMut {
+    /// What readers have.
+    type Reader: Direct;
+    /// How many /24s there are, from the first on.
+    fn slots(&self) -> usize;
+    /// The word that was set last.
+    fn word(&self, slot: usize) -> u16;
+    /// Sets a word. Readers see it after [`DirectMut::flush`] at the latest.
+    fn set(&mut self, slot: usize, word: u16);
+    /// Makes all that was set what readers see.
+    fn flush(&mut self);
+    /// Uses again what a grace period has freed.
+    fn reclaim(&mut self);
+    /// How many parts wait for a grace period.
+    fn waiting(&self) -> usize;
+    /// A readers' side.
+    fn reader(&self) -> Self::Reader;
+    /// Bytes that lookups may read.
+    fn bytes_used(&self) -> usize;
+}
+
+impl Direct for Words<u16> {
+    #[inline(always)]
+    fn prefetch(&self, slot: usize) {
+        Words::prefetch(self, slot);
+    }
+
+    #[inline(always)]
+    fn word(&self, slot: usize) -> u16 {
+        self.load(slot)
+    }
+}
+
+impl DirectMut for WordsMut<u16> {
+    type Reader = Words<u16>;
+
+    fn slots(&self) -> usize {
+        self.len()
+    }
+
+    fn word(&self, slot: usize) -> u16 {
+        self.load(slot)
+    }
+
+    fn set(&mut self, slot: usize, word: u16) {
+        self.publish(slot, word);
+    }
+
+    fn flush(&mut self) {}
+
+    fn reclaim(&mut self) {}
+
+    fn waiting(&self) -> usize {
+        0
+    }
+
+    fn reader(&self) -> Words<u16> {
+        WordsMut::reader(self)
+    }
+
+    fn bytes_used(&self) -> usize {
+        self.len() * 2
+    }
+}
