@@ -98,6 +98,7 @@ impl Program {
         let memory = Memory {
             own4: tables.own4,
             direct4: tables.direct4,
+            chunks4: tables.chunks4,
             blocks4: tables.blocks4,
             groups4: tables.groups4,
             ranges4: tables.ranges4,

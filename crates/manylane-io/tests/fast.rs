@@ -249,7 +249,7 @@ fn options_are_the_kernels() {
 fn addresses_that_a_router_does_not_forward_are_the_kernels() {
     let Some(mut rig) = Rig::new() else { return };
     // Whatever the routes say.
-    for at in 0..1 << 24 {
+    for at in 0..1 << 16 {
         rig.tables.direct4.store(at, 1);
     }
     for bucket in 0..(1 << 21) + (1 << 16) {
@@ -439,6 +439,37 @@ fn one_of_our_own_addresses_is_no_source() {
             assert_eq!(rig.verdict(&from(&source)), verdict, "{source}");
         }
     }
+}
+
+#[test]
+fn the_routes_of_a_16_are_found_in_its_chunk() {
+    let Some(mut rig) = Rig::new() else { return };
+    // In 203.0.0.0/16, at line 5: id 1 from .3.0 to .66.255, 2 up to .199.255, then 1; nothing before.
+    let (block, first) = (0xcb00, 5 * 8);
+    for (at, word) in [1 | 1 << 3, 1 << 3, 0, 1 << 8].into_iter().enumerate() {
+        rig.tables.chunks4.store(first + at, word);
+    }
+    rig.tables.chunks4.store(first + 4, 3 << 48 | 3 << 32 | 2 << 16);
+    rig.tables.chunks4.store(first + 5, 1 << 48 | 2 << 32 | 1 << 16);
+    rig.tables.direct4.store(block, 1 << 31 | 5);
+    rig.hop(2, 3, 0);
+    for number in 0..=255u8 {
+        let verdict = match number {
+            0..3 => NO_ROUTE,
+            3..67 | 200.. => FORWARDED,
+            67..200 => LOCAL,
+        };
+        assert_eq!(rig.verdict(&v4(&format!("203.0.{number}.1")).frame()), verdict, "{number}");
+    }
+    // A /16 without a chunk.
+    rig.tables.direct4.store(block + 1, 1);
+    assert_eq!(rig.verdict(&v4("203.1.255.1").frame()), FORWARDED);
+    // Out of every bound: no route, and no harm.
+    rig.tables.direct4.store(block, u32::MAX);
+    assert_eq!(rig.verdict(&v4("203.0.3.1").frame()), NO_ROUTE);
+    rig.tables.direct4.store(block, 1 << 31 | 5);
+    (0..5).for_each(|at| rig.tables.chunks4.store(first + at, u64::MAX));
+    assert_eq!(rig.verdict(&v4("203.0.255.1").frame()), NO_ROUTE);
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub const EXIT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 pub struct Rig {
     pub fast: Fast,
     pub tables: Tables,
+    /// Lines of `chunks4` in use.
+    chunks: usize,
 }
 
 impl Rig {
@@ -45,7 +47,7 @@ impl Rig {
             None => Fast::load(&sizes),
         };
         let (fast, tables) = loaded.map_err(common::skip).ok()?;
-        let mut rig = Rig { fast, tables };
+        let mut rig = Rig { fast, tables, chunks: 0 };
         rig.tables.control.store(LEASE_TICKS, u64::MAX);
         rig.tables.port_of.store(1, 1);
         rig.port(1, ENTRY | EXIT | FORWARDING);
@@ -98,7 +100,20 @@ impl Rig {
 
     pub fn route4(&mut self, network: &str, id: u16) {
         let network: Ipv4Addr = super::packet::address(network);
-        self.tables.direct4.store(network.to_bits() as usize >> 8, id);
+        let slot = network.to_bits() as usize >> 8;
+        let (block, slot) = (slot / 256, slot % 256);
+        if self.tables.direct4.load(block) == 0 {
+            // A chunk in which each /24 has its own word.
+            let first = self.chunks * 8;
+            (0..4).for_each(|part| self.tables.chunks4.store(first + part, u64::MAX));
+            self.tables.chunks4.store(first + 4, 192 << 48 | 128 << 32 | 64 << 16);
+            self.tables.direct4.store(block, 1 << 31 | self.chunks as u32);
+            self.chunks += 9;
+        }
+        let first = (self.tables.direct4.load(block) & !(1 << 31)) as usize * 8;
+        let (at, shift) = (first + (20 + slot) / 4, (20 + slot) % 4 * 16);
+        let others = self.tables.chunks4.load(at) & !(0xffff << shift);
+        self.tables.chunks4.store(at, others | u64::from(id) << shift);
     }
 
     /// An address that the program has to look up when it is a source.

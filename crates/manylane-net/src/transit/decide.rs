@@ -18,10 +18,10 @@
 use manylane_sync::rcu::{Guard, Index};
 use manylane_sync::words::Words;
 
-use super::layout::{self, PORT_WORDS, PORTS, RECORD_WORDS, control, flags, port, record};
+use super::layout::{self, PORT_WORDS, PORTS, RECORD_WORDS, UNKNOWN, control, flags, port, record};
 use super::policy::{Found, Policy, Query, of_ipv4};
 use super::{Verdict, writer};
-use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark};
+use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark, Packed};
 use crate::forward::{HEADERS_MAX, age_ipv4};
 use crate::neighbour::Neighbour;
 use crate::nexthop::{GroupId, NextHop, NextHops};
@@ -35,7 +35,7 @@ mod tests;
 /// A readers' side of the tables, which decides as the program does.
 #[derive(Clone)]
 pub struct Transit {
-    pub(super) ipv4: Ipv4Fib,
+    pub(super) ipv4: Ipv4Fib<Packed>,
     pub(super) ipv6: Ipv6Fib,
     pub(super) next_hops: NextHops,
     pub(super) record_of: Words<u32>,
@@ -327,6 +327,8 @@ impl Transit {
         packet: ipv4::View<'_>,
     ) -> Result<(), Verdict> {
         let id = self.ipv4.lookup(guard, packet.source().to_bits());
+        // It could be one of our own. (The program asks a filter first, which knows most that are not.)
+        check(id.raw() != UNKNOWN.into(), Verdict::ReversePath)?;
         let list = self.list(false);
         let next_hop = if list == 0 {
             self.next_hop(guard, id)

@@ -1,7 +1,17 @@
 //! The words of the shared tables: where each is, and what its bits say. `manylane-io`'s `fast.bpf.h` says
 //! the same in C; the differential test holds both to it. All words are in the machine's byte order.
 
+use crate::fib::v4;
 use crate::nexthop;
+
+/// Words of `direct4` and of `blocks4`.
+pub const BLOCKS4: usize = v4::BLOCKS;
+
+/// Words of `chunks4`.
+pub const CHUNKS4: usize = v4::CHUNKS;
+
+/// The next-hop id of IPv4 addresses whose routes `chunks4` has no room for: the kernel.
+pub const UNKNOWN: u16 = v4::UNKNOWN;
 
 /// Words of `next_hops`: ids are below.
 pub const NEXT_HOPS: usize = 32_768;

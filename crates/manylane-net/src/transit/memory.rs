@@ -3,10 +3,10 @@
 use manylane_sync::words::WordsMut;
 
 use super::layout::{
-    BUCKETS, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, OWN_WORDS, PORT_WORDS, PORTS, RECORD_WORDS,
-    RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, VLAN_PORTS,
+    BLOCKS4, BUCKETS, CHUNKS4, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, OWN_WORDS, PORT_WORDS,
+    PORTS, RECORD_WORDS, RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, VLAN_PORTS,
 };
-use crate::fib::{Ipv4Sizes, Ipv4Tables, Ipv6Sizes, Ipv6Tables};
+use crate::fib::{Ipv4Sizes, Ipv6Sizes, Ipv6Tables};
 
 /// How large the tables of routes are. All others have the sizes that [`layout`](super::layout) gives them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +26,10 @@ impl Sizes {
 
 /// The memory of all tables; all words are 0. The names are those of the program's maps.
 pub struct Memory {
-    /// Next hops of IPv4's /24s.
-    pub direct4: WordsMut<u16>,
+    /// Next hops of IPv4's /16s, or their chunks.
+    pub direct4: WordsMut<u32>,
+    /// Next hops of the /24s of /16s.
+    pub chunks4: WordsMut<u64>,
     /// Directories of /16s.
     pub blocks4: WordsMut<u32>,
     /// Lists of /24s.
@@ -69,13 +71,14 @@ pub struct Memory {
 impl Memory {
     /// Tables in boxes, which no program can read: for tests.
     pub fn zeroed(sizes: &Sizes) -> Memory {
-        let Ipv4Tables { direct, blocks, groups, ranges } = Ipv4Tables::zeroed(sizes.ipv4);
+        let ipv4 = sizes.ipv4;
         let Ipv6Tables { direct: direct6, index, leaves } = Ipv6Tables::zeroed(sizes.ipv6);
         Memory {
-            direct4: direct,
-            blocks4: blocks,
-            groups4: groups,
-            ranges4: ranges,
+            direct4: WordsMut::zeroed(BLOCKS4),
+            chunks4: WordsMut::zeroed(CHUNKS4),
+            blocks4: WordsMut::zeroed(BLOCKS4),
+            groups4: WordsMut::zeroed(ipv4.groups),
+            ranges4: WordsMut::zeroed(ipv4.ranges),
             direct6,
             index6: index,
             leaves6: leaves,

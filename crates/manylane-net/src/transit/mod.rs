@@ -20,7 +20,8 @@
 //!
 //! | map                                       | by                          | holds                                            |
 //! |-------------------------------------------|-----------------------------|--------------------------------------------------|
-//! | `direct4`, `blocks4`, `groups4`, `ranges4`| IPv4 address                | a next-hop id ([`fib::v4`](crate::fib::v4))      |
+//! | `direct4`, `chunks4`                      | IPv4 address                | a next-hop id ([`fib::v4`](crate::fib::v4))      |
+//! | `blocks4`, `groups4`, `ranges4`           | the same                    | the same, where routes are longer than /24       |
 //! | `direct6`, `index6`, `leaves6`            | IPv6 address                | a next-hop id ([`fib::v6`](crate::fib::v6))      |
 //! | `next_hops: u64`                          | next-hop id                 | what it leads to ([`nexthop`](crate::nexthop))   |
 //! | `buckets: u16`                            | group, bucket of the flow   | a neighbour's slot                               |

@@ -29,7 +29,7 @@ fn what_is_retired_comes_back_after_a_grace_period_only() {
     tables.set_slot(slot, Some(way(1))).expect("a record is free");
     let ids: Vec<NextHopId> = std::iter::from_fn(|| tables.take_id()).collect();
     let slots: Vec<u32> = std::iter::from_fn(|| tables.take_slot()).collect();
-    assert_eq!((ids.len(), slots.len()), (layout::NEXT_HOPS - 2, layout::SLOTS - 1));
+    assert_eq!((ids.len(), slots.len()), (layout::NEXT_HOPS - 3, layout::SLOTS - 1));
     assert_eq!(tables.waiting(), 0);
     tables.retire_id(id);
     tables.retire_slot(slot);

@@ -7,15 +7,15 @@ use manylane_sync::words::WordsMut;
 
 use super::layout::{
     self, BUCKETS, CONTROL, FURTHER, INTERFACES, NEXT_HOPS, PORT_WORDS, PORTS, RECORD_WORDS,
-    RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, VLAN_PORTS, VLANS, control, port,
-    record,
+    RECORDS, RULE_LISTS, RULE_WORDS, RULES, SLOTS, TABLES, UNKNOWN, VLAN_PORTS, VLANS, control,
+    port, record,
 };
 use super::own::{OwnMut, is_own};
 use super::policy::PolicyMut;
 use super::{Memory, Rule, TableNumber, Transit};
 use crate::fib::{
     EditError, IpPrefix, Ipv4Prefix, Ipv4Tables, Ipv4Writer, Ipv6Prefix, Ipv6Tables, Ipv6Writer,
-    Limits, NextHopId,
+    Limits, NextHopId, PackedMut,
 };
 use crate::nexthop::{GroupId, GroupsFull, Member, NextHop, NextHopsMut};
 use crate::wire::ethernet::Mac;
@@ -88,7 +88,7 @@ impl Multipath {
 /// 1. A record's number is in use exactly while `record_of` names it for one slot.
 /// 2. A record is written while its number is in use and `record_of` does not name it yet, and never else.
 pub struct TransitMut {
-    ipv4: Ipv4Writer,
+    ipv4: Ipv4Writer<PackedMut>,
     ipv6: Ipv6Writer,
     own: OwnMut,
     next_hops: NextHopsMut,
@@ -116,9 +116,10 @@ impl TransitMut {
     ///
     /// When a table has not the size that [`layout`] gives it, or `limits` leave no room for an edit.
     pub fn new(memory: Memory, domain: Domain, limits: &Limits) -> TransitMut {
-        let Memory { direct4, blocks4, groups4, ranges4, direct6, index6, leaves6, .. } = memory;
-        let ipv4 =
-            Ipv4Tables { direct: direct4, blocks: blocks4, groups: groups4, ranges: ranges4 };
+        let Memory { direct4, chunks4, blocks4, groups4, ranges4, .. } = memory;
+        let direct = PackedMut::new(direct4, chunks4, &domain, limits.waiting_max);
+        let ipv4 = Ipv4Tables { direct, blocks: blocks4, groups: groups4, ranges: ranges4 };
+        let Memory { direct6, index6, leaves6, .. } = memory;
         let ipv6 = Ipv6Tables { direct: direct6, index: index6, leaves: leaves6 };
         let Memory { own4, next_hops, buckets, record_of, records, .. } = memory;
         let Memory { ports, port_of, vlan_port, control, rules, roots, further, .. } = memory;
@@ -137,15 +138,17 @@ impl TransitMut {
         ] {
             assert_eq!(words, wanted, "words of `{table}`");
         }
-        // Number 0 is nobody's, of ids and of records.
+        // Number 0 is nobody's, of ids and of records; nor is the last id, which is the kernel's.
         let numbers = |count: usize| Slots::new(count as u32, domain.clone(), None);
-        let (mut ids, mut record_numbers) = (numbers(NEXT_HOPS), numbers(RECORDS));
+        let (mut ids, mut record_numbers) = (numbers(UNKNOWN.into()), numbers(RECORDS));
         assert_eq!([ids.take(), record_numbers.take()], [Some(0); 2]);
+        let mut next_hops = NextHopsMut::with_groups(next_hops, buckets, domain.clone(), 0);
+        next_hops.set(NextHopId::new(UNKNOWN).expect("not 0"), NextHop::Kernel);
         TransitMut {
             ipv4: Ipv4Writer::new(ipv4, &domain, *limits),
             ipv6: Ipv6Writer::new(ipv6, &domain, *limits),
             own: OwnMut::new(own4, NEXT_HOPS),
-            next_hops: NextHopsMut::with_groups(next_hops, buckets, domain.clone(), 0),
+            next_hops,
             record_of,
             records,
             ports,

@@ -139,6 +139,7 @@ pub(super) fn memory(maps: fast::Tables) -> Memory {
     Memory {
         own4: maps.own4,
         direct4: maps.direct4,
+        chunks4: maps.chunks4,
         blocks4: maps.blocks4,
         groups4: maps.groups4,
         ranges4: maps.ranges4,

@@ -122,7 +122,8 @@ static __always_inline int leads_back(__u32 id, __u32 entry, __u32 flags)
 	__u64 hop = LOAD(next_hops[id & (NEXT_HOPS - 1)]);
 	__u32 kind = hop & 0xff, number = hop >> 32;
 
-	if (kind == HOP_LOCAL || kind == HOP_BROADCAST)
+	/* What is not known could be one of these. */
+	if (kind == HOP_LOCAL || kind == HOP_BROADCAST || id == UNKNOWN)
 		return 0;
 	if (!(flags & (RP_STRICT | RP_LOOSE)))
 		return 1;

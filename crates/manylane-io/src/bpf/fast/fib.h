@@ -12,7 +12,16 @@
 
 #include "tables.h"
 
-/* Of direct4. */
+/* Of direct4: a chunk's line. */
+#define CHUNK (1u << 31)
+#define LINE_WORDS 8
+/* Words of a chunk: of bits, then one of counts; where the words of /24s begin, in sixteenths of bits. */
+#define BIT_WORDS 4
+#define FIRST 20
+/* How many words behind its first a chunk may have. */
+#define REACH 128
+
+/* Of words of /24s. */
 #define LIST 0x8000
 
 /* Of words of direct6 and index6, and of leaves. */
@@ -58,12 +67,35 @@ static __noinline __u32 in_list4(__u32 address, __u32 number)
 	return LOAD(ranges4[at]) & 0xffff;
 }
 
+/* The word of an address's /24, in its /16's chunk: as many words behind the first as there are bits set up to the
+ * /24's own. */
+static __always_inline __u32 in_chunk4(__u32 line, __u32 address)
+{
+	__u64 at = (__u64)line * LINE_WORDS, place;
+	__u32 part = address >> 14 & (BIT_WORDS - 1);
+
+	BOUNDED(at);
+	if (at > CHUNKS4_WORDS - REACH)
+		return 0;
+	/* As in `in_leaf6`. */
+	asm volatile("" : "+r"(at));
+	place = LOAD(chunks4[at + BIT_WORDS]) >> 16 * part & 0xffff;
+	place += __builtin_popcountll(LOAD(chunks4[at + part]) << (63 - (address >> 8 & 63)));
+	place = (place + FIRST - 1) & (REACH * 4 - 1);
+	return LOAD(((const __u16 *)chunks4)[at * 4 + place]);
+}
+
 /* The next hop of an IPv4 address, in the host's byte order. */
 static __always_inline __u32 lookup4(__u32 address)
 {
-	__u32 word = LOAD(direct4[address >> 8]);
+	__u32 word = LOAD(direct4[address >> 16]);
 
-	return word & LIST ? in_list4(address, word & ~LIST) : word;
+	if (word & CHUNK) {
+		word = in_chunk4(word & ~CHUNK, address);
+		if (word & LIST)
+			return in_list4(address, word & ~LIST);
+	}
+	return word & (NEXT_HOPS - 1);
 }
 
 /* The word of the leaf that `way` leads to, for one half of an address. */

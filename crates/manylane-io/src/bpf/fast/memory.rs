@@ -30,8 +30,10 @@ pub struct Sizes {
 /// The writer's side of what a program reads: one table for each name in `tables.h`, all words 0. What the words
 /// mean is said in `manylane-net` (`transit`); whoever writes them is alone.
 pub struct Tables {
-    /// Next hops of IPv4 /24s.
-    pub direct4: WordsMut<u16>,
+    /// Next hops of IPv4 /16s, or their chunks.
+    pub direct4: WordsMut<u32>,
+    /// Next hops of the /24s of /16s.
+    pub chunks4: WordsMut<u64>,
     /// Directories of IPv4 /16s.
     pub blocks4: WordsMut<u32>,
     /// Lists of IPv4 /24s.
@@ -88,7 +90,8 @@ impl Maps {
     ) -> Result<(Maps, Tables, WordsMut<u64>), BpfError> {
         let mut maps = Maps::default();
         let tables = Tables {
-            direct4: maps.add("direct4", 1 << 24)?,
+            direct4: maps.add("direct4", 1 << 16)?,
+            chunks4: maps.add("chunks4", (80 << 16) + 128)?,
             blocks4: maps.add("blocks4", 1 << 16)?,
             groups4: maps.add("groups4", sizes.groups4.max(LEAF))?,
             ranges4: maps.add("ranges4", sizes.ranges4.max(LEAF))?,

@@ -90,6 +90,9 @@ static __noinline int by_rules(const struct query *query)
 {
 	int number;
 
+	/* It could be a route of the local table, which is asked first. */
+	if (query->merged == UNKNOWN)
+		return -KERNEL_ROUTE;
 	for (number = 0; number < RULES; number++) {
 		const __u64 *rule = &rules[((query->list & (RULE_LISTS - 1)) * RULES + number) * RULE_WORDS];
 		__u64 head = LOAD(rule[RULE_HEAD]);

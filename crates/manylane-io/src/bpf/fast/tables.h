@@ -10,7 +10,8 @@
  *
  * | table                                     | index                                                   |
  * |-------------------------------------------|---------------------------------------------------------|
- * | direct4, blocks4, groups4, ranges4        | fib/v4 of `manylane-net`                                |
+ * | direct4, chunks4                          | fib/v4 of `manylane-net`, packed                        |
+ * | blocks4, groups4, ranges4                 | fib/v4, routes longer than /24                          |
  * | direct6, index6, leaves6                  | fib/v6                                                  |
  * | own4                                      | a bit for each hash of an IPv4 address: 0 if it is none of ours |
  * | next_hops                                 | next-hop id: the kind in the low byte, its number from bit 32 |
@@ -36,7 +37,8 @@
 #endif
 
 /* Words; `memory.rs` has the same numbers. */
-#define DIRECT4_WORDS (1 << 24)
+#define DIRECT4_WORDS (1 << 16)
+#define CHUNKS4_WORDS ((80 << 16) + 128)
 #define BLOCKS4_WORDS (1 << 16)
 #define DIRECT6_WORDS ((1 << 21) + (1 << 16))
 #define OWN_WORDS 1024
@@ -59,7 +61,8 @@
 #define RANGE_WORDS 3
 #define PLACES 32
 
-extern const __u16 direct4[DIRECT4_WORDS];
+extern const __u32 direct4[DIRECT4_WORDS];
+extern const __u64 chunks4[CHUNKS4_WORDS];
 extern const __u32 blocks4[BLOCKS4_WORDS];
 extern const __u32 groups4[];
 extern const __u32 ranges4[];
@@ -198,5 +201,8 @@ enum next_hop {
 	HOP_GROUP = 8,
 	HOP_KERNEL = 9,
 };
+
+/* The next hop of IPv4 addresses whose routes there is no room for; always HOP_KERNEL. */
+#define UNKNOWN (NEXT_HOPS - 1)
 
 #endif

@@ -32,7 +32,7 @@
 use manylane_sync::rcu::{Guard, Index};
 use manylane_sync::words::Words;
 
-use super::layout::{RANGE_WORDS, RULE_WORDS, RULES, range, rule};
+use super::layout::{RANGE_WORDS, RULE_WORDS, RULES, UNKNOWN, range, rule};
 use crate::fib::{IpPrefix, NextHop as NextHopMark};
 use crate::neighbour::Neighbour;
 use crate::nexthop::{NextHop, NextHops};
@@ -129,6 +129,10 @@ impl Policy {
         query: &Query,
         next_hops: &NextHops,
     ) -> Found<'g> {
+        // It could be a route of the local table, which is asked first.
+        if query.merged == UNKNOWN.into() {
+            return Found::Kernel;
+        }
         for number in 0..RULES {
             let at = (list * RULES + number) * RULE_WORDS;
             let words: [u64; RULE_WORDS] = self.rules.load_array(at);
