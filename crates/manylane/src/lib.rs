@@ -21,6 +21,10 @@ pub mod gate;
 pub mod lab;
 #[cfg(feature = "daemon")]
 pub mod mirror;
+#[cfg(feature = "daemon")]
+pub mod privilege;
+#[cfg(feature = "daemon")]
+pub mod service;
 pub mod socket;
 #[cfg(feature = "daemon")]
 pub mod stats;

@@ -9,6 +9,7 @@ use manylane_io::netlink::NetlinkError;
 use super::lock::LockError;
 use crate::api::{BindError, ListenError};
 use crate::gate::GateError;
+use crate::privilege::PrivilegeError;
 
 /// Why an accelerator did not start.
 #[non_exhaustive]
@@ -20,6 +21,8 @@ pub enum AccelerateError {
     Listen(ListenError),
     /// The API's socket could not be made.
     Api(BindError),
+    /// Privileges could not be given up.
+    Privilege(PrivilegeError),
     /// The kernel's routing could not be read.
     Netlink(NetlinkError),
     /// The gate could not judge.
@@ -77,6 +80,7 @@ impl fmt::Display for AccelerateError {
             AccelerateError::Lock(source) => source.fmt(f),
             AccelerateError::Api(source) => source.fmt(f),
             AccelerateError::Listen(source) => source.fmt(f),
+            AccelerateError::Privilege(source) => source.fmt(f),
             AccelerateError::Netlink(source) => source.fmt(f),
             AccelerateError::Gate(source) => source.fmt(f),
             AccelerateError::Program(source) => source.fmt(f),
@@ -95,6 +99,7 @@ impl std::error::Error for AccelerateError {
             AccelerateError::Lock(source) => Some(source),
             AccelerateError::Api(source) => Some(source),
             AccelerateError::Listen(source) => Some(source),
+            AccelerateError::Privilege(source) => Some(source),
             AccelerateError::Netlink(source) => Some(source),
             AccelerateError::Gate(source) => Some(source),
             AccelerateError::Program(source) => Some(source),

@@ -74,6 +74,7 @@ pub use lock::LockError;
 use crate::api::accelerate::{Accelerated, AcceleratedLedger};
 use crate::api::{Doors, Listen, Socket};
 use crate::gate::{self, Bypass, Gate, Standing, Tier};
+use crate::privilege::Privileges;
 use serve::Serve;
 use shown::Shown;
 
@@ -104,6 +105,8 @@ pub struct Options {
     pub listen: Listen,
     /// Whether it says on standard error what becomes of interfaces.
     pub speaks: bool,
+    /// What the whole process gives up before it begins; nothing without.
+    pub privileges: Option<Privileges>,
 }
 
 impl Default for Options {
@@ -121,6 +124,7 @@ impl Default for Options {
             socket: None,
             listen: Listen::default(),
             speaks: false,
+            privileges: None,
         }
     }
 }
@@ -218,6 +222,9 @@ impl Accelerator {
             // Without a standard error there is nobody left to tell.
             let _ = writeln!(io::stderr(), "manylane: the API answers at http://{address}/, too");
         }
+        // Lock and socket may need root for their folder; what is left needs what is kept, also later on.
+        let privileges = options.privileges.as_ref();
+        privileges.map_or(Ok(()), Privileges::narrow).map_err(AccelerateError::Privilege)?;
         let bell = EventFd::open().map_err(refused("an event descriptor"))?;
         let bell = Arc::new(bell);
         let (begun, begins) = sync_channel(1);

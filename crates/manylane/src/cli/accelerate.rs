@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -11,12 +12,15 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::table::{count, lay_out};
+use super::table::{count, lay_out, plural};
 use super::{ListenOptions, USAGE, complain, done, print};
 use crate::accelerate::{Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine};
 use crate::api::Listen;
+use crate::api::accelerate::Accelerated;
 use crate::config::DEFAULT_SOCKET;
 use crate::gate::{Bypass, Reason, Standing};
+use crate::privilege::{Keep, Privileges};
+use crate::service::{Look, Service};
 
 /// What `manylane accelerate` takes.
 #[derive(Debug, Args)]
@@ -53,6 +57,9 @@ pub struct CommandOptions {
     socket: PathBuf,
     #[command(flatten)]
     listen: ListenOptions,
+    /// Whom to become before anything is accelerated; as root
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
     /// With `--dry-run`: print JSON
     #[arg(long, requires = "dry_run")]
     json: bool,
@@ -109,6 +116,13 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         complain(&format_args!("error: {error}"));
         return USAGE.into();
     }
+    let privileges = match Privileges::new(Keep::Accelerating, options.user.as_deref()) {
+        Ok(privileges) => Some(privileges),
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            return USAGE.into();
+        }
+    };
     let prepared = fatal::end_links_first().and_then(|()| fatal::no_core());
     if let Err(error) = prepared {
         return done::<()>(Err(format!("cannot prepare for the worst: {error}")));
@@ -117,13 +131,18 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return done::<()>(Err(format!("cannot wait for signals: {error}"))),
     };
-    let accelerator = match Accelerator::start(options.options()) {
+    let accelerator = match Accelerator::start(Options { privileges, ..options.options() }) {
         Ok(accelerator) => accelerator,
         Err(error) => return done::<()>(Err(error)),
     };
     complain(&"manylane: accelerating; SIGINT or SIGTERM ends it");
+    let service = match Service::ready(look(accelerator.source())) {
+        Ok(service) => service,
+        Err(error) => return done::<()>(Err(format!("cannot make a thread: {error}"))),
+    };
     // A thread that panics ends the process: there is nothing else to wait for.
     signals.forever().next();
+    drop(service);
     let ledger = accelerator.stop();
     let [passed, dropped] =
         [&ledger.passed, &ledger.dropped].map(|parts| parts.values().sum::<u64>());
@@ -132,6 +151,17 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         ledger.forwarded, ledger.missing
     ));
     ExitCode::SUCCESS
+}
+
+/// For the service manager: there is progress while the lease is renewed, which only the thread can do that keeps the
+/// tables true.
+fn look(source: Arc<dyn Accelerated>) -> impl FnMut() -> Look + Send {
+    move || {
+        let (ports, lease) = (source.ports(), source.daemon().lease);
+        let forwards = ports.iter().filter(|port| port.entry).count();
+        let status = format!("{forwards} of {} accelerated", plural(ports.len(), "interface"));
+        Look { status, progress: lease.renewals }
+    }
 }
 
 fn dry_run(options: &CommandOptions) -> ExitCode {

@@ -12,6 +12,7 @@
 
 mod accelerate;
 mod doctor;
+mod generate;
 pub(crate) mod show;
 pub(crate) mod table;
 #[cfg(test)]
@@ -32,6 +33,7 @@ use crate::capture;
 use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
+use crate::privilege::{Keep, Privileges};
 use crate::top::{self, TopOptions};
 use crate::trace::command::{self as trace, TraceOptions};
 
@@ -69,6 +71,11 @@ enum Command {
     /// Say what on this machine may be accelerated, what keeps the rest in the kernel, and what makes programs
     /// that capture wait
     Doctor(doctor::DoctorOptions),
+    /// Print what a shell completes our commands by
+    Completions(generate::CompletionsOptions),
+    /// Write the pages of the manual into a folder
+    #[command(hide = true)]
+    Man(generate::ManOptions),
 }
 
 /// What `manylane demo` takes.
@@ -95,6 +102,9 @@ struct RunOptions {
     socket: Option<PathBuf>,
     #[command(flatten)]
     listen: ListenOptions,
+    /// Whom to become, once the ports are open; as root
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
 }
 
 // Where the API listens by TCP. A doc comment would become that of the command.
@@ -290,6 +300,8 @@ pub fn run() -> ExitCode {
         Command::Port(PortOptions { action: PortAction::Remove(name) }) => remove_port(&name),
         Command::Capture(options) => capture::run(&options, &capture::Daemon::at(&options.socket)),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Completions(options) => generate::completions(&options),
+        Command::Man(options) => generate::man(&options),
     }
 }
 
@@ -319,7 +331,13 @@ fn run_file(options: &RunOptions) -> ExitCode {
         return print(&shown);
     }
     let socket = options.socket.clone().unwrap_or_else(|| config.socket.clone());
-    done(control::run(config, &socket))
+    match Privileges::new(Keep::Forwarding, options.user.as_deref()) {
+        Ok(privileges) => done(control::run(config, &socket, &privileges)),
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            USAGE.into()
+        }
+    }
 }
 
 fn show(ShowOptions { question, json, watch, socket }: &ShowOptions) -> ExitCode {

@@ -29,6 +29,7 @@ fn only_what_works_is_listed() {
             "port",
             "capture",
             "doctor",
+            "completions",
             "help",
             "-h,",
             "-V,"

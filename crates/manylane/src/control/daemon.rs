@@ -34,6 +34,8 @@ use super::steering::{self, Closer, Plan, Ports, Removal, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Doors, Ledger, ListenError, Socket, Source};
 use crate::config::{Config, StaticNeighbour, interfaces};
+use crate::privilege::{PrivilegeError, Privileges};
+use crate::service::{Look, Service};
 use crate::socket::remote::{Listener, Server};
 use crate::socket::{Place, Sockets};
 use crate::stats::Stats;
@@ -65,6 +67,8 @@ pub enum StartError {
     Api(api::BindError),
     /// A capture is not whole.
     Capture(WriteError),
+    /// Privileges could not be given up.
+    Privilege(PrivilegeError),
 }
 
 impl fmt::Display for StartError {
@@ -81,6 +85,7 @@ impl fmt::Display for StartError {
             StartError::Api(source) => write!(f, "{source}"),
             StartError::Listen(source) => write!(f, "{source}"),
             StartError::Capture(source) => write!(f, "{source}"),
+            StartError::Privilege(source) => write!(f, "{source}"),
         }
     }
 }
@@ -95,6 +100,7 @@ impl std::error::Error for StartError {
             StartError::Api(source) => Some(source),
             StartError::Listen(source) => Some(source),
             StartError::Capture(source) => Some(source),
+            StartError::Privilege(source) => Some(source),
         }
     }
 }
@@ -154,6 +160,14 @@ const LOOK_AFTER_THREADS: Duration = Duration::from_secs(1);
 impl Daemon {
     /// Opens the ports of `config` in the calling thread's network namespace and begins to forward.
     pub fn start(config: Config) -> Result<Daemon, StartError> {
+        Daemon::start_narrowed(config, None)
+    }
+
+    /// The same; privileges are given up when all is open that needs them, before there is a second thread.
+    fn start_narrowed(
+        config: Config,
+        privileges: Option<&Privileges>,
+    ) -> Result<Daemon, StartError> {
         let clock = Clock::start();
         let workers = config.workers.count();
         let config = choose(&config).map_err(StartError::Port)?;
@@ -303,6 +317,7 @@ impl Daemon {
             remote: None,
             threads: Threads { alive: Arc::downgrade(&alive), begun: workers + 1 },
         };
+        privileges.map_or(Ok(()), Privileges::narrow).map_err(StartError::Privilege)?;
         for writer in writers {
             daemon.writers.push(spawn("capture", move || write(writer))?);
         }
@@ -445,13 +460,13 @@ impl Drop for Daemon {
 }
 
 /// `manylane run`: forwards until SIGINT or SIGTERM.
-pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
+pub fn run(config: Config, socket: &Path, privileges: &Privileges) -> Result<(), StartError> {
     let system = |what| move |source| StartError::System { what, source };
     // Before any port is opened: a second daemon must not disturb the first one's.
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
     let door = config.listen.open().map_err(StartError::Listen)?;
     let captures = Listener::bind(socket.path()).map_err(StartError::Api)?;
-    let mut daemon = Daemon::start(config)?;
+    let mut daemon = Daemon::start_narrowed(config, Some(privileges))?;
     daemon.listen(captures)?;
     let source = daemon.source();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -471,6 +486,8 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
     }
     say("forwarding; SIGINT or SIGTERM ends it");
     let threads = daemon.threads.clone();
+    let look = look(daemon.source(), threads.clone());
+    let service = Service::ready(look).map_err(system("a thread"))?;
     // A queue whose worker is gone is a black hole. Without us, the kernel has the ports: `stop` goes on
     // with the panic.
     let served = runtime.block_on(api::serve(Doors::new(socket, door), source, async {
@@ -479,6 +496,7 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
             () = threads.one_ended() => {}
         }
     }));
+    drop(service);
     handle.close();
     let (ledger, failed) = daemon.halt();
     // It has returned, or returns now that the handle is closed.
@@ -489,6 +507,19 @@ pub fn run(config: Config, socket: &Path) -> Result<(), StartError> {
     ));
     served.map_err(system("the API's listener"))?;
     failed.map_or(Ok(()), |error| Err(StartError::Capture(error)))
+}
+
+/// For the service manager: there is progress while all threads are there, and the control thread lets go of its tables.
+/// An idle worker sleeps, and proves nothing.
+fn look(source: Arc<dyn Source>, threads: Threads) -> impl FnMut() -> Look + Send {
+    let mut progress = 0;
+    move || {
+        let (routes, ports) = (source.routes().len(), source.ports());
+        let up = ports.iter().filter(|port| port.link_up).count();
+        progress += u64::from(threads.alive.strong_count() == threads.begun);
+        let status = format!("forwarding; {up} of {} ports up, {routes} routes", ports.len());
+        Look { status, progress }
+    }
 }
 
 fn lock(steering: &Mutex<Steering>) -> MutexGuard<'_, Steering> {

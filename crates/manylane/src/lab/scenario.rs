@@ -153,13 +153,23 @@ pub struct Running {
 impl Running {
     /// Starts `program` (the tests' `CARGO_BIN_EXE_manylane`) and waits until it forwards.
     pub fn start(lab: &Lab, program: &str, options: &RouterOptions) -> Running {
+        Running::start_with(lab, program, options, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn start_with(
+        lab: &Lab,
+        program: &str,
+        options: &RouterOptions,
+        arguments: &[&str],
+    ) -> Running {
         let folder = folder_of_its_own();
         fs::create_dir_all(&folder).expect("the temporary folder can be written");
         let file = folder.join("lab.toml");
         fs::write(&file, options.text()).expect("the folder is ours");
         let mut command = Command::new(program);
         command.args(["run", &file.display().to_string()]);
-        command.args(["--socket", &folder.join("api.sock").display().to_string()]);
+        command.args(["--socket", &folder.join("api.sock").display().to_string()]).args(arguments);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = spawn_in(&lab.router, command);
         let stderr = BufReader::new(child.stderr.take().expect("it is a pipe"));
@@ -203,6 +213,29 @@ impl Running {
         self.stderr.read_to_string(&mut said).expect("what it says is text");
         (self.child.wait().expect("it is our child"), said)
     }
+}
+
+/// Each thread of a process has these capabilities and can get no others, and is this user, as proc(5) has it.
+pub fn assert_narrow(process: u32, capabilities: u64, user: u32) {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+    let mut looked_at = 0;
+    for thread in threads.flatten() {
+        // One may end meanwhile.
+        let Ok(status) = fs::read_to_string(thread.path().join("status")) else { continue };
+        let field = |name: &str| {
+            let of = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            of.unwrap_or_else(|| panic!("no {name}: {status}")).trim().to_owned()
+        };
+        let set = |name| u64::from_str_radix(&field(name), 16).expect("it is a set");
+        let sets = ["CapEff", "CapPrm", "CapBnd", "CapInh", "CapAmb"].map(set);
+        let kept = capabilities;
+        assert_eq!(sets, [kept, kept, kept, 0, 0], "{status}");
+        assert_eq!(field("NoNewPrivs"), "1", "{status}");
+        let users = field("Uid");
+        assert!(users.split_whitespace().all(|one| one == user.to_string()), "{status}");
+        looked_at += 1;
+    }
+    assert!(looked_at > 1, "workers have threads of their own");
 }
 
 fn folder_of_its_own() -> PathBuf {

@@ -7,10 +7,12 @@
 //! attachment which one it is for (`expected_revision`): if somebody came in between, the kernel refuses, and we
 //! look again. So `attached` and what the kernel has do not drift apart unseen.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::call;
 use super::super::elf::u32_at;
@@ -173,20 +175,36 @@ fn on(interface: &Interface, chain: u32) -> io::Result<Attached> {
     Ok(Attached { programs, revision: attributes.revision })
 }
 
-/// The name of the program of this number.
+/// The name of the program of this number. Only root may ask for others than ours (`CAP_SYS_ADMIN`).
 pub fn program_name(id: u32) -> io::Result<String> {
+    if let Some(name) = ours().get(&id) {
+        return Ok(name.clone());
+    }
     let mut by_id = ById { id, next: 0, flags: 0 };
     // SAFETY: BPF_PROG_GET_FD_BY_ID reads `union bpf_attr` as `ById` lays it out; no field is a pointer. It
     // returns a descriptor.
     let program = unsafe { call::open(PROGRAM_BY_ID, &mut by_id) }?;
-    let info = info(&program)?;
-    let name = info[NAME_AT..NAME_AT + 16].split(|&byte| byte == 0).next().unwrap_or_default();
-    Ok(String::from_utf8_lossy(name).into_owned())
+    Ok(name(&info(&program)?))
 }
 
-/// The kernel's number of a program.
+/// The kernel's number of a program of ours, which is remembered.
 pub(super) fn id(program: &OwnedFd) -> io::Result<u32> {
-    Ok(u32_at(&info(program)?, ID_AT).expect("it has more bytes"))
+    let info = info(program)?;
+    let id = u32_at(&info, ID_AT).expect("it has more bytes");
+    ours().insert(id, name(&info));
+    Ok(id)
+}
+
+fn name(info: &[u8; INFO_LEN]) -> String {
+    let name = info[NAME_AT..NAME_AT + 16].split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// Names of programs that this process has loaded, by number: a handful. The kernel gives a number again only after
+/// two thousand millions of others.
+fn ours() -> MutexGuard<'static, BTreeMap<u32, String>> {
+    static OURS: Mutex<BTreeMap<u32, String>> = Mutex::new(BTreeMap::new());
+    OURS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The first bytes of `struct bpf_prog_info`.

@@ -1,0 +1,38 @@
+//! What is made of the command line itself: completions for shells, and pages of the manual.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory};
+use clap_complete::Shell;
+
+use super::{Cli, done, print};
+
+/// What `manylane completions` takes.
+#[derive(Debug, Args)]
+pub(super) struct CompletionsOptions {
+    /// The shell
+    shell: Shell,
+}
+
+/// What `manylane man` takes.
+#[derive(Debug, Args)]
+pub(super) struct ManOptions {
+    /// Where the pages go
+    folder: PathBuf,
+}
+
+/// Prints what the shell is to read.
+pub(super) fn completions(options: &CompletionsOptions) -> ExitCode {
+    let mut script = Vec::new();
+    clap_complete::generate(options.shell, &mut Cli::command(), "manylane", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+/// Writes a page for each command, section 1.
+pub(super) fn man(ManOptions { folder }: &ManOptions) -> ExitCode {
+    let made = fs::create_dir_all(folder);
+    let made = made.and_then(|()| clap_mangen::generate_to(Cli::command(), folder));
+    done(made.map_err(|error| format!("cannot write to {}: {error}", folder.display())))
+}
