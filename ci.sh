@@ -23,7 +23,7 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 seconds_max=4500
 steps=(fmt clippy build test doc loom bpf fuzz-smoke netns bench-smoke deb)
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
-    clang llvm libbpf-dev gcc g++ adduser"
+    clang llvm libbpf-dev gcc g++ adduser chromium"
 
 # --- The steps, one function each. -----------------------------------------------------------------
 

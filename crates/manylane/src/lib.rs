@@ -14,6 +14,8 @@ pub mod config;
 #[cfg(feature = "daemon")]
 pub mod control;
 #[cfg(feature = "daemon")]
+mod dashboard;
+#[cfg(feature = "daemon")]
 pub mod demo;
 #[cfg(feature = "daemon")]
 pub mod gate;

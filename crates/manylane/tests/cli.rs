@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use manylane::api::{
-    AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
-    RouteStatus, SetError, Setting, SettingValue, Socket, SocketsStatus, Source, SteeringStatus,
-    TraceLines, TraceRequest, WorkerStatus, serve,
+    AddressStatus, ApiError, CaptureFile, CaptureRequest, Daemon, DropStatus, FramesStatus, Ledger,
+    NeighbourStatus, PortStatus, RouteStatus, SetError, Setting, SettingValue, Socket,
+    SocketsStatus, Source, SteeringStatus, TraceLines, TraceRequest, WorkerStatus, serve,
 };
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -303,6 +303,9 @@ impl Source for Routes {
 
     fn trace(&self, _: &TraceRequest) -> Result<TraceLines, SetError> {
         Ok(TraceLines::new(String::new))
+    }
+    fn capture_drops(&self, _: &CaptureRequest) -> Result<CaptureFile, SetError> {
+        unreachable!("nobody captures")
     }
     fn remove_port(&self, _: &str) -> Result<PortStatus, manylane::api::SetError> {
         unreachable!("nobody removes")

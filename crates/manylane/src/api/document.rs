@@ -47,6 +47,8 @@ pub(super) enum Sent {
     Json(&'static str, RefOr<Schema>),
     /// Text of this content type, which is described.
     Text(&'static str, &'static str),
+    /// Bytes of this content type, which are described.
+    Bytes(&'static str, &'static str),
     /// A line of JSON of this schema for each thing there is to say, without end.
     Lines(&'static str, RefOr<Schema>),
 }
@@ -214,6 +216,7 @@ fn content(body: Sent) -> (&'static str, &'static str, Content) {
         Sent::Word(means) => (means, "text/plain", Content::new(Some(text()))),
         Sent::Json(means, schema) => (means, "application/json", Content::new(Some(schema))),
         Sent::Text(means, kind) => (means, kind, Content::new(Some(text()))),
+        Sent::Bytes(means, kind) => (means, kind, Content::default()),
         Sent::Lines(means, schema) => (means, LINES, Content::new(Some(schema))),
     }
 }

@@ -20,6 +20,7 @@ fn without_a_token_loopback_is_read_and_not_changed() {
     for (method, path) in [
         ("PUT", "/v1/config/frames.hot_list_len"),
         ("POST", "/v1/trace"),
+        ("POST", "/v1/capture/drops"),
         ("DELETE", "/v1/ports/lan"),
         ("OPTIONS", "/v1/ports"),
     ] {

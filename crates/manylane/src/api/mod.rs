@@ -15,6 +15,7 @@
 //! | `/v1/daemon`     | [`Daemon`]                   |                 |
 //! | `/v1/openapi.json` | all of this, in OpenAPI 3.1 |                |
 //! | `/metrics`       | the counters for Prometheus  |                 |
+//! | `/`              | the dashboard                |                 |
 //!
 //! `PUT /v1/config/KEY` with a value as its body (`manylane config set`) changes a setting of the running
 //! daemon, and answers with the [`Setting`]; a value that cannot be is an [`ApiError`] with status 400, an
@@ -46,6 +47,9 @@
 //! each line, for as long as the connection lasts: when who asked is gone, so is the trace. What cannot be followed
 //! is an [`ApiError`] with status 400, an unknown port one with 404, a second trace one with 409.
 //!
+//! `POST /v1/capture/drops` with a [`CaptureRequest`], or without a body, captures what is dropped for some seconds, and
+//! answers with a pcapng file; a second one at a time is an [`ApiError`] with status 409.
+//!
 //! Every other path or method is an [`ApiError`] with status 404 or 405. Names in `model` are the JSON: they may
 //! be added to, and never change.
 //!
@@ -54,12 +58,14 @@
 //! | daemon | `server.rs` | the control thread, which takes snapshots through [`Source`]     |
 //! | both   | `document.rs` | routes, with their descriptions                                 |
 //! | daemon | `metrics/`  | the control thread                                               |
+//! | daemon | `page.rs`, `capture.rs` | the same: the dashboard, and its download            |
 //! | daemon | `listen.rs` | the same, by TCP, behind a token                                 |
 //! | CLI    | `client.rs` | the calling thread, which waits                                  |
 //!
 //! Only the control thread answers, so no request can make a worker wait.
 
 pub mod accelerate;
+mod capture;
 pub mod client;
 #[cfg(test)]
 mod contract;
@@ -69,6 +75,7 @@ mod guarded;
 mod listen;
 mod metrics;
 pub mod model;
+mod page;
 #[cfg(test)]
 pub(crate) mod sample;
 #[cfg(test)]
@@ -79,6 +86,7 @@ pub mod socket;
 mod tests;
 mod trace;
 
+pub use capture::{CaptureFile, CapturePart, CaptureRequest};
 pub use client::{Client, ClientError, FollowEnd};
 pub(crate) use listen::is_loopback;
 pub use listen::{Door, Doors, Listen, ListenError};

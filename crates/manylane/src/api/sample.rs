@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::capture::{CaptureFile, CapturePart, CaptureRequest};
 use super::model::*;
 use super::server::Source;
 use super::trace::{TraceLines, TraceRequest};
@@ -408,6 +409,10 @@ impl Source for Sample {
 
     fn trace(&self, _: &TraceRequest) -> Result<TraceLines, SetError> {
         Ok(TraceLines::new(String::new))
+    }
+
+    fn capture_drops(&self, _: &CaptureRequest) -> Result<CaptureFile, SetError> {
+        Ok(CaptureFile::new(|_| CapturePart::Last(vec![10])))
     }
 
     fn remove_port(&self, name: &str) -> Result<PortStatus, SetError> {

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 use utoipa::openapi::HttpMethod;
 
+use super::capture::{self, CaptureFile, CaptureRequest};
 use super::document::{LINES, Refusal, Routes, Sent, Told};
 use super::listen::Doors;
 use super::metrics::{self, METRICS};
@@ -28,6 +29,7 @@ use super::model::{
     AddressStatus, ApiError, Daemon, DropStatus, FramesStatus, Ledger, NeighbourStatus, PortStatus,
     RouteKind, RouteStatus, SetError, Setting, SocketsStatus, SteeringStatus, WorkerStatus,
 };
+use super::page;
 use super::trace::{TraceLine, TraceLines, TraceRequest};
 
 /// Where answers come from. Each call is one snapshot, and must not wait for a worker.
@@ -69,6 +71,8 @@ pub trait Source: Send + Sync {
     fn remove_port(&self, name: &str) -> Result<PortStatus, SetError>;
     /// Begins a trace.
     fn trace(&self, request: &TraceRequest) -> Result<TraceLines, SetError>;
+    /// Begins to capture what is dropped.
+    fn capture_drops(&self, request: &CaptureRequest) -> Result<CaptureFile, SetError>;
     /// Forgets a neighbour; says what it was.
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError>;
 }
@@ -150,8 +154,9 @@ fn routes() -> Routes<dyn Source> {
         .one("/v1/steering", "Who forwards what.", &[], |s| Ok(s.steering()))
         .one("/v1/sockets", "The packet sockets.", &[], |s| Ok(s.sockets()))
         .one("/v1/daemon", "The daemon itself.", &[], |s| Ok(s.daemon()))
-        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::told());
-    changes(routes)
+        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::told())
+        .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
+    capture::added(changes(routes))
 }
 
 /// What changes something.
@@ -344,7 +349,7 @@ fn changed<T>(result: Result<T, SetError>) -> Result<Json<T>, Refusal> {
     result.map(Json).map_err(refused)
 }
 
-fn refused(error: SetError) -> Refusal {
+pub(super) fn refused(error: SetError) -> Refusal {
     match error {
         SetError::UnknownKey(error) => (StatusCode::NOT_FOUND, Json(error)),
         SetError::BadValue(error) => (StatusCode::BAD_REQUEST, Json(error)),
@@ -368,7 +373,7 @@ pub(super) async fn not_allowed(method: Method, uri: Uri) -> Refusal {
         error: format!("{} does not take {method}", uri.path()),
         help:
             "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
-               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace is asked with POST"
+               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace and /v1/capture/drops are asked with POST"
                 .into(),
     };
     (StatusCode::METHOD_NOT_ALLOWED, Json(error))

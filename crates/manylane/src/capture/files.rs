@@ -221,7 +221,7 @@ impl Files {
         self.end(now_ns)?;
         self.lost.before_file = self.lost.so_far;
         self.path = self.target.name(self.rotation, self.count, now_ns, &self.time);
-        let opened: io::Result<Box<dyn Write>> = match &self.target {
+        let opened: io::Result<Box<dyn Write + Send>> = match &self.target {
             // Not by the library's buffer of lines, which would search packets for their ends.
             Target::StandardOutput => match io::stdout().as_fd().try_clone_to_owned() {
                 Ok(fd) => Ok(Box::new(File::from(fd))),

@@ -8,11 +8,14 @@
 //! - with `-w`, and for Wireshark, to files: `files.rs` has names and rotation, `pcapng.rs` the blocks, without an
 //!   allocation for a packet.
 //!
+//! `drops.rs` writes the same files in the daemon, for who asks its API.
+//!
 //! Options and output are tcpdump's where it has them (tcpdump(1)); what is ours is the port, point, worker
 //! and drop reason in front of each line. Wireshark calls it by extcap(4) (`extcap.rs`).
 
 mod daemon;
 mod decode;
+mod drops;
 mod extcap;
 mod files;
 mod interrupt;
@@ -26,6 +29,7 @@ mod source;
 mod tests;
 
 pub use daemon::Daemon;
+pub(crate) use drops::DropsFile;
 pub use interrupt::Interrupt;
 pub use options::{Options, PointName, UsageError};
 pub use run::{CaptureError, run};

@@ -49,7 +49,7 @@ impl Section {
     /// Begins the file at the time `now_ns`. Everything before the packets is written before this returns: a
     /// disk that is full is told at once, and a reader of a pipe knows what it reads.
     pub(super) fn begin(
-        file: Box<dyn Write>,
+        file: Box<dyn Write + Send>,
         interfaces: &[Interface],
         terms: &Terms,
         now_ns: u64,
@@ -149,7 +149,7 @@ impl Section {
 /// What is written but not yet handed over, and to whom.
 struct Output {
     buffer: Vec<u8>,
-    file: Box<dyn Write>,
+    file: Box<dyn Write + Send>,
     written: u64,
 }
 

@@ -3,6 +3,7 @@
 //! Nothing here is on a worker's way: counters are read as they stand, and the lock is the control
 //! thread's.
 
+mod capture;
 mod frames;
 mod neighbours;
 mod ports;
@@ -10,7 +11,7 @@ mod sockets;
 mod trace;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{Created, DropReason, PortId, WorkerId};
@@ -23,10 +24,10 @@ use super::open::{Bell, OpenPort};
 use super::routing::{GroupMember, Routing};
 use super::steering;
 use crate::api::{
-    AddressStatus, ApiError, CopyStatus, Daemon, DropStatus, FaultStatus, FramesStatus, Ledger,
-    MemberStatus, NeighbourStatus, PortLedger, PortStatus, QueueName, RouteKind, RouteStatus,
-    SetError, Setting, SettingValue, SocketsStatus, Source, SteeringStatus, TraceLines,
-    TraceRequest, WorkerStatus,
+    AddressStatus, ApiError, CaptureFile, CaptureRequest, CopyStatus, Daemon, DropStatus,
+    FaultStatus, FramesStatus, Ledger, MemberStatus, NeighbourStatus, PortLedger, PortStatus,
+    QueueName, RouteKind, RouteStatus, SetError, Setting, SettingValue, SocketsStatus, Source,
+    SteeringStatus, TraceLines, TraceRequest, WorkerStatus,
 };
 use crate::config::{Config, RouteTarget};
 use crate::socket::Sockets;
@@ -55,6 +56,8 @@ pub struct Status {
     steering: steering::Shared,
     sockets: Sockets,
     traces: Traces,
+    /// Held by who captures drops.
+    capture: Mutex<Weak<()>>,
     clock: Clock,
     /// Opened in the ports' network namespace: asks there, whoever calls.
     netlink: Option<Mutex<Netlink>>,
@@ -118,6 +121,7 @@ impl Status {
             steering,
             sockets,
             traces,
+            capture: Mutex::default(),
             clock,
             // Without it, links are shown as up.
             netlink: Netlink::open().ok().map(Mutex::new),
@@ -422,6 +426,10 @@ impl Source for Status {
 
     fn trace(&self, request: &TraceRequest) -> Result<TraceLines, SetError> {
         self.begin_trace(request)
+    }
+
+    fn capture_drops(&self, request: &CaptureRequest) -> Result<CaptureFile, SetError> {
+        self.begin_capture(request)
     }
 
     fn daemon(&self) -> Daemon {

@@ -15,6 +15,7 @@ use super::{Accelerated, AskError, Why, WhyQuestion};
 use crate::api::document::{Refusal, Routes, Sent, Told};
 use crate::api::listen::Doors;
 use crate::api::metrics::{self, METRICS};
+use crate::api::page;
 use crate::api::server::{not_allowed, serve_routes};
 use crate::api::{ApiError, Setting};
 
@@ -65,7 +66,8 @@ fn routes() -> Routes<dyn Accelerated> {
         .list("/v1/accelerate/neighbours", "The kernel's neighbours.", SILENT, |s| {
             s.neighbours().map_err(refused)
         })
-        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told());
+        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told())
+        .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
     let why_schema = Sent::Json("Whether it is forwarded, and why.", routes.schema::<Why>());
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
     routes

@@ -1,0 +1,170 @@
+//! `POST /v1/capture/drops`: what is dropped, as a file to download.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::post;
+use hyper::body::{Bytes, Frame};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, Sleep};
+use utoipa::ToSchema;
+use utoipa::openapi::HttpMethod;
+
+use super::document::{Refusal, Routes, Sent, Told};
+use super::server::{Source, refused};
+use super::{ApiError, SetError};
+
+/// How long to capture, and how much: the body of `POST /v1/capture/drops`. What is left out has its default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct CaptureRequest {
+    /// Seconds until the file ends: 1 to 30, by default 5.
+    pub seconds: u32,
+    /// Packets after which it ends before: 1 to 100,000, by default 10,000.
+    pub packets: u32,
+    /// Most bytes of each packet: 14 to 262,144, by default all.
+    pub snap: u32,
+}
+
+impl Default for CaptureRequest {
+    fn default() -> CaptureRequest {
+        CaptureRequest { seconds: 5, packets: 10_000, snap: SNAP_MAX }
+    }
+}
+
+impl CaptureRequest {
+    fn check(&self) -> Result<(), SetError> {
+        let bounds = [
+            ("seconds", self.seconds, 1..=SECONDS_MAX),
+            ("packets", self.packets, 1..=PACKETS_MAX),
+            ("snap", self.snap, 14..=SNAP_MAX),
+        ];
+        for (name, value, bounds) in bounds {
+            if !bounds.contains(&value) {
+                return Err(SetError::BadValue(ApiError {
+                    error: format!("{name} cannot be {value}"),
+                    help: format!("{} to {} are possible", bounds.start(), bounds.end()),
+                }));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Less than a connection may be silent: a capture without packets must outlive that.
+const SECONDS_MAX: u32 = 30;
+const PACKETS_MAX: u32 = 100_000;
+const SNAP_MAX: u32 = crate::capture::SNAP_MAX;
+
+/// A file that is being captured. When it is dropped, so is the capture.
+pub struct CaptureFile(Box<dyn FnMut(bool) -> CapturePart + Send>);
+
+/// The next bytes of a file.
+pub enum CapturePart {
+    /// There may be more.
+    Some(Vec<u8>),
+    /// They are the last.
+    Last(Vec<u8>),
+}
+
+impl CaptureFile {
+    /// Of what `next` has since it was last asked, without waiting; told `true`, it ends the file.
+    pub fn new(next: impl FnMut(bool) -> CapturePart + Send + 'static) -> CaptureFile {
+        CaptureFile(Box::new(next))
+    }
+}
+
+/// The route of it.
+pub(super) fn added(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
+    let request = Sent::Json("How long, and how much.", routes.schema::<CaptureRequest>());
+    let told = Told {
+        id: "capture_drops",
+        does: "Captures packets that are dropped, on all ports, as a file with the reason in each one's comment.",
+        parameters: &[],
+        takes: Some(request),
+        gives: Sent::Bytes("A pcapng file, as it comes.", PCAPNG),
+        refuses: &[(400, "That cannot be captured."), (409, "Another one runs.")],
+    };
+    routes.at(HttpMethod::Post, "/v1/capture/drops", post(drops), told)
+}
+
+async fn drops(
+    State(source): State<Arc<dyn Source>>,
+    request: String,
+) -> Result<impl IntoResponse, Refusal> {
+    let request = if request.is_empty() { "{}" } else { &request };
+    let request: CaptureRequest = serde_json::from_str(request).map_err(|error| {
+        let error = format!("that is no request for a capture: {error}");
+        let help = "send `seconds`, `packets` and `snap`, or some of them".into();
+        (StatusCode::BAD_REQUEST, Json(ApiError { error, help }))
+    })?;
+    request.check().map_err(refused)?;
+    let file = source.capture_drops(&request).map_err(refused)?;
+    let until = Instant::now() + Duration::from_secs(request.seconds.into());
+    let headers = [
+        (header::CONTENT_TYPE, PCAPNG),
+        (header::CONTENT_DISPOSITION, "attachment; filename=\"manylane-drops.pcapng\""),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    Ok((headers, Body::new(Capturing::new(file, until))))
+}
+
+/// As Wireshark and the shared MIME database call it: none is registered.
+const PCAPNG: &str = "application/x-pcapng";
+
+/// The answer: the file's parts.
+struct Capturing {
+    file: Option<CaptureFile>,
+    until: Instant,
+    pause: Pin<Box<Sleep>>,
+}
+
+impl Capturing {
+    fn new(file: CaptureFile, until: Instant) -> Capturing {
+        Capturing { file: Some(file), until, pause: Box::pin(tokio::time::sleep(Duration::ZERO)) }
+    }
+}
+
+impl hyper::body::Body for Capturing {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        loop {
+            if self.file.is_none() {
+                return Poll::Ready(None);
+            }
+            ready!(self.pause.as_mut().poll(context));
+            let now = Instant::now();
+            let is_over = now >= self.until;
+            self.pause.as_mut().reset(now + LOOK_FOR_PACKETS);
+            let part = self.file.as_mut().map(|file| (file.0)(is_over));
+            let bytes = match part {
+                Some(CapturePart::Some(bytes)) => bytes,
+                Some(CapturePart::Last(bytes)) => {
+                    self.file = None;
+                    bytes
+                }
+                None => Vec::new(),
+            };
+            if !bytes.is_empty() {
+                return Poll::Ready(Some(Ok(Frame::data(bytes.into()))));
+            }
+        }
+    }
+}
+
+/// How often to look for packets: workers pass on a block when it is full or as old as this.
+const LOOK_FOR_PACKETS: Duration = Duration::from_millis(10);
