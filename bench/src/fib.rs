@@ -549,6 +549,6 @@ mod tests {
     #[test]
     fn it_can_be_measured_quickly() {
         let plan = Plan { prefixes: None, quick: true, runs: 0, cores: None, only: String::new() };
-        run(&plan, &Output { bench: "fib", json: true }).expect("all tables agree");
+        run(&plan, &Output::new("fib", true)).expect("all tables agree");
     }
 }

@@ -1,6 +1,7 @@
 //! Figures and how they are printed.
 
 use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
 
@@ -10,9 +11,40 @@ pub struct Output {
     pub bench: &'static str,
     /// One JSON object a line, instead of a table's row.
     pub json: bool,
+    /// All that came this way, for a report.
+    kept: Mutex<Vec<Row>>,
+}
+
+/// A figure as a report has it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The question.
+    pub bench: &'static str,
+    /// The figure's name.
+    pub figure: String,
+    /// The median, or what else [`Output::part`] was told.
+    pub value: f64,
+    /// The least of the runs.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// How many there were.
+    pub runs: usize,
+    /// What it is counted in.
+    pub unit: String,
 }
 
 impl Output {
+    /// To the standard output.
+    pub const fn new(bench: &'static str, json: bool) -> Output {
+        Output { bench, json, kept: Mutex::new(Vec::new()) }
+    }
+
+    /// All figures so far.
+    pub fn into_rows(self) -> Vec<Row> {
+        self.kept.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Prints the median of `runs` with the least and the largest.
     pub fn figure(&self, name: &str, unit: &str, runs: &[f64]) {
         self.part(name, unit, runs, 0.5);
@@ -20,22 +52,35 @@ impl Output {
 
     /// Prints, instead of the median, the value below which `part` (0 to 1) of `runs` lie.
     pub fn part(&self, name: &str, unit: &str, runs: &[f64], part: f64) {
-        let mut sorted = runs.to_vec();
-        sorted.sort_by(f64::total_cmp);
-        let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else { return };
-        let value = quantile(&sorted, part);
+        let Some(row) = self.keep(name, unit, runs, part) else { return };
+        let Row { value, min, max, runs, .. } = row;
         if self.json {
             let line = json!({
                 "bench": self.bench, "figure": name, "value": rounded(value), "min": rounded(min),
-                "max": rounded(max), "runs": runs.len(), "unit": unit,
+                "max": rounded(max), "runs": runs, "unit": unit,
             });
             println!("{line}");
         } else {
-            println!(
-                "{name:<34} {value:>9.2} {unit:<5} ({min:.2} to {max:.2}, n = {})",
-                runs.len()
-            );
+            println!("{name:<34} {value:>9.2} {unit:<5} ({min:.2} to {max:.2}, n = {runs})");
         }
+    }
+
+    /// Has a figure in the report without printing it.
+    pub fn keep(&self, name: &str, unit: &str, runs: &[f64], part: f64) -> Option<Row> {
+        let mut sorted = runs.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        let row = Row {
+            bench: self.bench,
+            figure: name.into(),
+            value: quantile(&sorted, part),
+            min,
+            max,
+            runs: sorted.len(),
+            unit: unit.into(),
+        };
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).push(row.clone());
+        Some(row)
     }
 
     /// Says something to people only.
@@ -141,7 +186,7 @@ fn rounded(value: f64) -> f64 {
 mod tests {
     use super::*;
 
-    const QUIET: Output = Output { bench: "test", json: true };
+    static QUIET: Output = Output::new("test", true);
 
     #[test]
     fn a_quantile_is_one_of_the_values() {

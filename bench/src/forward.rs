@@ -45,6 +45,7 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::{Words, WordsMut};
 
 use crate::figure::Output;
+use crate::observation;
 use crate::prefixes::{Draw, Prefixes, Random};
 
 /// How to measure.
@@ -128,7 +129,10 @@ pub fn run(plan: Plan, output: &Output) -> io::Result<()> {
         output.figure(&format!("{name}_ns"), "ns", ns);
     }
     output.figure("generator_ns", "ns", &generator);
-    Ok(())
+    match plan.row.as_str() {
+        "" => observation::cost(plan.quick, runs, core, &cores, output),
+        _ => Ok(()),
+    }
 }
 
 /// One worker and what it stands on.

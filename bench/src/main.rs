@@ -9,7 +9,9 @@ mod fib;
 mod figure;
 mod forward;
 mod histogram;
+mod observation;
 mod prefixes;
+mod report;
 mod scale;
 mod seed;
 mod tcp;
@@ -153,6 +155,9 @@ enum Question {
         /// With `handoff`: between veth devices beside the kernel's forwarding, and TCP; as root
         #[arg(long)]
         veth: bool,
+        /// With `all`: a page with a plot for each mechanism
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
         /// With `handoff`: only the first so many regimes, for a profiler
         #[arg(long)]
         scenes: Option<usize>,
@@ -167,6 +172,8 @@ enum Question {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Mechanism {
+    /// Each of them, and the model of `scale`; `--html` makes a report of it
+    All,
     /// Packet memory
     Frame,
     /// Reference counts
@@ -184,18 +191,18 @@ enum Mechanism {
 fn main() -> ExitCode {
     let done = match Arguments::parse().question {
         Question::Forward { prefixes, json, quick, runs, core, row } => {
-            let output = Output { bench: "forward", json };
+            let output = Output::new("forward", json);
             forward::run(forward::Plan { prefixes, quick, runs, core, row }, &output)
         }
         Question::Fib { prefixes, json, quick, runs, cores, only } => {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
             let plan = fib::Plan { prefixes, quick, runs, cores, only };
-            fib::run(&plan, &Output { bench: "fib", json })
+            fib::run(&plan, &Output::new("fib", json))
         }
-        Question::Scale { json, quick } => scale::run(quick, &Output { bench: "scale", json }),
+        Question::Scale { json, quick } => scale::run(quick, &Output::new("scale", json)),
         Question::Tcp { json, quick, seconds, runs, workers, row } => {
             let plan = tcp::Plan { quick, runs, seconds, workers, row };
-            tcp::run(&plan, &Output { bench: "tcp", json })
+            tcp::run(&plan, &Output::new("tcp", json))
         }
         Question::Veth { prefixes, json, quick, runs, only, live, serve, lease } => {
             match (live, serve) {
@@ -203,7 +210,7 @@ fn main() -> ExitCode {
                 (_, Some(socket)) => veth::serve(socket, lease),
                 (None, None) => {
                     let plan = veth::Plan { quick, runs, prefixes, only };
-                    veth::run(&plan, &Output { bench: "veth", json })
+                    veth::run(&plan, &Output::new("veth", json))
                 }
             }
         }
@@ -215,6 +222,7 @@ fn main() -> ExitCode {
             cores,
             frames,
             veth,
+            html,
             scenes,
             untuned,
             live,
@@ -222,27 +230,26 @@ fn main() -> ExitCode {
             let cores = cores.map(|cores| [cores[0], cores[1]]); // clap saw that there are two.
             let plan = seed::Plan { quick, runs, cores, scenes };
             match mechanism {
+                Mechanism::All => seed::all::run(&plan, frames, json, html.as_deref()),
                 Mechanism::Frame if untuned => seed::frame::serve(&plan),
-                Mechanism::Frame => seed::frame::run(&plan, &Output { bench: "seed/frame", json }),
+                Mechanism::Frame => seed::frame::run(&plan, &Output::new("seed/frame", json)),
                 Mechanism::Refcount => {
-                    seed::refcount::run(&plan, &Output { bench: "seed/refcount", json })
+                    seed::refcount::run(&plan, &Output::new("seed/refcount", json))
                 }
                 Mechanism::Neighbour => {
-                    let output = Output { bench: "seed/neighbour", json };
+                    let output = Output::new("seed/neighbour", json);
                     seed::neighbour::run(&plan, frames, &output)
                 }
                 Mechanism::Handoff => {
-                    let output = Output { bench: "seed/handoff", json };
+                    let output = Output::new("seed/handoff", json);
                     match live {
                         Some(live) => seed::handoff::veth::send(&live),
                         None if veth => seed::handoff::veth::run(&plan, &output),
                         None => seed::handoff::run(&plan, &output),
                     }
                 }
-                Mechanism::Socket => {
-                    seed::socket::run(&plan, &Output { bench: "seed/socket", json })
-                }
-                Mechanism::Rcu => seed::rcu::run(&plan, &Output { bench: "seed/rcu", json }),
+                Mechanism::Socket => seed::socket::run(&plan, &Output::new("seed/socket", json)),
+                Mechanism::Rcu => seed::rcu::run(&plan, &Output::new("seed/rcu", json)),
             }
         }
     };

@@ -73,6 +73,12 @@ pub fn run(quick: bool, output: &Output) -> io::Result<()> {
             }
         }
     } else {
+        for (name, values) in &modelled {
+            for (workers, lines) in values {
+                let ns: Vec<f64> = transactions.iter().map(|ns| ns * lines).collect();
+                output.keep(&format!("{name}_{workers}w"), "ns", &ns, 0.5);
+            }
+        }
         println!("\nMODEL, not measured: ns for each operation of all cores together");
         let ns = quantile(&transactions, 0.5);
         let in_ns = |(name, values): (String, Values)| {

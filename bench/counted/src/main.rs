@@ -32,7 +32,7 @@ use figure::Output;
 const WORKERS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 const WORKERS_QUICK: [usize; 3] = [2, 4, 16];
 
-const OUTPUT: Output = Output { bench: "scale", json: true };
+static OUTPUT: Output = Output::new("scale", true);
 
 fn main() -> ExitCode {
     let (mut quick, mut only_neighbour) = (false, false);

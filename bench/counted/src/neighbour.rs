@@ -81,7 +81,7 @@ fn count<W: Send>(workers: &mut [W], send: impl Fn(&mut W) + Sync) -> f64 {
 mod tests {
     use super::*;
 
-    const QUIET: Output = Output { bench: "test", json: true };
+    static QUIET: Output = Output::new("test", true);
 
     #[test]
     fn our_way_out_shares_nothing() {

@@ -3,6 +3,7 @@
 //! One file for each mechanism; all of them measure in rounds (A B A B ...), so that what is compared
 //! was measured within the same second, and on two cores at most.
 
+pub mod all;
 pub mod frame;
 pub mod handoff;
 pub mod neighbour;
@@ -59,7 +60,7 @@ mod tests {
     #[test]
     fn each_mechanism_can_be_measured_quickly() {
         let plan = Plan { quick: true, runs: 0, cores: None, scenes: None };
-        let output = |bench| Output { bench, json: true };
+        let output = |bench| Output::new(bench, true);
         refcount::run(&plan, &output("seed/refcount")).expect("a reference is held all the time");
         neighbour::measure(&plan, Some(4096), &output("seed/neighbour"))
             .expect("no frame is a mixture");

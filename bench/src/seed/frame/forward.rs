@@ -121,6 +121,11 @@ impl Forwarding {
     pub fn ratios(rounds: &mut Rounds) {
         for bytes in LENGTHS {
             rounds.ratio(
+                &format!("hotlist_forward_gain_{bytes}"),
+                &format!("forward_before_cpu_ns_{bytes}"),
+                &format!("forward_hotlist1024_cpu_ns_{bytes}"),
+            );
+            rounds.ratio(
                 &format!("forward_gain_{bytes}"),
                 &format!("forward_before_cpu_ns_{bytes}"),
                 &format!("forward_manylane_cpu_ns_{bytes}"),

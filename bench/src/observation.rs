@@ -1,0 +1,203 @@
+//! What does it cost to be looked at?
+//!
+//! A whole daemon forwards between ports in memory, from a generator, with one worker on a core of its own. On
+//! another core its API answers, as `manylane run` has it, and is asked once a second for all that `top`, the
+//! routes' and frames' tables and Prometheus ask for, and for the trace of the next 32 packets: in every second
+//! time slice. Between them nobody asks.
+//!
+//! `observation_cost` is by how many percent the worker forwards less, slice by slice beside its neighbour.
+//! Within a second or two that is what a scrape costs the worker: a share of its core's cycles.
+//!
+//! Needs two cores; with one it is left out.
+
+use std::fs;
+use std::io;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use manylane::api::{self, Client, ClientError, Socket, Source, TraceRequest};
+use manylane::config::{Config, Environment};
+use manylane::control::Daemon;
+use manylane_io::affinity;
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use crate::figure::Output;
+
+const CONFIG: &str = r#"
+[workers]
+count = 1
+
+[[port]]
+name = "source"
+driver = "memory"
+addresses = ["10.1.0.254/24"]
+
+[port.generate]
+source = "10.1.0.1"
+destination = "10.4.0.0/16"
+flows = 4096
+size = 64
+
+[[port]]
+name = "sink"
+driver = "memory"
+addresses = ["10.5.0.254/24"]
+
+[[route]]
+prefix = "10.4.0.0/16"
+via = "10.5.0.1"
+"#;
+
+const PATHS: [&str; 10] = [
+    "/metrics",
+    "/v1/daemon",
+    "/v1/ports",
+    "/v1/workers",
+    "/v1/drops",
+    "/v1/ledger",
+    "/v1/steering",
+    "/v1/frames",
+    "/v1/routes",
+    "/v1/neighbours",
+];
+
+/// Measures and prints; the worker runs on `core`, of these.
+pub fn cost(
+    quick: bool,
+    runs: usize,
+    core: usize,
+    cores: &[usize],
+    output: &Output,
+) -> io::Result<()> {
+    // The calling thread has been pinned to `core` before; a new one can have another.
+    let measured = thread::scope(|scope| scope.spawn(|| measure(quick, runs, core, cores)).join());
+    let measured = measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    match measured {
+        Some(percent) => output.figure("observation_cost", "%", &percent),
+        None => eprintln!("SKIPPED observation_cost: needs two cores"),
+    }
+    Ok(())
+}
+
+fn measure(quick: bool, runs: usize, core: usize, cores: &[usize]) -> io::Result<Option<Vec<f64>>> {
+    let Some(&away) = cores.iter().find(|away| **away != core) else { return Ok(None) };
+    affinity::pin(away)?; // And with this thread those that it starts, but for the worker.
+    let (pace, slice) = match quick {
+        true => (Duration::from_millis(50), Duration::from_millis(100)),
+        false => (Duration::from_secs(1), Duration::from_secs(2)),
+    };
+    let lab = Lab::start(core)?;
+    lab.slice(Some(pace), slice)?; // Warms up.
+    let mut percent = Vec::new();
+    for run in 0..runs {
+        // Each comes first as often as second: what drifts favours neither.
+        let watched_first = run % 2 == 0;
+        let first = lab.slice(watched_first.then_some(pace), slice)?;
+        let second = lab.slice((!watched_first).then_some(pace), slice)?;
+        let (watched, alone) = if watched_first { (first, second) } else { (second, first) };
+        percent.push((alone / watched - 1.0) * 100.0);
+    }
+    lab.stop()?;
+    Ok(Some(percent))
+}
+
+/// A daemon, and what answers for it.
+struct Lab {
+    daemon: Daemon,
+    source: Arc<dyn Source>,
+    client: Client,
+    stop: oneshot::Sender<()>,
+    api: JoinHandle<io::Result<()>>,
+    folder: PathBuf,
+}
+
+impl Lab {
+    /// The control thread, the API and this thread on one core, the worker on another.
+    fn start(core: usize) -> io::Result<Lab> {
+        let here = Environment::of_this_thread();
+        let environment = Environment { cores: vec![core as u16], ..here };
+        let config = Config::parse(CONFIG, "the bench's own", &environment);
+        let daemon = Daemon::start(config.map_err(io::Error::other)?).map_err(io::Error::other)?;
+        let folder = std::env::temp_dir().join(format!("manylane-bench-{}", std::process::id()));
+        fs::create_dir_all(&folder)?;
+        let path = folder.join("api.sock");
+        let socket = Socket::bind(&path).map_err(io::Error::other)?;
+        let (stop, stopped) = oneshot::channel();
+        let source = daemon.source();
+        let served = source.clone();
+        let api = thread::spawn(move || {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let stopped = async { stopped.await.unwrap_or_default() };
+            runtime.block_on(api::serve(socket, served, stopped))
+        });
+        Ok(Lab { daemon, source, client: Client::new(Path::new(&path)), stop, api, folder })
+    }
+
+    /// Frames a second; asked at this pace, if at all.
+    fn slice(&self, pace: Option<Duration>, slice: Duration) -> io::Result<f64> {
+        let (start, before) = (Instant::now(), self.forwarded());
+        let mut next = start;
+        while let Some(pace) = pace
+            && next < start + slice
+        {
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+            self.ask().map_err(io::Error::other)?;
+            next += pace;
+        }
+        thread::sleep((start + slice).saturating_duration_since(Instant::now()));
+        let frames = self.forwarded() - before;
+        match frames {
+            0 => Err(io::Error::other("observation_cost: nothing was forwarded")),
+            _ => Ok(frames as f64 / start.elapsed().as_secs_f64()),
+        }
+    }
+
+    fn forwarded(&self) -> u64 {
+        self.source.ledger().transmitted
+    }
+
+    /// All that there is to know.
+    fn ask(&self) -> Result<(), ClientError> {
+        for path in PATHS {
+            self.client.ask_text(path)?;
+        }
+        // `BPF_RET | BPF_K`: every packet.
+        let request = TraceRequest { count: 32, filter: vec![(6, 0, 0, u32::MAX)], port: None };
+        let body = serde_json::to_string(&request).expect("numbers become JSON");
+        let patience = async { tokio::time::sleep(Duration::from_millis(200)).await };
+        self.client.follow("/v1/trace", body, patience, |_| ControlFlow::Continue(()))?;
+        Ok(())
+    }
+
+    /// An error where packets are missing.
+    fn stop(self) -> io::Result<()> {
+        let _ = self.stop.send(()); // The API ends before only if it fails, as it says then.
+        let served = self.api.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let ledger = self.daemon.stop();
+        fs::remove_dir_all(&self.folder)?;
+        served?;
+        match (ledger.missing, ledger.frames.missing) {
+            (0, 0) => Ok(()),
+            missing => Err(io::Error::other(format!("observation_cost: {missing:?} are missing"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Also while other tests run: nothing is said about how much it costs.
+    #[test]
+    fn a_daemon_forwards_while_it_is_looked_at() {
+        let cores = affinity::cores().expect("there are some");
+        let output = Output::new("forward", true);
+        cost(true, 2, *cores.last().expect("at least one"), &cores, &output).expect("it forwards");
+        let rows = output.into_rows();
+        assert!(cores.len() < 2 || rows[0].figure == "observation_cost" && rows[0].runs == 2);
+    }
+}

@@ -1,0 +1,239 @@
+//! The report: one page that needs nothing else, with a section for each mechanism.
+
+mod content;
+pub mod machine;
+mod plot;
+
+use std::error::Error;
+use std::fmt::Write;
+
+use crate::figure::Row;
+use content::{MODEL, SECTIONS, Section};
+use plot::{Bars, Curve, GRID, Of, Role, TEXT, bars, code, curves, row, short};
+
+/// What a page is made of.
+pub struct Report<'a> {
+    /// All figures.
+    pub rows: &'a [Row],
+    /// What they were taken on: name and value.
+    pub machine: &'a [(&'static str, String)],
+    /// What could not be measured.
+    pub failures: &'a [String],
+    /// Whether it was a short run.
+    pub quick: bool,
+}
+
+type Page = Result<String, Box<dyn Error + Send + Sync>>;
+
+impl Report<'_> {
+    /// The page, as HTML.
+    pub fn page(&self) -> Page {
+        let mut page = String::from(HEAD);
+        page += include_str!("page.css");
+        for role in Role::ALL {
+            let (stand_in, name) = (code(role.stand_in()), role.name());
+            writeln!(page, "svg [fill=\"{stand_in}\"] {{ fill: var(--{name}); }}")?;
+            writeln!(page, "svg [stroke=\"{stand_in}\"] {{ stroke: var(--{name}); }}")?;
+            writeln!(page, ".legend .{name} {{ background: var(--{name}); }}")?;
+        }
+        for (colour, name) in [(TEXT, "ink"), (GRID, "line")] {
+            let stand_in = code(colour);
+            writeln!(page, "svg [fill=\"{stand_in}\"] {{ fill: var(--{name}); }}")?;
+            writeln!(page, "svg [stroke=\"{stand_in}\"] {{ stroke: var(--{name}); }}")?;
+        }
+        page += "</style>\n</head>\n<body>\n<h1>Five mechanisms, before and after</h1>\n";
+        page += "<p class=\"soft\">What manylane's mechanisms cost, beside what they replace. Medians of runs that were \
+            interleaved, least and largest beside them.</p>\n";
+        if self.quick {
+            page += "<p class=\"warn\">A short run, to see that it works: its figures mean little.</p>\n";
+        }
+        for failure in self.failures {
+            writeln!(page, "<p class=\"warn\">Not measured: {}</p>", escaped(failure))?;
+        }
+        page += "<table class=\"machine\"><tbody>\n";
+        for (name, value) in self.machine {
+            let value = escaped(value);
+            let value = if *name == "Command" { format!("<code>{value}</code>") } else { value };
+            writeln!(page, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>")?;
+        }
+        page += "</tbody></table>\n<ul class=\"legend\">\n";
+        for (role, said) in LEGEND {
+            writeln!(page, "<li><i class=\"{}\"></i>{said}</li>", role.name())?;
+        }
+        page += "</ul>\n";
+        self.summary(&mut page)?;
+        for section in &SECTIONS {
+            self.section(&mut page, section)?;
+        }
+        self.model(&mut page)?;
+        page += "</body>\n</html>\n";
+        Ok(page)
+    }
+
+    fn summary(&self, page: &mut String) -> Result<(), Box<dyn Error + Send + Sync>> {
+        *page += "<table class=\"summary\"><thead><tr><th>Times as good as before, here</th><th class=\"n\">The fix, \
+            rebuilt</th><th class=\"n\">manylane</th></tr></thead><tbody>\n";
+        for section in &SECTIONS {
+            write!(
+                page,
+                "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th>",
+                section.id, section.title
+            )?;
+            for (gain, role) in section.gains.into_iter().zip([Role::Fix, Role::Manylane]) {
+                write!(page, "<td class=\"n\">{}</td>", self.gain(section, gain, role))?;
+            }
+            *page += "</tr>\n";
+        }
+        *page += "</tbody></table>\n";
+        Ok(())
+    }
+
+    /// How many times `before` it does, in words.
+    fn gain(&self, section: &Section, gain: Option<&str>, role: Role) -> String {
+        if let Some(gain) = gain {
+            let row = row(self.rows, section.benches[0], gain);
+            return row.map_or("not measured".into(), |row| {
+                format!(
+                    "{} <span class=\"soft\">({} to {})</span>",
+                    short(row.value),
+                    short(row.min),
+                    short(row.max)
+                )
+            });
+        }
+        let first = &section.here[0];
+        let median = |role| {
+            let bar = first.bars.iter().find(|bar| bar.role == role)?;
+            Some(bar.value(first.bench, self.rows)?.median)
+        };
+        match (median(Role::Before), median(role)) {
+            (Some(before), Some(after)) => {
+                let gain = if first.less_is_better { before / after } else { after / before };
+                format!("{} <span class=\"soft\">(of medians)</span>", short(gain))
+            }
+            _ => "not measured".into(),
+        }
+    }
+
+    fn section(
+        &self,
+        page: &mut String,
+        section: &Section,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let Section { id, title, text, source, benches, here, .. } = section;
+        writeln!(
+            page,
+            "<section id=\"{id}\">\n<h2>{title}</h2>\n<p>{text}</p>\n<div class=\"plots\">"
+        )?;
+        self.figure(page, source, "source", "the source's own figures, from its machine")?;
+        for plot in *here {
+            self.figure(page, plot, "here", "measured here")?;
+        }
+        *page += "</div>\n";
+        let shown: Vec<&str> = here
+            .iter()
+            .flat_map(|plot| plot.bars)
+            .filter_map(|bar| match bar.of {
+                Of::Figure(name) => Some(name),
+                Of::Stated { .. } => None,
+            })
+            .collect();
+        let of = |row: &&Row| benches.contains(&row.bench);
+        let (plotted, others): (Vec<&Row>, Vec<&Row>) =
+            self.rows.iter().filter(of).partition(|row| shown.contains(&row.figure.as_str()));
+        rows(page, "What is plotted, in figures", &plotted)?;
+        rows(page, "All other figures", &others)?;
+        *page += "</section>\n";
+        Ok(())
+    }
+
+    fn figure(
+        &self,
+        page: &mut String,
+        plot: &Bars,
+        class: &str,
+        whose: &str,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let better = if plot.less_is_better { "less" } else { "more" };
+        let scale = if plot.logarithmic { ", logarithmic" } else { "" };
+        writeln!(
+            page,
+            "<figure class=\"{class}\"><figcaption>{} <small>{whose}: {}{scale}, {better} is better</small></figcaption>",
+            plot.title, plot.unit
+        )?;
+        *page += &bars(plot, self.rows)?;
+        *page += "</figure>\n";
+        Ok(())
+    }
+
+    fn model(&self, page: &mut String) -> Result<(), Box<dyn Error + Send + Sync>> {
+        let curve = |(role, label, name): (Role, &'static str, &str)| -> Curve {
+            let points = self.rows.iter().filter(|row| row.bench == "scale").filter_map(|row| {
+                let workers =
+                    row.figure.strip_prefix(name)?.strip_prefix('_')?.strip_suffix('w')?;
+                Some((workers.parse().ok()?, row.value))
+            });
+            (role, label, points.collect())
+        };
+        let lines = MODEL.map(curve);
+        *page += "<section id=\"model\">\n<h2>A model of 128 cores</h2>\n<p><strong>A model, not measured.</strong> How \
+            often a count's cache line changes hands is counted exactly, with so many virtual workers in lockstep, and \
+            multiplied by what a line's change of hands takes here, as if nothing else took time. Read it for how one \
+            way to count stands to another, and how it grows.</p>\n<figure class=\"model\"><figcaption>MODEL: take a \
+            reference and give it back, by so many cores <small>ns for each, of all cores together; both axes \
+            logarithmic; what counts nothing takes 0, and lies on the axis</small></figcaption>\n";
+        if lines.iter().all(|(_, _, points)| points.is_empty()) {
+            *page += "<p>not measured</p>";
+        } else {
+            *page += &curves(&lines)?;
+        }
+        *page += "</figure>\n";
+        let modelled = |row: &&Row| row.bench == "scale";
+        rows(page, "The model in figures", &self.rows.iter().filter(modelled).collect::<Vec<_>>())?;
+        *page += "</section>\n";
+        Ok(())
+    }
+}
+
+/// A table that can be opened.
+fn rows(page: &mut String, title: &str, rows: &[&Row]) -> Result<(), Box<dyn Error + Send + Sync>> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        page,
+        "<details><summary>{title} ({})</summary><table><thead><tr><th>Figure</th><th class=\"n\">Median</th>\
+         <th class=\"n\">Least</th><th class=\"n\">Largest</th><th>Unit</th><th class=\"n\">Runs</th></tr></thead><tbody>",
+        rows.len()
+    )?;
+    for Row { bench, figure, value, min, max, runs, unit } in rows {
+        let [value, min, max] = [value, min, max].map(|value| short(*value));
+        writeln!(
+            page,
+            "<tr><td><code>{bench} {}</code></td><td class=\"n\">{value}</td><td class=\"n\">{min}</td>\
+             <td class=\"n\">{max}</td><td>{}</td><td class=\"n\">{runs}</td></tr>",
+            escaped(figure),
+            escaped(unit)
+        )?;
+    }
+    *page += "</tbody></table></details>\n";
+    Ok(())
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
+    <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\n\
+    <title>manylane: five mechanisms</title>\n<style>\n";
+
+const LEGEND: [(Role, &str); 4] = [
+    (Role::Before, "before: the problem"),
+    (Role::Fix, "the source's fix"),
+    (Role::Manylane, "manylane"),
+    (Role::Other, "for comparison"),
+];
+
+#[cfg(test)]
+mod tests;

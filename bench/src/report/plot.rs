@@ -1,0 +1,307 @@
+//! Plots as SVG, to be put into the page.
+//!
+//! Colours are the page's to choose, by whether it is light or dark: what is drawn here has colours that stand
+//! for something, which the page's style sheet replaces.
+
+use std::error::Error;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use crate::figure::Row;
+
+/// Whose a figure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    Before,
+    Fix,
+    Manylane,
+    Other,
+}
+
+impl Role {
+    pub const ALL: [Role; 4] = [Role::Before, Role::Fix, Role::Manylane, Role::Other];
+
+    /// Its class, and its variable in the style sheet.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Before => "before",
+            Role::Fix => "fix",
+            Role::Manylane => "manylane",
+            Role::Other => "other",
+        }
+    }
+
+    /// What stands for its colour.
+    pub fn stand_in(self) -> RGBColor {
+        RGBColor(250, 0, self as u8)
+    }
+}
+
+/// Stand for the colours of text, and of lines behind what is drawn.
+pub const TEXT: RGBColor = RGBColor(250, 1, 0);
+pub const GRID: RGBColor = RGBColor(250, 1, 1);
+
+/// As SVG says it.
+pub fn code(RGBColor(red, green, blue): RGBColor) -> String {
+    format!("#{red:02X}{green:02X}{blue:02X}")
+}
+
+/// A row of bars.
+pub struct Bars {
+    pub bench: &'static str,
+    pub title: &'static str,
+    pub unit: &'static str,
+    pub less_is_better: bool,
+    pub logarithmic: bool,
+    pub bars: &'static [Bar],
+}
+
+pub struct Bar {
+    pub role: Role,
+    pub label: &'static str,
+    pub of: Of,
+}
+
+/// Where a bar's value is from.
+pub enum Of {
+    /// A figure of the bench.
+    Figure(&'static str),
+    /// What others published.
+    Stated { value: f64, least: f64, most: f64 },
+}
+
+/// A bar's value: median, least, largest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Value {
+    pub median: f64,
+    pub min: f64,
+    pub max: f64,
+}
+
+impl Bar {
+    /// Its value, if it was measured.
+    pub fn value(&self, bench: &str, rows: &[Row]) -> Option<Value> {
+        match self.of {
+            Of::Stated { value, least, most } => {
+                Some(Value { median: value, min: least, max: most })
+            }
+            Of::Figure(name) => row(rows, bench, name).map(|row| Value {
+                median: row.value,
+                min: row.min,
+                max: row.max,
+            }),
+        }
+    }
+}
+
+/// The figure of this name.
+pub fn row<'a>(rows: &'a [Row], bench: &str, figure: &str) -> Option<&'a Row> {
+    rows.iter().find(|row| row.bench == bench && row.figure == figure)
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Drawn = Result<(), Box<dyn Error + Send + Sync>>;
+
+const WIDTH: i32 = 560;
+const LEFT: i32 = 196;
+const RIGHT: i32 = WIDTH - 66;
+const BAR: i32 = 30;
+
+/// An SVG of the bars: to the median, with a line from the least to the largest.
+pub fn bars(plot: &Bars, rows: &[Row]) -> Result<String, Box<dyn Error + Send + Sync>> {
+    let values: Vec<_> = plot.bars.iter().map(|bar| bar.value(plot.bench, rows)).collect();
+    let known = || values.iter().flatten();
+    let scale = Scale::new(
+        plot.logarithmic,
+        known().map(|value| value.min.min(value.median)),
+        known().map(|value| value.max.max(value.median)),
+        (LEFT, RIGHT),
+    );
+    let foot = BAR * plot.bars.len() as i32 + 6;
+    drawn((WIDTH, foot + 24), |area| {
+        for tick in scale.ticks() {
+            let x = scale.at(tick);
+            line(area, &[(x, 0), (x, foot)], GRID, 1)?;
+            text(area, &short(tick), (x, foot + 13), HPos::Center)?;
+        }
+        for (number, (bar, value)) in plot.bars.iter().zip(&values).enumerate() {
+            let middle = BAR * number as i32 + BAR / 2 + 2;
+            text(area, bar.label, (LEFT - 10, middle), HPos::Right)?;
+            let Some(value) = value else {
+                text(area, "not measured", (LEFT + 8, middle), HPos::Left)?;
+                continue;
+            };
+            let [end, min, max] = [value.median, value.min, value.max].map(|value| scale.at(value));
+            let rectangle = [(LEFT, middle - 9), (end.max(LEFT + 1), middle + 9)];
+            area.draw(&Rectangle::new(rectangle, bar.role.stand_in().filled()))?;
+            if max - min > 1 {
+                line(area, &[(min, middle), (max, middle)], TEXT, 2)?;
+                for x in [min, max] {
+                    line(area, &[(x, middle - 4), (x, middle + 4)], TEXT, 2)?;
+                }
+            }
+            let said = match bar.of {
+                Of::Stated { value, least, .. } if least < value => {
+                    format!("{} to {}", short(least), short(value))
+                }
+                _ => short(value.median),
+            };
+            text(area, &said, (end.max(max) + 7, middle), HPos::Left)?;
+        }
+        line(area, &[(LEFT, 0), (LEFT, foot)], TEXT, 1)
+    })
+}
+
+/// A line: whose, what it is called, and points.
+pub type Curve = (Role, &'static str, Vec<(f64, f64)>);
+
+const CURVES_WIDTH: i32 = 760;
+
+/// An SVG of curves over the number of workers, both axes logarithmic. What is 0 lies on the axis.
+pub fn curves(curves: &[Curve]) -> Result<String, Box<dyn Error + Send + Sync>> {
+    const FOOT: i32 = 230;
+    let points = || curves.iter().flat_map(|(_, _, points)| points);
+    let positive = || points().map(|&(_, y)| y).filter(|y| *y > 0.0);
+    let across = Scale::new(true, points().map(|&(x, _)| x), points().map(|&(x, _)| x), (60, 500));
+    let up = Scale::new(true, positive(), positive(), (FOOT, 12));
+    drawn((CURVES_WIDTH, FOOT + 26), |area| {
+        for tick in up.ticks() {
+            line(area, &[(60, up.at(tick)), (488, up.at(tick))], GRID, 1)?;
+            text(area, &short(tick), (52, up.at(tick)), HPos::Right)?;
+        }
+        let mut workers: Vec<f64> = points().map(|&(x, _)| x).collect();
+        workers.sort_by(f64::total_cmp);
+        workers.dedup();
+        for x in workers {
+            text(area, &short(x), (across.at(x), FOOT + 14), HPos::Center)?;
+        }
+        line(area, &[(60, FOOT), (488, FOOT)], TEXT, 1)?;
+        for (role, label, points) in curves {
+            let way: Vec<_> = points.iter().map(|&(x, y)| (across.at(x), up.at(y))).collect();
+            line(area, &way, role.stand_in(), 3)?;
+            for &point in &way {
+                area.draw(&Circle::new(point, 4, role.stand_in().filled()))?;
+            }
+            if let Some(&(x, y)) = way.last() {
+                text(area, label, (x + 12, y), HPos::Left)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn drawn(
+    (width, height): (i32, i32),
+    draw: impl FnOnce(&Area<'_>) -> Drawn,
+) -> Result<String, Box<dyn Error + Send + Sync>> {
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, (width as u32, height as u32)).into_drawing_area();
+    draw(&area)?;
+    area.present()?;
+    drop(area);
+    Ok(svg)
+}
+
+fn line(area: &Area<'_>, points: &[(i32, i32)], colour: RGBColor, width: u32) -> Drawn {
+    Ok(area.draw(&PathElement::new(points.to_vec(), colour.stroke_width(width)))?)
+}
+
+fn text(area: &Area<'_>, text: &str, at: (i32, i32), side: HPos) -> Drawn {
+    let style = ("sans-serif", 15).into_font().color(&TEXT).pos(Pos::new(side, VPos::Center));
+    Ok(area.draw(&Text::new(text.to_owned(), at, style))?)
+}
+
+/// Values to pixels.
+struct Scale {
+    logarithmic: bool,
+    from: f64,
+    to: f64,
+    pixels: (i32, i32),
+}
+
+impl Scale {
+    fn new(
+        logarithmic: bool,
+        least: impl Iterator<Item = f64>,
+        most: impl Iterator<Item = f64>,
+        pixels: (i32, i32),
+    ) -> Scale {
+        let most = most.filter(|value| value.is_finite()).fold(0.0, f64::max);
+        let most = if most > 0.0 { most } else { 1.0 };
+        if !logarithmic {
+            return Scale { logarithmic, from: 0.0, to: most * 1.02, pixels };
+        }
+        let least = least.filter(|value| *value > 0.0).fold(most, f64::min);
+        // From the power of ten below, so that the least has a bar, too.
+        Scale { logarithmic, from: (least.log10() - 0.05).floor(), to: most.log10() + 0.05, pixels }
+    }
+
+    fn at(&self, value: f64) -> i32 {
+        let value = match self.logarithmic {
+            true if value > 0.0 => value.log10(),
+            true => self.from,
+            false => value,
+        };
+        let part = ((value - self.from) / (self.to - self.from)).clamp(0.0, 1.0);
+        let (first, last) = self.pixels;
+        first + (part * f64::from(last - first)).round() as i32
+    }
+
+    fn ticks(&self) -> Vec<f64> {
+        if self.logarithmic {
+            let (from, to) = (self.from.ceil() as i32, self.to.floor() as i32);
+            let every = ((to - from) / 6 + 1) as usize;
+            return (from..=to).step_by(every).map(|power| 10f64.powi(power)).collect();
+        }
+        let rough = self.to / 4.0;
+        let power = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|times| times * power);
+        let step = step.into_iter().find(|step| *step >= rough).unwrap_or(rough);
+        (0..).map(|number| f64::from(number) * step).take_while(|tick| *tick <= self.to).collect()
+    }
+}
+
+/// Three digits or four, or all before the point.
+pub fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        0.0 => 0,
+        size if size >= 999.95 => 0,
+        size if size >= 9.995 => 1,
+        size if size >= 0.9995 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, rest) = text.split_once('.').unwrap_or((&text, ""));
+    let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |whole| ("-", whole));
+    let mut grouped = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    let rest = rest.trim_end_matches('0');
+    if rest.is_empty() { format!("{sign}{grouped}") } else { format!("{sign}{grouped}.{rest}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_few_digits_but_all_before_the_point() {
+        let said = [0.0, 0.0731, 1.0, 4.7, 148.4, 999.96, 15_900.4, -3.25].map(short);
+        assert_eq!(said, ["0", "0.073", "1", "4.7", "148.4", "1,000", "15,900", "-3.25"]);
+    }
+
+    #[test]
+    fn a_logarithmic_scale_has_room_for_the_least_and_takes_nothing() {
+        let scale = Scale::new(true, [0.1, 5.0].into_iter(), [16_000.0].into_iter(), (100, 500));
+        assert!(scale.at(0.1) > 100 && scale.at(16_000.0) < 500);
+        assert_eq!(scale.at(0.0), 100);
+        let nothing = Scale::new(true, [].into_iter(), [].into_iter(), (100, 500));
+        assert!(!nothing.ticks().is_empty());
+    }
+}
