@@ -13,6 +13,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::{Method, Request, Response, header};
 use hyper_util::rt::TokioIo;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio::runtime;
@@ -93,6 +94,22 @@ impl Client {
     pub fn put<T: DeserializeOwned>(&self, path: &str, value: &str) -> Result<T, ClientError> {
         let answer = self.say(Method::PUT, path, value.into())?;
         serde_json::from_str(&answer).map_err(|error| self.unexpected(error))
+    }
+
+    /// Posts JSON to a path, as `/v1/config/apply`, and reads the answer.
+    pub fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<T, ClientError> {
+        let answer = self.post_text(path, body)?;
+        serde_json::from_str(&answer).map_err(|error| self.unexpected(error))
+    }
+
+    /// Posts JSON to a path, and returns the JSON as it came.
+    pub fn post_text(&self, path: &str, body: &impl Serialize) -> Result<String, ClientError> {
+        let body = serde_json::to_string(body).map_err(|error| self.unexpected(error))?;
+        self.say(Method::POST, path, body)
     }
 
     /// Deletes what a path names, and reads what it was.

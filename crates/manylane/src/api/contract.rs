@@ -16,13 +16,17 @@ fn the_forwarder_answers_as_its_document_says() {
         ("delete", "/v1/ports/{port}", "/v1/ports/lan", ""),
         ("put", NEIGHBOUR, "/v1/neighbours/lan/10.1.0.9", "02:00:00:00:00:09"),
         ("delete", NEIGHBOUR, "/v1/neighbours/lan/10.1.0.2", ""),
+        ("post", "/v1/config/diff", "/v1/config/diff", APPLIED),
+        ("post", "/v1/config/apply", "/v1/config/apply", APPLIED),
+        ("post", "/v1/config/confirm", "/v1/config/confirm", ""),
+        ("post", "/v1/config/rollback", "/v1/config/rollback", ""),
         ("post", "/v1/trace", "/v1/trace", r#"{"count":1,"filter":[[6,0,0,1]]}"#),
         ("post", "/v1/capture/drops", "/v1/capture/drops", r#"{"seconds":1}"#),
     ];
     let seen = every_path(&served, &document, &asked);
     assert!(seen.contains("PortStatus.faults") && seen.contains("FaultStatus.delayed"), "{seen:?}");
-    let of_answers =
-        |name: &str| !name.starts_with("Trace") && !["ApiError", "CaptureRequest"].contains(&name);
+    let asked = ["ApiError", "CaptureRequest", "ConfigRequest"];
+    let of_answers = |name: &str| !name.starts_with("Trace") && !asked.contains(&name);
     assert_eq!(unseen(&document, &seen, of_answers), [""; 0], "documented, and never answered");
 }
 
@@ -104,6 +108,7 @@ fn the_lines_of_a_trace_are_as_documented() {
     assert!(checker.check(&json!({"event": "armed", "more": 1}), &schema, "line").is_err());
 }
 
+const APPLIED: &str = r#"{"text":"[icmp]","name":"file","confirm_within_s":60}"#;
 const NEIGHBOUR: &str = "/v1/neighbours/{port}/{address}";
 
 fn document(served: &Served) -> Value {

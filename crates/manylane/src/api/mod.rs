@@ -33,6 +33,11 @@
 //! | `port.PORT.buckets`                                          | `FIRST-LAST=WORKER` or `BUCKET=WORKER`, with commas: all at once, or none |
 //! | `worker.N.paused`                                            | `true`, `false`                   |
 //!
+//! `POST /v1/config/apply` with a [`ConfigRequest`] (`manylane config apply`) makes the daemon run by another
+//! configuration, all of it or nothing, and answers with a [`ConfigApplied`]; `/v1/config/diff` says what would change,
+//! `/v1/config/confirm` ends a trial, `/v1/config/rollback` goes back. `GET /v1/config` is the [`ConfigStatus`]. What is
+//! not valid is an [`ApiError`] with status 400, what does not fit the moment one with 409.
+//!
 //! `PUT /v1/neighbours/PORT/ADDRESS` with a link-layer address as its body (`manylane neighbour add`) sets a
 //! neighbour until it is deleted or the daemon ends; `DELETE` of the same path (`manylane neighbour delete`)
 //! forgets one, whatever is known of it. Both answer with the [`NeighbourStatus`]: as it is now, as it was
@@ -67,6 +72,7 @@
 pub mod accelerate;
 mod capture;
 pub mod client;
+mod configure;
 #[cfg(test)]
 mod contract;
 mod document;
@@ -85,9 +91,11 @@ pub mod socket;
 #[cfg(test)]
 mod tests;
 mod trace;
+pub mod transaction;
 
 pub use capture::{CaptureFile, CapturePart, CaptureRequest};
 pub use client::{Client, ClientError, FollowEnd};
+pub use configure::Configurations;
 pub(crate) use listen::is_loopback;
 pub use listen::{Door, Doors, Listen, ListenError};
 pub use model::{
@@ -101,3 +109,4 @@ pub use model::{
 pub use server::{Source, serve};
 pub use socket::{BindError, Socket};
 pub use trace::{TraceLine, TraceLines, TraceRequest, TraceStage, TraceWhat};
+pub use transaction::{ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest, ConfigStatus};

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::capture::{CaptureFile, CapturePart, CaptureRequest};
+use super::configure::Configurations;
 use super::model::*;
 use super::server::Source;
 use super::trace::{TraceLines, TraceRequest};
+use super::transaction::{ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest, ConfigStatus};
 
 pub(crate) struct Sample;
 
@@ -407,6 +409,10 @@ impl Source for Sample {
         }
     }
 
+    fn configurations(&self) -> Option<&dyn Configurations> {
+        Some(self)
+    }
+
     fn trace(&self, _: &TraceRequest) -> Result<TraceLines, SetError> {
         Ok(TraceLines::new(String::new))
     }
@@ -447,4 +453,40 @@ impl Source for Sample {
 
 fn reasons(reasons: &[(&str, u64)]) -> BTreeMap<String, u64> {
     reasons.iter().map(|(reason, frames)| (reason.to_string(), *frames)).collect()
+}
+
+impl Configurations for Sample {
+    fn status(&self) -> ConfigStatus {
+        ConfigStatus {
+            file: "/etc/manylane/manylane.toml".into(),
+            text: "[workers]\ncount = 1\n".into(),
+            can_roll_back: true,
+            confirm_within_s: Some(59.5),
+        }
+    }
+
+    fn diff(&self, _: &ConfigRequest) -> Result<Vec<ConfigChange>, ConfigRefused> {
+        Ok(vec![ConfigChange {
+            key: "route.10.0.0.0/8".into(),
+            before: Some("{ via = \"10.1.0.1\" }".into()),
+            after: Some("{ type = \"blackhole\" }".into()),
+            live: true,
+        }])
+    }
+
+    fn apply(&self, request: &ConfigRequest) -> Result<ConfigApplied, ConfigRefused> {
+        let changes = self.diff(request)?;
+        let confirm_within_s = request.confirm_within_s;
+        Ok(ConfigApplied { changes, confirm_within_s, trial: confirm_within_s.map(|_| 1) })
+    }
+
+    fn confirm(&self) -> Result<ConfigStatus, ConfigRefused> {
+        Ok(self.status())
+    }
+
+    fn roll_back(&self) -> Result<ConfigStatus, ConfigRefused> {
+        Ok(self.status())
+    }
+
+    fn lapse(&self, _: u64) {}
 }

@@ -22,6 +22,7 @@ use tokio::time::{Instant, Sleep};
 use utoipa::openapi::HttpMethod;
 
 use super::capture::{self, CaptureFile, CaptureRequest};
+use super::configure::{self, Configurations};
 use super::document::{LINES, Refusal, Routes, Sent, Told};
 use super::listen::Doors;
 use super::metrics::{self, METRICS};
@@ -69,6 +70,10 @@ pub trait Source: Send + Sync {
     -> Result<NeighbourStatus, SetError>;
     /// Begins to remove a port; says what it is now.
     fn remove_port(&self, name: &str) -> Result<PortStatus, SetError>;
+    /// The configuration as a whole; none of a daemon that was started without a file.
+    fn configurations(&self) -> Option<&dyn Configurations> {
+        None
+    }
     /// Begins a trace.
     fn trace(&self, request: &TraceRequest) -> Result<TraceLines, SetError>;
     /// Begins to capture what is dropped.
@@ -156,7 +161,7 @@ fn routes() -> Routes<dyn Source> {
         .one("/v1/daemon", "The daemon itself.", &[], |s| Ok(s.daemon()))
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::told())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
-    capture::added(changes(routes))
+    configure::routes(capture::added(changes(routes)))
 }
 
 /// What changes something.
@@ -362,7 +367,7 @@ async fn not_found(uri: Uri) -> Refusal {
         error: format!("there is no {}", uri.path()),
         help:
             "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/addresses, /v1/drops, \
-             /v1/ledger, /v1/frames, /v1/steering, /v1/sockets or /v1/daemon"
+             /v1/ledger, /v1/frames, /v1/steering, /v1/sockets, /v1/config or /v1/daemon"
                 .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))
@@ -373,7 +378,8 @@ pub(super) async fn not_allowed(method: Method, uri: Uri) -> Refusal {
         error: format!("{} does not take {method}", uri.path()),
         help:
             "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
-               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace and /v1/capture/drops are asked with POST"
+               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace and /v1/capture/drops are asked with \
+               POST, and so are apply, diff, confirm and rollback below /v1/config/"
                 .into(),
     };
     (StatusCode::METHOD_NOT_ALLOWED, Json(error))

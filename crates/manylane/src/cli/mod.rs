@@ -11,6 +11,7 @@
 //! (`manylane show routes | head`) has had enough: that is status 0.
 
 mod accelerate;
+mod config;
 mod doctor;
 mod generate;
 pub(crate) mod show;
@@ -28,9 +29,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::api::{Client, FrameLine, Listen, NeighbourStatus, PortStatus, Setting};
+use crate::api::{Client, FrameLine, Listen, NeighbourStatus, PortStatus};
 use crate::capture;
-use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress};
+use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress, Version};
 use crate::control::{self, Budget, Line};
 use crate::demo::{self, Ending};
 use crate::privilege::{Keep, Privileges};
@@ -60,7 +61,7 @@ enum Command {
     /// Show what a running daemon does with the next packets
     Trace(TraceOptions),
     /// Change a running daemon
-    Config(ConfigOptions),
+    Config(config::ConfigOptions),
     /// Add and delete neighbours of a running daemon
     #[command(alias = "neigh")]
     Neighbour(NeighbourOptions),
@@ -162,32 +163,6 @@ struct Question {
 }
 
 #[derive(Debug, Args)]
-struct ConfigOptions {
-    #[command(subcommand)]
-    action: ConfigAction,
-}
-
-#[derive(Debug, Subcommand)]
-enum ConfigAction {
-    /// Change a setting until the daemon ends; the file stays as it is
-    Set(SetOptions),
-}
-
-#[derive(Debug, Args)]
-struct SetOptions {
-    /// The setting: workers, frames.hot_list_len, steering.netdev_max_backlog,
-    /// steering.netdev_budget, steering.dev_weight, steering.rebalance, steering.reorder_sample,
-    /// port.PORT.steering, port.PORT.bucket.N, port.PORT.buckets (0-127=0,128-255=1),
-    /// port.PORT.queue.N or worker.N.paused
-    key: String,
-    /// Its new value
-    value: String,
-    /// Where the daemon's API listens
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
-    socket: PathBuf,
-}
-
-#[derive(Debug, Args)]
 struct PortOptions {
     #[command(subcommand)]
     action: PortAction,
@@ -268,7 +243,7 @@ enum Noun {
     Sockets,
     /// Of `accelerate`: the copy of the kernel's routing, its lag, and until when packets are forwarded by it
     Mirror,
-    /// Of `accelerate`: what it was started with
+    /// What the daemon runs by: of `accelerate`, what it was started with
     Config,
     /// Of `accelerate`: what would become of a packet, `why SOURCE DESTINATION -i IF`
     Why,
@@ -295,7 +270,7 @@ pub fn run() -> ExitCode {
         Command::Show(options) => show(&options),
         Command::Top(options) => top::run(&options),
         Command::Trace(options) => trace::run(&options),
-        Command::Config(ConfigOptions { action: ConfigAction::Set(options) }) => set(&options),
+        Command::Config(options) => config::run(&options),
         Command::Neighbour(NeighbourOptions { action }) => neighbour(&action),
         Command::Port(PortOptions { action: PortAction::Remove(name) }) => remove_port(&name),
         Command::Capture(options) => capture::run(&options, &capture::Daemon::at(&options.socket)),
@@ -306,13 +281,14 @@ pub fn run() -> ExitCode {
 }
 
 fn run_file(options: &RunOptions) -> ExitCode {
-    let mut config = match Config::load(&options.file, &Environment::of_this_thread()) {
-        Ok(config) => config,
+    let version = match Version::load(&options.file, &Environment::of_this_thread()) {
+        Ok(version) => version,
         Err(error) => {
             complain(&error);
             return USAGE.into();
         }
     };
+    let mut config = version.config.clone();
     config.listen = options.listen.over(config.listen);
     if let Err(error) = config.listen.check() {
         complain(&format_args!("error: {error}"));
@@ -327,17 +303,41 @@ fn run_file(options: &RunOptions) -> ExitCode {
         }
     };
     if options.check {
-        let shown = summary(&options.file, &budget.config) + &sum(&config, &budget);
-        return print(&shown);
+        return print(&checked(&options.file, &config, &budget));
     }
     let socket = options.socket.clone().unwrap_or_else(|| config.socket.clone());
     match Privileges::new(Keep::Forwarding, options.user.as_deref()) {
-        Ok(privileges) => done(control::run(config, &socket, &privileges)),
+        Ok(privileges) => {
+            let file = (options.file.clone(), version);
+            done(control::run(config, file, &socket, &privileges))
+        }
         Err(error) => {
             complain(&format_args!("error: {error}"));
             USAGE.into()
         }
     }
+}
+
+/// `manylane config check`: as `run --check`.
+fn check(file: &Path) -> ExitCode {
+    let config = match Config::load(file, &Environment::of_this_thread()) {
+        Ok(config) => config,
+        Err(error) => {
+            complain(&error);
+            return USAGE.into();
+        }
+    };
+    match control::check(&config) {
+        Ok(budget) => print(&checked(file, &config, &budget)),
+        Err(error) => {
+            complain(&format_args!("error: {error}"));
+            USAGE.into()
+        }
+    }
+}
+
+fn checked(file: &Path, config: &Config, budget: &Budget) -> String {
+    summary(file, &budget.config) + &sum(config, budget)
 }
 
 fn show(ShowOptions { question, json, watch, socket }: &ShowOptions) -> ExitCode {
@@ -355,14 +355,6 @@ fn show(ShowOptions { question, json, watch, socket }: &ShowOptions) -> ExitCode
     });
     match text {
         Ok(text) => print(&text),
-        Err(error) => done::<()>(Err(error)),
-    }
-}
-
-fn set(options: &SetOptions) -> ExitCode {
-    let path = format!("/v1/config/{}", percent_encoded(&options.key));
-    match Client::new(&options.socket).put::<Setting>(&path, &options.value) {
-        Ok(Setting { key, value }) => print(&format!("{key} = {value}, until the daemon ends\n")),
         Err(error) => done::<()>(Err(error)),
     }
 }

@@ -12,8 +12,9 @@ use std::collections::BTreeMap;
 use super::table::{bytes, count, duration, lay_out, signed};
 use super::{Noun, Question};
 use crate::api::{
-    AddressStatus, Client, ClientError, DropStatus, FrameLedger, FrameLine, FramesStatus, Ledger,
-    MemberStatus, NeighbourStatus, PortState, PortStatus, RouteStatus, WorkerStatus,
+    AddressStatus, Client, ClientError, ConfigStatus, DropStatus, FrameLedger, FrameLine,
+    FramesStatus, Ledger, MemberStatus, NeighbourStatus, PortState, PortStatus, RouteStatus,
+    WorkerStatus,
 };
 
 /// Asks the daemon and lays out what it says.
@@ -33,8 +34,9 @@ pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, C
         Noun::Frames => client.ask(path).map(|answer| frames(&answer)),
         Noun::Steering => client.ask(path).map(|answer| steering(&answer)),
         Noun::Sockets => client.ask(path).map(|answer| sockets(&answer)),
+        Noun::Config => client.ask(path).map(|answer: ConfigStatus| answer.text),
         // The daemon says that it has none of these.
-        Noun::Mirror | Noun::Config | Noun::Why => client.ask_text(path),
+        Noun::Mirror | Noun::Why => client.ask_text(path),
     }
 }
 

@@ -103,7 +103,7 @@ pub(super) fn tee(
     section: &Section<'_>,
     files: &mut Vec<NamedFile>,
 ) -> Result<Option<Tee>, Problem> {
-    let section = section.table("tee", "[port.tee]", TEE_KEYS)?;
+    let section = section.table("tee", "[port.tee]")?;
     if !section.is_present() {
         return Ok(None);
     }
@@ -178,8 +178,6 @@ const DIRECTIONS: [(&str, Directions); 3] = [
 const READ_KEYS: &[&str] = &["timing", "passes", "bytes_max"];
 /// The same where nothing is written.
 const WRITE_KEYS: &[&str] = &["snap_len", "memory_bytes"];
-
-const TEE_KEYS: &[&str] = &["write", "direction", "snap_len", "memory_bytes"];
 
 /// Two buffers of 256 KiB: one is filled while the other is written.
 const MEMORY_MIN: u64 = 512 << 10;

@@ -17,7 +17,7 @@ pub struct Faults {
 
 /// Reads `[port.fault]`, if it is there.
 pub(super) fn faults(section: &Section<'_>) -> Result<Faults, Problem> {
-    let section = section.table("fault", "[port.fault]", &["receive", "transmit"])?;
+    let section = section.table("fault", "[port.fault]")?;
     if section.is_present()
         && ["receive", "transmit"].iter().all(|key| section.key_span(key).is_none())
     {
@@ -26,8 +26,8 @@ pub(super) fn faults(section: &Section<'_>) -> Result<Faults, Problem> {
         return Err(section.missing("receive", help));
     }
     Ok(Faults {
-        receive: direction(section.table("receive", "[port.fault.receive]", KEYS)?)?,
-        transmit: direction(section.table("transmit", "[port.fault.transmit]", KEYS)?)?,
+        receive: direction(section.table("receive", "[port.fault.receive]")?)?,
+        transmit: direction(section.table("transmit", "[port.fault.transmit]")?)?,
     })
 }
 
@@ -81,19 +81,6 @@ fn direction(section: Section<'_>) -> Result<Option<FaultConfig>, Problem> {
     debug_assert_eq!(config.check(), Ok(()), "each key was checked");
     Ok(Some(config))
 }
-
-const KEYS: &[&str] = &[
-    "seed",
-    "drop",
-    "duplicate",
-    "corrupt",
-    "delay",
-    "delay_us",
-    "reorder",
-    "reorder_packets",
-    "reorder_us",
-    "frames_max",
-];
 
 /// A minute: later than any transport waits.
 const LATE_MAX_US: u64 = 60_000_000;

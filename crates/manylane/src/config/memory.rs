@@ -54,7 +54,7 @@ pub(super) fn memory(
 ) -> Result<(MemoryPort, Option<Span>), Problem> {
     let mac = mac(section)?;
     let queues = section.number("queues", 1..=64)?.map_or(1, |queues| queues.into_inner());
-    let part = section.table("generate", "[port.generate]", GENERATE_KEYS)?;
+    let part = section.table("generate", "[port.generate]")?;
     if !part.is_present() {
         return Ok((MemoryPort { mac, queues, peer: None, generate: None }, None));
     }
@@ -165,6 +165,3 @@ fn generate(
         seed: section.number("seed", 0..=u64::MAX)?.map_or(1, |seed| seed.into_inner()),
     })
 }
-
-const GENERATE_KEYS: &[&str] =
-    &["source", "destination", "flows", "size", "packets_per_second", "packets", "seed"];

@@ -15,22 +15,25 @@
 //! | `[[route]]` | `route.rs` | static routes |
 //! | `[[neighbour.static]]` | `neighbour.rs` | neighbours by the operator's word |
 //!
-//! `section.rs` reads single keys, `prefix.rs` addresses; `error.rs` makes the message. Checks across
+//! `keys/` knows all keys, for the checker and for `config explain`; `section.rs` reads single ones, `prefix.rs` addresses; `error.rs` makes the message. Checks across
 //! tables stand with the later one: ports look at workers and frames, routes look at ports, static
 //! neighbours at both.
 //!
 //! Complete examples, used as tests: `examples/router.toml` and `examples/memory.toml`.
 
 mod capture;
+mod changes;
 mod driver;
 mod error;
 mod fault;
+pub(crate) mod keys;
 mod memory;
 mod neighbour;
 mod port;
 mod ports;
 mod prefix;
 mod route;
+mod save;
 mod section;
 mod settings;
 mod sockets;
@@ -49,6 +52,7 @@ use toml::de::DeTable;
 pub use crate::api::Listen;
 pub use crate::socket::SocketLimits;
 pub use capture::{Directions, PcapPort, Tee};
+pub use changes::{Change, Version};
 pub use driver::{AfPacketPort, AfXdpPort, AttachMode, AutoPort, Driver, TapPort};
 pub use error::ConfigError;
 pub use fault::Faults;
@@ -61,6 +65,7 @@ pub(crate) use prefix::not_unicast;
 pub use prefix::{InterfaceAddress, Prefix};
 pub(crate) use route::GROUPS_MAX;
 pub use route::{Hop, Route, RouteTarget};
+pub use save::{SaveError, save};
 pub use settings::{Frames, Icmp, Neighbour, Workers};
 pub use steering::{BACKLOGS, BUDGETS, PortSteering, Steering, WEIGHTS};
 pub use vlan::{Interface, Vlan, interfaces};
@@ -122,11 +127,7 @@ impl Environment<'static> {
 impl Config {
     /// Reads and checks a file.
     pub fn load(path: &Path, environment: &Environment<'_>) -> Result<Config, ConfigError> {
-        let file_name = path.display().to_string();
-        match fs::read_to_string(path) {
-            Ok(text) => Config::parse(&text, &file_name, environment),
-            Err(source) => Err(ConfigError::Unreadable { file_name, source }),
-        }
+        Version::load(path, environment).map(|version| version.config)
     }
 
     /// Checks a text. `file_name` is only for messages.
@@ -141,9 +142,7 @@ impl Config {
 
 fn read(text: &str, environment: &Environment<'_>) -> Result<Config, Problem> {
     let document = DeTable::parse(text).map_err(|error| Problem::syntax(&error))?;
-    let known =
-        ["workers", "frames", "steering", "icmp", "neighbour", "sockets", "api", "port", "route"];
-    let file = Section::open("the file", 0..0, document.get_ref(), &known)?;
+    let file = Section::open(keys::THE_FILE, 0..0, document.get_ref())?;
 
     let workers = settings::workers(&file, environment)?;
     let frames = settings::frames(&file)?;

@@ -30,8 +30,8 @@ pub(super) fn static_neighbours(
     ports: &[Interface<'_>],
     routes: &[Route],
 ) -> Result<Vec<StaticNeighbour>, Problem> {
-    let parent = file.table("neighbour", "[neighbour]", super::settings::NEIGHBOUR_KEYS)?;
-    let sections = parent.tables("static", "[[neighbour.static]]", &["port", "address", "mac"])?;
+    let parent = file.table("neighbour", "[neighbour]")?;
+    let sections = parent.tables("static", "[[neighbour.static]]")?;
     let mut seen: BTreeMap<(PortId, IpAddr), Span> = BTreeMap::new();
     let mut kept: BTreeSet<(PortId, IpAddr)> = routes.iter().flat_map(Route::next_hops).collect();
     let mut neighbours = Vec::with_capacity(sections.len());

@@ -299,35 +299,6 @@ fn queue_owners(
     Ok(Some(owners.get_ref().iter().map(|owner| WorkerId(*owner.get_ref())).collect()))
 }
 
-pub(super) const KEYS: &[&str] = &[
-    "name",
-    "driver",
-    "interface",
-    "addresses",
-    "mtu",
-    "checksum",
-    "mode",
-    "workers",
-    "steering",
-    "rx_ring",
-    "tx_ring",
-    "mac",
-    "queues",
-    "peer",
-    "generate",
-    "multi_buffer",
-    "read",
-    "timing",
-    "passes",
-    "bytes_max",
-    "write",
-    "snap_len",
-    "memory_bytes",
-    "tee",
-    "fault",
-    "vlan",
-];
-
 /// In front of a packet in its frame: 256 bytes that AF_XDP keeps (`XDP_PACKET_HEADROOM`), the
 /// Ethernet header and one VLAN tag.
 const FRAME_OVERHEAD: u32 = 256 + 14 + 4;

@@ -31,7 +31,7 @@ pub(super) fn ports(
     frames: &Frames,
     environment: &Environment<'_>,
 ) -> Result<Vec<Port>, Problem> {
-    let sections = file.tables("port", "[[port]]", port::KEYS)?;
+    let sections = file.tables("port", "[[port]]")?;
     if sections.is_empty() {
         return Err(Problem::new(
             0..0,

@@ -24,7 +24,7 @@ pub struct Route {
 
 impl Route {
     /// The neighbours that it leads through: their entries are kept.
-    pub(super) fn next_hops(&self) -> impl Iterator<Item = (PortId, IpAddr)> {
+    pub(crate) fn next_hops(&self) -> impl Iterator<Item = (PortId, IpAddr)> {
         let (one, several) = match &self.target {
             RouteTarget::Via { next_hop, port } => (Some((*port, *next_hop)), &[][..]),
             RouteTarget::Group(hops) => (None, &hops[..]),
@@ -81,8 +81,7 @@ pub(super) fn routes(
     limits: &Neighbour,
     ports: &[Interface<'_>],
 ) -> Result<Vec<Route>, Problem> {
-    let sections =
-        file.tables("route", "[[route]]", &["prefix", "via", "weights", "port", "type"])?;
+    let sections = file.tables("route", "[[route]]")?;
     let mut seen: BTreeMap<Prefix, Span> = BTreeMap::new();
     let mut groups: BTreeSet<Vec<Hop>> = BTreeSet::new();
     let mut next_hops: BTreeSet<(PortId, IpAddr)> = BTreeSet::new();

@@ -11,6 +11,7 @@ use serde_spanned::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::{Problem, Span};
+use super::keys;
 
 /// One table, whose keys are known to be allowed.
 pub(super) struct Section<'a> {
@@ -23,33 +24,28 @@ pub(super) struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// Refuses a key that is not in `known`.
+    /// Refuses a key that the table cannot have.
     pub(super) fn open(
         name: &'static str,
         span: Span,
         table: &'a DeTable<'a>,
-        known: &[&str],
     ) -> Result<Self, Problem> {
+        let known = keys::names(name);
         // The table is sorted by name; the message is to be about the first in the file.
         let unknown = table.keys().filter(|key| !known.contains(&key.get_ref().as_ref()));
         if let Some(key) = unknown.min_by_key(|key| key.span().start) {
-            return Err(unknown_key(name, key, known));
+            return Err(unknown_key(name, key, &known));
         }
         Ok(Section { name, span, table: Some(table) })
     }
 
     /// The table `key` of this one, empty if it is not there.
-    pub(super) fn table(
-        &self,
-        key: &str,
-        name: &'static str,
-        known: &[&str],
-    ) -> Result<Section<'a>, Problem> {
+    pub(super) fn table(&self, key: &str, name: &'static str) -> Result<Section<'a>, Problem> {
         let Some(value) = self.value(key) else {
             return Ok(Section { name, span: self.span(), table: None });
         };
         match value.get_ref() {
-            DeValue::Table(table) => Section::open(name, value.span(), table, known),
+            DeValue::Table(table) => Section::open(name, value.span(), table),
             other => Err(Problem::new(
                 value.span(),
                 format!("`{key}` has to be a table"),
@@ -64,7 +60,6 @@ impl<'a> Section<'a> {
         &self,
         key: &str,
         name: &'static str,
-        known: &[&str],
     ) -> Result<Vec<Section<'a>>, Problem> {
         let Some(value) = self.value(key) else { return Ok(Vec::new()) };
         let wrong = |span: Span, found: &DeValue<'_>| {
@@ -80,7 +75,7 @@ impl<'a> Section<'a> {
         };
         list.iter()
             .map(|item| match item.get_ref() {
-                DeValue::Table(table) => Section::open(name, item.span(), table, known),
+                DeValue::Table(table) => Section::open(name, item.span(), table),
                 other => Err(wrong(item.span(), other)),
             })
             .collect()

@@ -74,7 +74,7 @@ pub(super) fn workers(
     file: &Section<'_>,
     environment: &Environment<'_>,
 ) -> Result<Workers, Problem> {
-    let section = file.table("workers", "[workers]", &["count", "max", "cores", "idle_spin_us"])?;
+    let section = file.table("workers", "[workers]")?;
     let count = section.number::<u16>("count", 1..=WORKERS_MAX)?;
     let max = section.number::<u16>("max", 1..=WORKERS_MAX)?;
     if let (Some(count), Some(max)) = (&count, &max)
@@ -160,8 +160,7 @@ pub(super) fn workers(
 }
 
 pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {
-    let section =
-        file.table("frames", "[frames]", &["size", "count", "hot_list_len", "spare_queues"])?;
+    let section = file.table("frames", "[frames]")?;
     let size = section.number::<u32>("size", 0..=u64::from(u32::MAX))?;
     if let Some(size) = size.as_ref().filter(|size| ![2048, 4096].contains(size.get_ref())) {
         return Err(Problem::new(
@@ -184,8 +183,7 @@ pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {
 }
 
 pub(super) fn icmp(file: &Section<'_>) -> Result<Icmp, Problem> {
-    let section =
-        file.table("icmp", "[icmp]", &["errors_per_second", "errors_burst", "redirects"])?;
+    let section = file.table("icmp", "[icmp]")?;
     let rate = section.number("errors_per_second", 0..=1_000_000)?;
     let burst = section.number("errors_burst", 1..=10_000)?;
     Ok(Icmp {
@@ -195,12 +193,8 @@ pub(super) fn icmp(file: &Section<'_>) -> Result<Icmp, Problem> {
     })
 }
 
-/// The keys of `[neighbour]`, its list of static ones included.
-pub(super) const NEIGHBOUR_KEYS: &[&str] =
-    &["entries_max", "hold_per_entry", "hold_per_worker", "duplicate_detection", "static"];
-
 pub(super) fn neighbour(file: &Section<'_>) -> Result<Neighbour, Problem> {
-    let section = file.table("neighbour", "[neighbour]", NEIGHBOUR_KEYS)?;
+    let section = file.table("neighbour", "[neighbour]")?;
     let entries_max = section.number("entries_max", 16..=ENTRIES_MAX)?;
     let per_entry = section.number::<u32>("hold_per_entry", 1..=65_536)?;
     let per_worker = section.number::<u32>("hold_per_worker", 1..=65_536)?;
@@ -233,7 +227,7 @@ pub(super) fn socket(
     file: &Section<'_>,
     environment: &Environment<'_>,
 ) -> Result<PathBuf, Problem> {
-    let section = file.table("api", "[api]", API)?;
+    let section = file.table("api", "[api]")?;
     let Some(path) = section.text("socket")? else { return Ok(environment.socket.clone()) };
     // unix(7): the path has 108 bytes, the last of which is a zero.
     let complaint = match *path.get_ref() {
@@ -250,12 +244,9 @@ pub(super) fn socket(
     ))
 }
 
-/// The keys of `[api]`.
-const API: &[&str] = &["socket", "listen", "token_file", "host_name"];
-
 /// Where the API listens by TCP. Whether the token can be read is seen when the daemon starts.
 pub(super) fn listen(file: &Section<'_>) -> Result<Listen, Problem> {
-    let section = file.table("api", "[api]", API)?;
+    let section = file.table("api", "[api]")?;
     let address = section.text("listen")?;
     let token_file = section.text("token_file")?;
     let host_name = section.text("host_name")?;

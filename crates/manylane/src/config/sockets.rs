@@ -12,7 +12,7 @@ const MAX: RangeInclusive<u64> = 1..=65_536;
 const MEMORY_MAX: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
 pub(super) fn sockets(file: &Section<'_>) -> Result<SocketLimits, Problem> {
-    let section = file.table("sockets", "[sockets]", &["max", "per_user_max", "memory_max"])?;
+    let section = file.table("sockets", "[sockets]")?;
     let default = SocketLimits::default();
     let number = |key, default: u32| {
         let number = section.number(key, MAX)?;

@@ -56,9 +56,7 @@ impl PortSteering {
 }
 
 pub(super) fn steering(file: &Section<'_>, workers: &Workers) -> Result<Steering, Problem> {
-    const KEYS: &[&str] =
-        &["netdev_max_backlog", "netdev_budget", "dev_weight", "rebalance", "receivers"];
-    let section = file.table("steering", "[steering]", KEYS)?;
+    let section = file.table("steering", "[steering]")?;
     let number = |key: &str, bounds: RangeInclusive<u32>, default: u32| {
         let (min, max) = bounds.into_inner();
         let number = section.number(key, min.into()..=max.into())?;

@@ -62,7 +62,7 @@ pub(super) fn vlans(
     mtu: Option<u16>,
 ) -> Result<Vec<(Vlan, PlacedVlan)>, Problem> {
     let mut vlans: Vec<(Vlan, PlacedVlan)> = Vec::new();
-    for section in &section.tables("vlan", "[[port.vlan]]", KEYS)? {
+    for section in &section.tables("vlan", "[[port.vlan]]")? {
         let (vlan, placed) = vlan(section, port, mtu)?;
         if let Some((_, other)) = vlans.iter().find(|(other, _)| other.tags == vlan.tags) {
             return Err(Problem::new(
@@ -155,5 +155,3 @@ fn smallest_rest(
         format!("set `mtu` in [[port]] to at least {}{cure}", least + beyond),
     ))
 }
-
-const KEYS: &[&str] = &["id", "tag", "inner", "name", "addresses", "mtu"];

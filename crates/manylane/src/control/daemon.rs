@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -33,7 +33,7 @@ use super::status::{Counted, Edited, FrameStatus, Status};
 use super::steering::{self, Closer, Plan, Ports, Removal, Steering};
 use super::thread::{Control, Link};
 use crate::api::{self, Doors, Ledger, ListenError, Socket, Source};
-use crate::config::{Config, StaticNeighbour, interfaces};
+use crate::config::{Config, StaticNeighbour, Version, interfaces};
 use crate::privilege::{PrivilegeError, Privileges};
 use crate::service::{Look, Service};
 use crate::socket::remote::{Listener, Server};
@@ -460,7 +460,14 @@ impl Drop for Daemon {
 }
 
 /// `manylane run`: forwards until SIGINT or SIGTERM.
-pub fn run(config: Config, socket: &Path, privileges: &Privileges) -> Result<(), StartError> {
+///
+/// `file` is where the configuration came from, and `version` is it, before the command line changed anything.
+pub fn run(
+    config: Config,
+    (file, version): (PathBuf, Version),
+    socket: &Path,
+    privileges: &Privileges,
+) -> Result<(), StartError> {
     let system = |what| move |source| StartError::System { what, source };
     // Before any port is opened: a second daemon must not disturb the first one's.
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
@@ -468,6 +475,7 @@ pub fn run(config: Config, socket: &Path, privileges: &Privileges) -> Result<(),
     let captures = Listener::bind(socket.path()).map_err(StartError::Api)?;
     let mut daemon = Daemon::start_narrowed(config, Some(privileges))?;
     daemon.listen(captures)?;
+    daemon.status.started_with(file, version);
     let source = daemon.source();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

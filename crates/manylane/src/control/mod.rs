@@ -16,6 +16,7 @@ pub mod routing;
 pub mod status;
 mod steering;
 mod thread;
+pub mod transaction;
 
 pub use daemon::{Daemon, StartError, run};
 pub use frames::{Budget, Line};

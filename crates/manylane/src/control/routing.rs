@@ -20,6 +20,7 @@ mod groups;
 mod operator;
 mod own;
 mod removal;
+mod transaction;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -49,6 +50,7 @@ use edit::slot_of;
 
 pub use groups::GroupMember;
 pub use operator::NeighbourRefused;
+pub use transaction::is_busy;
 
 const LOCAL: u16 = 1;
 const BROADCAST: u16 = 2;
@@ -80,6 +82,8 @@ pub struct Routing {
     neighbours: Table,
     /// Groups, by their members: routes with the same ones share a group.
     groups: HashMap<Vec<Member>, GroupId>,
+    /// How many routes of the configuration lead to a group.
+    group_users: HashMap<GroupId, usize>,
     ports: Vec<RoutedPort>,
     /// Host routes that neighbours brought, by slot.
     host_routes: HashMap<u32, IpPrefix>,
@@ -245,6 +249,7 @@ impl Routing {
             adjacencies: AdjacencyTable::new(domain.clone(), adjacencies),
             neighbours,
             groups: HashMap::new(),
+            group_users: HashMap::new(),
             removed: vec![false; ports.len()],
             going: Vec::new(),
             ports,
@@ -298,9 +303,12 @@ impl Routing {
             RouteTarget::Unreachable => fixed_id(UNREACHABLE),
             RouteTarget::Prohibit => fixed_id(PROHIBIT),
         };
-        let prefix = IpPrefix::new(route.prefix.network(), route.prefix.length())
-            .expect("the configuration refuses host bits");
-        self.change(prefix, id, told)
+        let prefix = prefix_of(route);
+        self.change(prefix, id, told)?;
+        if let NextHop::Group(group) = self.meaning(id) {
+            *self.group_users.entry(group).or_default() += 1;
+        }
+        Ok(())
     }
 
     /// Enters a neighbour that routes lead through, and looks for it; it keeps its slot.
@@ -587,6 +595,11 @@ fn broadcasts(prefix: IpPrefix) -> impl Iterator<Item = (IpPrefix, NextHopId)> {
         _ => None,
     };
     ends.into_iter().flatten().map(|end| (host(end.into()), fixed_id(BROADCAST)))
+}
+
+fn prefix_of(route: &Route) -> IpPrefix {
+    IpPrefix::new(route.prefix.network(), route.prefix.length())
+        .expect("the configuration refuses host bits")
 }
 
 /// The next-hop id of a neighbour's slot.

@@ -4,6 +4,7 @@
 //! thread's.
 
 mod capture;
+mod config;
 mod frames;
 mod neighbours;
 mod ports;
@@ -11,7 +12,7 @@ mod sockets;
 mod trace;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
 use manylane_frame::vocabulary::{Created, DropReason, PortId, WorkerId};
@@ -23,13 +24,14 @@ use manylane_net::nexthop::NextHop;
 use super::open::{Bell, OpenPort};
 use super::routing::{GroupMember, Routing};
 use super::steering;
+use super::transaction::Transactions;
 use crate::api::{
-    AddressStatus, ApiError, CaptureFile, CaptureRequest, CopyStatus, Daemon, DropStatus,
-    FaultStatus, FramesStatus, Ledger, MemberStatus, NeighbourStatus, PortLedger, PortStatus,
-    QueueName, RouteKind, RouteStatus, SetError, Setting, SettingValue, SocketsStatus, Source,
-    SteeringStatus, TraceLines, TraceRequest, WorkerStatus,
+    AddressStatus, ApiError, CaptureFile, CaptureRequest, Configurations, CopyStatus, Daemon,
+    DropStatus, FaultStatus, FramesStatus, Ledger, MemberStatus, NeighbourStatus, PortLedger,
+    PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting, SettingValue, SocketsStatus,
+    Source, SteeringStatus, TraceLines, TraceRequest, WorkerStatus,
 };
-use crate::config::{Config, RouteTarget};
+use crate::config::Config;
 use crate::socket::Sockets;
 use crate::stats::{PortCount, StatsReader, WorkerCount};
 use crate::trace::Traces;
@@ -51,7 +53,9 @@ pub struct Status {
     /// The control thread's, who tells workers of edits.
     control: Bell,
     /// Prefixes of on-link static routes, to tell them from connected networks.
-    on_link: Vec<String>,
+    on_link: Mutex<Vec<String>>,
+    /// Of a daemon that was started with a file.
+    transactions: OnceLock<Transactions>,
     frames: FrameStatus,
     steering: steering::Shared,
     sockets: Sockets,
@@ -105,8 +109,6 @@ impl Status {
     ) -> Status {
         let Edited { routing, steering, traces, control, sockets } = edited;
         let Counted { workers: stats, closed: closed_ports } = counted;
-        let is_on_link = |target: &RouteTarget| matches!(target, RouteTarget::OnLink { .. });
-        let on_link = config.routes.iter().filter(|route| is_on_link(&route.target));
         let ports = shown_ports(ports, &unpoisoned(&routing));
         Status {
             ports,
@@ -116,7 +118,8 @@ impl Status {
             closed_ports,
             routing,
             control,
-            on_link: on_link.map(|route| route.prefix.to_string()).collect(),
+            on_link: Mutex::new(config::on_link(&config.routes)),
+            transactions: OnceLock::new(),
             frames,
             steering,
             sockets,
@@ -260,6 +263,7 @@ impl Source for Status {
             let routing = unpoisoned(&self.routing);
             (routing.routes().collect::<Vec<_>>(), routing.groups())
         };
+        let on_link = unpoisoned(&self.on_link).clone();
         let of_member = |member: &GroupMember| MemberStatus {
             via: member.key.addr.to_string(),
             port: self.name(member.key.port),
@@ -277,7 +281,7 @@ impl Source for Status {
                     (RouteKind::Via, Some(addr.to_string()), Some(port))
                 }
                 NextHop::Group(_) => (RouteKind::Group, None, None),
-                NextHop::Connected(port) if self.on_link.contains(&prefix) => {
+                NextHop::Connected(port) if on_link.contains(&prefix) => {
                     (RouteKind::OnLink, None, Some(port))
                 }
                 NextHop::Connected(port) => (RouteKind::Connected, None, Some(port)),
@@ -297,15 +301,14 @@ impl Source for Status {
 
     fn route_kinds(&self) -> BTreeMap<RouteKind, u64> {
         let mut kinds = BTreeMap::new();
+        let on_link = unpoisoned(&self.on_link).clone();
         let routing = unpoisoned(&self.routing);
         for (prefix, next_hop) in routing.routes() {
             let kind = match next_hop {
                 NextHop::Via(_) => RouteKind::Via,
                 NextHop::Group(_) => RouteKind::Group,
                 // The one kind for which a prefix is put into words: there are as many as interfaces.
-                NextHop::Connected(_) if self.on_link.contains(&prefix.to_string()) => {
-                    RouteKind::OnLink
-                }
+                NextHop::Connected(_) if on_link.contains(&prefix.to_string()) => RouteKind::OnLink,
                 NextHop::Connected(_) => RouteKind::Connected,
                 NextHop::Local => RouteKind::Local,
                 NextHop::Blackhole => RouteKind::Blackhole,
@@ -422,6 +425,10 @@ impl Source for Status {
 
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {
         self.forget_neighbour(port, addr)
+    }
+
+    fn configurations(&self) -> Option<&dyn Configurations> {
+        self.transactions.get().map(|_| self as &dyn Configurations)
     }
 
     fn trace(&self, request: &TraceRequest) -> Result<TraceLines, SetError> {

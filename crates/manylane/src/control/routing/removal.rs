@@ -57,6 +57,7 @@ impl Routing {
         });
         self.going = going;
         self.next_hops.step();
+        self.let_go_of_groups();
         told.published = true;
     }
 

@@ -34,7 +34,7 @@ impl Status {
         let names = Known {
             ports: self.ports.iter().map(|port| port.name.clone()).collect(),
             routing: self.routing.clone(),
-            on_link: self.on_link.clone(),
+            on_link: super::unpoisoned(&self.on_link).clone(),
         };
         let mut before = Tracing::default();
         Ok(TraceLines::new(move || {

@@ -1,0 +1,148 @@
+//! Keys of the whole daemon, of routes and of neighbours.
+
+use super::Kind::{Number, Numbers, Text, Truth, Word};
+use super::{Key, THE_FILE, Table, key, table};
+
+pub(super) const TABLES: &[Table] = &[
+    Table { header: THE_FILE, keys: FILE },
+    Table { header: "[workers]", keys: WORKERS },
+    Table { header: "[frames]", keys: FRAMES },
+    Table { header: "[steering]", keys: STEERING },
+    Table { header: "[icmp]", keys: ICMP },
+    Table { header: "[neighbour]", keys: NEIGHBOUR },
+    Table { header: "[[neighbour.static]]", keys: STATIC },
+    Table { header: "[sockets]", keys: SOCKETS },
+    Table { header: "[api]", keys: API },
+    Table { header: "[[route]]", keys: ROUTE },
+];
+
+#[rustfmt::skip]
+const FILE: &[Key] = &[
+    table("workers", "[workers]", "The forwarding threads."),
+    table("frames", "[frames]", "The frame pool."),
+    table("steering", "[steering]", "How workers hand packets on to each other."),
+    table("icmp", "[icmp]", "Limits of ICMP errors."),
+    table("neighbour", "[neighbour]", "The neighbour table."),
+    table("sockets", "[sockets]", "Bounds of packet sockets and captures."),
+    table("api", "[api]", "Where the daemon answers."),
+    table("port", "[[port]]", "Where frames enter and leave; at least one."),
+    table("route", "[[route]]", "Static routes."),
+];
+
+#[rustfmt::skip]
+const WORKERS: &[Key] = &[
+    key("count", Number(1, 128, ""), "one fewer than the cores", "1",
+        "How many workers forward from the start.")
+        .live("config set workers N"),
+    key("max", Number(1, 128, ""), "as many as `count`", "2",
+        "How many there may be while the daemon runs."),
+    key("cores", Numbers(0, 65_535, ""), "the last cores that the process may use", "[1]",
+        "Where each worker is pinned."),
+    key("idle_spin_us", Number(0, 1_000_000, "microseconds"), "50", "50",
+        "How long an idle worker spins before it sleeps."),
+];
+
+#[rustfmt::skip]
+const FRAMES: &[Key] = &[
+    key("size", Number(2048, 4096, "bytes, one of the two"), "2048", "4096",
+        "Bytes of a frame, headroom included: larger ones need fewer for a large packet."),
+    key("count", Number(1024, 4_194_304, "frames"), "what ports and workers can hold, added up", "26816",
+        "Frames in all; with fewer than the default, rings are shorter."),
+    key("hot_list_len", Number(128, 8192, "frames"), "1024", "1024",
+        "Free frames that a worker keeps to itself.")
+        .live("config set frames.hot_list_len N"),
+    key("spare_queues", Number(0, 64, "queues"), "1", "1",
+        "Receive queues to come that the default of `count` suffices for."),
+];
+
+#[rustfmt::skip]
+const STEERING: &[Key] = &[
+    key("netdev_max_backlog", Number(64, 32_768, "packets"), "1000", "1000",
+        "Packets that wait in the ring from one worker to another.")
+        .live("config set steering.netdev_max_backlog N"),
+    key("netdev_budget", Number(1, 65_536, "packets"), "300", "300",
+        "Packets that a worker takes in a turn.")
+        .live("config set steering.netdev_budget N"),
+    key("dev_weight", Number(1, 64, "packets"), "64", "64",
+        "Packets that a worker takes from one queue or ring at a time.")
+        .live("config set steering.dev_weight N"),
+    key("rebalance", Truth, "false", "true",
+        "Whether buckets of flows are moved from busy workers to idle ones.")
+        .live("config set steering.rebalance true"),
+    key("receivers", Numbers(0, 65_535, "workers"), "[]", "[0]",
+        "Workers with rings to the others, besides owners of queues that are steered by flow."),
+];
+
+#[rustfmt::skip]
+const ICMP: &[Key] = &[
+    key("errors_per_second", Number(0, 1_000_000, "errors"), "1000", "1000",
+        "ICMP errors a second that one worker may send."),
+    key("errors_burst", Number(1, 10_000, "errors"), "50", "50",
+        "ICMP errors that one worker may send at once after a silence."),
+    key("redirects", Truth, "false", "true",
+        "Whether senders are told of shorter ways on their own link."),
+];
+
+#[rustfmt::skip]
+const NEIGHBOUR: &[Key] = &[
+    key("entries_max", Number(16, 30_000, "neighbours"), "8192", "8192",
+        "Neighbours in all."),
+    key("hold_per_entry", Number(1, 65_536, "packets"), "101", "101",
+        "Packets that wait for one neighbour's answer, per worker; at most `hold_per_worker`."),
+    key("hold_per_worker", Number(1, 65_536, "packets"), "1024", "1024",
+        "Packets that wait for any neighbour, per worker."),
+    key("duplicate_detection", Word(&["optimistic", "strict", "off"]), "\"optimistic\"", "\"strict\"",
+        "Whether our addresses are probed, and whether they are used meanwhile."),
+    table("static", "[[neighbour.static]]", "Neighbours that are never asked for and never forgotten."),
+];
+
+#[rustfmt::skip]
+const STATIC: &[Key] = &[
+    key("port", Text("a port or sub-interface"), "", "\"lan\"",
+        "What the neighbour is behind.")
+        .live("neighbour add PORT ADDRESS MAC"),
+    key("address", Text("an IP address, without a length"), "", "\"10.1.0.2\"",
+        "The neighbour's address.")
+        .live("neighbour add PORT ADDRESS MAC"),
+    key("mac", Text("six pairs of hexadecimal digits"), "", "\"02:00:00:00:00:02\"",
+        "The neighbour's link-layer address.")
+        .live("neighbour add PORT ADDRESS MAC"),
+];
+
+#[rustfmt::skip]
+const SOCKETS: &[Key] = &[
+    key("max", Number(1, 65_536, "sockets"), "1024", "1024",
+        "Packet sockets and captures in all."),
+    key("per_user_max", Number(1, 65_536, "sockets"), "64", "64",
+        "Those of one user of other processes, but root."),
+    key("memory_max", Number(1 << 20, 1 << 40, "bytes"), "1073741824", "1073741824",
+        "Memory of all their rings."),
+];
+
+#[rustfmt::skip]
+const API: &[Key] = &[
+    key("socket", Text("a path from the root, at most 107 bytes"), "\"/run/manylane/manylane.sock\"",
+        "\"/run/manylane/manylane.sock\"",
+        "Where the daemon answers; captures are beside it."),
+    key("listen", Text("an IP address and a port"), "none", "\"127.0.0.1:9176\"",
+        "Where it answers by TCP too; elsewhere than on this host only with `token_file`."),
+    key("token_file", Text("a path"), "none", "\"/etc/manylane/token\"",
+        "A file with the token that requests by TCP have to have."),
+    key("host_name", Text("a host's name"), "none", "\"router1.example.net\"",
+        "A name of this host, by which it may be asked by TCP."),
+];
+
+#[rustfmt::skip]
+const ROUTE: &[Key] = &[
+    key("prefix", Text("a network and its length"), "", "\"2001:db8:9::/48\"",
+        "The destinations. No two routes have the same."),
+    key("via", Text("a router's address, or a list of them; ADDRESS%PORT says its port"), "none",
+        "\"10.1.0.1\"",
+        "The next hop, or several, of which each flow takes one."),
+    key("weights", Numbers(1, 256, ""), "equal ones", "[3, 1]",
+        "Parts of the flows, one for each next hop of a list."),
+    key("port", Text("a port or sub-interface"), "the one whose network has `via`", "\"lan\"",
+        "What the route leaves by; alone, its destinations are on the link itself."),
+    key("type", Word(&["blackhole", "unreachable", "prohibit"]), "none: forwarded", "\"blackhole\"",
+        "Drops the packets: in silence, or with one of two ICMP errors."),
+];
