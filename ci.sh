@@ -21,7 +21,7 @@ export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # A run that hangs ends, with a failure and what was said until then.
 seconds_max=4500
-steps=(fmt clippy build test doc loom bpf fuzz-smoke netns bench-smoke deb)
+steps=(fmt clippy build test doc loom bpf fuzz-smoke netns docs bench-smoke deb)
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
     clang llvm libbpf-dev gcc g++ adduser chromium"
 
@@ -115,6 +115,14 @@ step_netns() {
         tests+=(--test "$name")
     done
     cargo test --workspace --no-fail-fast "${tests[@]}" -- --show-output --test-threads=1
+}
+
+# The links of the documentation lead somewhere, and the commands of its pages do what they say.
+step_docs() {
+    tests/docs.sh links
+    root "the commands of docs/*.md" || return 0
+    [ -x "$target/debug/manylane" ] || cargo build --bin manylane
+    tests/docs.sh pages
 }
 
 # The benches run, tiny, and what they print can be read by a machine. `scale` fails when workers write

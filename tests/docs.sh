@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# What the documentation says, tried.
+#
+#     tests/docs.sh links           every relative link of a page leads to a file
+#     tests/docs.sh pages [PAGE...] the commands of docs/*.md, page by page, as root
+#
+# A page's commands are its ```sh blocks, in order, in one shell that ends at the first failure. It has network, mounts
+# and processes of its own, an empty /run, the loopback up, and a working folder with a copy of examples/. So a page
+# makes what it needs, and what it leaves behind ends with it. Blocks of other kinds are to be read: ```text, ```console.
+#
+# `target` names the target folder; its debug/ comes first in PATH.
+
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+target=${target:-${CARGO_TARGET_DIR:-$PWD/target}}
+seconds_max=60
+
+links() {
+    local page link file failed=0
+    for page in README.md ARCHITECTURE.md CONTRIBUTING.md docs/*.md; do
+        # Outside of code, where brackets are no links.
+        while read -r link; do
+            file=${link%%#*}
+            case $link in http://* | https://* | mailto:* | '#'*) continue ;; esac
+            [ -e "$(dirname "$page")/$file" ] || { echo "$page: no such file: $link"; failed=1; }
+        done < <(awk '/^ *```/ { code = !code; next } !code' "$page" | sed 's/`[^`]*`//g' |
+            grep -oE '\]\([^) ]+' | cut -c3-)
+    done
+    for page in docs/*.md; do
+        grep -qF "]($page)" README.md || { echo "README.md: no link to $page"; failed=1; }
+    done
+    return "$failed"
+}
+
+pages() {
+    local page failed=0
+    [ -x "$target/debug/manylane" ] || { echo "no $target/debug/manylane; build it first: cargo build"; return 1; }
+    [ "$#" -gt 0 ] || set -- docs/*.md
+    for page in "$@"; do
+        try "$page" || failed=1
+    done
+    return "$failed"
+}
+
+# Runs the commands of page $1; shows their output only if they fail.
+try() {
+    local page=$1 folder status=0 before=$SECONDS
+    folder=$(mktemp -d)
+    mkdir "$folder/work"
+    cp -r examples "$folder/work/"
+    # Empty lines in place of the others, so that line numbers are the page's.
+    awk '/^ *```/ { run = !run && $0 == "```sh"; print ""; next } { print run ? $0 : "" }' "$page" >"$folder/commands"
+    if ! grep -q . "$folder/commands"; then
+        rm -rf "$folder"
+        return 0
+    fi
+    # SIGKILL, since unshare takes no other from the moment that it has a child, and passes on that one.
+    {
+        timeout --signal=KILL "$seconds_max" unshare --net --mount --pid --fork --kill-child --mount-proc \
+            "$BASH" "${BASH_SOURCE[0]}" inside "$folder" >"$folder/said" 2>&1 || status=$?
+    } 2>/dev/null # bash's own word about a command that was killed.
+    if [ "$status" -eq 0 ]; then
+        echo "$page: $(grep -c . "$folder/commands") lines, $((SECONDS - before)) s"
+    else
+        sed 's/^/    /' "$folder/said"
+        [ "$status" -ne 137 ] || echo "$page: not done after $seconds_max s"
+        echo "$page FAILED (status $status): $(cat "$folder/command" 2>/dev/null)"
+    fi
+    rm -rf "$folder"
+    return "$((status > 0))"
+}
+
+# In the namespaces of one page: $1 has its commands.
+inside() {
+    local folder=$1
+    mount -t tmpfs -o mode=755 none /run
+    mount -t sysfs none /sys
+    ip link set lo up
+    cd "$folder/work"
+    # As typed: with aliases and jobs. The last command begun is kept, for who reads of a failure.
+    cat >"$folder/environment" <<-'SHELL'
+	shopt -s expand_aliases
+	set -m
+	trap '[ "$BASH_SUBSHELL" -gt 0 ] || echo "line $LINENO: $BASH_COMMAND" >"$FOLDER/command"' DEBUG
+	unset BASH_ENV
+	SHELL
+    PATH=$target/debug:$PATH BASH_ENV=$folder/environment FOLDER=$folder "$BASH" -e "$folder/commands"
+}
+
+case ${1:-} in
+links) links ;;
+pages) shift && pages "$@" ;;
+inside) inside "$2" ;;
+*) sed -n '2,5s/^# \{0,1\}//p' "$0" >&2 && exit 2 ;;
+esac
