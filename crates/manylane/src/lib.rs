@@ -36,3 +36,8 @@ pub mod top;
 pub mod trace;
 #[cfg(feature = "daemon")]
 pub mod worker;
+
+/// Compiles the examples of `docs/embed.md`.
+#[cfg(all(doctest, feature = "daemon"))]
+#[doc = include_str!("../../../docs/embed.md")]
+struct EmbedPage;
