@@ -321,7 +321,7 @@ fn what_cannot_be_is_an_error_that_names_it() {
                 &["doctor", "lan", "lam"][..],
                 "error: there is no interface lam; there are: lo, lan, wan",
             ),
-            (&["doctor", "--bypass", "xfrm"], "\"xfrm\" cannot be bypassed; \"netfilter\" can"),
+            (&["doctor", "--bypass", "xfrm"], "\"xfrm\" cannot be bypassed; use \"netfilter\""),
         ] {
             let Output { status, stderr, stdout } = run(arguments);
             let said = String::from_utf8(stderr).expect("it is text");

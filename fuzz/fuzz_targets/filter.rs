@@ -17,7 +17,9 @@ use std::sync::Once;
 use libfuzzer_sys::fuzz_target;
 use manylane_net::filter::{FilterError, Instruction, Program};
 
-/// The file alone: the rest of `manylane-io` would bring its BPF loader and netlink to be compiled.
+#[path = "../../crates/manylane-io/src/chain.rs"]
+mod chain;
+/// The files alone: the rest of `manylane-io` would bring its BPF loader and netlink to be compiled.
 #[allow(dead_code)]
 #[path = "../../crates/manylane-io/src/libpcap.rs"]
 mod libpcap;

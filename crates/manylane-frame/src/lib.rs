@@ -28,3 +28,11 @@ pub use region::{
     CHAIN_MAX, HEADROOM, Holder, Marks, Meta, Missing, NoHeadroom, Packet, PacketMut, Parts,
     PartsMut, Region, RegionConfig, RegionError, Sample, Steered, Trace, View,
 };
+
+#[cfg(test)]
+#[macro_use]
+#[path = "../../../tests/messages/mod.rs"]
+mod messages;
+
+#[cfg(test)]
+mod errors;

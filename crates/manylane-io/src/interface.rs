@@ -136,12 +136,14 @@ impl fmt::Display for InterfaceError {
             }
             InterfaceError::Netlink(error) => error.fmt(f),
             InterfaceError::Refused { interface, source } => {
-                write!(f, "{interface}: {source}")?;
-                match source.raw_os_error() {
-                    Some(libc::EPERM) => f.write_str("; needs root (CAP_NET_RAW)"),
-                    Some(libc::ENODEV) => f.write_str("; the interface is gone"),
-                    _ => Ok(()),
-                }
+                write!(f, "cannot ask about {interface}: {source}")?;
+                f.write_str(match source.raw_os_error() {
+                    Some(libc::EPERM) => "; needs root (CAP_NET_RAW)",
+                    Some(libc::ENODEV) => {
+                        "; the interface is gone; `ip link` shows those there are"
+                    }
+                    _ => "; `ip -details link` shows what the kernel knows of it",
+                })
             }
         }
     }

@@ -41,4 +41,13 @@ pub mod sysctl;
 pub mod wait;
 
 mod auxiliary;
+mod chain;
 mod syscall;
+
+#[cfg(test)]
+#[macro_use]
+#[path = "../../../tests/messages/mod.rs"]
+mod messages;
+
+#[cfg(test)]
+mod errors;

@@ -16,6 +16,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libloading::Library;
 
+use crate::chain::Chain;
+
 /// One instruction of classic BPF: `code`, `jt`, `jf`, `k`.
 pub type Instruction = (u16, u8, u8, u32);
 
@@ -256,8 +258,9 @@ impl fmt::Display for PcapError {
         match self {
             PcapError::Missing { source } => write!(
                 f,
-                "filters need libpcap, which cannot be loaded ({source}): `apt-get install libpcap0.8`, or \
-                 capture without a filter"
+                "filters need libpcap, which cannot be loaded ({}): `apt-get install libpcap0.8`, or \
+                 capture without a filter",
+                Chain(source)
             ),
             PcapError::Expression { expression, message } => {
                 write!(

@@ -60,12 +60,12 @@ impl fmt::Display for NamespaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let NamespaceError { step, source } = self;
         write!(f, "cannot {step} a network namespace: {source}")?;
-        match source.raw_os_error() {
-            Some(libc::EPERM) => f.write_str("; needs root (CAP_SYS_ADMIN)"),
-            Some(libc::ENOSPC) => f.write_str("; raise /proc/sys/user/max_net_namespaces"),
-            Some(libc::ENOENT) => f.write_str("; /proc has to be mounted"),
-            _ => Ok(()),
-        }
+        f.write_str(match source.raw_os_error() {
+            Some(libc::EPERM) => "; needs root (CAP_SYS_ADMIN)",
+            Some(libc::ENOSPC) => "; raise /proc/sys/user/max_net_namespaces",
+            Some(libc::ENOENT) => "; mount /proc",
+            _ => "; `lsns -t net` shows those there are",
+        })
     }
 }
 

@@ -141,10 +141,10 @@ impl fmt::Display for StationError {
             StationError::Link(error) => error.fmt(f),
             StationError::Refused { interface, step, source } => {
                 write!(f, "cannot {step} {interface}: {source}")?;
-                if source.kind() == io::ErrorKind::PermissionDenied {
-                    f.write_str("; needs root (CAP_NET_RAW)")?;
-                }
-                Ok(())
+                f.write_str(match source.kind() {
+                    io::ErrorKind::PermissionDenied => "; needs root (CAP_NET_RAW)",
+                    _ => "; see that the link is there and up (`ip link`)",
+                })
             }
         }
     }

@@ -32,13 +32,13 @@ impl std::fmt::Display for SysctlError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let SysctlError { name, source } = self;
         write!(f, "cannot use the setting /proc/sys/{name}: {source}")?;
-        match source.kind() {
-            io::ErrorKind::PermissionDenied => f.write_str("; run as root (CAP_NET_ADMIN)"),
+        f.write_str(match source.kind() {
+            io::ErrorKind::PermissionDenied => "; run as root (CAP_NET_ADMIN)",
             io::ErrorKind::NotFound => {
-                f.write_str("; look for a mistyped interface, or a kernel built without it")
+                "; look for a mistyped interface, or a kernel built without it"
             }
-            _ => Ok(()),
-        }
+            _ => "; see whether `sysctl` can",
+        })
     }
 }
 

@@ -10,3 +10,11 @@ pub mod neighbour;
 pub mod nexthop;
 pub mod transit;
 pub mod wire;
+
+#[cfg(test)]
+#[macro_use]
+#[path = "../../../tests/messages/mod.rs"]
+mod messages;
+
+#[cfg(test)]
+mod errors;

@@ -1,6 +1,11 @@
 //! manylane: a multi-core packet forwarder for Linux.
 #![forbid(unsafe_code)]
 
+#[cfg(all(test, feature = "daemon"))]
+#[macro_use]
+#[path = "../../../tests/messages/mod.rs"]
+mod messages;
+
 #[cfg(feature = "daemon")]
 pub mod accelerate;
 #[cfg(feature = "daemon")]
@@ -36,6 +41,9 @@ pub mod top;
 pub mod trace;
 #[cfg(feature = "daemon")]
 pub mod worker;
+
+#[cfg(all(test, feature = "daemon"))]
+mod errors;
 
 /// Compiles the examples of `docs/embed.md`.
 #[cfg(all(doctest, feature = "daemon"))]

@@ -163,6 +163,9 @@ fn refused(step: &'static str) -> impl Fn(Errno) -> PrivilegeError {
     move |errno| PrivilegeError::Refused { step, source: errno.into() }
 }
 
+/// A container or a unit may take the means away by which privileges are given up.
+const NEXT: &str = "leave out --user, or see what the container or the unit forbids";
+
 /// Where sockets and locks are by default.
 const FOLDER: &str = "/run/manylane";
 
@@ -177,10 +180,10 @@ impl fmt::Display for PrivilegeError {
                 write!(f, "only root can become the user {name:?}; leave out --user")
             }
             PrivilegeError::Refused { step, source } => {
-                write!(f, "cannot give up privileges: cannot {step}: {source}")
+                write!(f, "cannot give up privileges: cannot {step}: {source}; {NEXT}")
             }
             PrivilegeError::Capabilities(source) => {
-                write!(f, "cannot give up privileges: {source}")
+                write!(f, "cannot give up privileges: {source}; {NEXT}")
             }
         }
     }

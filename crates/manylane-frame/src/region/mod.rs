@@ -73,7 +73,7 @@ impl fmt::Display for RegionError {
         match self {
             RegionError::FrameSize(size) => write!(f, "frame size {size}: take 2048 or 4096"),
             RegionError::Frames(frames) => {
-                write!(f, "{frames} frames: a region has 1 to {FRAMES_MAX}")
+                write!(f, "{frames} frames in a region: take 1 to {FRAMES_MAX}")
             }
             RegionError::TooManyRegions => {
                 write!(
@@ -82,7 +82,11 @@ impl fmt::Display for RegionError {
                 )
             }
             RegionError::Memory { bytes, source } => {
-                write!(f, "no memory for {} MiB of frames: {source}", bytes >> 20)
+                write!(
+                    f,
+                    "no memory for {} MiB of frames: {source}; take fewer frames",
+                    bytes >> 20
+                )
             }
         }
     }
@@ -933,7 +937,7 @@ mod tests {
             region.err().map(|error| error.to_string())
         };
         assert_eq!(error(1, 1500), Some("frame size 1500: take 2048 or 4096".into()));
-        assert_eq!(error(0, 2048), Some("0 frames: a region has 1 to 16777216".into()));
+        assert_eq!(error(0, 2048), Some("0 frames in a region: take 1 to 16777216".into()));
     }
 
     fn region() -> Region {

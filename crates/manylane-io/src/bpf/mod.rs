@@ -36,6 +36,7 @@ use aya::programs::links::FdLink;
 use aya::programs::{ProgramError, TestRun, TestRunOptions, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader};
 
+use crate::chain::Chain;
 use crate::interface::Interface;
 use crate::netlink;
 
@@ -248,7 +249,12 @@ impl fmt::Display for BpfError {
                 )
             }
             BpfError::Map { queue, source } => {
-                write!(f, "no AF_XDP socket for queue {queue}: {}", Chain(source.as_ref()))
+                write!(
+                    f,
+                    "the table of AF_XDP sockets did not take that of queue {queue}: {}; needs root (CAP_BPF); \
+                     `manylane doctor` shows what this machine can",
+                    Chain(source.as_ref())
+                )
             }
             BpfError::Program { program, step, needs, source } => write!(
                 f,
@@ -260,7 +266,11 @@ impl fmt::Display for BpfError {
                 "no table {name} of {bytes} bytes: {source}; needs root (CAP_BPF), Linux 5.5, and that memory"
             ),
             BpfError::TestRun(source) => {
-                write!(f, "cannot try the program: {}", Chain(source.as_ref()))
+                write!(
+                    f,
+                    "cannot try the program on a frame: {}; needs root (CAP_BPF, CAP_NET_ADMIN) and Linux 5.18",
+                    Chain(source.as_ref())
+                )
             }
         }
     }
@@ -288,21 +298,6 @@ impl fmt::Display for Complaint {
 }
 
 impl Error for Complaint {}
-
-/// An error and its sources in one line: aya's own texts leave out what the kernel said.
-struct Chain<'e>(&'e (dyn Error + 'static));
-
-impl fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut next = self.0.source();
-        while let Some(source) = next {
-            write!(f, ": {source}")?;
-            next = source.source();
-        }
-        Ok(())
-    }
-}
 
 fn attach(
     program: &mut Xdp,

@@ -58,7 +58,7 @@ impl fmt::Display for NetlinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NetlinkError::Unavailable { source } => {
-                write!(f, "cannot open a netlink socket: {source}")
+                write!(f, "cannot open a netlink socket: {source}; {}", next_step(source))
             }
             NetlinkError::NoSuchInterface { name, present } => {
                 write!(f, "there is no interface {name}; there are: {}", present.join(", "))
@@ -68,10 +68,7 @@ impl fmt::Display for NetlinkError {
                 if let Some(explanation) = explanation {
                     write!(f, " ({})", explanation.trim_end_matches('.'))?;
                 }
-                match next_step(source) {
-                    Some(next) => write!(f, "; {next}"),
-                    None => Ok(()),
-                }
+                write!(f, "; {}", next_step(source))
             }
         }
     }
@@ -89,16 +86,16 @@ impl std::error::Error for NetlinkError {
 }
 
 /// What the operator can do about it.
-fn next_step(source: &io::Error) -> Option<&'static str> {
-    Some(match source.raw_os_error()? {
+fn next_step(source: &io::Error) -> &'static str {
+    match source.raw_os_error().unwrap_or_default() {
         libc::EPERM | libc::EACCES => "needs root (CAP_NET_ADMIN) in this network namespace",
         libc::EEXIST => "remove the existing one, or take another name",
         libc::ENETUNREACH | libc::EHOSTUNREACH => {
             "the gateway has to be on a connected network whose link is up"
         }
-        libc::ENETDOWN => "set the link up first",
-        libc::ENODEV => "the interface is gone",
-        libc::EOPNOTSUPP => "this kernel is built without it",
-        _ => return None,
-    })
+        libc::ENETDOWN => "set the link up first (`ip link set up`)",
+        libc::ENODEV => "the interface is gone; `ip link` shows those there are",
+        libc::EOPNOTSUPP => "needs a kernel that is built with it",
+        _ => "`manylane doctor` shows what this machine can",
+    }
 }

@@ -128,20 +128,29 @@ impl fmt::Display for RingError {
         match self {
             RingError::BlockSize(size) => write!(
                 f,
-                "a block of {size} bytes: it must be a power of two from {BLOCK_SIZE_MIN} to {BLOCK_SIZE_MAX}"
+                "a block of {size} bytes cannot be: take a power of two from {BLOCK_SIZE_MIN} to {BLOCK_SIZE_MAX}"
             ),
             RingError::Blocks(blocks) => {
-                write!(f, "{blocks} blocks: there must be {BLOCKS_MIN} to {BLOCKS_MAX}")
+                write!(
+                    f,
+                    "a packet ring of {blocks} blocks cannot be: take {BLOCKS_MIN} to {BLOCKS_MAX}"
+                )
             }
             RingError::Lanes(lanes) => {
-                write!(f, "{lanes} lanes: there must be 1 to {LANES_MAX}, one for each worker")
+                write!(
+                    f,
+                    "a packet ring of {lanes} lanes cannot be: take 1 to {LANES_MAX}, one for each worker"
+                )
             }
             RingError::Refused { step, source } => write!(
                 f,
                 "no memory for a packet ring ({step}: {source}): ask for fewer or smaller blocks"
             ),
             RingError::NotARing(why) => {
-                write!(f, "the descriptor is not that of a packet ring: {why}")
+                write!(
+                    f,
+                    "the descriptor is not that of a packet ring: {why}; use the one that the daemon sent"
+                )
             }
             RingError::OtherVersion { theirs, ours } => write!(
                 f,

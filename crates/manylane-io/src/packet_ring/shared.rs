@@ -204,7 +204,7 @@ mod tests {
         assert_eq!(refused(ours, LENGTH, SEALS), "");
         let null = File::open("/dev/null").expect("there is one");
         let error = open_shared(null.into()).err().expect("it is none");
-        assert!(error.to_string().ends_with("it is not a memfd"), "{error}");
+        assert!(error.to_string().contains("it is not a memfd"), "{error}");
         for seals in [0, SEALS & !libc::F_SEAL_SHRINK, SEALS & !libc::F_SEAL_SEAL] {
             assert!(refused(ours, LENGTH, seals).contains("could shrink"));
         }
@@ -220,11 +220,11 @@ mod tests {
         assert!(refused(other, LENGTH, SEALS).contains("a block of 4095 bytes"));
         for blocks in [0, 1, BLOCKS_MAX + 1, u32::MAX] {
             let other = FileHeader { blocks, ..ours };
-            assert!(refused(other, LENGTH, SEALS).contains("blocks: there must be 2 to 1024"));
+            assert!(refused(other, LENGTH, SEALS).contains("blocks cannot be: take 2 to 1024"));
         }
         for lanes in [0, LANES_MAX + 1, u32::MAX] {
             let other = FileHeader { lanes, ..ours };
-            assert!(refused(other, LENGTH, SEALS).contains("lanes: there must be 1 to 1024"));
+            assert!(refused(other, LENGTH, SEALS).contains("lanes cannot be: take 1 to 1024"));
         }
     }
 

@@ -54,16 +54,25 @@ impl fmt::Display for PrefixError {
                 )
             }
             PrefixError::HostBits { addr, network } => {
-                write!(f, "{addr} has bits set below its prefix length: the network is {network}")
+                write!(
+                    f,
+                    "{addr} has bits set below its prefix length: write its network, {network}"
+                )
             }
             PrefixError::NoLength { text } => {
                 write!(f, "`{text}` has no prefix length: write address/length")
             }
             PrefixError::Address { text, source } => {
-                write!(f, "`{text}` is not an address: {source}")
+                write!(
+                    f,
+                    "`{text}` is not an address: {source}; write one like 10.1.0.0 or 2001:db8::"
+                )
             }
             PrefixError::Length { text, source } => {
-                write!(f, "`{text}` is not a prefix length: {source}")
+                write!(
+                    f,
+                    "`{text}` is not a prefix length: {source}; write a number of bits, like 24"
+                )
             }
         }
     }
@@ -294,10 +303,10 @@ mod tests {
         let error = "192.0.2.1/24".parse::<Ipv4Prefix>().expect_err("host bits are set");
         assert_eq!(
             error.to_string(),
-            "192.0.2.1 has bits set below its prefix length: the network is 192.0.2.0/24"
+            "192.0.2.1 has bits set below its prefix length: write its network, 192.0.2.0/24"
         );
         let error = "2001:db8::1/64".parse::<IpPrefix>().expect_err("host bits are set");
-        assert!(error.to_string().ends_with("the network is 2001:db8::/64"));
+        assert!(error.to_string().ends_with("write its network, 2001:db8::/64"));
         assert!("128.0.0.0/0".parse::<Ipv4Prefix>().is_err());
     }
 

@@ -196,7 +196,7 @@ impl fmt::Display for FilterError {
             ),
             FilterError::MemoryOutside { at, cell } => write!(
                 f,
-                "instruction {at} of the filter uses word {cell} of memory; there are words 0 to {}",
+                "instruction {at} of the filter uses word {cell} of memory; use words 0 to {}",
                 CELLS - 1
             ),
             FilterError::MemoryUnwritten { at, cell } => write!(

@@ -225,17 +225,17 @@ impl fmt::Display for FarEndError {
                 write!(f, "from {source} to {destination}: take both from one family")
             }
             FarEndError::PrefixLength { len, len_max } => {
-                write!(f, "prefix length {len}: an address has {len_max} bits")
+                write!(f, "prefix length {len}: an address has {len_max} bits, take no more")
             }
             FarEndError::Flows(flows) => write!(f, "{flows} flows: take 1 to {FLOWS_MAX}"),
             FarEndError::NoRate => {
                 write!(f, "0 packets per second: leave the rate out for no limit")
             }
             FarEndError::FrameTooLong { len, room } => {
-                write!(f, "frames of {len} bytes: the region's have room for {room}")
+                write!(f, "frames of {len} bytes: the region's have room for {room}, take no more")
             }
             FarEndError::Streams(streams) => {
-                write!(f, "{streams} streams expected: {STREAMS_MAX} are the most")
+                write!(f, "{streams} streams expected: take at most {STREAMS_MAX}")
             }
             FarEndError::SameStream(StreamId(stream)) => {
                 write!(f, "two streams have the id {stream}: give each its own")

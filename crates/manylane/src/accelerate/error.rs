@@ -88,7 +88,12 @@ impl fmt::Display for AccelerateError {
                 write!(f, "there is no interface {name}; there are: {}", present.join(", "))
             }
             AccelerateError::Interfaces { what } => f.write_str(what),
-            AccelerateError::System { what, source } => write!(f, "cannot make {what}: {source}"),
+            AccelerateError::System { what, source } => {
+                write!(
+                    f,
+                    "cannot make {what}: {source}; end programs, or raise `ulimit -n` and `ulimit -u`"
+                )
+            }
         }
     }
 }

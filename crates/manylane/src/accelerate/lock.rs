@@ -131,10 +131,10 @@ impl fmt::Display for LockError {
             }
             LockError::Refused { path, step, source } => {
                 write!(f, "cannot {step} {}: {source}", path.display())?;
-                match source.kind() {
-                    io::ErrorKind::PermissionDenied => f.write_str("; needs root"),
-                    _ => Ok(()),
-                }
+                f.write_str(match source.kind() {
+                    io::ErrorKind::PermissionDenied => "; needs root",
+                    _ => "; see that /run is there, and that root may write to it",
+                })
             }
         }
     }

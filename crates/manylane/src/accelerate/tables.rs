@@ -24,7 +24,7 @@ pub(super) fn check_names(names: &[String]) -> Result<(), AccelerateError> {
     match names.len() {
         0 => wrong("name the interfaces that are to be accelerated".into()),
         len if len >= PORTS => {
-            wrong(format!("{len} interfaces are named; there is room for {}", PORTS - 1))
+            wrong(format!("{len} interfaces are named; name at most {}", PORTS - 1))
         }
         _ => Ok(()),
     }
@@ -45,13 +45,13 @@ pub(super) fn check_tiers(options: &Options) -> Result<(), AccelerateError> {
 pub(super) fn check_workers(options: &Options) -> Result<(), AccelerateError> {
     let wrong = |what| Err(AccelerateError::Interfaces { what });
     if options.workers.is_some_and(|workers| !(1..=fast::WORKERS_MAX).contains(&workers)) {
-        return wrong(format!("there can be 1 to {} workers", fast::WORKERS_MAX));
+        return wrong(format!("there can be 1 to {} workers; choose so many", fast::WORKERS_MAX));
     }
     // Where nobody tells, they run on any.
     let Ok(ours) = affinity::cores() else { return Ok(()) };
     match options.worker_cores.iter().find(|core| !ours.contains(core)) {
         None => Ok(()),
-        Some(core) => wrong(format!("core {core} is not ours; {ours:?} are")),
+        Some(core) => wrong(format!("core {core} is not ours; choose among {ours:?}")),
     }
 }
 
@@ -176,6 +176,6 @@ mod tests {
         assert!(said(&[]).is_err());
         let many: Vec<_> = (0..256).map(|number| format!("eth{number}")).collect();
         assert_eq!(said(&many[..255]), Ok(()));
-        assert_eq!(said(&many), Err("256 interfaces are named; there is room for 255".into()));
+        assert_eq!(said(&many), Err("256 interfaces are named; name at most 255".into()));
     }
 }

@@ -21,6 +21,7 @@ use utoipa::openapi::path::{
 use utoipa::openapi::request_body::RequestBodyBuilder;
 use utoipa::openapi::response::ResponseBuilder;
 use utoipa::openapi::schema::{ArrayBuilder, ComponentsBuilder, Object, Ref, Schema, Type};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{InfoBuilder, OpenApiBuilder, RefOr, Required};
 
 use super::ApiError;
@@ -164,14 +165,35 @@ impl<S: ?Sized + Send + Sync + 'static> Routes<S> {
             ))
             .version(env!("CARGO_PKG_VERSION"))
             .build();
-        let components = ComponentsBuilder::new().schemas_from_iter(self.schemas).build();
-        let document = OpenApiBuilder::new().info(info).paths(paths).components(Some(components));
+        let components = ComponentsBuilder::new()
+            .schemas_from_iter(self.schemas)
+            .security_scheme(TOKEN, token())
+            .build();
+        // Either is enough: with the token, or, at the socket and where there is none, with nothing.
+        let either = [SecurityRequirement::new(TOKEN, [""; 0]), SecurityRequirement::default()];
+        let document = OpenApiBuilder::new()
+            .info(info)
+            .paths(paths)
+            .components(Some(components))
+            .security(Some(either));
         let text: Arc<str> = document.build().to_json().expect("its keys are texts").into();
         let answer = get(async move || {
             ([(header::CONTENT_TYPE, "application/json")], text.to_string()).into_response()
         });
         self.router.route(OPENAPI, answer)
     }
+}
+
+/// How the token is called in the document.
+const TOKEN: &str = "token";
+
+fn token() -> SecurityScheme {
+    let http = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(
+        "What `token_file` in [api], or --token-file, has. It is asked for by TCP alone: by every method where there \
+         is one, with 401 for who does not have it; where there is none, nothing is changed by TCP, with 403. The \
+         socket asks for none: who may open it may do all.",
+    ));
+    SecurityScheme::Http(http.build())
 }
 
 fn operation(told: Told) -> Operation {

@@ -3,6 +3,8 @@
 use std::fs;
 use std::net::SocketAddr;
 
+use serde_json::{Value, json};
+
 use super::served::{Answer, Kind, Served, folder, token_file};
 use super::{ApiError, Listen};
 
@@ -62,7 +64,13 @@ fn a_token_is_asked_for_by_all_methods() {
                 assert_eq!(error(&answer).error, "the request does not have the token");
             }
         }
-        let right = format!("Authorization: bearer {TOKEN}");
+        // As the document says that it is given.
+        let document = served.ask("GET", "/v1/openapi.json", "").body;
+        let document: Value = serde_json::from_str(&document).unwrap();
+        assert_eq!(document["security"], json!([{"token": []}, {}]));
+        let scheme = &document["components"]["securitySchemes"]["token"];
+        assert_eq!(scheme["type"], "http");
+        let right = format!("Authorization: {} {TOKEN}", scheme["scheme"].as_str().unwrap());
         assert_eq!(ask("GET", &right).status, 200);
         let refused = ask("PUT", &right);
         assert!([400, 404].contains(&refused.status), "it came through: {}", refused.status);

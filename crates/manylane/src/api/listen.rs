@@ -373,7 +373,12 @@ impl fmt::Display for ListenError {
                  [::1], or name a file with a token: `token_file` in [api], or --token-file"
             ),
             ListenError::Unreadable { path, source } => {
-                write!(f, "cannot read the token in {}: {source}", path.display())
+                write!(
+                    f,
+                    "cannot read the token in {}: {source}; name a file that this user can read: `token_file` in [api], or \
+                     --token-file",
+                    path.display()
+                )
             }
             ListenError::Open { path, mode } => write!(
                 f,

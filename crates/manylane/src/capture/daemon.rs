@@ -1,5 +1,6 @@
 //! The daemon's part of a capture, by a packet socket of it.
 
+use std::error::Error as _;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::BorrowedFd;
@@ -108,7 +109,10 @@ impl Server for Daemon {
 fn compile(filter: &str, snap: u32) -> Result<Program, OpenError> {
     let wrong = |message: String| OpenError::Filter { filter: filter.to_owned(), message };
     let instructions = libpcap::compile(filter, snap).map_err(|error| match error {
-        PcapError::Missing { .. } => OpenError::NoLibpcap { message: error.to_string() },
+        // What the dynamic linker says is the error's own cause.
+        PcapError::Missing { source } => OpenError::NoLibpcap {
+            message: source.source().map_or_else(|| source.to_string(), ToString::to_string),
+        },
         PcapError::Expression { message, .. } => wrong(message),
         error => wrong(error.to_string()),
     })?;

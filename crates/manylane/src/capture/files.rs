@@ -338,11 +338,16 @@ impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WriteError::Create { path, source } => {
-                write!(f, "cannot write the capture {}: {source}", path.display())
+                write!(
+                    f,
+                    "cannot write the capture {}: {source}; name a file that you may write with -w",
+                    path.display()
+                )
             }
             WriteError::Write { path, packets, source } => write!(
                 f,
-                "cannot write the capture {} any more, after {packets} packets: {source}",
+                "cannot write the capture {} any more, after {packets} packets: {source}; make room (`df` shows it), or name another \
+                 file with -w",
                 path.display()
             ),
         }

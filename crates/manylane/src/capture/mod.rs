@@ -16,6 +16,8 @@
 mod daemon;
 mod decode;
 mod drops;
+#[cfg(test)]
+mod errors;
 mod extcap;
 mod files;
 mod interrupt;

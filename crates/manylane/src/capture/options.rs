@@ -236,7 +236,7 @@ impl fmt::Display for UsageError {
                  `| tcpdump -r -`, or leave -w out for lines",
             ),
             UsageError::Extcap { option, lacks } => {
-                write!(f, "{option} is for Wireshark, and needs {lacks}")
+                write!(f, "{option} is for Wireshark, and needs {lacks}: add it, or leave {option} out")
             }
             UsageError::ExtcapInterface { name } => {
                 write!(f, "`{name}` is no interface of ours: --extcap-interfaces lists them")

@@ -344,11 +344,14 @@ impl fmt::Display for CaptureError {
             CaptureError::Usage(error) => error.fmt(f),
             CaptureError::Open(error) => error.fmt(f),
             CaptureError::Write(error) => error.fmt(f),
-            CaptureError::Closed => f.write_str("the reader of the output has gone"),
+            CaptureError::Closed => f.write_str("the reader of the output has gone; use -w FILE to keep packets"),
             CaptureError::Ended => {
-                f.write_str("the daemon has ended the capture: it has stopped, or its port is gone")
+                f.write_str("the daemon has ended the capture: it has stopped, or its port is gone; `manylane show ports` tells \
+                 which")
             }
-            CaptureError::System { what, source } => write!(f, "{what}: {source}"),
+            CaptureError::System { what, source } => {
+                write!(f, "cannot capture: {what}: {source}; close programs, or raise `ulimit -n`, and try again")
+            },
         }
     }
 }

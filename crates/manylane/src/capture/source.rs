@@ -185,7 +185,10 @@ impl fmt::Display for OpenError {
                 socket.display()
             ),
             OpenError::NoSuchPort { name, ports } if ports.is_empty() => {
-                write!(f, "there is no port `{name}`: the daemon has none")
+                write!(
+                    f,
+                    "there is no port `{name}`: the daemon has none; add one to its configuration"
+                )
             }
             OpenError::NoSuchPort { name, ports } => {
                 write!(f, "there is no port `{name}`; there are: {}, and `any`", ports.join(", "))
@@ -202,7 +205,12 @@ impl fmt::Display for OpenError {
                  libpcap0.8`), or capture without a filter"
             ),
             OpenError::Refused { message } => f.write_str(message),
-            OpenError::System { what, source } => write!(f, "{what}: {source}"),
+            OpenError::System { what, source } => {
+                write!(
+                    f,
+                    "cannot capture: {what}: {source}; see whether the daemon still runs, and try again"
+                )
+            }
         }
     }
 }

@@ -358,7 +358,8 @@ fn what_cannot_be_written_is_told() {
     let told = outcome.unwrap_err().to_string();
     assert_eq!(
         told,
-        "cannot write the capture /nonexistent/f: No such file or directory (os error 2)"
+        "cannot write the capture /nonexistent/f: No such file or directory (os error 2); name a file that you may \
+         write with -w"
     );
     let (outcome, _, _) = capture("-w /dev/full -c 1", &server);
     let told = outcome.unwrap_err().to_string();
@@ -460,10 +461,13 @@ fn wireshark_is_told_of_ports_and_options() {
     assert_eq!(extcap(&format!("{filter} udp"), &server).unwrap(), "");
     assert!(extcap(&format!("{filter} udpp"), &server).unwrap().contains("syntax error"));
     for (words, told) in [
-        ("--capture --fifo f", "--capture is for Wireshark, and needs --extcap-interface"),
+        (
+            "--capture --fifo f",
+            "--capture is for Wireshark, and needs --extcap-interface: add it, or leave --capture out",
+        ),
         (
             "--capture --extcap-interface manylane-wan",
-            "--capture is for Wireshark, and needs --fifo",
+            "--capture is for Wireshark, and needs --fifo: add it, or leave --capture out",
         ),
         (
             "--extcap-interface eth0 --extcap-dlts",

@@ -81,7 +81,12 @@ impl fmt::Display for StartError {
             ),
             StartError::Port(source) => write!(f, "{source}"),
             StartError::Routing(source) => write!(f, "{source}"),
-            StartError::System { what, source } => write!(f, "cannot make {what}: {source}"),
+            StartError::System { what, source } => {
+                write!(
+                    f,
+                    "cannot make {what}: {source}; end programs, or raise `ulimit -n` and `ulimit -u`"
+                )
+            }
             StartError::Api(source) => write!(f, "{source}"),
             StartError::Listen(source) => write!(f, "{source}"),
             StartError::Capture(source) => write!(f, "{source}"),

@@ -165,7 +165,10 @@ pub enum RoutingError {
 impl fmt::Display for RoutingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RoutingError::Memory(source) => write!(f, "no memory for the routing tables: {source}"),
+            RoutingError::Memory(source) => write!(
+                f,
+                "no memory for the routing tables: {source}; free some, or raise the limits of this process"
+            ),
             RoutingError::Fib { prefix, source } => write!(f, "route {prefix}: {source}"),
             RoutingError::Neighbour(source) => write!(f, "next hop: {source}"),
             RoutingError::Groups(source) => write!(f, "next hops: {source}"),

@@ -158,9 +158,13 @@ impl fmt::Display for DemoError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             // A bug of the demo: its configuration is not the user's.
-            DemoError::Config(error) => write!(f, "the demo's own configuration:\n{error}"),
+            DemoError::Config(error) => {
+                write!(f, "the demo's own configuration is wrong; please report it:\n{error}")
+            }
             DemoError::Start(error) => error.fmt(f),
-            DemoError::Signals(source) => write!(f, "cannot wait for signals: {source}"),
+            DemoError::Signals(source) => {
+                write!(f, "cannot wait for signals: {source}; end programs, or raise `ulimit -n`")
+            }
             DemoError::Faults(faults) => {
                 write!(f, "{}; please report it, with what is above", faults.join("; "))
             }

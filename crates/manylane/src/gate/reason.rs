@@ -248,7 +248,7 @@ pub struct UnknownBypass(pub String);
 
 impl fmt::Display for UnknownBypass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} cannot be bypassed; {NETFILTER:?} can", self.0)
+        write!(f, "{:?} cannot be bypassed; use {NETFILTER:?}", self.0)
     }
 }
 

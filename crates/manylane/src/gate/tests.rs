@@ -439,5 +439,5 @@ fn only_netfilter_can_be_overridden() {
     assert_eq!((standing.reasons.len(), standing.bypassed.len()), (1, 2), "{standing:#?}");
 
     let unknown = Bypass::named(&["xfrm"]).expect_err("it cannot be");
-    assert_eq!(unknown.to_string(), "\"xfrm\" cannot be bypassed; \"netfilter\" can");
+    assert_eq!(unknown.to_string(), "\"xfrm\" cannot be bypassed; use \"netfilter\"");
 }

@@ -238,7 +238,9 @@ impl fmt::Display for SocketError {
                     "cannot make an eventfd to wake the reader by: {source}; close sockets, or raise `ulimit -n`"
                 )
             }
-            SocketError::NoSuchPort(port) => write!(f, "there is no {port}"),
+            SocketError::NoSuchPort(port) => {
+                write!(f, "there is no {port}; `manylane show ports` lists those there are")
+            }
             SocketError::Busy => {
                 f.write_str("too many bindings changed within one turn of a worker; try again")
             }
@@ -252,7 +254,7 @@ impl fmt::Display for SocketError {
             SocketError::NotBound => f.write_str("the socket is bound to no port; bind it first"),
             SocketError::SendFull => f.write_str("too many packets wait to be sent; try again"),
             SocketError::Length { len, max } => {
-                write!(f, "a packet of {len} bytes cannot be sent: 14 to {max} are possible")
+                write!(f, "a packet of {len} bytes cannot be sent: make it 14 to {max} bytes long")
             }
         }
     }

@@ -63,7 +63,7 @@ enum Happening {
 pub fn run(options: &TopOptions) -> ExitCode {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         complain(
-            &"error: `manylane top` needs a terminal; `manylane show ports`, also with `--json`, needs none",
+            &"error: `manylane top` needs a terminal; `manylane show ports --watch`, also with `--json`, needs none",
         );
         return USAGE.into();
     }
@@ -157,9 +157,15 @@ enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Start(error) => write!(f, "cannot start: {error}"),
+            Failure::Start(error) => write!(
+                f,
+                "cannot start: {error}; end programs, or raise `ulimit -u` and `ulimit -n`"
+            ),
             Failure::Terminal(error) => {
-                write!(f, "cannot use the terminal: {error}; `manylane show ports` needs none")
+                write!(
+                    f,
+                    "cannot use the terminal: {error}; `manylane show ports --watch` needs none"
+                )
             }
         }
     }

@@ -4,6 +4,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{Event, KeyCode, KeyEvent};
 
+use super::Failure;
 use super::draw::draw;
 use super::flows::Flows;
 use super::sample::{Accelerator, Forwarder, Of, Pace, Sample};
@@ -156,4 +157,13 @@ fn flows_of_several_samples_are_one() {
         flows.by_flow.iter().map(|((_, flow), count)| (&**flow, *count)).collect();
     assert_eq!(counted, [("10.0.0.1:7 > 10.0.0.2:9 UDP", 2), ("no IP", 1)]);
     assert_eq!(flows.packets, 3);
+}
+
+#[test]
+fn why_it_is_over_is_told() {
+    let said = || std::io::Error::from_raw_os_error(5);
+    messages!(Failure {
+        Start: [(Start(said()), ["Input/output error"], "raise `ulimit -u`")],
+        Terminal: [(Terminal(said()), ["terminal"], "`manylane show ports --watch` needs none")],
+    });
 }

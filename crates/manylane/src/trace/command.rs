@@ -81,9 +81,15 @@ impl Display for Failure {
                 "the daemon's answer is not as one of this version has it: {error}; compare \
                  `manylane --version` with the daemon's"
             ),
-            Failure::Request(error) => write!(f, "cannot write the request: {error}"),
-            Failure::Signals(error) => write!(f, "cannot watch for signals: {error}"),
-            Failure::Output(error) => write!(f, "cannot write to standard output: {error}"),
+            Failure::Request(error) => {
+                write!(f, "cannot write the request: {error}; please report it")
+            }
+            Failure::Signals(error) => {
+                write!(f, "cannot watch for signals: {error}; end programs, or raise `ulimit -n`")
+            }
+            Failure::Output(error) => {
+                write!(f, "cannot write to standard output: {error}; see who reads it")
+            }
         }
     }
 }
@@ -240,5 +246,27 @@ impl Drop for Interrupt {
         if let Some(waiter) = self.waiter.take() {
             let _ = waiter.join(); // It has nothing to panic about.
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::Failure;
+    use crate::api::ClientError;
+
+    #[test]
+    fn why_it_is_over_is_told() {
+        let said = || io::Error::from_raw_os_error(5);
+        let wrong = || serde_json::from_str::<u8>("{").unwrap_err();
+        let nobody = ClientError::NoDaemon { socket: "/run/s".into() };
+        messages!(Failure {
+            Asking: [(Asking(nobody), ["/run/s"], "start one with")],
+            Answer: [(Answer(wrong()), ["line 1"], "compare `manylane --version`")],
+            Request: [(Request(wrong()), ["line 1"], "please report it")],
+            Signals: [(Signals(said()), ["signals", "Input/output error"], "raise `ulimit -n`")],
+            Output: [(Output(said()), ["standard output"], "see who reads it")],
+        });
     }
 }

@@ -226,15 +226,17 @@ impl fmt::Display for AttachError {
         match self {
             AttachError::Refused { interface, step, source } => {
                 write!(f, "cannot {step} {interface} (tcx ingress): {source}")?;
-                match source.raw_os_error() {
-                    Some(libc::EPERM) => f.write_str("; needs root (CAP_BPF, CAP_NET_ADMIN)"),
-                    Some(libc::EINVAL) => f.write_str("; needs Linux 6.6"),
-                    Some(libc::ENODEV) => f.write_str("; the interface is gone"),
-                    Some(libc::ERANGE) => {
-                        f.write_str("; as many programs are there as fit: bpftool net")
+                f.write_str(match source.raw_os_error() {
+                    Some(libc::EPERM) => "; needs root (CAP_BPF, CAP_NET_ADMIN)",
+                    Some(libc::EINVAL) => "; needs Linux 6.6",
+                    Some(libc::ENODEV) => {
+                        "; the interface is gone; `ip link` shows those there are"
                     }
-                    _ => Ok(()),
-                }
+                    Some(libc::ERANGE) => {
+                        "; as many programs are there as fit: bpftool net shows whose, take one off"
+                    }
+                    _ => "; `manylane doctor` shows what this machine can",
+                })
             }
             AttachError::Contended { interface, tries } => write!(
                 f,
@@ -245,16 +247,16 @@ impl fmt::Display for AttachError {
                 write!(f, "cannot attach to the driver of {interface} (XDP): {source}")?;
                 f.write_str(match source.raw_os_error() {
                     Some(libc::EPERM) => "; needs root (CAP_BPF, CAP_NET_ADMIN)",
-                    Some(libc::ENODEV) => "; the interface is gone",
+                    Some(libc::ENODEV) => "; the interface is gone; `ip link` shows those there are",
                     Some(libc::EBUSY | libc::EEXIST) => {
                         "; another program is there, and stays: bpftool net shows whose"
                     }
-                    Some(libc::EOPNOTSUPP) => "; its driver takes no XDP programs",
+                    Some(libc::EOPNOTSUPP) => "; its driver takes no XDP programs: leave it at the ingress tier",
                     Some(libc::EINVAL | libc::ERANGE | libc::ENOSPC) => {
                         "; its driver takes none as it is set up now: MTU, queues (ethtool -l) or offloads \
                          (ethtool -k) are in the way"
                     }
-                    _ => "",
+                    _ => "; `manylane doctor` shows what this machine can",
                 })
             }
         }

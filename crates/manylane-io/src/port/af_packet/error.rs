@@ -63,11 +63,7 @@ impl fmt::Display for OpenError {
                 write!(f, "{error}; without it the host would answer and forward beside us")
             }
             OpenError::Refused { interface, step, source } => {
-                write!(f, "{interface}: cannot {step}: {source}")?;
-                match next_step(source) {
-                    Some(next) => write!(f, "; {next}"),
-                    None => Ok(()),
-                }
+                write!(f, "{interface}: cannot {step}: {source}; {}", next_step(source))
             }
         }
     }
@@ -85,12 +81,12 @@ impl std::error::Error for OpenError {
 }
 
 /// What the operator can do about it.
-fn next_step(source: &io::Error) -> Option<&'static str> {
-    Some(match source.raw_os_error()? {
+fn next_step(source: &io::Error) -> &'static str {
+    match source.raw_os_error().unwrap_or_default() {
         libc::EPERM | libc::EACCES => "needs root (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF)",
-        libc::EAFNOSUPPORT => "this kernel is built without CONFIG_PACKET",
-        libc::ENODEV | libc::ENXIO => "the interface is gone",
-        libc::ENOSPC => "the group of queues is full: fewer workers",
-        _ => return None,
-    })
+        libc::EAFNOSUPPORT => "needs a kernel that is built with CONFIG_PACKET",
+        libc::ENODEV | libc::ENXIO => "the interface is gone; `ip link` shows those there are",
+        libc::ENOSPC => "the group of queues is full: take fewer workers",
+        _ => "`manylane doctor` shows what this machine can",
+    }
 }

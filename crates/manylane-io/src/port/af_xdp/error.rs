@@ -94,7 +94,8 @@ impl fmt::Display for OpenError {
             }
             OpenError::Owners { interface, queues, owners } => write!(
                 f,
-                "{interface} has {queues} receive queues and {owners} have an owner; each needs one"
+                "{interface} has {queues} receive queues and {owners} have an owner; name one for each (`ethtool -l \
+                 {interface}` shows them)"
             ),
             OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max } => {
                 let (here, most) = (mtu_max(*frame_size, *frames_max), mtu_max(4096, *frames_max));
@@ -129,11 +130,11 @@ impl fmt::Display for OpenError {
                  whose, end that program"
             ),
             OpenError::Refused { interface, queue, step, source } => {
-                write!(f, "{interface} queue {queue}: cannot {step}: {source}")?;
-                match next_step(source) {
-                    Some(next) => write!(f, "; {next}"),
-                    None => Ok(()),
-                }
+                write!(
+                    f,
+                    "{interface} queue {queue}: cannot {step}: {source}; {}",
+                    next_step(source)
+                )
             }
         }
     }
@@ -195,17 +196,17 @@ impl fmt::Display for TagsHidden {
 }
 
 /// What the operator can do about it.
-fn next_step(source: &io::Error) -> Option<&'static str> {
-    Some(match source.raw_os_error()? {
+fn next_step(source: &io::Error) -> &'static str {
+    match source.raw_os_error().unwrap_or_default() {
         libc::EPERM | libc::EACCES => "needs root (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF)",
-        libc::EAFNOSUPPORT => "this kernel is built without CONFIG_XDP_SOCKETS",
+        libc::EAFNOSUPPORT => "needs a kernel that is built with CONFIG_XDP_SOCKETS",
         libc::ENOBUFS | libc::ENOMEM => {
             "raise the limit of locked memory (`ulimit -l`, LimitMEMLOCK=), or take fewer frames"
         }
-        libc::ENODEV => "the interface is gone",
+        libc::ENODEV => "the interface is gone; `ip link` shows those there are",
         libc::EOPNOTSUPP => "the driver cannot; try zero_copy = false",
-        _ => return None,
-    })
+        _ => "`manylane doctor` shows what this machine can",
+    }
 }
 
 /// The largest MTU whose packets fit so many frames, with their Ethernet header and a tag.

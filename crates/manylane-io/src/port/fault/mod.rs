@@ -125,7 +125,7 @@ impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FaultError::Probability { key, value } => {
-                write!(f, "`{key}` is {value}; a probability is 0 to 1")
+                write!(f, "`{key}` is {value}, and a probability is not; take 0 to 1")
             }
             FaultError::Delay(delay_ns) => write!(
                 f,
@@ -133,9 +133,9 @@ impl fmt::Display for FaultError {
                 delay_ns.start(),
                 delay_ns.end()
             ),
-            FaultError::ReorderPackets => {
-                f.write_str("`reorder_packets` is 0: at least one packet passes another")
-            }
+            FaultError::ReorderPackets => f.write_str(
+                "`reorder_packets` is 0, and no packet would pass another: take 1 or more",
+            ),
         }
     }
 }

@@ -286,14 +286,17 @@ fn faults_that_cannot_be_are_named() {
     let good = FaultConfig::default();
     assert_eq!(good.check(), Ok(()));
     let table = [
-        (FaultConfig { drop: 1.01, ..good.clone() }, "`drop` is 1.01; a probability is 0 to 1"),
-        (FaultConfig { reorder: -0.5, ..good.clone() }, "`reorder` is -0.5; a"),
-        (FaultConfig { corrupt: f64::NAN, ..good.clone() }, "`corrupt` is NaN; a"),
+        (
+            FaultConfig { drop: 1.01, ..good.clone() },
+            "`drop` is 1.01, and a probability is not; take 0 to 1",
+        ),
+        (FaultConfig { reorder: -0.5, ..good.clone() }, "`reorder` is -0.5, and a"),
+        (FaultConfig { corrupt: f64::NAN, ..good.clone() }, "`corrupt` is NaN, and a"),
         #[expect(clippy::reversed_empty_ranges, reason = "it is the fault")]
         (FaultConfig { delay_ns: 5..=4, ..good.clone() }, "a delay of 5 to 4 ns: give the shorter"),
         (
             FaultConfig { reorder_packets: 0, ..good.clone() },
-            "`reorder_packets` is 0: at least one",
+            "`reorder_packets` is 0, and no packet would pass another",
         ),
     ];
     for (config, says) in table {

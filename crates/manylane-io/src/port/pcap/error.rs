@@ -108,7 +108,11 @@ impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ReadError::Open { path, source } => {
-                write!(f, "{}: cannot read the capture: {source}", path.display())
+                write!(
+                    f,
+                    "{}: cannot read the capture: {source}; name a file that this user can read",
+                    path.display()
+                )
             }
             ReadError::TooLarge { path, bytes_max } => write!(
                 f,
@@ -124,7 +128,11 @@ impl fmt::Display for ReadError {
                     _ => "is neither pcap nor pcapng",
                 };
                 let first = first.iter().map(|byte| format!(" {byte:02x}")).collect::<String>();
-                write!(f, "{}: {what} (it begins with{first})", path.display())
+                write!(
+                    f,
+                    "{}: {what} (it begins with{first}); make one with `tcpdump -w`",
+                    path.display()
+                )
             }
             ReadError::NotEthernet { path, link_type } => write!(
                 f,
@@ -153,7 +161,7 @@ impl fmt::Display for ReadError {
                 write!(
                     f,
                     "{}: no packet can be sent: {truncated} were captured in part (capture with `-s \
-                     0`), {too_large} are larger than 64 KiB, {not_ethernet} are no Ethernet frames",
+                     0`), {too_large} are larger than 64 KiB, {not_ethernet} are no Ethernet frames; name another capture",
                     path.display()
                 )
             }
@@ -195,7 +203,11 @@ impl fmt::Display for WriteError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             WriteError::Create { path, source } => {
-                write!(f, "{}: cannot make the capture: {source}", path.display())
+                write!(
+                    f,
+                    "{}: cannot make the capture: {source}; name a file that this user may write",
+                    path.display()
+                )
             }
             WriteError::SameFile { path } => write!(
                 f,
@@ -204,7 +216,7 @@ impl fmt::Display for WriteError {
             ),
             WriteError::Write { path, packets, source } => write!(
                 f,
-                "{}: cannot write after {packets} packets: {source}; is the disk full?",
+                "{}: cannot write after {packets} packets: {source}; make room (`df` shows it), or name another file",
                 path.display()
             ),
         }

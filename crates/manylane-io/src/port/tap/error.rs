@@ -98,7 +98,7 @@ impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             OpenError::Name { interface } => {
-                write!(f, "`{interface}`: an interface's name has 1 to 15 bytes")
+                write!(f, "`{interface}`: an interface's name has 1 to 15 bytes; choose another")
             }
             OpenError::Interface(error) => error.fmt(f),
             OpenError::NotTap { interface, driver } => write!(
@@ -140,11 +140,7 @@ impl fmt::Display for OpenError {
             ),
             OpenError::Program(error) => error.fmt(f),
             OpenError::Refused { interface, step, source } => {
-                write!(f, "{interface}: cannot {step}: {source}")?;
-                match next_step(source) {
-                    Some(next) => write!(f, "; {next}"),
-                    None => Ok(()),
-                }
+                write!(f, "{interface}: cannot {step}: {source}; {}", next_step(source))
             }
         }
     }
@@ -162,12 +158,12 @@ impl std::error::Error for OpenError {
 }
 
 /// What the operator can do about it.
-fn next_step(source: &io::Error) -> Option<&'static str> {
-    Some(match source.raw_os_error()? {
+fn next_step(source: &io::Error) -> &'static str {
+    match source.raw_os_error().unwrap_or_default() {
         libc::EPERM | libc::EACCES => "needs root (CAP_NET_ADMIN, CAP_BPF)",
         libc::ENOENT | libc::ENODEV => {
-            "this kernel is built without CONFIG_TUN, or a container was not given /dev/net/tun"
+            "needs a kernel that is built with CONFIG_TUN, and, in a container, to be given /dev/net/tun"
         }
-        _ => return None,
-    })
+        _ => "`manylane doctor` shows what this machine can",
+    }
 }

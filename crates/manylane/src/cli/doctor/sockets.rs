@@ -42,12 +42,10 @@ impl fmt::Display for SocketsError {
             SocketsError::Interface(source) => write!(f, "{source}"),
             SocketsError::Refused { interface, source } => {
                 write!(f, "cannot open a packet socket on {interface}: {source}")?;
-                match source.kind() {
-                    io::ErrorKind::PermissionDenied => {
-                        f.write_str("; run it as root, or with CAP_NET_RAW")
-                    }
-                    _ => Ok(()),
-                }
+                f.write_str(match source.kind() {
+                    io::ErrorKind::PermissionDenied => "; run it as root, or with CAP_NET_RAW",
+                    _ => "; `ip link` shows whether it is there",
+                })
             }
         }
     }
@@ -151,6 +149,23 @@ const SLOW: Duration = Duration::from_millis(1);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_the_way_is_told() {
+        let present = vec!["lo".into(), "eth0".into()];
+        let absent = InterfaceError::NoSuchInterface { name: "eth7".into(), present };
+        let refused = |number| {
+            let source = io::Error::from_raw_os_error(number);
+            SocketsError::Refused { interface: "eth0".into(), source }
+        };
+        messages!(SocketsError {
+            Interface: [(Interface(absent), ["eth7"], "there are: lo, eth0")],
+            Refused: [
+                (refused(1), ["eth0", "not permitted"], "run it as root"),
+                (refused(5), ["eth0", "Input/output error"], "`ip link` shows"),
+            ],
+        });
+    }
 
     /// As Linux 6.18 has it.
     #[test]

@@ -1,0 +1,215 @@
+//! All messages of this crate that do not concern ports. What the kernel says is made up: a number that has a next
+//! step of its own, and one that has none.
+
+use std::io;
+
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+
+use crate::bpf::fast::AttachError;
+use crate::bpf::{BpfError, Mode};
+use crate::interface::InterfaceError;
+use crate::libpcap::PcapError;
+use crate::messages::Page;
+use crate::netlink::NetlinkError;
+use crate::packet_ring::RingError;
+use crate::station::StationError;
+use crate::sysctl::SysctlError;
+
+mod ports;
+
+const EPERM: &str = "Operation not permitted";
+const EIO: &str = "Input/output error";
+
+fn said(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+fn absent() -> InterfaceError {
+    InterfaceError::NoSuchInterface {
+        name: "eth7".into(),
+        present: vec!["lo".into(), "eth0".into()],
+    }
+}
+
+fn unloadable() -> BpfError {
+    let source = Box::new(said(libc::EPERM));
+    BpfError::Program {
+        program: "the program that steers",
+        step: "load",
+        needs: "Linux 5.8",
+        source,
+    }
+}
+
+#[test]
+fn netlink() {
+    let refused = |number| {
+        let explanation = Some("Nexthop has invalid gateway.".into());
+        let step = "add the route 10.9.0.0/16".into();
+        NetlinkError::Refused { step, explanation, source: said(number) }
+    };
+    let what = "add the route 10.9.0.0/16";
+    messages!(NetlinkError {
+        Unavailable: [
+            (Unavailable { source: said(libc::EPERM) }, ["netlink socket", EPERM], "needs root"),
+            (Unavailable { source: said(libc::EIO) }, ["netlink socket", EIO], "`manylane doctor`"),
+        ],
+        NoSuchInterface: [(
+            NoSuchInterface { name: "eth7".into(), present: vec!["lo".into(), "eth0".into()] },
+            ["eth7"],
+            "there are: lo, eth0"
+        )],
+        Refused: [
+            (refused(libc::EPERM), [what, EPERM, "(Nexthop has invalid gateway)"], "needs root"),
+            (refused(libc::EEXIST), [what], "take another name"),
+            (refused(libc::ENETUNREACH), [what], "has to be on a connected network"),
+            (refused(libc::ENETDOWN), [what], "set the link up"),
+            (refused(libc::ENODEV), [what], "`ip link` shows"),
+            (refused(libc::EOPNOTSUPP), [what], "needs a kernel"),
+            (refused(libc::EIO), [what, EIO], "`manylane doctor`"),
+        ],
+    });
+}
+
+#[test]
+fn interfaces() {
+    let refused =
+        |number| InterfaceError::Refused { interface: "eth0".into(), source: said(number) };
+    let netlink = || NetlinkError::Unavailable { source: said(libc::EPERM) };
+    messages!(InterfaceError {
+        NoSuchInterface: [(absent(), ["eth7"], "there are: lo, eth0")],
+        Netlink: [(Netlink(netlink()), ["netlink socket"], "needs root")],
+        Refused: [
+            (refused(libc::EPERM), ["eth0", EPERM], "needs root (CAP_NET_RAW)"),
+            (refused(libc::ENODEV), ["eth0"], "`ip link` shows"),
+            (refused(libc::EIO), ["eth0", EIO], "`ip -details link` shows"),
+        ],
+    });
+    let refused = |number| StationError::Refused {
+        interface: "eth0".into(),
+        step: "listen on",
+        source: said(number),
+    };
+    messages!(StationError {
+        Link: [(Link(netlink()), ["netlink socket"], "needs root")],
+        Refused: [
+            (refused(libc::EPERM), ["listen on eth0", EPERM], "needs root"),
+            (refused(libc::EIO), ["listen on eth0", EIO], "`ip link`"),
+        ],
+    });
+}
+
+#[test]
+fn rings() {
+    messages!(RingError {
+        BlockSize: [(BlockSize(1000), ["1000 bytes"], "take a power of two from")],
+        Blocks: [(Blocks(0), ["0 blocks"], "take ")],
+        Lanes: [(Lanes(0), ["0 lanes"], "take 1 to")],
+        Refused: [(
+            Refused { step: "memfd_create", source: said(libc::ENOMEM) },
+            ["memfd_create", "Cannot allocate memory"],
+            "ask for fewer or smaller blocks"
+        )],
+        NotARing: [(
+            NotARing("it is not sealed"),
+            ["it is not sealed"],
+            "use the one that the daemon sent"
+        )],
+        OtherVersion: [(
+            OtherVersion { theirs: 2, ours: 1 },
+            ["0x2", "0x1"],
+            "use the program that came with the daemon"
+        )],
+    });
+}
+
+#[test]
+fn libpcap() {
+    // SAFETY: there is no library of this name, whose initialisation could do anything.
+    let missing = unsafe { libloading::Library::new("libmanylane-none.so") };
+    messages!(PcapError {
+        Missing: [(
+            Missing { source: missing.expect_err("it is not there") },
+            ["libpcap", "libmanylane-none.so"],
+            "`apt-get install libpcap0.8`"
+        )],
+        Expression: [(
+            Expression { expression: "prot 1".into(), message: "syntax error".into() },
+            ["`prot 1`", "syntax error"],
+            "pcap-filter(7) has the language"
+        )],
+        OutOfMemory: [(OutOfMemory, ["libpcap"], "free some")],
+    });
+}
+
+#[test]
+fn programs() {
+    let boxed = || Box::new(said(libc::EPERM));
+    messages!(BpfError {
+        Load: [(Load(boxed()), ["XDP program", EPERM], "needs root (CAP_BPF, CAP_NET_ADMIN)")],
+        Attach: [(
+            Attach { interface: "eth0".into(), reasons: vec![(Mode::Native, boxed())] },
+            ["eth0", "native: ", EPERM],
+            "ip link set dev eth0 xdp off"
+        )],
+        Map: [(
+            Map { queue: 3, source: Box::new(MapError::OutOfBounds { index: 3, max_entries: 2 }) },
+            ["queue 3", "the index is 3"],
+            "needs root"
+        )],
+        Program: [(unloadable(), ["load the program that steers", EPERM], "and Linux 5.8")],
+        Table: [(
+            Table { name: "routes", bytes: 4096, source: said(libc::ENOMEM) },
+            ["routes", "4096 bytes"],
+            "needs root"
+        )],
+        TestRun: [(
+            TestRun(Box::new(ProgramError::NotLoaded)),
+            ["on a frame", "not loaded"],
+            "needs root"
+        )],
+    });
+    let refused = |number| AttachError::Refused {
+        interface: "eth0".into(),
+        step: "attach to",
+        source: said(number),
+    };
+    let driver = |number| AttachError::Driver { interface: "eth0".into(), source: said(number) };
+    messages!(AttachError {
+        Refused: [
+            (refused(libc::EPERM), ["eth0", EPERM], "needs root"),
+            (refused(libc::EINVAL), ["eth0"], "needs Linux 6.6"),
+            (refused(libc::ENODEV), ["eth0"], "`ip link` shows"),
+            (refused(libc::ERANGE), ["eth0"], "take one off"),
+            (refused(libc::EIO), ["eth0", EIO], "`manylane doctor`"),
+        ],
+        Contended: [(
+            Contended { interface: "eth0".into(), tries: 8 },
+            ["eth0", "8 times"],
+            "see bpftool net"
+        )],
+        Driver: [
+            (driver(libc::EPERM), ["eth0", EPERM], "needs root"),
+            (driver(libc::ENODEV), ["eth0"], "`ip link` shows"),
+            (driver(libc::EBUSY), ["eth0"], "bpftool net shows whose"),
+            (driver(libc::EOPNOTSUPP), ["eth0"], "leave it at the ingress tier"),
+            (driver(libc::EINVAL), ["eth0"], "MTU, queues (ethtool -l) or offloads"),
+            (driver(libc::EIO), ["eth0", EIO], "`manylane doctor`"),
+        ],
+    });
+}
+
+#[test]
+fn settings() {
+    let mut page = Page::new("SysctlError");
+    for (number, next) in [
+        (libc::EACCES, "run as root"),
+        (libc::ENOENT, "look for a mistyped interface"),
+        (libc::EIO, "see whether `sysctl` can"),
+    ] {
+        let error = SysctlError { name: "net/ipv4/ip_forward".into(), source: said(number) };
+        page.row("", &error.to_string(), &["/proc/sys/net/ipv4/ip_forward"], next);
+    }
+    page.finish();
+}

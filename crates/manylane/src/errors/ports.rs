@@ -1,0 +1,121 @@
+//! All messages of ports, tables and a daemon that does not start.
+
+use manylane_frame::RegionError;
+use manylane_io::port::{af_packet, af_xdp, pcap, tap};
+use manylane_net::fib::EditError;
+use manylane_net::generate::FarEndError;
+use manylane_net::nexthop::GroupsFull;
+
+use super::{EPERM, addr, answered, exposed, full, no_interface, no_user, said};
+use crate::control::StartError;
+use crate::control::open::PortError;
+use crate::control::routing::RoutingError;
+
+fn port() -> String {
+    "wan".into()
+}
+
+fn too_large() -> PortError {
+    PortError::Mtu { port: port(), mtu: 9000, device_mtu: 1500 }
+}
+
+#[test]
+fn ports() {
+    let too_small =
+        |least| PortError::MtuTooSmall { port: port(), mtu: 60, least, device_mtu: 1284 };
+    let file = || pcap::WriteError::SameFile { path: "x.pcap".into() };
+    messages!(PortError {
+        Interface: [(
+            Interface { port: port(), source: no_interface() },
+            ["`wan`", "eth7"],
+            "there are: lo, eth0"
+        )],
+        AfXdp: [(
+            AfXdp {
+                port: port(),
+                source: af_xdp::OpenError::Busy { interface: "eth0".into(), queue: 3 }
+            },
+            ["`wan`", "queue 3 of eth0"],
+            "end that program"
+        )],
+        AfPacket: [(
+            AfPacket { port: port(), source: af_packet::OpenError::Interface(no_interface()) },
+            ["`wan`", "eth7"],
+            "there are: lo, eth0"
+        )],
+        Tap: [(
+            Tap { port: port(), source: tap::OpenError::Busy { interface: "tap0".into() } },
+            ["`wan`", "tap0"],
+            "end the program"
+        )],
+        Pcap: [(
+            Pcap { port: port(), source: pcap::OpenError::Write(file()) },
+            ["`wan`", "x.pcap"],
+            "write to another file"
+        )],
+        Tee: [(Tee { port: port(), source: file() }, ["`wan`", "x.pcap"], "write to another file")],
+        FarEnd: [(
+            FarEnd { port: port(), source: FarEndError::NoQueue },
+            ["`wan`", "no receive queue"],
+            "give it one"
+        )],
+        Mtu: [(too_large(), ["`wan`", "9000", "1500"], "raise the device's (`ip link set")],
+        MtuTooSmall: [
+            (too_small(68), ["`wan`", "60", "68"], "raise the device's (`ip link set"),
+            (too_small(1280), ["`wan`", "60", "1280"], "or remove the IPv6 addresses"),
+        ],
+        FramesMax: [(
+            FramesMax { port: port(), mtu: 9000, frames_max: 2, mtu_max: 3566 },
+            ["`wan`", "9000", "2 frames"],
+            "choose an `mtu` of at most 3566"
+        )],
+        Queues: [(
+            Queues { port: port(), owners: 2, queues: 4 },
+            ["`wan`", "2 receive queues", "has 4"],
+            "list one worker for each queue"
+        )],
+    });
+}
+
+fn own() -> RoutingError {
+    RoutingError::Own { addr: addr("10.1.0.1") }
+}
+
+#[test]
+fn tables() {
+    let source = EditError::TooManyRoutes { routes_max: 9 };
+    messages!(RoutingError {
+        Memory: [(Memory(said(12)), ["routing tables", "Cannot allocate memory"], "free some")],
+        Fib: [(
+            Fib { prefix: "10.9.0.0/16".parse().unwrap(), source },
+            ["10.9.0.0/16", "9 routes"],
+            "raise the limit"
+        )],
+        Neighbour: [(Neighbour(full()), ["10.1.0.9", "64 entries"], "raise the limit")],
+        Groups: [(Groups(GroupsFull { groups_max: 8 }), ["8 groups"], "use the same members")],
+        Own: [(own(), ["10.1.0.1"], "write another station's")],
+    });
+}
+
+#[test]
+fn starts() {
+    let capture = pcap::WriteError::SameFile { path: "x.pcap".into() };
+    messages!(StartError {
+        Region: [(
+            Region(RegionError::Memory { bytes: 64 << 20, source: said(12) }),
+            ["64 MiB", "Cannot allocate memory"],
+            "choose fewer workers"
+        )],
+        Port: [(Port(too_large()), ["`wan`"], "raise the device's")],
+        Routing: [(Routing(own()), ["10.1.0.1"], "write another station's")],
+        System: [(
+            System { what: "signals", source: said(EPERM) },
+            ["signals", "not permitted"],
+            "raise `ulimit -n`"
+        )],
+        Listen: [(Listen(exposed()), ["192.0.2.1:9176"], "name a file with a token")],
+        Api: [(Api(answered()), ["/run/s"], "stop it")],
+        Capture: [(Capture(capture), ["x.pcap"], "write to another file")],
+        Privilege: [(Privilege(no_user()), ["nobdy"], "leave out --user")],
+    });
+}
