@@ -86,6 +86,9 @@ impl<S: Side> Mirror<S> {
     /// again.
     pub fn resync(&mut self, dump: Dump, meanwhile: &mut dyn FnMut(&mut S)) -> usize {
         let former = std::mem::replace(&mut self.kernel, dump.kernel);
+        // Ways that died or live again, of which nothing is written yet: who sends by their devices is looked at.
+        let marked = [&former.v4.bodies.changed, &former.v6.bodies.changed];
+        self.changes.links.extend(marked.into_iter().flatten());
         let Mirror { kernel, changes, side, .. } = self;
         let mut differences = Differences { changes, count: 0 };
         compare(&former, kernel, &mut differences, &mut Pause::new(|| meanwhile(side)));

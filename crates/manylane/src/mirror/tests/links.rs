@@ -1,14 +1,15 @@
 //! Links that go and return.
 
 use manylane_io::netlink::kernel::NextHopKind::Via;
-use manylane_io::netlink::kernel::{Event, Family, Netconf};
+use manylane_io::netlink::kernel::{Event, Family, Hop, Netconf};
 
+use super::model::dump_of;
 use super::world::{
     WORKS, added, address, group, hop, ip, link, netconf, object, replaced, route, router,
 };
 use super::{bed, hear, leads_at, settle, to, via};
 use crate::mirror::PortFacts;
-use crate::mirror::constants::UP;
+use crate::mirror::constants::{HOP_DEAD, UP};
 
 const FAR: [&str; 2] = ["192.0.2.0/24", "2001:db8:f::/48"];
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
@@ -30,6 +31,22 @@ fn a_link_that_goes_down_takes_its_routes_along() {
         assert_eq!(leads_at(&mirror, far), None);
         assert!(mirror.take_unconfirmed());
     }
+}
+
+/// A dump says what the model has heard already: nothing is different, and there is something to write.
+#[test]
+fn a_way_that_lives_again_just_before_a_dump_is_sent_by() {
+    let mut mirror = bed();
+    let (one, two) = (router(Family::V4, 1, 1), router(Family::V4, 2, 1));
+    let dead = Hop { flags: HOP_DEAD, ..hop(1, Some(one)) };
+    hear(&mut mirror, added(route(FAR[0], vec![dead, hop(2, Some(two))])));
+    settle(&mut mirror);
+    hear(&mut mirror, Event::Address(address(1, router(Family::V4, 1, 253))));
+    let dump = dump_of(&mirror.kernel);
+    mirror.resync(dump, &mut |_| {});
+    settle(&mut mirror); // Looks whether all is written.
+    let members = [(1, &*one.to_string(), true), (2, &*two.to_string(), true)];
+    assert_eq!(leads_at(&mirror, FAR[0]), via(&members));
 }
 
 #[test]
