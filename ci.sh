@@ -39,7 +39,7 @@ step_clippy() {
     cargo clippy --workspace --all-targets -- -D warnings
     under_loom cargo clippy -p manylane-sync --tests -- -D warnings
     counting cargo clippy -p manylane-sync --all-targets -- -D warnings
-    counting cargo clippy --manifest-path bench/counted/Cargo.toml --all-targets -- -D warnings
+    counting cargo clippy --manifest-path bench/counted/Cargo.toml --locked --all-targets -- -D warnings
 }
 
 # All targets once, optimised a little: what unit tests, scenarios and the benches' trial use.
