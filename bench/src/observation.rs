@@ -1,12 +1,13 @@
 //! What does it cost to be looked at?
 //!
 //! A whole daemon forwards between ports in memory, from a generator, with one worker on a core of its own. On
-//! another core its API answers, as `manylane run` has it, and is asked once a second for all that `top`, the
-//! routes' and frames' tables and Prometheus ask for, and for the trace of the next 32 packets: in every second
-//! time slice. Between them nobody asks.
+//! another core its API answers, as `manylane run` has it, and is asked for all that `top`, the dashboard and
+//! Prometheus ask for: counters, metrics, the routes' and frames' tables, and the next 32 packets as a trace. Time is
+//! cut into slices of a quarter of a second: in every second one it is asked, once.
 //!
-//! `observation_cost` is by how many percent the worker forwards less, slice by slice beside its neighbour.
-//! Within a second or two that is what a scrape costs the worker: a share of its core's cycles.
+//! `observation_cost` is by how many percent the worker forwards less when that is done once a second: the frames that
+//! slices with a question lack beside their neighbours, as a share of what is forwarded in a second. (Over whole
+//! seconds, what is looked for would be less than what two seconds on one machine differ by.)
 //!
 //! Needs two cores; with one it is left out.
 
@@ -18,7 +19,9 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use manylane::api::{self, Client, ClientError, Socket, Source, TraceRequest};
+use manylane::api::{
+    self, Client, ClientError, Socket, Source, TraceLine, TraceRequest, TraceWhat,
+};
 use manylane::config::{Config, Environment};
 use manylane::control::Daemon;
 use manylane_io::affinity;
@@ -65,6 +68,16 @@ const PATHS: [&str; 10] = [
     "/v1/neighbours",
 ];
 
+/// What `top` asks for.
+const TRACED: u32 = 32;
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Longer than a question takes.
+const SLICE: Duration = Duration::from_millis(250);
+
+/// How often somebody asks who looks at it.
+const INTERVAL_S: f64 = 1.0;
+
 /// Measures and prints; the worker runs on `core`, of these.
 pub fn cost(
     quick: bool,
@@ -86,23 +99,31 @@ pub fn cost(
 fn measure(quick: bool, runs: usize, core: usize, cores: &[usize]) -> io::Result<Option<Vec<f64>>> {
     let Some(&away) = cores.iter().find(|away| **away != core) else { return Ok(None) };
     affinity::pin(away)?; // And with this thread those that it starts, but for the worker.
-    let (pace, slice) = match quick {
-        true => (Duration::from_millis(50), Duration::from_millis(100)),
-        false => (Duration::from_secs(1), Duration::from_secs(2)),
-    };
+    let pairs = if quick { 1 } else { 8 };
     let lab = Lab::start(core)?;
-    lab.slice(Some(pace), slice)?; // Warms up.
+    lab.slice(true)?; // Warms up.
     let mut percent = Vec::new();
-    for run in 0..runs {
-        // Each comes first as often as second: what drifts favours neither.
-        let watched_first = run % 2 == 0;
-        let first = lab.slice(watched_first.then_some(pace), slice)?;
-        let second = lab.slice((!watched_first).then_some(pace), slice)?;
-        let (watched, alone) = if watched_first { (first, second) } else { (second, first) };
-        percent.push((alone / watched - 1.0) * 100.0);
+    for _ in 0..runs {
+        let mut lost_s = 0.0;
+        for pair in 0..pairs {
+            // Each comes first as often as second: what drifts favours neither.
+            let asked_first = pair % 2 == 0;
+            let first = lab.slice(asked_first)?;
+            let second = lab.slice(!asked_first)?;
+            let (asked, alone) = if asked_first { (first, second) } else { (second, first) };
+            lost_s += (1.0 - asked.rate / alone.rate) * asked.seconds;
+        }
+        percent.push(lost_s / f64::from(pairs) / INTERVAL_S * 100.0);
     }
     lab.stop()?;
     Ok(Some(percent))
+}
+
+/// What was forwarded in a time.
+struct Slice {
+    seconds: f64,
+    /// Frames a second.
+    rate: f64,
 }
 
 /// A daemon, and what answers for it.
@@ -137,22 +158,18 @@ impl Lab {
         Ok(Lab { daemon, source, client: Client::new(Path::new(&path)), stop, api, folder })
     }
 
-    /// Frames a second; asked at this pace, if at all.
-    fn slice(&self, pace: Option<Duration>, slice: Duration) -> io::Result<f64> {
+    /// What is forwarded in a slice, in which it is asked for everything, or for nothing.
+    fn slice(&self, asked: bool) -> io::Result<Slice> {
         let (start, before) = (Instant::now(), self.forwarded());
-        let mut next = start;
-        while let Some(pace) = pace
-            && next < start + slice
-        {
-            thread::sleep(next.saturating_duration_since(Instant::now()));
+        if asked {
             self.ask().map_err(io::Error::other)?;
-            next += pace;
         }
-        thread::sleep((start + slice).saturating_duration_since(Instant::now()));
+        thread::sleep((start + SLICE).saturating_duration_since(Instant::now()));
         let frames = self.forwarded() - before;
+        let seconds = start.elapsed().as_secs_f64();
         match frames {
             0 => Err(io::Error::other("observation_cost: nothing was forwarded")),
-            _ => Ok(frames as f64 / start.elapsed().as_secs_f64()),
+            _ => Ok(Slice { seconds, rate: frames as f64 / seconds }),
         }
     }
 
@@ -166,10 +183,19 @@ impl Lab {
             self.client.ask_text(path)?;
         }
         // `BPF_RET | BPF_K`: every packet.
-        let request = TraceRequest { count: 32, filter: vec![(6, 0, 0, u32::MAX)], port: None };
+        let request = TraceRequest { count: TRACED, filter: vec![(6, 0, 0, u32::MAX)], port: None };
         let body = serde_json::to_string(&request).expect("numbers become JSON");
-        let patience = async { tokio::time::sleep(Duration::from_millis(200)).await };
-        self.client.follow("/v1/trace", body, patience, |_| ControlFlow::Continue(()))?;
+        let patience = async { tokio::time::sleep(PATIENCE).await };
+        let mut packets = 0;
+        self.client.follow("/v1/trace", body, patience, |line| {
+            // Empty lines are signs of life.
+            if let Ok(TraceLine::Stage(stage)) = serde_json::from_str(line)
+                && let TraceWhat::Received { .. } = stage.what
+            {
+                packets += 1;
+            }
+            if packets < TRACED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
         Ok(())
     }
 
