@@ -23,7 +23,7 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 seconds_max=4500
 steps=(fmt clippy build test doc loom bpf fuzz-smoke netns docs bench-smoke deb)
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
-    clang llvm libbpf-dev gcc g++ adduser chromium"
+    clang llvm libbpf-dev gcc g++ adduser chromium systemd libcap2-bin"
 
 # --- The steps, one function each. -----------------------------------------------------------------
 
@@ -154,60 +154,17 @@ step_bench_smoke() {
     }
 }
 
-# The Debian package, left in target/debian: built, installed, run as its unit does, and removed again. Of DEB_PROFILE:
-# a release build, unless all steps run, which try what `build` built.
+# The Debian package, left in target/debian: built, and tried under systemd on a machine of its own. Of DEB_PROFILE: a
+# release build, unless all steps run, which try what `build` built.
 step_deb() {
-    local package here socket daemon='' line said
+    local package
     package=$(contrib/debian/package "${DEB_PROFILE:-release}")
     dpkg-deb --info "$package"
     if command -v lintian >/dev/null; then
         lintian --allow-root --fail-on error "$package"
     fi
     root "what the package installs" || return 0
-    if dpkg -s manylane >/dev/null 2>&1; then
-        echo "this machine has the package manylane; remove it first: apt-get remove manylane"
-        return 1
-    fi
-    here=$(mktemp -d -p "$work")
-    # Also when what follows fails.
-    trap '[ -z "$daemon" ] || kill "$daemon"; wait; dpkg --purge manylane; userdel manylane' EXIT
-    dpkg --install "$package"
-    # Nothing is enabled or started; who forwards is there, without a shell.
-    getent passwd manylane | grep -q ':/usr/sbin/nologin$'
-    ! find /etc/systemd -name 'manylane*' | grep .
-    ! pgrep -x manylane
-    manylane --version
-    zcat /usr/share/man/man1/manylane-accelerate.1.gz | grep -q stale
-    bash -n /usr/share/bash-completion/completions/manylane
-    manylane run --check /usr/share/doc/manylane/examples/memory.toml
-    if command -v systemd-analyze >/dev/null; then
-        systemd-analyze verify --man=no /usr/lib/systemd/system/manylane*.service || [ ! -d /run/systemd/system ]
-        systemd-analyze security --offline=true /usr/lib/systemd/system/manylane*.service | grep Overall
-    fi
-    # As the unit starts it, but for the namespace; the daemon says itself when it forwards.
-    socket=$here/api.sock
-    chown manylane "$here" && chmod 755 "$work" "$here"
-    mkfifo "$here/said"
-    unshare --net manylane run --user manylane --socket "$socket" \
-        /usr/share/doc/manylane/examples/memory.toml 2>"$here/said" &
-    daemon=$!
-    exec 3<"$here/said"
-    until [[ "${line:-}" == *forwarding* ]]; do read -r -t 60 line <&3; done
-    manylane show ports --socket "$socket"
-    said=$(grep -E '^(Uid|CapEff)' "/proc/$daemon/status")
-    echo "$said"
-    grep -q "^Uid:[[:space:]]*$(id -u manylane)[[:space:]]" <<<"$said"
-    kill -TERM "$daemon"
-    wait "$daemon"
-    daemon=
-    [ ! -e "$socket" ]
-    touch /etc/manylane/manylane.toml
-    dpkg --remove manylane
-    [ -e /etc/manylane/manylane.toml ] && [ ! -e /usr/bin/manylane ]
-    dpkg --purge manylane
-    [ ! -e /etc/manylane ]
-    trap - EXIT
-    userdel manylane
+    tests/package.sh "$package"
 }
 
 # --- What they share. ------------------------------------------------------------------------------

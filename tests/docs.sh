@@ -7,6 +7,7 @@
 # A page's commands are its ```sh blocks, in order, in one shell that ends at the first failure. It has network, mounts
 # and processes of its own, an empty /run, the loopback up, and a working folder with a copy of examples/. So a page
 # makes what it needs, and what it leaves behind ends with it. Blocks of other kinds are to be read: ```text, ```console.
+# What is ```sh installed wants the package, and is run by tests/package.sh.
 #
 # `target` names the target folder; its debug/ comes first in PATH.
 

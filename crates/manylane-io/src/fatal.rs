@@ -78,11 +78,22 @@ pub fn end_links_first() -> io::Result<()> {
 /// No core is dumped for this process: neither to a file nor to a program. With a full table that takes seconds,
 /// in which descriptors stay open.
 pub fn no_core() -> io::Result<()> {
+    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
+    // SAFETY: getrlimit(2) writes a `limit`, or says that it has not.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_CORE, limit.as_mut_ptr()) })?;
+    // SAFETY: it has.
+    let most = unsafe { limit.assume_init() }.rlim_max;
     // 1, not 0: a limit of 0 is ignored where a program takes cores, 1 is not (core(5), `do_coredump`), and no
     // file is that small.
-    let limit = libc::rlimit { rlim_cur: 1, rlim_max: 1 };
+    let len = most.min(1);
+    let limit = libc::rlimit { rlim_cur: len, rlim_max: len };
     // SAFETY: setrlimit(2) reads `limit`.
     check(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) })?;
+    if len == 0 {
+        // Only who has CAP_SYS_RESOURCE could raise it to 1.
+        // SAFETY: prctl(2) takes a number for PR_SET_DUMPABLE, and no pointer.
+        check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) })?;
+    }
     Ok(())
 }
 

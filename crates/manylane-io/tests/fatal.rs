@@ -39,9 +39,27 @@ fn an_overflow_of_the_stack_is_told_and_ends_the_process() {
     assert_eq!(output.status.signal(), Some(ABORT), "{output:?}");
 }
 
+/// As under a service manager that allows no cores, and gives no right to say otherwise.
+#[test]
+fn where_cores_are_forbidden_already_nothing_is_asked_for() {
+    if let Err(error) = Namespace::new_for_this_thread() {
+        return common::skip(error);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-sys_resource", "prlimit", "--core=0"]);
+    let output = run_in(command, "panic");
+    assert_eq!(output.status.signal(), Some(ABORT), "{output:?}");
+    assert!(!output.status.core_dumped(), "{output:?}");
+}
+
 /// Of this very program, in which only [`dies`] runs.
 fn child(how: &str) -> Output {
-    let mut command = Command::new(env::current_exe().expect("it is running"));
+    run_in(Command::new("env"), how)
+}
+
+/// The same, started by another program.
+fn run_in(mut command: Command, how: &str) -> Output {
+    command.arg(env::current_exe().expect("it is running"));
     command.args(["--exact", "dies", "--nocapture", "--test-threads=1"]).env(ROLE, how);
     command.output().expect("it can be started")
 }

@@ -210,6 +210,8 @@ impl Sockets {
                     false => "the kernel copies: the driver has no zero copy for AF_XDP, or refused it",
                 }));
             }
+            // Tried again, it is as it was before, until it is otherwise.
+            State::Opening if self.trouble.is_some() => {}
             State::Opening => {
                 reasons.push(said(
                     "workers' sockets are being opened".into(),
