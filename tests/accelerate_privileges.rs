@@ -1,6 +1,10 @@
 //! What `manylane accelerate` may still do, once it forwards: in each of its threads, as root and as another user; that
 //! this is enough to follow ports and to change tiers; and what a service manager hears of it.
 
+#[path = "messages/mod.rs"]
+#[allow(dead_code, unused_macros)] // The pages of errors are in the crates.
+mod messages;
+
 use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixDatagram;
@@ -14,6 +18,7 @@ use manylane::api::accelerate::{AcceleratedPort, AcceleratorStatus};
 use manylane::lab::accelerated::{IN_A_ROW, plain_hosts};
 use manylane::lab::scenario::{all_answered, assert_narrow, signal, spawn_in};
 use manylane::lab::{SERVER_V4, SERVER_V6, Topology, until};
+use messages::Page;
 use nix::sys::signal::Signal;
 
 /// NET_ADMIN, NET_RAW, PERFMON, BPF.
@@ -31,8 +36,35 @@ fn as_another_user_it_does_the_same() {
     it_does_its_work(&topology, Some(NOBODY));
 }
 
+/// All that can be asked of it wrongly.
+#[test]
+fn what_it_refuses_names_the_thing_and_the_next_step() {
+    let Some(topology) = plain_hosts(IN_A_ROW) else { return };
+    let running = Running::start(&topology, "refuses", None);
+    running.hear("READY=1");
+    let mut page = Page::new("manylane accelerate");
+    let mut row = |key: &str, value: &str, names: &[&str], next: &str| {
+        let refused = running.client.put::<Setting>(&format!("/v1/config/{key}"), value);
+        page.row(key, &refused.expect_err(key).to_string(), names, next);
+    };
+    row("frames.size", "2048", &["frames.size"], "port.IF.tier can");
+    row("port.lan.tier", "fast", &["\"fast\""], "auto, ingress, driver, workers and kernel are");
+    row("port.none.tier", "driver", &["none"], "ask for one of lan, wan");
+    let mut row = |path: &str, names: &[&str], next: &str| {
+        let refused = running.client.ask_text(path);
+        page.row(path, &refused.expect_err(path).to_string(), names, next);
+    };
+    let why = |rest: &str| format!("/v1/accelerate/why/{rest}");
+    row(&why("none/10.1.0.1/10.2.0.1"), &["none"], "ask for one of lan, wan");
+    row(&why("lan/10.1.0.1/there"), &["there"], "why/INTERFACE/SOURCE/DESTINATION");
+    row(&why("lan/10.1.0.1/2001:db8::1"), &["10.1.0.1", "2001:db8::1"], "say two IPv4 addresses");
+    row("/v1/ports", &["/v1/ports", "`manylane accelerate`"], "ask for /v1/daemon, or ports");
+    page.finish();
+    running.ends(&topology);
+}
+
 fn it_does_its_work(topology: &Topology, user: Option<(&str, u32)>) {
-    let running = Running::start(topology, user);
+    let running = Running::start(topology, user.map_or("root", |(name, _)| name), user);
     let said = running.hear("READY=1");
     assert!(said.contains("STATUS=2 of 2 interfaces accelerated"), "{said}");
     running.is_narrow(user);
@@ -80,8 +112,8 @@ struct Running {
 }
 
 impl Running {
-    fn start(topology: &Topology, user: Option<(&str, u32)>) -> Running {
-        let name = format!("manylane-privileges-{}-{}", process::id(), user.is_some());
+    fn start(topology: &Topology, name: &str, user: Option<(&str, u32)>) -> Running {
+        let name = format!("manylane-privileges-{}-{name}", process::id());
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).expect("the temporary folder can be written");
         let manager = UnixDatagram::bind(folder.join("notify")).expect("the folder is ours");

@@ -11,6 +11,7 @@ use crate::bpf::{BpfError, Mode};
 use crate::interface::InterfaceError;
 use crate::libpcap::PcapError;
 use crate::messages::Page;
+use crate::namespace::NamespaceError;
 use crate::netlink::NetlinkError;
 use crate::packet_ring::RingError;
 use crate::station::StationError;
@@ -210,6 +211,21 @@ fn settings() {
     ] {
         let error = SysctlError { name: "net/ipv4/ip_forward".into(), source: said(number) };
         page.row("", &error.to_string(), &["/proc/sys/net/ipv4/ip_forward"], next);
+    }
+    page.finish();
+}
+
+#[test]
+fn namespaces() {
+    let mut page = Page::new("NamespaceError");
+    for (number, said_of, next) in [
+        (libc::EPERM, EPERM, "needs root"),
+        (libc::ENOSPC, "No space left", "raise /proc/sys/user/max_net_namespaces"),
+        (libc::ENOENT, "No such file", "mount /proc"),
+        (libc::EIO, EIO, "`lsns -t net`"),
+    ] {
+        let error = NamespaceError { step: "enter", source: said(number) };
+        page.row("", &error.to_string(), &["enter a network namespace", said_of], next);
     }
     page.finish();
 }

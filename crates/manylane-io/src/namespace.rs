@@ -52,8 +52,8 @@ impl AsFd for Namespace {
 /// A network namespace that could not be made, opened or entered.
 #[derive(Debug)]
 pub struct NamespaceError {
-    step: &'static str,
-    source: io::Error,
+    pub(crate) step: &'static str,
+    pub(crate) source: io::Error,
 }
 
 impl fmt::Display for NamespaceError {

@@ -12,7 +12,7 @@ use manylane_net::neighbour::{Key, TableFull};
 
 use crate::accelerate::{AccelerateError, LockError};
 use crate::api::{ApiError, BindError, ClientError, ListenError};
-use crate::config::{Config, ConfigError, Environment};
+use crate::config::{Config, ConfigError, Environment, SaveError};
 use crate::demo::DemoError;
 use crate::gate::{Bypass, GateError};
 use crate::messages::Page;
@@ -73,6 +73,15 @@ fn configurations() {
         )],
         Invalid: [(invalid(), ["router.toml:1", "wrokers"], "help: did you mean `workers`?")],
     });
+}
+
+#[test]
+fn saving() {
+    let step = "write a new file beside it";
+    let error = SaveError { file: "/etc/router.toml".into(), step, source: said(EPERM) };
+    let mut page = Page::new("SaveError");
+    page.row("", &error.to_string(), &["/etc/router.toml", step, "not permitted"], "name another");
+    page.finish();
 }
 
 #[test]

@@ -265,6 +265,10 @@ impl fmt::Display for ClientError {
                  its process does",
                 socket.display()
             ),
+            // A configuration is quoted.
+            ClientError::Refused(ApiError { error, help }) if error.contains('\n') => {
+                write!(f, "the daemon refused: {error}\nhelp: {help}")
+            }
             ClientError::Refused(ApiError { error, help }) => {
                 write!(f, "the daemon refused: {error}; {help}")
             }

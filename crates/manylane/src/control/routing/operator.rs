@@ -36,7 +36,9 @@ impl fmt::Display for NeighbourRefused {
             NeighbourRefused::Own => write!(f, "it is our own address"),
             NeighbourRefused::NotOnLink => write!(f, "it is not on the link of this port"),
             NeighbourRefused::Unknown => write!(f, "there is no such neighbour"),
-            NeighbourRefused::Full(full) => write!(f, "{full}"),
+            NeighbourRefused::Full(full) => {
+                write!(f, "none of the {} entries can be given up for it", full.entries_max)
+            }
         }
     }
 }
