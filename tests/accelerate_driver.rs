@@ -7,6 +7,7 @@
 use std::sync::Mutex;
 use std::thread;
 
+use manylane::api::accelerate::{AcceleratedFlow, AcceleratedFlows};
 use manylane::lab::accelerated::{Accelerated, IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES, plain_hosts};
 use manylane::lab::scenario::all_answered;
 use manylane::lab::{
@@ -78,6 +79,16 @@ fn a_port_changes_its_tier_under_traffic() {
             }
             let before = forwarded_by(&accelerated, shown);
             stream.after(500);
+            if shown != "kernel" {
+                // The connection has nearly all packets that there are.
+                let flows: AcceleratedFlows = accelerated.ask("/v1/accelerate/flows");
+                let is_it = |flow: &AcceleratedFlow| {
+                    flow.by == shown
+                        && flow.port == "lan"
+                        && flow.flow.contains("> [2001:db8:2::1]:")
+                };
+                assert!(flows.flows.iter().any(is_it), "{tier}: {flows:#?}");
+            }
             let seen = stream.arrives(tier);
             let late = stream.arrivals().late - late;
             println!(

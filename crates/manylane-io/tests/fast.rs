@@ -6,7 +6,8 @@ mod packet;
 #[path = "fast/rig.rs"]
 mod rig;
 
-use manylane_io::bpf::fast::{Ticks, TryOptions};
+use manylane_io::affinity;
+use manylane_io::bpf::fast::{SampledBy, Ticks, TryOptions};
 use packet::{OURS, TCP, V4, V6, address, checksum, message, tcp, udp, v4, v6};
 use rig::*;
 
@@ -56,6 +57,44 @@ fn an_ipv4_packet_is_sent_on_one_hop_older() {
             assert_eq!(tried.priority, priority, "tos {tos:02x}");
         }
     }
+}
+
+#[test]
+fn some_packets_are_noted_while_somebody_asks() {
+    let Some(mut rig) = Rig::new() else { return };
+    // One CPU's places.
+    affinity::pin(affinity::cores().expect("there are some")[0]).expect("it may run there");
+    let mut samples = rig.fast.take_samples().expect("nobody has them");
+    let mut padded = V4 { payload: Vec::new(), ..v4(TO) }.frame();
+    padded.resize(60, 0);
+    let cases = [
+        (V4 { payload: vec![7; 500], ..v4(TO) }.frame(), FORWARDED, 56),
+        (V6 { payload: vec![7; 500], ..v6(TO6) }.frame(), FORWARDED, 56),
+        (padded, FORWARDED, 48),
+        (v4(TO).frame(), FORWARDED, 28),
+        (V4 { ttl: 1, ..v4(TO) }.frame(), EXPIRED, 28),
+    ];
+    rig.try_frame(&cases[0].0);
+    samples.begin(0);
+    cases.iter().for_each(|(frame, ..)| _ = rig.try_frame(frame));
+    let noted = samples.end().expect("the kernel waits");
+    rig.try_frame(&cases[0].0);
+    assert_eq!(noted.len(), cases.len(), "{noted:?}");
+    for (noted, (frame, verdict, own)) in noted.iter().zip(&cases) {
+        let by = if *verdict == FORWARDED { SampledBy::Ingress } else { SampledBy::Kernel };
+        assert_eq!((noted.port, noted.verdict, noted.by), (1, *verdict, by));
+        assert_eq!(noted.len as usize, frame.len());
+        assert_eq!(noted.bytes[..*own], frame[12..12 + own], "as it came");
+    }
+
+    let count = |rig: &Rig, times: u32| (0..times).for_each(|_| _ = rig.try_frame(&cases[0].0));
+    for (shift, times, expected) in [(0, 100, 64..=64), (0, 1, 1..=1), (4, 640, 10..=63)] {
+        samples.begin(shift);
+        count(&rig, times);
+        let noted = samples.end().expect("the kernel waits").len();
+        assert!(expected.contains(&noted), "of {times} packets, one in 2^{shift}: {noted}");
+    }
+    assert_eq!(samples.end().expect("the kernel waits"), [], "nobody has asked");
 }
 
 /// Where the checksum's carry comes around, and every other place.

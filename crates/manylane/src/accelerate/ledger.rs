@@ -23,6 +23,7 @@ use crate::api::accelerate::{AcceleratedLedger, PassedStatus};
 pub(super) type Row = [u64; COUNTERS];
 
 /// Who counts.
+#[derive(Clone)]
 pub(super) struct Sources {
     /// The program at tcx.
     pub ingress: Counters,
@@ -98,10 +99,14 @@ fn of(row: &Row, verdict: Verdict) -> u64 {
     row[verdict as usize]
 }
 
+/// Packets that have a verdict.
+pub(super) fn decided(row: &Row) -> u64 {
+    Verdict::ALL.iter().map(|&verdict| of(row, verdict)).sum()
+}
+
 /// Packets that came in.
 pub(super) fn seen(port: &Counted) -> u64 {
-    let decided: u64 = Verdict::ALL.iter().map(|&verdict| of(&port.row, verdict)).sum();
-    decided + dropped(port).values().sum::<u64>() + queued(port)
+    decided(&port.row) + dropped(port).values().sum::<u64>() + queued(port)
 }
 
 /// Packets that workers were handed and dropped, by the reason's name; those without any are left out.

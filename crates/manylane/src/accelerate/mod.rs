@@ -21,6 +21,7 @@
 //! | `desk.rs`   | questions to the mirror thread                                                            |
 //! | `shown.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
+//! | `flows.rs`  | which flows there are, of a sample                                                        |
 //! | `why.rs`    | what would become of a packet                                                             |
 //! | `lock.rs`   | one in a network namespace                                                                |
 //!
@@ -39,6 +40,7 @@
 
 mod desk;
 mod error;
+mod flows;
 mod lease;
 mod ledger;
 mod lock;

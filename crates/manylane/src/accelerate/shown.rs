@@ -13,15 +13,16 @@ use manylane_sync::rcu::Reader;
 use manylane_sync::words::Words;
 
 use super::desk::Desk;
+use super::flows::{Sampler, flows};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
 use super::thread::Thread;
 use super::why;
 use super::{Options, TierChoice, manning};
 use crate::api::accelerate::{
-    Accelerated, AcceleratedLedger, AcceleratedPort, AcceleratorConfig, AcceleratorStatus,
-    AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus, ReasonStatus, Why,
-    WhyQuestion,
+    Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
+    AcceleratorStatus, AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus,
+    ReasonStatus, Why, WhyQuestion,
 };
 use crate::api::{ApiError, RouteStatus, Setting, SettingValue};
 
@@ -33,6 +34,8 @@ pub(super) struct Shown {
     /// What the programs compare with the clock.
     control: Words<u64>,
     counters: ledger::Sources,
+    /// For who asks which flows there are: one at a time.
+    sampler: Mutex<Sampler>,
     view: Mutex<View>,
     devices: Mutex<Devices>,
     /// For who asks why: offline, but then.
@@ -80,7 +83,7 @@ impl Shown {
         options: Options,
         seed: u64,
         control: Words<u64>,
-        counters: ledger::Sources,
+        (counters, sampler): (ledger::Sources, Sampler),
         mut netlink: Netlink,
         (mut reader, transit): (Reader, Transit),
         desk: Desk<Thread>,
@@ -94,6 +97,7 @@ impl Shown {
             started: Instant::now(),
             control,
             counters,
+            sampler: Mutex::new(sampler),
             view: Mutex::new(View { lease, ports: Vec::new(), ends: false }),
             devices: Mutex::new(Devices { netlink, before }),
             readers: Mutex::new((reader, transit)),
@@ -219,6 +223,23 @@ impl Accelerated for Shown {
 
     fn ledger(&self) -> AcceleratedLedger {
         ledger::ledger(&self.counted())
+    }
+
+    fn flows(&self) -> Result<AcceleratedFlows, AskError> {
+        let numbers: Vec<u16> = self.view().ports.iter().map(|port| port.number).collect();
+        let taken = lock(&self.sampler).take(&numbers);
+        let (one_in, samples) = taken.map_err(|error| {
+            AskError::Silent(ApiError {
+                error: format!("what programs have noted cannot be read: {error}"),
+                help: "ask again; `manylane show ports` has the sums".into(),
+            })
+        })?;
+        let ports = self.view().ports.clone();
+        let name = |number: u16| {
+            let port = ports.iter().find(|port| port.number == number);
+            port.map_or_else(|| "none".to_owned(), |port| port.name.clone())
+        };
+        Ok(flows(one_in, &samples, name))
     }
 
     fn config(&self) -> AcceleratorConfig {

@@ -39,6 +39,7 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Domain;
 
 use super::desk::{DeskEnd, desk};
+use super::flows::Sampler;
 use super::lease::{Lease, Tables, in_ticks, now};
 use super::ports::{Port, Ports, is_usable};
 use super::reclaim::Reclaim;
@@ -132,7 +133,7 @@ impl Thread {
         tables::all_there(&links, &options.interfaces)?;
 
         let (sizes, memory) = tables::sizes(options.routes);
-        let (fast, memory) = Fast::load(&memory)
+        let (mut fast, memory) = Fast::load(&memory)
             .map(|(fast, maps)| (fast, tables::memory(maps)))
             .map_err(AccelerateError::Program)?;
         // Who stands for the programs, and who asks `why`.
@@ -162,8 +163,18 @@ impl Thread {
         };
         let (own, bell_of_workers) = (transit.clone(), bell.clone());
         let kit = Kit { manning, domain, transit: own, bell: bell_of_workers, counts: by_workers };
-        let shown = Shown::new(options, seed, control, counters, open()?, (reader, transit), asked)
-            .map_err(AccelerateError::Netlink)?;
+        let samples = fast.take_samples().expect("nobody else takes them");
+        let sampler = Sampler::new(samples, counters.clone());
+        let shown = Shown::new(
+            options,
+            seed,
+            control,
+            (counters, sampler),
+            open()?,
+            (reader, transit),
+            asked,
+        )
+        .map_err(AccelerateError::Netlink)?;
         let mut thread = Thread {
             mirror: Mirror::new(writer, mirror::Limits::default()),
             ports,

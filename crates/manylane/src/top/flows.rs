@@ -1,9 +1,10 @@
-//! Which flows packets are of: a sample of those that come in, by the daemon's own trace.
+//! Which flows packets are of: a sample of those that come in, by the daemon's own trace, or by its programs.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use crate::api::accelerate::{AcceleratedFlow, AcceleratedFlows};
 use crate::api::{Client, ClientError, TraceLine, TraceRequest, TraceWhat};
 use crate::trace::header;
 
@@ -12,8 +13,18 @@ use crate::trace::header;
 pub struct Flows {
     /// Packets that were looked at.
     pub packets: u64,
-    /// How many by port of entry and flow.
-    pub by_flow: BTreeMap<(String, String), u64>,
+    /// How many of each.
+    pub by_flow: BTreeMap<FlowAt, u64>,
+}
+
+/// A flow, and where it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FlowAt {
+    /// The port of entry.
+    pub port: String,
+    pub flow: String,
+    /// Who forwards it, or why it is the kernel's; empty where that is no question.
+    pub by: String,
 }
 
 impl Flows {
@@ -21,7 +32,8 @@ impl Flows {
     pub fn add(&mut self, port: &str, headers: &str) {
         let flow = header::flow_in(headers).unwrap_or("no IP").to_owned();
         self.packets += 1;
-        *self.by_flow.entry((port.to_owned(), flow)).or_default() += 1;
+        let at = FlowAt { port: port.to_owned(), flow, by: String::new() };
+        *self.by_flow.entry(at).or_default() += 1;
     }
 
     /// Counts these, too.
@@ -30,6 +42,17 @@ impl Flows {
         for (flow, packets) in &other.by_flow {
             *self.by_flow.entry(flow.clone()).or_default() += packets;
         }
+    }
+}
+
+impl From<AcceleratedFlows> for Flows {
+    fn from(sampled: AcceleratedFlows) -> Flows {
+        let flow = |one: AcceleratedFlow| {
+            let by = if one.reason.is_empty() { one.by } else { one.reason };
+            (FlowAt { port: one.port, flow: one.flow, by }, one.packets)
+        };
+        let by_flow = sampled.flows.into_iter().map(flow).collect();
+        Flows { packets: sampled.packets, by_flow }
     }
 }
 
@@ -54,6 +77,15 @@ pub fn sample(client: &Client) -> Result<Flows, String> {
     });
     match outcome {
         Ok(_) => Ok(flows),
+        Err(ClientError::Refused(refused)) => Err(refused.error),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The same of an accelerator, which does that itself.
+pub fn accelerated(client: &Client) -> Result<Flows, String> {
+    match client.ask::<AcceleratedFlows>("/v1/accelerate/flows") {
+        Ok(sampled) => Ok(sampled.into()),
         Err(ClientError::Refused(refused)) => Err(refused.error),
         Err(error) => Err(error.to_string()),
     }

@@ -77,7 +77,7 @@ impl<'s> Between<'s> {
                     Of::Accelerator(former) => Some(&**former),
                     Of::Forwarder(_) => None,
                 });
-                self.accelerator(former, now)
+                self.accelerator(former, now, flows)
             }
         }
     }
@@ -236,7 +236,12 @@ impl<'s> Between<'s> {
         pane("Rings", columns, 2, rows.collect(), "one worker, or ports that are steered by queue")
     }
 
-    fn accelerator(&self, former: Option<&Accelerator>, now: &Accelerator) -> (Head, Vec<Pane>) {
+    fn accelerator(
+        &self,
+        former: Option<&Accelerator>,
+        now: &Accelerator,
+        flows: &Flows,
+    ) -> (Head, Vec<Pane>) {
         let ledger = |value: fn(&Accelerator) -> u64| self.rate(former.map(value), value(now));
         let lease = &now.daemon.lease;
         let head = Head {
@@ -261,14 +266,14 @@ impl<'s> Between<'s> {
                 false => format!("the kernel forwards: the tables are {}", lease.tables),
             },
         };
-        (
-            head,
-            vec![
-                self.accelerated_ports(former, now),
-                self.tiers(former, now),
-                self.passed(former, now),
-            ],
-        )
+        let share = ledger(|daemon| daemon.ledger.seen).unwrap_or(0.0);
+        let panes = vec![
+            self.accelerated_ports(former, now),
+            self.tiers(former, now),
+            self.passed(former, now),
+            accelerated_flow_pane(flows, share, now.flows_trouble.as_deref()),
+        ];
+        (head, panes)
     }
 
     fn accelerated_ports(&self, former: Option<&Accelerator>, now: &Accelerator) -> Pane {
@@ -348,17 +353,34 @@ impl<'s> Between<'s> {
 }
 
 fn flow_pane(flows: &Flows, received: f64, trouble: Option<&str>) -> Pane {
-    let rows = flows.by_flow.iter().map(|((port, flow), packets)| {
+    let rows = flows.by_flow.iter().map(|(at, packets)| {
         let share = *packets as f64 / flows.packets as f64;
-        vec![text(flow), text(port), number(Some(share * 100.0)), number(Some(share * received))]
+        let share = [number(Some(share * 100.0)), number(Some(share * received))];
+        [text(&at.flow), text(&at.port)].into_iter().chain(share).collect()
     });
-    let note = match trouble {
+    let columns = &["Flow", "Port", ">%", ">About/s"];
+    let note = flow_note(flows, trouble);
+    Pane { title: "Flows", columns, order: 2, rows: rows.collect(), note }
+}
+
+/// With who forwards each, or why the kernel does.
+fn accelerated_flow_pane(flows: &Flows, received: f64, trouble: Option<&str>) -> Pane {
+    let rows = flows.by_flow.iter().map(|(at, packets)| {
+        let share = *packets as f64 / flows.packets as f64;
+        let share = [number(Some(share * 100.0)), number(Some(share * received))];
+        [text(&at.flow), text(&at.port), text(&at.by)].into_iter().chain(share).collect()
+    });
+    let columns = &["Flow", "Port", "By", ">%", ">About/s"];
+    let note = flow_note(flows, trouble);
+    Pane { title: "Flows", columns, order: 3, rows: rows.collect(), note }
+}
+
+fn flow_note(flows: &Flows, trouble: Option<&str>) -> String {
+    match trouble {
         Some(trouble) => format!("not looked at: {trouble}"),
         None if flows.packets == 0 => "no packet came in".into(),
         None => format!("of the last {} packets that were looked at", flows.packets),
-    };
-    let columns = &["Flow", "Port", ">%", ">About/s"];
-    Pane { title: "Flows", columns, order: 2, rows: rows.collect(), note }
+    }
 }
 
 /// With what is said when it is empty.

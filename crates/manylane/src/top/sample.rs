@@ -51,6 +51,10 @@ pub struct Accelerator {
     pub ports: Vec<AcceleratedPort>,
     pub drops: Vec<PassedStatus>,
     pub ledger: AcceleratedLedger,
+    /// Of the packets that were looked at after this.
+    pub flows: Flows,
+    /// Why none were.
+    pub flows_trouble: Option<String>,
 }
 
 /// Asks for everything once.
@@ -69,6 +73,8 @@ pub fn take(client: &Client) -> Result<Sample, ClientError> {
             ports,
             drops: client.ask("/v1/accelerate/drops")?,
             ledger: client.ask("/v1/accelerate/ledger")?,
+            flows: Flows::default(),
+            flows_trouble: None,
         };
         return Ok(Sample { at, of: Of::Accelerator(Box::new(accelerator)) });
     }
@@ -145,11 +151,17 @@ impl Sampler {
 
 /// After the counters, which are of one time; those of the flows are of a little later.
 fn with_flows(client: &Client, mut sample: Sample) -> Sample {
-    if let Of::Forwarder(forwarder) = &mut sample.of {
-        match flows::sample(client) {
-            Ok(flows) => forwarder.flows = flows,
-            Err(trouble) => forwarder.flows_trouble = Some(trouble),
+    let (sampled, flows, trouble) = match &mut sample.of {
+        Of::Forwarder(daemon) => {
+            (flows::sample(client), &mut daemon.flows, &mut daemon.flows_trouble)
         }
+        Of::Accelerator(daemon) => {
+            (flows::accelerated(client), &mut daemon.flows, &mut daemon.flows_trouble)
+        }
+    };
+    match sampled {
+        Ok(sampled) => *flows = sampled,
+        Err(why) => *trouble = Some(why),
     }
     sample
 }

@@ -19,6 +19,8 @@ fn accelerator(at: Instant, passed: u64) -> Sample {
         ports: accelerated::Sample.ports(),
         drops: accelerated::Sample.drops(),
         ledger: accelerated::Sample.ledger(),
+        flows: accelerated::Sample.flows().expect("it has some").into(),
+        flows_trouble: None,
     };
     daemon.ports[0].seen += passed;
     daemon.ports[0].forwarded += passed;
@@ -76,6 +78,7 @@ fn an_accelerator_has_its_own_panes() {
         " 1 Ports ",
         " 2 Tiers ",
         " 3 Drops ",
+        " 4 Flows ",
     ] {
         assert!(shown.contains(words), "{words}\n{shown}");
     }
@@ -83,6 +86,17 @@ fn an_accelerator_has_its_own_panes() {
     let words = |name: &str| line(name).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words("lan").contains("1.00 M 1.00 M 0 0 0 0"), "{shown}");
     assert!(words("wan").ends_with("1.00 M 0 0 1.00 k"), "{shown}");
+
+    // Zoomed in on the flows: three of four packets are ours, the fourth is the kernel's for a reason.
+    press(&mut view, KeyCode::Char('4'));
+    press(&mut view, KeyCode::Enter);
+    let shown = screen(&mut view, [100, 24]);
+    let line = |name: &str| shown.lines().find(|line| line.starts_with(name)).expect(name);
+    let words = |name: &str| line(name).split_whitespace().collect::<Vec<_>>().join(" ");
+    let ours = words("10.1.0.1:4000 > 10.2.0.1:53 UDP");
+    assert!(ours.ends_with("UDP lan ingress 75 750 k"), "{shown}");
+    let theirs = words("[2001:db8:1::1]:4000 > [2001:db8:2::1]:443 TCP");
+    assert!(theirs.ends_with("TCP lan ttl 25 250 k"), "{shown}");
 }
 
 #[test]
@@ -128,7 +142,7 @@ fn keys_stay_within_what_there_is() {
     assert_eq!(view.choices[0].order, 0);
     press(&mut view, KeyCode::Left);
     assert_eq!(view.choices[0].order, columns - 1);
-    for key in [KeyCode::Char('9'), KeyCode::BackTab, KeyCode::PageDown] {
+    for key in [KeyCode::Char('9'), KeyCode::BackTab, KeyCode::BackTab, KeyCode::PageDown] {
         press(&mut view, key);
     }
     assert_eq!((view.selected, view.choices[2].skipped), (2, 1));
@@ -153,8 +167,7 @@ fn flows_of_several_samples_are_one() {
     let mut more = flows.clone();
     more.add("lan", "02:00:00:00:00:01 > ff:ff:ff:ff:ff:ff, ARP");
     flows.merge(&more);
-    let counted: Vec<_> =
-        flows.by_flow.iter().map(|((_, flow), count)| (&**flow, *count)).collect();
+    let counted: Vec<_> = flows.by_flow.iter().map(|(at, count)| (&*at.flow, *count)).collect();
     assert_eq!(counted, [("10.0.0.1:7 > 10.0.0.2:9 UDP", 2), ("no IP", 1)]);
     assert_eq!(flows.packets, 3);
 }

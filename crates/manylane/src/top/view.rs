@@ -71,10 +71,11 @@ impl View {
 
     /// There is a later sample.
     pub fn add(&mut self, sample: Sample) {
-        if let Of::Forwarder(forwarder) = &sample.of {
-            self.flows.push_back(forwarder.flows.clone());
-            self.flows.drain(..self.flows.len().saturating_sub(FLOW_SAMPLES));
-        }
+        self.flows.push_back(match &sample.of {
+            Of::Forwarder(daemon) => daemon.flows.clone(),
+            Of::Accelerator(daemon) => daemon.flows.clone(),
+        });
+        self.flows.drain(..self.flows.len().saturating_sub(FLOW_SAMPLES));
         self.former = Some(std::mem::replace(&mut self.now, sample));
         self.trouble = None;
         self.arrange();

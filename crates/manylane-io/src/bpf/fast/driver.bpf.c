@@ -30,6 +30,7 @@
 #include "devices.h"
 #include "rewrite.h"
 #include "rows.h"
+#include "sample.h"
 #include "workers.h"
 
 SEC("xdp")
@@ -63,8 +64,12 @@ int forward(struct xdp_md *xdp)
 	// The record may be older than the port: then the port has another device.
 	if (LOAD(port[PORT_INTERFACE]) != LOAD(way.record[RECORD_EXIT]))
 		return XDP_PASS;
-	if (entry & WORKERS_ENTRY)
-		return flags & WORKERS_EXIT ? to_worker(xdp->rx_queue_index, way.entry, packet.len) : XDP_PASS;
+	if (entry & WORKERS_ENTRY) {
+		if (!(flags & WORKERS_EXIT) || to_worker(xdp->rx_queue_index, way.entry, packet.len) != XDP_REDIRECT)
+			return XDP_PASS;
+		may_sample(xdp, way.entry, FORWARDED, BY_WORKERS, packet.len);
+		return XDP_REDIRECT;
+	}
 	if (!(flags & DRIVER_EXIT) || LOAD(failing[exit]))
 		return XDP_PASS;
 	if (NUMBER(takes_pieces) && packet.len > (__u64)(packet.end - packet.data) && !(flags & DRIVER_EXIT_PIECES))
@@ -73,6 +78,7 @@ int forward(struct xdp_md *xdp)
 		count_one(exit, DRIVER_REFUSED);
 		return XDP_PASS;
 	}
+	may_sample(xdp, way.entry, FORWARDED, BY_DRIVER, packet.len);
 	// They are there: `decide` has looked, and the verifier wants to see it.
 	if (way.is_ipv6) {
 		if (packet.data + LINK_HEADER + HEADER_V6 > packet.end)

@@ -22,6 +22,7 @@
 
 #include "decide.h"
 #include "rewrite.h"
+#include "sample.h"
 
 // linux/bpf.h of 6.6 has these; older headers do not.
 #define NEXT -1
@@ -113,6 +114,7 @@ int forward(struct __sk_buff *skb)
 	}
 	read_tag(skb, &packet);
 	verdict = decide(&packet, &way);
+	may_sample(skb, way.entry, verdict, verdict == FORWARDED ? BY_INGRESS : BY_KERNEL, packet.len);
 	if (verdict != FORWARDED)
 		return next(way.entry, verdict);
 

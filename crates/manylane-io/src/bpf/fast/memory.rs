@@ -12,6 +12,7 @@ use manylane_sync::words::{Owner, Word, WordsMut};
 
 use super::super::{BpfError, call};
 use super::object::Meant;
+use super::samples;
 
 /// How many words those tables have that are as large as the routes want. A lookup in one that is too short finds
 /// no route.
@@ -83,11 +84,11 @@ struct Map {
 }
 
 impl Maps {
-    /// Makes all tables; and the counters of so many CPUs, which programs write.
+    /// Makes all tables; and for so many CPUs the counters and samples, which programs write.
     pub(super) fn create(
         sizes: &Sizes,
         cpus: usize,
-    ) -> Result<(Maps, Tables, WordsMut<u64>), BpfError> {
+    ) -> Result<(Maps, Tables, [WordsMut<u64>; 2]), BpfError> {
         let mut maps = Maps::default();
         let tables = Tables {
             direct4: maps.add("direct4", 1 << 16)?,
@@ -112,7 +113,8 @@ impl Maps {
             further: maps.add("further", 1 << 20)?,
         };
         let counters = maps.add("counters", cpus * PORTS * PLACES)?;
-        Ok((maps, tables, counters))
+        let samples = maps.add("samples", samples::words(cpus))?;
+        Ok((maps, tables, [counters, samples]))
     }
 
     /// Makes one more table.

@@ -8,6 +8,7 @@
 //! |-------------------------------|-------------------------------------|---------------------------|
 //! | [`Tables`]                    | one thread of the daemon            | programs, on every CPU    |
 //! | counters ([`Counters`])       | programs, each CPU its own rows     | anybody                   |
+//! | samples ([`Samples`])         | programs, each CPU its own places; what is asked for: who samples | who samples |
 //!
 //! | file                | what                                                               |
 //! |---------------------|--------------------------------------------------------------------|
@@ -19,6 +20,7 @@
 //! | `ingress.bpf.c`     | the program for tcx                                                |
 //! | `driver.bpf.c`      | the program for drivers (XDP), in front of it; `driver.rs`, `devices.rs` |
 //! | `workers.h`, `rows.h` | what goes up to workers, and what is counted; `workers.rs` |
+//! | `sample.h`          | some packets' headers, for who asks which flows there are; `samples.rs` |
 //! | `flush.bpf.c`       | hears of devices that refuse frames; `flush.rs`, `btf.rs`          |
 //! | `trial.bpf.c`       | the same for test runs that say what tag there was                 |
 //! | `object.rs`         | from the object to the program                                     |
@@ -44,6 +46,7 @@ mod flush;
 mod grace;
 pub(super) mod memory;
 pub(super) mod object;
+mod samples;
 mod ticks;
 mod trial;
 mod workers;
@@ -63,6 +66,7 @@ pub use driver::{
 };
 pub use grace::Grace;
 pub use memory::{Sizes, Tables};
+pub use samples::{Sample, SampledBy, Samples};
 pub use ticks::Ticks;
 pub use trial::{Tried, TryOptions};
 pub use workers::{Beat, Lanes, QUEUES, WORKERS_ENTRY, WORKERS_EXIT, WORKERS_MAX, Workers};
@@ -83,6 +87,8 @@ pub struct Fast {
     counters: Counters,
     grace: Grace,
     maps: memory::Maps,
+    /// Until somebody takes them.
+    samples: Option<Samples>,
 }
 
 impl Fast {
@@ -96,7 +102,7 @@ impl Fast {
     pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(Fast, Tables), BpfError> {
         let load = |source: io::Error| failed("load", source);
         let cpus = counters::cpus().map_err(load)?;
-        let (maps, tables, counters) = memory::Maps::create(sizes, cpus)?;
+        let (maps, tables, [counters, samples]) = memory::Maps::create(sizes, cpus)?;
         let code = object::code(object, SECTION, |name| maps.meant(name)).map_err(load)?;
         let program = call::load(KIND, NAME, &code).map_err(|source| {
             let complaint = call::complaint(KIND, &code);
@@ -108,11 +114,13 @@ impl Fast {
                 source: source.into(),
             }
         })?;
+        let grace = Grace::new().map_err(load)?;
         let fast = Fast {
+            samples: Some(Samples::new(samples, cpus, grace.another())),
             id: attach::id(&program).map_err(load)?,
             program,
             counters: Counters::new(counters.reader(), cpus),
-            grace: Grace::new().map_err(load)?,
+            grace,
             maps,
         };
         Ok((fast, tables))
@@ -132,6 +140,11 @@ impl Fast {
     /// What it counts.
     pub fn counters(&self) -> Counters {
         self.counters.clone()
+    }
+
+    /// What notes packets, here and in drivers; there is one.
+    pub fn take_samples(&mut self) -> Option<Samples> {
+        self.samples.take()
     }
 
     /// Loads the programs of the driver tier, over the same tables.

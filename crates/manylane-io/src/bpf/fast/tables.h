@@ -26,6 +26,7 @@
  * | roots                                     | further table: its first word in `further`, how many ranges from bit 32 |
  * | further                                   | ranges of further tables, three words each: RANGE_...   |
  * | counters                                  | (cpu * 256 + port) * 32 + place: written here           |
+ * | samples                                   | 8 + (cpu * 65 + 1 + sample) * 8: written here (`sample.h`) |
  */
 #ifndef MANYLANE_FAST_TABLES_H
 #define MANYLANE_FAST_TABLES_H
@@ -82,9 +83,11 @@ extern const __u64 rules[RULE_LISTS * RULES * RULE_WORDS];
 extern const __u64 roots[TABLES];
 extern const __u64 further[FURTHER_WORDS];
 extern __u64 counters[];
+extern __u64 samples[];
 
 /* Symbols whose "address" is the number. */
-extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_words[], counters_words[];
+extern const char groups4_words[], ranges4_words[], index6_words[], leaves6_words[], counters_words[],
+	samples_words[];
 
 #define NUMBER(symbol) ((__u64)(symbol))
 

@@ -6,6 +6,7 @@
 //! | `/v1/accelerate/ports`        | list of [`AcceleratedPort`]   | `ports`                    |
 //! | `/v1/accelerate/drops`        | list of [`PassedStatus`]      | `drops`                    |
 //! | `/v1/accelerate/ledger`       | [`AcceleratedLedger`]         | `ledger`                   |
+//! | `/v1/accelerate/flows`        | [`AcceleratedFlows`]          | (`manylane top`)           |
 //! | `/v1/accelerate/mirror`       | [`MirrorStatus`]              | `mirror`                   |
 //! | `/v1/accelerate/mirror/diff`  | list of lines                 | `mirror --diff`            |
 //! | `/v1/accelerate/routes`       | list of [`RouteStatus`]       | `routes`                   |
@@ -47,6 +48,8 @@ pub trait Accelerated: Send + Sync {
     fn drops(&self) -> Vec<PassedStatus>;
     /// The sum that has to add up.
     fn ledger(&self) -> AcceleratedLedger;
+    /// Which flows there are, of some packets that come in from now on: it takes a tenth of a second.
+    fn flows(&self) -> Result<AcceleratedFlows, AskError>;
     /// What it was started with.
     fn config(&self) -> AcceleratorConfig;
     /// Changes a setting: `port.IF.tier`.
@@ -193,6 +196,32 @@ pub struct PassedStatus {
     pub total: u64,
     /// Packets by the interface they came in by, or for losses the one they were to leave by.
     pub ports: BTreeMap<String, u64>,
+}
+
+/// Some of the packets that came in within a tenth of a second, by flow.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AcceleratedFlows {
+    /// Packets that were looked at: at most 64 of each processor.
+    pub packets: u64,
+    /// One packet in so many was, by chance.
+    pub one_in: u64,
+    /// Their flows, those with most packets first.
+    pub flows: Vec<AcceleratedFlow>,
+}
+
+/// A flow, by what becomes of its packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AcceleratedFlow {
+    /// The interface that it comes in by.
+    pub port: String,
+    /// Both ends and the protocol: `10.1.0.1:4000 > 10.2.0.1:53 UDP`; `no IP` of other packets.
+    pub flow: String,
+    /// Who forwards it: `driver`, `workers`, `ingress`, `kernel`.
+    pub by: String,
+    /// Why it is the kernel's, as in `/v1/accelerate/drops`; empty if it is not.
+    pub reason: String,
+    /// Packets of it that were looked at.
+    pub packets: u64,
 }
 
 /// Where every packet went that our programs have seen: seen = forwarded + passed + dropped + queued, forwarded = sent.

@@ -80,6 +80,21 @@ impl Accelerated for Sample {
         }
     }
 
+    fn flows(&self) -> Result<AcceleratedFlows, AskError> {
+        let flow = |flow: &str, by: &str, reason: &str, packets| AcceleratedFlow {
+            port: "lan".into(),
+            flow: flow.into(),
+            by: by.into(),
+            reason: reason.into(),
+            packets,
+        };
+        let flows = vec![
+            flow("10.1.0.1:4000 > 10.2.0.1:53 UDP", "ingress", "", 3),
+            flow("[2001:db8:1::1]:4000 > [2001:db8:2::1]:443 TCP", "kernel", "ttl", 1),
+        ];
+        Ok(AcceleratedFlows { packets: 4, one_in: 16, flows })
+    }
+
     fn config(&self) -> AcceleratorConfig {
         AcceleratorConfig {
             interfaces: vec!["lan".into(), "wan".into()],

@@ -11,7 +11,7 @@ use axum::routing::{get, put};
 use axum::{Json, Router};
 use utoipa::openapi::HttpMethod;
 
-use super::{Accelerated, AskError, Why, WhyQuestion};
+use super::{Accelerated, AcceleratedFlows, AskError, Why, WhyQuestion};
 use crate::api::document::{Refusal, Routes, Sent, Told};
 use crate::api::listen::Doors;
 use crate::api::metrics::{self, METRICS};
@@ -68,9 +68,24 @@ fn routes() -> Routes<dyn Accelerated> {
         })
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
+    let flows_schema =
+        Sent::Json("Flows, by what becomes of them.", routes.schema::<AcceleratedFlows>());
     let why_schema = Sent::Json("Whether it is forwarded, and why.", routes.schema::<Why>());
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
     routes
+        .at(
+            HttpMethod::Get,
+            "/v1/accelerate/flows",
+            get(flows),
+            Told {
+                id: "accelerate/flows",
+                does: "Which flows there are, of some packets that come in from now on: it takes a tenth of a second.",
+                parameters: &[],
+                takes: None,
+                gives: flows_schema,
+                refuses: &[(503, "What the programs have noted cannot be read.")],
+            },
+        )
         .at(
             HttpMethod::Get,
             WHY,
@@ -117,6 +132,15 @@ async fn set(
     source.set(&key, value.trim()).map(Json).map_err(refused)
 }
 
+/// On a thread of its own, since it waits for packets: others are answered meanwhile.
+async fn flows(State(source): State<Arc<dyn Accelerated>>) -> Answer<AcceleratedFlows> {
+    let taken = tokio::task::spawn_blocking(move || source.flows()).await;
+    taken
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        .map(Json)
+        .map_err(refused)
+}
+
 async fn why(
     State(source): State<Arc<dyn Accelerated>>,
     Path((interface, from, to)): Path<(String, String, String)>,
@@ -143,8 +167,8 @@ fn refused(error: AskError) -> Refusal {
 async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
     let error = ApiError {
         error: format!("there is no {} in `manylane accelerate`", uri.path()),
-        help: "ask for /v1/daemon, or ports, drops, ledger, config, mirror, mirror/diff, routes, neighbours or \
-               why below /v1/accelerate/"
+        help: "ask for /v1/daemon, or ports, drops, ledger, flows, config, mirror, mirror/diff, routes, \
+               neighbours or why below /v1/accelerate/"
             .into(),
     };
     (StatusCode::NOT_FOUND, Json(error))
