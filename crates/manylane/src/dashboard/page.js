@@ -9,6 +9,7 @@ async function turn() {
   if (page.is_asking) return;
   page.is_asking = true;
   const begun = performance.now();
+  const token = sessionStorage.getItem(TOKEN);
   try {
     const daemon = await ask("/v1/daemon");
     greet(daemon);
@@ -18,8 +19,10 @@ async function turn() {
     page.view.show(Object.fromEntries(paths.map((path, place) => [path, answers[place]])));
     heard();
   } catch (error) {
-    if (error instanceof Refused && error.status === 401) return login();
-    silent(error);
+    const is_unknown = error instanceof Refused && error.status === 401;
+    if (!is_unknown) silent(error);
+    // Another may have been entered meanwhile: then that is asked with next.
+    else if (sessionStorage.getItem(TOKEN) === token) return login();
   } finally {
     page.is_asking = false;
   }
