@@ -20,8 +20,7 @@ main() {
     [ -n "$group" ] || { echo "SKIPPED the package under systemd: no control groups (cgroup2) are mounted"; return 0; }
     folder=$(mktemp -d)
     group+=/manylane-package-$$
-    # What is left in the groups is ended by the kernel with the machine's first process.
-    trap 'find "$group" -depth -type d -exec rmdir {} \; 2>/dev/null; rm -rf "$folder"' EXIT
+    trap clean_up EXIT
     mkdir "$group" "$folder/machine"
     cp "$package" "$folder/package.deb"
     cp "${BASH_SOURCE[0]}" "$folder/test"
@@ -35,6 +34,15 @@ main() {
     [ "$status" -eq 0 ] || sed 's/^/systemd: /' "$folder/systemd"
     [ "$status" -ne 137 ] || echo "not done after $seconds_max s"
     return "$status"
+}
+
+# What is left in the groups is ended by the kernel with the machine's first process, in its own time.
+clean_up() {
+    for _ in {1..50}; do
+        find "$group" -depth -type d -exec rmdir {} + 2>/dev/null && break
+        sleep 0.1
+    done
+    rm -rf "$folder"
 }
 
 # Where the second version of control groups is mounted.
@@ -125,6 +133,11 @@ inside() {
     systemctl is-enabled --quiet manylane
     systemctl show --property StatusText manylane
     holds manylane cap_net_raw
+    # Whom its sockets let in.
+    [ "$(stat --format "%G %a" /run/manylane/manylane.sock)" = "manylane 660" ]
+    [ "$(stat --format "%G %a" /run/manylane/manylane.sock.capture)" = "manylane-capture 660" ]
+    useradd --groups manylane-capture watcher
+    setpriv --reuid watcher --regid watcher --init-groups manylane capture -D
     manylane show ports
     through client 10.2.0.1
     # What is not valid is not tried again.
