@@ -55,15 +55,17 @@ impl Server for Daemon {
         let mut socket = RemoteSocket::open(&path_beside(&self.api), &options)
             .map_err(|error| self.error(error))?;
         let ports = socket.ports().map_err(|error| self.error(error))?;
-        let told = Client::new(&self.api).ask::<Vec<crate::api::PortStatus>>("/v1/ports");
-        let told = told.unwrap_or_default();
+        let told = Client::new(&self.api).ask::<Vec<crate::api::PortStatus>>("/v1/ports").ok();
         let name = |port: crate::socket::client::Port| {
-            let status = told.iter().find(|status| status.name == port.name);
-            let description =
-                status.map_or("sub-interface".into(), |status| match &status.interface {
+            let mut all = told.iter().flatten();
+            let description = match all.find(|status| status.name == port.name) {
+                Some(status) => match &status.interface {
                     Some(interface) => format!("{} on {interface}", status.driver),
                     None => status.driver.clone(),
-                });
+                },
+                None if told.is_some() => "sub-interface".into(),
+                None => "port".into(),
+            };
             PortName {
                 id: manylane_frame::vocabulary::PortId(port.port),
                 name: port.name,
