@@ -81,7 +81,8 @@ fn a_port_changes_its_tier_under_traffic() {
             stream.after(500);
             if shown != "kernel" {
                 // The connection has nearly all packets that there are.
-                let flows: AcceleratedFlows = accelerated.ask("/v1/accelerate/flows");
+                let flows = accelerated.post::<AcceleratedFlows>("/v1/accelerate/flows");
+                let flows = flows.expect("it answers");
                 let is_it = |flow: &AcceleratedFlow| {
                     flow.by == shown
                         && flow.port == "lan"

@@ -378,8 +378,9 @@ pub(super) async fn not_allowed(method: Method, uri: Uri) -> Refusal {
         error: format!("{} does not take {method}", uri.path()),
         help:
             "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
-               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace and /v1/capture/drops are asked with \
-               POST, and so are apply, diff, confirm and rollback below /v1/config/"
+               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace, /v1/capture/drops and \
+               /v1/accelerate/flows are asked with POST, and so are apply, diff, confirm and rollback below \
+               /v1/config/"
                 .into(),
     };
     (StatusCode::METHOD_NOT_ALLOWED, Json(error))

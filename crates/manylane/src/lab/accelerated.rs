@@ -148,6 +148,11 @@ impl Accelerated {
         self.client.ask(path)
     }
 
+    /// Posts nothing to a path of its API.
+    pub fn post<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.client.post(path, &())
+    }
+
     /// Puts a value to a path of its API.
     pub fn put<T: DeserializeOwned>(&self, path: &str, value: &str) -> Result<T, ClientError> {
         self.client.put(path, value)

@@ -84,7 +84,7 @@ pub fn sample(client: &Client) -> Result<Flows, String> {
 
 /// The same of an accelerator, which does that itself.
 pub fn accelerated(client: &Client) -> Result<Flows, String> {
-    match client.ask::<AcceleratedFlows>("/v1/accelerate/flows") {
+    match client.post::<AcceleratedFlows>("/v1/accelerate/flows", &()) {
         Ok(sampled) => Ok(sampled.into()),
         Err(ClientError::Refused(refused)) => Err(refused.error),
         Err(error) => Err(error.to_string()),

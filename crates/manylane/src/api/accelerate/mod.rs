@@ -6,7 +6,6 @@
 //! | `/v1/accelerate/ports`        | list of [`AcceleratedPort`]   | `ports`                    |
 //! | `/v1/accelerate/drops`        | list of [`PassedStatus`]      | `drops`                    |
 //! | `/v1/accelerate/ledger`       | [`AcceleratedLedger`]         | `ledger`                   |
-//! | `/v1/accelerate/flows`        | [`AcceleratedFlows`]          | (`manylane top`)           |
 //! | `/v1/accelerate/mirror`       | [`MirrorStatus`]              | `mirror`                   |
 //! | `/v1/accelerate/mirror/diff`  | list of lines                 | `mirror --diff`            |
 //! | `/v1/accelerate/routes`       | list of [`RouteStatus`]       | `routes`                   |
@@ -15,6 +14,9 @@
 //! | `/v1/accelerate/why/I/S/D`    | [`Why`]                       | `why S D -i I`             |
 //!
 //! `PUT /v1/config/port.IF.tier` with a tier as its body (`manylane config set`) changes who forwards at an interface.
+//!
+//! `POST /v1/accelerate/flows` (`manylane top`) has the programs note some packets, and answers with
+//! [`AcceleratedFlows`].
 //!
 //! `/v1/daemon` says which of the two answers: its `kind` is `accelerate` here, and missing there.
 //!

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, Uri};
-use axum::routing::{get, put};
+use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use utoipa::openapi::HttpMethod;
 
@@ -74,9 +74,9 @@ fn routes() -> Routes<dyn Accelerated> {
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
     routes
         .at(
-            HttpMethod::Get,
-            "/v1/accelerate/flows",
-            get(flows),
+            HttpMethod::Post,
+            FLOWS,
+            post(flows),
             Told {
                 id: "accelerate/flows",
                 does: "Which flows there are, of some packets that come in from now on: it takes a tenth of a second.",
@@ -118,6 +118,8 @@ fn routes() -> Routes<dyn Accelerated> {
         )
 }
 
+// Whose packets they are is not for everybody who may see how many there are: POST, as a trace.
+const FLOWS: &str = "/v1/accelerate/flows";
 const WHY: &str = "/v1/accelerate/why/{interface}/{source}/{destination}";
 const WRONG: &[(u16, &str)] =
     &[(400, "It is asked wrongly."), (503, "The mirror's thread does not answer.")];
