@@ -140,6 +140,14 @@ inside() {
     setpriv --reuid watcher --regid watcher --init-groups manylane capture -D
     manylane show ports
     through client 10.2.0.1
+    # A change while it runs, kept over a restart.
+    cp /etc/manylane/manylane.toml /run/new.toml
+    printf '[[route]]\nprefix = "203.0.113.0/24"\nvia = "10.2.0.1"\n' >>/run/new.toml
+    manylane config apply /run/new.toml --confirm-within 60s
+    manylane config confirm
+    manylane config save
+    systemctl restart manylane
+    manylane show routes | grep 203.0.113.0/24
     # What is not valid is not tried again.
     cp /etc/manylane/manylane.toml /run/valid.toml
     echo 'colour = "red"' >>/etc/manylane/manylane.toml
