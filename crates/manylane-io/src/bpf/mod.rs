@@ -18,12 +18,16 @@
 
 mod call;
 mod elf;
+#[path = "../../../manylane-accelerate/src/programs/mod.rs"]
 pub mod fast;
+#[path = "../../../manylane-lab/src/generator/live.rs"]
 mod live;
 mod mute;
 mod steer;
 mod tagged;
+#[path = "../../../manylane-lab/src/generator/vlan.rs"]
 mod vlan;
+#[path = "../../../manylane-lab/src/generator/yardstick.rs"]
 mod yardstick;
 
 use std::error::Error;

@@ -15,6 +15,7 @@
 
 mod daemon;
 mod decode;
+#[path = "../../../manylane-router/src/drops/mod.rs"]
 mod drops;
 #[cfg(test)]
 mod errors;
@@ -24,6 +25,7 @@ mod interrupt;
 mod lines;
 mod local_time;
 mod options;
+#[path = "../../../manylane-router/src/drops/pcapng.rs"]
 mod pcapng;
 mod run;
 mod source;

@@ -15,6 +15,7 @@ mod config;
 mod doctor;
 mod generate;
 pub(crate) mod show;
+#[path = "../terminal/table.rs"]
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;

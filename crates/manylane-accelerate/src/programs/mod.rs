@@ -45,6 +45,7 @@ mod driver;
 mod flush;
 mod grace;
 pub(super) mod memory;
+#[path = "../../../manylane-io/src/bpf/object.rs"]
 pub(super) mod object;
 mod samples;
 mod ticks;

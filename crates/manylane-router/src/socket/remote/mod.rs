@@ -26,6 +26,7 @@ mod connection;
 mod listener;
 #[cfg(feature = "daemon")]
 mod maker;
+#[path = "../../../../manylane-client/src/message.rs"]
 pub mod message;
 #[cfg(feature = "daemon")]
 mod server;

@@ -24,6 +24,7 @@ mod flow_limit;
 pub mod handoff;
 pub mod leave;
 mod sleep;
+#[path = "observers.rs"]
 mod tap;
 #[cfg(test)]
 mod tests;

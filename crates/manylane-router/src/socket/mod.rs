@@ -40,11 +40,14 @@
 //! or gone costs workers no more than one that reads.
 
 #[cfg(feature = "client")]
+#[path = "../../../manylane-client/src/lib.rs"]
 pub mod client;
 #[cfg(feature = "daemon")]
 mod endpoint;
+#[path = "../../../manylane-io/src/packet_ring/fanout.rs"]
 mod fanout;
 #[cfg(feature = "daemon")]
+#[path = "../../../manylane-worker/src/hooks/inject.rs"]
 mod inject;
 #[cfg(feature = "daemon")]
 mod packet_socket;
@@ -54,6 +57,7 @@ pub mod remote;
 #[cfg(feature = "daemon")]
 mod sockets;
 #[cfg(feature = "daemon")]
+#[path = "../../../manylane-worker/src/hooks/target.rs"]
 mod target;
 
 use std::fmt;

@@ -23,10 +23,13 @@
 //! number is of one session, and means nothing in another: what is still on its way when a trace ends is passed on
 //! as any other packet.
 
+#[path = "../../../manylane/src/trace.rs"]
 pub mod command;
 mod control;
+#[path = "../../../manylane-net/src/wire/summary.rs"]
 pub(crate) mod header;
 mod shown;
+#[path = "../../../manylane-worker/src/stage.rs"]
 mod stage;
 #[cfg(test)]
 mod tests;
