@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::runtime;
 use tokio::time::timeout;
 
-use super::model::ApiError;
+use crate::model::ApiError;
 
 /// Asks one daemon.
 #[derive(Clone, Debug)]

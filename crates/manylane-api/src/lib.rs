@@ -58,55 +58,31 @@
 //! Every other path or method is an [`ApiError`] with status 404 or 405. Names in `model` are the JSON: they may
 //! be added to, and never change.
 //!
-//! | Side   | File        | Runs on                                                          |
-//! |--------|-------------|------------------------------------------------------------------|
-//! | daemon | `server.rs` | the control thread, which takes snapshots through [`Source`]     |
-//! | both   | `document.rs` | routes, with their descriptions                                 |
-//! | daemon | `metrics/`  | the control thread                                               |
-//! | daemon | `page.rs`, `capture.rs` | the same: the dashboard, and its download            |
-//! | daemon | `listen.rs` | the same, by TCP, behind a token                                 |
-//! | CLI    | `client.rs` | the calling thread, which waits                                  |
+//! | Room        | What it holds                                                          | May use            |
+//! |-------------|------------------------------------------------------------------------|--------------------|
+//! | `model`     | the JSON, and the traits by which a daemon answers                     | nothing            |
+//! | `client`    | questions to a daemon's socket; the calling thread waits               | `model`            |
+//! | `dashboard` | the page for browsers                                                  | nothing            |
+//! | `server`    | sockets, routes with their descriptions, metrics, the page; runs on the API's thread | `model`, `dashboard` |
+//! | `sample`    | a daemon that is none, for tests (feature `sample`)                    | `model`            |
 //!
 //! Only the control thread answers, so no request can make a worker wait.
+#![forbid(unsafe_code)]
 
-pub mod accelerate;
-mod capture;
 pub mod client;
-mod configure;
-#[cfg(test)]
-mod contract;
-mod document;
-#[cfg(test)]
-mod guarded;
-mod listen;
-mod metrics;
+mod dashboard;
 pub mod model;
-mod page;
-#[cfg(test)]
-pub(crate) mod sample;
-#[cfg(test)]
-pub(crate) mod served;
+#[cfg(any(test, feature = "sample"))]
+pub mod sample;
 pub mod server;
-pub mod socket;
 #[cfg(test)]
 mod tests;
-mod trace;
-pub mod transaction;
 
-pub use capture::{CaptureFile, CapturePart, CaptureRequest};
 pub use client::{Client, ClientError, FollowEnd};
-pub use configure::Configurations;
-pub(crate) use listen::is_loopback;
-pub use listen::{Door, Doors, Listen, ListenError};
-pub use model::{
-    AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,
-    FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,
-    MemberStatus, NeighbourState, NeighbourStatus, PairStatus, PortLedger, PortState, PortStatus,
-    PortSteeringStatus, QueueName, QueueOwner, RouteKind, RouteStatus, SetError, Setting,
-    SettingValue, SocketStatus, SocketsStatus, SteeredWorker, SteeringStatus, TransmitQueue,
-    VlanStatus, WorkerState, WorkerStatus,
-};
-pub use server::{Source, serve};
-pub use socket::{BindError, Socket};
-pub use trace::{TraceLine, TraceLines, TraceRequest, TraceStage, TraceWhat};
-pub use transaction::{ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest, ConfigStatus};
+pub use model::*;
+pub use server::listen::{Door, Doors, Listen, ListenError, is_loopback};
+pub use server::socket::{BindError, Socket};
+pub use server::{serve, socket};
+
+/// Where a daemon's API listens unless it is told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/manylane/api.sock";

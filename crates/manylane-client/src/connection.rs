@@ -18,11 +18,12 @@ use rustix::net::{
 };
 
 use super::{Options, RemoteError};
-use crate::socket::remote::message::{
+use crate::message::{
     ANSWER_MAX, Answer, Bind, Counts, Join, Open, Port, REQUEST_MAX, Request, Set, names_of,
     tuples_of,
 };
-use crate::socket::{Fanout, Points};
+use manylane_frame::vocabulary::Points;
+use manylane_io::packet_ring::Fanout;
 
 /// A connection to a daemon, which is an open socket there. Dropping it closes that.
 ///
@@ -118,7 +119,7 @@ impl Connection {
     }
 
     /// Joins the fanout group of this number, or makes it; see
-    /// [`Endpoint::join_fanout`](crate::socket::Endpoint::join_fanout).
+    /// [`Endpoint::join_fanout`](RemoteSocket).
     pub fn join_fanout(&mut self, group: u16, mode: Fanout) -> Result<(), RemoteError> {
         self.change(Request::Join(Join::new(group, mode)), &[])
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use manylane_io::libpcap::PcapError;
 use manylane_io::packet_ring::RingError;
 
-use crate::socket::remote::message::Refusal;
+use crate::message::Refusal;
 
 /// Why it did not.
 #[non_exhaustive]

@@ -1,18 +1,17 @@
 //! Packet sockets of a daemon in another process.
 //!
-//! [`RemoteSocket`] has the words of packet(7), as [`PacketSocket`](super::PacketSocket) has inside the daemon. One
+//! [`RemoteSocket`] has the words of packet(7), as the daemon's own `PacketSocket` has inside the daemon. One
 //! connection is one socket: it closes when it is dropped, or when its process ends, however that comes about.
 //! Packets do not come by the connection: workers copy them into memory that both processes have, and a call is
-//! made only to be woken. A reader that is slow loses packets, which are counted for it ([`lost`](super::Statistics::lost)), and
+//! made only to be woken. A reader that is slow loses packets, which are counted for it ([`lost`](Statistics::lost)), and
 //! slows nobody.
 //!
 //! ```no_run
 //! use std::path::Path;
 //!
-//! use manylane::socket::client::{Options, RemoteSocket};
-//! use manylane::socket::{Points, protocol};
+//! use manylane_client::{Options, Points, RemoteSocket, protocol};
 //!
-//! # fn main() -> Result<(), manylane::socket::client::RemoteError> {
+//! # fn main() -> Result<(), manylane_client::RemoteError> {
 //! let options = Options { points: Points::RECEIVE | Points::DROP, snap: 128, ..Options::default() };
 //! let mut socket = RemoteSocket::open(Path::new("/run/manylane/api.sock.capture"), &options)?;
 //! socket.bind(Some("lan"), protocol::IPV6)?; // From here on nothing else is given.
@@ -35,14 +34,21 @@
 //! | `ring`       | [`RemoteSocket`]: blocks, and being woken                     |
 //! | `order`      | [`Capture`]: packets in order of time                         |
 //! | `error`      | [`RemoteError`]                                               |
+//! | `message`    | what travels between a client and the daemon                  |
 //!
-//! The daemon's side, and what travels, is in [`remote`](super::remote). Who may: whom the mode of the socket's
+//! The daemon's side is `socket/remote` of `manylane-router`. Who may: whom the mode of the socket's
 //! file lets (its owner and the group `manylane-capture`), within the bounds of `[sockets]`.
+
+#![forbid(unsafe_code)]
 
 mod connection;
 mod error;
+pub mod message;
 mod order;
 mod ring;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::Program;
@@ -52,9 +58,9 @@ pub use error::RemoteError;
 pub use order::{Capture, InOrder, Round};
 pub use ring::RemoteSocket;
 
-pub use super::remote::message::{Counts, Kind, Port, Refusal};
-pub use super::remote::path_beside;
-use super::{Fanout, Points, protocol};
+pub use manylane_frame::vocabulary::Points;
+pub use manylane_io::packet_ring::{Fanout, RING, Statistics, protocol};
+pub use message::{Counts, Kind, Port, Refusal};
 
 /// What a new socket is like. All of it but the ring can be changed later.
 #[derive(Clone, Debug)]
@@ -84,8 +90,15 @@ impl Default for Options {
             points: Points::RECEIVE,
             filter: None,
             snap: 0,
-            ring: super::RING,
+            ring: RING,
             fanout: None,
         }
     }
+}
+
+/// Where a daemon listens for packet sockets whose API's socket is at `api`.
+pub fn path_beside(api: &Path) -> PathBuf {
+    let mut path = OsString::from(api);
+    path.push(".capture");
+    path.into()
 }

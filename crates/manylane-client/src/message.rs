@@ -8,7 +8,8 @@ use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::Instruction;
 use serde::{Deserialize, Serialize};
 
-use crate::socket::{Fanout, Points};
+use manylane_frame::vocabulary::Points;
+use manylane_io::packet_ring::{Fanout, Totals};
 
 /// Bytes of a request, at most: the longest filter, or the longest packet, and words around it.
 pub const REQUEST_MAX: usize = 128 << 10;
@@ -68,7 +69,7 @@ pub struct Bind {
     /// A port's name; all ports without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
-    /// In host byte order, as [`protocol`](crate::socket::protocol) has them.
+    /// In host byte order, as [`protocol`](manylane_io::packet_ring::protocol) has them.
     pub protocol: u16,
 }
 
@@ -136,6 +137,11 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// What all lanes of a ring have counted, and how often a worker found its lane taken by another.
+    pub fn of(Totals { packets, bytes, lost, clamped }: Totals, contended: u64) -> Counts {
+        Counts { packets, bytes, lost, clamped, contended }
+    }
+
     /// What was counted after `before`.
     pub fn since(&self, before: &Counts) -> Counts {
         Counts {

@@ -14,7 +14,7 @@ use manylane_io::packet_ring::{Block, Packet, Packets, Position};
 use manylane_io::poll::poll;
 
 use super::{Connection, Options, RemoteError, RemoteSocket};
-use crate::socket::Statistics;
+use manylane_io::packet_ring::Statistics;
 
 /// A packet socket whose packets come in order of time, whichever worker had them.
 ///

@@ -10,7 +10,7 @@ use manylane_io::poll::poll;
 use rustix::event::{Timespec, epoll};
 
 use super::{Connection, Options, RemoteError};
-use crate::socket::Statistics;
+use manylane_io::packet_ring::Statistics;
 
 /// An open packet socket of a daemon in another process. Dropping it closes it.
 ///

@@ -2,7 +2,11 @@
 //!
 //! Here because both must name them and neither sees the other.
 
+mod points;
+
 use std::fmt;
+
+pub use points::Points;
 
 /// A port of the daemon, in the order of its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -15,6 +15,9 @@
 //! | [`fatal`]     | what ends first when the process does                                   |
 //! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 |
 //! | [`libpcap`]   | tcpdump's filter language, compiled                                     |
+//! | [`privilege`] | root given up, but for what a daemon needs                              |
+//! | [`service`]   | what a service manager hears of a daemon                                |
+//! | [`syscall`]   | from the C convention to `io::Result`                                   |
 //! | [`affinity`]  | which core a thread runs on                                             |
 //! | [`wait`]      | how long packet sockets wait for the kernel here                        |
 //!
@@ -36,13 +39,15 @@ pub mod netlink;
 pub mod packet_ring;
 pub mod poll;
 pub mod port;
+pub mod privilege;
+pub mod service;
 pub mod station;
+pub mod syscall;
 pub mod sysctl;
 pub mod wait;
 
 mod auxiliary;
 mod chain;
-mod syscall;
 
 #[cfg(test)]
 #[macro_use]

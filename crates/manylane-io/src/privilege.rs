@@ -13,7 +13,7 @@
 //!
 //! Memory that the kernel shares with a device is locked, and was not counted for root: the limit of it is lifted
 //! first. A root who may not lift it (a container without `CAP_SYS_RESOURCE`) keeps `CAP_IPC_LOCK` for `accelerate`,
-//! if it was there. Programs by number are root's alone (`CAP_SYS_ADMIN`): ours are remembered (`manylane_io::bpf::fast`), those
+//! if it was there. Programs by number are root's alone (`CAP_SYS_ADMIN`): ours are remembered (`crate::bpf::fast`), those
 //! of others have no name.
 
 use std::fmt;

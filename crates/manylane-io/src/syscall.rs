@@ -3,17 +3,17 @@
 use std::io;
 
 /// What a system call returned, or why it failed.
-pub(crate) fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
+pub fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
 /// As [`check`], for calls that return a length.
-pub(crate) fn check_length(returned: libc::ssize_t) -> io::Result<usize> {
+pub fn check_length(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }
 
 /// Calls `call` again while a signal interrupts it.
-pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

@@ -11,11 +11,13 @@ use manylane_io::namespace::Host;
 use nix::sys::signal::Signal;
 use serde::de::DeserializeOwned;
 
-use super::scenario::{signal, skip, spawn_in};
-use super::tools::{PATIENCE, until};
-use super::topology::Topology;
-use crate::api::accelerate::{AcceleratedLedger, AcceleratedPort, AcceleratorStatus, MirrorStatus};
-use crate::api::{Client, ClientError};
+use crate::scenario::{signal, skip, spawn_in};
+use crate::tools::{PATIENCE, until};
+use crate::topology::Topology;
+use manylane_api::accelerate::{
+    AcceleratedLedger, AcceleratedPort, AcceleratorStatus, MirrorStatus,
+};
+use manylane_api::{Client, ClientError};
 
 /// A topology, or nothing and a line that says why.
 pub fn topology(text: &str) -> Option<Topology> {

@@ -2,8 +2,7 @@
 
 use std::fmt::Write;
 
-use super::network::{LAN_V4, LAN_V6, Lab, WAN_V4, WAN_V6};
-use crate::config::{Config, ConfigError, Environment};
+use crate::network::{LAN_V4, LAN_V6, WAN_V4, WAN_V6};
 
 /// What may differ between the routers of two labs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,44 +72,4 @@ fn port(name: &str, (driver, vlan): (&str, &str), addresses: &[String], more: &s
     }
     writeln!(text, "addresses = {addresses:?}").expect("a string takes everything");
     text
-}
-
-impl Lab {
-    /// The configuration of manylane as this lab's router, checked against its router's interfaces.
-    pub fn config(&self, options: &RouterOptions) -> Result<Config, ConfigError> {
-        let text = options.text();
-        self.router.run(move || Config::parse(&text, "lab.toml", &Environment::of_this_thread()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_option_makes_a_file_that_parses() {
-        let more = "[[route]]\nprefix = \"10.3.0.0/16\"\ntype = \"blackhole\"\n".into();
-        let all = RouterOptions {
-            wan_mtu: Some(1400),
-            steering: "flow",
-            owners: ["", "[0]"],
-            drivers: ["auto", "af_packet"],
-            vlans: ["", "id = 200\ntag = \"802.1ad\"\ninner = 7"],
-            more,
-            ..Default::default()
-        };
-        for options in [RouterOptions::default(), all] {
-            let environment = Environment {
-                cores: vec![0, 1],
-                socket: "/run/x.sock".into(),
-                interfaces: &|_| Ok(()),
-            };
-            let config = Config::parse(&options.text(), "lab.toml", &environment)
-                .unwrap_or_else(|error| panic!("{error}\n{}", options.text()));
-            assert_eq!(config.ports.len(), 2);
-            assert_eq!(config.ports[1].mtu, options.wan_mtu);
-            let vlans = usize::from(!options.vlans[1].is_empty());
-            assert_eq!(config.ports[1].vlans.len(), vlans);
-        }
-    }
 }

@@ -17,8 +17,8 @@ use std::sync::Mutex;
 use manylane_io::namespace::Host;
 use nix::sys::signal::Signal;
 
-use super::scenario::{signal, skip, spawn_in};
-use super::tools::until;
+use crate::scenario::{signal, skip, spawn_in};
+use crate::tools::until;
 
 /// FRR on one router.
 pub struct Frr {

@@ -19,7 +19,7 @@
 //! | File          | Holds                                                            |
 //! |---------------|------------------------------------------------------------------|
 //! | `network.rs`  | [`Lab`]: making the hosts and what connects them                  |
-//! | `config.rs`   | manylane's configuration as the router of a lab                   |
+//! | `config.rs`   | the text of manylane's configuration as the router of a lab       |
 //! | `ping.rs`     | [`Pinger`]: echo requests, and whatever ICMP answers              |
 //! | `udp.rs`      | [`UdpStream`]: numbered datagrams                                |
 //! | `tcp.rs`      | [`TcpTransfer`]: both directions of a connection at once          |
@@ -30,14 +30,21 @@
 //! | `tools.rs`    | `ip`, `nft`, `tc` and others in a namespace; [`until`]            |
 //! | `accelerated.rs` | `manylane accelerate` in a namespace, and what it says          |
 //! | `daemons.rs`  | FRR and BIRD in a namespace                                       |
+//! | `generator/`  | frames without gaps, sinks, tags and reference forwarders, as programs of the kernel |
+//! | `traffic.rs`  | [`TrafficError`]                                                  |
 //!
 //! All traffic is the hosts' kernels' own (ping by raw ICMP sockets, UDP, TCP), offloads at their
 //! defaults. Every wait has a bound, so that nothing hangs when the router loses everything.
+//!
+//! Demo, tests and bench build networks with this crate; it knows daemons as processes and by their API only.
+#![deny(unsafe_code)]
 
 pub mod accelerated;
 pub mod config;
 pub mod content;
 pub mod daemons;
+#[allow(unsafe_code, reason = "system calls that take addresses")]
+pub mod generator;
 pub mod network;
 pub mod ping;
 pub mod scenario;
@@ -45,10 +52,8 @@ pub mod steady;
 pub mod tcp;
 pub mod tools;
 pub mod topology;
+pub mod traffic;
 pub mod udp;
-
-use std::fmt;
-use std::io;
 
 pub use manylane_io::namespace::Host;
 
@@ -63,43 +68,5 @@ pub use steady::{Arrivals, Steady, SteadyOptions};
 pub use tcp::{TcpHalf, TcpReport, TcpTransfer, TransferEnd, tcp_transfer};
 pub use tools::{tool, until};
 pub use topology::Topology;
+pub use traffic::TrafficError;
 pub use udp::{UdpReport, UdpStream, udp_stream};
-
-/// Traffic that could not be sent at all. What is lost on the way is in the reports.
-#[derive(Debug)]
-pub struct TrafficError {
-    /// What was to be done, to be read after "cannot".
-    step: String,
-    source: io::Error,
-}
-
-impl TrafficError {
-    fn new(step: impl Into<String>, source: io::Error) -> TrafficError {
-        TrafficError { step: step.into(), source }
-    }
-}
-
-impl fmt::Display for TrafficError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let TrafficError { step, source } = self;
-        write!(f, "cannot {step}: {source}")?;
-        match source.kind() {
-            io::ErrorKind::PermissionDenied => f.write_str("; needs root (CAP_NET_RAW)"),
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
-                f.write_str("; nothing came back in time: look at the router's drops")
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-impl std::error::Error for TrafficError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
-    }
-}
-
-/// Whether a socket's timeout passed: Linux says EAGAIN where POSIX says ETIMEDOUT.
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
-}

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use manylane_io::namespace::Host;
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::{Content, TrafficError, is_timeout};
+use crate::content::Content;
+use crate::traffic::{TrafficError, is_timeout};
 
 /// Sends `count` echo requests with `size` bytes of data, each after the answer to the one before.
 pub fn ping(

@@ -1,8 +1,6 @@
-//! What the scenarios in `tests/netns_*.rs` share.
+//! What the scenarios of `tests/` share: labs, `manylane run` as a process, and checks that panic.
 //!
-//! A scenario makes a lab and a router ([`Scenario::start`]), lets two kernels talk through it, and
-//! ends with [`Scenario::finish`], where the ledger has to add up. Whatever goes wrong panics: this is
-//! for tests, and what a test sees is the message.
+//! Whatever goes wrong panics: this is for tests, and what a test sees is the message.
 
 use std::env;
 use std::fmt::Display;
@@ -11,15 +9,16 @@ use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{self, Child, ChildStderr, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::ping::PATIENCE;
-use super::{Host, IcmpError, Lab, LabOptions, Outcome, Pinger, RouterOptions, ping};
-use crate::api::{Client, Ledger, Source};
-use crate::control::Daemon;
+use crate::config::RouterOptions;
+use crate::network::{Lab, LabOptions};
+use crate::ping::{IcmpError, Outcome, PATIENCE, Pinger, ping};
+use manylane_api::{Client, Ledger};
+use manylane_io::namespace::Host;
 
 /// Says that a scenario was skipped, and why. With `CI=true` that is a failure: there the machine has
 /// what it takes.
@@ -51,67 +50,6 @@ pub fn has(program: &str) -> bool {
         skip(format_args!("{program} is not installed"));
     }
     found
-}
-
-/// A lab whose router is manylane, in this process.
-pub struct Scenario {
-    /// Hosts and links.
-    pub lab: Lab,
-    daemon: Daemon,
-}
-
-impl Scenario {
-    /// Starts the usual lab and router, or says why not.
-    pub fn start() -> Option<Scenario> {
-        Scenario::start_with(LabOptions::default(), &RouterOptions::default())
-    }
-
-    /// Starts a lab and its router, or says why not.
-    pub fn start_with(options: LabOptions, router: &RouterOptions) -> Option<Scenario> {
-        let lab = lab(options)?;
-        let config = match lab.config(router) {
-            Ok(config) => config,
-            Err(error) => panic!("{error}\n{}", router.text()),
-        };
-        match lab.router.run(move || Daemon::start(config)) {
-            Ok(daemon) => Some(Scenario { lab, daemon }),
-            Err(error) if error.is_unavailable() => {
-                skip(error);
-                None
-            }
-            Err(error) => panic!("{error}"),
-        }
-    }
-
-    /// What the router says of itself.
-    pub fn source(&self) -> Arc<dyn Source> {
-        self.daemon.source()
-    }
-
-    /// Packets the router has dropped for a reason, by its name.
-    pub fn dropped(&self, reason: &str) -> u64 {
-        self.source().ledger().dropped.get(reason).copied().unwrap_or(0)
-    }
-
-    /// Packets the router has made for a reason, by its name.
-    pub fn created(&self, reason: &str) -> u64 {
-        self.source().ledger().created.get(reason).copied().unwrap_or(0)
-    }
-
-    /// Pings from the client until one is answered, so that neighbours are known.
-    pub fn warm_up(&self, destinations: &[IpAddr]) {
-        for &destination in destinations {
-            all_answered(&self.lab.client, destination, 56);
-        }
-    }
-
-    /// Stops the router. Every packet and every frame is accounted for.
-    pub fn finish(self) -> Ledger {
-        let Scenario { lab, daemon } = self;
-        let ledger = lab.router.run(move || daemon.stop());
-        assert_balanced(&ledger);
-        ledger
-    }
 }
 
 /// Every packet and every frame is accounted for, in all and by port of entry.

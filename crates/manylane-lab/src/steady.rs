@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use manylane_io::namespace::Host;
 
-use super::tools::until;
-use super::{TrafficError, is_timeout};
+use crate::tools::until;
+use crate::traffic::{TrafficError, is_timeout};
 
 /// Where datagrams go, and how many.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use manylane_io::namespace::Host;
 use socket2::SockRef;
 
-use super::{Content, TrafficError};
+use crate::content::Content;
+use crate::traffic::TrafficError;
 
 /// Sends `bytes` each way through one connection from `client` to `destination`, an address of `server`.
 pub fn tcp_transfer(

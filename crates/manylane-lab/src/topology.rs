@@ -24,8 +24,8 @@ use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink, NetlinkError, Route};
 use manylane_io::sysctl::{self, SysctlError};
 
-use super::LabError;
-use super::tools::{ToolError, tool, until};
+use crate::network::LabError;
+use crate::tools::{ToolError, tool, until};
 
 /// Hosts and routers by their names; the links are theirs.
 pub struct Topology {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use manylane_io::namespace::Host;
 use socket2::SockRef;
 
-use super::{Content, TrafficError, is_timeout};
+use crate::content::Content;
+use crate::traffic::{TrafficError, is_timeout};
 
 /// Sends `packets` datagrams of `size` bytes at `rate` a second (0: as fast as they are read).
 pub fn udp_stream(

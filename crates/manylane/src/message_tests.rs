@@ -10,14 +10,14 @@ use manylane_io::netlink::NetlinkError;
 use manylane_io::sysctl::SysctlError;
 use manylane_net::neighbour::{Key, TableFull};
 
-use crate::accelerate::{AccelerateError, LockError};
-use crate::api::{ApiError, BindError, ClientError, ListenError};
-use crate::config::{Config, ConfigError, Environment, SaveError};
 use crate::demo::DemoError;
-use crate::gate::{Bypass, GateError};
 use crate::messages::Page;
-use crate::privilege::PrivilegeError;
 use crate::trace::TraceError;
+use manylane_accelerate::accelerator::{AccelerateError, LockError};
+use manylane_accelerate::gate::{Bypass, GateError};
+use manylane_api::{ApiError, BindError, ClientError, ListenError};
+use manylane_io::privilege::PrivilegeError;
+use manylane_router::config::{Config, ConfigError, Environment, SaveError};
 
 mod ports;
 mod sockets;
@@ -232,7 +232,7 @@ fn accelerators() {
 
 #[test]
 fn demos() {
-    let start = crate::control::StartError::Region(RegionError::Frames(0));
+    let start = manylane_router::control::StartError::Region(RegionError::Frames(0));
     messages!(DemoError {
         Config: [(Config(invalid()), ["wrokers"], "please report it")],
         Start: [(Start(start), ["0 frames"], "take 1 to")],

@@ -13,18 +13,18 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 use tokio::sync::oneshot;
 
-use super::text;
-use super::together::{Followed, Together};
-use crate::api::{Client, FollowEnd, TraceLine, TraceRequest};
-use crate::cli::{USAGE, complain};
-use crate::config::DEFAULT_SOCKET;
+use crate::terminal::{USAGE, complain};
+use manylane_api::DEFAULT_SOCKET;
+use manylane_api::{Client, FollowEnd, TraceLine, TraceRequest};
+use manylane_router::trace::together::{Followed, Together};
+use manylane_router::trace::{PACKETS_MAX, text};
 
 /// What `manylane trace` takes.
 #[derive(Debug, Args)]
 pub struct TraceOptions {
     /// Follow so many packets
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1,
-        value_parser = clap::value_parser!(u32).range(1..=i64::from(super::PACKETS_MAX)))]
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(PACKETS_MAX)))]
     pub count: u32,
     /// Only packets that this port receives
     #[arg(short = 'i', long, value_name = "PORT")]
@@ -65,7 +65,7 @@ pub fn run(options: &TraceOptions) -> ExitCode {
 }
 
 enum Failure {
-    Asking(crate::api::ClientError),
+    Asking(manylane_api::ClientError),
     Answer(serde_json::Error),
     Request(serde_json::Error),
     Signals(io::Error),
@@ -254,7 +254,7 @@ mod tests {
     use std::io;
 
     use super::Failure;
-    use crate::api::ClientError;
+    use manylane_api::ClientError;
 
     #[test]
     fn why_it_is_over_is_told() {

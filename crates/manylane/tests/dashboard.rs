@@ -1,5 +1,6 @@
 //! The dashboard of a daemon as a process, in a browser. No privilege is needed.
 
+#[path = "../../manylane-api/tests/browser/mod.rs"]
 mod browser;
 
 use std::fs;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use manylane_io::eventfd::EventFd;
 use manylane_sync::doorbell::Wake;
 
-use crate::api::ApiError;
-use crate::api::accelerate::AskError;
+use manylane_api::ApiError;
+use manylane_api::accelerate::AskError;
 
 /// Something to be done by who has a `B`.
 type Job<B> = Box<dyn FnOnce(&mut B) + Send>;

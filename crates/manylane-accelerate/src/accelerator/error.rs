@@ -7,9 +7,9 @@ use manylane_io::bpf::BpfError;
 use manylane_io::netlink::NetlinkError;
 
 use super::lock::LockError;
-use crate::api::{BindError, ListenError};
 use crate::gate::GateError;
-use crate::privilege::PrivilegeError;
+use manylane_api::{BindError, ListenError};
+use manylane_io::privilege::PrivilegeError;
 
 /// Why an accelerator did not start.
 #[non_exhaustive]

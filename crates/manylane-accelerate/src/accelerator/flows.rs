@@ -5,12 +5,12 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane_io::bpf::fast::{Sample, SampledBy, Samples};
+use crate::programs::{Sample, SampledBy, Samples};
 use manylane_net::transit::Verdict;
 
 use super::ledger;
-use crate::api::accelerate::{AcceleratedFlow, AcceleratedFlows};
-use crate::trace::header;
+use manylane_api::accelerate::{AcceleratedFlow, AcceleratedFlows};
+use manylane_net::wire::summary as header;
 
 /// Has programs note packets, as many as they have places for, spread over a moment.
 pub(super) struct Sampler {

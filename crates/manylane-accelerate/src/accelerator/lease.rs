@@ -24,7 +24,7 @@
 use std::io;
 use std::time::Duration;
 
-use manylane_io::bpf::fast::Ticks;
+use crate::programs::Ticks;
 use rustix::time::{ClockId, clock_gettime};
 
 /// When the programs' lease ends, and what is known of the tables. Times are nanoseconds of `now`.

@@ -11,13 +11,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use manylane_io::bpf::fast::{Counters, DriverCounters, DriverRow};
+use crate::programs::{Counters, DriverCounters, DriverRow};
 use manylane_io::netlink::Statistics;
 use manylane_net::transit::Verdict;
 use manylane_net::transit::layout::{COUNTERS, counter};
 
 use super::worker::{WorkerCounts, WorkerRow, meaning};
-use crate::api::accelerate::{AcceleratedLedger, PassedStatus};
+use manylane_api::accelerate::{AcceleratedLedger, PassedStatus};
 
 /// A port's row, over all processors.
 pub(super) type Row = [u64; COUNTERS];

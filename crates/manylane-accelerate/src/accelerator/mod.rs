@@ -73,10 +73,10 @@ pub use error::AccelerateError;
 pub use lease::{Lease, Tables};
 pub use lock::LockError;
 
-use crate::api::accelerate::{Accelerated, AcceleratedLedger};
-use crate::api::{Doors, Listen, Socket};
 use crate::gate::{self, Bypass, Gate, Standing, Tier};
-use crate::privilege::Privileges;
+use manylane_api::accelerate::{Accelerated, AcceleratedLedger};
+use manylane_api::{Doors, Listen, Socket};
+use manylane_io::privilege::Privileges;
 use serve::Serve;
 use shown::Shown;
 
@@ -150,7 +150,7 @@ pub const LEASE: Duration = Duration::from_millis(200);
 pub const STALE_LIMIT: Duration = Duration::from_secs(2);
 
 /// Who forwards.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TierChoice {
     /// The fastest that an interface can have.
     #[default]
@@ -166,11 +166,33 @@ pub enum TierChoice {
 }
 
 impl TierChoice {
+    /// All of them.
+    pub const ALL: [TierChoice; 5] = [
+        TierChoice::Auto,
+        TierChoice::Ingress,
+        TierChoice::Driver,
+        TierChoice::Workers,
+        TierChoice::Kernel,
+    ];
+
     /// The one of this name.
     pub fn named(name: &str) -> Option<TierChoice> {
-        use TierChoice::{Auto, Driver, Ingress, Kernel, Workers};
-        let all = [Auto, Ingress, Driver, Workers, Kernel];
-        all.into_iter().find(|choice| choice.name() == name)
+        TierChoice::ALL.into_iter().find(|choice| choice.name() == name)
+    }
+
+    /// What it means, for the operator.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            TierChoice::Auto => "The fastest that an interface can have",
+            TierChoice::Ingress => "Our program where the kernel receives packets (tcx)",
+            TierChoice::Driver => {
+                "Our program in the driver (XDP), where it can be; else the one at tcx"
+            }
+            TierChoice::Workers => {
+                "Threads of ours, by AF_XDP sockets, where they can be; else the program at tcx. By name only"
+            }
+            TierChoice::Kernel => "The kernel: nothing is accelerated, and all is shown",
+        }
     }
 
     /// As the command line spells it.
@@ -336,8 +358,8 @@ fn refused(what: &'static str) -> impl Fn(io::Error) -> AccelerateError {
 }
 
 /// As the API has it.
-fn reason(reason: &gate::Reason) -> crate::api::accelerate::ReasonStatus {
-    crate::api::accelerate::ReasonStatus {
+fn reason(reason: &gate::Reason) -> manylane_api::accelerate::ReasonStatus {
+    manylane_api::accelerate::ReasonStatus {
         what: reason.what.clone(),
         why: reason.why.clone(),
         command: reason.command.clone().unwrap_or_default(),

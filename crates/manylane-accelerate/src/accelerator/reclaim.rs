@@ -14,7 +14,7 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use manylane_io::bpf::fast::Grace;
+use crate::programs::Grace;
 use manylane_io::eventfd::EventFd;
 use manylane_io::poll::poll;
 use manylane_sync::doorbell::Wake;

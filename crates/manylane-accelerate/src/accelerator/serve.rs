@@ -6,8 +6,9 @@ use std::thread::{Builder, JoinHandle};
 
 use tokio::sync::oneshot;
 
-use crate::api::Doors;
-use crate::api::accelerate::{Accelerated, serve};
+use manylane_api::Doors;
+use manylane_api::accelerate::Accelerated;
+use manylane_api::server::accelerate::serve;
 
 /// Answers until it is dropped.
 pub(super) struct Serve {

@@ -19,12 +19,12 @@ use super::ledger::{self, Counted, Lost};
 use super::thread::Thread;
 use super::why;
 use super::{Options, TierChoice, manning};
-use crate::api::accelerate::{
+use manylane_api::accelerate::{
     Accelerated, AcceleratedFlows, AcceleratedLedger, AcceleratedPort, AcceleratorConfig,
     AcceleratorStatus, AskError, LeaseStatus, MirrorStatus, MirroredNeighbour, PassedStatus,
     ReasonStatus, Why, WhyQuestion,
 };
-use crate::api::{ApiError, RouteStatus, Setting, SettingValue};
+use manylane_api::{ApiError, RouteStatus, Setting, SettingValue};
 
 /// What all threads of an accelerator see.
 pub(super) struct Shown {

@@ -12,14 +12,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use manylane_io::bpf::fast::{Driver, Fast};
+use crate::programs::{Driver, Fast};
 use manylane_io::eventfd::EventFd;
 use manylane_net::transit::Transit;
 use manylane_sync::rcu::Domain;
 
 use super::ports::Port;
 use super::worker::{Crew, How, Manning, Told, Tools, WorkerCounts};
-use crate::api::accelerate::ReasonStatus;
+use manylane_api::accelerate::ReasonStatus;
 
 /// The workers, when there are any.
 pub(super) struct Staffed {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use crate::programs;
 use manylane_io::affinity;
-use manylane_io::bpf::fast;
 use manylane_io::netlink::kernel::{Family, Link};
 use manylane_io::netlink::{Netlink, NetlinkError};
 use manylane_net::fib::Limits;
@@ -44,8 +44,11 @@ pub(super) fn check_tiers(options: &Options) -> Result<(), AccelerateError> {
 /// There may be so many workers, on these cores.
 pub(super) fn check_workers(options: &Options) -> Result<(), AccelerateError> {
     let wrong = |what| Err(AccelerateError::Interfaces { what });
-    if options.workers.is_some_and(|workers| !(1..=fast::WORKERS_MAX).contains(&workers)) {
-        return wrong(format!("there can be 1 to {} workers; choose so many", fast::WORKERS_MAX));
+    if options.workers.is_some_and(|workers| !(1..=programs::WORKERS_MAX).contains(&workers)) {
+        return wrong(format!(
+            "there can be 1 to {} workers; choose so many",
+            programs::WORKERS_MAX
+        ));
     }
     // Where nobody tells, they run on any.
     let Ok(ours) = affinity::cores() else { return Ok(()) };
@@ -122,9 +125,9 @@ const ROUTES_AT_ONCE: u32 = 2048;
 const ALL: i32 = -1;
 
 /// The bounds of the tables, and the sizes of their maps.
-pub(super) fn sizes(room: RouteRoom) -> (Limits, fast::Sizes) {
+pub(super) fn sizes(room: RouteRoom) -> (Limits, programs::Sizes) {
     let Sizes { ipv4, ipv6 } = Sizes::for_routes(room.long_ipv4, room.ipv6);
-    let maps = fast::Sizes {
+    let maps = programs::Sizes {
         groups4: ipv4.groups,
         ranges4: ipv4.ranges,
         index6: ipv6.index,
@@ -135,7 +138,7 @@ pub(super) fn sizes(room: RouteRoom) -> (Limits, fast::Sizes) {
 }
 
 /// The maps, as the tables' writer has them.
-pub(super) fn memory(maps: fast::Tables) -> Memory {
+pub(super) fn memory(maps: programs::Tables) -> Memory {
     Memory {
         own4: maps.own4,
         direct4: maps.direct4,

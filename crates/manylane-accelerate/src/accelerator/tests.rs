@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread;
 
-use manylane_io::bpf::fast::{Attached, attached};
+use crate::programs::{Attached, attached};
 use manylane_io::interface::Interface;
 
 use super::*;
-use crate::api::accelerate::AskError;
-use crate::lab::{Lab, LabOptions, SERVER_V4, SERVER_V6, scenario, udp_stream};
+use manylane_api::accelerate::AskError;
+use manylane_lab::{Lab, LabOptions, SERVER_V4, SERVER_V6, scenario, udp_stream};
 
 /// Nobody stamps any more: the lease lapses by itself, and is renewed when the thread goes on.
 #[test]

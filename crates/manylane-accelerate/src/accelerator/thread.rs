@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use manylane_io::bpf::fast::{Fast, Ticks};
+use crate::programs::{Fast, Ticks};
 use manylane_io::eventfd::EventFd;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Event, Group, Watch};
@@ -47,9 +47,9 @@ use super::shown::{PortView, Shown, ms};
 use super::sockets::Kit;
 use super::tiers::{self, Tiers};
 use super::{AccelerateError, Options, TierChoice, ledger, reason, refused, tables};
-use crate::api::accelerate::{LeaseStatus, MirrorStatus, ReasonStatus};
 use crate::gate::{Gate, Standing, programs_of_others};
 use crate::mirror::{self, Dump, Mirror};
+use manylane_api::accelerate::{LeaseStatus, MirrorStatus, ReasonStatus};
 
 /// All that the thread has. Fields are dropped in this order: the programs first.
 pub(super) struct Thread {

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
-use manylane_io::bpf::fast::{Driver, DriverCounters, Failure, Fast, Link as Attachment};
+use crate::programs::{Driver, DriverCounters, Failure, Fast, Link as Attachment};
 use manylane_io::fatal::EndsFirst;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::Netlink;
@@ -29,8 +29,8 @@ use manylane_io::netlink::Netlink;
 use super::ports::Port;
 use super::sockets::{Kit, Sockets, Staffed};
 use super::{TierChoice, reason};
-use crate::api::accelerate::ReasonStatus;
 use crate::gate::{DriverStanding, Reason, Standing};
+use manylane_api::accelerate::ReasonStatus;
 
 /// What the ports have in common.
 pub(super) struct Tiers {

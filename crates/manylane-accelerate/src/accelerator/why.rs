@@ -10,9 +10,9 @@ use manylane_sync::rcu::Guard;
 
 use super::lease::now;
 use super::shown::PortView;
-use crate::api::ApiError;
-use crate::api::accelerate::{Why, WhyQuestion};
 use crate::mirror;
+use manylane_api::ApiError;
+use manylane_api::accelerate::{Why, WhyQuestion};
 
 /// The question, as the mirror is asked.
 pub(super) fn question(

@@ -17,7 +17,7 @@
 //! A veth hands over what the other end sent, with tags, checksums and segments beside the bytes as that end's offloads
 //! have them: nobody here can see those. So that is the operator's to say, by name.
 
-use manylane_io::bpf::fast::WORKER_FRAME;
+use crate::programs::WORKER_FRAME;
 use manylane_io::netlink::XdpFeatures;
 use manylane_io::netlink::kernel::Link;
 use manylane_io::netlink::traffic::Place;

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::thread;
 
-use manylane_io::bpf::fast::{self, DRIVER_NAME};
+use crate::programs::{self, DRIVER_NAME};
 use manylane_io::interface::{self, Interface};
 use manylane_io::iptables::{self, Legacy};
 use manylane_io::netlink::kernel::{Family, Link, NextHop, NextHopKind};
@@ -72,8 +72,8 @@ pub(crate) fn encapsulated<'a>(
 pub fn programs_of_others() -> Programs {
     Box::new(|link, name| {
         let interface = Interface::read(name).map_err(io::Error::other)?;
-        let programs = fast::attached(&interface)?.programs.into_iter();
-        let others = programs.filter(|(_, name)| name != fast::NAME);
+        let programs = programs::attached(&interface)?.programs.into_iter();
+        let others = programs.filter(|(_, name)| name != programs::NAME);
         Ok(others.map(|(id, name)| Program { link, id, name }).collect())
     })
 }
@@ -173,14 +173,14 @@ impl Gate {
 
 fn egress_programs(link: &Link) -> io::Result<Vec<Program>> {
     let interface = Interface::read(&link.name).map_err(io::Error::other)?;
-    let programs = fast::attached_egress(&interface)?.programs.into_iter();
+    let programs = programs::attached_egress(&interface)?.programs.into_iter();
     Ok(programs.map(|(id, name)| Program { link: link.index, id, name }).collect())
 }
 
 /// Those that are not ours.
 fn driver_programs() -> Result<BTreeMap<u32, u32>, NetlinkError> {
     let links = Netlink::open()?.dump_links()?;
-    let is_ours = |id: u32| fast::program_name(id).is_ok_and(|name| name == DRIVER_NAME);
+    let is_ours = |id: u32| programs::program_name(id).is_ok_and(|name| name == DRIVER_NAME);
     let programs = links.iter().filter_map(|link| Some((link.index, link.xdp?)));
     Ok(programs.filter(|&(_, id)| !is_ours(id)).collect())
 }

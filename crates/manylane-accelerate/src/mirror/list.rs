@@ -10,8 +10,8 @@ use super::Mirror;
 use super::diff::neighbour_state;
 use super::resolve::{Lead, Plain};
 use super::way::Via;
-use crate::api::accelerate::MirroredNeighbour;
-use crate::api::{MemberStatus, RouteKind, RouteStatus};
+use manylane_api::accelerate::MirroredNeighbour;
+use manylane_api::{MemberStatus, RouteKind, RouteStatus};
 
 impl Mirror<TransitMut> {
     /// At most `max` routes behind the first `skip` of them: those for IPv4, then those for IPv6. Routes that come or

@@ -40,7 +40,7 @@
 //!
 //! [`Limits`] bound the model, the tables' sizes what is written. A route that does not fit would leave its packets
 //! to a shorter prefix: then [`Mirror::is_whole`] is false, and all ports are the kernel's. Where next-hop ids,
-//! slots or groups run out, only what needs one is the kernel's. All of it is counted ([`Status`]).
+//! slots or groups run out, only what needs one is the kernel's. All of it is counted ([`MirrorState`](manylane_api::accelerate::MirrorState)).
 
 use std::net::IpAddr;
 
@@ -83,9 +83,8 @@ pub use kernel::{Kernel, Limits};
 pub use ports::{Port, PortFacts, port_flags};
 pub use rules::{RefusedRules, refused_rules};
 pub use side::{Bounds, Side};
-pub use status::{Counts, RouteCounts, Status};
 pub use way::{Member, Via, Way};
-pub use why::{Question, Why, WhyHop};
+pub use why::Question;
 pub use write::Applied;
 
 use changes::Changes;

@@ -1,9 +1,8 @@
 //! What `show mirror` shows: how much there is, how far behind it is, what did not fit.
 
+use manylane_api::accelerate::{MirrorCounts, MirrorState, RouteCounts};
 use manylane_io::netlink::kernel::Family;
 use manylane_net::nexthop::NextHop;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::Mirror;
 use super::constants::{
@@ -11,120 +10,6 @@ use super::constants::{
     TYPE_THROW, TYPE_UNICAST, TYPE_UNREACHABLE,
 };
 use super::side::Side;
-
-/// The mirror's state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = MirrorState)]
-pub struct Status {
-    /// How often the tables were changed.
-    pub epoch: u64,
-    /// Messages heard.
-    pub events: u64,
-    /// Those that said something new.
-    pub news: u64,
-    /// Dumps that the model was compared with.
-    pub resyncs: u64,
-    /// What they had otherwise.
-    pub resync_differences: u64,
-    /// Edits made.
-    pub edits: u64,
-    /// Edits to be made.
-    pub pending: usize,
-    /// How often edits had to wait for a grace period.
-    pub busy: u64,
-    /// How long the oldest of the edits to be made has waited, in nanoseconds.
-    pub lag_ns: u64,
-    /// The longest so far.
-    pub lag_max_ns: u64,
-    /// Whether the tables have all that the kernel has.
-    pub is_whole: bool,
-    /// What the model had no room for.
-    pub overflows: u64,
-    /// Prefixes that the tables had no room for.
-    pub refused: usize,
-    /// Prefixes, and next-hop ids, that are the kernel's for want of ids, slots or groups.
-    pub starved: usize,
-    /// Why the rules of the routing policy keep all ports in the kernel.
-    pub refused_rules: Vec<String>,
-    /// Rules whose packets are the kernel's, and why.
-    #[serde(default)]
-    pub kernels_rules: Vec<String>,
-    /// IPv4 routes of the model.
-    pub ipv4: RouteCounts,
-    /// IPv6 routes of the model.
-    pub ipv6: RouteCounts,
-    /// The rest of the model, and what is in use of the tables.
-    pub counts: Counts,
-}
-
-/// Routes of a family, in all tables, by what they lead to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RouteCounts {
-    /// All.
-    pub routes: usize,
-    /// By one router, or one's network.
-    pub one_way: usize,
-    /// By several routers.
-    pub multipath: usize,
-    /// By a next-hop object.
-    pub objects: usize,
-    /// Own addresses, and anycast ones.
-    pub local: usize,
-    /// Broadcast addresses.
-    pub broadcast: usize,
-    /// Multicast.
-    pub multicast: usize,
-    /// Blackholes.
-    pub blackhole: usize,
-    /// Unreachable.
-    pub unreachable: usize,
-    /// Prohibited.
-    pub prohibit: usize,
-    /// On to the next table.
-    pub throw: usize,
-    /// Others.
-    pub others: usize,
-    /// Those, of the above, that are not used: their ways are dead.
-    pub unused: usize,
-    /// Those with encapsulation.
-    pub encapsulated: usize,
-}
-
-/// How much there is of everything else.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = MirrorCounts)]
-pub struct Counts {
-    /// Links.
-    pub links: usize,
-    /// Addresses.
-    pub addresses: usize,
-    /// Rules.
-    pub rules: usize,
-    /// Next-hop objects.
-    pub next_hop_objects: usize,
-    /// Neighbours.
-    pub neighbours: usize,
-    /// Tables with routes.
-    pub tables: usize,
-    /// Different routes, apart from their prefixes.
-    pub bodies: usize,
-    /// Next-hop ids in use.
-    pub ids: usize,
-    /// Slots of neighbours in use.
-    pub slots: usize,
-    /// Slots whose neighbour can be sent to.
-    pub resolved: usize,
-    /// Groups in use.
-    pub groups: usize,
-    /// Tables that rules lead to besides the usual ones.
-    #[serde(default)]
-    pub further_tables: usize,
-    /// Their prefixes.
-    #[serde(default)]
-    pub further_prefixes: usize,
-    /// What waits for a grace period in the tables.
-    pub waiting: usize,
-}
 
 /// What is counted as it goes on.
 #[derive(Default)]
@@ -158,7 +43,7 @@ impl Statistics {
 
 impl<S: Side> Mirror<S> {
     /// How it is; `now_ns` is the clock of [`Mirror::apply`].
-    pub fn status(&self, now_ns: u64) -> Status {
+    pub fn status(&self, now_ns: u64) -> MirrorState {
         let [ids, slots, groups, starved] = self.targets.counts();
         let [further_tables, further_prefixes, further_starved] = self.policies.counts();
         let (kernel, statistics) = (&self.kernel, &self.statistics);
@@ -168,7 +53,7 @@ impl<S: Side> Mirror<S> {
             Family::V4 => kernel.v4.tables().filter(|&(_, routes)| routes > 0).count(),
             Family::V6 => kernel.v6.tables().filter(|&(_, routes)| routes > 0).count(),
         };
-        Status {
+        MirrorState {
             epoch: statistics.epoch,
             events: statistics.events,
             news: statistics.news,
@@ -187,7 +72,7 @@ impl<S: Side> Mirror<S> {
             kernels_rules: self.kernels_rules(),
             ipv4: self.count(Family::V4),
             ipv6: self.count(Family::V6),
-            counts: Counts {
+            counts: MirrorCounts {
                 links: kernel.links.links.len(),
                 addresses: kernel.addresses.len(),
                 rules: kernel.rules.len(),

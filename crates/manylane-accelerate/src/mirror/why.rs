@@ -2,11 +2,10 @@
 
 use std::net::IpAddr;
 
+use manylane_api::accelerate::{MirrorWhy, WhyHop};
 use manylane_io::netlink::kernel::Rule;
 use manylane_net::fib::IpPrefix;
 use manylane_net::transit::Verdict;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::Mirror;
 use super::constants::RULE_INVERT;
@@ -23,64 +22,20 @@ use super::targets::adjacency;
 use super::way::{Via, Way};
 
 /// A packet that is asked about.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = MirrorQuestion)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
     /// Where it comes from, if that is to be looked at.
-    #[schema(value_type = Option<String>)]
     pub source: Option<IpAddr>,
     /// Where it goes.
-    #[schema(value_type = String)]
     pub destination: IpAddr,
     /// The interface that it comes in by, if that is to be looked at.
     pub entry: Option<String>,
 }
 
-/// What becomes of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = MirrorWhy)]
-pub struct Why {
-    /// The verdict, by its name: `forwarded`, or why the kernel has it. What only a packet itself shows (its
-    /// MAC address, TTL, length, options, flow) is not looked at.
-    pub verdict: String,
-    /// Why that.
-    pub reason: String,
-    /// The rule that leads to the table.
-    pub rule: Option<String>,
-    /// The table.
-    pub table: Option<u32>,
-    /// The longest prefix there.
-    pub prefix: Option<String>,
-    /// Its routes in the model, the first is used.
-    pub routes: Vec<String>,
-    /// The ways that they say; one of them, by the packet's flow.
-    pub hops: Vec<WhyHop>,
-    /// Whether edits are pending: what is written may be older.
-    pub is_pending: bool,
-}
-
-/// One way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WhyHop {
-    /// The neighbour.
-    #[schema(value_type = String)]
-    pub gateway: IpAddr,
-    /// The interface that it is on.
-    pub exit: String,
-    /// Its part of the flows is this by the sum of all.
-    pub weight: u16,
-    /// The largest packet.
-    pub mtu: u32,
-    /// What the kernel knows of the neighbour.
-    pub neighbour: String,
-    /// Whether packets can be sent there.
-    pub is_usable: bool,
-}
-
 impl<S: Side> Mirror<S> {
     /// What becomes of such a packet, and why.
-    pub fn why(&self, question: &Question) -> Why {
-        let mut why = Why {
+    pub fn why(&self, question: &Question) -> MirrorWhy {
+        let mut why = MirrorWhy {
             verdict: String::new(),
             reason: String::new(),
             rule: None,
@@ -95,7 +50,7 @@ impl<S: Side> Mirror<S> {
         why
     }
 
-    fn judge(&self, question: &Question, why: &mut Why) -> (Verdict, String) {
+    fn judge(&self, question: &Question, why: &mut MirrorWhy) -> (Verdict, String) {
         let destination = question.destination;
         let by_name = question.entry.as_deref().and_then(|name| self.kernel.link_named(name));
         let by_name = by_name.map(|link| link.index);
@@ -266,7 +221,7 @@ impl<S: Side> Mirror<S> {
     }
 
     /// Notes what was found, and says what it leads to.
-    fn note(&self, routed: Routed, why: &mut Why) -> Result<Option<Lead>, (Verdict, String)> {
+    fn note(&self, routed: Routed, why: &mut MirrorWhy) -> Result<Option<Lead>, (Verdict, String)> {
         let RoutedBy { prefix, way, table, rule } = match routed {
             Routed::Way(found) => found,
             Routed::Nothing => return Ok(None),

@@ -14,9 +14,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::super::call;
-use super::super::elf::u32_at;
-use crate::interface::Interface;
+use manylane_io::bpf::call;
+use manylane_io::bpf::elf::u32_at;
+use manylane_io::interface::Interface;
 
 /// The program on an interface, until this is dropped or the process dies.
 #[derive(Debug)]
@@ -357,10 +357,10 @@ mod tests {
     use std::os::fd::AsFd;
     use std::sync::mpsc;
 
-    use super::super::super::MuteProgram;
-    use super::super::super::call::Kind;
     use super::*;
-    use crate::namespace::Host;
+    use manylane_io::bpf::MuteProgram;
+    use manylane_io::bpf::call::Kind;
+    use manylane_io::namespace::Host;
 
     /// Somebody comes in between the look and the attachment, once, and then each time.
     #[test]

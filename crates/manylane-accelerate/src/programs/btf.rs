@@ -1,7 +1,7 @@
 //! Where the running kernel's structures have their members, by its own type information
 //! (Documentation/bpf/btf.rst).
 
-use super::super::elf::{text_at, u32_at};
+use manylane_io::bpf::elf::{text_at, u32_at};
 
 /// The kernel's types.
 pub(super) struct Types<'b> {

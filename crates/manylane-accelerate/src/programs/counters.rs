@@ -1,8 +1,5 @@
 //! What the programs have counted: a row of places for each port, on each CPU.
 
-use std::fs;
-use std::io;
-
 use manylane_sync::words::Words;
 
 use super::memory::{PLACES, PORTS};
@@ -33,33 +30,5 @@ impl Counters {
             }
         }
         sums
-    }
-}
-
-/// One more than the highest number that a CPU can have here.
-pub(in crate::bpf) fn cpus() -> io::Result<usize> {
-    let path = "/sys/devices/system/cpu/possible";
-    let told = |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {what}"));
-    let text = fs::read_to_string(path).map_err(|error| told(error.to_string()))?;
-    let last = last_cpu(&text).ok_or_else(|| told(format!("not a list of CPUs: {text:?}")))?;
-    Ok(last + 1)
-}
-
-/// The last number of a list such as `0-3,8`.
-fn last_cpu(list: &str) -> Option<usize> {
-    list.trim().rsplit([',', '-']).next()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_cpu_of_a_list_is_found() {
-        for (list, last) in [("0\n", 0), ("0-1\n", 1), ("0-3,8\n", 8), ("0,2-15\n", 15)] {
-            assert_eq!(last_cpu(list), Some(last), "{list:?}");
-        }
-        assert_eq!((last_cpu(""), last_cpu("none\n")), (None, None));
-        assert!(cpus().expect("there is a CPU") >= 1);
     }
 }

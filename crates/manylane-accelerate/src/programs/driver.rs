@@ -15,16 +15,17 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use manylane_sync::words::{Words, WordsMut};
 
-use super::super::call::{self, Kind};
-use super::super::{BpfError, Complaint};
 use super::attach::{self, AttachError, Link};
-use super::devices::Devices;
-use super::memory::{Maps, PORTS};
-use super::object::{self, Meant};
+use super::flush;
+use super::memory::PORTS;
 use super::trial::{self, TryOptions};
 use super::workers::{self, Workers};
-use super::{counters, flush};
-use crate::interface::Interface;
+use manylane_io::bpf::call::{self, Kind};
+use manylane_io::bpf::maps::Devices;
+use manylane_io::bpf::maps::Maps;
+use manylane_io::bpf::object::{self, Meant};
+use manylane_io::bpf::{BpfError, Complaint};
+use manylane_io::interface::Interface;
 
 /// A port's flag: what comes in may be forwarded here.
 pub const DRIVER_ENTRY: u32 = 256;
@@ -105,7 +106,7 @@ pub struct Failure {
 impl Driver {
     /// Loads the programs over the tables in `maps`.
     pub(super) fn load(object: &[u8], tables: &Maps) -> Result<Driver, BpfError> {
-        let cpus = counters::cpus().map_err(|source| failed("load", source))?;
+        let cpus = manylane_io::bpf::maps::cpus().map_err(|source| failed("load", source))?;
         let mut maps = Maps::default();
         let counters = maps.add::<u64>("driver_counters", cpus * PORTS * PLACES)?;
         let failing = maps.add("failing", PORTS)?;
@@ -113,7 +114,7 @@ impl Driver {
         let (sockets, workers) = workers::create(&mut maps)?;
         let meant = |name: &str| maps.meant(name).or_else(|| tables.meant(name));
         let load = |takes_pieces: bool| {
-            let devices = Devices::new().map_err(|source| failed("load", source))?;
+            let devices = Devices::new(PORTS as u32).map_err(|source| failed("load", source))?;
             let meant = |name: &str| match name {
                 "devices" => Some(Meant::Map(devices.fd())),
                 "sockets" => Some(Meant::Map(sockets.fd())),

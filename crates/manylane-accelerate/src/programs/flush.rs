@@ -5,10 +5,10 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use super::super::Complaint;
-use super::super::call::{self, Kind};
 use super::btf::Types;
-use super::object::{self, Meant};
+use manylane_io::bpf::Complaint;
+use manylane_io::bpf::call::{self, Kind};
+use manylane_io::bpf::object::{self, Meant};
 
 /// Loads the program and lets it hear, for devices of the calling thread's network namespace. Returns what it is
 /// attached by.

@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 
-use super::super::call;
-use super::memory::{array, array_of_maps};
+use manylane_io::bpf::call;
+use manylane_io::bpf::maps::{array, array_of_maps};
 
 /// Waits for grace periods of the kernel's.
 pub struct Grace {

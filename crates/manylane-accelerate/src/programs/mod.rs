@@ -39,14 +39,11 @@
 
 mod attach;
 mod btf;
-pub(super) mod counters;
-pub(super) mod devices;
+mod counters;
 mod driver;
 mod flush;
 mod grace;
-pub(super) mod memory;
-#[path = "../../../manylane-io/src/bpf/object.rs"]
-pub(super) mod object;
+mod memory;
 mod samples;
 mod ticks;
 mod trial;
@@ -55,9 +52,9 @@ mod workers;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use super::call::{self, Kind};
-use super::{BpfError, Complaint};
-use crate::interface::Interface;
+use manylane_io::bpf::call::{self, Kind};
+use manylane_io::bpf::{BpfError, Complaint, maps, object};
+use manylane_io::interface::Interface;
 
 pub use attach::{AttachError, Attached, Link, attached, attached_egress, program_name};
 pub use counters::Counters;
@@ -87,7 +84,7 @@ pub struct Fast {
     id: u32,
     counters: Counters,
     grace: Grace,
-    maps: memory::Maps,
+    maps: maps::Maps,
     /// Until somebody takes them.
     samples: Option<Samples>,
 }
@@ -102,8 +99,8 @@ impl Fast {
     /// Loads the program from another object made of the same source, to hold the two against each other.
     pub fn load_object(object: &[u8], sizes: &Sizes) -> Result<(Fast, Tables), BpfError> {
         let load = |source: io::Error| failed("load", source);
-        let cpus = counters::cpus().map_err(load)?;
-        let (maps, tables, [counters, samples]) = memory::Maps::create(sizes, cpus)?;
+        let cpus = maps::cpus().map_err(load)?;
+        let (maps, tables, [counters, samples]) = memory::create(sizes, cpus)?;
         let code = object::code(object, SECTION, |name| maps.meant(name)).map_err(load)?;
         let program = call::load(KIND, NAME, &code).map_err(|source| {
             let complaint = call::complaint(KIND, &code);

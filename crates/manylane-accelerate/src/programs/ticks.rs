@@ -8,10 +8,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use manylane_sync::words::WordsMut;
 
-use super::super::call::{self, Instruction};
-use super::memory::Maps;
 use super::{KIND, TryOptions, trial};
-use crate::syscall::check;
+use manylane_io::bpf::call::{self, Instruction};
+use manylane_io::bpf::maps::Maps;
+use manylane_io::syscall::check;
 
 /// Reads the kernel's count of ticks.
 pub struct Ticks {

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use super::super::call::TestRun;
+use manylane_io::bpf::call::TestRun;
 
 /// How a frame comes, to be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub(super) fn run(program: &OwnedFd, frame: &[u8], options: &TryOptions) -> io::
     // SAFETY: BPF_PROG_TEST_RUN reads and writes `union bpf_attr` as `TestRun` lays it out. It reads `data_in_len`
     // bytes of `frame` and a context, and writes at most `data_out_len` bytes to `out` and one context; all four
     // outlive the call, and any bytes are a `Context`.
-    crate::syscall::retry(|| unsafe { run.call() })?;
+    manylane_io::syscall::retry(|| unsafe { run.call() })?;
     out.truncate(run.data_out_len as usize);
     Ok(Run {
         action: run.returned as i32,
@@ -115,7 +115,7 @@ pub(super) fn run_driver(
         ..TestRun::default()
     };
     // SAFETY: as in `run`.
-    crate::syscall::retry(|| unsafe { run.call() })?;
+    manylane_io::syscall::retry(|| unsafe { run.call() })?;
     out.truncate(run.data_out_len as usize);
     Ok((run.returned as i32, out))
 }

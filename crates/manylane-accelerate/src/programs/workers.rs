@@ -15,9 +15,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use manylane_sync::words::{Words, WordsMut};
 
-use super::super::BpfError;
-use super::devices;
-use super::memory::{self, Maps, PORTS};
+use super::memory::PORTS;
+use manylane_io::bpf::BpfError;
+use manylane_io::bpf::maps::{self, Maps};
 
 /// A port's flag: what comes in goes up to workers.
 pub const WORKERS_ENTRY: u32 = 4096;
@@ -61,7 +61,7 @@ impl Sockets {
 pub(super) fn create(maps: &mut Maps) -> Result<(Sockets, Workers), BpfError> {
     let entries = PORTS as u32 * QUEUES;
     let table = |source| BpfError::Table { name: "sockets", bytes: 8 * entries as usize, source };
-    let sockets = memory::map(XSKMAP, "sockets", 4, entries, 0).map_err(table)?;
+    let sockets = maps::map(XSKMAP, "sockets", 4, entries, 0).map_err(table)?;
     let others = sockets.try_clone().map_err(table)?;
     let lanes = maps.add("lanes", entries as usize)?;
     let mut beats = maps.add_parts("beats", BEAT_WORDS, WORKERS)?;
@@ -81,7 +81,7 @@ impl Lanes {
         worker: usize,
     ) -> io::Result<()> {
         let place = place(port, queue)?;
-        devices::set(&self.sockets, place, Some(socket.as_raw_fd() as u32))?;
+        maps::set(&self.sockets, place, Some(socket.as_raw_fd() as u32))?;
         self.lanes.publish(place as usize, worker as u16 + 1);
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Lanes {
         let Ok(place) = place(port, queue) else { return };
         self.lanes.publish(place as usize, 0);
         // It may be gone: the kernel takes out what is closed.
-        let _ = devices::set(&self.sockets, place, None);
+        let _ = maps::set(&self.sockets, place, None);
     }
 }
 

@@ -6,8 +6,8 @@ mod browser;
 
 use browser::Browser;
 
-use crate::api::Listen;
-use crate::api::served::{Kind, Served};
+use crate::Listen;
+use crate::tests::served::{Kind, Served};
 
 /// The sample's mirror is silent about neighbours, as one that is busy would be.
 #[test]

@@ -7,11 +7,11 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use crate::syscall::check;
 
 /// An instruction of BPF, as `struct bpf_insn` has it.
-pub(super) type Instruction = [u8; 8];
+pub type Instruction = [u8; 8];
 
 /// What a program is and where it is to run, as linux/bpf.h numbers them.
 #[derive(Clone, Copy)]
-pub(super) struct Kind {
+pub struct Kind {
     /// `BPF_PROG_TYPE_...`
     pub program: u32,
     /// Where it is to be attached, `BPF_...`; some do not say so when they are loaded.
@@ -23,7 +23,7 @@ pub(super) struct Kind {
 }
 
 /// Loads a program. The name has at most 15 bytes.
-pub(super) fn load(kind: Kind, name: &str, code: &[Instruction]) -> io::Result<OwnedFd> {
+pub fn load(kind: Kind, name: &str, code: &[Instruction]) -> io::Result<OwnedFd> {
     let mut padded = [0; 16];
     padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
     let mut attributes = Load {
@@ -43,7 +43,7 @@ pub(super) fn load(kind: Kind, name: &str, code: &[Instruction]) -> io::Result<O
 }
 
 /// Loads a program that was refused once more, for what the verifier says: the last lines, if any.
-pub(super) fn complaint(kind: Kind, code: &[Instruction]) -> Option<String> {
+pub fn complaint(kind: Kind, code: &[Instruction]) -> Option<String> {
     let mut log = vec![0u8; LOG_LEN];
     let mut attributes = Load {
         kind: kind.program,
@@ -73,7 +73,7 @@ pub(super) fn complaint(kind: Kind, code: &[Instruction]) -> Option<String> {
 ///
 /// `T` is the part of `union bpf_attr` that belongs to `command`, and what it points to is as the command
 /// wants it.
-pub(super) unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
+pub unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
     // SAFETY: the kernel reads and writes as many bytes of `attributes` as it is told that there are; the rest
     // is the caller's debt.
     let returned = unsafe {
@@ -87,7 +87,7 @@ pub(super) unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Re
 /// # Safety
 ///
 /// As for [`call`]; and the command returns a descriptor.
-pub(super) unsafe fn open<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+pub unsafe fn open<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's debt.
     let fd = unsafe { call(command, attributes) }?;
     // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
@@ -116,22 +116,38 @@ const _: () = assert!(size_of::<Load>() == 72);
 /// `union bpf_attr` for BPF_PROG_TEST_RUN.
 #[repr(C)]
 #[derive(Default)]
-pub(super) struct TestRun {
+pub struct TestRun {
+    /// Its descriptor.
     pub program: u32,
+    /// What it returned.
     pub returned: u32,
+    /// Bytes at `data_in`.
     pub data_in_len: u32,
+    /// Bytes of room at `data_out`; afterwards, bytes there.
     pub data_out_len: u32,
+    /// Address of the frame it gets.
     pub data_in: u64,
+    /// Address of what it made of the frame.
     pub data_out: u64,
+    /// How often it runs.
     pub repeat: u32,
+    /// Nanoseconds of a run, on average.
     pub duration_ns: u32,
+    /// Bytes at `context_in`.
     pub context_in_len: u32,
+    /// Bytes of room at `context_out`.
     pub context_out_len: u32,
+    /// Address of the context it gets.
     pub context_in: u64,
+    /// Address of the context it left.
     pub context_out: u64,
+    /// `BPF_F_TEST_...`
     pub flags: u32,
+    /// The CPU it runs on, where `flags` asks for one.
     pub cpu: u32,
+    /// Frames of a batch, with live frames.
     pub batch: u32,
+    /// None of the kernel's business.
     pub padding: u32,
 }
 const _: () = assert!(size_of::<TestRun>() == 80);

@@ -2,11 +2,11 @@
 
 /// What `x.bpf.c` was compiled to.
 #[derive(Clone, Copy)]
-pub(super) struct Object<'o>(pub &'o [u8]);
+pub struct Object<'o>(pub &'o [u8]);
 
 /// Where an instruction names something: the type of `R_BPF_64_64`, a table or a number, or of `R_BPF_64_32`, a
 /// function (Documentation/bpf/llvm_reloc.rst).
-pub(super) struct Relocation<'o> {
+pub struct Relocation<'o> {
     /// Where the instruction is, in bytes from the section's start.
     pub offset: usize,
     /// Which of the two.
@@ -78,20 +78,23 @@ impl<'o> Object<'o> {
     }
 }
 
-pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+/// The little-endian word of 16 bits at an offset, if the bytes reach that far.
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+/// The little-endian word of 32 bits at an offset, if the bytes reach that far.
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+/// The little-endian word of 64 bits at an offset, if the bytes reach that far.
+pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// What stands at `at`, up to its zero.
-pub(super) fn text_at(bytes: &[u8], at: u32) -> Option<&[u8]> {
+pub fn text_at(bytes: &[u8], at: u32) -> Option<&[u8]> {
     bytes.get(at as usize..)?.split(|&byte| byte == 0).next()
 }
 

@@ -5,30 +5,19 @@
 //! | [`XskProgram`]   | XDP of an AF_XDP port    | every frame goes to the socket of its queue, with its VLAN tag |
 //! | [`MuteProgram`]  | tcx of an AF_PACKET port | nothing goes to the host's own stack        |
 //! | [`SteerProgram`] | queues of a TAP port     | a flow stays in its queue                   |
-//! | [`VlanLink`]     | tcx of a lab's host      | what it sends and receives is in a VLAN     |
-//! | [`LiveGenerator`] | XDP, in test runs       | frames of flows leave by an interface       |
-//! | [`LiveSink`]     | XDP of a lab's host      | frames are counted and dropped              |
-//! | [`Yardstick`]    | XDP of a lab's router    | packets are forwarded, as others would       |
-//! | [`fast`]         | tcx of accelerated interfaces | transit packets are forwarded          |
 //!
 //! `x.bpf.c` is the source, `x.bpf.o` the object that is compiled into the crate; how one comes from the
 //! other is said in `xsk.bpf.c`. Attached by a BPF link, which the kernel takes away when its descriptor
 //! closes: on drop, and when the process dies, by SIGKILL too. Nothing is pinned. A TAP has no such link:
 //! its program goes with the interface, or when the port closes.
 
-mod call;
-mod elf;
-#[path = "../../../manylane-accelerate/src/programs/mod.rs"]
-pub mod fast;
-#[path = "../../../manylane-lab/src/generator/live.rs"]
-mod live;
+pub mod call;
+pub mod elf;
+pub mod maps;
 mod mute;
+pub mod object;
 mod steer;
 mod tagged;
-#[path = "../../../manylane-lab/src/generator/vlan.rs"]
-mod vlan;
-#[path = "../../../manylane-lab/src/generator/yardstick.rs"]
-mod yardstick;
 
 use std::error::Error;
 use std::fmt;
@@ -44,11 +33,8 @@ use crate::chain::Chain;
 use crate::interface::Interface;
 use crate::netlink;
 
-pub use live::{Destinations, LiveGenerator, LiveOptions, LiveSink};
 pub use mute::{MuteLink, MuteProgram};
 pub use steer::SteerProgram;
-pub use vlan::{Tag, VlanLink};
-pub use yardstick::{Yardstick, YardstickLink};
 
 /// The program, loaded and not attached, with a map of its own.
 pub struct XskProgram {
@@ -286,9 +272,11 @@ impl Error for BpfError {
 
 /// Why a program was refused, with the verifier's last words.
 #[derive(Debug)]
-struct Complaint {
-    source: io::Error,
-    complaint: Option<String>,
+pub struct Complaint {
+    /// What the kernel returned.
+    pub source: io::Error,
+    /// The verifier's last lines, if it wrote any.
+    pub complaint: Option<String>,
 }
 
 impl fmt::Display for Complaint {

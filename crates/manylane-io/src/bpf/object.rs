@@ -7,12 +7,12 @@
 
 use std::io;
 
-use super::super::call::Instruction;
-use super::super::elf::{Object, Relocation};
+use super::call::Instruction;
+use super::elf::{Object, Relocation};
 
 /// What a name in an object stands for.
 #[derive(Clone, Copy)]
-pub(in crate::bpf) enum Meant {
+pub enum Meant {
     /// The table in the map with this descriptor.
     Table(i32),
     /// The map with this descriptor itself.
@@ -22,7 +22,7 @@ pub(in crate::bpf) enum Meant {
 }
 
 /// The code of the program in a section of `object`. An error names what is wrong with the object.
-pub(in crate::bpf) fn code(
+pub fn code(
     object: &[u8],
     section: &str,
     meant: impl Fn(&str) -> Option<Meant>,

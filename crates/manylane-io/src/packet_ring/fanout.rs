@@ -33,9 +33,8 @@ impl Fanout {
 
     /// The member, of so many, that a packet goes to, or is tried first: `hash` of its flow, `turn` of this
     /// worker's count, its `worker` and `queue`.
-    #[cfg(feature = "daemon")]
     #[inline]
-    pub(crate) fn choose(
+    pub fn choose(
         self,
         members: usize,
         hash: impl FnOnce() -> u32,
@@ -56,10 +55,9 @@ impl Fanout {
 }
 
 /// Members of a group (`PACKET_FANOUT_MAX` is 256 without a larger `max_num_members`).
-#[cfg(feature = "daemon")]
-pub(crate) const MEMBERS_MAX: usize = 256;
+pub const MEMBERS_MAX: usize = 256;
 
-#[cfg(all(test, feature = "daemon"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

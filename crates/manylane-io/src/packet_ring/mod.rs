@@ -47,17 +47,21 @@
 use std::fmt;
 use std::io;
 
+mod fanout;
 mod lane;
 mod layout;
 mod memory;
 mod reader;
 mod record;
 mod shared;
+mod terms;
 
+pub use fanout::{Fanout, MEMBERS_MAX};
 pub use lane::{Lane, Totals, Watch, Writer, lanes};
 pub use reader::{Block, Packet, Packets, Position, Reader, Readers};
 pub use record::Record;
 pub use shared::{create_shared, open_shared};
+pub use terms::{RING, Statistics, protocol};
 
 /// The sizes of a ring, as `struct tpacket_req3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

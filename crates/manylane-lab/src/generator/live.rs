@@ -19,12 +19,11 @@ use std::time::Duration;
 
 use manylane_sync::words::{Words, WordsMut};
 
-use super::call::{self, Kind, TestRun};
-use super::fast::memory::Maps;
-use super::fast::{counters, object};
-use super::{BpfError, Complaint};
-use crate::affinity;
-use crate::interface::Interface;
+use manylane_io::affinity;
+use manylane_io::bpf::call::{self, Kind, TestRun};
+use manylane_io::bpf::maps::{self, Maps};
+use manylane_io::bpf::{BpfError, Complaint, object};
+use manylane_io::interface::Interface;
 
 /// What a generator sends.
 #[derive(Clone, Debug)]
@@ -180,7 +179,7 @@ pub struct LiveSink {
 impl LiveSink {
     /// Attaches it natively to an interface of the calling thread's network namespace.
     pub fn attach(interface: &Interface) -> Result<LiveSink, BpfError> {
-        let cpus = counters::cpus().map_err(|source| failed("load", source))?;
+        let cpus = maps::cpus().map_err(|source| failed("load", source))?;
         let mut maps = Maps::default();
         let counts: WordsMut<u64> = maps.add("live_dropped", cpus * CPU_WORDS)?;
         let program = load(&maps, "xdp/drop", "live_drop")?;

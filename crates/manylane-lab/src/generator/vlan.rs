@@ -5,8 +5,8 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader};
 
-use super::BpfError;
-use crate::interface::Interface;
+use manylane_io::bpf::BpfError;
+use manylane_io::interface::Interface;
 
 /// A VLAN tag: ether type and number.
 pub type Tag = (u16, u16);

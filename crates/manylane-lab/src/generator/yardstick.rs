@@ -6,12 +6,15 @@ use std::os::fd::OwnedFd;
 
 use manylane_sync::words::WordsMut;
 
-use super::fast::devices::Devices;
-use super::fast::memory::{Maps, PORTS};
-use super::fast::object::{self, Meant};
+use manylane_io::bpf::maps::{Devices, Maps};
+use manylane_io::bpf::object::{self, Meant};
+use manylane_io::bpf::{BpfError, Complaint, call};
+use manylane_io::interface::Interface;
+
 use super::live::{KIND, attach_native};
-use super::{BpfError, Complaint, call};
-use crate::interface::Interface;
+
+/// Interfaces that frames can leave by: their numbers are below this.
+const PORTS: usize = 256;
 
 /// Which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +45,7 @@ impl Yardstick {
     ) -> Result<YardstickLink, BpfError> {
         let mut maps = Maps::default();
         let mut way: WordsMut<u32> = maps.add("yardstick_way", WAY_WORDS)?;
-        let devices = Devices::new().map_err(|source| failed("load", source))?;
+        let devices = Devices::new(PORTS as u32).map_err(|source| failed("load", source))?;
         let number = u16::try_from(exit.index).ok().filter(|number| usize::from(*number) < PORTS);
         let number = number.ok_or_else(|| {
             let text = format!("{} has the number {}, 255 is the largest", exit.name, exit.index);

@@ -37,6 +37,7 @@
 
 pub mod dst;
 mod group;
+pub mod ids;
 
 use std::collections::BTreeSet;
 use std::fmt;

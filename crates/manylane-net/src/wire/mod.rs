@@ -29,6 +29,7 @@
 //! | [`checksum`] | ones' complement sums                   | RFC 1071, RFC 1624                   |
 //! | [`repair`]   | completes what a local stack left to its device |                              |
 //! | [`flow`]     | one number per flow, same both ways     |                                      |
+//! | [`summary`]  | a packet's headers as one line of text  |                                      |
 //!
 //! Elsewhere: when to send an ICMP error or answer an echo is a rule, not a format: [`crate::icmp`].
 
@@ -44,6 +45,7 @@ pub mod ipv6;
 pub mod nd;
 pub mod protocol;
 pub mod repair;
+pub mod summary;
 pub mod tcp;
 pub mod udp;
 

@@ -2,8 +2,8 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use manylane_net::wire::ethernet::{self, HEADER_LEN, Tags, VLAN_TAG_LEN, ether_type};
-use manylane_net::wire::{ip, protocol};
+use super::ethernet::{self, HEADER_LEN, Tags, VLAN_TAG_LEN, ether_type};
+use super::{ip, protocol};
 
 /// The line of a packet that begins so.
 pub fn line(bytes: &[u8]) -> String {

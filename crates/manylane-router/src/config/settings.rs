@@ -10,7 +10,7 @@ use serde_spanned::Spanned;
 use super::Environment;
 use super::error::Problem;
 use super::section::Section;
-use crate::api::{Listen, is_loopback};
+use manylane_api::{Listen, is_loopback};
 
 /// The forwarding threads.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,23 @@ use std::ops::RangeInclusive;
 
 use super::error::Problem;
 use super::section::Section;
-use crate::socket::SocketLimits;
+
+/// Bounds of packet sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketLimits {
+    /// Open sockets, fanout groups included.
+    pub max: u32,
+    /// Sockets of one user of other processes, but root.
+    pub per_user_max: u32,
+    /// Bytes of all rings together.
+    pub memory_max: u64,
+}
+
+impl Default for SocketLimits {
+    fn default() -> SocketLimits {
+        SocketLimits { max: 1024, per_user_max: 64, memory_max: 1 << 30 }
+    }
+}
 
 /// What [`SocketLimits::max`] may be.
 const MAX: RangeInclusive<u64> = 1..=65_536;

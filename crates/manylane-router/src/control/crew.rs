@@ -10,8 +10,8 @@ use manylane_io::affinity;
 use manylane_sync::words::WordsMut;
 
 use super::open::Bell;
-use crate::worker::Worker;
-use crate::worker::leave::{RUN, STOP};
+use manylane_worker::Worker;
+use manylane_worker::worker::leave::{RUN, STOP};
 
 /// All workers there may be.
 #[derive(Default)]

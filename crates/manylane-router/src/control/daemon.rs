@@ -32,17 +32,17 @@ use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
 use super::status::{Counted, Edited, FrameStatus, Status};
 use super::steering::{self, Closer, Plan, Ports, Removal, Steering};
 use super::thread::{Control, Link};
-use crate::api::{self, Doors, Ledger, ListenError, Socket, Source};
 use crate::config::{Config, StaticNeighbour, Version, interfaces};
-use crate::privilege::{PrivilegeError, Privileges};
-use crate::service::{Look, Service};
 use crate::socket::remote::{Listener, Server};
 use crate::socket::{Place, Sockets};
-use crate::stats::Stats;
 use crate::trace::Traces;
-use crate::worker::desk::desk;
-use crate::worker::leave::STOP;
-use crate::worker::{Clock, Reclaimer, Worker, WorkerParts};
+use manylane_api::{self as api, Doors, Ledger, ListenError, Socket, Source};
+use manylane_io::privilege::{PrivilegeError, Privileges};
+use manylane_io::service::{Look, Service};
+use manylane_worker::stats::Stats;
+use manylane_worker::worker::desk::desk;
+use manylane_worker::worker::leave::STOP;
+use manylane_worker::{Clock, Reclaimer, Worker, WorkerParts};
 
 /// Why a daemon did not start, or did not end well.
 #[non_exhaustive]
@@ -644,8 +644,8 @@ fn spawn<R: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{PortState, WorkerState};
     use crate::config::Environment;
+    use manylane_api::{PortState, WorkerState};
 
     /// One port goes, and is held up in the middle of being closed: by whoever has the list of ports here, by the
     /// kernel elsewhere. Then a worker goes, which only the control thread can end.

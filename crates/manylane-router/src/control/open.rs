@@ -29,8 +29,8 @@ use manylane_sync::doorbell::{Doorbell, Wake};
 use crate::config::{
     AfXdpPort, AttachMode, ChecksumPolicy, Config, Driver, MEMORY_MTU, MemoryPort, Port,
 };
-use crate::stats::{PortCount, Stats};
-use crate::worker::Clock;
+use manylane_worker::Clock;
+use manylane_worker::stats::{PortCount, Stats};
 
 pub use error::PortError;
 pub use interfaces::routed;

@@ -1,11 +1,6 @@
 //! The writer's side of every table, and the rules by which it changes.
 //!
-//! | next-hop id                    | leads to                                |
-//! |--------------------------------|-----------------------------------------|
-//! | `LOCAL` ... `PROHIBIT`         | what their names say                    |
-//! | `CONNECTED + port`             | the destination itself, on that port    |
-//! | `GROUP + group`                | one of that group's neighbours (`groups`) |
-//! | `NEIGHBOUR + slot`             | that neighbour                          |
+//! What each next-hop id leads to is said in `manylane_net::nexthop::ids`.
 //!
 //! A neighbour on a connected network gets a host route to its id as soon as somebody asks for it, so
 //! that a worker finds it by the same lookup as everything else. A neighbour that a static route goes
@@ -40,36 +35,24 @@ use manylane_net::neighbour::{
     Report, Table, TableConfig, TableCounts, TableFull,
 };
 use manylane_net::nexthop::dst::{Dsts, DstsMut, Facts, Flags};
+use manylane_net::nexthop::ids::{
+    BLACKHOLE, BROADCAST, CONNECTED, GROUP, LOCAL, NEIGHBOUR, PROHIBIT, UNREACHABLE, connected_id,
+    fixed_id, group_id, neighbour_id,
+};
 use manylane_net::nexthop::{BUCKETS, GroupId, GroupsFull, Member, NextHop, NextHopsMut};
 use manylane_sync::rcu::Domain;
 
 use crate::config::{self, InterfaceAddress, Route, RouteTarget};
-use crate::worker::Order;
+use manylane_worker::Order;
 
 use edit::slot_of;
 
 pub use groups::GroupMember;
+pub use manylane_net::nexthop::ids::{GROUPS_MAX, NEIGHBOURS_MAX, PORTS_MAX};
 pub use operator::NeighbourRefused;
 pub use transaction::is_busy;
 
-const LOCAL: u16 = 1;
-const BROADCAST: u16 = 2;
-const BLACKHOLE: u16 = 3;
-const UNREACHABLE: u16 = 4;
-const PROHIBIT: u16 = 5;
-const CONNECTED: u16 = 16;
-const GROUP: u16 = 1024;
-const NEIGHBOUR: u16 = 1536;
-
-/// Ports a daemon can have: ids between `CONNECTED` and `GROUP`.
-pub const PORTS_MAX: usize = (GROUP - CONNECTED) as usize;
-
-/// Groups of next hops that a daemon can have: ids between `GROUP` and `NEIGHBOUR`.
-pub const GROUPS_MAX: usize = (NEIGHBOUR - GROUP) as usize;
 const _: () = assert!(GROUPS_MAX == config::GROUPS_MAX, "the configuration bounds the groups");
-
-/// Slots for neighbours that a daemon can have: ids from `NEIGHBOUR` on.
-pub const NEIGHBOURS_MAX: usize = (NextHopId::MAX.raw() - NEIGHBOUR) as usize;
 
 /// All tables, to write.
 pub struct Routing {
@@ -603,24 +586,6 @@ fn broadcasts(prefix: IpPrefix) -> impl Iterator<Item = (IpPrefix, NextHopId)> {
 fn prefix_of(route: &Route) -> IpPrefix {
     IpPrefix::new(route.prefix.network(), route.prefix.length())
         .expect("the configuration refuses host bits")
-}
-
-/// The next-hop id of a neighbour's slot.
-pub fn neighbour_id(slot: u32) -> NextHopId {
-    fixed_id(NEIGHBOUR + slot as u16)
-}
-
-fn group_id(group: GroupId) -> NextHopId {
-    fixed_id(GROUP + group.0)
-}
-
-/// The next-hop id of what is on the link of a port.
-pub fn connected_id(port: PortId) -> NextHopId {
-    fixed_id(CONNECTED + port.0)
-}
-
-fn fixed_id(raw: u16) -> NextHopId {
-    NextHopId::new(raw).expect("the ids of this file are between 1 and the largest")
 }
 
 fn host(address: IpAddr) -> IpPrefix {

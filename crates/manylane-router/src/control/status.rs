@@ -25,18 +25,18 @@ use super::open::{Bell, OpenPort};
 use super::routing::{GroupMember, Routing};
 use super::steering;
 use super::transaction::Transactions;
-use crate::api::{
+use crate::config::Config;
+use crate::socket::Sockets;
+use crate::trace::Traces;
+use frames::HOT_LIST_LEN;
+use manylane_api::{
     AddressStatus, ApiError, CaptureFile, CaptureRequest, Configurations, CopyStatus, Daemon,
     DropStatus, FaultStatus, FramesStatus, Ledger, MemberStatus, NeighbourStatus, PortLedger,
     PortStatus, QueueName, RouteKind, RouteStatus, SetError, Setting, SettingValue, SocketsStatus,
     Source, SteeringStatus, TraceLines, TraceRequest, WorkerStatus,
 };
-use crate::config::Config;
-use crate::socket::Sockets;
-use crate::stats::{PortCount, StatsReader, WorkerCount};
-use crate::trace::Traces;
-use crate::worker::Clock;
-use frames::HOT_LIST_LEN;
+use manylane_worker::Clock;
+use manylane_worker::stats::{PortCount, StatsReader, WorkerCount};
 use ports::{ShownPort, shown_ports};
 
 pub use frames::FrameStatus;

@@ -29,13 +29,13 @@ use manylane_sync::words::{Words, WordsMut};
 use super::crew::Crew;
 use super::frames::Line;
 use super::open::Bell;
-use crate::api::{
+use crate::config::{self, Config, Driver, PortSteering};
+use manylane_api::{
     BucketStatus, PairStatus, PortState, PortSteeringStatus, QueueOwner, SteeredWorker,
     SteeringStatus, TransmitQueue,
 };
-use crate::config::{self, Config, Driver, PortSteering};
-use crate::worker::desk::DeskEnd;
-use crate::worker::handoff::{HandOff, HandOffReader, Mesh, between, limits};
+use manylane_worker::worker::desk::DeskEnd;
+use manylane_worker::worker::handoff::{HandOff, HandOffReader, Mesh, between, limits};
 
 use queues::Queues;
 use rebalance::{Bucket, Move, moves};

@@ -15,9 +15,9 @@ use super::open::Bell;
 use super::routing::{RETRY, Routing, Told};
 use super::steering::{self, Removal};
 use crate::socket::Sockets;
-use crate::stats::{StatsReader, WorkerCount};
-use crate::worker::leave::RUN;
-use crate::worker::{Clock, Order};
+use manylane_worker::stats::{StatsReader, WorkerCount};
+use manylane_worker::worker::leave::RUN;
+use manylane_worker::{Clock, Order};
 
 /// The control thread.
 pub(super) struct Control {

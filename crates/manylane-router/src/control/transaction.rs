@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 use super::daemon::say;
 use super::open::Bell;
 use super::routing::{RETRY, Routing, RoutingError, is_busy};
-use crate::api::{
+use crate::config::{Config, Environment, Prefix, Route, StaticNeighbour, Version};
+use manylane_api::{
     ApiError, ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest, ConfigStatus, SetError,
 };
-use crate::config::{Config, Environment, Prefix, Route, StaticNeighbour, Version};
-use crate::worker::Clock;
+use manylane_worker::Clock;
 
 /// What the daemon runs by, and ran by before.
 pub struct Transactions {

@@ -6,8 +6,8 @@ use manylane_frame::vocabulary::PortId;
 use manylane_net::filter::Program;
 use manylane_sync::hook::Socket;
 
-use super::target::{Lanes, Member, Target};
 use super::{Fanout, Points, SocketError, Sockets, protocol};
+use manylane_worker::hooks::{Lanes, Member, Target};
 
 /// An open socket, wherever its packets are read. Dropping it closes it.
 pub struct Endpoint {

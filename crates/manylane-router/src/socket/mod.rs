@@ -39,144 +39,26 @@
 //! A worker that finds no room in a lane counts the packet as lost and goes on: a reader that is slow, stopped
 //! or gone costs workers no more than one that reads.
 
-#[cfg(feature = "client")]
-#[path = "../../../manylane-client/src/lib.rs"]
-pub mod client;
-#[cfg(feature = "daemon")]
 mod endpoint;
-#[path = "../../../manylane-io/src/packet_ring/fanout.rs"]
-mod fanout;
-#[cfg(feature = "daemon")]
-#[path = "../../../manylane-worker/src/hooks/inject.rs"]
-mod inject;
-#[cfg(feature = "daemon")]
 mod packet_socket;
-#[cfg(feature = "daemon")]
 mod registry;
 pub mod remote;
-#[cfg(feature = "daemon")]
 mod sockets;
-#[cfg(feature = "daemon")]
-#[path = "../../../manylane-worker/src/hooks/target.rs"]
-mod target;
 
 use std::fmt;
 use std::io;
-use std::ops::{BitOr, BitOrAssign};
 
-use manylane_frame::vocabulary::{Point, PortId};
-use manylane_io::packet_ring::{Reader, RingConfig, RingError};
+use manylane_frame::vocabulary::PortId;
+use manylane_io::packet_ring::RingError;
 
-#[cfg(feature = "daemon")]
+pub use crate::config::SocketLimits;
 pub use endpoint::Endpoint;
-pub use fanout::Fanout;
-#[cfg(feature = "daemon")]
-pub use inject::InjectorEnd;
-#[cfg(feature = "daemon")]
 pub use packet_socket::{PacketSocket, Received};
-#[cfg(feature = "daemon")]
 pub use registry::{OpenSocket, Owner};
-#[cfg(feature = "daemon")]
-pub use sockets::{Place, SocketLimits, Sockets};
-#[cfg(feature = "daemon")]
-pub use target::{Member, Target};
+pub use sockets::{Place, Sockets};
 
-/// Protocols of packet(7), in host byte order; any other ether type is one, too.
-pub mod protocol {
-    /// None: nothing is received.
-    pub const NONE: u16 = 0;
-    /// Every protocol (`ETH_P_ALL`).
-    pub const ALL: u16 = 0x0003;
-    /// IEEE 802.3 frames, which have a length in place of an ether type (`ETH_P_802_2`).
-    pub const IEEE_802_2: u16 = 0x0004;
-    /// IPv4 (`ETH_P_IP`).
-    pub const IPV4: u16 = 0x0800;
-    /// ARP (`ETH_P_ARP`).
-    pub const ARP: u16 = 0x0806;
-    /// IPv6 (`ETH_P_IPV6`).
-    pub const IPV6: u16 = 0x86dd;
-}
-
-/// Points of attachment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Points(u8);
-
-impl Points {
-    /// None.
-    pub const NONE: Points = Points(0);
-    /// What is received.
-    pub const RECEIVE: Points = Points::of(Point::Receive);
-    /// What is transmitted.
-    pub const TRANSMIT: Points = Points::of(Point::Transmit);
-    /// What is dropped.
-    pub const DROP: Points = Points::of(Point::Drop);
-    /// All of them, for a trace: no point of a socket.
-    pub(crate) const TRACE: Points = Points(1 << 7);
-
-    /// This one.
-    pub const fn of(point: Point) -> Points {
-        Points(1 << point as u8)
-    }
-
-    /// Whether this one is among them.
-    #[inline(always)]
-    pub const fn has(self, point: Point) -> bool {
-        self.0 & Points::of(point).0 != 0
-    }
-
-    /// Whether any of these is among them.
-    #[inline(always)]
-    pub(crate) const fn has_any(self, others: Points) -> bool {
-        self.0 & others.0 != 0
-    }
-
-    /// These, and a trace's.
-    pub(crate) const fn or_trace(self) -> Points {
-        Points(self.0 | Points::TRACE.0)
-    }
-
-    /// Whether there is none.
-    #[inline(always)]
-    pub const fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl BitOr for Points {
-    type Output = Points;
-
-    fn bitor(self, other: Points) -> Points {
-        Points(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for Points {
-    fn bitor_assign(&mut self, other: Points) {
-        *self = *self | other;
-    }
-}
-
-/// What a socket has been given since it was last asked (packet(7), `PACKET_STATISTICS`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Packets that its filter let pass, lost ones included.
-    pub packets: u64,
-    /// Packets that found no room in its ring.
-    pub lost: u64,
-}
-
-/// What a socket has unless it asks for another: half of the kernel's default of 208 KiB for each worker.
-pub const RING: RingConfig = RingConfig { block_size: 32 << 10, blocks: 4, retire_ns: 1_000_000 };
-
-impl Statistics {
-    /// What lanes have counted since they were made.
-    pub(super) fn of(readers: &[Reader]) -> Statistics {
-        readers.iter().map(Reader::totals).fold(Statistics::default(), |sum, lane| Statistics {
-            packets: sum.packets + lane.packets + lane.lost,
-            lost: sum.lost + lane.lost,
-        })
-    }
-}
+pub use manylane_frame::vocabulary::Points;
+pub use manylane_io::packet_ring::{Fanout, RING, Statistics, protocol};
 
 /// Why a socket did not do what it was asked for. It is as it was.
 #[non_exhaustive]

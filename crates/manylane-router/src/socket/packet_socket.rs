@@ -10,8 +10,8 @@ use manylane_net::filter::Program;
 use manylane_sync::hook::Binding;
 
 use super::sockets::Ring;
-use super::target::Bell;
 use super::{Endpoint, Fanout, Points, SocketError, Statistics};
+use manylane_worker::hooks::Bell;
 
 /// An open packet socket: what it is bound to, and what it was given. Dropping it closes it.
 ///

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use manylane_frame::vocabulary::PortId;
 
 use super::endpoint::Wishes;
-use super::remote::message::Counts;
-use super::target::Lanes;
 use super::{Fanout, Points};
+use manylane_client::message::Counts;
+use manylane_worker::hooks::Lanes;
 
 /// Whose socket it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(super) struct Entry {
 impl Registry {
     /// A socket is open.
     pub fn add(&mut self, number: u32, owner: Owner, wishes: &Wishes, lanes: &Arc<Lanes>) {
-        let (wishes, lanes, before) = (wishes.clone(), lanes.clone(), lanes.counted());
+        let (wishes, lanes, before) = (wishes.clone(), lanes.clone(), counted(lanes));
         let at = number as usize;
         if at >= self.0.len() {
             self.0.resize_with(at + 1, || None);
@@ -81,7 +81,7 @@ impl Registry {
         let Some(entry) = &mut self.0[number as usize] else { return };
         entry.wishes = wishes.clone();
         if !Arc::ptr_eq(&entry.lanes, lanes) {
-            (entry.lanes, entry.before) = (lanes.clone(), lanes.counted());
+            (entry.lanes, entry.before) = (lanes.clone(), counted(lanes));
         }
     }
 
@@ -107,7 +107,7 @@ impl Entry {
     /// As it is now.
     pub fn look(&self) -> OpenSocket {
         let Entry { number, owner, ref wishes, fanout, ref lanes, before: (before, stale) } = *self;
-        let (now, stale_now) = lanes.counted();
+        let (now, stale_now) = counted(lanes);
         OpenSocket {
             number,
             owner,
@@ -122,4 +122,10 @@ impl Entry {
             stale: stale_now - stale,
         }
     }
+}
+
+/// What a ring's lanes have counted, and the blocks that its reader did not show.
+fn counted(lanes: &Lanes) -> (Counts, u64) {
+    let (totals, contended, stale) = lanes.counted();
+    (Counts::of(totals, contended), stale)
 }

@@ -18,29 +18,14 @@ use manylane_sync::rcu::Domain;
 use manylane_sync::words::{Words, WordsMut};
 
 use super::endpoint::{Endpoint, SNAP_MAX, Wishes};
-use super::fanout::MEMBERS_MAX;
-use super::inject::{Injector, InjectorEnd, injector};
 use super::registry::{Entry, OpenSocket, Owner, Registry};
-use super::target::{Bell, Charge, Lanes, PortMatch, Target};
 use super::{Fanout, PacketSocket, Points, RING, SocketError, protocol};
-use crate::worker::{Clock, Taps};
-
-/// Bounds of packet sockets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SocketLimits {
-    /// Open sockets, fanout groups included.
-    pub max: u32,
-    /// Sockets of one user of other processes, but root.
-    pub per_user_max: u32,
-    /// Bytes of all rings together.
-    pub memory_max: u64,
-}
-
-impl Default for SocketLimits {
-    fn default() -> SocketLimits {
-        SocketLimits { max: 1024, per_user_max: 64, memory_max: 1 << 30 }
-    }
-}
+use crate::config::SocketLimits;
+use manylane_io::packet_ring::MEMBERS_MAX;
+use manylane_worker::hooks::{
+    Bell, Charge, Injector, InjectorEnd, Lanes, PortMatch, Target, injector,
+};
+use manylane_worker::{Clock, Taps};
 
 /// A port, for sockets to be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -506,9 +491,9 @@ impl Group {
 }
 
 impl Seat {
-    fn member(&self) -> super::Member {
+    fn member(&self) -> manylane_worker::hooks::Member {
         let generation = Some(self.generation);
-        super::Member { generation, ..self.wishes.member(&self.lanes) }
+        manylane_worker::hooks::Member { generation, ..self.wishes.member(&self.lanes) }
     }
 }
 

@@ -3,44 +3,15 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use manylane_frame::vocabulary::{PortId, WorkerId};
-use manylane_net::filter::Program;
-use manylane_net::wire::ethernet::Tags;
+use manylane_frame::vocabulary::WorkerId;
 use manylane_sync::counters::SharedCount;
-use manylane_sync::hook::{HookReader, Hooks, Socket};
+use manylane_sync::hook::{Hooks, Socket};
 use manylane_sync::rcu::{Domain, Limbo};
-use manylane_sync::ring::{Consumer, Producer, ring};
+use manylane_sync::ring::{Consumer, ring};
 
-use super::{PACKETS_MAX, Stage};
-use crate::worker::{Clock, Tracer};
-
-/// What somebody wants a trace of.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Wanted {
-    /// How many packets: 1 to [`PACKETS_MAX`].
-    pub count: u32,
-    /// Which packets, as they are received.
-    pub filter: Program,
-    /// Received by which port; by any if there is none.
-    pub port: Option<TracePort>,
-}
-
-/// A port to follow packets from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TracePort {
-    /// The port whose device it has.
-    pub device: PortId,
-    /// Of a sub-interface.
-    pub tags: Option<Tags>,
-}
-
-impl TracePort {
-    /// Whether a packet that begins so, received by the device of `port`, is of this port.
-    pub(crate) fn is(&self, port: PortId, bytes: &[u8]) -> bool {
-        let has = |tags: Tags| Tags::of(bytes, tags.as_bytes().len() / 4) == Some(tags);
-        port == self.device && self.tags.is_none_or(has)
-    }
-}
+use manylane_worker::recorder::{PACKETS_MAX, Recorder, Session, Wanted};
+use manylane_worker::stage::Stage;
+use manylane_worker::{Clock, Tracer};
 
 /// Why there is no trace.
 #[non_exhaustive]
@@ -88,31 +59,6 @@ struct Control {
 struct Recorded {
     ring: Consumer<Stage>,
     lost: Arc<SharedCount>,
-}
-
-/// What workers know of the trace that is running.
-#[derive(Clone, Debug)]
-pub(crate) struct Session {
-    pub number: u16,
-    pub wanted: Arc<Wanted>,
-    /// How many packets may be numbered; 0 before all workers know of the trace.
-    pub most: Arc<SharedCount>,
-    /// How many have been.
-    pub numbered: Arc<SharedCount>,
-}
-
-impl PartialEq for Session {
-    fn eq(&self, other: &Session) -> bool {
-        self.number == other.number
-    }
-}
-
-/// A worker's way to tell.
-pub(crate) struct Recorder {
-    pub sessions: HookReader<Session>,
-    pub ring: Producer<Stage>,
-    /// What found no place.
-    pub lost: Arc<SharedCount>,
 }
 
 /// A trace that is running. It ends when this is dropped.

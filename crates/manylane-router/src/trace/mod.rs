@@ -23,25 +23,14 @@
 //! number is of one session, and means nothing in another: what is still on its way when a trace ends is passed on
 //! as any other packet.
 
-#[path = "../../../manylane/src/trace.rs"]
-pub mod command;
 mod control;
-#[path = "../../../manylane-net/src/wire/summary.rs"]
-pub(crate) mod header;
 mod shown;
-#[path = "../../../manylane-worker/src/stage.rs"]
-mod stage;
 #[cfg(test)]
 mod tests;
 pub mod text;
 pub mod together;
 
-pub(crate) use control::{Recorder, Session};
-pub use control::{Trace, TraceError, TracePort, Traces, Tracing, Wanted};
+pub use control::{Trace, TraceError, Traces, Tracing};
+pub use manylane_worker::recorder::{PACKETS_MAX, TracePort, Wanted};
+pub use manylane_worker::stage::{HEADER_LEN_MAX, Header, Made, Stage, What};
 pub use shown::{Names, shown};
-pub use stage::{HEADER_LEN_MAX, Header, Made, Stage, What};
-
-/// Packets of one trace.
-pub const PACKETS_MAX: u32 = 1000;
-
-const _: () = assert!(PACKETS_MAX < u16::MAX as u32, "a frame has 16 bits for it");

@@ -5,8 +5,9 @@ use manylane_net::forward::{Finding, Found, Via};
 use manylane_net::neighbour::AdjacencyState;
 use manylane_net::nexthop::NextHop;
 
-use super::{Made, Stage, What, header};
-use crate::api::{RouteKind, TraceStage, TraceWhat};
+use super::{Made, Stage, What};
+use manylane_api::{RouteKind, TraceStage, TraceWhat};
+use manylane_net::wire::summary as header;
 
 /// Who knows what numbers stand for.
 pub trait Names {

@@ -1,9 +1,9 @@
 //! Packets put together, and as people read them.
 
-use super::header;
 use super::text::block;
 use super::together::{Followed, Together};
-use crate::api::{RouteKind, TraceLine, TraceStage, TraceWhat};
+use manylane_api::{RouteKind, TraceLine, TraceStage, TraceWhat};
+use manylane_net::wire::summary as header;
 
 fn stage(packet: u32, worker: u16, time_ns: u64, what: TraceWhat) -> TraceStage {
     TraceStage { packet, worker, time_ns, what }

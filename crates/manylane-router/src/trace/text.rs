@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::together::Followed;
-use crate::api::{RouteKind, TraceStage, TraceWhat};
+use manylane_api::{RouteKind, TraceStage, TraceWhat};
 
 /// The block of one packet, with an empty line behind it.
 pub fn block(followed: &Followed) -> String {

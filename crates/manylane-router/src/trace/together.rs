@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::api::{TraceStage, TraceWhat};
+use manylane_api::{TraceStage, TraceWhat};
 
 /// A packet and all that was done with it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

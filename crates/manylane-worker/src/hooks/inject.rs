@@ -7,13 +7,15 @@ use manylane_sync::ring::{Consumer, Producer, ring};
 
 /// A packet to send, with its Ethernet header, by a port's device.
 #[derive(Debug, Default)]
-pub(crate) struct Injected {
+pub struct Injected {
+    /// The port whose device sends it.
     pub port: PortId,
+    /// The packet, with its Ethernet header.
     pub bytes: Vec<u8>,
 }
 
 /// The sockets' end.
-pub(super) struct Injector {
+pub struct Injector {
     to_send: Producer<Injected>,
     done: Consumer<Injected>,
     spare: Vec<Injected>,
@@ -22,14 +24,17 @@ pub(super) struct Injector {
 
 /// The worker's end.
 pub struct InjectorEnd {
-    pub(crate) to_send: Consumer<Injected>,
-    pub(crate) done: Producer<Injected>,
+    /// Packets that wait.
+    pub to_send: Consumer<Injected>,
+    /// Their memory, on its way back.
+    pub done: Producer<Injected>,
 }
 
 /// Packets that wait at most.
-pub(super) const INJECTED_MAX: usize = 256;
+pub const INJECTED_MAX: usize = 256;
 
-pub(super) fn injector() -> (Injector, InjectorEnd) {
+/// Both ends of a pair of rings.
+pub fn injector() -> (Injector, InjectorEnd) {
     let ((to_send, sent), (giver, done)) = (ring(INJECTED_MAX), ring(INJECTED_MAX));
     let injector = Injector { to_send, done, spare: Vec::with_capacity(INJECTED_MAX), made: 0 };
     (injector, InjectorEnd { to_send: sent, done: giver })

@@ -3,33 +3,33 @@
 use std::fmt;
 use std::sync::Arc;
 
-use manylane_frame::vocabulary::{Point, PortId};
+use manylane_frame::vocabulary::{Point, Points, PortId};
 use manylane_io::eventfd::EventFd;
-use manylane_io::packet_ring::{Lane, Totals};
+use manylane_io::packet_ring::{Fanout, Lane, Totals, protocol};
 use manylane_net::filter::Program;
 use manylane_net::wire::ethernet::{Tags, ether_type_behind_tags};
 use manylane_sync::counters::SharedCount;
 use manylane_sync::doorbell::{Doorbell, Wake};
 use manylane_sync::hook::Generation;
 
-use super::remote::message::Counts;
-use super::{Fanout, Points, protocol};
-
 /// What a socket, or a group of them, is bound to: immutable while workers can find it.
 #[derive(Debug)]
 pub struct Target {
-    pub(crate) points: Points,
-    pub(crate) port: Option<Arc<PortMatch>>,
-    pub(crate) protocol: u16,
+    /// Where it sees packets.
+    pub points: Points,
+    /// Its port; every port without one.
+    pub port: Option<Arc<PortMatch>>,
+    /// Its protocol, in host byte order.
+    pub protocol: u16,
     /// How a group shares packets.
-    pub(crate) fanout: Option<Fanout>,
+    pub fanout: Option<Fanout>,
     /// One, or those of a group.
-    pub(crate) members: Box<[Member]>,
+    pub members: Box<[Member]>,
 }
 
 /// A port that is bound to: of a device with its sub-interfaces, or a sub-interface alone.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct PortMatch {
+pub struct PortMatch {
     /// What is bound to.
     pub id: PortId,
     /// The port whose device it has.
@@ -44,23 +44,29 @@ pub(crate) struct PortMatch {
 #[derive(Debug)]
 pub struct Member {
     /// A member's of a group; a socket of its own has the hook's.
-    pub(crate) generation: Option<Generation>,
-    pub(crate) filter: Arc<Program>,
-    pub(crate) snap: u32,
-    pub(crate) lanes: Arc<Lanes>,
+    pub generation: Option<Generation>,
+    /// Packets that this refuses are not given.
+    pub filter: Arc<Program>,
+    /// Most bytes that are kept of a packet.
+    pub snap: u32,
+    /// Where packets are copied to.
+    pub lanes: Arc<Lanes>,
 }
 
 /// A socket's lanes, one for each worker, and how its reader is woken.
-pub(crate) struct Lanes {
+pub struct Lanes {
+    /// By worker.
     pub of: Box<[Arc<Lane>]>,
+    /// Wakes the reader.
     pub bell: Bell,
+    /// What the memory counts for.
     pub charge: Charge,
     /// Blocks that its reader did not show.
     pub stale: SharedCount,
 }
 
 /// Who is woken when something was published.
-pub(crate) enum Bell {
+pub enum Bell {
     /// The reader, in this process.
     Reader(EventFd),
     /// A thread of ours, which wakes a reader in another process: what that one may do to its descriptor must
@@ -79,19 +85,20 @@ impl Lanes {
         }
     }
 
-    /// What its workers have counted since it was made, and what its reader did not show.
-    pub fn counted(&self) -> (Counts, u64) {
-        let counts = self.of.iter().fold(Counts::default(), |sum, lane| {
+    /// What its workers have counted since it was made, how often one found its lane taken by another, and how
+    /// many blocks its reader did not show.
+    pub fn counted(&self) -> (Totals, u64, u64) {
+        let mut sum = Totals::default();
+        let mut contended = 0;
+        for lane in &self.of {
             let Totals { packets, bytes, lost, clamped } = lane.totals();
-            Counts {
-                packets: sum.packets + packets,
-                bytes: sum.bytes + bytes,
-                lost: sum.lost + lost,
-                clamped: sum.clamped + clamped,
-                contended: sum.contended + lane.contended(),
-            }
-        });
-        (counts, self.stale.load())
+            sum.packets += packets;
+            sum.bytes += bytes;
+            sum.lost += lost;
+            sum.clamped += clamped;
+            contended += lane.contended();
+        }
+        (sum, contended, self.stale.load())
     }
 }
 
@@ -103,17 +110,19 @@ impl fmt::Debug for Lanes {
 
 /// Bytes of memory that count for all rings while it lives.
 #[derive(Debug)]
-pub(crate) struct Charge {
+pub struct Charge {
     bytes: u64,
     all: Arc<SharedCount>,
 }
 
 impl Charge {
+    /// Counts `bytes` among `all` until it is dropped.
     pub fn new(bytes: u64, all: &Arc<SharedCount>) -> Charge {
         all.add(bytes);
         Charge { bytes, all: all.clone() }
     }
 
+    /// The bytes it counts.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -129,7 +138,7 @@ impl Target {
     /// Whether it wants what begins with `bytes` and was seen at `point` of `port`: of the device's port, or at a
     /// drop of the sub-interface that it came in by.
     #[inline]
-    pub(crate) fn wants(&self, point: Point, port: PortId, bytes: &[u8]) -> bool {
+    pub fn wants(&self, point: Point, port: PortId, bytes: &[u8]) -> bool {
         self.points.has(point)
             && self.port.as_ref().is_none_or(|wanted| wanted.is(port, bytes))
             && is_of(self.protocol, bytes)

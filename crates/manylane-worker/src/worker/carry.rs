@@ -10,10 +10,10 @@ use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Tally;
 use super::{Exit, HeldFor, Order, Pending, Waited, Work};
-use crate::control::routing::{connected_id, neighbour_id};
-use crate::socket::Points;
+use crate::stage::What;
 use crate::stats::{PortCount, WorkerCount};
-use crate::trace::What;
+use manylane_frame::vocabulary::Points;
+use manylane_net::nexthop::ids::{connected_id, neighbour_id};
 
 impl Work {
     /// Carries out the verdicts on a batch, in its order.

@@ -23,11 +23,8 @@ pub mod desk;
 mod flow_limit;
 pub mod handoff;
 pub mod leave;
+mod observers;
 mod sleep;
-#[path = "observers.rs"]
-mod tap;
-#[cfg(test)]
-mod tests;
 mod trace;
 mod turn;
 
@@ -52,7 +49,7 @@ use desk::Desk;
 pub use handoff::HandOff;
 use leave::RUN;
 pub use leave::STOP;
-pub use tap::Taps;
+pub use observers::Taps;
 pub use trace::Tracer;
 
 /// The daemon's clock: nanoseconds since it started.

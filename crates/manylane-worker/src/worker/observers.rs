@@ -14,7 +14,10 @@ use manylane_sync::rcu::Guard;
 use manylane_sync::words::Words;
 
 use super::{Clock, Work};
-use crate::socket::{Fanout, InjectorEnd, Member, Points, Target};
+use manylane_frame::vocabulary::Points;
+use manylane_io::packet_ring::Fanout;
+
+use crate::hooks::{InjectorEnd, Member, Target};
 
 /// A worker's side of packet sockets.
 pub struct Taps {
@@ -81,7 +84,7 @@ impl<'p> Passing<'p> {
 
 impl Taps {
     /// For one worker.
-    pub(crate) fn new(
+    pub fn new(
         hooks: HookReader<Target>,
         worker: WorkerId,
         clock: Clock,

@@ -25,8 +25,9 @@ use manylane_net::wire::ip;
 use manylane_sync::rcu::Guard;
 
 use super::{Clock, Exit, Work};
-use crate::socket::Points;
-use crate::trace::{Header, Made, Recorder, Session, Stage, What};
+use crate::recorder::{Recorder, Session};
+use crate::stage::{Header, Made, Stage, What};
+use manylane_frame::vocabulary::Points;
 
 /// A worker's side of a trace.
 pub struct Tracer {
@@ -49,7 +50,7 @@ pub(super) struct Explained {
 
 impl Tracer {
     /// For one worker.
-    pub(crate) fn new(recorder: Recorder, clock: Clock) -> Tracer {
+    pub fn new(recorder: Recorder, clock: Clock) -> Tracer {
         Tracer { recorder, clock, session: 0 }
     }
 

@@ -7,8 +7,8 @@ use manylane_sync::rcu::Guard;
 
 use super::handoff::limits;
 use super::{Work, Worker};
-use crate::socket::Points;
 use crate::stats::{PortCount, Stats, WorkerCount};
+use manylane_frame::vocabulary::Points;
 
 impl Worker {
     /// One turn. Returns how many frames moved; 0 means that there was nothing to do.

@@ -16,9 +16,9 @@ use manylane_net::filter::{Instruction, Program};
 use super::source::{
     Captured, OpenError, PortName, Request, SNAP_MAX, See, Server, Source, Statistics, Wake,
 };
-use crate::api::Client;
-use crate::socket::client::{Capture, Kind, Options, RemoteError, RemoteSocket, path_beside};
-use crate::socket::{Points, protocol};
+use manylane_api::Client;
+use manylane_client::{Capture, Kind, Options, RemoteError, RemoteSocket, path_beside};
+use manylane_client::{Points, protocol};
 
 /// The daemon whose API listens at a path.
 pub struct Daemon {
@@ -55,8 +55,8 @@ impl Server for Daemon {
         let mut socket = RemoteSocket::open(&path_beside(&self.api), &options)
             .map_err(|error| self.error(error))?;
         let ports = socket.ports().map_err(|error| self.error(error))?;
-        let told = Client::new(&self.api).ask::<Vec<crate::api::PortStatus>>("/v1/ports").ok();
-        let name = |port: crate::socket::client::Port| {
+        let told = Client::new(&self.api).ask::<Vec<manylane_api::PortStatus>>("/v1/ports").ok();
+        let name = |port: manylane_client::Port| {
             let mut all = told.iter().flatten();
             let description = match all.find(|status| status.name == port.name) {
                 Some(status) => match &status.interface {

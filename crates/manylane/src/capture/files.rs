@@ -11,8 +11,8 @@ use manylane_frame::vocabulary::{Point, PortId};
 
 use super::local_time::LocalTime;
 use super::options::UsageError;
-use super::pcapng::{Interface, Section, Terms};
 use super::source::{Captured, PortName, Request};
+use manylane_router::pcapng::{Interface, Section, Terms};
 
 /// Where packets are written.
 #[derive(Clone, Debug, PartialEq, Eq)]

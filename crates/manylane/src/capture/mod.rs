@@ -15,8 +15,6 @@
 
 mod daemon;
 mod decode;
-#[path = "../../../manylane-router/src/drops/mod.rs"]
-mod drops;
 #[cfg(test)]
 mod errors;
 mod extcap;
@@ -25,15 +23,12 @@ mod interrupt;
 mod lines;
 mod local_time;
 mod options;
-#[path = "../../../manylane-router/src/drops/pcapng.rs"]
-mod pcapng;
 mod run;
 mod source;
 #[cfg(test)]
 mod tests;
 
 pub use daemon::Daemon;
-pub(crate) use drops::DropsFile;
 pub use interrupt::Interrupt;
 pub use options::{Options, PointName, UsageError};
 pub use run::{CaptureError, run};

@@ -11,7 +11,7 @@ use super::extcap::ExtcapOptions;
 use super::files::{Rotation, Target};
 use super::lines::{Hex, Style};
 use super::source::{Request, SNAP_MAX};
-use crate::config::DEFAULT_SOCKET;
+use manylane_api::DEFAULT_SOCKET;
 
 /// What `manylane capture` takes: tcpdump's options (tcpdump(1)), and some of ours.
 #[derive(Clone, Debug, Args)]

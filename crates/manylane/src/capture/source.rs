@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use manylane_frame::vocabulary::{Point, PortId};
 
-/// Most bytes of a packet that are asked for: as much as tcpdump does, and more than any packet has.
-pub const SNAP_MAX: u32 = 262_144;
+pub use manylane_api::SNAP_MAX;
+pub use manylane_router::pcapng::Captured;
 
 /// A daemon that packets can be asked of.
 pub trait Server {
@@ -85,31 +85,6 @@ pub struct Statistics {
     pub filtered: u64,
     /// Packets of them that found no place in the ring between the workers and us.
     pub lost: u64,
-}
-
-/// A packet, as it was when it was seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Captured<'a> {
-    /// When it was seen, in nanoseconds since 1970.
-    pub time_ns: u64,
-    /// Its bytes on the wire.
-    pub len: u32,
-    /// The bytes of it that were kept: all, or the first of them. It begins with the Ethernet header.
-    pub bytes: &'a [u8],
-    /// The port that it came by, leaves by, or came by before it was dropped.
-    pub port: PortId,
-    /// That port's name.
-    pub port_name: &'a str,
-    /// The queue of the port.
-    pub queue: u16,
-    /// The worker that saw it.
-    pub worker: u16,
-    /// Where it was seen.
-    pub point: Point,
-    /// The stable name of the reason, if it was dropped.
-    pub reason: Option<&'a str>,
-    /// One sentence to that reason.
-    pub explanation: Option<&'a str>,
 }
 
 /// Why there is no capture. Each variant carries what the operator has to look at.

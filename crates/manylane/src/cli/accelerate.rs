@@ -5,22 +5,25 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use manylane_io::bpf::fast::WORKERS_MAX;
+use manylane_accelerate::programs::WORKERS_MAX;
 use manylane_io::fatal;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::table::{count, lay_out, plural};
 use super::{ListenOptions, USAGE, complain, done, print};
-use crate::accelerate::{Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine};
-use crate::api::Listen;
-use crate::api::accelerate::Accelerated;
-use crate::config::DEFAULT_SOCKET;
-use crate::gate::{Bypass, Reason, Standing};
-use crate::privilege::{Keep, Privileges};
-use crate::service::{Look, Service};
+use crate::terminal::table::{count, lay_out, plural};
+use manylane_accelerate::accelerator::{
+    Accelerator, LEASE, Options, STALE_LIMIT, TierChoice, examine,
+};
+use manylane_accelerate::gate::{Bypass, Reason, Standing};
+use manylane_api::DEFAULT_SOCKET;
+use manylane_api::Listen;
+use manylane_api::accelerate::Accelerated;
+use manylane_io::privilege::{Keep, Privileges};
+use manylane_io::service::{Look, Service};
 
 /// What `manylane accelerate` takes.
 #[derive(Debug, Args)]
@@ -35,7 +38,7 @@ pub struct CommandOptions {
     #[arg(long, value_name = "WHAT")]
     bypass: Vec<BypassName>,
     /// Who forwards
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, default_value = TierChoice::default().name(), value_parser = tiers())]
     tier: TierChoice,
     /// Who forwards at one interface
     #[arg(long, value_name = "IF=TIER", value_parser = port_tier)]
@@ -98,6 +101,14 @@ fn workers(text: &str) -> Result<usize, String> {
 }
 
 /// `eth0=driver`.
+/// The words of a tier, each with its help.
+fn tiers() -> impl TypedValueParser<Value = TierChoice> {
+    let words =
+        TierChoice::ALL.map(|choice| PossibleValue::new(choice.name()).help(choice.meaning()));
+    PossibleValuesParser::new(words)
+        .map(|word| TierChoice::named(&word).expect("the parser takes these words only"))
+}
+
 fn port_tier(text: &str) -> Result<(String, TierChoice), String> {
     let (interface, tier) = text.split_once('=').ok_or("an interface, = and a tier are wanted")?;
     let choice = TierChoice::named(tier).ok_or_else(|| {

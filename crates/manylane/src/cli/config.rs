@@ -8,13 +8,14 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::table::plural;
 use super::{USAGE, complain, done, percent_encoded, print};
-use crate::api::{
+use crate::terminal::table::plural;
+use manylane_api::DEFAULT_SOCKET;
+use manylane_api::{
     Client, ClientError, ConfigApplied, ConfigChange, ConfigRequest, ConfigStatus, Setting,
 };
-use crate::config::keys::{self, Found};
-use crate::config::{DEFAULT_SOCKET, save};
+use manylane_router::config::keys::{self, Found};
+use manylane_router::config::save;
 
 #[derive(Debug, Args)]
 pub(super) struct ConfigOptions {

@@ -14,15 +14,11 @@ mod accelerate;
 mod config;
 mod doctor;
 mod generate;
-pub(crate) mod show;
-#[path = "../terminal/table.rs"]
-pub(crate) mod table;
+mod show;
 #[cfg(test)]
 mod tests;
 mod watch;
 
-use std::fmt::Display;
-use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -30,14 +26,17 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::api::{Client, FrameLine, Listen, NeighbourStatus, PortStatus};
+use manylane_api::{Client, DEFAULT_SOCKET, FrameLine, Listen, NeighbourStatus, PortStatus};
+use manylane_io::privilege::{Keep, Privileges};
+use manylane_router::config::{Config, Environment, InterfaceAddress, Version};
+use manylane_router::control::{self, Budget, Line};
+
 use crate::capture;
-use crate::config::{Config, DEFAULT_SOCKET, Environment, InterfaceAddress, Version};
-use crate::control::{self, Budget, Line};
-use crate::demo::{self, Ending};
-use crate::privilege::{Keep, Privileges};
+use crate::demo::{self, DemoOptions, Ending};
+use crate::tables;
+use crate::terminal::{USAGE, complain, done, print, table};
 use crate::top::{self, TopOptions};
-use crate::trace::command::{self as trace, TraceOptions};
+use crate::trace::{self, TraceOptions};
 
 /// A multi-core packet forwarder for Linux.
 #[derive(Debug, Parser)]
@@ -78,17 +77,6 @@ enum Command {
     /// Write the pages of the manual into a folder
     #[command(hide = true)]
     Man(generate::ManOptions),
-}
-
-/// What `manylane demo` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
-pub struct DemoOptions {
-    /// Use in-process ports only: no privilege and no network namespaces needed
-    #[arg(long)]
-    pub memory: bool,
-    /// Stop after so many seconds
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub seconds: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -495,37 +483,6 @@ fn sum(config: &Config, budget: &Budget) -> String {
             )
         }
     };
-    let table = show::sum(&lines, budget.frames.into());
+    let table = tables::sum(&lines, budget.frames.into());
     format!("\nframes of {size} bytes, {bytes}:\n{table}")
 }
-
-fn done<T>(result: Result<T, impl Display>) -> ExitCode {
-    match result {
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&format!("error: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// Writes a result. `println!` would panic where the reader has gone.
-pub(crate) fn print(text: &str) -> ExitCode {
-    let mut output = io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => {
-            complain(&format!("error: cannot write to standard output: {error}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-pub(crate) fn complain(message: &dyn Display) {
-    // Without a standard error there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "{message}");
-}
-
-/// Also what clap uses.
-pub(crate) const USAGE: u8 = 2;

@@ -1,8 +1,8 @@
 use clap::CommandFactory;
 
 use super::*;
-use crate::api::Source;
-use crate::api::sample::Sample;
+use manylane_api::Source;
+use manylane_api::sample::Sample;
 
 #[test]
 fn the_command_line_is_well_formed() {
@@ -118,7 +118,7 @@ fn sockets_as_a_table() {
 /// Of `accelerate`.
 #[test]
 fn what_is_accelerated_as_tables() {
-    use crate::api::accelerate::{Accelerated, WhyQuestion, sample::Sample};
+    use manylane_api::accelerate::{Accelerated, WhyQuestion, sample::Sample};
     use show::accelerate;
     let question = WhyQuestion {
         source: "10.1.0.1".parse().unwrap(),

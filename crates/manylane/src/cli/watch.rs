@@ -15,9 +15,9 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
 use super::show::{self, Place};
-use super::table::{bits_per_second, count, lay_out};
 use super::{Noun, Question, done, print};
-use crate::api::{Client, ClientError};
+use crate::terminal::table::{bits_per_second, count, lay_out};
+use manylane_api::{Client, ClientError};
 
 /// A time from 0.1 s on.
 pub(super) fn interval(text: &str) -> Result<Duration, String> {

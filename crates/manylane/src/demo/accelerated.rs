@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 use super::screen::Screen;
 use super::stop::Stop;
 use super::{DemoError, Ending, NotHere, traffic};
-use crate::api::Client;
-use crate::api::accelerate::{AcceleratedLedger, AcceleratedPort, AcceleratorStatus};
-use crate::cli::table::{bits_per_second, count, lay_out, signed};
-use crate::lab::{Host, Lab, LabOptions};
+use crate::terminal::table::{bits_per_second, count, lay_out, signed};
+use manylane_api::Client;
+use manylane_api::accelerate::{AcceleratedLedger, AcceleratedPort, AcceleratorStatus};
+use manylane_lab::{Host, Lab, LabOptions};
 
 /// Makes the hosts, and lets packets pass for as long as `lasts`, a third of it in each phase.
 pub(super) fn run(lasts: Duration, screen: &mut Screen) -> Result<Ending, NotHere> {

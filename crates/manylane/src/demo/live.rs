@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::screen::Screen;
 use super::stop::Stop;
-use crate::api::{PortStatus, Source, WorkerStatus};
-use crate::cli::show;
-use crate::cli::table::{bits_per_second, count, lay_out};
+use crate::tables;
+use crate::terminal::table::{bits_per_second, count, lay_out};
+use manylane_api::{PortStatus, Source, WorkerStatus};
 
 /// Shows a table about once a second until it is time to stop.
 pub(super) fn show(title: &str, source: &dyn Source, stop: &Stop, screen: &mut Screen) {
@@ -60,7 +60,7 @@ fn table(
 
 /// One line for each reason. What the device lost is not among them, and has its own line.
 fn drops(port: &PortStatus) -> String {
-    let lost = show::lost(port);
+    let lost = tables::lost(port);
     let ours = port.dropped.iter().map(|(reason, frames)| (reason.as_str(), *frames));
     let reasons: Vec<_> = ours
         .chain([("lost by the device", lost)])
@@ -75,7 +75,7 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::sample::Sample;
+    use manylane_api::sample::Sample;
 
     #[test]
     fn rates_are_of_the_time_between_two_snapshots() {

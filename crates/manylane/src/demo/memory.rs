@@ -7,10 +7,10 @@ use manylane_net::generate::FarEndReport;
 use super::screen::Screen;
 use super::stop::Stop;
 use super::{DemoError, Ending, conclude, live};
-use crate::api::Ledger;
-use crate::cli::table::{count, lay_out};
-use crate::config::{Config, Environment};
-use crate::control::Daemon;
+use crate::terminal::table::{count, lay_out};
+use manylane_api::Ledger;
+use manylane_router::config::{Config, Environment};
+use manylane_router::control::Daemon;
 
 /// Forwards between four ports in memory for as long as `lasts`, and shows it.
 pub(super) fn run(lasts: Duration, why: &str, screen: &mut Screen) -> Result<Ending, DemoError> {

@@ -7,7 +7,7 @@
 //!
 //! The demo between hosts has a second act, in which the router is the kernel, and `manylane accelerate` beside it.
 //!
-//! Hosts and links are a [`Lab`](crate::lab::Lab): whatever ends the demo, nothing of it stays. In
+//! Hosts and links are a [`Lab`](manylane_lab::Lab): whatever ends the demo, nothing of it stays. In
 //! both cases the same workers forward IPv4 and IPv6 by the same rules.
 //!
 //! | File         | Holds                                                          |
@@ -34,16 +34,27 @@ use std::time::Duration;
 
 use nix::unistd::Uid;
 
-use crate::api::Ledger;
-use crate::cli::DemoOptions;
-use crate::cli::show;
-use crate::cli::table::signed;
-use crate::config::ConfigError;
-use crate::control::StartError;
-use crate::lab::LabError;
+use crate::tables;
+use crate::terminal::table::signed;
+use clap::Args;
+use manylane_api::Ledger;
+use manylane_lab::LabError;
+use manylane_router::config::ConfigError;
+use manylane_router::control::StartError;
 
 use screen::Screen;
 use stop::Stop;
+
+/// What `manylane demo` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
+pub struct DemoOptions {
+    /// Use in-process ports only: no privilege and no network namespaces needed
+    #[arg(long)]
+    pub memory: bool,
+    /// Stop after so many seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seconds: Option<u64>,
+}
 
 /// How a demo ended in which everything was accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +152,7 @@ fn conclude(
     stop: &Stop,
     screen: &mut Screen,
 ) -> Result<Ending, DemoError> {
-    screen.say(&format!("\n{}", show::ledger(ledger)));
+    screen.say(&format!("\n{}", tables::ledger(ledger)));
     if ledger.missing != 0 {
         faults.push(format!("packets missing from the ledger: {}", signed(ledger.missing)));
     }

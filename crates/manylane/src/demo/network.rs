@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::screen::Screen;
 use super::stop::Stop;
 use super::{DemoError, Ending, NotHere, conclude, live, traffic};
-use crate::control::Daemon;
-use crate::lab::{Lab, LabOptions, RouterOptions};
+use manylane_lab::{Lab, LabOptions, RouterOptions};
+use manylane_router::config::{Config, Environment};
+use manylane_router::control::Daemon;
 
 /// Makes the hosts, forwards between them for as long as `lasts`, and shows it.
 pub(super) fn run(lasts: Duration, screen: &mut Screen) -> Result<Ending, NotHere> {
@@ -15,7 +16,9 @@ pub(super) fn run(lasts: Duration, screen: &mut Screen) -> Result<Ending, NotHer
     // Traffic begins with the router: it does not first ask for seconds whether its addresses are its own.
     let more = "[neighbour]\nduplicate_detection = \"off\"\n".into();
     let options = RouterOptions { more, ..RouterOptions::default() };
-    let config = lab.config(&options).map_err(DemoError::Config)?;
+    let text = options.text();
+    let parse = move || Config::parse(&text, "lab.toml", &Environment::of_this_thread());
+    let config = lab.router.run(parse).map_err(DemoError::Config)?;
     let daemon = lab.router.run(move || Daemon::start(config))?;
 
     screen.say(INTRODUCTION);

@@ -5,9 +5,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::stop::Stop;
-use crate::cli::table::{bytes, count, lay_out, plural};
-use crate::lab::ping::PATIENCE;
-use crate::lab::{
+use crate::terminal::table::{bytes, count, lay_out, plural};
+use manylane_lab::ping::PATIENCE;
+use manylane_lab::{
     Lab, PingReport, Pinger, SERVER_V4, SERVER_V6, TcpTransfer, TrafficError, UdpReport, UdpStream,
 };
 

@@ -7,9 +7,9 @@ use manylane_net::generate::FarEndError;
 use manylane_net::nexthop::GroupsFull;
 
 use super::{EPERM, addr, answered, exposed, full, no_interface, no_user, said};
-use crate::control::StartError;
-use crate::control::open::PortError;
-use crate::control::routing::RoutingError;
+use manylane_router::control::StartError;
+use manylane_router::control::open::PortError;
+use manylane_router::control::routing::RoutingError;
 
 fn port() -> String {
     "wan".into()

@@ -6,8 +6,8 @@ use manylane_io::packet_ring::RingError;
 
 use super::{EPERM, said};
 use crate::socket::SocketError;
-use crate::socket::client::RemoteError;
 use crate::socket::remote::message::{Kind, Refusal};
+use manylane_client::RemoteError;
 
 #[test]
 fn sockets() {

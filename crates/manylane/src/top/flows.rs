@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use crate::api::accelerate::{AcceleratedFlow, AcceleratedFlows};
-use crate::api::{Client, ClientError, TraceLine, TraceRequest, TraceWhat};
-use crate::trace::header;
+use manylane_api::accelerate::{AcceleratedFlow, AcceleratedFlows};
+use manylane_api::{Client, ClientError, TraceLine, TraceRequest, TraceWhat};
+use manylane_net::wire::summary as header;
 
 /// Packets by flow.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -32,9 +32,9 @@ use ratatui::crossterm::event::{self, Event};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::api::{Client, ClientError};
-use crate::cli::{USAGE, complain};
-use crate::config::DEFAULT_SOCKET;
+use crate::terminal::{USAGE, complain};
+use manylane_api::DEFAULT_SOCKET;
+use manylane_api::{Client, ClientError};
 use sample::{Sample, Sampler};
 use view::{View, Wish};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::flows::Flows;
 use super::sample::{Accelerator, Forwarder, Of, Sample};
-use crate::api::{PortState, PortStatus, WorkerState};
-use crate::cli::table::{count, duration, short, signed};
+use crate::terminal::table::{count, duration, short, signed};
+use manylane_api::{PortState, PortStatus, WorkerState};
 
 /// A table, with a title.
 #[derive(Clone, Debug, PartialEq)]

@@ -10,8 +10,10 @@ use serde::Deserialize;
 
 use super::Happening;
 use super::flows::{self, Flows};
-use crate::api::accelerate::{AcceleratedLedger, AcceleratedPort, AcceleratorStatus, PassedStatus};
-use crate::api::{
+use manylane_api::accelerate::{
+    AcceleratedLedger, AcceleratedPort, AcceleratorStatus, PassedStatus,
+};
+use manylane_api::{
     Client, ClientError, Daemon, DropStatus, Ledger, PortStatus, SteeringStatus, WorkerStatus,
 };
 

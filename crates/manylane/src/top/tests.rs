@@ -9,8 +9,8 @@ use super::draw::draw;
 use super::flows::Flows;
 use super::sample::{Accelerator, Forwarder, Of, Pace, Sample};
 use super::view::{View, Wish};
-use crate::api::accelerate::{Accelerated, sample as accelerated};
-use crate::api::{Daemon, DropStatus, Ledger};
+use manylane_api::accelerate::{Accelerated, sample as accelerated};
+use manylane_api::{Daemon, DropStatus, Ledger};
 
 /// What a daemon says two seconds after `at`, if `passed` packets have passed since.
 fn accelerator(at: Instant, passed: u64) -> Sample {

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-use manylane_io::bpf::fast::{Grace, Workers};
+use crate::programs::{Grace, Workers};
 use manylane_io::eventfd::EventFd;
 use manylane_net::transit::Transit;
 use manylane_sync::rcu::Domain;

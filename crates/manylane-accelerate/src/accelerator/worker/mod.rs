@@ -46,7 +46,7 @@ mod turn;
 
 use std::time::Duration;
 
-use manylane_io::bpf::fast::WORKERS_MAX;
+use crate::programs::WORKERS_MAX;
 
 pub(super) use counts::{WorkerCounts, WorkerRow, meaning};
 pub(super) use crew::{Crew, How, Told, Tools};

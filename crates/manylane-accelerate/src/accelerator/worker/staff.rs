@@ -11,10 +11,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use crate::programs::{Beat, Lanes, QUEUES, Ticks, WORKER_FRAME, Workers};
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{Depot, HOT_LIST_DEFAULT, Meta, Pool, Region, RegionConfig};
 use manylane_io::affinity::pin;
-use manylane_io::bpf::fast::{Beat, Lanes, QUEUES, Ticks, WORKER_FRAME, Workers};
 use manylane_io::eventfd::EventFd;
 use manylane_io::interface::Interface;
 use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, OpenError, Opened, Umem};

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Tasks, Sender, TryRecvError};
 use std::time::Duration;
 
+use crate::programs::{Beat, Ticks};
 use manylane_frame::{BATCH_MAX, Batch, Pool, Region};
-use manylane_io::bpf::fast::{Beat, Ticks};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::af_xdp::{Receiver, Transmitter};
 use manylane_net::transit::{Arrival, Exit, Transit};
@@ -24,7 +24,7 @@ use manylane_sync::doorbell::Wake;
 use manylane_sync::rcu::Reader;
 
 use super::counts::{Place, Rows};
-use crate::accelerate::lease::now;
+use crate::accelerator::lease::now;
 
 /// What a worker is to do.
 pub(super) enum Task {

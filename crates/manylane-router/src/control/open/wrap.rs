@@ -8,8 +8,8 @@ use manylane_net::wire::ethernet::Mac;
 
 use super::{Device, Halves, OpenPort, PortError, ROUTER, count_ended, facts, memory_mac};
 use crate::config::{ChecksumPolicy, MEMORY_MTU, PcapPort, Port, Tee};
-use crate::stats::Stats;
-use crate::worker::Clock;
+use manylane_worker::Clock;
+use manylane_worker::stats::Stats;
 
 pub(super) fn open_pcap(
     id: PortId,

@@ -8,7 +8,7 @@ use manylane_net::nexthop::dst::{Facts, Flags};
 use manylane_net::wire::ethernet::{Tags, ether_type};
 
 use super::{NEIGHBOUR, Routing, RoutingError, Told, host, is_link_local, neighbour_id};
-use crate::worker::Order;
+use manylane_worker::Order;
 
 impl Routing {
     pub(super) fn apply(&mut self, mut actions: Vec<Action>, told: &mut Told) {

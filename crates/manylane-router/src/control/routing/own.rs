@@ -8,7 +8,7 @@ use manylane_net::neighbour::{
 };
 
 use super::{BLACKHOLE, LOCAL, RoutedPort, Routing, Told, fixed_id, host, is_link_local};
-use crate::worker::Order;
+use manylane_worker::Order;
 
 impl Routing {
     /// From now on, asks whether our addresses on these ports are ours alone, and tells their links. Before

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{Status, unpoisoned};
-use crate::api::{ApiError, CaptureFile, CapturePart, CaptureRequest, SetError};
-use crate::capture::DropsFile;
+use crate::drops::DropsFile;
+use manylane_api::{ApiError, CaptureFile, CapturePart, CaptureRequest, SetError};
 
 impl Status {
     /// Begins a capture of drops. There is one at a time: it ends when its file is dropped.

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use super::{Status, unpoisoned};
-use crate::api::{
+use crate::config::{Route, RouteTarget, Version};
+use crate::control::transaction::Transactions;
+use manylane_api::{
     ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest, ConfigStatus, Configurations,
     SetError, Source,
 };
-use crate::config::{Route, RouteTarget, Version};
-use crate::control::transaction::Transactions;
 
 impl Status {
     /// What it runs by came from this file.

@@ -6,12 +6,12 @@ use manylane_frame::{Depot, HOT_LIST_LENGTHS};
 use manylane_sync::words::WordsMut;
 
 use super::{Status, unpoisoned};
-use crate::api::{
-    ApiError, FrameHolder, FrameLedger, FrameLine, FramesStatus, ListStatus, PortState,
-};
 use crate::control::frames::{Budget, Line};
 use crate::control::open::Bell;
-use crate::stats::{PortCount, StatsReader, WorkerCount};
+use manylane_api::{
+    ApiError, FrameHolder, FrameLedger, FrameLine, FramesStatus, ListStatus, PortState,
+};
+use manylane_worker::stats::{PortCount, StatsReader, WorkerCount};
 
 /// What is known of the frames, and how the length of workers' lists is changed.
 pub struct FrameStatus {

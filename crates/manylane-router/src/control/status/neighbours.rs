@@ -6,10 +6,10 @@ use manylane_net::neighbour::{Conflicts, Entry, Key, OwnAddress, OwnState, State
 use manylane_net::wire::ethernet::Mac;
 
 use super::{Status, unpoisoned};
-use crate::api::{
+use crate::control::routing::NeighbourRefused;
+use manylane_api::{
     AddressState, AddressStatus, ApiError, NeighbourState, NeighbourStatus, SetError,
 };
-use crate::control::routing::NeighbourRefused;
 
 impl Status {
     pub(super) fn all_neighbours(&self) -> Vec<NeighbourStatus> {

@@ -6,10 +6,10 @@ use manylane_net::forward::PortFacts;
 use manylane_net::wire::ethernet::Mac;
 
 use super::{Status, unpoisoned};
-use crate::api::{ApiError, PortState, PortStatus, SetError, VlanStatus};
 use crate::config::{Faults, Vlan};
 use crate::control::open::{Device, OpenPort};
 use crate::control::routing::Routing;
+use manylane_api::{ApiError, PortState, PortStatus, SetError, VlanStatus};
 
 /// What does not change about a port.
 pub(super) struct ShownPort {

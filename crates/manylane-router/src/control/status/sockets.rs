@@ -3,9 +3,9 @@
 use manylane_frame::vocabulary::PortId;
 
 use super::Status;
-use crate::api::{SocketStatus, SocketsStatus};
-use crate::socket::remote::message::{Counts, names_of};
 use crate::socket::{OpenSocket, Owner, SocketLimits};
+use manylane_api::{SocketStatus, SocketsStatus};
+use manylane_client::message::{Counts, names_of};
 
 impl Status {
     pub(super) fn all_sockets(&self) -> SocketsStatus {

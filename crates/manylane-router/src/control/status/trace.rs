@@ -9,9 +9,9 @@ use manylane_net::forward::Found;
 use manylane_net::nexthop::NextHop;
 
 use super::{Status, unpoisoned};
-use crate::api::{ApiError, SetError, TraceLine, TraceLines, TraceRequest};
 use crate::control::routing::Routing;
 use crate::trace::{Names, TraceError, TracePort, Tracing, Wanted, shown};
+use manylane_api::{ApiError, SetError, TraceLine, TraceLines, TraceRequest};
 
 impl Status {
     /// Begins a trace; its lines as they come.

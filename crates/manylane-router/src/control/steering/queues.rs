@@ -10,10 +10,10 @@ use manylane_sync::words::WordsMut;
 use super::removal::Removal;
 use super::settings::refused;
 use super::{PortSteering, Steering};
-use crate::api::{ApiError, SetError, SettingValue};
 use crate::control::open::Bell;
-use crate::worker::Reclaimer;
-use crate::worker::desk::{DeskEnd, GivenUp, Task};
+use manylane_api::{ApiError, SetError, SettingValue};
+use manylane_worker::Reclaimer;
+use manylane_worker::worker::desk::{DeskEnd, GivenUp, Task};
 
 /// Who has which queue, and who is to have it.
 pub(super) struct Queues {

@@ -18,10 +18,10 @@ use manylane_io::port::{CopyCounts, FaultCounts, Losses, Receiver, Transmitter};
 use super::queues::QueueMove;
 use super::workers::Presence;
 use super::{SteeredPort, Steering};
-use crate::api::PortState;
 use crate::control::open::{self, OpenPort};
-use crate::stats::{PortCount, Stats};
-use crate::worker::desk::Task;
+use manylane_api::PortState;
+use manylane_worker::stats::{PortCount, Stats};
+use manylane_worker::worker::desk::Task;
 
 /// The open ports, by id; none where one was removed.
 pub type Ports = Arc<Mutex<Vec<Option<OpenPort>>>>;

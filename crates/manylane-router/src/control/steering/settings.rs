@@ -6,9 +6,9 @@ use manylane_frame::vocabulary::WorkerId;
 use manylane_sync::handoff::GROUP;
 
 use super::{SteeredPort, Steering};
-use crate::api::{ApiError, PortState, SetError, SettingValue};
 use crate::config::{BACKLOGS, BUDGETS, PortSteering, WEIGHTS};
-use crate::worker::handoff::limits;
+use manylane_api::{ApiError, PortState, SetError, SettingValue};
+use manylane_worker::worker::handoff::limits;
 
 impl Steering {
     /// Changes what `key` names, if it is about steering.

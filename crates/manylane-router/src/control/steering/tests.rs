@@ -4,10 +4,10 @@ use manylane_io::eventfd::EventFd;
 use manylane_sync::doorbell::Doorbell;
 
 use super::*;
-use crate::api::WorkerState;
-use crate::api::{SetError, SettingValue};
 use crate::config::Environment;
-use crate::worker::desk::desk;
+use manylane_api::WorkerState;
+use manylane_api::{SetError, SettingValue};
+use manylane_worker::worker::desk::desk;
 
 #[test]
 fn a_port_with_fewer_queues_than_workers_is_steered_by_flow() {

@@ -6,9 +6,9 @@ use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
 use super::queues::QueueMove;
 use super::settings::refused;
 use super::{PortSteering, SteeredPort, Steering, limits};
-use crate::api::{ApiError, PortState, SetError, SettingValue, WorkerState};
 use crate::control::crew::Crew;
-use crate::worker::leave::{END, LEAVE};
+use manylane_api::{ApiError, PortState, SetError, SettingValue, WorkerState};
+use manylane_worker::worker::leave::{END, LEAVE};
 
 /// Whether a worker has a thread, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

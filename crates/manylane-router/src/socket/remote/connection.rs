@@ -15,12 +15,12 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, recv, sendmsg};
 
 use super::maker::Ring;
-use super::message::{
+use crate::socket::endpoint::{Wishes, snap_of};
+use crate::socket::{Endpoint, Fanout, Owner, Points, SocketError, Sockets, protocol};
+use manylane_client::message::{
     Answer, Bind, Counts, Join, Kind, Open, Port, REQUEST_MAX, Refusal, Request, Set,
 };
-use crate::socket::endpoint::{Wishes, snap_of};
-use crate::socket::target::Lanes;
-use crate::socket::{Endpoint, Fanout, Owner, Points, SocketError, Sockets, protocol};
+use manylane_worker::hooks::Lanes;
 
 /// What a connection can ask of.
 pub(super) struct Desk {
@@ -293,7 +293,8 @@ impl Opened {
             lanes.stale.add(stale.saturating_sub(self.stale));
             self.stale = self.stale.max(stale);
         }
-        lanes.counted().0
+        let (totals, contended, _) = lanes.counted();
+        Counts::of(totals, contended)
     }
 }
 

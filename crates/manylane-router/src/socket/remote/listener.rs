@@ -8,9 +8,9 @@ use nix::sys::socket::{getsockopt, sockopt::PeerCredentials};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 
-use super::path_beside;
-use crate::api::{BindError, socket};
 use crate::socket::Owner;
+use manylane_api::{BindError, socket};
+use manylane_client::path_beside;
 
 /// A socket that listens for others. Dropping it removes the file.
 #[derive(Debug)]

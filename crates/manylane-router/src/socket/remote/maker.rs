@@ -11,8 +11,8 @@ use manylane_io::eventfd::EventFd;
 use manylane_io::packet_ring::RingConfig;
 use manylane_sync::doorbell::{Doorbell, Wake};
 
-use crate::socket::target::Lanes;
 use crate::socket::{SocketError, Sockets};
+use manylane_worker::hooks::Lanes;
 
 /// A ring, and its memfd.
 pub(super) type Ring = (Arc<Lanes>, OwnedFd);

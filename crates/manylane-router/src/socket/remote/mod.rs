@@ -15,30 +15,12 @@
 //! | `connection` | one process, what it asks for                                   |
 //! | `maker`    | a thread that makes large rings meanwhile                         |
 //!
-//! The other side is [`client`](super::client).
+//! The other side is crate `manylane-client`.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
-
-#[cfg(feature = "daemon")]
 mod connection;
-#[cfg(feature = "daemon")]
 mod listener;
-#[cfg(feature = "daemon")]
 mod maker;
-#[path = "../../../../manylane-client/src/message.rs"]
-pub mod message;
-#[cfg(feature = "daemon")]
 mod server;
 
-#[cfg(feature = "daemon")]
 pub use listener::Listener;
-#[cfg(feature = "daemon")]
 pub use server::Server;
-
-/// Where a daemon listens for packet sockets whose API's socket is at `api`.
-pub fn path_beside(api: &Path) -> PathBuf {
-    let mut path = OsString::from(api);
-    path.push(".capture");
-    path.into()
-}

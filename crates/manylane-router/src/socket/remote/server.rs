@@ -19,10 +19,10 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::connection::{Connection, Desk, Next};
 use super::listener::Listener;
 use super::maker::Maker;
-use super::message::{Answer, Kind, REQUEST_MAX, Refusal};
-use crate::socket::target::Lanes;
 use crate::socket::{Owner, SocketLimits, Sockets};
-use crate::worker::leave::RUN;
+use manylane_client::message::{Answer, Kind, REQUEST_MAX, Refusal};
+use manylane_worker::hooks::Lanes;
+use manylane_worker::worker::leave::RUN;
 
 /// The thread's body.
 pub struct Server {

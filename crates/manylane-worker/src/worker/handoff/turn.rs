@@ -6,9 +6,9 @@ use manylane_frame::{BATCH_MAX, Batch, Frame};
 use manylane_sync::rcu::Guard;
 
 use super::limits;
-use crate::socket::Points;
 use crate::stats::PortCount;
 use crate::worker::Work;
+use manylane_frame::vocabulary::Points;
 
 impl Work {
     /// Takes what others have handed on, up to `budget` packets, and passes it on. Returns how many.

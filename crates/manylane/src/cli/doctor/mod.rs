@@ -15,9 +15,11 @@ use clap::Args;
 use serde::Serialize;
 
 use self::sockets::Finding;
-use super::table::lay_out;
 use super::{USAGE, complain, print};
-use crate::gate::{Bypass, Gate, GateError, Kernel, Reason, Standing, programs_of_others};
+use crate::terminal::table::lay_out;
+use manylane_accelerate::gate::{
+    Bypass, Gate, GateError, Kernel, Reason, Standing, programs_of_others,
+};
 
 /// What `manylane doctor` takes.
 #[derive(Debug, Args)]

@@ -8,8 +8,8 @@ use manylane_io::interface::{Interface, InterfaceError};
 use manylane_io::wait::{Waited, Way, packet_socket};
 use serde::Serialize;
 
-use super::super::table::lay_out;
 use super::wrapped;
+use crate::terminal::table::lay_out;
 
 /// What was found on an interface.
 #[derive(Debug, Serialize)]

@@ -1,7 +1,7 @@
 //! What the doctor says.
 
 use super::*;
-use crate::gate::{About, Concerns, DriverStanding, Tier};
+use manylane_accelerate::gate::{About, Concerns, DriverStanding, Tier};
 
 fn reason(about: About, is_everywhere: bool, what: &str, command: Option<&str>) -> Reason {
     Reason {

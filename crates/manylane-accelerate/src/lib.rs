@@ -1,0 +1,21 @@
+//! A Linux router's own forwarding, taken over where that is faster: what `manylane accelerate` is, without its
+//! command line.
+//!
+//! | Room            | What it holds                                                                    | May use                 |
+//! |-----------------|----------------------------------------------------------------------------------|-------------------------|
+//! | [`programs`]    | the BPF programs that forward, their tables in memory, their loader; `unsafe`    | nothing                 |
+//! | [`mirror`]      | a model of the kernel's routing, and the edits that bring the tables up to it    | nothing                 |
+//! | [`gate`]        | which interfaces the kernel would only route by                                  | `mirror`, `programs`    |
+//! | [`accelerator`] | the threads, the lease, the tiers, the ledger, workers on AF_XDP                 | all above               |
+//!
+//! Only [`programs`] has `unsafe`: it gives the kernel addresses (bpf(2)) and maps what programs read.
+#![deny(unsafe_code)]
+
+pub mod accelerator;
+pub mod gate;
+pub mod mirror;
+#[allow(
+    unsafe_code,
+    reason = "system calls that take addresses, and memory shared with the kernel"
+)]
+pub mod programs;

@@ -1,0 +1,23 @@
+//! The JSON of the API, by daemon and by question, and the traits by which a daemon answers.
+//!
+//! Names here are the JSON: fields may be added, and none ever changes without a line in the changelog.
+
+pub mod accelerate;
+mod capture;
+mod forwarder;
+mod source;
+mod trace;
+mod transaction;
+
+pub use capture::{CaptureFile, CapturePart, CaptureRequest, SNAP_MAX};
+pub use forwarder::{
+    AddressState, AddressStatus, ApiError, BucketStatus, CopyStatus, Daemon, DropStatus,
+    FaultStatus, FrameHolder, FrameLedger, FrameLine, FramesStatus, Ledger, ListStatus,
+    MemberStatus, NeighbourState, NeighbourStatus, PairStatus, PortLedger, PortState, PortStatus,
+    PortSteeringStatus, QueueName, QueueOwner, RouteKind, RouteStatus, SetError, Setting,
+    SettingValue, SocketStatus, SocketsStatus, SteeredWorker, SteeringStatus, TransmitQueue,
+    VlanStatus, WorkerState, WorkerStatus,
+};
+pub use source::{Configurations, Source};
+pub use trace::{TraceLine, TraceLines, TraceRequest, TraceStage, TraceWhat};
+pub use transaction::{ConfigApplied, ConfigChange, ConfigRefused, ConfigRequest, ConfigStatus};

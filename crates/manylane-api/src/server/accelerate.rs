@@ -1,0 +1,177 @@
+//! The accelerator's side of its API.
+
+use std::future::Future;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, Uri};
+use axum::routing::{get, post, put};
+use axum::{Json, Router};
+use utoipa::openapi::HttpMethod;
+
+use super::{not_allowed, serve_routes};
+use crate::model::accelerate::{Accelerated, AcceleratedFlows, AskError, Why, WhyQuestion};
+use crate::server::document::{Refusal, Routes, Sent, Told};
+use crate::server::listen::Doors;
+use crate::server::metrics::{self, METRICS};
+use crate::server::page;
+use crate::{ApiError, Setting};
+
+type Answer<T> = Result<Json<T>, Refusal>;
+
+/// Answers requests until `shutdown` is ready, and then those that have begun, for a second.
+///
+/// Runs in a current-thread runtime with I/O and time. The socket's file is removed at the end.
+pub async fn serve(
+    doors: impl Into<Doors>,
+    source: Arc<dyn Accelerated>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    serve_routes(doors.into(), router(source), shutdown).await
+}
+
+fn router(source: Arc<dyn Accelerated>) -> Router {
+    let router = routes().finish().fallback(not_found);
+    router.method_not_allowed_fallback(not_allowed).with_state(source)
+}
+
+fn routes() -> Routes<dyn Accelerated> {
+    let mut routes = Routes::<dyn Accelerated>::new("manylane accelerate")
+        .one("/v1/daemon", "The accelerator itself.", &[], |s| Ok(s.daemon()))
+        .list(
+            "/v1/accelerate/ports",
+            "The ports, in the order in which they were named.",
+            &[],
+            |s| Ok(s.ports()),
+        )
+        .list("/v1/accelerate/drops", "What was left to the kernel, and what was lost.", &[], |s| {
+            Ok(s.drops())
+        })
+        .one("/v1/accelerate/ledger", "The sum that has to add up.", &[], |s| Ok(s.ledger()))
+        .one("/v1/accelerate/config", "What it was started with.", &[], |s| Ok(s.config()))
+        .one("/v1/accelerate/mirror", "The mirror of the kernel's routing.", SILENT, |s| {
+            s.mirror().map_err(refused)
+        })
+        .list(
+            "/v1/accelerate/mirror/diff",
+            "What the kernel has and the mirror has not, or otherwise, a line for each.",
+            SILENT,
+            |s| s.diff().map_err(refused),
+        )
+        .list("/v1/accelerate/routes", "The routes by which packets are forwarded.", SILENT, |s| {
+            s.routes().map_err(refused)
+        })
+        .list("/v1/accelerate/neighbours", "The kernel's neighbours.", SILENT, |s| {
+            s.neighbours().map_err(refused)
+        })
+        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told())
+        .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
+    let flows_schema =
+        Sent::Json("Flows, by what becomes of them.", routes.schema::<AcceleratedFlows>());
+    let why_schema = Sent::Json("Whether it is forwarded, and why.", routes.schema::<Why>());
+    let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
+    routes
+        .at(
+            HttpMethod::Post,
+            FLOWS,
+            post(flows),
+            Told {
+                id: "accelerate/flows",
+                does: "Which flows there are, of some packets that come in from now on: it takes a tenth of a second.",
+                parameters: &[],
+                takes: None,
+                gives: flows_schema,
+                refuses: &[(503, "What the programs have noted cannot be read.")],
+            },
+        )
+        .at(
+            HttpMethod::Get,
+            WHY,
+            get(why),
+            Told {
+                id: "accelerate/why",
+                does: "What would become of a packet.",
+                parameters: &[
+                    ("interface", "The interface that it comes in by."),
+                    ("source", "Its source address, percent-encoded."),
+                    ("destination", "Its destination address, percent-encoded."),
+                ],
+                takes: None,
+                gives: why_schema,
+                refuses: WRONG,
+            },
+        )
+        .at(
+            HttpMethod::Put,
+            "/v1/config/{key}",
+            put(set),
+            Told {
+                id: "set",
+                does: "Changes who forwards at an interface, until the accelerator ends.",
+                parameters: &[("key", "The setting: `port.IF.tier`.")],
+                takes: Some(Sent::Word("`auto`, `workers`, `driver`, `ingress` or `kernel`.")),
+                gives: setting,
+                refuses: WRONG,
+            },
+        )
+}
+
+// Whose packets they are is not for everybody who may see how many there are: POST, as a trace.
+const FLOWS: &str = "/v1/accelerate/flows";
+const WHY: &str = "/v1/accelerate/why/{interface}/{source}/{destination}";
+const WRONG: &[(u16, &str)] =
+    &[(400, "It is asked wrongly."), (503, "The mirror's thread does not answer.")];
+const SILENT: &[(u16, &str)] = &[(503, "The mirror's thread does not answer.")];
+
+async fn set(
+    State(source): State<Arc<dyn Accelerated>>,
+    Path(key): Path<String>,
+    value: String,
+) -> Answer<Setting> {
+    // It waits for the mirror's thread; so do other questions.
+    source.set(&key, value.trim()).map(Json).map_err(refused)
+}
+
+/// On a thread of its own, since it waits for packets: others are answered meanwhile.
+async fn flows(State(source): State<Arc<dyn Accelerated>>) -> Answer<AcceleratedFlows> {
+    let taken = tokio::task::spawn_blocking(move || source.flows()).await;
+    taken
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+        .map(Json)
+        .map_err(refused)
+}
+
+async fn why(
+    State(source): State<Arc<dyn Accelerated>>,
+    Path((interface, from, to)): Path<(String, String, String)>,
+) -> Answer<Why> {
+    let address = |text: &str| {
+        text.parse::<IpAddr>().map_err(|_| {
+            refused(AskError::BadQuestion(ApiError {
+                error: format!("{text} is no IP address"),
+                help: "ask for /v1/accelerate/why/INTERFACE/SOURCE/DESTINATION".into(),
+            }))
+        })
+    };
+    let question = WhyQuestion { source: address(&from)?, destination: address(&to)?, interface };
+    source.why(&question).map(Json).map_err(refused)
+}
+
+fn refused(error: AskError) -> Refusal {
+    match error {
+        AskError::BadQuestion(error) => (StatusCode::BAD_REQUEST, Json(error)),
+        AskError::Silent(error) => (StatusCode::SERVICE_UNAVAILABLE, Json(error)),
+    }
+}
+
+async fn not_found(uri: Uri) -> (StatusCode, Json<ApiError>) {
+    let error = ApiError {
+        error: format!("there is no {} in `manylane accelerate`", uri.path()),
+        help: "ask for /v1/daemon, or ports, drops, ledger, flows, config, mirror, mirror/diff, routes, \
+               neighbours or why below /v1/accelerate/"
+            .into(),
+    };
+    (StatusCode::NOT_FOUND, Json(error))
+}

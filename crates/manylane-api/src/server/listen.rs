@@ -1,0 +1,414 @@
+//! The API by TCP: the same answers, for whoever may ask.
+//!
+//! | Where it listens     | `GET`                  | anything else    |
+//! |----------------------|------------------------|------------------|
+//! | loopback, no token   | everybody here         | nobody           |
+//! | loopback, a token    | with the token         | with the token   |
+//! | anywhere else        | with the token         | with the token   |
+//!
+//! A page of a stranger that runs in a browser here could ask loopback, too, once its name leads there: so a
+//! request has to name this host by its address, as `localhost`, or as the configuration does.
+
+use std::future::Future;
+use std::hint::black_box;
+use std::io::{self, Read};
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use std::{fmt, fs};
+
+use axum::extract::{Request, State};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::serve::Listener;
+use axum::{Json, Router};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Sleep, sleep};
+
+use super::{Socket, page};
+use crate::model::ApiError;
+
+/// What is said of the listener: in the configuration, or on the command line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listen {
+    /// Where; there is none without.
+    pub address: Option<SocketAddr>,
+    /// A file with the token that requests have to have.
+    pub token_file: Option<PathBuf>,
+    /// A name of this host, by which it may be asked.
+    pub host_name: Option<String>,
+}
+
+/// Where a daemon answers.
+pub struct Doors {
+    pub(super) socket: Socket,
+    pub(super) tcp: Option<Door>,
+}
+
+/// A bound listener, and who may come in.
+#[derive(Debug)]
+pub struct Door {
+    listener: std::net::TcpListener,
+    guard: Guard,
+}
+
+/// Why there is no listener.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum ListenError {
+    /// Others than this host could ask, and there is no token.
+    Exposed {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The token's file cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Others than its owner may read or write the token's file.
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// What the file has is no token.
+    NoToken {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The address could not be had.
+    Refused {
+        /// The address.
+        address: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Listen {
+    /// Whether it can be as it is said, as far as that can be told without listening.
+    pub fn check(&self) -> Result<(), ListenError> {
+        self.guard().map(drop)
+    }
+
+    /// Listens, if it is to.
+    pub fn open(&self) -> Result<Option<Door>, ListenError> {
+        let guard = self.guard()?;
+        let Some(address) = self.address else { return Ok(None) };
+        let bind = || {
+            let listener = std::net::TcpListener::bind(address)?;
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        };
+        let listener = bind().map_err(|source| ListenError::Refused { address, source })?;
+        Ok(Some(Door { listener, guard }))
+    }
+
+    fn guard(&self) -> Result<Guard, ListenError> {
+        let token = self.token_file.as_deref().map(Token::read).transpose()?;
+        match self.address {
+            Some(address) if token.is_none() && !is_loopback(address) => {
+                Err(ListenError::Exposed { address })
+            }
+            _ => Ok(Guard { token, host_name: self.host_name.clone() }),
+        }
+    }
+}
+
+/// Whether only this host can ask there.
+pub fn is_loopback(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
+}
+
+impl Doors {
+    /// A socket, and a listener if there is one.
+    pub fn new(socket: Socket, tcp: Option<Door>) -> Doors {
+        Doors { socket, tcp }
+    }
+}
+
+impl From<Socket> for Doors {
+    fn from(socket: Socket) -> Doors {
+        Doors::new(socket, None)
+    }
+}
+
+impl Door {
+    /// Where it listens: with the port that it was given, if it asked for any.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The listener, and `router` behind the guard.
+    pub(super) fn guard(self, router: Router) -> io::Result<(Bounded, Router)> {
+        let listener = TcpListener::from_std(self.listener)?;
+        let bounded = Bounded { listener, places: Arc::new(Semaphore::new(CONNECTIONS_MAX)) };
+        Ok((bounded, router.layer(from_fn_with_state(Arc::new(self.guard), admit))))
+    }
+}
+
+/// Who may ask.
+#[derive(Debug)]
+struct Guard {
+    token: Option<Token>,
+    host_name: Option<String>,
+}
+
+/// Lets a request through, or says why not.
+async fn admit(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    match guard.check(request.method(), request.uri(), request.headers()) {
+        Ok(()) => next.run(request).await,
+        Err((status, error)) => {
+            let mut response = (status, Json(error)).into_response();
+            if status == StatusCode::UNAUTHORIZED {
+                let way = header::HeaderValue::from_static("Bearer");
+                response.headers_mut().insert(header::WWW_AUTHENTICATE, way);
+            }
+            response
+        }
+    }
+}
+
+impl Guard {
+    fn check(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+    ) -> Result<(), (StatusCode, ApiError)> {
+        let refused = |status, error: &str, help: &str| {
+            Err((status, ApiError { error: error.into(), help: help.into() }))
+        };
+        if !self.is_named(uri, headers) {
+            return refused(
+                StatusCode::FORBIDDEN,
+                "the request does not name this host as it may be named",
+                "name it by its IP address or as localhost, or set `host_name` in [api]",
+            );
+        }
+        match &self.token {
+            Some(token) if token.is_in(headers) => Ok(()),
+            // It has no numbers, and asks for the token itself.
+            Some(_) if *method == Method::GET && uri.path() == page::PAGE => Ok(()),
+            Some(_) => refused(
+                StatusCode::UNAUTHORIZED,
+                "the request does not have the token",
+                "send it as `Authorization: Bearer TOKEN`",
+            ),
+            None if matches!(*method, Method::GET | Method::HEAD) => Ok(()),
+            None => refused(
+                StatusCode::FORBIDDEN,
+                "without a token, nothing is changed by TCP",
+                "set `token_file` in [api], or ask at the Unix socket",
+            ),
+        }
+    }
+
+    /// Whether all that the request calls this host is what it may be called.
+    fn is_named(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+        let mut hosts = headers.get_all(header::HOST).iter();
+        let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };
+        let Ok(host) = Authority::try_from(host.as_bytes()) else { return false };
+        self.is_name(host.host()) && uri.host().is_none_or(|host| self.is_name(host))
+    }
+
+    fn is_name(&self, host: &str) -> bool {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let names = ["localhost"].into_iter().chain(self.host_name.as_deref());
+        bare.parse::<IpAddr>().is_ok()
+            || names.into_iter().any(|name| host.eq_ignore_ascii_case(name))
+    }
+}
+
+/// What requests have to have. It is never shown.
+struct Token(Vec<u8>);
+
+impl Token {
+    fn read(path: &Path) -> Result<Token, ListenError> {
+        let unreadable = |source| ListenError::Unreadable { path: path.to_owned(), source };
+        // A pipe would be waited for.
+        if !fs::metadata(path).map_err(unreadable)?.is_file() {
+            return Err(ListenError::NoToken { path: path.to_owned(), what: "it is no file" });
+        }
+        let file = fs::File::open(path).map_err(unreadable)?;
+        let facts = file.metadata().map_err(unreadable)?;
+        if facts.mode() & 0o077 != 0 {
+            return Err(ListenError::Open { path: path.to_owned(), mode: facts.mode() & 0o7777 });
+        }
+        let mut text = Vec::new();
+        file.take(TOKEN_MAX as u64 + 2).read_to_end(&mut text).map_err(unreadable)?;
+        let token = text.trim_ascii();
+        let what = match token.len() {
+            ..TOKEN_MIN => "it has fewer than 16 characters",
+            len if len > TOKEN_MAX => "it has more than 1024 characters",
+            _ if !token.iter().all(u8::is_ascii_graphic) => {
+                "it has spaces, or characters that are not ASCII"
+            }
+            _ => return Ok(Token(token.to_vec())),
+        };
+        Err(ListenError::NoToken { path: path.to_owned(), what })
+    }
+
+    fn is_in(&self, headers: &HeaderMap) -> bool {
+        let mut said = headers.get_all(header::AUTHORIZATION).iter();
+        let (Some(said), None) = (said.next(), said.next()) else { return false };
+        let Some((scheme, token)) = said.as_bytes().split_at_checked("Bearer ".len()) else {
+            return false;
+        };
+        scheme.eq_ignore_ascii_case(b"Bearer ") && self.is(token.trim_ascii())
+    }
+
+    /// Takes as long for a token that is wrong at its end as for one that is wrong at its beginning: only the
+    /// length can be told from the time.
+    fn is(&self, token: &[u8]) -> bool {
+        let differences =
+            self.0.iter().zip(token).fold(0, |sum, (is, said)| black_box(sum | (is ^ said)));
+        self.0.len() == token.len() && black_box(differences) == 0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+/// Short enough to write, too long to guess.
+const TOKEN_MIN: usize = 16;
+const TOKEN_MAX: usize = 1024;
+
+/// Connections at a time: others wait to be accepted.
+const CONNECTIONS_MAX: usize = 64;
+/// A connection on which nothing moved for so long is closed, so that none keeps its place for nothing.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// A listener that has so many connections, and no more.
+pub(super) struct Bounded {
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+}
+
+impl Listener for Bounded {
+    type Io = Held;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Held, SocketAddr) {
+        let place = self.places.clone().acquire_owned().await.expect("nobody closes it");
+        let (stream, address) = Listener::accept(&mut self.listener).await;
+        (Held { stream, idle: Box::pin(sleep(IDLE_MAX)), _place: place }, address)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// A connection that has a place.
+pub(super) struct Held {
+    stream: TcpStream,
+    idle: Pin<Box<Sleep>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Held {
+    fn moved(&mut self) {
+        self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
+    }
+}
+
+impl AsyncRead for Held {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if let Poll::Ready(read) = Pin::new(&mut self.stream).poll_read(context, buffer) {
+            self.moved();
+            return Poll::Ready(read);
+        }
+        ready!(self.idle.as_mut().poll(context));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+}
+
+impl AsyncWrite for Held {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
+        self.moved();
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+impl fmt::Display for ListenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ListenError::Exposed { address } => write!(
+                f,
+                "others than this host could ask at {address}, and there is no token; listen at 127.0.0.1 or \
+                 [::1], or name a file with a token: `token_file` in [api], or --token-file"
+            ),
+            ListenError::Unreadable { path, source } => {
+                write!(
+                    f,
+                    "cannot read the token in {}: {source}; name a file that this user can read: `token_file` in [api], or \
+                     --token-file",
+                    path.display()
+                )
+            }
+            ListenError::Open { path, mode } => write!(
+                f,
+                "others than its owner may use the token in {} (mode {mode:04o}); `chmod 600 {}` changes that",
+                path.display(),
+                path.display()
+            ),
+            ListenError::NoToken { path, what } => write!(
+                f,
+                "{} has no token: {what}; `openssl rand -hex 32` makes one",
+                path.display()
+            ),
+            ListenError::Refused { address, source } => {
+                write!(
+                    f,
+                    "cannot listen at {address}: {source}; name another address with --listen"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for ListenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ListenError::Unreadable { source, .. } | ListenError::Refused { source, .. } => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
+}

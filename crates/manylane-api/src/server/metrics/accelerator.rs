@@ -1,0 +1,229 @@
+//! What `manylane accelerate` counts.
+
+use std::fmt;
+
+use super::{Column, Labels, Page, labels, parts, seconds, single};
+use crate::accelerate::{Accelerated, AcceleratedPort, MirrorStatus, RouteCounts};
+
+/// Writes all of it.
+pub(in crate::server) fn write(
+    source: &(dyn Accelerated + 'static),
+    page: &mut Page<'_>,
+) -> fmt::Result {
+    daemon(source, page)?;
+    ports(&source.ports(), page)?;
+    ledger(source, page)?;
+    mirror(source.mirror().ok(), page)
+}
+
+fn daemon(source: &dyn Accelerated, page: &mut Page<'_>) -> fmt::Result {
+    let daemon = source.daemon();
+    let build = labels([("kind", "accelerate"), ("version", &daemon.version)]);
+    page.info("build", "The daemon.", [build])?;
+    page.gauge("uptime", "seconds", "Since the daemon started.", single(daemon.uptime_s))?;
+    let lease = daemon.lease;
+    let help = "1 if packets are forwarded now; if not, the kernel does.";
+    page.gauge("lease_holds", "", help, single(u64::from(lease.holds)))?;
+    let left = lease.left_ms as f64 / 1e3;
+    page.gauge("lease_left", "seconds", "Until the lease lapses.", single(left))?;
+    let help = "How often the lease began: once, and once more after each time it lapsed.";
+    page.counter("lease_renewals", "", help, single(lease.renewals))
+}
+
+fn ports(ports: &[AcceleratedPort], page: &mut Page<'_>) -> fmt::Result {
+    let info = ports.iter().map(|port| {
+        labels([
+            ("port", &port.name),
+            ("tier", &port.tier),
+            ("exit_tier", &port.exit_tier),
+            ("wanted_tier", &port.wanted_tier),
+        ])
+    });
+    page.info("accelerated_port", "Who forwards at an interface.", info)?;
+    page.gauges(PORT_GAUGES, ports, of_port)?;
+    page.counters(PORT_COUNTERS, ports, of_port)?;
+    let tiers = ports.iter().flat_map(|port| parts(of_port(port), "tier", &port.tiers));
+    let help = "Packets that came in here and were forwarded, by the tier that did.";
+    page.counter("accelerated_port_forwarded_by_tier", "packets", help, tiers)?;
+    let passed = ports.iter().flat_map(|port| parts(of_port(port), "reason", &port.passed));
+    let help = "Packets that came in here and were left to the kernel.";
+    page.counter("accelerated_port_passed", "packets", help, passed)?;
+    let dropped = ports.iter().flat_map(|port| parts(of_port(port), "reason", &port.dropped));
+    let help = "Packets that came in here and were dropped by workers.";
+    page.counter("accelerated_port_dropped", "packets", help, dropped)
+}
+
+fn of_port(port: &AcceleratedPort) -> Labels {
+    labels([("port", &port.name)])
+}
+
+const PORT_GAUGES: &[Column<AcceleratedPort>] = &[
+    ("accelerated_port_up", "", "1 if it is up and has a carrier.", |port| port.link_up.into()),
+    ("accelerated_port_entry", "", "1 if packets that come in may be forwarded by us.", |port| {
+        port.entry.into()
+    }),
+    ("accelerated_port_exit", "", "1 if we may send packets out.", |port| port.exit.into()),
+    ("accelerated_port_attached", "", "1 if our program is on it.", |port| port.attached.into()),
+    ("accelerated_port_queued", "packets", "Packets that lie in workers' rings.", |port| {
+        port.queued
+    }),
+];
+
+const PORT_COUNTERS: &[Column<AcceleratedPort>] = &[
+    ("accelerated_port_seen", "packets", "Packets that came in.", |port| port.seen),
+    ("accelerated_port_forwarded", "packets", "Of these, packets that we forwarded.", |port| {
+        port.forwarded
+    }),
+    ("accelerated_port_forwarded", "bytes", "The bytes of all of these.", |port| {
+        port.forwarded_bytes
+    }),
+    (
+        "accelerated_port_sent",
+        "packets",
+        "Packets that we sent out, wherever they came in.",
+        |port| port.sent,
+    ),
+    ("accelerated_port_sent", "bytes", "Their bytes.", |port| port.sent_bytes),
+    (
+        "accelerated_port_driver_refused",
+        "packets",
+        "Packets that went another way, as the driver was just taken out of the tier.",
+        |port| port.driver_refused,
+    ),
+    (
+        "accelerated_port_worker_absent",
+        "packets",
+        "Packets that went another way, as their worker did not turn.",
+        |port| port.worker_absent,
+    ),
+    (
+        "accelerated_port_device_dropped",
+        "packets",
+        "Packets that the device dropped instead of sending them, ours or the kernel's.",
+        |port| port.device_dropped,
+    ),
+    (
+        "accelerated_port_queue_dropped",
+        "packets",
+        "Packets that the queueing discipline dropped, ours or the kernel's.",
+        |port| port.queue_dropped,
+    ),
+];
+
+/// The terms of the sum: seen = forwarded + passed + dropped + queued, forwarded = sent.
+fn ledger(source: &dyn Accelerated, page: &mut Page<'_>) -> fmt::Result {
+    let ledger = source.ledger();
+    for (name, help, number) in [
+        ("seen", "Packets that came in.", ledger.seen),
+        ("forwarded", "Packets that we forwarded, counted where they came in.", ledger.forwarded),
+        ("sent", "Packets that we forwarded, counted where they went out.", ledger.sent),
+        ("device_dropped", "Packets that devices dropped.", ledger.device_dropped),
+        ("queue_dropped", "Packets that queueing disciplines dropped.", ledger.queue_dropped),
+    ] {
+        page.counter(&format!("accelerated_ledger_{name}"), "packets", help, single(number))?;
+    }
+    for (name, help, by) in [
+        ("passed", "Packets that were left to the kernel.", &ledger.passed),
+        ("dropped", "Packets that workers dropped.", &ledger.dropped),
+    ] {
+        let by = parts(Labels::new(), "reason", by);
+        page.counter(&format!("accelerated_ledger_{name}"), "packets", help, by)?;
+    }
+    let help = "Packets that lie in workers' rings.";
+    page.gauge("accelerated_ledger_queued", "packets", help, single(ledger.queued))?;
+    let help = "Forwarded less sent: anything but 0, when no packets pass, is a fault of manylane.";
+    page.gauge("accelerated_ledger_missing", "packets", help, single(ledger.missing))?;
+    let help = "The same for bytes.";
+    page.gauge("accelerated_ledger_missing", "bytes", help, single(ledger.missing_bytes))
+}
+
+/// What is known of the mirror; without its thread's answer that alone.
+fn mirror(status: Option<MirrorStatus>, page: &mut Page<'_>) -> fmt::Result {
+    let help = "1 if the mirror's thread answered this scrape.";
+    page.gauge("mirror_answers", "", help, single(u64::from(status.is_some())))?;
+    let all: Vec<MirrorStatus> = status.into_iter().collect();
+    let none = |_: &MirrorStatus| Labels::new();
+    page.counters(MIRROR_COUNTERS, &all, none)?;
+    page.gauges(MIRROR_GAUGES, &all, none)?;
+    let time = |value: fn(&MirrorStatus) -> f64| {
+        all.iter().map(move |status| (Labels::new(), value(status)))
+    };
+    let help = "Since the tables were last known to be as the kernel's.";
+    page.gauge("mirror_age", "seconds", help, time(|status| status.true_ms_ago as f64 / 1e3))?;
+    let help = "How long the oldest of the edits to be made has waited.";
+    page.gauge("mirror_lag", "seconds", help, time(|status| seconds(status.mirror.lag_ns)))?;
+    let help = "The longest that an edit has waited so far.";
+    page.gauge(
+        "mirror_lag_max",
+        "seconds",
+        help,
+        time(|status| seconds(status.mirror.lag_max_ns)),
+    )?;
+    let routes = all
+        .iter()
+        .flat_map(|status| [("ipv4", &status.mirror.ipv4), ("ipv6", &status.mirror.ipv6)]);
+    let routes = routes.flat_map(|(family, counts)| {
+        kinds(counts).map(|(kind, n)| (labels([("family", family), ("kind", kind)]), n as u64))
+    });
+    page.gauge("mirror_routes", "", "Routes of the kernel, by what they lead to.", routes)
+}
+
+fn kinds(counts: &RouteCounts) -> [(&'static str, usize); 11] {
+    [
+        ("one_way", counts.one_way),
+        ("multipath", counts.multipath),
+        ("objects", counts.objects),
+        ("local", counts.local),
+        ("broadcast", counts.broadcast),
+        ("multicast", counts.multicast),
+        ("blackhole", counts.blackhole),
+        ("unreachable", counts.unreachable),
+        ("prohibit", counts.prohibit),
+        ("throw", counts.throw),
+        ("others", counts.others),
+    ]
+}
+
+const MIRROR_COUNTERS: &[Column<MirrorStatus>] = &[
+    (
+        "mirror_overruns",
+        "",
+        "Times that messages of the kernel were lost, and all was read anew.",
+        |is| is.overruns,
+    ),
+    ("mirror_confirmations", "", "Times that everything was read anew only to be sure.", |is| {
+        is.confirmations
+    }),
+    ("mirror_grace_periods", "", "Times that the programs were waited for.", |is| is.grace_periods),
+    ("mirror_events", "", "Messages heard from the kernel.", |is| is.mirror.events),
+    ("mirror_news", "", "Those that said something new.", |is| is.mirror.news),
+    ("mirror_resyncs", "", "Dumps that the model was compared with.", |is| is.mirror.resyncs),
+    ("mirror_resync_differences", "", "What they had otherwise.", |is| {
+        is.mirror.resync_differences
+    }),
+    ("mirror_edits", "", "Edits made.", |is| is.mirror.edits),
+    ("mirror_busy", "", "Times that edits had to wait for a grace period.", |is| is.mirror.busy),
+    ("mirror_overflows", "", "What the model had no room for.", |is| is.mirror.overflows),
+];
+
+const MIRROR_GAUGES: &[Column<MirrorStatus>] = &[
+    ("mirror_whole", "", "1 if the tables have all that the kernel has.", |is| {
+        is.mirror.is_whole.into()
+    }),
+    ("mirror_edits_pending", "", "Edits to be made.", |is| is.mirror.pending as u64),
+    ("mirror_refused_prefixes", "", "Prefixes that the tables had no room for.", |is| {
+        is.mirror.refused as u64
+    }),
+    (
+        "mirror_starved",
+        "",
+        "Prefixes and next hops that are the kernel's for want of ids, slots or groups.",
+        |is| is.mirror.starved as u64,
+    ),
+    ("mirror_neighbours", "", "Neighbours of the kernel.", |is| is.mirror.counts.neighbours as u64),
+    ("mirror_neighbours_used", "", "Neighbours in the tables that can be sent to.", |is| {
+        is.mirror.counts.resolved as u64
+    }),
+    ("mirror_next_hops", "", "Next-hop ids in use.", |is| is.mirror.counts.ids as u64),
+    ("mirror_groups", "", "Groups of next hops in use.", |is| is.mirror.counts.groups as u64),
+];

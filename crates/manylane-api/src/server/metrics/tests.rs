@@ -1,0 +1,139 @@
+use std::collections::BTreeSet;
+
+use super::strict::Exposed;
+use super::*;
+use crate::Listen;
+use crate::accelerate::Accelerated;
+use crate::model::Source;
+use crate::sample::Sample;
+use crate::sample::accelerate::Sample as AcceleratorSample;
+use crate::tests::served::{Kind, Served};
+
+#[test]
+fn both_pages_are_strict_open_metrics() {
+    for (kind, name) in [(Kind::Forwarder, "metrics-run"), (Kind::Accelerator, "metrics-acc")] {
+        let served = Served::start(kind, name, &Listen::default());
+        let answer = served.ask("GET", METRICS, "");
+        assert_eq!(answer.status, 200);
+        assert!(
+            answer.head.contains(&format!("content-type: {CONTENT_TYPE}\r\n")),
+            "{}",
+            answer.head
+        );
+        let first = Exposed::read(&answer.body).unwrap_or_else(|problem| panic!("{problem}"));
+        let second = Exposed::read(&served.ask("GET", METRICS, "").body).unwrap();
+        for (series, before) in &first.samples {
+            let family = series.split('{').next().unwrap();
+            if family.ends_with("_total") {
+                assert!(second.samples[series] >= *before, "{series} went down");
+            }
+        }
+        assert!(first.families.len() > 40, "{}", first.families.len());
+    }
+}
+
+#[test]
+fn the_forwarders_metrics_add_up_with_its_ledger() {
+    let exposed = Exposed::read(&page::<dyn Source>(Arc::new(Sample), forwarder)).unwrap();
+    let ledger = Sample.ledger();
+    let sum = |name: &str| exposed.sum(&format!("manylane_{name}"));
+    assert_eq!(sum("ledger_received_packets_total"), ledger.received as f64);
+    assert_eq!(sum("ledger_created_packets_total"), ledger.created.values().sum::<u64>() as f64);
+    assert_eq!(sum("ledger_dropped_packets_total"), ledger.dropped.values().sum::<u64>() as f64);
+    let entered = sum("ledger_received_packets_total") + sum("ledger_created_packets_total");
+    let left = sum("ledger_transmitted_packets_total")
+        + sum("ledger_delivered_packets_total")
+        + sum("ledger_dropped_packets_total")
+        + sum("ledger_held_packets")
+        + sum("ledger_in_flight_packets");
+    assert_eq!(entered - left, ledger.missing as f64);
+    assert_eq!(sum("ledger_missing_packets"), ledger.missing as f64);
+    assert_eq!(sum("frames"), ledger.frames.total as f64);
+    let ports = Sample.ports();
+    let received: u64 = ports.iter().map(|port| port.received).sum();
+    assert_eq!(sum("port_received_packets_total"), received as f64);
+    assert_eq!(sum("routes"), Sample.routes().len() as f64);
+    assert_eq!(sum("neighbours"), Sample.neighbours().len() as f64);
+    let series = "manylane_port_lost_packets_total{port=\"lan\",reason=\"ring_full\"}";
+    assert_eq!(exposed.samples[series], 1234.0);
+    assert_eq!(exposed.samples["manylane_worker_busy_seconds_total{worker=\"0\"}"], 98.7654321);
+}
+
+#[test]
+fn the_accelerators_metrics_add_up_with_its_ledger() {
+    let source: Arc<dyn Accelerated> = Arc::new(AcceleratorSample);
+    let exposed = Exposed::read(&page(source, accelerator)).unwrap();
+    let ledger = AcceleratorSample.ledger();
+    let sum = |name: &str| exposed.sum(&format!("manylane_accelerated_{name}"));
+    assert_eq!(sum("ledger_seen_packets_total"), ledger.seen as f64);
+    let gone = [
+        "forwarded_packets_total",
+        "passed_packets_total",
+        "dropped_packets_total",
+        "queued_packets",
+    ];
+    for scope in ["ledger", "port"] {
+        let all: f64 = gone.iter().map(|part| sum(&format!("{scope}_{part}"))).sum();
+        assert_eq!(all, sum(&format!("{scope}_seen_packets_total")), "{scope}");
+    }
+    let tiers = sum("port_forwarded_by_tier_packets_total");
+    assert_eq!(tiers, sum("port_forwarded_packets_total"));
+    assert_eq!(sum("port_sent_packets_total"), ledger.sent as f64);
+    assert_eq!(exposed.sum("manylane_mirror_routes"), 900_000.0);
+    assert_eq!(exposed.sum("manylane_mirror_answers"), 1.0);
+}
+
+#[test]
+fn the_strict_reader_is_strict() {
+    let head = "# HELP a_packets Help.\n# TYPE a_packets counter\n# UNIT a_packets packets\n";
+    let read = |body: &str| Exposed::read(&format!("{head}{body}"));
+    assert!(read("a_packets_total{b=\"c\\\"\"} 1\na_packets_total{b=\"d\"} 2\n# EOF\n").is_ok());
+    for wrong in [
+        "a_packets_total 1\n",
+        "a_packets_total 1\n# EOF",
+        "a_packets_total 1\n# EOF\na 1\n",
+        "a_packets 1\n# EOF\n",
+        "a_packets_total 1\na_packets_total 1\n# EOF\n",
+        "a_packets_total{b=c} 1\n# EOF\n",
+        "a_packets_total{b=\"c\",b=\"d\"} 1\n# EOF\n",
+        "a_packets_total{b=\"c\",} 1\n# EOF\n",
+        "a_packets_total -1\n# EOF\n",
+        "a_packets_total NaN\n# EOF\n",
+        "b_total 1\n# EOF\n",
+        "\n# EOF\n",
+        "# TYPE a_packets gauge\n# EOF\n",
+        "a_packets_total 1\n# HELP b Help.\n# TYPE b gauge\nb 1\na_packets_total{c=\"d\"} 1\n# EOF\n",
+        "# HELP b_seconds Help.\n# TYPE b_seconds gauge\n# UNIT b_seconds bytes\n# EOF\n",
+    ] {
+        assert!(read(wrong).is_err(), "{wrong}");
+    }
+}
+
+/// A panel for a metric that nobody exposes would stay empty, and nobody would see why.
+#[test]
+fn the_dashboard_shows_what_there_is() {
+    let text = include_str!("../../../../../contrib/grafana/manylane.json");
+    let dashboard: serde_json::Value = serde_json::from_str(text).unwrap();
+    let mut exposed = BTreeSet::new();
+    let pages = [
+        page::<dyn Source>(Arc::new(Sample), forwarder),
+        page::<dyn Accelerated>(Arc::new(AcceleratorSample), accelerator),
+    ];
+    for page in pages {
+        exposed.extend(Exposed::read(&page).unwrap().names());
+    }
+    let mut named = BTreeSet::new();
+    let mut queries = 0;
+    for panel in dashboard["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let words =
+                query.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+            named.extend(words.filter(|word| word.starts_with("manylane_")).map(str::to_owned));
+            queries += 1;
+        }
+    }
+    let unknown: Vec<_> = named.difference(&exposed).collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    assert!(queries >= 10 && named.len() >= 10, "{queries} queries of {named:?}");
+}

@@ -1,0 +1,343 @@
+//! The daemon's side of the API.
+
+pub mod accelerate;
+mod capture;
+mod configure;
+pub(crate) mod document;
+pub mod listen;
+pub(crate) mod metrics;
+pub(crate) mod page;
+pub mod socket;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::response::IntoResponse;
+use axum::routing::{delete, post, put};
+use axum::{Json, Router};
+use hyper::body::{Bytes, Frame};
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep};
+use utoipa::openapi::HttpMethod;
+
+use crate::model::{
+    ApiError, NeighbourStatus, PortStatus, SetError, Setting, Source, TraceLine, TraceLines,
+    TraceRequest,
+};
+use document::{LINES, Refusal, Routes, Sent, Told};
+use listen::Doors;
+use metrics::METRICS;
+pub use socket::Socket;
+
+/// Answers requests until `shutdown` is ready, and then those that have begun, for a second.
+///
+/// Runs in a current-thread runtime with I/O and time. The socket's file is removed at the end.
+pub async fn serve(
+    doors: impl Into<Doors>,
+    source: Arc<dyn Source>,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    serve_routes(doors.into(), router(source), shutdown).await
+}
+
+/// As [`serve`], with other answers.
+pub(super) async fn serve_routes(
+    doors: Doors,
+    router: Router,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> io::Result<()> {
+    let Doors { socket, tcp } = doors;
+    let listener = UnixListener::from_std(socket.listener()?)?;
+    let (begin, begun) = watch::channel(false);
+    let ended = || {
+        let mut begun = begun.clone();
+        // Who would say so is gone only with all of this.
+        async move { drop(begun.wait_for(|begun| *begun).await) }
+    };
+    let by_tcp = match tcp {
+        Some(door) => {
+            let (listener, guarded) = door.guard(router.clone())?;
+            Some(axum::serve(listener, guarded).with_graceful_shutdown(ended()))
+        }
+        None => None,
+    };
+    let by_socket = axum::serve(listener, router).with_graceful_shutdown(ended());
+    let by_tcp = async {
+        match by_tcp {
+            Some(served) => served.into_future().await,
+            None => Ok(()),
+        }
+    };
+    let served = async { tokio::try_join!(by_socket.into_future(), by_tcp).map(drop) };
+    // A client that neither asks nor hangs up must not keep a stopping daemon.
+    let patience = async {
+        shutdown.await;
+        // Receivers live as long as `served`.
+        let _ = begin.send(true);
+        tokio::time::sleep(SHUTDOWN_PATIENCE).await;
+    };
+    tokio::select! {
+        result = served => result,
+        () = patience => Ok(()),
+    }
+}
+
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(1);
+
+fn router(source: Arc<dyn Source>) -> Router {
+    let router = routes().finish().fallback(not_found);
+    router.method_not_allowed_fallback(not_allowed).with_state(source)
+}
+
+fn routes() -> Routes<dyn Source> {
+    let routes = Routes::<dyn Source>::new("manylane run")
+        .list("/v1/ports", "The ports, in the order of the configuration.", &[], |s| Ok(s.ports()))
+        .list("/v1/workers", "The workers, in order.", &[], |s| Ok(s.workers()))
+        .list("/v1/routes", "All routes, the daemon's own included.", &[], |s| Ok(s.routes()))
+        .list("/v1/neighbours", "All neighbours.", &[], |s| Ok(s.neighbours()))
+        .list("/v1/addresses", "Our own addresses, where others may have them.", &[], |s| {
+            Ok(s.addresses())
+        })
+        .list("/v1/drops", "Drops by reason; reasons without any are left out.", &[], |s| {
+            Ok(s.drops())
+        })
+        .one("/v1/ledger", "The sum that has to add up.", &[], |s| Ok(s.ledger()))
+        .one("/v1/frames", "The frames.", &[], |s| Ok(s.frames()))
+        .one("/v1/steering", "Who forwards what.", &[], |s| Ok(s.steering()))
+        .one("/v1/sockets", "The packet sockets.", &[], |s| Ok(s.sockets()))
+        .one("/v1/daemon", "The daemon itself.", &[], |s| Ok(s.daemon()))
+        .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::told())
+        .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
+    configure::routes(capture::added(changes(routes)))
+}
+
+/// What changes something.
+fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
+    let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
+    let [is, was] = [
+        Sent::Json("The neighbour, as it is now.", routes.schema::<NeighbourStatus>()),
+        Sent::Json("The neighbour, as it was.", routes.schema::<NeighbourStatus>()),
+    ];
+    let leaving = Sent::Json("The port, as it is now.", routes.schema::<PortStatus>());
+    let request = Sent::Json("What to follow.", routes.schema::<TraceRequest>());
+    let means = "A line for each thing that was done with a packet, and empty lines, until who asked has gone.";
+    let lines = Sent::Lines(means, routes.schema::<TraceLine>());
+    routes
+        .at(
+            HttpMethod::Put,
+            "/v1/config/{key}",
+            put(set),
+            Told {
+                id: "set",
+                does: "Changes a setting until the daemon ends.",
+                parameters: &[(
+                    "key",
+                    "The setting, as `frames.hot_list_len` or `port.lan.steering`.",
+                )],
+                takes: Some(Sent::Word("Its new value.")),
+                gives: setting,
+                refuses: &[(400, "It cannot have this value."), (404, "There is no such setting.")],
+            },
+        )
+        .at(
+            HttpMethod::Delete,
+            "/v1/ports/{port}",
+            delete(remove_port),
+            Told {
+                id: "remove_port",
+                does: "Begins to remove a port: it is done when its state is `removed`.",
+                parameters: &[("port", "The port's name.")],
+                takes: None,
+                gives: leaving,
+                refuses: &[(400, "It cannot go."), (404, "There is no such port.")],
+            },
+        )
+        .at(
+            HttpMethod::Put,
+            NEIGHBOUR,
+            put(add_neighbour),
+            Told {
+                id: "add_neighbour",
+                does: "Sets a neighbour until it is deleted or the daemon ends.",
+                parameters: NAMES,
+                takes: Some(Sent::Word("Its link-layer address.")),
+                gives: is,
+                refuses: &[
+                    (400, "It cannot be a neighbour."),
+                    (404, "There is no such port."),
+                    (409, "The table is full."),
+                ],
+            },
+        )
+        .at(
+            HttpMethod::Delete,
+            NEIGHBOUR,
+            delete(delete_neighbour),
+            Told {
+                id: "delete_neighbour",
+                does: "Forgets a neighbour, whatever is known of it.",
+                parameters: NAMES,
+                takes: None,
+                gives: was,
+                refuses: &[(400, "That is no address."), (404, "There is no such neighbour.")],
+            },
+        )
+        .at(
+            HttpMethod::Post,
+            "/v1/trace",
+            post(trace),
+            Told {
+                id: "trace",
+                does: "Follows packets, for as long as the connection lasts.",
+                parameters: &[],
+                takes: Some(request),
+                gives: lines,
+                refuses: &[
+                    (400, "That cannot be followed."),
+                    (404, "There is no such port."),
+                    (409, "Another trace runs."),
+                ],
+            },
+        )
+}
+
+const NEIGHBOUR: &str = "/v1/neighbours/{port}/{address}";
+const NAMES: &[(&str, &str)] = &[
+    ("port", "The name of the port it is behind."),
+    ("address", "Its IP address, percent-encoded."),
+];
+
+async fn set(
+    State(source): State<Arc<dyn Source>>,
+    Path(key): Path<String>,
+    value: String,
+) -> Result<Json<Setting>, Refusal> {
+    changed(source.set(&key, value.trim()))
+}
+
+async fn add_neighbour(
+    State(source): State<Arc<dyn Source>>,
+    Path((port, address)): Path<(String, String)>,
+    mac: String,
+) -> Result<Json<NeighbourStatus>, Refusal> {
+    changed(source.add_neighbour(&port, &address, mac.trim()))
+}
+
+async fn delete_neighbour(
+    State(source): State<Arc<dyn Source>>,
+    Path((port, address)): Path<(String, String)>,
+) -> Result<Json<NeighbourStatus>, Refusal> {
+    changed(source.delete_neighbour(&port, &address))
+}
+
+async fn remove_port(
+    State(source): State<Arc<dyn Source>>,
+    Path(port): Path<String>,
+) -> Result<Json<PortStatus>, Refusal> {
+    changed(source.remove_port(&port))
+}
+
+async fn trace(
+    State(source): State<Arc<dyn Source>>,
+    request: String,
+) -> Result<impl IntoResponse, Refusal> {
+    let request = serde_json::from_str(&request).map_err(|error| {
+        let error = format!("that is no request for a trace: {error}");
+        let help = "send `count`, `filter`, and `port` if it is one port's".into();
+        (StatusCode::BAD_REQUEST, Json(ApiError { error, help }))
+    })?;
+    let lines = source.trace(&request).map_err(refused)?;
+    Ok(([(header::CONTENT_TYPE, LINES)], Body::new(Following::new(lines))))
+}
+
+/// The answer to a request for a trace. It has no end but that of the connection.
+struct Following {
+    lines: TraceLines,
+    pause: Pin<Box<Sleep>>,
+    said: Instant,
+}
+
+impl Following {
+    fn new(lines: TraceLines) -> Following {
+        Following {
+            lines,
+            pause: Box::pin(tokio::time::sleep(Duration::ZERO)),
+            said: Instant::now(),
+        }
+    }
+}
+
+impl hyper::body::Body for Following {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        loop {
+            ready!(self.pause.as_mut().poll(context));
+            let now = Instant::now();
+            self.pause.as_mut().reset(now + LOOK_FOR_STAGES);
+            let mut text = self.lines.take();
+            if text.is_empty() && now.duration_since(self.said) >= SIGN_OF_LIFE {
+                text.push('\n');
+            }
+            if !text.is_empty() {
+                self.said = now;
+                return Poll::Ready(Some(Ok(Frame::data(text.into()))));
+            }
+        }
+    }
+}
+
+/// How often to look for what workers have recorded: a ring takes some dozens of packets meanwhile.
+const LOOK_FOR_STAGES: Duration = Duration::from_millis(2);
+
+/// How often to say something if there is nothing to say: so the daemon hears when nobody listens any more.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+
+fn changed<T>(result: Result<T, SetError>) -> Result<Json<T>, Refusal> {
+    result.map(Json).map_err(refused)
+}
+
+pub(super) fn refused(error: SetError) -> Refusal {
+    match error {
+        SetError::UnknownKey(error) => (StatusCode::NOT_FOUND, Json(error)),
+        SetError::BadValue(error) => (StatusCode::BAD_REQUEST, Json(error)),
+        SetError::NoRoom(error) => (StatusCode::CONFLICT, Json(error)),
+    }
+}
+
+async fn not_found(uri: Uri) -> Refusal {
+    let error = ApiError {
+        error: format!("there is no {}", uri.path()),
+        help:
+            "ask for /v1/ports, /v1/workers, /v1/routes, /v1/neighbours, /v1/addresses, /v1/drops, \
+             /v1/ledger, /v1/frames, /v1/steering, /v1/sockets, /v1/config or /v1/daemon"
+                .into(),
+    };
+    (StatusCode::NOT_FOUND, Json(error))
+}
+
+pub(super) async fn not_allowed(method: Method, uri: Uri) -> Refusal {
+    let error = ApiError {
+        error: format!("{} does not take {method}", uri.path()),
+        help:
+            "ask with GET; what is below /v1/config/ and /v1/neighbours/ is changed, with PUT, or \
+               DELETE for a neighbour, or a port below /v1/ports/; /v1/trace, /v1/capture/drops and \
+               /v1/accelerate/flows are asked with POST, and so are apply, diff, confirm and rollback below \
+               /v1/config/"
+                .into(),
+    };
+    (StatusCode::METHOD_NOT_ALLOWED, Json(error))
+}

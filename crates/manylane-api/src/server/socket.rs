@@ -1,0 +1,168 @@
+//! The sockets of a daemon: one daemon has them, and what a dead one left does not stand in the way.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::Group;
+
+/// A bound socket. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Socket {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+/// Why the socket could not be bound.
+#[non_exhaustive]
+#[derive(Debug)]
+pub enum BindError {
+    /// A daemon listens there already.
+    Answered {
+        /// The socket.
+        path: PathBuf,
+    },
+    /// Something that is not a socket has this name.
+    NotASocket {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The system refused one step.
+    Refused {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried, as in "cannot ...".
+        step: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl Socket {
+    /// Binds `path`, for its owner and the group `manylane` (mode 0660). Creates its directory.
+    pub fn bind(path: &Path) -> Result<Socket, BindError> {
+        let listener = listen(path, socket2::Type::STREAM, "manylane")?;
+        Ok(Socket { path: path.to_owned(), listener: OwnedFd::from(listener).into() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A second handle to the same listener, as the runtime wants to own one.
+    pub(super) fn listener(&self) -> io::Result<UnixListener> {
+        self.listener.try_clone()
+    }
+}
+
+/// Listens at `path`, without ever waiting, for its owner and a group (mode 0660). Creates its directory.
+pub fn listen(path: &Path, kind: socket2::Type, group: &str) -> Result<socket2::Socket, BindError> {
+    let refused = |step| move |source| BindError::Refused { path: path.to_owned(), step, source };
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)
+        .map_err(refused("create the directory of"))?;
+    // Two daemons that start together must not both find a left-over file: the second would
+    // remove the first one's new socket. A lock on the directory leaves nothing behind.
+    let turn = File::open(directory).map_err(refused("open the directory of"))?;
+    turn.lock().map_err(refused("lock the directory of"))?;
+
+    remove_left_over(path, kind)?;
+    let begin = || {
+        let listener = socket2::Socket::new(socket2::Domain::UNIX, kind, None)?;
+        listener.set_nonblocking(true)?;
+        listener.bind(&socket2::SockAddr::unix(path)?)?;
+        listener.listen(BACKLOG)?;
+        Ok(listener)
+    };
+    let listener = begin().map_err(refused("listen at"))?;
+    // Without the group, or the right to give the file to it, the owner alone has access.
+    if let Ok(Some(group)) = Group::from_name(group) {
+        let _ = chown(path, None, Some(group.gid.as_raw()));
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(0o660))
+        .map_err(refused("set the mode of"))?;
+    Ok(listener)
+}
+
+/// Connections that wait to be accepted, as the standard library has it.
+const BACKLOG: i32 = 128;
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        // Nobody can answer here any more; a file that is gone already is as good.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the file of a daemon that is gone. A living one is an error, and so is any other file.
+fn remove_left_over(path: &Path, kind: socket2::Type) -> Result<(), BindError> {
+    let refused = |step| move |source| BindError::Refused { path: path.to_owned(), step, source };
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(refused("look at")(error)),
+        Ok(file) if !file.file_type().is_socket() => {
+            return Err(BindError::NotASocket { path: path.to_owned() });
+        }
+        Ok(_) => {}
+    }
+    match connect(path, kind) {
+        // unix(7): nobody has it bound any more.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            fs::remove_file(path).map_err(refused("remove the left-over"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        // connect(2): EAGAIN is a full backlog, which a listener has.
+        Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(refused("ask at")(error)),
+        Ok(()) | Err(_) => Err(BindError::Answered { path: path.to_owned() }),
+    }
+}
+
+/// Asks whether somebody listens, without waiting for a daemon that is busy.
+fn connect(path: &Path, kind: socket2::Type) -> io::Result<()> {
+    let probe = socket2::Socket::new(socket2::Domain::UNIX, kind, None)?;
+    probe.set_nonblocking(true)?;
+    probe.connect(&socket2::SockAddr::unix(path)?)
+}
+
+impl std::fmt::Display for BindError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BindError::Answered { path } => write!(
+                f,
+                "a manylane daemon already answers at {}; stop it, or name another socket with \
+                 --socket",
+                path.display()
+            ),
+            BindError::NotASocket { path } => write!(
+                f,
+                "{} exists and is not a socket; remove it, or name another path with --socket",
+                path.display()
+            ),
+            BindError::Refused { path, step, source } => write!(
+                f,
+                "cannot {step} the socket {}: {source}; name a path this user may write with \
+                 --socket",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BindError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            BindError::Refused { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,83 @@
+use std::fs;
+use std::process;
+use std::sync::Arc;
+use std::thread;
+
+use serde::de::DeserializeOwned;
+use tokio::runtime;
+use tokio::sync::oneshot;
+
+use crate::accelerate::*;
+use crate::sample::accelerate::Sample;
+use crate::server::accelerate::serve;
+use crate::{Client, Socket};
+
+#[test]
+fn every_answer_comes_back_as_it_was_given() {
+    with_client(|client| {
+        fn same<T: DeserializeOwned + PartialEq + std::fmt::Debug>(
+            client: &Client,
+            path: &str,
+            is: T,
+        ) {
+            assert_eq!(client.ask::<T>(path).unwrap_or_else(|error| panic!("{path}: {error}")), is);
+        }
+        let below = |path: &str| format!("/v1/accelerate/{path}");
+        same(client, "/v1/daemon", Sample.daemon());
+        same(client, &below("ports"), Sample.ports());
+        same(client, &below("drops"), Sample.drops());
+        same(client, &below("ledger"), Sample.ledger());
+        let flows: AcceleratedFlows = client.post(&below("flows"), &()).unwrap();
+        assert_eq!(flows, Sample.flows().unwrap());
+        same(client, &below("config"), Sample.config());
+        same(client, &below("mirror"), Sample.mirror().unwrap());
+        same(client, &below("mirror/diff"), Sample.diff().unwrap());
+        same(client, &below("routes"), Sample.routes().unwrap());
+        let question = WhyQuestion {
+            source: "10.1.0.1".parse().unwrap(),
+            destination: "2001:db8::1".parse().unwrap(),
+            interface: "lan".into(),
+        };
+        same(client, &below("why/lan/10.1.0.1/2001%3Adb8%3A%3A1"), Sample.why(&question).unwrap());
+    });
+}
+
+#[test]
+fn what_cannot_be_answered_is_told_with_help() {
+    with_client(|client| {
+        let refused = |path: &str| client.ask_text(path).expect_err(path).to_string();
+        for (path, said) in [
+            ("/v1/accelerate/neighbours", "the daemon refused: it is silent; wait"),
+            ("/v1/accelerate/why/wan/10.1.0.1/10.2.0.1", "wan is not accelerated; ask for lan"),
+            ("/v1/accelerate/why/lan/here/10.2.0.1", "here is no IP address"),
+            (
+                "/v1/accelerate/workers",
+                "there is no /v1/accelerate/workers in `manylane accelerate`",
+            ),
+            ("/v1/ports", "there is no /v1/ports in `manylane accelerate`"),
+        ] {
+            let refusal = refused(path);
+            assert!(refusal.contains(said), "{path}: {refusal}");
+        }
+    });
+}
+
+fn with_client(asks: impl FnOnce(&Client)) {
+    let folder = std::env::temp_dir().join(format!(
+        "manylane-accelerate-{}-{:?}",
+        process::id(),
+        thread::current().id()
+    ));
+    let path = folder.join("api.sock");
+    let socket = Socket::bind(&path).unwrap();
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = thread::spawn(move || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let stopped = async move { stopped.await.unwrap_or_default() };
+        runtime.block_on(serve(socket, Arc::new(Sample), stopped)).unwrap();
+    });
+    asks(&Client::new(&path));
+    drop(stop);
+    server.join().unwrap();
+    let _ = fs::remove_dir_all(&folder);
+}

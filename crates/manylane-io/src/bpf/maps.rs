@@ -1,0 +1,285 @@
+//! Tables that a program and this process share: BPF arrays, mapped.
+//!
+//! A table is one element of a BPF array (`BPF_F_MMAPABLE`): the kernel's vmalloc memory, zeroed, aligned to a
+//! page. It lives as long as somebody has its descriptor, a mapping of it, or a program that names it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use manylane_sync::words::{Owner, Word, WordsMut};
+
+use super::object::Meant;
+use super::{BpfError, call};
+
+/// The maps behind tables, by their names, for programs that are to be loaded.
+#[derive(Default)]
+pub struct Maps(Vec<Map>);
+
+struct Map {
+    name: &'static str,
+    words: usize,
+    fd: OwnedFd,
+}
+
+impl Maps {
+    /// Makes one more table.
+    pub fn add<W: Word>(
+        &mut self,
+        name: &'static str,
+        words: usize,
+    ) -> Result<WordsMut<W>, BpfError> {
+        let bytes = words.saturating_mul(size_of::<W>());
+        let failed = |source| BpfError::Table { name, bytes, source };
+        let fd = create(name, bytes).map_err(failed)?;
+        let mapping = Mapping::of(&fd, bytes).map_err(failed)?;
+        let base = mapping.base.cast::<W>();
+        let owner: Owner = Arc::new(mapping);
+        self.0.push(Map { name, words, fd });
+        // SAFETY: the three debts of `from_mapping`:
+        // 1. a mapping is aligned to a page and has `bytes`, zero, which every word may be;
+        // 2. it is writable, and stays where it is until `owner` is dropped (`Mapping` invariant 2);
+        // 3. `owner` was made here and hands out nothing; the map was, too, and nobody else maps it.
+        Ok(unsafe { WordsMut::from_mapping(base, words, owner) })
+    }
+
+    /// Makes one more table, of parts that each have a writer of their own.
+    pub fn add_parts<W: Word>(
+        &mut self,
+        name: &'static str,
+        words: usize,
+        parts: usize,
+    ) -> Result<Vec<WordsMut<W>>, BpfError> {
+        let bytes = words.saturating_mul(parts).saturating_mul(size_of::<W>());
+        let failed = |source| BpfError::Table { name, bytes, source };
+        let fd = create(name, bytes).map_err(failed)?;
+        let mapping = Mapping::of(&fd, bytes).map_err(failed)?;
+        let base = mapping.base.cast::<W>();
+        let owner: Owner = Arc::new(mapping);
+        self.0.push(Map { name, words: words * parts, fd });
+        let part = |part: usize| {
+            // SAFETY: `bytes` were mapped, and hold `parts` times `words` words: the sum is inside of them.
+            let base = unsafe { base.add(part * words) };
+            // SAFETY: the debts of `from_mapping` as in `add`, for `words` words from `base` on; the parts do not
+            // overlap, so each is reached by its own table alone.
+            unsafe { WordsMut::from_mapping(base, words, owner.clone()) }
+        };
+        Ok((0..parts).map(part).collect())
+    }
+
+    /// The map of a table.
+    pub fn descriptor(&self, name: &str) -> Option<&OwnedFd> {
+        self.0.iter().find(|map| map.name == name).map(|map| &map.fd)
+    }
+
+    /// What a name in an object stands for: a table, or how many words it has.
+    pub fn meant(&self, name: &str) -> Option<Meant> {
+        let map = |name: &str| self.0.iter().find(|map| map.name == name);
+        match name.strip_suffix("_words") {
+            Some(table) => map(table).map(|map| Meant::Number(map.words as u64)),
+            None => map(name).map(|map| Meant::Table(map.fd.as_raw_fd())),
+        }
+    }
+}
+
+/// Shared memory of a map.
+///
+/// # Invariants
+///
+/// 1. `base` points at `len` mapped, readable, writable bytes.
+/// 2. Only `Drop` unmaps them.
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread, and `Mapping` gives out no reference.
+unsafe impl Send for Mapping {}
+// SAFETY: as for `Send`.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn of(map: &OwnedFd, len: usize) -> io::Result<Mapping> {
+        // SAFETY: a mapping at an address of the kernel's choice touches nothing that exists (mmap(2)).
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                map.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned 0"))?;
+        let mapping = Mapping { base, len };
+        // The links of a process that dumps its core close after that: tables of a full routing table would
+        // take seconds.
+        // SAFETY: the advice is about what was just mapped, and changes no byte of it (madvise(2)).
+        let advised = unsafe { libc::madvise(base.as_ptr().cast(), len, libc::MADV_DONTDUMP) };
+        if advised < 0 { Err(io::Error::last_os_error()) } else { Ok(mapping) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1; whoever points into the mapping holds its owner.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+/// Makes a map of one element.
+fn create(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    if bytes >= BYTES_END {
+        let why = format!("a table has less than {} MiB", BYTES_END >> 20);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    array(name, bytes as u32, MAPPABLE)
+}
+
+/// Makes an array with one element of so many bytes.
+pub fn array(name: &str, bytes: u32, flags: u32) -> io::Result<OwnedFd> {
+    map(ARRAY, name, bytes, 1, flags)
+}
+
+/// Makes a map of a kind whose keys are numbers of 32 bits, with so many bytes in each of its places.
+pub fn map(kind: u32, name: &str, bytes: u32, entries: u32, flags: u32) -> io::Result<OwnedFd> {
+    let mut padded = [0; 16];
+    padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
+    let mut attributes = Create {
+        kind,
+        key_len: 4,
+        value_len: bytes,
+        entries,
+        flags,
+        inner: 0,
+        node: 0,
+        name: padded,
+    };
+    // SAFETY: BPF_MAP_CREATE reads `union bpf_attr` as `Create` lays it out; no field is a pointer. It returns a
+    // descriptor.
+    unsafe { call::open(MAP_CREATE, &mut attributes) }
+}
+
+/// Makes an array with one place for a map like `inner`.
+pub fn array_of_maps(name: &str, inner: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut padded = [0; 16];
+    padded.iter_mut().zip(name.bytes().take(15)).for_each(|(place, byte)| *place = byte);
+    let mut attributes = Create {
+        kind: ARRAY_OF_MAPS,
+        key_len: 4,
+        value_len: 4,
+        entries: 1,
+        flags: 0,
+        inner: inner.as_raw_fd() as u32,
+        node: 0,
+        name: padded,
+    };
+    // SAFETY: as in `map`.
+    unsafe { call::open(MAP_CREATE, &mut attributes) }
+}
+
+/// `union bpf_attr` for BPF_MAP_CREATE, up to what we say.
+#[repr(C)]
+struct Create {
+    kind: u32,
+    key_len: u32,
+    value_len: u32,
+    entries: u32,
+    flags: u32,
+    inner: u32,
+    node: u32,
+    name: [u8; 16],
+}
+
+/// A map of devices that programs redirect frames to (`BPF_MAP_TYPE_DEVMAP`), by ports. The kernel takes a device out
+/// that goes.
+pub struct Devices(OwnedFd);
+
+impl Devices {
+    /// An empty map with a place for each of `ports` ports.
+    pub fn new(ports: u32) -> io::Result<Devices> {
+        map(DEVMAP, "devices", 4, ports, 0).map(Devices)
+    }
+
+    /// The map's descriptor.
+    pub fn fd(&self) -> i32 {
+        self.0.as_raw_fd()
+    }
+
+    /// From now on frames for a port leave by the interface of this number in the calling thread's network
+    /// namespace; or are passed on, with none.
+    pub fn set(&self, port: u16, interface: Option<u32>) -> io::Result<()> {
+        set(&self.0, u32::from(port), interface)
+    }
+}
+
+/// Puts a number, or a descriptor, into a map of such, or takes it out.
+pub fn set(map: &OwnedFd, key: u32, value: Option<u32>) -> io::Result<()> {
+    let mut attributes = Element {
+        map: map.as_raw_fd() as u32,
+        padding: 0,
+        key: (&raw const key) as u64,
+        value: value.as_ref().map_or(0, |value| std::ptr::from_ref(value) as u64),
+        flags: 0,
+    };
+    let command = if value.is_some() { UPDATE } else { DELETE };
+    // SAFETY: BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM read `union bpf_attr` as `Element` lays it out, a key
+    // of 4 bytes, and the former a value of 4 bytes; both outlive the call.
+    unsafe { call::call(command, &mut attributes) }.map(drop)
+}
+
+/// `union bpf_attr` for BPF_MAP_UPDATE_ELEM and BPF_MAP_DELETE_ELEM.
+#[repr(C)]
+struct Element {
+    map: u32,
+    padding: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// One more than the highest number that a CPU can have here.
+pub fn cpus() -> io::Result<usize> {
+    let path = "/sys/devices/system/cpu/possible";
+    let told = |what: String| io::Error::new(io::ErrorKind::InvalidData, format!("{path}: {what}"));
+    let text = fs::read_to_string(path).map_err(|error| told(error.to_string()))?;
+    let last = last_cpu(&text).ok_or_else(|| told(format!("not a list of CPUs: {text:?}")))?;
+    Ok(last + 1)
+}
+
+/// The last number of a list such as `0-3,8`.
+fn last_cpu(list: &str) -> Option<usize> {
+    list.trim().rsplit([',', '-']).next()?.parse().ok()
+}
+
+/// Where a program's reach ends: the verifier follows no index further (`BPF_MAX_VAR_OFF`).
+const BYTES_END: usize = 1 << 29;
+
+// linux/bpf.h.
+const MAP_CREATE: libc::c_int = 0;
+const ARRAY: u32 = 2;
+const ARRAY_OF_MAPS: u32 = 12;
+const MAPPABLE: u32 = 1 << 10;
+const UPDATE: libc::c_int = 2;
+const DELETE: libc::c_int = 3;
+const DEVMAP: u32 = 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_cpu_of_a_list_is_found() {
+        for (list, last) in [("0\n", 0), ("0-1\n", 1), ("0-3,8\n", 8), ("0,2-15\n", 15)] {
+            assert_eq!(last_cpu(list), Some(last), "{list:?}");
+        }
+        assert_eq!((last_cpu(""), last_cpu("none\n")), (None, None));
+        assert!(cpus().expect("there is a CPU") >= 1);
+    }
+}

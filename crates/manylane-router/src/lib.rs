@@ -1,0 +1,20 @@
+//! A router of its own: what `manylane run` is, without its command line.
+//!
+//! | Room        | What it holds                                                            | May use                     |
+//! |-------------|--------------------------------------------------------------------------|-----------------------------|
+//! | [`config`]  | the configuration file: keys, checks, differences                        | nothing                     |
+//! | [`socket`]  | packet sockets: the hook table's one writer, and other processes' sockets | `config`                   |
+//! | [`pcapng`]  | capture files                                                            | nothing                     |
+//! | [`drops`]   | a file of drops, for the API                                             | `pcapng`, `socket`          |
+//! | [`trace`]   | one trace at a time, and its stages in words                             | nothing                     |
+//! | [`control`] | the control thread, tables, steering, workers' threads, what the API shows | all above                 |
+//!
+//! [`control::Daemon`] puts a router together and takes it apart again.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod control;
+pub mod drops;
+pub mod pcapng;
+pub mod socket;
+pub mod trace;

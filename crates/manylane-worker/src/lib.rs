@@ -1,0 +1,21 @@
+//! The worker of a packet forwarder: one thread on one core, from receive queue to transmit queue.
+//!
+//! | Room         | What it holds                                                   | May use                      |
+//! |--------------|-----------------------------------------------------------------|------------------------------|
+//! | [`worker`]   | the turn, dispatch, hand-off between workers, observers         | all below                    |
+//! | [`hooks`]    | packet sockets' targets, packets to send                        | nothing                      |
+//! | [`recorder`] | which packets a trace follows, and where stages are recorded    | [`stage`]                    |
+//! | [`stage`]    | what was done with a packet                                     | nothing                      |
+//! | [`stats`]    | the ledger's counters of one worker                             | nothing                      |
+//!
+//! The control thread that feeds workers is `manylane-router`'s. This crate uses no crate but those below it, and no
+//! `unsafe`.
+#![forbid(unsafe_code)]
+
+pub mod hooks;
+pub mod recorder;
+pub mod stage;
+pub mod stats;
+pub mod worker;
+
+pub use worker::{Clock, Order, Reclaimer, Taps, Tracer, Worker, WorkerParts};

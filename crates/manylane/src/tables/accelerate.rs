@@ -1,0 +1,321 @@
+//! `manylane show` of `manylane accelerate`.
+
+use std::collections::BTreeMap;
+
+use super::{line, or_dash, parts};
+use crate::terminal::table::{bytes, count, lay_out, signed};
+use manylane_api::accelerate::{
+    AcceleratedLedger, AcceleratedPort, AcceleratorConfig, LeaseStatus, MirrorStatus,
+    MirroredNeighbour, PassedStatus, ReasonStatus, RouteCounts, Why,
+};
+
+pub(crate) fn ports(ports: &[AcceleratedPort]) -> String {
+    let set_up = ports.iter().map(|port| {
+        vec![
+            port.name.clone(),
+            or_dash(&port.mac),
+            state(port),
+            tier(port),
+            port.mtu.to_string(),
+            port.programs.join("\n"),
+        ]
+    });
+    let set_up = lay_out(&["Port", "MAC", "State", "Tier", ">MTU", "Programs before"], set_up);
+    let counters = ports.iter().map(|port| {
+        vec![
+            port.name.clone(),
+            count(port.seen),
+            count(port.forwarded),
+            bytes(port.forwarded_bytes),
+            count(total(&port.passed)),
+            count(port.sent),
+            bytes(port.sent_bytes),
+            count(
+                port.device_dropped
+                    .saturating_add(port.queue_dropped)
+                    .saturating_add(total(&port.dropped)),
+            ),
+        ]
+    });
+    let titles =
+        ["Port", ">Seen", ">Forwarded", ">Bytes", ">To the kernel", ">Sent", ">Bytes", ">Lost"];
+    let counters = lay_out(&titles, counters);
+    let reasons = ports.iter().map(|port| {
+        let why_tier = format!("{}, tier {}", port.name, tier(port));
+        reasons(&port.name, &port.reasons) + &self::reasons(&why_tier, &port.tier_reasons)
+    });
+    format!("{set_up}\n{counters}{}", reasons.collect::<String>())
+}
+
+/// In one word, if what comes in and what leaves have the same.
+fn tier(port: &AcceleratedPort) -> String {
+    match port.exit_tier == port.tier || port.exit_tier.is_empty() {
+        true => port.tier.clone(),
+        false => format!("{}, out {}", port.tier, port.exit_tier),
+    }
+}
+
+fn state(port: &AcceleratedPort) -> String {
+    let mut words = vec![match (port.index, port.link_up) {
+        (None, _) => "missing",
+        (Some(_), true) => "up",
+        (Some(_), false) => "down",
+    }];
+    words.push(match (port.entry, port.exit) {
+        (true, true) => "in and out",
+        (true, false) => "in",
+        (false, true) => "out",
+        (false, false) => "neither in nor out",
+    });
+    if !port.attached {
+        words.push("no program");
+    }
+    words.join(", ")
+}
+
+/// Why an interface is left to the kernel, and what to do: some lines for each reason.
+pub(crate) fn reasons(name: &str, reasons: &[ReasonStatus]) -> String {
+    let of_reason = |reason: &ReasonStatus| {
+        let command = match reason.command.as_str() {
+            "" => String::new(),
+            command => format!("  changed by: {command}\n"),
+        };
+        format!("\n{name}: {}\n  {}\n{command}", reason.what, reason.why)
+    };
+    reasons.iter().map(of_reason).collect()
+}
+
+pub(crate) fn drops(reasons: &[PassedStatus]) -> String {
+    let some: Vec<_> = reasons.iter().filter(|reason| reason.total > 0).collect();
+    if some.is_empty() {
+        return "Everything was forwarded.\n".into();
+    }
+    let rows = some.into_iter().map(|reason| {
+        let ports =
+            reason.ports.iter().map(|(port, packets)| format!("{port} {}", count(*packets)));
+        vec![
+            reason.reason.clone(),
+            match reason.by.as_str() {
+                "passed" => "to the kernel".into(),
+                by => format!("lost: {by}"),
+            },
+            count(reason.total),
+            ports.collect::<Vec<_>>().join("\n"),
+            reason.explanation.clone(),
+        ]
+    });
+    lay_out(&["Reason", "Went", ">Packets", "Port", "Why"], rows)
+}
+
+pub(crate) fn ledger(ledger: &AcceleratedLedger) -> String {
+    let mut rows = vec![line("seen", ledger.seen), line("forwarded", ledger.forwarded)];
+    if ledger.tiers.iter().any(|(tier, packets)| tier != "ingress" && *packets > 0) {
+        rows.extend(parts("of these", &ledger.tiers));
+    }
+    rows.extend(parts("to the kernel", &ledger.passed));
+    if !ledger.dropped.is_empty() {
+        rows.extend(parts("dropped", &ledger.dropped));
+    }
+    if ledger.queued > 0 {
+        rows.push(line("in workers' rings", ledger.queued));
+    }
+    rows.push(vec![String::new(), String::new()]);
+    rows.push(line("sent", ledger.sent));
+    rows.push(vec!["= missing".into(), signed(ledger.missing)]);
+    rows.push(vec![String::new(), String::new()]);
+    rows.push(line("lost: device", ledger.device_dropped));
+    rows.push(line("lost: kernel", ledger.queue_dropped));
+    let packets = lay_out(&["Packets", ">"], rows);
+    let verdict = super::verdict(ledger.missing == 0 && ledger.missing_bytes == 0);
+    format!("{packets}\n{verdict}\n")
+}
+
+pub(crate) fn neighbours(neighbours: &[MirroredNeighbour]) -> String {
+    if neighbours.is_empty() {
+        return "No neighbours.\n".into();
+    }
+    let rows = neighbours.iter().map(|neighbour| {
+        vec![
+            neighbour.address.clone(),
+            or_dash(&neighbour.mac),
+            neighbour.state.clone(),
+            if neighbour.used { "yes" } else { "no" }.into(),
+            neighbour.interface.clone(),
+        ]
+    });
+    lay_out(&["Address", "MAC", "State", "Used", "Interface"], rows)
+}
+
+pub(crate) fn config(config: &AcceleratorConfig) -> String {
+    let or_nothing = |list: &[String]| match list {
+        [] => "nothing".to_owned(),
+        some => some.join(", "),
+    };
+    let port_tiers: Vec<_> =
+        config.port_tiers.iter().map(|(port, tier)| format!("{port} {tier}")).collect();
+    let rows = [
+        vec!["interfaces".into(), config.interfaces.join(", ")],
+        vec!["bypass".into(), or_nothing(&config.bypass)],
+        vec!["tier".into(), config.tier.clone()],
+        vec!["of ports".into(), or_nothing(&port_tiers)],
+        vec!["lease".into(), format!("{} ms", count(config.lease_ms))],
+        vec!["stale_limit".into(), format!("{} ms", count(config.stale_limit_ms))],
+        vec!["workers".into(), config.workers.to_string()],
+        vec!["socket".into(), or_dash(&config.socket)],
+        vec!["seed".into(), format!("{:#018x}", config.seed)],
+    ];
+    lay_out(&["Setting", "Value"], rows)
+}
+
+pub(crate) fn mirror(answer: &MirrorStatus) -> String {
+    let (mirror, counts) = (&answer.mirror, &answer.mirror.counts);
+    let us = |ns: u64| format!("{} µs", count(ns / 1000));
+    let number = |name: &str, number: usize| line(name, number as u64);
+    let rows = [
+        vec!["as the kernel's".into(), format!("{} ms ago", count(answer.true_ms_ago))],
+        vec!["edits behind".into(), us(mirror.lag_ns)],
+        vec!["at most so far".into(), us(mirror.lag_max_ns)],
+        number("edits that wait", mirror.pending),
+        line("edits made", mirror.edits),
+        line("epoch", mirror.epoch),
+        line("messages heard", mirror.events),
+        line("of these, news", mirror.news),
+        line("messages lost", answer.overruns),
+        line("read to be sure", answer.confirmations),
+        line("waits for programs", answer.grace_periods),
+    ];
+    let work = lay_out(&["Mirror", ">"], rows);
+    let of = |name: &str, [ipv4, ipv6]: [usize; 2]| {
+        vec![name.to_owned(), count(ipv4 as u64), count(ipv6 as u64)]
+    };
+    let both = [&mirror.ipv4, &mirror.ipv6];
+    type Part = fn(&RouteCounts) -> usize;
+    let parts: [(&str, Part); 13] = [
+        ("= routes", |counts| counts.routes),
+        ("by one router, or none", |counts| counts.one_way),
+        ("by several", |counts| counts.multipath),
+        ("by a next-hop object", |counts| counts.objects),
+        ("local", |counts| counts.local),
+        ("broadcast", |counts| counts.broadcast),
+        ("multicast", |counts| counts.multicast),
+        ("blackhole", |counts| counts.blackhole),
+        ("unreachable", |counts| counts.unreachable),
+        ("prohibit", |counts| counts.prohibit),
+        ("throw, others", |counts| counts.throw + counts.others),
+        ("of all, not used", |counts| counts.unused),
+        ("of all, encapsulated", |counts| counts.encapsulated),
+    ];
+    let rows = parts.iter().map(|(name, part)| of(name, both.map(part)));
+    let rows: Vec<_> =
+        rows.filter(|row| row[0].starts_with('=') || row[1] != "0" || row[2] != "0").collect();
+    let routes = lay_out(&["Routes", ">IPv4", ">IPv6"], rows);
+    let rows = [
+        number("links", counts.links),
+        number("addresses", counts.addresses),
+        number("rules", counts.rules),
+        number("neighbours", counts.neighbours),
+        number("next-hop objects", counts.next_hop_objects),
+        number("next hops in use", counts.ids),
+        number("neighbours in use", counts.slots),
+        number("of these, resolved", counts.resolved),
+        number("groups in use", counts.groups),
+        number("further tables", counts.further_tables),
+        number("their prefixes", counts.further_prefixes),
+        number("wait for programs", counts.waiting),
+    ];
+    let others = lay_out(&["Others", ">"], rows);
+    format!("{work}\n{routes}\n{others}\n{}\n{}", lease(&answer.lease), troubles(answer))
+}
+
+/// What is not as it should be, a line each.
+fn troubles(answer: &MirrorStatus) -> String {
+    let mirror = &answer.mirror;
+    let mut lines = String::new();
+    if !mirror.is_whole {
+        lines += &format!(
+            "All ports are the kernel's: {} routes and {} prefixes found no room.\n",
+            count(mirror.overflows),
+            count(mirror.refused as u64)
+        );
+    }
+    if mirror.starved > 0 {
+        lines += &format!(
+            "The kernel's for want of next hops, neighbours or groups: {}.\n",
+            count(mirror.starved as u64)
+        );
+    }
+    for refused in &mirror.refused_rules {
+        lines += &format!("All ports are the kernel's: {refused}.\n");
+    }
+    for rule in &mirror.kernels_rules {
+        lines += &format!("Packets that reach it are the kernel's: {rule}.\n");
+    }
+    if let Some(trouble) = &answer.grace_trouble {
+        lines += &format!("The programs could not be waited for: {trouble}.\n");
+    }
+    lines
+}
+
+/// One sentence on who forwards.
+fn lease(lease: &LeaseStatus) -> String {
+    let tables = match lease.tables.as_str() {
+        "true" => "the tables are as the kernel's",
+        "stale" => "the tables are behind the kernel's",
+        _ => "the tables have not been filled yet",
+    };
+    let renewed = match lease.renewals {
+        0 | 1 => String::new(),
+        renewals => format!(" It has lapsed {} so far.", times(renewals - 1)),
+    };
+    match lease.holds {
+        true => format!("The lease holds for {} ms more: {tables}.{renewed}", count(lease.left_ms)),
+        false => format!("The lease has lapsed, and the kernel forwards: {tables}.{renewed}"),
+    }
+}
+
+fn times(number: u64) -> String {
+    match number {
+        1 => "once".into(),
+        number => format!("{} times", count(number)),
+    }
+}
+
+pub(crate) fn diff(lines: &[String]) -> String {
+    match lines {
+        [] => "The mirror is as the kernel.\n".into(),
+        lines => lines.join("\n") + "\n",
+    }
+}
+
+pub(crate) fn why(why: &Why) -> String {
+    let mut text = match (&why.exit, &why.to) {
+        (Some(exit), Some(to)) => format!("Forwarded by {exit} to {to}.\n"),
+        _ => format!("Left to the kernel ({}): {}\n", why.verdict, why.explanation),
+    };
+    if let Some(mirror) = &why.mirror {
+        let mut rows = Vec::new();
+        let mut row = |name: &str, value: String| rows.push(vec![name.to_owned(), value]);
+        mirror.rule.iter().for_each(|rule| row("rule", rule.clone()));
+        mirror.prefix.iter().for_each(|prefix| row("prefix", prefix.clone()));
+        mirror.routes.iter().for_each(|route| row("route", route.clone()));
+        for hop in &mirror.hops {
+            let usable = if hop.is_usable { "" } else { ", cannot be sent to" };
+            let way = format!(
+                "{} on {}, {}, MTU {}{usable}",
+                hop.gateway, hop.exit, hop.neighbour, hop.mtu
+            );
+            row("next hop", way);
+        }
+        row("so", mirror.reason.clone());
+        if mirror.is_pending {
+            row("but", "edits wait: the tables may say something older".into());
+        }
+        text = text + "\n" + &lay_out(&["Mirror", ""], rows);
+    }
+    text + &reasons("gate", &why.reasons)
+}
+
+fn total(parts: &BTreeMap<String, u64>) -> u64 {
+    // The numbers are another process's: a nonsense sum must not be a panic here.
+    parts.values().fold(0, |sum, part| sum.saturating_add(*part))
+}

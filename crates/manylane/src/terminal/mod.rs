@@ -1,0 +1,42 @@
+//! What every command prints by: results to standard output, complaints to standard error, tables.
+//!
+//! A leaf: commands use this room, and this room uses none.
+
+pub(crate) mod table;
+
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// The exit status of a command that has ended so; says why it failed.
+pub(crate) fn done<T>(result: Result<T, impl Display>) -> ExitCode {
+    match result {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a result. `println!` would panic where the reader has gone.
+pub(crate) fn print(text: &str) -> ExitCode {
+    let mut output = io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("error: cannot write to standard output: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a line to standard error.
+pub(crate) fn complain(message: &dyn Display) {
+    // Without a standard error there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "{message}");
+}
+
+/// Also what clap uses.
+pub(crate) const USAGE: u8 = 2;
