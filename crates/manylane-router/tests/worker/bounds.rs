@@ -17,11 +17,11 @@ use manylane_sync::doorbell::Wake;
 
 use manylane_sync::rcu::Index;
 
-use super::rig::*;
-use crate::control::routing::connected_id;
-use crate::stats::{PortCount, WorkerCount};
-use crate::worker::HeldFor;
-use crate::worker::{Order, Worker};
+use crate::rig::*;
+use manylane_net::nexthop::ids::connected_id;
+use manylane_worker::stats::{PortCount, WorkerCount};
+use manylane_worker::worker::HeldFor;
+use manylane_worker::worker::{Order, Worker};
 
 fn one() -> (Hall, Worker, Feed, Vec<Seen>) {
     let mut hall = Hall::new(1);

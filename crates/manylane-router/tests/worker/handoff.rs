@@ -13,11 +13,11 @@ use manylane_io::port::{Transmitter, memory};
 use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key};
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 
-use super::rig::*;
-use crate::stats::PortCount;
-use crate::worker::Worker;
-use crate::worker::desk::{DeskEnd, GivenUp, Task};
-use crate::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
+use crate::rig::*;
+use manylane_worker::stats::PortCount;
+use manylane_worker::worker::Worker;
+use manylane_worker::worker::desk::{DeskEnd, GivenUp, Task};
+use manylane_worker::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
 
 /// Workers that hand on to each other; every transmitter of a port ends in the same place.
 pub struct Floor {

@@ -8,10 +8,10 @@ use manylane_net::neighbour::{HoldLimits, Key};
 use manylane_sync::handoff::GROUP;
 
 use super::handoff::{Floor, Like, NEAR, TWO};
-use super::rig::*;
-use crate::stats::PortCount;
-use crate::worker::handoff::{PATIENCE_NS, limits};
-use crate::worker::leave::{END, LEAVE, RUN};
+use crate::rig::*;
+use manylane_worker::stats::PortCount;
+use manylane_worker::worker::handoff::{PATIENCE_NS, limits};
+use manylane_worker::worker::leave::{END, LEAVE, RUN};
 
 /// Which rule of a worker's leaving is broken.
 #[derive(Clone, Copy, PartialEq, Eq)]

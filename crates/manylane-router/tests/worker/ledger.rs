@@ -8,10 +8,10 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_net::wire::nd::Solicitation;
 use manylane_net::wire::{arp, icmp, ipv4, protocol};
 
-use super::rig::*;
-use crate::socket::{Points, protocol as socket_protocol};
-use crate::stats::PortCount;
-use crate::worker::Order;
+use crate::rig::*;
+use manylane_router::socket::{Points, protocol as socket_protocol};
+use manylane_worker::stats::PortCount;
+use manylane_worker::worker::Order;
 
 /// A packet of any kind that the rules tell apart.
 pub fn any_frame(random: &mut Random, sequence: u32) -> Vec<u8> {

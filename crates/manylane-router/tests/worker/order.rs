@@ -14,9 +14,9 @@ use manylane_net::forward::Verdicts;
 use manylane_net::neighbour::{HoldLimits, Key};
 use manylane_net::wire::flow::flow_hash;
 
-use super::rig::*;
-use crate::stats::PortCount;
-use crate::worker::{Pending, Worker};
+use crate::rig::*;
+use manylane_worker::stats::PortCount;
+use manylane_worker::worker::{Pending, Worker};
 
 /// The `number`th host on port 1, IPv4 and IPv6 in turn.
 fn host(number: u16) -> IpAddr {
@@ -441,7 +441,7 @@ fn two_workers_and_their_wires_keep_the_order_of_each_flow() {
         workers.push(hall.worker(vec![queue], exits, HoldLimits::default()));
     }
     let workers: Vec<_> = thread::scope(|scope| {
-        let turn = |mut worker: crate::worker::Worker| {
+        let turn = |mut worker: manylane_worker::worker::Worker| {
             while worker.turn(0) > 0 {}
             worker
         };

@@ -11,11 +11,11 @@ use manylane_sync::doorbell::Wake;
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 
 use super::handoff::{Floor, Like, NEAR, TWO};
-use super::rig::*;
-use crate::stats::{PortCount, WorkerCount};
-use crate::worker::Worker;
-use crate::worker::desk::Task;
-use crate::worker::handoff::{PATIENCE_NS, limits};
+use crate::rig::*;
+use manylane_worker::stats::{PortCount, WorkerCount};
+use manylane_worker::worker::Worker;
+use manylane_worker::worker::desk::Task;
+use manylane_worker::worker::handoff::{PATIENCE_NS, limits};
 
 const THREE: Like = Like { workers: 3, ..TWO };
 

@@ -23,14 +23,15 @@ use manylane_sync::refcount::faults;
 use manylane_sync::ring::{Consumer, Producer, ring};
 use manylane_sync::words::WordsMut;
 
-use crate::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
-use crate::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
-use crate::socket::{InjectorEnd, Place, SocketLimits, Sockets};
-use crate::stats::{PortCount, Stats, StatsReader, WorkerCount};
-use crate::trace::Traces;
-use crate::worker::desk::{DeskEnd, desk};
-use crate::worker::handoff::{HandOff, limits};
-use crate::worker::{Clock, Order, Tracer, Worker, WorkerParts};
+use manylane_router::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
+use manylane_router::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
+use manylane_router::socket::{Place, SocketLimits, Sockets};
+use manylane_router::trace::Traces;
+use manylane_worker::hooks::InjectorEnd;
+use manylane_worker::stats::{PortCount, Stats, StatsReader, WorkerCount};
+use manylane_worker::worker::desk::{DeskEnd, desk};
+use manylane_worker::worker::handoff::{HandOff, limits};
+use manylane_worker::worker::{Clock, Order, Tracer, Worker, WorkerParts};
 
 pub const PORTS: u16 = 3;
 pub const SECOND: u64 = 1_000_000_000;
@@ -131,6 +132,8 @@ impl Hall {
         let (desk, desk_end) = desk(&bell());
         self.desks.push(desk_end);
         let region = self.depot.region().clone();
+        let mut tracer = self.tracers.pop_front().expect("there is one for each");
+        tracer.writes_alone = true;
         let errors = RateLimit::new(0, u32::MAX >> 2);
         Worker::new(WorkerParts {
             id,
@@ -152,7 +155,7 @@ impl Hall {
             desk,
             limits: self.limits.reader(),
             taps: self.sockets.taps(id, self.injected.take()),
-            tracer: self.tracers.pop_front().expect("there is one for each"),
+            tracer,
             clock: self.clock,
             idle_spin: Duration::ZERO,
         })

@@ -10,10 +10,10 @@ use manylane_net::neighbour::HoldLimits;
 use manylane_sync::words::WordsMut;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::rig::*;
-use crate::socket::{Fanout, PacketSocket, Points, SocketError, Statistics, protocol};
-use crate::stats::PortCount;
-use crate::worker::{STOP, Worker};
+use crate::rig::*;
+use manylane_router::socket::{Fanout, PacketSocket, Points, SocketError, Statistics, protocol};
+use manylane_worker::stats::PortCount;
+use manylane_worker::worker::{STOP, Worker};
 
 /// What a socket was given: point, port, length, reason, bytes.
 type Given = (Point, u16, u32, Option<DropReason>, Vec<u8>);

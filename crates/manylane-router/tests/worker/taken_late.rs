@@ -7,7 +7,7 @@ use manylane_io::port::{Receiver, Transmitter, memory};
 use manylane_sync::handoff::{GROUP, RECEIVER};
 
 use super::handoff::{Floor, Like, NEAR, TWO};
-use super::rig::*;
+use crate::rig::*;
 
 /// Port 1's device: a wire from each worker. It looks at them one after another, and not in every turn.
 struct Device {

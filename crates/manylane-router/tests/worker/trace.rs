@@ -13,11 +13,11 @@ use manylane_sync::handoff::GROUP;
 
 use super::handoff::{Floor, NEAR, TWO};
 use super::ledger::{any_frame, ping, resum};
-use super::rig::*;
-use crate::api::{TraceStage, TraceWhat};
-use crate::trace::together::{Followed, Together};
-use crate::trace::{Names, Trace, TraceError, TracePort, Wanted, shown};
-use crate::worker::Worker;
+use crate::rig::*;
+use manylane_api::{TraceStage, TraceWhat};
+use manylane_router::trace::together::{Followed, Together};
+use manylane_router::trace::{Names, Trace, TraceError, TracePort, Wanted, shown};
+use manylane_worker::worker::Worker;
 
 /// A worker that forwards what is fed to port 0; neighbours of port 0 and 1, and port 2's small link.
 struct One {

@@ -50,7 +50,8 @@ impl Work {
 
     /// Carries out one verdict.
     #[cold]
-    pub(super) fn carry_out<'g>(
+    #[doc(hidden)]
+    pub fn carry_out<'g>(
         &mut self,
         guard: Guard<'g>,
         mut frame: Frame,
@@ -366,7 +367,8 @@ impl Work {
 
     /// Whether what was looked up at this generation is what a lookup finds now.
     #[inline(always)]
-    pub(super) fn is_settled(&self, judged: u32) -> bool {
+    #[doc(hidden)]
+    pub fn is_settled(&self, judged: u32) -> bool {
         judged.is_multiple_of(2) && self.forwarder.tables().next_hops.generation() == judged
     }
 
@@ -377,12 +379,8 @@ impl Work {
     /// Where a change is still under way after some looks, the last one is good enough for flows that leave,
     /// and the next turn looks again for those that wait. Nothing waits for the control thread (I4).
     #[cold]
-    pub(super) fn settle<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        newer: Vec<Pending<'g>>,
-        now_ns: u64,
-    ) -> usize {
+    #[doc(hidden)]
+    pub fn settle<'g>(&mut self, guard: Guard<'g>, newer: Vec<Pending<'g>>, now_ns: u64) -> usize {
         let mut list = Vec::with_capacity(self.holds.len() + newer.len());
         for &HeldFor { key, asked_ns, .. } in &self.held_for {
             let since_ns = self.holds.since_ns(key);
@@ -453,7 +451,8 @@ impl Work {
     /// Sends on what is held for neighbours that are resolved, or lost, by now; before anything newer
     /// goes to them, so that holding reorders nothing (I3). Returns how many frames moved.
     #[inline]
-    pub(super) fn release_held(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
+    #[doc(hidden)]
+    pub fn release_held(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
         if self.held_for.is_empty() { 0 } else { self.release_ready(guard, now_ns) }
     }
 
@@ -571,7 +570,8 @@ impl Work {
     }
 
     /// Gives back what is still held when the worker stops, or leaves.
-    pub(super) fn drop_held(&mut self, guard: Guard<'_>) {
+    #[doc(hidden)]
+    pub fn drop_held(&mut self, guard: Guard<'_>) {
         for held in self.held_for.drain(..) {
             self.dsts.put(guard, held.dst);
         }

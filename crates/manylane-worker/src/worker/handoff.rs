@@ -131,10 +131,10 @@ pub struct HandOff {
     steered: Vec<(Trace, u8, WorkerId)>,
     pub(super) asks: Asks,
     /// Breaks the rule that what is popped has not left yet.
-    #[cfg(test)]
+    #[cfg(feature = "broken-rules")]
     announces_what_is_popped: bool,
     /// Breaks the rule that what was transmitted has not left before its device has taken it.
-    #[cfg(test)]
+    #[cfg(feature = "broken-rules")]
     announces_what_is_noted: bool,
 }
 
@@ -465,7 +465,7 @@ impl HandOff {
     }
 }
 
-#[cfg(test)]
+#[cfg(feature = "broken-rules")]
 impl HandOff {
     /// Publishes where a bucket is and what it has carried, for tests of who reads that.
     pub fn publish_bucket(&mut self, bucket: usize, worker: u16, frames: u32) {
@@ -473,7 +473,7 @@ impl HandOff {
     }
 }
 
-#[cfg(test)]
+#[cfg(feature = "broken-rules")]
 impl super::Worker {
     /// Breaks the rule that what is popped has not left yet, for a test of the tests.
     pub fn set_announces_what_is_popped(&mut self, broken: bool) {

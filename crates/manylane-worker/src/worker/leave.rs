@@ -23,7 +23,8 @@ pub const END: u32 = 3;
 
 impl Worker {
     /// Begins, for the first time or again.
-    pub(super) fn come(&mut self) {
+    #[doc(hidden)]
+    pub fn come(&mut self) {
         self.work.heeded = RUN;
         self.reader.online();
     }
@@ -35,7 +36,8 @@ impl Worker {
 
     /// Whether there is to be another turn.
     #[inline]
-    pub(super) fn goes_on(&mut self) -> bool {
+    #[doc(hidden)]
+    pub fn goes_on(&mut self) -> bool {
         if self.work.desk.has_tasks() || self.work.desk.is_leaving() {
             self.work.attend();
         }

@@ -98,15 +98,16 @@ pub enum Order {
 }
 
 /// A worker's way out through a port, with the frames that wait for the end of the turn.
-struct Exit {
-    transmitter: Transmitter,
-    waiting: Batch,
+#[doc(hidden)]
+pub struct Exit {
+    pub transmitter: Transmitter,
+    pub waiting: Batch,
     /// The worker that takes back what is sent here, unless that is done at once.
-    reclaimer: Option<Reclaimer>,
+    pub reclaimer: Option<Reclaimer>,
     /// Frames were handed over that the reclaimer has not heard of.
-    owing: bool,
+    pub owing: bool,
     /// Its port was removed.
-    is_closed: bool,
+    pub is_closed: bool,
 }
 
 /// Who takes back what is sent through a device: the owner of one of its receive queues.
@@ -181,86 +182,95 @@ pub struct WorkerParts {
 
 /// A worker.
 pub struct Worker {
-    reader: Reader,
-    work: Work,
+    #[doc(hidden)]
+    pub reader: Reader,
+    #[doc(hidden)]
+    pub work: Work,
 }
 
 /// Everything of a worker but its `Reader`: it changes while a guard borrows the reader.
-struct Work {
-    id: WorkerId,
-    pool: Pool,
-    forwarder: Forwarder,
-    holds: HoldQueues,
-    dsts: Dsts,
+///
+/// Public for the tests that turn workers by hand beside the control thread's part (`manylane-router/tests/worker`), and
+/// no part of what this crate promises.
+#[doc(hidden)]
+pub struct Work {
+    pub id: WorkerId,
+    pub pool: Pool,
+    pub forwarder: Forwarder,
+    pub holds: HoldQueues,
+    pub dsts: Dsts,
     /// For whom we hold.
-    held_for: Vec<HeldFor>,
+    pub held_for: Vec<HeldFor>,
     /// Frames that were held, on their way out; see `release`.
-    released: Vec<Option<Frame>>,
+    pub released: Vec<Option<Frame>>,
     /// How long the one that is being dealt with has waited, and for whom.
-    waited: Option<Waited>,
-    queues: Vec<Receiver>,
-    exits: Vec<Exit>,
+    pub waited: Option<Waited>,
+    pub queues: Vec<Receiver>,
+    pub exits: Vec<Exit>,
     /// What a packet was made into for its exit; empty between packets, and kept for its memory.
-    pieces: Vec<Frame>,
-    stats: Stats,
-    reports: Producer<Report>,
-    control: Arc<Doorbell<EventFd>>,
-    orders: Consumer<Order>,
+    pub pieces: Vec<Frame>,
+    pub stats: Stats,
+    pub reports: Producer<Report>,
+    pub control: Arc<Doorbell<EventFd>>,
+    pub orders: Consumer<Order>,
     /// The one that waits for a frame.
-    order: Option<Order>,
-    bell: Arc<Doorbell<EventFd>>,
-    phase: Words<u32>,
+    pub order: Option<Order>,
+    pub bell: Arc<Doorbell<EventFd>>,
+    pub phase: Words<u32>,
     /// What it said when that was last heeded.
-    heeded: u32,
-    hot_list_len: Words<u32>,
+    pub heeded: u32,
+    pub hot_list_len: Words<u32>,
     /// What it said when it was last followed.
-    hot_list_wanted: u32,
-    handoff: Option<Box<HandOff>>,
-    desk: Desk,
-    limits: Words<u32>,
-    taps: Taps,
-    tracer: Tracer,
+    pub hot_list_wanted: u32,
+    pub handoff: Option<Box<HandOff>>,
+    pub desk: Desk,
+    pub limits: Words<u32>,
+    pub taps: Taps,
+    pub tracer: Tracer,
     /// When the last turn began.
-    now_ns: u64,
+    pub now_ns: u64,
     /// The queue to begin with.
-    next_queue: usize,
-    clock: Clock,
-    idle_spin_ns: u64,
+    pub next_queue: usize,
+    pub clock: Clock,
+    pub idle_spin_ns: u64,
     /// How long to sleep before looking for frames that a device has finished.
-    reclaim_ns: u64,
+    pub reclaim_ns: u64,
     /// Generation of the neighbours when what is held was last looked at.
-    generation: u32,
+    pub generation: u32,
     /// Generation of the routes at which all that is held was looked up; see `settle`.
-    followed: u32,
+    pub followed: u32,
     /// The same of what is being carried out.
-    judged: u32,
+    pub judged: u32,
 }
 
 /// A neighbour that frames wait for.
-struct HeldFor {
-    key: Key,
+#[doc(hidden)]
+pub struct HeldFor {
+    pub key: Key,
     /// Their way: it outlives the turn, so it is counted. With the neighbour's slot, which is no other's
     /// while somebody holds this; or with the port only, when nobody had asked for the neighbour.
-    dst: DstRef,
+    pub dst: DstRef,
     /// When the control thread was last asked for it.
-    asked_ns: u64,
+    pub asked_ns: u64,
 }
 
 /// What a frame that was held keeps if it comes to be held again: its age, and when its neighbour was asked for.
 /// Flows may move as often as they like; nothing is held for longer, nor asked for more often.
 #[derive(Clone, Copy)]
-struct Waited {
-    since_ns: u64,
-    key: Key,
-    asked_ns: u64,
+#[doc(hidden)]
+pub struct Waited {
+    pub since_ns: u64,
+    pub key: Key,
+    pub asked_ns: u64,
 }
 
 /// A frame that is looked up again when routes change: one that was held, without a verdict, or one behind
 /// those.
-struct Pending<'g> {
-    frame: Frame,
-    verdict: Option<Verdict<'g>>,
-    waited: Option<Waited>,
+#[doc(hidden)]
+pub struct Pending<'g> {
+    pub frame: Frame,
+    pub verdict: Option<Verdict<'g>>,
+    pub waited: Option<Waited>,
 }
 
 impl Worker {
@@ -359,7 +369,8 @@ impl Worker {
 impl Work {
     /// Gives the list the length that is wanted of it.
     #[inline]
-    fn follow_settings(&mut self) {
+    #[doc(hidden)]
+    pub fn follow_settings(&mut self) {
         if self.settings_changed() {
             self.hot_list_wanted = self.hot_list_len.load(0);
             self.pool.set_hot_list_len(self.hot_list_wanted);

@@ -26,7 +26,8 @@ impl Worker {
     /// Sleeps until there is something to do; returns the time.
     ///
     /// Offline meanwhile, so that no grace period waits for a sleeper.
-    pub(super) fn sleep(&mut self, now_ns: u64) -> u64 {
+    #[doc(hidden)]
+    pub fn sleep(&mut self, now_ns: u64) -> u64 {
         let Worker { reader, work } = self;
         // Who naps because another worker has no room is up again at once, and publishes when that is due.
         if !work.handoff.as_ref().is_some_and(|handoff| handoff.is_blocked()) {

@@ -128,7 +128,8 @@ impl Work {
 
     /// Hands what waits to the devices.
     #[inline]
-    pub(super) fn transmit(&mut self, guard: Guard<'_>) {
+    #[doc(hidden)]
+    pub fn transmit(&mut self, guard: Guard<'_>) {
         for port in 0..self.exits.len() {
             // What is late on purpose goes when it is due, be there anything new or not.
             if !self.exits[port].waiting.is_empty() || self.exits[port].transmitter.held() > 0 {
@@ -206,7 +207,8 @@ impl Tally {
 
     /// Counts the last run too; returns how many there were in all.
     #[inline(always)]
-    pub(super) fn settle(&mut self, stats: &mut Stats) -> u64 {
+    #[doc(hidden)]
+    pub fn settle(&mut self, stats: &mut Stats) -> u64 {
         if self.frames > 0 {
             stats.count(self.port, PortCount::Transmitted, self.frames);
             self.settled += std::mem::take(&mut self.frames);

@@ -98,9 +98,9 @@ impl Mesh {
                 looks: false,
                 traced: false,
                 steered: Vec::new(),
-                #[cfg(test)]
+                #[cfg(feature = "broken-rules")]
                 announces_what_is_popped: false,
-                #[cfg(test)]
+                #[cfg(feature = "broken-rules")]
                 announces_what_is_noted: false,
             };
             (handoff, reader)

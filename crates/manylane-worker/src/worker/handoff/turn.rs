@@ -39,7 +39,7 @@ impl Work {
             if batch.is_empty() {
                 continue;
             }
-            #[cfg(test)]
+            #[cfg(feature = "broken-rules")]
             if handoff.announces_what_is_popped {
                 handoff.completions.note();
                 handoff.completions.announce();
@@ -161,7 +161,7 @@ impl Work {
             exits.iter_mut().for_each(|exit| exit.transmitter.note());
         }
         handoff.noted = !exits.iter_mut().all(|exit| exit.transmitter.has_taken_noted());
-        #[cfg(test)]
+        #[cfg(feature = "broken-rules")]
         if handoff.announces_what_is_noted {
             handoff.noted = false;
         }
