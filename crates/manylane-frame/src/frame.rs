@@ -3,8 +3,6 @@
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
-use crate::region::Generation;
-
 /// A frame of a [`Region`](crate::Region): who has it, owns the bytes and the metadata.
 ///
 /// It ends by being given back to a pool, pushed into a ring or lent to the kernel. Dropping it is a
@@ -34,6 +32,10 @@ pub const FRAMES_MAX: u32 = 1 << 24;
 pub(crate) const TAG_MAX: u8 = 127;
 
 const CHAINED: u32 = 1 << 31;
+
+/// How often the frame had been taken when a handle to it was made. Release builds do not check it: it has no size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generation(#[cfg(debug_assertions)] pub(crate) u32);
 
 impl Frame {
     /// Makes the handle of a single frame whose index nobody holds. `tag` is 1 to [`TAG_MAX`].

@@ -15,7 +15,6 @@ mod audit;
 mod chain;
 mod meta;
 
-pub(crate) use audit::Generation;
 pub use audit::{Holder, Missing};
 pub use chain::{CHAIN_MAX, Parts, PartsMut};
 pub use meta::{Marks, Meta, Sample, Steered, Trace};

@@ -17,7 +17,7 @@
 //! Poison that has changed was written by somebody who had the frame no more: a device after it said
 //! that it was done, or an old pointer.
 //!
-//! In release builds all of this is nothing: there are no words, a [`Generation`] has no size, and the
+//! In release builds all of this is nothing: there are no words, a `Generation` has no size, and the
 //! calls have no code.
 
 #[cfg(debug_assertions)]
@@ -33,6 +33,8 @@ use std::slice;
 
 use super::{Region, View};
 use crate::frame::Frame;
+#[cfg(not(debug_assertions))]
+use crate::frame::Generation;
 use crate::vocabulary::PortId;
 
 /// Who has, or had, a frame. Noted in debug builds only.
@@ -93,9 +95,7 @@ impl fmt::Display for Missing {
 }
 
 #[cfg(debug_assertions)]
-pub(crate) use stamps::{Generation, Stamps};
-#[cfg(not(debug_assertions))]
-pub(crate) use unchecked::Generation;
+pub(crate) use stamps::Stamps;
 
 /// In debug builds each looks at the frame's word, and panics with what it says when that is wrong.
 impl View<'_> {
@@ -125,7 +125,7 @@ impl View<'_> {
         #[cfg(not(debug_assertions))]
         let generation = {
             let _ = pool;
-            Generation
+            Generation()
         };
         Frame::from_parts(self.layout.tag, index, generation)
     }
@@ -157,7 +157,7 @@ impl View<'_> {
         #[cfg(debug_assertions)]
         let generation = self.stamps().reclaimed(index);
         #[cfg(not(debug_assertions))]
-        let generation = Generation;
+        let generation = Generation();
         Frame::from_parts(self.layout.tag, index, generation)
     }
 
@@ -176,7 +176,7 @@ impl View<'_> {
         #[cfg(debug_assertions)]
         let generation = self.stamps().parted(index);
         #[cfg(not(debug_assertions))]
-        let generation = Generation;
+        let generation = Generation();
         Frame::from_parts(self.layout.tag, index, generation)
     }
 
@@ -237,13 +237,6 @@ impl Region {
 /// What freed bytes are overwritten with.
 #[cfg(debug_assertions)]
 const POISON: u8 = 0xdb;
-
-#[cfg(not(debug_assertions))]
-mod unchecked {
-    /// Nothing.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Generation;
-}
 
 /// Each kind of misuse, by code inside of this crate or by breaking the one debt of `Region::reclaim`.
 #[cfg(all(test, debug_assertions))]

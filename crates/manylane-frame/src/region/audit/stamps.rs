@@ -3,14 +3,11 @@
 use manylane_sync::primitive::{AtomicU64, Ordering};
 
 use super::{Holder, Missing};
+use crate::frame::Generation;
 use crate::vocabulary::PortId;
 
-/// How often a frame had been taken when a handle was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Generation(u32);
-
 /// The words of all frames.
-pub struct Stamps(Box<[AtomicU64]>);
+pub(crate) struct Stamps(Box<[AtomicU64]>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
