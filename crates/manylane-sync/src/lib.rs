@@ -23,6 +23,7 @@
 #![allow(clippy::disallowed_types)]
 
 pub mod blocks;
+mod cache;
 pub mod counters;
 pub mod doorbell;
 pub mod handoff;
@@ -34,17 +35,4 @@ pub mod ring;
 pub mod stack;
 pub mod words;
 
-/// A value on cache lines of its own.
-///
-/// 128 bytes, not 64: x86 fetches lines in pairs, so a neighbour 64 bytes away is still shared.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub struct CacheAligned<T>(pub T);
-
-impl<T> std::ops::Deref for CacheAligned<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
+pub use cache::CacheAligned;
