@@ -2,16 +2,16 @@
 //!
 //! Before changing a check read RFC 1812 §5.2.2 (header validation) and §5.3.7 (martian filtering).
 
-mod trace;
+mod record_route;
 
 use std::net::Ipv4Addr;
 
 use super::be16;
 use super::checksum::Sum;
 use super::ip::{Fragment, Transport};
-use trace::Trace;
+use record_route::Trace;
 
-pub use trace::write_trace;
+pub use record_route::write_trace;
 
 /// A header without options.
 pub const HEADER_LEN: usize = 20;
