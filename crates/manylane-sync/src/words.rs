@@ -138,7 +138,7 @@ impl<W: Word> Words<W> {
     /// Asks for the cache line of the word at `index`, a hint; out of bounds for one that is of no use.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
-        ask_for(self.base.as_ptr().wrapping_add(index).cast());
+        prefetch_line(self.base.as_ptr().wrapping_add(index).cast());
     }
 
     #[inline(always)]
@@ -222,12 +222,12 @@ impl<W: Word> WordsMut<W> {
 /// Asks for the cache line that `value` begins on. A hint: it never faults and changes nothing.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
-    ask_for(std::ptr::from_ref(value).cast());
+    prefetch_line(std::ptr::from_ref(value).cast());
 }
 
 /// Asks for the cache line at `address`, wherever that leads: nothing is read.
 #[inline(always)]
-pub fn ask_for(address: *const u8) {
+pub fn prefetch_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -242,12 +242,12 @@ pub fn ask_for(address: *const u8) {
 /// for again.
 #[inline(always)]
 pub fn prefetch_to_write<T: ?Sized>(value: &T) {
-    ask_for_to_write(std::ptr::from_ref(value).cast());
+    prefetch_line_to_write(std::ptr::from_ref(value).cast());
 }
 
-/// As [`ask_for`], for a line that is about to be written.
+/// As [`prefetch_line`], for a line that is about to be written.
 #[inline(always)]
-pub fn ask_for_to_write(address: *const u8) {
+pub fn prefetch_line_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a processor without `prefetchw` takes it for a no-op, as every x86_64 does (Intel SDM, vol. 2,
     // PREFETCHW); it dereferences nothing, changes no flag, and needs no stack. The intrinsic would become a

@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 
 #[cfg(manylane_counted)]
 use manylane_sync::primitive::counted::{Access, touch};
-use manylane_sync::words::{ask_for, ask_for_to_write, prefetch};
+use manylane_sync::words::{prefetch, prefetch_line, prefetch_line_to_write};
 
 use crate::frame::{FRAMES_MAX, Frame, TAG_MAX};
 use crate::mapping::Mapping;
@@ -645,8 +645,8 @@ impl<'r> View<'r> {
     pub fn prefetch_packet(self, frame: &Frame, head: u16) {
         let Layout { base, meta, frame_size, .. } = self.layout;
         let index = frame.index() as usize;
-        ask_for(meta.as_ptr().wrapping_add(index).cast());
-        ask_for_to_write(base.as_ptr().wrapping_add(index * frame_size + usize::from(head)));
+        prefetch_line(meta.as_ptr().wrapping_add(index).cast());
+        prefetch_line_to_write(base.as_ptr().wrapping_add(index * frame_size + usize::from(head)));
     }
 
     /// The same of a packet of `len` bytes where it has [landed](View::land).

@@ -137,14 +137,14 @@ pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &m
         let places = next_hops.iter_mut().zip(&mut *records);
         for ((next_hop, record), &destination) in places.zip(&*to_ipv4) {
             *next_hop = tables.ipv4.lookup(guard, destination).raw() as u16;
-            *record = ask_for_record(tables, guard, *next_hop);
+            *record = prefetch_adjacency(tables, guard, *next_hop);
         }
     }
     let to_ipv6 = &to_ipv6[..ipv6_len];
     if ipv6_len == len {
         tables.ipv6.lookup_batch(guard, to_ipv6, next_hops);
         for (next_hop, record) in next_hops.iter().zip(records) {
-            *record = ask_for_record(tables, guard, *next_hop);
+            *record = prefetch_adjacency(tables, guard, *next_hop);
         }
     } else if ipv6_len > 0 {
         let mut found = [0; BATCH_MAX];
@@ -153,7 +153,7 @@ pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &m
         for next_hop in &found[..ipv6_len] {
             let place = places.trailing_zeros() as usize;
             next_hops[place] = *next_hop;
-            records[place] = ask_for_record(tables, guard, *next_hop);
+            records[place] = prefetch_adjacency(tables, guard, *next_hop);
             places &= places - 1; // The lowest bit is done.
         }
     }
@@ -162,9 +162,9 @@ pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &m
 /// The raw index of the record of the neighbour that a next hop is. Two words on the way, for a line that
 /// is asked for one pass before it is read: with many neighbours it is in no near cache.
 #[inline(always)]
-fn ask_for_record(tables: &Tables, guard: Guard<'_>, next_hop: u16) -> u32 {
+fn prefetch_adjacency(tables: &Tables, guard: Guard<'_>, next_hop: u16) -> u32 {
     let next_hop: Index<'_, NextHopMark> = Index::new(guard, next_hop.into());
-    tables.adjacencies.ask_for(guard, tables.next_hops.via(guard, next_hop)).raw()
+    tables.adjacencies.prefetch(guard, tables.next_hops.via(guard, next_hop)).raw()
 }
 
 /// A MAC address as [`is_to`] compares it.

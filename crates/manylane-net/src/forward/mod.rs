@@ -73,7 +73,7 @@ pub use prepare::{PrepareError, Prepared, prepare};
 pub use vlan::{Sorted, Vlan};
 
 pub(crate) use parts::HEADERS_MAX;
-pub(crate) use rewrite::age_ipv4;
+pub(crate) use rewrite::decrement_ttl;
 
 /// What a worker reads: the readers' sides of all tables.
 #[derive(Clone)]

@@ -61,7 +61,7 @@ fn pass_on_ipv4(packet: PacketMut<'_>, adjacency: Adjacency<'_>) -> Option<PortI
     if !is_plain || u32::from(total_len) > adjacency.mtu() {
         return None;
     }
-    age_ipv4(head);
+    decrement_ttl(head);
     write_header(head, adjacency);
     let len = LINK_HEADER + usize::from(total_len);
     if packet_len > len {
@@ -196,24 +196,24 @@ impl Forwarder {
         let Some(head) = self.region.bytes_mut(frame).first_chunk_mut::<34>() else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
-        age_ipv4(head);
+        decrement_ttl(head);
         write_untagged(head, adjacency);
         if head[14] & 0x0f > 5 {
-            self.write_trace(guard, frame, port, now_ns);
+            self.write_record_route(guard, frame, port, now_ns);
         }
         Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.exit(frame, port) })
     }
 
     /// Writes ourselves into the options of a packet that leaves by `port`, if they ask for it.
     #[cold]
-    fn write_trace(&self, guard: Guard<'_>, frame: &mut Frame, port: PortId, now_ns: u64) {
+    fn write_record_route(&self, guard: Guard<'_>, frame: &mut Frame, port: PortId, now_ns: u64) {
         let Some(own) = self.speaker_ipv4(port) else { return }; // Nobody to write in.
         let is_ours =
             |address: Ipv4Addr| matches!(self.next_hop(guard, address.into()), NextHop::Local);
         let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
         let len = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
         if let Some(header) = packet.get_mut(..len) {
-            ipv4::write_trace(header, own, is_ours, now_ns / 1_000_000);
+            ipv4::write_record_route(header, own, is_ours, now_ns / 1_000_000);
         }
     }
 
@@ -444,7 +444,7 @@ pub(super) fn destination(bytes: &[u8]) -> Option<IpAddr> {
 /// Counts the TTL down and keeps the header checksum right, by RFC 1141: their two words grow by -1 and 1,
 /// in the byte order in which the TTL is the lower byte of its (RFC 1071 §2), with the carry brought around.
 #[inline(always)]
-pub(crate) fn age_ipv4(head: &mut [u8; 34]) {
+pub(crate) fn decrement_ttl(head: &mut [u8; 34]) {
     let Some(words) = head[22..].first_chunk_mut::<4>() else { return };
     // The TTL's word is the lower half, the checksum the upper. The TTL was checked to be above 1.
     let before = u32::from_le_bytes(*words);

@@ -381,7 +381,7 @@ impl Adjacencies {
     ///
     /// When the index was not made from a slot of this table.
     #[inline(always)]
-    pub fn ask_for<'g>(
+    pub fn prefetch<'g>(
         &self,
         guard: Guard<'g>,
         index: Option<Index<'g, Neighbour>>,

@@ -22,7 +22,7 @@ use super::layout::{self, PORT_WORDS, PORTS, RECORD_WORDS, UNKNOWN, control, fla
 use super::policy::{Found, Policy, Query, of_ipv4};
 use super::{Verdict, writer};
 use crate::fib::{Ipv4Fib, Ipv6Fib, NextHop as NextHopMark, Packed};
-use crate::forward::{HEADERS_MAX, age_ipv4};
+use crate::forward::{HEADERS_MAX, decrement_ttl};
 use crate::neighbour::Neighbour;
 use crate::nexthop::{GroupId, NextHop, NextHops};
 use crate::wire::ethernet::{self, HEADER_LEN as LINK_HEADER, Mac, ether_type};
@@ -420,7 +420,7 @@ impl Way {
         let ether_type = u16::from_be_bytes([frame[12], frame[13]]);
         ethernet::emit(frame, destination, source, ether_type);
         match frame.first_chunk_mut::<{ LINK_HEADER + ipv4::HEADER_LEN }>() {
-            Some(head) if ether_type == ether_type::IPV4 => age_ipv4(head),
+            Some(head) if ether_type == ether_type::IPV4 => decrement_ttl(head),
             _ => frame[LINK_HEADER + HOP_LIMIT] -= 1, // Checked to be above 1.
         }
     }

@@ -9,9 +9,9 @@ use std::net::Ipv4Addr;
 use super::be16;
 use super::checksum::Sum;
 use super::ip::{Fragment, Transport};
-use record_route::Trace;
+use record_route::RecordingOption;
 
-pub use record_route::write_trace;
+pub use record_route::write_record_route;
 
 /// A header without options.
 pub const HEADER_LEN: usize = 20;
@@ -227,7 +227,7 @@ fn walk(options: &[u8]) -> Options {
         let pointer = HEADER_LEN + options.len() - rest.len();
         let malformed = |at: usize| Options::Malformed { pointer: (pointer + at) as u8 }; // At most 59.
         let Some((option, behind)) = rest.split_at_checked(len.into()) else { return malformed(0) };
-        if let Some(at) = Trace::fault(option) {
+        if let Some(at) = RecordingOption::fault(option) {
             return malformed(at);
         }
         rest = behind;

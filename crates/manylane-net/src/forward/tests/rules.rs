@@ -59,7 +59,7 @@ fn the_checksum_is_right_after_every_ttl_and_checksum() {
             head[22] = ttl;
             let checksum = Sum::of(&head[14..]).finish();
             head[24..26].copy_from_slice(&checksum.to_be_bytes());
-            super::super::rewrite::age_ipv4(&mut head);
+            super::super::rewrite::decrement_ttl(&mut head);
             assert_eq!(head[22], ttl - 1);
             assert!(Sum::of(&head[14..]).is_valid(), "{ttl} {identification}");
         }

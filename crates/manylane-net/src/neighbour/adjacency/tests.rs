@@ -169,7 +169,7 @@ fn n2_resolving_writes_nothing() {
     let guard = reader.guard();
     for turn in 0..10_000 {
         let index = Index::new(guard, turn % 8);
-        let record = adjacencies.ask_for(guard, Some(index));
+        let record = adjacencies.prefetch(guard, Some(index));
         assert!(adjacencies.plain(record).is_some());
         let adjacency = adjacencies.load(guard, index);
         assert_eq!(adjacencies.addr(adjacency), HOST);
@@ -187,7 +187,7 @@ fn plain_is_what_may_simply_be_sent_behind_an_ethernet_header() {
     let adjacencies = table.reader();
     let (guard, plain) = (reader.guard(), resolved(0x1234_5678));
     let index = Index::new(guard, 1);
-    let record = || adjacencies.ask_for(guard, Some(index));
+    let record = || adjacencies.prefetch(guard, Some(index));
     assert!(adjacencies.plain(record()).is_none(), "nothing is published");
     table.publish(1, &plain).expect("there is a record");
     let (found, whole) = (adjacencies.plain(record()), adjacencies.load(guard, index));
@@ -195,7 +195,7 @@ fn plain_is_what_may_simply_be_sent_behind_an_ethernet_header() {
     assert_eq!(found.header(), whole.header());
     assert_eq!((found.exit(), found.mtu()), (plain.exit, plain.mtu));
     assert_eq!(adjacencies.key(found), plain.key);
-    let nobodys = adjacencies.ask_for(guard, None);
+    let nobodys = adjacencies.prefetch(guard, None);
     assert!(adjacencies.plain(nobodys).is_none(), "there is no neighbour");
     let tags = Tags::NONE.and(0x8100, 7).expect("there is room for one");
     let tagged = Header::tagged([1; 6], [2; 6], tags, 0x0800);

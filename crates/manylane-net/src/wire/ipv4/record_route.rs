@@ -6,7 +6,7 @@ use super::super::checksum::Sum;
 use super::HEADER_LEN;
 
 /// An option that routers write in on the way: record route, or timestamp (RFC 791 §3.1).
-pub(super) struct Trace<'a> {
+pub(super) struct RecordingOption<'a> {
     option: &'a mut [u8],
     /// Where an entry begins, counted from the option's start.
     at: usize,
@@ -25,7 +25,7 @@ const TIMES_ONLY: u8 = 0;
 const WITH_ADDRESSES: u8 = 1;
 const CHOSEN_ADDRESSES: u8 = 3;
 
-impl<'a> Trace<'a> {
+impl<'a> RecordingOption<'a> {
     /// What is wrong with an option that routers write in, if it is one, counted from its start. Its length
     /// is right.
     pub(super) fn fault(option: &[u8]) -> Option<usize> {
@@ -53,7 +53,7 @@ impl<'a> Trace<'a> {
     }
 
     /// An option that has been looked at; `None` for any other.
-    fn of(option: &'a mut [u8]) -> Option<Trace<'a>> {
+    fn of(option: &'a mut [u8]) -> Option<RecordingOption<'a>> {
         let kind = *option.first()?;
         let flags = option.get(3).map_or(0, |flags| flags & 0x0f);
         let (address_len, time_len) = match (kind, flags) {
@@ -64,7 +64,7 @@ impl<'a> Trace<'a> {
         };
         let is_addressed = kind == TIMESTAMP && flags == CHOSEN_ADDRESSES;
         let at = usize::from(*option.get(2)?).checked_sub(1)?;
-        Some(Trace { option, at, address_len, time_len, is_addressed })
+        Some(RecordingOption { option, at, address_len, time_len, is_addressed })
     }
 
     /// Writes one router's entry, if there is a place for it.
@@ -95,7 +95,7 @@ impl<'a> Trace<'a> {
 /// it, and the checksum anew (RFC 1812 §5.3.13.5, §5.3.13.6).
 ///
 /// `address` is the router's on the way out, `is_ours` knows all it has, `now_ms` is any clock's.
-pub fn write_trace(
+pub fn write_record_route(
     header: &mut [u8],
     address: Ipv4Addr,
     is_ours: impl Fn(Ipv4Addr) -> bool,
@@ -116,7 +116,7 @@ pub fn write_trace(
         let Some((option, behind)) = std::mem::take(&mut rest).split_at_mut_checked(len) else {
             break;
         };
-        Trace::of(option).and_then(|trace| trace.write(address, &is_ours, time));
+        RecordingOption::of(option).and_then(|option| option.write(address, &is_ours, time));
         rest = behind;
     }
     header[10..12].fill(0);
