@@ -36,7 +36,7 @@ use decision::random::Random;
 use decision::world::{World, sizes};
 use manylane::lab::scenario::skip;
 use manylane_net::fib::{IpPrefix, Limits};
-use manylane_net::transit::layout::flags::{ENTRY, EXIT, FORWARDING_V4, RP_STRICT};
+use manylane_net::transit::layout::flags::{EGRESS, FORWARDING_V4, INGRESS, RP_STRICT};
 use manylane_net::transit::{
     Action, Adjacency, Arrival, Memory, PortRecord, Rule, TransitMut, Verdict,
 };
@@ -153,7 +153,7 @@ fn a_difference_would_be_found() {
         ("nothing", |_| {}),
         ("an MTU", |world| each_way(world, |way| way.mtu -= 1)),
         ("a bit of an address", |world| each_way(world, |way| way.source.0[5] ^= 0x80)),
-        ("an exit", |world| each_way(world, |way| way.exit_ifindex += 1)),
+        ("an exit", |world| each_way(world, |way| way.egress_ifindex += 1)),
         ("the seed", |world| world.tables.set_seed(world.seed ^ 1 << 63)),
         ("a route", |world| {
             let prefix: IpPrefix = "10.0.0.0/8".parse().expect("a prefix");
@@ -269,7 +269,7 @@ fn no_record_is_used_half_or_too_late() {
         let mut reader = domain.register().expect("there is room for two");
         let mut tables = TransitMut::new(memory, domain, &Limits::default());
         for (port, &ifindex) in [1, 2].into_iter().zip(&interfaces) {
-            let flags = ENTRY | EXIT | FORWARDING_V4;
+            let flags = INGRESS | EGRESS | FORWARDING_V4;
             tables.set_port(port, PortRecord { flags, ifindex, mac: Mac([2, 0, 0, 0, 0, 1]) });
             assert!(tables.set_port_of(ifindex, Some(port)));
         }

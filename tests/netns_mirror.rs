@@ -243,7 +243,7 @@ impl Bed {
             let kernel = self.mirror.kernel();
             // Each has another MAC address.
             let neighbour = kernel.neighbours().find(|n| n.mac == Some(mac))?;
-            Some((names[&way.exit_ifindex].clone(), neighbour.address))
+            Some((names[&way.egress_ifindex].clone(), neighbour.address))
         };
         match tables.next_hop(id) {
             NextHop::None | NextHop::Blackhole | NextHop::Unreachable | NextHop::Prohibit => {
@@ -614,7 +614,8 @@ fn packet(from: IpAddr, to: IpAddr, tos: u8) -> Vec<u8> {
 
 /// Our MAC address on all ports.
 const OURS: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const EVERYTHING: u32 = flags::ENTRY | flags::EXIT | flags::FORWARDING_V4 | flags::FORWARDING_V6;
+const EVERYTHING: u32 =
+    flags::INGRESS | flags::EGRESS | flags::FORWARDING_V4 | flags::FORWARDING_V6;
 /// Where packets come from: by the wire that they come by, and elsewhere.
 const SOURCES_V4: [&str; 3] = ["198.18.0.9", "198.18.0.9", "10.60.0.7"];
 const SOURCES_V6: [&str; 3] = ["fd18::9", "fd18::9", "fd60::7"];

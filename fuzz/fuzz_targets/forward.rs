@@ -268,7 +268,7 @@ impl Router {
 
     fn part(&mut self, bytes: &[u8], entry: PortId, form: Form) -> Frame {
         let mut frame = self.pool.take().expect("all frames come back");
-        self.region.set_entry(&mut frame, entry, QueueId(0), form.checksum);
+        self.region.set_ingress(&mut frame, entry, QueueId(0), form.checksum);
         self.region.meta_mut(&mut frame).segments = form.segments;
         self.region.set_window(&mut frame, HEADROOM, HEADROOM + bytes.len() as u16);
         self.region.bytes_mut(&mut frame).copy_from_slice(bytes);
@@ -654,12 +654,12 @@ fn neighbours(domain: &Domain) -> AdjacencyTable {
             };
             let key = Key { port: PortId(port), addr };
             let PortFacts { mac: Mac(station), vlan, .. } = ports()[usize::from(port)];
-            let (tags, exit) = vlan.map_or((Tags::NONE, key.port), |vlan| (vlan.tags, vlan.port));
+            let (tags, egress) = vlan.map_or((Tags::NONE, key.port), |vlan| (vlan.tags, vlan.port));
             let header = match state.is_resolved() {
                 true => Header::tagged([2, 0, 0, 0, 1, slot as u8], station, tags, ether_type),
                 false => Header::default(),
             };
-            let rewrite = Rewrite { key, exit, state, header, mtu };
+            let rewrite = Rewrite { key, egress, state, header, mtu };
             table.publish(slots + slot, &rewrite).expect("there are records for all");
         }
     }

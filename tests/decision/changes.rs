@@ -54,8 +54,8 @@ pub fn way(neighbour: usize, version: u64) -> Adjacency {
     let [high, low] = (version as u16).to_be_bytes();
     let name = neighbour as u8;
     Adjacency {
-        exit_ifindex: 1002,
-        exit_port: 2,
+        egress_ifindex: 1002,
+        egress_port: 2,
         mtu: 1500,
         destination: Mac([2, name, high, low, a, b]),
         source: Mac([2, c, name, high, low, d]),

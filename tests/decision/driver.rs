@@ -8,7 +8,7 @@ use manylane_io::bpf::fast::{
 };
 use manylane_net::transit::Verdict;
 use manylane_net::transit::layout::flags::{
-    DRIVER_ENTRY, DRIVER_EXIT, WORKERS_ENTRY, WORKERS_EXIT,
+    DRIVER_EGRESS, DRIVER_INGRESS, WORKERS_EGRESS, WORKERS_INGRESS,
 };
 use rustix::net::{AddressFamily, SocketType, socket};
 
@@ -78,12 +78,13 @@ impl InDriver {
         let became = match (verdict, exit) {
             (Verdict::Forwarded, Some((port, interface))) => {
                 let record = world.tables.port(port);
-                let in_driver = entry.flags & DRIVER_ENTRY != 0 && record.flags & DRIVER_EXIT != 0;
+                let in_driver =
+                    entry.flags & DRIVER_INGRESS != 0 && record.flags & DRIVER_EGRESS != 0;
                 let fits = packet.frame.len() <= WORKER_FRAME as usize - 256;
                 let takes = number != self.hung && number != self.without && fits;
-                match entry.flags & WORKERS_ENTRY != 0 {
+                match entry.flags & WORKERS_INGRESS != 0 {
                     _ if record.ifindex != interface => Became::OtherWay,
-                    true if takes && record.flags & WORKERS_EXIT != 0 => Became::HandedUp,
+                    true if takes && record.flags & WORKERS_EGRESS != 0 => Became::HandedUp,
                     false if in_driver && port != self.absent => Became::Forwarded,
                     _ => Became::OtherWay,
                 }

@@ -78,7 +78,7 @@ impl Engine {
     pub fn forward(&mut self, packet: &Packet, entry: u16) -> Result<Sent, String> {
         let mut frame = self.pool.take().expect("all were given back");
         let len = u16::try_from(packet.frame.len()).expect("it fits a frame");
-        self.region.set_entry(&mut frame, PortId(entry), QueueId(0), Checksum::Valid);
+        self.region.set_ingress(&mut frame, PortId(entry), QueueId(0), Checksum::Valid);
         self.region.meta_mut(&mut frame).segments = segments(packet);
         self.region.set_window(&mut frame, HEADROOM, HEADROOM + len);
         self.region.bytes_mut(&mut frame).copy_from_slice(&packet.frame);
@@ -135,8 +135,8 @@ fn adjacencies(world: &World, domain: &Domain, ether_type: u16, addr: IpAddr) ->
     for &slot in &world.slots {
         let Some(way) = world.tables.adjacency(slot) else { continue };
         let rewrite = Rewrite {
-            key: Key { port: PortId(way.exit_port), addr },
-            exit: PortId(way.exit_port),
+            key: Key { port: PortId(way.egress_port), addr },
+            egress: PortId(way.egress_port),
             state: AdjacencyState::Resolved,
             header: Header::ethernet(way.destination.0, way.source.0, ether_type),
             mtu: way.mtu,

@@ -165,11 +165,11 @@ impl Program {
                 (made.verdict, made.entry) = (Some(*verdict), port);
                 rows += grown(verdict.number());
             }
-            if grown(counter::EXIT_PACKETS) > 0 {
+            if grown(counter::EGRESS_PACKETS) > 0 {
                 made.exit = Some(port);
             }
-            bytes[0] += grown(counter::ENTRY_BYTES);
-            bytes[1] += grown(counter::EXIT_BYTES);
+            bytes[0] += grown(counter::INGRESS_BYTES);
+            bytes[1] += grown(counter::EGRESS_BYTES);
         }
         assert_eq!(rows, 1, "a packet is counted once");
         let is_forwarded = made.verdict == Some(Verdict::Forwarded);

@@ -8,8 +8,8 @@ use manylane_net::fib::{EditError, IpPrefix, Limits, NextHopId};
 use manylane_net::nexthop::{GroupId, Member, NextHop};
 use manylane_net::transit::layout::RULES;
 use manylane_net::transit::layout::flags::{
-    DRIVER_ENTRY, DRIVER_EXIT, DRIVER_EXIT_PIECES, ENTRY, EXIT, FORWARDING_V4, FORWARDING_V6,
-    REDIRECTS_V4, REDIRECTS_V6, RP_LOOSE, RP_STRICT, WORKERS_ENTRY, WORKERS_EXIT,
+    DRIVER_EGRESS, DRIVER_EGRESS_PIECES, DRIVER_INGRESS, EGRESS, FORWARDING_V4, FORWARDING_V6,
+    INGRESS, REDIRECTS_V4, REDIRECTS_V6, RP_LOOSE, RP_STRICT, WORKERS_EGRESS, WORKERS_INGRESS,
 };
 use manylane_net::transit::{
     Action, Adjacency, Memory, Multipath, PortRecord, Rule, Sizes, TableNumber, Transit, TransitMut,
@@ -154,7 +154,7 @@ impl World {
         self.tables.set_lease(u64::MAX, u64::MAX);
         for port in 1..PORTS {
             let facts = self.tables.port(port);
-            let flags = ENTRY | EXIT | FORWARDING_V4 | FORWARDING_V6;
+            let flags = INGRESS | EGRESS | FORWARDING_V4 | FORWARDING_V6;
             self.tables.set_port(port, PortRecord { flags, ..facts });
         }
         let all = Multipath { ipv4: true, ipv6: true, ipv4_ports: true, ipv6_ports: true };
@@ -219,7 +219,7 @@ impl World {
         Rule {
             from,
             to,
-            entry: random.percent(30).then_some(interface),
+            ingress: random.percent(30).then_some(interface),
             tos: if random.percent(15) { random.pick(&[0x04, 0x08, 0x10, 0x1c, 0xb8]) } else { 0 },
             is_inverted: random.percent(10),
             action: match random.below(100) {
@@ -284,19 +284,19 @@ impl World {
     fn set_port(&mut self, port: u16, random: &mut Random) {
         let mut flags = 0;
         for (flag, percent) in [
-            (ENTRY, 95),
-            (EXIT, 92),
+            (INGRESS, 95),
+            (EGRESS, 92),
             (FORWARDING_V4, 95),
             (FORWARDING_V6, 95),
             (RP_STRICT, 12),
             (RP_LOOSE, 12),
             (REDIRECTS_V4, 40),
             (REDIRECTS_V6, 40),
-            (DRIVER_ENTRY, 80),
-            (DRIVER_EXIT, 80),
-            (DRIVER_EXIT_PIECES, 50),
-            (WORKERS_ENTRY, 25),
-            (WORKERS_EXIT, 80),
+            (DRIVER_INGRESS, 80),
+            (DRIVER_EGRESS, 80),
+            (DRIVER_EGRESS_PIECES, 50),
+            (WORKERS_INGRESS, 25),
+            (WORKERS_EGRESS, 80),
         ] {
             flags |= if random.percent(percent) { flag } else { 0 };
         }
@@ -332,14 +332,14 @@ fn mac(port: u16, version: u8) -> Mac {
 }
 
 fn way(random: &mut Random) -> Adjacency {
-    let exit_port = 1 + random.below(usize::from(PORTS) - 1) as u16;
+    let egress_port = 1 + random.below(usize::from(PORTS) - 1) as u16;
     let [a, b, c, d, ..] = random.next().to_le_bytes();
     Adjacency {
-        exit_ifindex: 1000 + u32::from(exit_port),
-        exit_port,
+        egress_ifindex: 1000 + u32::from(egress_port),
+        egress_port,
         mtu: random.pick(&[68, 576, 1280, 1400, 1499, 1500, 1500, 1500, 1500, 9000, 65_535]),
         destination: Mac([0x0a, a, b, c, d, 1]),
-        source: mac(exit_port, 0),
+        source: mac(egress_port, 0),
     }
 }
 

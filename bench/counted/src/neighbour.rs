@@ -53,7 +53,7 @@ fn manylane() -> f64 {
     let key = Key { port: PortId(1), addr: [10, 2, 0, 1].into() };
     let header = Header::ethernet(MAC, OURS, ether_type::IPV4);
     let rewrite =
-        Rewrite { key, exit: key.port, state: AdjacencyState::Resolved, header, mtu: 1500 };
+        Rewrite { key, egress: key.port, state: AdjacencyState::Resolved, header, mtu: 1500 };
     table.publish(1, &rewrite).expect("there are records");
 
     let (next_hops, adjacencies) = (next_hops.reader(), table.reader());

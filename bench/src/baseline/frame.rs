@@ -311,7 +311,7 @@ mod tests {
 
     fn marks() -> Marks {
         Marks {
-            entry: PortId(0),
+            ingress: PortId(0),
             queue: QueueId(0),
             checksum: Checksum::Valid,
             own: false,

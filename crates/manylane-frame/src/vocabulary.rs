@@ -232,7 +232,7 @@ reasons! {
         RouteUnreachable = "route_unreachable",
         /// The route is prohibited: dropped with an error to the sender.
         RouteProhibited = "route_prohibited",
-        /// Larger than the exit's MTU and not to be fragmented (RFC 1191 §4, RFC 8200 §5).
+        /// Larger than the egress port's MTU and not to be fragmented (RFC 1191 §4, RFC 8200 §5).
         TooBig = "too_big",
         /// The neighbour did not answer (RFC 1812 §3.3.2, RFC 4861 §7.2.2).
         NeighbourFailed = "neighbour_failed",
@@ -246,16 +246,16 @@ reasons! {
         /// For one of our addresses, and malformed, with a wrong checksum, or with extension headers that a node
         /// must refuse (RFC 8200 §4).
         LocalInvalid = "local_invalid",
-        /// The exit's transmit ring had no place.
+        /// The egress port's transmit ring had no place.
         TransmitRingFull = "transmit_ring_full",
-        /// The exit was removed.
+        /// The egress was removed.
         PortDown = "port_down",
         /// There was no free frame for a copy or fragment.
         NoFrame = "no_frame",
-        /// It lies in more frames than its exit takes, and would not fit in as few.
+        /// It lies in more frames than its egress port takes, and would not fit in as few.
         TooManyFragments = "too_many_fragments",
         /// What its port said of its checksum or segments does not fit its headers, or it is of segments
-        /// inside a tunnel and its exit does not cut them.
+        /// inside a tunnel and its egress port does not cut them.
         OffloadInvalid = "offload_invalid",
         /// The worker that its flow belongs to had no place for it (`netdev_max_backlog`).
         BacklogFull = "backlog_full",
@@ -283,9 +283,9 @@ reasons! {
         Announcement = "announcement",
         /// A redirect to the sender of a packet that was passed on.
         Redirect = "redirect",
-        /// A second or later fragment of a packet that was too big for its exit.
+        /// A second or later fragment of a packet that was too big for its egress port.
         Fragment = "fragment",
-        /// A second or later piece of a packet of segments, cut here because its exit does not.
+        /// A second or later piece of a packet of segments, cut here because its egress port does not.
         Segment = "segment",
         /// What a packet socket sent.
         Injected = "injected",

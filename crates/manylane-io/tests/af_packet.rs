@@ -42,7 +42,7 @@ fn what_a_peer_sends_arrives_with_what_the_kernel_knows() {
     assert!(bytes.ends_with(b"four"), "{bytes:x?}");
     assert_eq!(bytes[..12], [OUR_MAC, PEER_MAC].concat());
     let meta = lab.region.meta(frame);
-    assert_eq!((meta.entry, meta.queue, meta.head()), (PortId(3), QueueId(0), 256));
+    assert_eq!((meta.ingress, meta.queue, meta.head()), (PortId(3), QueueId(0), 256));
     // The transport header is behind 14 bytes of Ethernet's and 20 of IPv4's.
     assert_eq!(meta.checksum, Checksum::Partial { start: 256 + 34, offset: 6 });
     assert_eq!(meta.segments, Segments::NONE);
@@ -585,7 +585,7 @@ impl Lab {
             let mut frame = self.pool.take().expect("there are plenty");
             let head = if packet.is_none() { 300 } else { 0 };
             view.set_window(&mut frame, head, head + part.len() as u16);
-            view.set_entry(&mut frame, PortId(9), QueueId(0), Checksum::Valid);
+            view.set_ingress(&mut frame, PortId(9), QueueId(0), Checksum::Valid);
             view.bytes_mut(&mut frame).copy_from_slice(part);
             match &mut packet {
                 Some(first) => view.append(first, frame).expect("a chain has 64"),

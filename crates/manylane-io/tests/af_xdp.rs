@@ -41,7 +41,7 @@ fn what_a_peer_sends_arrives_with_its_facts() {
         assert!(bytes.ends_with(text.as_bytes()), "{bytes:x?}");
         assert_eq!(bytes[..12], [OUR_MAC, PEER_MAC].concat());
         let meta = lab.region.meta(frame);
-        assert_eq!((meta.entry, meta.queue), (PortId(3), QueueId(0)));
+        assert_eq!((meta.ingress, meta.queue), (PortId(3), QueueId(0)));
         assert_eq!(meta.checksum, Checksum::Unknown, "a veth's peer leaves checksums undone");
         lab.pool.give_back_all(&mut batch);
     }
@@ -65,7 +65,7 @@ fn what_we_send_arrives_at_the_peer() {
             assert_eq!(payload(&socket), [number]);
         }
         let mut entries = Vec::new();
-        reclaim(&mut receivers[0], &mut lab.pool, 64, |meta| entries.push(meta.entry));
+        reclaim(&mut receivers[0], &mut lab.pool, 64, |meta| entries.push(meta.ingress));
         assert_eq!(entries, [PortId(9); 64], "the hook sees where each frame came from");
     }
     assert_eq!(transmitters[0].losses(), Default::default());
@@ -105,7 +105,7 @@ fn one_region_serves_two_devices() {
     out_transmitters[0].flush();
     assert_eq!(payload(&socket), b"through");
     let mut entries = Vec::new();
-    reclaim(&mut out_receivers[0], &mut lab.pool, 1, |meta| entries.push(meta.entry));
+    reclaim(&mut out_receivers[0], &mut lab.pool, 1, |meta| entries.push(meta.ingress));
     assert_eq!(entries, [PortId(3)], "it came in by the other port");
 
     // The first to register may go first: the second lives on.
@@ -340,7 +340,7 @@ fn a_closed_port_gives_every_frame_back() {
 
         let mut fates = Vec::new();
         let closed = port.close(receivers, transmitters, &mut lab.pool, |fate, meta| {
-            assert_eq!(meta.entry, PortId(9));
+            assert_eq!(meta.ingress, PortId(9));
             fates.push(fate);
         });
         let expected = Closed { completed: 5, unsent: 3, posted: 1017, unread: 7, ..closed };

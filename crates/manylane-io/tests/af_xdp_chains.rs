@@ -46,7 +46,7 @@ fn a_jumbo_packet_comes_and_goes_whole() {
             let frame = batch.pop().expect("one came");
             let meta = lab.region.meta(&frame);
             assert_eq!((meta.frames(), meta.packet_len()), (frames, 9014));
-            assert_eq!((meta.entry, meta.checksum), (PortId(3), Checksum::Unknown));
+            assert_eq!((meta.ingress, meta.checksum), (PortId(3), Checksum::Unknown));
             assert!(lab.bytes(&frame).ends_with(&text), "{mode} {frame_size}");
             lab.pool.give_back(frame);
 
@@ -60,7 +60,7 @@ fn a_jumbo_packet_comes_and_goes_whole() {
             transmitters[0].flush();
             assert_eq!(payload(&socket), text);
             let mut entries = Vec::new();
-            reclaim(&mut receivers[0], &mut lab.pool, frames, |meta| entries.push(meta.entry));
+            reclaim(&mut receivers[0], &mut lab.pool, frames, |meta| entries.push(meta.ingress));
             assert_eq!(entries, [PortId(9)], "one packet, whatever it lay in");
             receivers[0].receive(&mut lab.pool, &mut batch);
             assert!(batch.is_empty());
@@ -144,7 +144,7 @@ fn a_jumbo_packet_goes_through_in_the_frames_it_came_in() {
         out_transmitters[0].flush();
         assert_eq!(payload(&socket), text);
         let mut entries = Vec::new();
-        reclaim(&mut out_receivers[0], &mut lab.pool, 6, |meta| entries.push(meta.entry));
+        reclaim(&mut out_receivers[0], &mut lab.pool, 6, |meta| entries.push(meta.ingress));
         assert_eq!(entries, [PortId(3)], "it came in by the other port");
     }
     lab.close(in_port, in_receivers, in_transmitters);
@@ -172,7 +172,7 @@ fn what_the_kernel_would_swallow_does_not_get_there() {
     batch.push(gaps).expect("four");
 
     let mut ended = Vec::new();
-    let entry = |meta: &manylane_frame::Meta| ended.push((meta.entry, meta.frames()));
+    let entry = |meta: &manylane_frame::Meta| ended.push((meta.ingress, meta.frames()));
     let sent = transmitters[0].transmit(&mut lab.pool, &mut batch, entry);
     assert_eq!((sent.frames, batch.len()), (4, 0));
     assert_eq!(ended, [(PortId(9), 19), (PortId(9), 2)], "two ended here");
@@ -232,7 +232,7 @@ fn a_packet_of_which_the_kernel_has_a_part_is_lost_whole() {
     set_up(false);
     let mut fates = Vec::new();
     let closed = port.close(receivers, transmitters, &mut lab.pool, |fate, meta| {
-        assert_eq!(meta.entry, PortId(9));
+        assert_eq!(meta.ingress, PortId(9));
         fates.push(fate);
     });
     assert_eq!((closed.completed, closed.unsent, closed.uncompleted), (18, 2 * 18, 0));

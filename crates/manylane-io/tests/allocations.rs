@@ -254,7 +254,7 @@ fn packet(pool: &mut Pool, parts: &[usize]) -> Frame {
         let mut frame = pool.take().expect("there are plenty");
         let view = pool.region().view();
         view.set_window(&mut frame, 256, 256 + len as u16);
-        view.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+        view.set_ingress(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
         view.bytes_mut(&mut frame).fill(2);
         match &mut packet {
             Some(packet) => view.append(packet, frame).expect("a chain has 64"),

@@ -41,7 +41,7 @@ fn what_the_host_sends_arrives_with_what_it_knows() {
     assert!(bytes.ends_with(b"four"), "{bytes:x?}");
     assert_eq!(bytes[..12], [OUR_MAC, facts.host_mac].concat());
     let meta = lab.region.meta(frame);
-    assert_eq!((meta.entry, meta.queue, meta.head()), (PortId(3), QueueId(0), 256));
+    assert_eq!((meta.ingress, meta.queue, meta.head()), (PortId(3), QueueId(0), 256));
     assert_eq!(meta.checksum, Checksum::Partial { start: 256 + 34, offset: 6 });
     assert_eq!(meta.segments, Segments::NONE);
     lab.pool.give_back_all(&mut batch);
@@ -466,7 +466,7 @@ impl Lab {
         let bytes = packet::udp((OUR_MAC, from), (host_mac, to), payload);
         let mut frame: Frame = self.pool.take().expect("there are plenty");
         self.region.set_window(&mut frame, 256, 256 + bytes.len() as u16);
-        self.region.set_entry(&mut frame, PortId(9), QueueId(0), Checksum::Valid);
+        self.region.set_ingress(&mut frame, PortId(9), QueueId(0), Checksum::Valid);
         self.region.bytes_mut(&mut frame).copy_from_slice(&bytes);
         let mut batch = Batch::new();
         batch.push(frame).expect("it is empty");

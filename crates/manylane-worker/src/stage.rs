@@ -47,7 +47,7 @@ pub enum What {
     /// Looked at.
     Checked {
         /// The port it counts as received by.
-        entry: PortId,
+        ingress: PortId,
         /// What was found.
         finding: Finding,
     },

@@ -98,7 +98,7 @@ impl<const BARE: bool> Manylane<BARE> {
     fn fill_in(view: View<'_>, frame: &mut Frame) {
         if !BARE {
             view.set_window(frame, HEADROOM, HEADROOM + PACKET_LEN);
-            view.set_entry(frame, MARKS.entry, MARKS.queue, MARKS.checksum);
+            view.set_ingress(frame, MARKS.ingress, MARKS.queue, MARKS.checksum);
         }
     }
 }
@@ -122,7 +122,7 @@ impl<const BARE: bool> Scheme for Manylane<BARE> {
     fn take_large(&mut self, len: usize) -> Frame {
         let mut packet = self.0.take_packet(HEADROOM, len).expect(ENOUGH);
         let view = self.0.region().view();
-        view.set_entry(&mut packet, MARKS.entry, MARKS.queue, MARKS.checksum);
+        view.set_ingress(&mut packet, MARKS.ingress, MARKS.queue, MARKS.checksum);
         packet
     }
 
@@ -159,7 +159,7 @@ const ENOUGH: &str = "the region has more frames than are outstanding";
 
 /// What a receiving port writes.
 pub const MARKS: Marks = Marks {
-    entry: PortId(0),
+    ingress: PortId(0),
     queue: QueueId(0),
     checksum: Checksum::Valid,
     own: false,

@@ -53,9 +53,9 @@ impl Sources {
         let mut row = self.ingress.port(port);
         for (place, counts) in [
             (Verdict::Forwarded as usize, [driver.packets_in, workers.packets_in]),
-            (counter::ENTRY_BYTES, [driver.bytes_in, workers.bytes_in]),
-            (counter::EXIT_PACKETS, [driver.packets_out, workers.packets_out]),
-            (counter::EXIT_BYTES, [driver.bytes_out, workers.bytes_out]),
+            (counter::INGRESS_BYTES, [driver.bytes_in, workers.bytes_in]),
+            (counter::EGRESS_PACKETS, [driver.packets_out, workers.packets_out]),
+            (counter::EGRESS_BYTES, [driver.bytes_out, workers.bytes_out]),
         ] {
             row[place] = counts.iter().fold(row[place], |sum, count| sum.wrapping_add(*count));
         }
@@ -166,9 +166,9 @@ pub(super) fn ledger(ports: &[Counted]) -> AcceleratedLedger {
         *by_reason.entry(name).or_default() += packets;
     }
     let forwarded = sum(|port| forwarded(&port.row));
-    let sent = sum(|port| port.row[counter::EXIT_PACKETS]);
-    let entry_bytes = sum(|port| port.row[counter::ENTRY_BYTES]);
-    let exit_bytes = sum(|port| port.row[counter::EXIT_BYTES]);
+    let sent = sum(|port| port.row[counter::EGRESS_PACKETS]);
+    let entry_bytes = sum(|port| port.row[counter::INGRESS_BYTES]);
+    let exit_bytes = sum(|port| port.row[counter::EGRESS_BYTES]);
     AcceleratedLedger {
         seen: sum(seen),
         forwarded,
@@ -219,11 +219,11 @@ mod tests {
         let mut lan = port("lan", Lost::default());
         lan.row[Verdict::Forwarded as usize] = 100;
         lan.row[Verdict::Local as usize] = 7;
-        lan.row[counter::ENTRY_BYTES] = 6400;
+        lan.row[counter::INGRESS_BYTES] = 6400;
         let mut wan = port("wan", Lost { device: 2, queue: 3 });
         wan.row[Verdict::Local as usize] = 1;
-        wan.row[counter::EXIT_PACKETS] = 99;
-        wan.row[counter::EXIT_BYTES] = 6400;
+        wan.row[counter::EGRESS_PACKETS] = 99;
+        wan.row[counter::EGRESS_BYTES] = 6400;
         let ports = [lan, wan];
         let sum = ledger(&ports);
         assert_eq!((sum.seen, sum.forwarded, sum.sent, sum.missing), (108, 100, 99, 1));

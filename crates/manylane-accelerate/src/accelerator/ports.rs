@@ -90,8 +90,8 @@ impl Ports {
     /// Nothing that comes in is forwarded any more, until [`Ports::write`].
     pub fn close(&mut self, tables: &mut TransitMut) {
         for port in &mut self.list {
-            if port.written.flags & flags::ENTRY != 0 {
-                port.written.flags &= !flags::ENTRY;
+            if port.written.flags & flags::INGRESS != 0 {
+                port.written.flags &= !flags::INGRESS;
                 tables.set_port(port.number, port.written);
             }
         }
@@ -205,8 +205,8 @@ impl Port {
         match self.entry && self.is_attached() {
             false => "kernel",
             true if !self.driver.is_attached() => "ingress",
-            true if self.written.flags & flags::WORKERS_ENTRY != 0 => "workers",
-            true if self.written.flags & flags::DRIVER_ENTRY != 0 => "driver",
+            true if self.written.flags & flags::WORKERS_INGRESS != 0 => "workers",
+            true if self.written.flags & flags::DRIVER_INGRESS != 0 => "driver",
             true => "ingress",
         }
     }
@@ -215,8 +215,8 @@ impl Port {
     pub fn exit_tier(&self) -> &'static str {
         match self.exit {
             false => "kernel",
-            true if self.written.flags & flags::WORKERS_EXIT != 0 => "workers",
-            true if self.written.flags & flags::DRIVER_EXIT != 0 => "driver",
+            true if self.written.flags & flags::WORKERS_EGRESS != 0 => "workers",
+            true if self.written.flags & flags::DRIVER_EGRESS != 0 => "driver",
             true => "ingress",
         }
     }
@@ -224,7 +224,7 @@ impl Port {
     /// The device is where the record says: it is in the map before the record, and gone from it first.
     fn move_device(&mut self, record: &mut PortRecord, driver: Option<&Driver>) {
         let device = |record: &PortRecord| {
-            (record.flags & flags::DRIVER_EXIT != 0).then_some(record.ifindex)
+            (record.flags & flags::DRIVER_EGRESS != 0).then_some(record.ifindex)
         };
         if device(&self.written) == device(record) {
             return;
@@ -232,7 +232,7 @@ impl Port {
         let moved = driver.map(|driver| driver.set_device(self.number, device(record)));
         if !matches!(moved, Some(Ok(()))) {
             // Gone in the meantime, and the kernel has taken it out itself.
-            record.flags &= !(flags::DRIVER_EXIT | flags::DRIVER_EXIT_PIECES);
+            record.flags &= !(flags::DRIVER_EGRESS | flags::DRIVER_EGRESS_PIECES);
             self.driver.exit = false;
         }
     }
@@ -255,11 +255,11 @@ fn record(port: &Port, kernel: &Kernel) -> PortRecord {
     let (is_entry, is_exit) =
         (gate.is_entry && port.driver.entry, gate.is_exit && port.driver.exit);
     let driver = match port.driver.by_workers {
-        true => flag(is_entry, flags::WORKERS_ENTRY) | flag(is_exit, flags::WORKERS_EXIT),
+        true => flag(is_entry, flags::WORKERS_INGRESS) | flag(is_exit, flags::WORKERS_EGRESS),
         false => {
-            flag(is_entry, flags::DRIVER_ENTRY)
-                | flag(is_exit, flags::DRIVER_EXIT)
-                | flag(is_exit && port.driver.plan.pieces, flags::DRIVER_EXIT_PIECES)
+            flag(is_entry, flags::DRIVER_INGRESS)
+                | flag(is_exit, flags::DRIVER_EGRESS)
+                | flag(is_exit && port.driver.plan.pieces, flags::DRIVER_EGRESS_PIECES)
         }
     };
     PortRecord {

@@ -207,10 +207,10 @@ impl Accelerated for Shown {
             queued: ledger::queued(&counted),
             worker_absent: counted.driver.absent,
             forwarded: ledger::forwarded(&counted.row),
-            forwarded_bytes: counted.row[counter::ENTRY_BYTES],
+            forwarded_bytes: counted.row[counter::INGRESS_BYTES],
             passed: ledger::passed(&counted.row),
-            sent: counted.row[counter::EXIT_PACKETS],
-            sent_bytes: counted.row[counter::EXIT_BYTES],
+            sent: counted.row[counter::EGRESS_PACKETS],
+            sent_bytes: counted.row[counter::EGRESS_BYTES],
             device_dropped: counted.lost.device,
             queue_dropped: counted.lost.queue,
         };

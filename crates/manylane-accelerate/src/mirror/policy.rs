@@ -340,11 +340,11 @@ impl<S: Side> Mirror<S> {
                 _ => Action::Kernel,
             },
         };
-        let entry = |name: &str| self.kernel.link_named(name).map_or(NOBODY, |link| link.index);
+        let interface = |name: &str| self.kernel.link_named(name).map_or(NOBODY, |link| link.index);
         Rule {
             from: rule.from.map(network),
             to: rule.to.map(network),
-            entry: rule.iif.as_deref().map(entry),
+            ingress: rule.iif.as_deref().map(interface),
             tos: rule.tos,
             is_inverted,
             action,

@@ -69,8 +69,8 @@ pub struct PortFacts {
 /// The flags of a port, as the tables have them.
 pub fn port_flags(facts: &PortFacts) -> u32 {
     let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-    flag(facts.is_entry, flags::ENTRY)
-        | flag(facts.is_exit, flags::EXIT)
+    flag(facts.is_entry, flags::INGRESS)
+        | flag(facts.is_exit, flags::EGRESS)
         | flag(facts.forwards_v4, flags::FORWARDING_V4)
         | flag(facts.forwards_v6, flags::FORWARDING_V6)
         | flag(facts.rp_filter == 1, flags::RP_STRICT)

@@ -510,8 +510,8 @@ pub(super) fn adjacency(view: View<'_>, via: Via) -> Option<Adjacency> {
     let neighbour = view.kernel.neighbour(via.link, via.gateway)?;
     let destination = mac_of(neighbour)?;
     view.kernel.can_send(via.link).then_some(Adjacency {
-        exit_ifindex: via.link,
-        exit_port: view.ports.number(via.link),
+        egress_ifindex: via.link,
+        egress_port: view.ports.number(via.link),
         mtu: if via.mtu == 0 { link.mtu } else { link.mtu.min(via.mtu) },
         destination: Mac(destination),
         source: Mac(mac),

@@ -58,16 +58,16 @@ impl<S: Side> Mirror<S> {
         let route = self.note(routed, why);
         if let Some(refused) = self.refused_rules().first() {
             return (
-                Verdict::NotEntry,
+                Verdict::NotIngress,
                 format!("the routing policy is the kernel's: {}", refused.what),
             );
         }
         let entry = match question.entry.as_deref() {
             None => None,
             Some(name) => match self.kernel.link_named(name) {
-                None => return (Verdict::NotEntry, format!("there is no interface {name}")),
+                None => return (Verdict::NotIngress, format!("there is no interface {name}")),
                 Some(link) if self.ports.of(link.index).is_none() => {
-                    return (Verdict::NotEntry, format!("{name} is not accelerated"));
+                    return (Verdict::NotIngress, format!("{name} is not accelerated"));
                 }
                 Some(link) => Some(link.index),
             },
@@ -110,7 +110,7 @@ impl<S: Side> Mirror<S> {
         if let Some(link) = exits.clone().find(|link| !is_exit(link)) {
             let name = self.kernel.name(link);
             return (
-                Verdict::ExitKernel,
+                Verdict::EgressKernel,
                 format!("packets leave by {name} through the kernel only"),
             );
         }

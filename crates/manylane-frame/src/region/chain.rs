@@ -453,7 +453,7 @@ mod tests {
             let mut frame = pool.take().expect("there are frames");
             let view = pool.region().view();
             view.set_window(&mut frame, 256, 256 + part.len() as u16);
-            view.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+            view.set_ingress(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
             view.bytes_mut(&mut frame).copy_from_slice(part);
             match &mut packet {
                 Some(first) => view.append(first, frame).expect("there is room"),

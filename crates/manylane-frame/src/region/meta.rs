@@ -80,7 +80,7 @@ const _: () = assert!(size_of::<Marks>() == 16, "one store");
 #[repr(C)]
 pub struct Marks {
     /// The port the frame came in by, or that caused it: the ledger's first key.
-    pub entry: PortId,
+    pub ingress: PortId,
     /// The receive queue it came in by.
     pub queue: QueueId,
     /// What the port knows of the transport checksum.
@@ -94,17 +94,17 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Of an ordinary packet that came in by `queue` of `entry`.
+    /// Of an ordinary packet that came in by `queue` of `ingress`.
     #[inline(always)]
-    pub const fn received(entry: PortId, queue: QueueId, checksum: Checksum) -> Marks {
-        Marks { entry, queue, checksum, own: false, later: false, segments: Segments::NONE }
+    pub const fn received(ingress: PortId, queue: QueueId, checksum: Checksum) -> Marks {
+        Marks { ingress, queue, checksum, own: false, later: false, segments: Segments::NONE }
     }
 
     /// All of them in one word, if they are [of an ordinary packet](Marks::received) without work left to do on
     /// its checksum: so that who receives many alike sees at a glance that a frame has them from before.
     #[inline(always)]
     pub(super) fn word(&self) -> Option<NonZeroU64> {
-        let Marks { entry, queue, checksum, own, later, segments } = *self;
+        let Marks { ingress, queue, checksum, own, later, segments } = *self;
         let unknown = match checksum {
             Checksum::Valid => 0,
             Checksum::Unknown => 1,
@@ -113,7 +113,7 @@ impl Marks {
         if own || later || segments != Segments::NONE {
             return None;
         }
-        NonZeroU64::new(1 << 33 | unknown << 32 | u64::from(queue.0) << 16 | u64::from(entry.0))
+        NonZeroU64::new(1 << 33 | unknown << 32 | u64::from(queue.0) << 16 | u64::from(ingress.0))
     }
 }
 

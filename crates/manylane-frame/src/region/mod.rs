@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! frame slot:  [ headroom | head .. window: the packet .. tail | tailroom ]     frame_size bytes
-//! metadata:    [ head tail next ... entry queue ... ]                           64 bytes, elsewhere
+//! metadata:    [ head tail next ... ingress queue ... ]                           64 bytes, elsewhere
 //! ```
 //!
 //! A packet larger than a frame is a chain of them (`chain.rs`).
@@ -286,10 +286,16 @@ impl Region {
         self.view().set_window(frame, head, tail);
     }
 
-    /// See [`View::set_entry`].
+    /// See [`View::set_ingress`].
     #[inline(always)]
-    pub fn set_entry(&self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
-        self.view().set_entry(frame, entry, queue, checksum);
+    pub fn set_ingress(
+        &self,
+        frame: &mut Frame,
+        ingress: PortId,
+        queue: QueueId,
+        checksum: Checksum,
+    ) {
+        self.view().set_ingress(frame, ingress, queue, checksum);
     }
 
     /// See [`View::set_steered`].
@@ -691,10 +697,16 @@ impl<'r> View<'r> {
         unsafe { self.open_window(frame, head, tail) };
     }
 
-    /// Says how a frame came to be: by `queue` of port `entry`, or on its behalf.
+    /// Says how a frame came to be: by `queue` of port `ingress`, or on its behalf.
     #[inline(always)]
-    pub fn set_entry(self, frame: &mut Frame, entry: PortId, queue: QueueId, checksum: Checksum) {
-        let marks = Marks::received(entry, queue, checksum);
+    pub fn set_ingress(
+        self,
+        frame: &mut Frame,
+        ingress: PortId,
+        queue: QueueId,
+        checksum: Checksum,
+    ) {
+        let marks = Marks::received(ingress, queue, checksum);
         self.check_ours(frame);
         // SAFETY: the frame is ours: just checked.
         unsafe { self.mark(frame, marks, marks.word().map_or(0, NonZeroU64::get)) };
@@ -867,14 +879,14 @@ mod tests {
                 queues.iter().flat_map(|queue| checksums.map(|sum| (*queue, sum)))
             {
                 for changed in [false, true] {
-                    region.set_entry(frame, PortId(7), queue, checksum);
-                    let Marks { entry, queue: its, checksum: known, own, later, segments } =
+                    region.set_ingress(frame, PortId(7), queue, checksum);
+                    let Marks { ingress, queue: its, checksum: known, own, later, segments } =
                         **region.meta(frame);
-                    assert_eq!((entry, its, known), (PortId(7), queue, checksum));
+                    assert_eq!((ingress, its, known), (PortId(7), queue, checksum));
                     assert_eq!((own, later, segments), (false, false, Segments::NONE));
                     if changed {
                         let marks = region.meta_mut(frame);
-                        (marks.own, marks.entry, marks.later) = (true, PortId(9), true);
+                        (marks.own, marks.ingress, marks.later) = (true, PortId(9), true);
                     }
                 }
             }

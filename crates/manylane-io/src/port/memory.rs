@@ -166,7 +166,7 @@ impl Receiver {
     }
 
     pub(super) fn port(&self) -> PortId {
-        self.marks.entry
+        self.marks.ingress
     }
 
     pub(super) fn queue(&self) -> QueueId {
@@ -262,7 +262,7 @@ impl Transmitter {
                 sink(pool.region(), batch.as_slice());
                 let region = pool.region().view();
                 for packet in region.packets(batch.as_slice()) {
-                    completed(packet.meta.entry);
+                    completed(packet.meta.ingress);
                     sent.bytes += packet.meta.packet_len() as u64;
                 }
                 sent.frames = batch.len();
@@ -274,7 +274,7 @@ impl Transmitter {
                 let mut left = Batch::new();
                 for frame in batch.drain() {
                     let meta = region.meta(&frame);
-                    let (entry, bytes) = (meta.entry, meta.packet_len() as u64);
+                    let (entry, bytes) = (meta.ingress, meta.packet_len() as u64);
                     let end = hash(region.bytes(&frame)) as usize % ends.len();
                     region.note(&frame, Holder::Wire(ends[end].to));
                     match ends[end].push(frame, region) {
@@ -403,7 +403,7 @@ mod tests {
         send(&mut transmitters[0], &mut pool, frame);
         assert_eq!(receivers[0].receive(&mut pool, &mut batch, 0), 1);
         let meta = pool.region().meta(&batch.as_slice()[0]);
-        assert_eq!((meta.entry, meta.queue, meta.own), (PortId(7), QueueId(0), false));
+        assert_eq!((meta.ingress, meta.queue, meta.own), (PortId(7), QueueId(0), false));
         assert_eq!((meta.checksum, meta.segments, meta.frames()), (PARTIAL, TCP, 2));
         pool.give_back_all(&mut batch);
         assert_all_home(&mut pool);
@@ -503,7 +503,7 @@ mod tests {
             let mut receiver = if asked { receiver.with_marks() } else { receiver };
             assert_eq!(receiver.receive(&mut pool, &mut batch, 0), 1);
             let meta = pool.region().meta(&batch.as_slice()[0]);
-            assert_eq!((meta.entry, meta.queue, meta.frames()), (PortId(7), QueueId(1), 2));
+            assert_eq!((meta.ingress, meta.queue, meta.frames()), (PortId(7), QueueId(1), 2));
             assert_eq!((meta.checksum, meta.segments), (checksum, segments));
             pool.give_back_all(&mut batch);
             assert_all_home(&mut pool);
@@ -567,7 +567,7 @@ mod tests {
             let mut frame = pool.take().expect("there are frames");
             let view = pool.region().view();
             view.set_window(&mut frame, 256, 256 + bytes.len() as u16);
-            view.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+            view.set_ingress(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
             view.bytes_mut(&mut frame).copy_from_slice(bytes);
             match &mut packet {
                 Some(first) => view.append(first, frame).expect("at most 64"),

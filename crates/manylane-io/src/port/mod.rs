@@ -122,7 +122,7 @@ impl Receiver {
     #[inline]
     pub fn reclaim(&mut self, pool: &mut Pool, mut completed: impl FnMut(PortId)) -> usize {
         match self {
-            Receiver::AfXdp(queue) => queue.reclaim(pool, |meta| completed(meta.entry)),
+            Receiver::AfXdp(queue) => queue.reclaim(pool, |meta| completed(meta.ingress)),
             Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Pcap(_) | Receiver::Memory(_) => 0,
             // By a pointer: a closure in a closure would have no end.
             Receiver::Tee(tee) => tee.inner.reclaim(pool, &mut completed as &mut dyn FnMut(PortId)),
@@ -302,7 +302,9 @@ impl Transmitter {
         mut completed: impl FnMut(PortId),
     ) -> Sent {
         match self {
-            Transmitter::AfXdp(queue) => queue.transmit(pool, batch, |meta| completed(meta.entry)),
+            Transmitter::AfXdp(queue) => {
+                queue.transmit(pool, batch, |meta| completed(meta.ingress))
+            }
             Transmitter::AfPacket(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Tap(queue) => queue.transmit(pool, batch, completed),
             Transmitter::Pcap(queue) => queue.transmit(pool, batch, completed),

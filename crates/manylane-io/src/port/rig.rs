@@ -50,7 +50,7 @@ pub(super) fn packet(pool: &mut Pool, number: u32, len: usize) -> Option<Frame> 
         to.copy_from_slice(now);
         left = later;
     })?;
-    pool.region().set_entry(&mut frame, PORT, QueueId(0), Checksum::Valid);
+    pool.region().set_ingress(&mut frame, PORT, QueueId(0), Checksum::Valid);
     Some(frame)
 }
 

@@ -49,7 +49,7 @@ mod tests {
             let mut frame = packet(&mut pool, 300, len);
             let view = pool.region().view();
             let checksum = Checksum::Partial { start: 334, offset: 16 };
-            view.set_entry(&mut frame, PortId(3), QueueId(1), checksum);
+            view.set_ingress(&mut frame, PortId(3), QueueId(1), checksum);
             let segments = Segments { kind: SegmentKind::Tcp4, ecn: true, size: 1448 };
             view.meta_mut(&mut frame).segments = segments;
 
@@ -57,7 +57,7 @@ mod tests {
             let view = pool.region().view();
             assert!(view.parts(&frame).flatten().eq(view.parts(&twin).flatten()), "{len} bytes");
             let meta = view.meta(&twin);
-            assert_eq!((meta.packet_len(), meta.head(), meta.entry), (len, 300, PortId(3)));
+            assert_eq!((meta.packet_len(), meta.head(), meta.ingress), (len, 300, PortId(3)));
             assert_eq!((meta.checksum, meta.segments, meta.later), (checksum, segments, false));
             pool.give_back(frame);
             pool.give_back(twin);

@@ -198,7 +198,7 @@ impl Lab {
         let mut frame = self.pool.take().expect("there are plenty");
         self.region.set_window(&mut frame, 256, 256 + bytes.len() as u16);
         self.region.bytes_mut(&mut frame).copy_from_slice(bytes);
-        self.region.set_entry(&mut frame, PortId(9), QueueId(0), Checksum::Valid);
+        self.region.set_ingress(&mut frame, PortId(9), QueueId(0), Checksum::Valid);
         frame
     }
 

@@ -70,7 +70,7 @@ impl Forwarder {
         let meta = self.region.meta(frame);
         let bytes = self.region.bytes(frame).to_vec();
         let len = meta.packet_len() as u32; // Of 64 frames at most.
-        Former { entry: meta.entry, queue: meta.queue, bytes, len, reason }
+        Former { ingress: meta.ingress, queue: meta.queue, bytes, len, reason }
     }
 
     /// The host cannot be reached (RFC 1812 §4.3.3.1 and §5.2.7.1, RFC 4443 §3.1).
@@ -186,13 +186,13 @@ impl Forwarder {
     fn error_source_ipv6(&self, guard: Guard<'_>, frame: &Frame) -> Option<Ipv6Addr> {
         let view = ipv6::View::quoted(&self.region.bytes(frame)[LINK_HEADER..])?;
         let (sender, target) = (view.source(), view.destination());
-        let entry = self.region.meta(frame).entry;
+        let ingress = self.region.meta(frame).ingress;
         let is_ours = |port| self.port(port).ipv6.contains(&target) && self.uses(port, target);
-        if self.port(entry).link_local == Some(target) || self.port_ids().any(is_ours) {
+        if self.port(ingress).link_local == Some(target) || self.port_ids().any(is_ours) {
             return Some(target);
         }
         if sender.is_unicast_link_local() {
-            return self.port(entry).link_local.filter(|&own| self.uses(entry, own));
+            return self.port(ingress).link_local.filter(|&own| self.uses(ingress, own));
         }
         let way = self.way_to(guard, frame, sender.into());
         let first =
@@ -219,7 +219,7 @@ impl Forwarder {
             // The answer goes where the flow goes that it is about.
             NextHop::Group(group) => self.member(guard, frame, group),
             NextHop::Connected(port) => return port,
-            _ => return self.region.meta(frame).entry,
+            _ => return self.region.meta(frame).ingress,
         };
         self.tables.adjacencies.port(self.tables.adjacencies.load(guard, neighbour))
     }

@@ -68,20 +68,20 @@ impl Checked {
     }
 }
 
-/// Pass 1, over a batch from the device of `entry`.
+/// Pass 1, over a batch from the device of `ingress`.
 #[inline(never)]
 pub(super) fn check(
     region: View<'_>,
     tables: &Tables,
-    entry: PortId,
+    ingress: PortId,
     frames: &[Frame],
     checked: &mut Checked,
 ) {
-    let ours = station(tables.ports[entry.index()].mac.0);
+    let ours = station(tables.ports[ingress.index()].mac.0);
     let (mut bytes, mut others) = (0, 0);
     let places = region.packets(frames).zip(&mut checked.to_ipv4);
     for (place, (packet, to_ipv4)) in places.enumerate() {
-        debug_assert!(comes_by(tables, packet.meta.entry, entry), "a batch is of one device");
+        debug_assert!(comes_by(tables, packet.meta.ingress, ingress), "a batch is of one device");
         bytes += packet.bytes.len() as u64;
         match ordinary_ipv4(packet, ours) {
             Some(destination) => {
@@ -121,9 +121,9 @@ fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, chec
     (checked.odd, checked.ipv6) = (odd, others & !odd);
 }
 
-/// Whether what came in by `entry` came by the device of `port`.
-fn comes_by(tables: &Tables, entry: PortId, port: PortId) -> bool {
-    tables.ports[entry.index()].vlan.map_or(entry, |vlan| vlan.port) == port
+/// Whether what came in by `ingress` came by the device of `port`.
+fn comes_by(tables: &Tables, ingress: PortId, port: PortId) -> bool {
+    tables.ports[ingress.index()].vlan.map_or(ingress, |vlan| vlan.port) == port
 }
 
 /// Pass 2: the next hop of each ordinary packet, and the record of its neighbour, which pass 3 is to read.

@@ -22,7 +22,7 @@ use crate::wire::ip;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// The port it counts as received by: a sub-interface, if it has the tags of one.
-    pub entry: PortId,
+    pub ingress: PortId,
     /// What its headers say.
     pub finding: Finding,
     /// Its TTL or hop limit as it came.
@@ -75,7 +75,7 @@ pub struct Via {
     /// The largest IP packet that may be sent to it.
     pub mtu: u32,
     /// The port whose device its packets leave by.
-    pub exit: PortId,
+    pub egress: PortId,
 }
 
 impl Explanation {
@@ -118,7 +118,7 @@ impl Via {
                 reason.unwrap_or(dropped) == DropReason::NeighbourFailed
             }
             (AdjacencyState::Failed, _) => reason == Some(DropReason::NeighbourFailed),
-            (_, Fate::Transmit(port)) => reason.is_some() || port == self.exit,
+            (_, Fate::Transmit(port)) => reason.is_some() || port == self.egress,
             (_, Fate::Fragment(port) | Fate::Prepare(port)) => {
                 reason.is_some() || port == self.key.port
             }
@@ -142,18 +142,18 @@ impl Forwarder {
         let mut bytes = vec![0; meta.packet_len().min(parts::capacity(&self.region))];
         let copied = view.copy_to(frame, 0, &mut bytes);
         bytes.truncate(copied);
-        let (mut entry, mut len) = (meta.entry, meta.packet_len());
+        let (mut ingress, mut len) = (meta.ingress, meta.packet_len());
         if meta.own {
-            return self.explain_own(guard, entry, &bytes);
+            return self.explain_own(guard, ingress, &bytes);
         }
-        if let Some((tags, port)) = self.port(entry).sub_interface(&bytes) {
+        if let Some((tags, port)) = self.port(ingress).sub_interface(&bytes) {
             bytes.drain(ADDRESSES_LEN..ADDRESSES_LEN + tags);
-            (entry, len) = (port, len - tags);
+            (ingress, len) = (port, len - tags);
         }
-        let mut considered = self.consider(guard, entry, &bytes, len);
+        let mut considered = self.consider(guard, ingress, &bytes, len);
         if considered == Considered::Priority {
             bytes.drain(ADDRESSES_LEN..ADDRESSES_LEN + VLAN_TAG_LEN);
-            considered = self.consider(guard, entry, &bytes, len - VLAN_TAG_LEN);
+            considered = self.consider(guard, ingress, &bytes, len - VLAN_TAG_LEN);
         }
         let front = bytes.get(HEADER_LEN..).unwrap_or_default();
         let (mut route, mut neighbour) = (None, None);
@@ -174,14 +174,14 @@ impl Forwarder {
                 route.map_or(Finding::Drop(DropReason::NoRoute), end)
             }
         };
-        Explanation { entry, finding, ttl: ttl(front), route, neighbour }
+        Explanation { ingress, finding, ttl: ttl(front), route, neighbour }
     }
 
-    fn explain_own(&self, guard: Guard<'_>, entry: PortId, bytes: &[u8]) -> Explanation {
+    fn explain_own(&self, guard: Guard<'_>, ingress: PortId, bytes: &[u8]) -> Explanation {
         let front = bytes.get(HEADER_LEN..).unwrap_or_default();
         let route = rewrite::destination(bytes).map(|to| self.found(guard, to));
         let neighbour = route.and_then(|found| self.via(guard, found, front));
-        Explanation { entry, finding: Finding::Own, ttl: ttl(front), route, neighbour }
+        Explanation { ingress, finding: Finding::Own, ttl: ttl(front), route, neighbour }
     }
 
     fn found(&self, guard: Guard<'_>, destination: IpAddr) -> Found {
@@ -224,7 +224,7 @@ impl Forwarder {
             state: adjacency.state(),
             mac: mac.filter(|_| adjacency.state().is_resolved()),
             mtu: adjacency.mtu(),
-            exit: adjacency.exit(),
+            egress: adjacency.egress(),
         })
     }
 }

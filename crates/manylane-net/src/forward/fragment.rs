@@ -1,4 +1,4 @@
-//! IPv4 fragmentation (RFC 791 §3.2): a packet too large for its exit, cut in pieces that fit.
+//! IPv4 fragmentation (RFC 791 §3.2): a packet too large for its egress port, cut in pieces that fit.
 
 use manylane_frame::vocabulary::DropReason;
 use manylane_frame::{Frame, HEADROOM, Pool};

@@ -32,14 +32,14 @@ impl Forwarder {
         let Some(packet) = arp::Packet::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
             return Verdict::drop(DropReason::ArpInvalid);
         };
-        let entry = self.region.meta(frame).entry;
-        let facts = self.port(entry);
+        let ingress = self.region.meta(frame).ingress;
+        let facts = self.port(ingress);
         let is_asked = facts.owns(packet.target.into());
         // Who claims one of our addresses, or has none yet, tells nothing about a neighbour.
         if facts.owns(packet.sender.into()) {
-            self.claimed(entry, packet.sender, packet.sender_mac, Claim::Used, now_ns);
-        } else if packet.is_probe() && is_asked && !self.uses(entry, packet.target) {
-            self.claimed(entry, packet.target, packet.sender_mac, Claim::Wanted, now_ns);
+            self.claimed(ingress, packet.sender, packet.sender_mac, Claim::Used, now_ns);
+        } else if packet.is_probe() && is_asked && !self.uses(ingress, packet.target) {
+            self.claimed(ingress, packet.target, packet.sender_mac, Claim::Wanted, now_ns);
         } else if !packet.sender.is_unspecified() {
             // The answer to a question from nobody's address is for our station.
             let answers = packet.target.is_unspecified() && packet.target_mac == facts.mac;
@@ -48,17 +48,17 @@ impl Forwarder {
                 arp::Operation::Reply if is_asked || answers => Kind::ArpReply,
                 _ => Kind::Gratuitous,
             };
-            let key = Key { port: entry, addr: packet.sender.into() };
+            let key = Key { port: ingress, addr: packet.sender.into() };
             self.heard(guard, key, Some(packet.sender_mac.0), kind, now_ns);
         }
-        if packet.operation != arp::Operation::Request || !self.uses(entry, packet.target) {
+        if packet.operation != arp::Operation::Request || !self.uses(ingress, packet.target) {
             return DELIVER;
         }
-        let reply = packet.answer(self.port(entry).mac);
+        let reply = packet.answer(self.port(ingress).mac);
         self.mark_own(frame);
         pool.truncate(frame, arp::FRAME_LEN);
         match reply.emit_frame(self.region.bytes_mut(frame), packet.sender_mac) {
-            Some(_) => Verdict { fate: self.exit(frame, entry), origin: Origin::Reply },
+            Some(_) => Verdict { fate: self.egress(frame, ingress), origin: Origin::Reply },
             None => DELIVER,
         }
     }
@@ -292,35 +292,41 @@ impl Forwarder {
         message: Message,
         now_ns: u64,
     ) -> Verdict<'g> {
-        let entry = self.region.meta(frame).entry;
+        let ingress = self.region.meta(frame).ingress;
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
         match message {
             Message::Solicitation(question) => {
-                if !self.port(entry).owns(question.target.into()) {
+                if !self.port(ingress).owns(question.target.into()) {
                     return DELIVER;
                 }
-                if !self.uses(entry, question.target) {
+                if !self.uses(ingress, question.target) {
                     if question.source.is_unspecified() {
-                        self.claimed(entry, question.target, link.source(), Claim::Wanted, now_ns);
+                        self.claimed(
+                            ingress,
+                            question.target,
+                            link.source(),
+                            Claim::Wanted,
+                            now_ns,
+                        );
                     }
                     return DELIVER;
                 }
-                if self.port(entry).owns(question.source.into()) {
+                if self.port(ingress).owns(question.source.into()) {
                     let station = question.link_layer.unwrap_or(link.source());
-                    self.claimed(entry, question.source, station, Claim::Used, now_ns);
+                    self.claimed(ingress, question.source, station, Claim::Used, now_ns);
                 } else if let Some(Mac(mac)) = question.link_layer {
-                    let key = Key { port: entry, addr: question.source.into() };
+                    let key = Key { port: ingress, addr: question.source.into() };
                     let kind = Kind::Solicitation;
                     self.heard(guard, key, Some(mac), kind, now_ns);
                 }
                 self.advertise(pool, frame, &question)
             }
             Message::Advertisement(answer) => {
-                if self.port(entry).owns(answer.target.into()) {
+                if self.port(ingress).owns(answer.target.into()) {
                     let station = answer.link_layer.unwrap_or(link.source());
-                    self.claimed(entry, answer.target, station, Claim::Used, now_ns);
+                    self.claimed(ingress, answer.target, station, Claim::Used, now_ns);
                 } else {
-                    let key = Key { port: entry, addr: answer.target.into() };
+                    let key = Key { port: ingress, addr: answer.target.into() };
                     let Advertisement { router, solicited, overrides, .. } = answer;
                     let kind = Kind::Advertisement { router, solicited, overrides };
                     let mac = answer.link_layer.map(|Mac(mac)| mac);
@@ -338,24 +344,24 @@ impl Forwarder {
         frame: &mut Frame,
         question: &Solicitation,
     ) -> Verdict<'g> {
-        let entry = self.region.meta(frame).entry;
-        let station = self.port(entry).mac;
+        let ingress = self.region.meta(frame).ingress;
+        let station = self.port(ingress).mac;
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
         self.mark_own(frame);
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
         let mut reply = Advertisement::answer(question, station);
         // RFC 4429 §3.3: what may be another's does not override.
-        reply.overrides = self.standing(entry, question.target) == Standing::Ours;
-        if self.port(entry).anycast.contains(&question.target) {
+        reply.overrides = self.standing(ingress, question.target) == Standing::Ours;
+        if self.port(ingress).anycast.contains(&question.target) {
             // RFC 4861 §7.2.7: another router's advertisement is as good.
             reply.overrides = false;
-            let Some(source) = self.source_ipv6(entry, question.source) else { return DELIVER };
+            let Some(source) = self.source_ipv6(ingress, question.source) else { return DELIVER };
             reply.source = source;
         }
         match reply.emit(self.region.bytes_mut(frame), station, link.source()) {
             Some(len) => {
                 pool.truncate(frame, len);
-                Verdict { fate: self.exit(frame, entry), origin: Origin::Reply }
+                Verdict { fate: self.egress(frame, ingress), origin: Origin::Reply }
             }
             None => DELIVER,
         }

@@ -193,13 +193,13 @@ pub enum Origin {
 ///
 /// # Invariants
 ///
-/// 1. Of each of the first `len` places, `exits` has the port to transmit by if the packet was simply passed
+/// 1. Of each of the first `len` places, `egress_ports` has the port to transmit by if the packet was simply passed
 ///    on; else `OTHER`, and the next of `others` is its verdict.
 pub struct Verdicts<'g> {
     len: usize,
-    entry: PortId,
+    ingress: PortId,
     bytes: u64,
-    exits: [u16; BATCH_MAX],
+    egress_ports: [u16; BATCH_MAX],
     others: BatchList<Verdict<'g>>,
 }
 
@@ -216,24 +216,24 @@ impl<'g> Verdicts<'g> {
     /// Of an empty batch; [`Forwarder::forward`] makes them those of another.
     #[inline(always)]
     pub fn new() -> Verdicts<'g> {
-        let (exits, others) = ([OTHER; BATCH_MAX], BatchList::new());
-        Verdicts { len: 0, entry: PortId(0), bytes: 0, exits, others }
+        let (egress_ports, others) = ([OTHER; BATCH_MAX], BatchList::new());
+        Verdicts { len: 0, ingress: PortId(0), bytes: 0, egress_ports, others }
     }
 
     /// For each place of the batch, in order: the index of the port that the packet leaves by, if it was
     /// received and is passed on ([`Fate::Transmit`], [`Origin::Received`]), as nearly all are. Else one
     /// beyond all ports, and the next of [`others`](Verdicts::others) tells.
     #[inline(always)]
-    pub fn exits(&self) -> &[u16] {
-        &self.exits[..self.len]
+    pub fn egress_ports(&self) -> &[u16] {
+        &self.egress_ports[..self.len]
     }
 
-    /// The port that all packets of the batch leave by, as in [`exits`](Verdicts::exits), if it is the same.
+    /// The port that all packets of the batch leave by, as in [`egress_ports`](Verdicts::egress_ports), if it is the same.
     #[inline(always)]
-    pub fn one_exit(&self) -> Option<u16> {
-        let &first = self.exits().first()?;
+    pub fn one_egress(&self) -> Option<u16> {
+        let &first = self.egress_ports().first()?;
         // Without a branch on each: many at a time.
-        let others = self.exits().iter().fold(0, |others, exit| others | (exit ^ first));
+        let others = self.egress_ports().iter().fold(0, |others, egress| others | (egress ^ first));
         (others == 0 && first != OTHER).then_some(first)
     }
 
@@ -246,17 +246,17 @@ impl<'g> Verdicts<'g> {
     /// All verdicts, in the batch's order.
     pub fn list(&self) -> Vec<Verdict<'g>> {
         let mut others = self.others().iter();
-        let verdict = |&exit| match exit {
+        let verdict = |&egress| match egress {
             OTHER => *others.next().expect("invariant 1"),
-            exit => Verdict::received(Fate::Transmit(PortId(exit))),
+            egress => Verdict::received(Fate::Transmit(PortId(egress))),
         };
-        self.exits().iter().map(verdict).collect()
+        self.egress_ports().iter().map(verdict).collect()
     }
 
     /// The port whose device the batch came in by.
     #[inline(always)]
-    pub fn entry(&self) -> PortId {
-        self.entry
+    pub fn ingress(&self) -> PortId {
+        self.ingress
     }
 
     /// The bytes of the batch as it was received.
@@ -308,7 +308,7 @@ pub struct Forwarder {
 #[derive(Debug)]
 pub struct Former {
     /// The port it came in by.
-    pub entry: PortId,
+    pub ingress: PortId,
     /// The queue of that.
     pub queue: QueueId,
     /// Its first bytes, with its link header.
@@ -369,27 +369,36 @@ impl Forwarder {
         verdicts: &mut Verdicts<'g>,
     ) {
         let frames = batch.as_mut_slice();
-        let entry = frames.first().map_or(PortId(0), |frame| self.region.meta(frame).entry);
-        if !self.tables.ports[entry.index()].vlans.is_empty() {
-            self.sort(entry, frames);
+        let ingress = frames.first().map_or(PortId(0), |frame| self.region.meta(frame).ingress);
+        if !self.tables.ports[ingress.index()].vlans.is_empty() {
+            self.sort(ingress, frames);
         }
-        check::check(self.region.view(), &self.tables, entry, frames, &mut self.checked);
+        check::check(self.region.view(), &self.tables, ingress, frames, &mut self.checked);
         check::look_up(&self.tables, guard, frames.len(), &mut self.checked);
         verdicts.others.clear();
         let mut at = 0;
         while at < frames.len() {
             // A run of ordinary packets, then the one that comes behind it, in its place (I3).
             let odd = self.checked.next_odd(at).min(frames.len());
-            let (ordinary, exits) = (&mut frames[at..odd], &mut verdicts.exits[at..odd]);
+            let (ordinary, egress_ports) =
+                (&mut frames[at..odd], &mut verdicts.egress_ports[at..odd]);
             let (region, checked) = (self.region.view(), &self.checked);
-            at += rewrite::pass_on(region, &self.tables, guard, ordinary, (checked, at), exits);
+            at += rewrite::pass_on(
+                region,
+                &self.tables,
+                guard,
+                ordinary,
+                (checked, at),
+                egress_ports,
+            );
             if let Some(frame) = frames.get_mut(at) {
-                verdicts.exits[at] = OTHER;
+                verdicts.egress_ports[at] = OTHER;
                 verdicts.others.push(self.decide(guard, pool, frame, at, now_ns));
                 at += 1;
             }
         }
-        (verdicts.len, verdicts.entry, verdicts.bytes) = (frames.len(), entry, self.checked.bytes);
+        (verdicts.len, verdicts.ingress, verdicts.bytes) =
+            (frames.len(), ingress, self.checked.bytes);
     }
 
     /// Decides about the frame at one place of the batch, which is not simply passed on.

@@ -88,7 +88,7 @@ impl Forwarder {
         self.region.set_window(frame, HEADROOM, HEADROOM + nd::FRAME_LEN_MAX as u16);
         let len = emit(self.region.bytes_mut(frame), station)?;
         self.region.truncate(frame, len);
-        match self.exit(frame, port) {
+        match self.egress(frame, port) {
             Fate::Transmit(device) => Some(device),
             _ => None,
         }

@@ -68,14 +68,14 @@ impl Forwarder {
         verdict: &Verdict<'g>,
         may_say: impl FnOnce() -> bool,
     ) -> Option<Frame> {
-        let entry = self.region.meta(frame).entry;
-        let vlan = self.port(entry).vlan;
-        let device = vlan.map_or(entry, |vlan| vlan.port);
+        let ingress = self.region.meta(frame).ingress;
+        let vlan = self.port(ingress).vlan;
+        let device = vlan.map_or(ingress, |vlan| vlan.port);
         let tags = match verdict.fate {
             _ if verdict.origin != Origin::Received => return None,
             Fate::Transmit(port) if port == device => vlan.map_or(Tags::NONE, |vlan| vlan.tags),
             // Not yet tagged: that is done to what will be made of it.
-            Fate::Fragment(port) | Fate::Prepare(port) if port == entry => Tags::NONE,
+            Fate::Fragment(port) | Fate::Prepare(port) if port == ingress => Tags::NONE,
             _ => return None,
         };
         // What carries other tags leaves by another of the device's interfaces: no packet begins there.
@@ -83,13 +83,13 @@ impl Forwarder {
             self.region.bytes(frame).get(ADDRESSES_LEN..)?.strip_prefix(tags.as_bytes())?;
         let packet = ip::View::quoted(behind.get(2..)?)?;
         let mut made = pool.take()?;
-        self.region.set_entry(&mut made, entry, QueueId(0), Checksum::Valid);
+        self.region.set_ingress(&mut made, ingress, QueueId(0), Checksum::Valid);
         self.region.set_window(&mut made, HEADROOM, HEADROOM + FRAME_LEN_MAX as u16);
         self.mark_own(&mut made);
         let buf = self.region.bytes_mut(&mut made);
         let written = match packet {
-            ip::View::V4(view) => self.redirect_ipv4(guard, entry, view, buf, may_say),
-            ip::View::V6(view) => self.redirect_ipv6(guard, entry, view, buf, may_say),
+            ip::View::V4(view) => self.redirect_ipv4(guard, ingress, view, buf, may_say),
+            ip::View::V6(view) => self.redirect_ipv6(guard, ingress, view, buf, may_say),
         };
         match written {
             Some(len) => {
@@ -107,13 +107,13 @@ impl Forwarder {
     fn redirect_ipv4(
         &self,
         guard: Guard<'_>,
-        entry: PortId,
+        ingress: PortId,
         about: ipv4::View<'_>,
         buf: &mut [u8],
         may_say: impl FnOnce() -> bool,
     ) -> Option<usize> {
         let (sender, destination) = (about.source(), about.destination());
-        let own = *self.port(entry).ipv4.iter().find(|own| own.contains(sender))?;
+        let own = *self.port(ingress).ipv4.iter().find(|own| own.contains(sender))?;
         let next = self.neighbour(guard, destination.into())?;
         let IpAddr::V4(gateway) = self.tables.adjacencies.key(next).addr else { return None };
         if !own.contains(gateway)
@@ -129,7 +129,7 @@ impl Forwarder {
         packet[icmp::ERROR_HEADROOM_V4..].copy_from_slice(quote);
         let kind = ErrorKind::Redirect { gateway };
         icmp::emit_v4_error(packet, kind, own.addr, self.identification)?;
-        ethernet::emit(buf, Mac::BROADCAST, self.port(entry).mac, ether_type::IPV4)?;
+        ethernet::emit(buf, Mac::BROADCAST, self.port(ingress).mac, ether_type::IPV4)?;
         Some(LINK_HEADER + packet_len)
     }
 
@@ -138,7 +138,7 @@ impl Forwarder {
     fn redirect_ipv6(
         &self,
         guard: Guard<'_>,
-        entry: PortId,
+        ingress: PortId,
         about: ipv6::View<'_>,
         buf: &mut [u8],
         may_say: impl FnOnce() -> bool,
@@ -148,8 +148,8 @@ impl Forwarder {
         let next = self.neighbour(guard, destination.into())?;
         let (from, to) = (self.tables.adjacencies.key(there), self.tables.adjacencies.key(next));
         let IpAddr::V6(target) = to.addr else { return None };
-        let source = self.port(entry).link_local.filter(|&own| self.uses(entry, own))?;
-        let is_neighbours = (from.port, from.addr) == (entry, IpAddr::V6(sender));
+        let source = self.port(ingress).link_local.filter(|&own| self.uses(ingress, own))?;
+        let is_neighbours = (from.port, from.addr) == (ingress, IpAddr::V6(sender));
         let is_reachable = target == destination || target.is_unicast_link_local();
         let kind = ErrorKind::HostUnreachable; // It is about errors that one must not tell.
         if !is_neighbours
@@ -162,7 +162,7 @@ impl Forwarder {
         }
         let mut header = [0; LINK_HEADER];
         next.write_untagged(&mut header);
-        let facts = self.port(entry);
+        let facts = self.port(ingress);
         let redirect = nd::Redirect {
             source,
             destination: sender,

@@ -21,7 +21,7 @@ use crate::wire::{ip, ipv4};
 const DONT_FRAGMENT: u8 = 0x40;
 
 /// Pass 3, over ordinary packets, from place `at` of the batch on: each is passed on that nothing can stop
-/// any more, until one is not so. `exits` gets the port of each. Returns how many were passed on: `rewrite`
+/// any more, until one is not so. `egress_ports` gets the port of each. Returns how many were passed on: `rewrite`
 /// decides for the next one, to which nothing has been done.
 ///
 /// A function of its own, which changes packets only: so the tables' addresses stay in registers.
@@ -32,18 +32,18 @@ pub(super) fn pass_on(
     guard: Guard<'_>,
     frames: &mut [Frame],
     (checked, at): (&Checked, usize),
-    exits: &mut [u16],
+    egress_ports: &mut [u16],
 ) -> usize {
     let len = frames.len();
-    let packets = region.packets_mut(frames).zip(checked.routes(at)).zip(exits);
-    for (place, ((packet, (is_ipv6, record)), exit)) in packets.enumerate() {
+    let packets = region.packets_mut(frames).zip(checked.routes(at)).zip(egress_ports);
+    for (place, ((packet, (is_ipv6, record)), egress)) in packets.enumerate() {
         let adjacency = tables.adjacencies.plain(Index::new(guard, record));
         let sent = adjacency.and_then(|adjacency| match is_ipv6 {
             false => pass_on_ipv4(packet, adjacency),
             true => pass_on_ipv6(packet, adjacency),
         });
         match sent {
-            Some(port) => *exit = port.0,
+            Some(port) => *egress = port.0,
             None => return place,
         }
     }
@@ -67,7 +67,7 @@ fn pass_on_ipv4(packet: PacketMut<'_>, adjacency: Adjacency<'_>) -> Option<PortI
     if packet_len > len {
         packet.truncate(len); // Ethernet's padding of short packets ends here.
     }
-    Some(adjacency.exit())
+    Some(adjacency.egress())
 }
 
 /// As `pass_on_ipv4`, for IPv6.
@@ -85,7 +85,7 @@ fn pass_on_ipv6(packet: PacketMut<'_>, adjacency: Adjacency<'_>) -> Option<PortI
     if packet_len > len {
         packet.truncate(len);
     }
-    Some(adjacency.exit())
+    Some(adjacency.egress())
 }
 
 impl Forwarder {
@@ -201,7 +201,7 @@ impl Forwarder {
         if head[14] & 0x0f > 5 {
             self.write_record_route(guard, frame, port, now_ns);
         }
-        Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.exit(frame, port) })
+        Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.egress(frame, port) })
     }
 
     /// Writes ourselves into the options of a packet that leaves by `port`, if they ask for it.
@@ -244,7 +244,7 @@ impl Forwarder {
         };
         head[21] -= 1; // Checked to be above 1.
         write_untagged(head, adjacency);
-        Verdict::received(self.exit(frame, self.tables.adjacencies.port(adjacency)))
+        Verdict::received(self.egress(frame, self.tables.adjacencies.port(adjacency)))
     }
 
     /// Makes a packet of `len` bytes of IP ready to be weighed: without Ethernet's padding, its checksum
@@ -317,7 +317,7 @@ impl Forwarder {
         write_untagged(&mut bytes[..LINK_HEADER], adjacency);
         // An echo reply is as long as its request, and may leave by another port.
         match self.tables.adjacencies.port(adjacency) {
-            port if len <= adjacency.mtu() as usize => self.exit(frame, port),
+            port if len <= adjacency.mtu() as usize => self.egress(frame, port),
             port if may_be_cut => Fate::Fragment(port),
             _ => Fate::Drop(DropReason::TooBig),
         }
@@ -325,11 +325,11 @@ impl Forwarder {
 
     /// Sends a packet back to the station that sent the one before it in this frame.
     pub(super) fn send_back<'g>(&self, frame: &mut Frame, link: Link) -> Fate<'g> {
-        let entry = self.region.meta(frame).entry;
-        let source = self.port(entry).mac;
+        let ingress = self.region.meta(frame).ingress;
+        let source = self.port(ingress).mac;
         let bytes = self.region.bytes_mut(frame);
         match ethernet::emit(bytes, link.source, source, link.ether_type) {
-            Some(_) => self.exit(frame, entry),
+            Some(_) => self.egress(frame, ingress),
             None => Fate::Drop(DropReason::Truncated),
         }
     }
@@ -418,7 +418,7 @@ fn write_header(frame: &mut [u8], adjacency: Adjacency<'_>) {
     }
 }
 
-/// As `write_header`, for a packet whose tags come last ([`Forwarder::exit`]).
+/// As `write_header`, for a packet whose tags come last ([`Forwarder::egress`]).
 fn write_untagged(frame: &mut [u8], adjacency: Adjacency<'_>) {
     if let Some(header) = frame.first_chunk_mut::<LINK_HEADER>() {
         adjacency.write_untagged(header);

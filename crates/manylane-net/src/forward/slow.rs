@@ -52,8 +52,9 @@ impl Forwarder {
         if frame.is_chained() && !parts::have_headers(pool, frame) {
             return Verdict::drop(DropReason::NoFrame);
         }
-        let (entry, len) = (self.region.meta(frame).entry, self.region.meta(frame).packet_len());
-        match self.consider(guard, entry, self.region.bytes(frame), len) {
+        let (ingress, len) =
+            (self.region.meta(frame).ingress, self.region.meta(frame).packet_len());
+        match self.consider(guard, ingress, self.region.bytes(frame), len) {
             Considered::Drop(reason) => Verdict::drop(reason),
             Considered::Error(kind, reason) => self.error(guard, pool, frame, kind, reason, now_ns),
             Considered::Priority => self.judge_untagged(guard, pool, frame, now_ns),
@@ -64,25 +65,25 @@ impl Forwarder {
         }
     }
 
-    /// What the rules say of a packet of `len` bytes that came in by `entry` and begins with `bytes`. Changes
+    /// What the rules say of a packet of `len` bytes that came in by `ingress` and begins with `bytes`. Changes
     /// nothing, for who only wants to know.
     pub(super) fn consider<'g>(
         &self,
         guard: Guard<'g>,
-        entry: PortId,
+        ingress: PortId,
         bytes: &[u8],
         len: usize,
     ) -> Considered<'g> {
         let Some(view) = ethernet::View::checked(bytes) else {
             return Considered::Drop(DropReason::Truncated);
         };
-        let Some(addressed) = self.port(entry).addressed(view.destination()) else {
+        let Some(addressed) = self.port(ingress).addressed(view.destination()) else {
             return Considered::Drop(DropReason::NotForUs);
         };
         let (front, front_len) = (&bytes[LINK_HEADER..], len - LINK_HEADER);
         match view.ether_type() {
             ether_type::IPV4 => self.consider_ipv4(guard, front, front_len, addressed),
-            ether_type::IPV6 => self.consider_ipv6(guard, entry, front, front_len, addressed),
+            ether_type::IPV6 => self.consider_ipv6(guard, ingress, front, front_len, addressed),
             ether_type::ARP => Considered::Arp,
             tag if ethernet::is_vlan(tag) => vlan::consider_tagged(bytes),
             _ => Considered::Drop(DropReason::UnknownEtherType),
@@ -146,7 +147,7 @@ impl Forwarder {
     fn consider_ipv6<'g>(
         &self,
         guard: Guard<'g>,
-        entry: PortId,
+        ingress: PortId,
         front: &[u8],
         len: usize,
         addressed: Addressed,
@@ -157,7 +158,7 @@ impl Forwarder {
         let (source, destination) = (view.source(), view.destination());
         if destination.is_multicast() {
             // What we listen to is for us; the rest would have to be routed.
-            return if self.port(entry).listens_to(destination) {
+            return if self.port(ingress).listens_to(destination) {
                 Considered::LocalIpv6
             } else {
                 Considered::Drop(DropReason::MulticastNotRouted)
@@ -167,7 +168,7 @@ impl Forwarder {
             return Considered::Drop(DropReason::LinkBroadcast);
         }
         if destination.is_unicast_link_local() {
-            return if self.uses(entry, destination) {
+            return if self.uses(ingress, destination) {
                 Considered::LocalIpv6
             } else {
                 Considered::Drop(DropReason::LinkLocalScope)

@@ -8,7 +8,7 @@
 //! |------------------------|-------------------------------------------------------------------------|
 //! | [`Forwarder::sort`]    | a port with sub-interfaces: tags off, and the frame came in by its VLAN |
 //! | `consider_tagged`      | a tag that no sub-interface has: none at all if it says VLAN 0, or a drop |
-//! | [`Forwarder::exit`]    | the way out decides the tags, whatever the frame came with              |
+//! | [`Forwarder::egress`]    | the way out decides the tags, whatever the frame came with              |
 //! | [`Forwarder::prepare`] | the same for each piece of a packet that was cut                        |
 //!
 //! A frame with two tags belongs to the sub-interface with both, else to nobody: the outer one's
@@ -43,16 +43,16 @@ pub struct Sorted {
 }
 
 impl Forwarder {
-    /// Takes the tags of sub-interfaces of `entry` off a batch from its device. From here on these
+    /// Takes the tags of sub-interfaces of `ingress` off a batch from its device. From here on these
     /// frames came in by their sub-interfaces.
     #[inline(never)]
-    pub(super) fn sort(&mut self, entry: PortId, frames: &mut [Frame]) {
+    pub(super) fn sort(&mut self, ingress: PortId, frames: &mut [Frame]) {
         self.sorted.clear();
         for frame in frames {
-            let found = self.port(entry).sub_interface(self.region.bytes(frame));
+            let found = self.port(ingress).sub_interface(self.region.bytes(frame));
             let Some((tags, port)) = found else { continue };
             untag(&self.region, frame, tags);
-            self.region.meta_mut(frame).entry = port;
+            self.region.meta_mut(frame).ingress = port;
             let bytes = self.region.meta(frame).packet_len() as u64;
             match self.sorted.last_mut() {
                 Some(last) if last.port == port => {
@@ -90,7 +90,7 @@ impl Forwarder {
 
     /// Out by `port`, link-layer header in front: as it is, with the port's tags, or prepared for a port
     /// that does not take all there is.
-    pub(super) fn exit<'g>(&self, frame: &mut Frame, port: PortId) -> Fate<'g> {
+    pub(super) fn egress<'g>(&self, frame: &mut Frame, port: PortId) -> Fate<'g> {
         let facts = self.port(port);
         if !prepare::takes(facts.offload, self.region.meta(frame)) {
             return Fate::Prepare(port);

@@ -16,7 +16,7 @@
 //! | word of a record | holds                                                                       |
 //! |------------------|-----------------------------------------------------------------------------|
 //! | 0, 1, 2          | 24 bytes of link-layer header as on the wire, right-aligned                 |
-//! | 3                | state (bits 0 to 7), header length (8 to 15), exit (16 to 31), MTU (32 to 63) |
+//! | 3                | state (bits 0 to 7), header length (8 to 15), egress (16 to 31), MTU (32 to 63) |
 //! | 4, 5             | the neighbour's address as on the wire; IPv4 as `::ffff:a.b.c.d`            |
 //! | 6                | slot (bits 0 to 31), generation when published (32 to 63)                   |
 //! | 7                | the port the neighbour is on (bits 0 to 15)                                 |
@@ -125,7 +125,7 @@ pub struct Rewrite {
     /// Whose it is.
     pub key: Key,
     /// The port whose device it is reached by: `key.port`, or what that is a VLAN of.
-    pub exit: PortId,
+    pub egress: PortId,
     /// What a worker does with its packets.
     pub state: AdjacencyState,
     /// What goes in front of the packet; empty unless the state is a resolved one.
@@ -326,7 +326,7 @@ fn encode(slot: u32, generation: u32, rewrite: &Rewrite) -> [u64; RECORD_WORDS] 
     let [h0, h1, h2] = words_of(rewrite.header.bytes);
     let facts = rewrite.state as u64
         | u64::from(rewrite.header.len) << 8
-        | u64::from(rewrite.exit.0) << 16
+        | u64::from(rewrite.egress.0) << 16
         | u64::from(rewrite.mtu) << 32;
     let addr = match rewrite.key.addr {
         IpAddr::V4(addr) => addr.to_ipv6_mapped(),
@@ -495,7 +495,7 @@ impl Adjacency<'_> {
 
     /// The port whose device packets leave by.
     #[inline(always)]
-    pub fn exit(self) -> PortId {
+    pub fn egress(self) -> PortId {
         PortId((self.facts >> 16) as u16)
     }
 

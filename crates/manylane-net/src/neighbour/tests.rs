@@ -89,7 +89,7 @@ impl Control<'_> {
                 Action::Publish { slot, key, state, mac } => {
                     let header = mac.map(|mac| Header::ethernet(mac, OURS, 0x0800));
                     let header = header.unwrap_or_default();
-                    let rewrite = Rewrite { key, exit: key.port, state, header, mtu: 1500 };
+                    let rewrite = Rewrite { key, egress: key.port, state, header, mtu: 1500 };
                     self.writer.publish(slot, &rewrite).expect("a record is free");
                 }
                 Action::Remove { slot, .. } => self.writer.withdraw(slot),

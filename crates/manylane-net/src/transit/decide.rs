@@ -5,14 +5,14 @@
 //!
 //! | step                | verdicts of what fails it                                                    |
 //! |---------------------|------------------------------------------------------------------------------|
-//! | port and lease      | `NotEntry`, `Lapsed`; with a tag `UnknownVlan`, `NotEntry`                   |
+//! | port and lease      | `NotIngress`, `Lapsed`; with a tag `UnknownVlan`, `NotIngress`                   |
 //! | link header         | `Malformed`, `LinkGroup`, `NotForUs`, `NotIp`                                |
 //! | IP header           | `Malformed`, `BadChecksum`, `Options`                                        |
 //! | may it be forwarded | `NotForwarding`, `Martian`, `Group`, `Ttl`                                   |
 //! | route               | `NoRoute`, `Nowhere`, `Local`, `KernelRoute`; of groups `Multipath`          |
 //! | neighbour           | `Unresolved`                                                                 |
 //! | way back            | `ReversePath`                                                                |
-//! | way out             | `SamePort`, `ExitKernel`                                                     |
+//! | way out             | `SamePort`, `EgressKernel`                                                     |
 //! | size                | of segments `Extension`, `Segments`; `TooBig`                                |
 
 use manylane_sync::rcu::{Guard, Index};
@@ -62,7 +62,7 @@ pub struct Arrival {
 
 /// Where a packet leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit {
+pub struct Egress {
     /// The port's number.
     pub port: u16,
     /// The index of its interface. The record may be older than the port: then that has another one now.
@@ -84,8 +84,8 @@ impl Port {
 
 /// A record as one packet sees it.
 struct Way {
-    exit_ifindex: u32,
-    exit_port: u16,
+    egress_ifindex: u32,
+    egress_port: u16,
     mtu: u32,
     addresses: [Mac; 2],
 }
@@ -105,7 +105,7 @@ impl Transit {
         arrival: &Arrival,
     ) -> (Verdict, Option<u32>) {
         match self.forward(guard, frame, arrival) {
-            Ok(exit) => (Verdict::Forwarded, Some(exit.ifindex)),
+            Ok(egress) => (Verdict::Forwarded, Some(egress.ifindex)),
             Err(verdict) => (verdict, None),
         }
     }
@@ -117,36 +117,36 @@ impl Transit {
         guard: Guard<'_>,
         frame: &mut [u8],
         arrival: &Arrival,
-    ) -> Result<Exit, Verdict> {
+    ) -> Result<Egress, Verdict> {
         let way = self.way(guard, frame, arrival)?;
         way.rewrite(frame);
-        Ok(Exit { port: way.exit_port, ifindex: way.exit_ifindex })
+        Ok(Egress { port: way.egress_port, ifindex: way.egress_ifindex })
     }
 
     /// Whether packets that come in by this interface may be forwarded at all: they may not while the gate judges.
     pub fn is_open(&self, ifindex: u32) -> bool {
         let has_place = (ifindex as usize) < layout::INTERFACES;
-        has_place && self.port(self.port_of.load(ifindex as usize)).has(flags::ENTRY)
+        has_place && self.port(self.port_of.load(ifindex as usize)).has(flags::INGRESS)
     }
 
     /// The way that a frame takes, or why the kernel has it.
     fn way(&self, guard: Guard<'_>, frame: &[u8], arrival: &Arrival) -> Result<Way, Verdict> {
-        let entry = self.entry(arrival)?;
-        let packet = self.addressed_to_us(entry, frame)?;
+        let ingress = self.ingress(arrival)?;
+        let packet = self.addressed_to_us(ingress, frame)?;
         let next_hop = match packet {
-            View::V4(packet) => self.route_ipv4(guard, entry, packet)?,
-            View::V6(packet) => self.route_ipv6(guard, entry, packet)?,
+            View::V4(packet) => self.route_ipv4(guard, ingress, packet)?,
+            View::V6(packet) => self.route_ipv6(guard, ingress, packet)?,
         };
         let way = self.record(self.neighbour(guard, &packet, next_hop)?)?;
         if let View::V4(packet) = packet {
-            self.check_source(guard, entry, &way, packet)?;
+            self.check_source(guard, ingress, &way, packet)?;
         }
         let redirects = match packet {
             View::V4(_) => flags::REDIRECTS_V4,
             View::V6(_) => flags::REDIRECTS_V6,
         };
-        check(way.exit_port != entry.number || !entry.has(redirects), Verdict::SamePort)?;
-        check(self.port(way.exit_port).has(flags::EXIT), Verdict::ExitKernel)?;
+        check(way.egress_port != ingress.number || !ingress.has(redirects), Verdict::SamePort)?;
+        check(self.port(way.egress_port).has(flags::EGRESS), Verdict::EgressKernel)?;
         let len = match arrival.gso_size {
             0 => packet.packet_len(),
             size => headers_of_segments(&packet)? + usize::from(size),
@@ -156,11 +156,11 @@ impl Transit {
     }
 
     /// The port that it came in by, while the tables are true.
-    fn entry(&self, arrival: &Arrival) -> Result<Port, Verdict> {
+    fn ingress(&self, arrival: &Arrival) -> Result<Port, Verdict> {
         let has_place = (arrival.ifindex as usize) < layout::INTERFACES;
         let number = if has_place { self.port_of.load(arrival.ifindex as usize) } else { 0 };
         let device = self.port(number);
-        check(device.has(flags::ENTRY), Verdict::NotEntry)?;
+        check(device.has(flags::INGRESS), Verdict::NotIngress)?;
         check(arrival.now_ns < self.control.load(control::LEASE), Verdict::Lapsed)?;
         let Some((ether_type, vlan)) = arrival.tag else { return Ok(device) };
         let is_service = ether_type == ether_type::SERVICE_VLAN;
@@ -168,15 +168,15 @@ impl Transit {
         let number = self.vlan_port.load(place);
         check(number != 0, Verdict::UnknownVlan)?;
         let vlan = self.port(number);
-        check(vlan.has(flags::ENTRY), Verdict::NotEntry)?;
+        check(vlan.has(flags::INGRESS), Verdict::NotIngress)?;
         Ok(vlan)
     }
 
     /// The packet in a frame that is for us on the link, with a header that is right.
-    fn addressed_to_us<'a>(&self, entry: Port, frame: &'a [u8]) -> Result<View<'a>, Verdict> {
+    fn addressed_to_us<'a>(&self, ingress: Port, frame: &'a [u8]) -> Result<View<'a>, Verdict> {
         let link = ethernet::View::checked(frame).ok_or(Verdict::Malformed)?;
         let destination = link.destination();
-        if destination != self.mac(entry) {
+        if destination != self.mac(ingress) {
             // RFC 1812 §5.3.4: what came to all stations is not forwarded.
             let is_group = destination.is_group();
             return Err(if is_group { Verdict::LinkGroup } else { Verdict::NotForUs });
@@ -210,11 +210,11 @@ impl Transit {
     fn route_ipv4<'g>(
         &self,
         guard: Guard<'g>,
-        entry: Port,
+        ingress: Port,
         packet: ipv4::View<'_>,
     ) -> Result<NextHop<Index<'g, Neighbour>>, Verdict> {
         let (source, destination) = (packet.source(), packet.destination());
-        check(entry.has(flags::FORWARDING_V4), Verdict::NotForwarding)?;
+        check(ingress.has(flags::FORWARDING_V4), Verdict::NotForwarding)?;
         check(!ipv4::is_martian_source(source), Verdict::Martian)?;
         check(!ipv4::is_martian_destination(destination), Verdict::Martian)?;
         check(!destination.is_broadcast(), Verdict::Martian)?;
@@ -224,7 +224,7 @@ impl Transit {
         let id = match self.list(false) {
             0 => id,
             list => {
-                let query = self.query_ipv4(entry, packet, id);
+                let query = self.query_ipv4(ingress, packet, id);
                 found(self.policy.find(guard, list, &query, &self.next_hops))?
             }
         };
@@ -235,11 +235,11 @@ impl Transit {
     fn route_ipv6<'g>(
         &self,
         guard: Guard<'g>,
-        entry: Port,
+        ingress: Port,
         packet: ipv6::View<'_>,
     ) -> Result<NextHop<Index<'g, Neighbour>>, Verdict> {
         let (source, destination) = (packet.source(), packet.destination());
-        check(entry.has(flags::FORWARDING_V6), Verdict::NotForwarding)?;
+        check(ingress.has(flags::FORWARDING_V6), Verdict::NotForwarding)?;
         check(!ipv6::is_martian_source(source), Verdict::Martian)?;
         check(!source.is_unicast_link_local(), Verdict::Martian)?;
         if destination.is_multicast() {
@@ -255,7 +255,7 @@ impl Transit {
                 let query = Query {
                     to: destination.to_bits(),
                     from: source.to_bits(),
-                    interface: self.interface(entry),
+                    interface: self.interface(ingress),
                     tos: packet.traffic_class(),
                     merged: id.raw(),
                 };
@@ -271,11 +271,16 @@ impl Transit {
         (lists >> (16 * u32::from(is_ipv6)) & 0xffff) as usize % layout::RULE_LISTS
     }
 
-    fn query_ipv4(&self, entry: Port, packet: ipv4::View<'_>, id: Index<'_, NextHopMark>) -> Query {
+    fn query_ipv4(
+        &self,
+        ingress: Port,
+        packet: ipv4::View<'_>,
+        id: Index<'_, NextHopMark>,
+    ) -> Query {
         Query {
             to: of_ipv4(packet.destination().to_bits()),
             from: of_ipv4(packet.source().to_bits()),
-            interface: self.interface(entry),
+            interface: self.interface(ingress),
             tos: packet.tos(),
             merged: id.raw(),
         }
@@ -317,12 +322,12 @@ impl Transit {
     }
 
     /// The kernel's check of an IPv4 source: never one of our own addresses, and by `rp_filter` one whose
-    /// route leads out by the port of entry (strict), or anywhere (loose): RFC 3704 §2.2 and §2.4. Rules are
+    /// route leads out by the ingress port (strict), or anywhere (loose): RFC 3704 §2.2 and §2.4. Rules are
     /// asked for a packet the other way, which came in where this one leaves.
     fn check_source(
         &self,
         guard: Guard<'_>,
-        entry: Port,
+        ingress: Port,
         way: &Way,
         packet: ipv4::View<'_>,
     ) -> Result<(), Verdict> {
@@ -333,8 +338,8 @@ impl Transit {
         let next_hop = if list == 0 {
             self.next_hop(guard, id)
         } else {
-            let there = self.query_ipv4(entry, packet, id);
-            let interface = way.exit_ifindex;
+            let there = self.query_ipv4(ingress, packet, id);
+            let interface = way.egress_ifindex;
             let back = Query { to: there.from, from: there.to, interface, ..there };
             match self.policy.find(guard, list, &back, &self.next_hops) {
                 Found::Id(id) => match self.next_hop(guard, id) {
@@ -348,16 +353,16 @@ impl Transit {
         };
         let is_right = match next_hop {
             NextHop::Local | NextHop::Broadcast => false,
-            _ if !entry.has(flags::RP_STRICT | flags::RP_LOOSE) => true,
+            _ if !ingress.has(flags::RP_STRICT | flags::RP_LOOSE) => true,
             NextHop::Via(_) | NextHop::Group(_) | NextHop::Connected(_)
-                if !entry.has(flags::RP_STRICT) =>
+                if !ingress.has(flags::RP_STRICT) =>
             {
                 true
             }
             NextHop::Via(neighbour) => {
-                self.record(neighbour).is_ok_and(|way| way.exit_port == entry.number)
+                self.record(neighbour).is_ok_and(|way| way.egress_port == ingress.number)
             }
-            NextHop::Connected(port) => port.0 == entry.number,
+            NextHop::Connected(port) => port.0 == ingress.number,
             // Of a group, each member would have to be asked.
             _ => false,
         };
@@ -380,8 +385,8 @@ impl Transit {
         // A record is replaced whole. One that was not, because somebody broke that rule, is none.
         check(number != 0 && first == last, Verdict::Unresolved)?;
         Ok(Way {
-            exit_ifindex: words[record::EXIT_INTERFACE],
-            exit_port: words[record::EXIT_PORT] as u16,
+            egress_ifindex: words[record::EGRESS_INTERFACE],
+            egress_port: words[record::EGRESS_PORT] as u16,
             mtu: words[record::MTU],
             addresses: writer::macs(std::array::from_fn(|at| words[record::ADDRESSES + at])),
         })

@@ -92,9 +92,9 @@ pub const fn vlan(port: u16, is_service: bool, vlan: u16) -> usize {
 /// A record's words: the way out to a neighbour.
 pub mod record {
     /// The index of the interface that packets leave by.
-    pub const EXIT_INTERFACE: usize = 0;
+    pub const EGRESS_INTERFACE: usize = 0;
     /// The port that this is, which says whether packets may leave there.
-    pub const EXIT_PORT: usize = 1;
+    pub const EGRESS_PORT: usize = 1;
     /// The largest IP packet: the smaller of the interface's and the route's MTU.
     pub const MTU: usize = 2;
     /// Flags. None is in use at ingress.
@@ -119,9 +119,9 @@ pub mod port {
 /// What may be done on a port: bits of its first word.
 pub mod flags {
     /// Packets that come in here may be forwarded.
-    pub const ENTRY: u32 = 1;
+    pub const INGRESS: u32 = 1;
     /// Packets may leave here.
-    pub const EXIT: u32 = 2;
+    pub const EGRESS: u32 = 2;
     /// The kernel forwards IPv4 that comes in here (sysctl `forwarding`).
     pub const FORWARDING_V4: u32 = 4;
     /// The kernel forwards IPv6 that comes in here.
@@ -135,15 +135,15 @@ pub mod flags {
     /// The same for IPv6.
     pub const REDIRECTS_V6: u32 = 128;
     /// Packets that come in here may be forwarded in the driver, by the program there.
-    pub const DRIVER_ENTRY: u32 = 256;
+    pub const DRIVER_INGRESS: u32 = 256;
     /// The device takes frames that are redirected to its driver.
-    pub const DRIVER_EXIT: u32 = 512;
+    pub const DRIVER_EGRESS: u32 = 512;
     /// Also such as are in several pieces of memory.
-    pub const DRIVER_EXIT_PIECES: u32 = 2048;
+    pub const DRIVER_EGRESS_PIECES: u32 = 2048;
     /// Packets that come in here may go up to workers, by the program in the driver.
-    pub const WORKERS_ENTRY: u32 = 4096;
+    pub const WORKERS_INGRESS: u32 = 4096;
     /// Workers have sockets to send by.
-    pub const WORKERS_EXIT: u32 = 8192;
+    pub const WORKERS_EGRESS: u32 = 8192;
 }
 
 /// Words of `control`.
@@ -176,7 +176,7 @@ pub mod rule {
     /// What it says, its flags, then the [`TABLE`], the type of service, and which bits of that matter.
     pub const HEAD: usize = 0;
     /// The index of the interface that packets came in by; 0 for any.
-    pub const ENTRY: usize = 1;
+    pub const INGRESS: usize = 1;
     /// Where packets come from, and which bits of that matter.
     pub const FROM: usize = 2;
     /// Where packets go to, and which bits of that matter.
@@ -213,13 +213,13 @@ pub mod range {
     pub const ID: usize = 2;
 }
 
-/// Places of a port's row in `counters`. The numbers of verdicts are places in the row of the port of
-/// entry.
+/// Places of a port's row in `counters`. The numbers of verdicts are places in the row of the ingress
+/// port.
 pub mod counter {
-    /// Bytes forwarded, in the row of the port of entry.
-    pub const ENTRY_BYTES: usize = 31;
+    /// Bytes forwarded, in the row of the ingress port.
+    pub const INGRESS_BYTES: usize = 31;
     /// Packets sent, in the row of the port they left by.
-    pub const EXIT_PACKETS: usize = 30;
+    pub const EGRESS_PACKETS: usize = 30;
     /// Bytes sent, in the row of the port they left by.
-    pub const EXIT_BYTES: usize = 29;
+    pub const EGRESS_BYTES: usize = 29;
 }

@@ -60,7 +60,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Arrival, Exit, Transit, priority_ipv4};
+pub use decide::{Arrival, Egress, Transit, priority_ipv4};
 pub use memory::{Memory, Sizes};
 pub use policy::{Action, Rule, TableNumber};
 pub use verdict::Verdict;

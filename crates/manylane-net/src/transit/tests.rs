@@ -107,7 +107,7 @@ fn flows_leave_a_member_that_cannot_be_sent_to() {
 #[test]
 fn a_port_is_read_as_it_was_set() {
     let (mut tables, _) = bed();
-    let facts = PortRecord { flags: flags::ENTRY | flags::EXIT, ifindex: 77, mac: mac(3) };
+    let facts = PortRecord { flags: flags::INGRESS | flags::EGRESS, ifindex: 77, mac: mac(3) };
     tables.set_port(255, facts);
     assert_eq!((tables.port(255), tables.port(254)), (facts, PortRecord::default()));
     assert!(tables.set_port_of(65_535, Some(255)) && !tables.set_port_of(65_536, Some(255)));
@@ -121,7 +121,7 @@ fn bed() -> (TransitMut, Reader) {
 }
 
 fn way(mtu: u32) -> Adjacency {
-    Adjacency { exit_ifindex: 5, exit_port: 2, mtu, destination: mac(1), source: mac(2) }
+    Adjacency { egress_ifindex: 5, egress_port: 2, mtu, destination: mac(1), source: mac(2) }
 }
 
 fn mac(last: u8) -> Mac {

@@ -104,7 +104,7 @@ verdicts! {
     19 NotForwarding "not_forwarding"
         "the kernel does not forward what comes in here"
         "Set the interface's sysctl `forwarding` to 1.",
-    20 ExitKernel "exit_kernel"
+    20 EgressKernel "egress_kernel"
         "it leaves by an interface that is not accelerated"
         "Name that interface to `manylane accelerate`, or see `manylane doctor` for what keeps it.",
     21 Multipath "multipath"
@@ -119,7 +119,7 @@ verdicts! {
     24 Segments "segments"
         "a packet of segments that is not TCP"
         "`ethtool -K INTERFACE rx-udp-gro-forwarding off` makes ordinary packets of them.",
-    25 NotEntry "not_entry"
+    25 NotIngress "not_ingress"
         "the interface is kept in the kernel"
         "See `manylane doctor` for what keeps it.",
     26 DecisionChanged "decision_changed"
@@ -166,7 +166,7 @@ mod tests {
             assert!(verdict.help().ends_with('.'), "{verdict}");
             assert!(verdict.name().bytes().all(|byte| byte == b'_' || byte.is_ascii_lowercase()));
         }
-        assert!(Verdict::ALL.len() <= counter::EXIT_BYTES, "the other counters' places");
+        assert!(Verdict::ALL.len() <= counter::EGRESS_BYTES, "the other counters' places");
         assert_eq!(Verdict::from_number(27), None);
     }
 }

@@ -24,9 +24,9 @@ use crate::wire::ethernet::Mac;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adjacency {
     /// The index of the interface that packets leave by.
-    pub exit_ifindex: u32,
+    pub egress_ifindex: u32,
     /// The port that this is.
-    pub exit_port: u16,
+    pub egress_port: u16,
     /// The largest IP packet, in bytes: the smaller of the interface's and the route's MTU.
     pub mtu: u32,
     /// The neighbour's MAC address.
@@ -349,8 +349,8 @@ impl TransitMut {
         let word = |place: usize| self.records.load(record as usize * RECORD_WORDS + place);
         let [destination, source] = macs(std::array::from_fn(|at| word(record::ADDRESSES + at)));
         Some(Adjacency {
-            exit_ifindex: word(record::EXIT_INTERFACE),
-            exit_port: word(record::EXIT_PORT) as u16,
+            egress_ifindex: word(record::EGRESS_INTERFACE),
+            egress_port: word(record::EGRESS_PORT) as u16,
             mtu: word(record::MTU),
             destination,
             source,
@@ -556,8 +556,8 @@ impl TransitMut {
         };
         self.stamp = self.stamp.wrapping_add(1);
         let mut words = [0; RECORD_WORDS];
-        words[record::EXIT_INTERFACE] = way.exit_ifindex;
-        words[record::EXIT_PORT] = way.exit_port.into();
+        words[record::EGRESS_INTERFACE] = way.egress_ifindex;
+        words[record::EGRESS_PORT] = way.egress_port.into();
         words[record::MTU] = way.mtu;
         words[record::ADDRESSES..record::ADDRESSES + 3]
             .copy_from_slice(&address_words(way.destination, way.source));

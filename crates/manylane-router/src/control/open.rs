@@ -201,7 +201,7 @@ pub fn close(
             });
             let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
             let closed = port.close(receivers, transmitters, pool, |fate, meta| {
-                count_ended(stats, id, fate, meta.entry);
+                count_ended(stats, id, fate, meta.ingress);
             });
             closed.held
         }

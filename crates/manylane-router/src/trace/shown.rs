@@ -34,14 +34,14 @@ fn what_of(what: What, names: &impl Names) -> TraceWhat {
         },
         What::Steered { bucket, to } => TraceWhat::Steered { bucket, to: to.0 },
         What::Taken { from } => TraceWhat::Taken { from: from.0 },
-        What::Checked { entry, finding } => {
+        What::Checked { ingress, finding } => {
             let (finding, reason) = match finding {
                 Finding::Forward | Finding::Own => ("forward", None),
                 Finding::Local => ("local", None),
                 Finding::Drop(reason) => ("drop", Some(reason.name().into())),
                 Finding::Error(reason) => ("error", Some(reason.name().into())),
             };
-            TraceWhat::Checked { port: names.port(entry), finding: finding.into(), reason }
+            TraceWhat::Checked { port: names.port(ingress), finding: finding.into(), reason }
         }
         What::Routed(found) => route(found, names),
         What::Neighbour(via) => neighbour(via, names),

@@ -229,7 +229,7 @@ fn segments_are_accounted_for(host: &str, start: u16) {
     for part in bytes.chunks(1500) {
         let mut frame = work.pool.take().unwrap();
         let checksum = Checksum::Partial { start: HEADROOM + start, offset: 6 };
-        region.set_entry(&mut frame, PortId(0), QueueId(0), checksum);
+        region.set_ingress(&mut frame, PortId(0), QueueId(0), checksum);
         region.meta_mut(&mut frame).segments =
             Segments { kind: SegmentKind::Udp, ecn: false, size: 1000 };
         region.set_window(&mut frame, HEADROOM, HEADROOM + part.len() as u16);

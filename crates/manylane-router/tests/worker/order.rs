@@ -457,7 +457,7 @@ fn two_workers_and_their_wires_keep_the_order_of_each_flow() {
         while queue.receive(&mut pool, &mut batch, 0) > 0 {
             let region = pool.region();
             for frame in batch.iter() {
-                assert_eq!(region.meta(frame).entry, PortId(9));
+                assert_eq!(region.meta(frame).ingress, PortId(9));
                 seen.push(region.bytes(frame).to_vec());
             }
             pool.give_back_all(&mut batch);

@@ -26,13 +26,13 @@ impl Work {
         now_ns: u64,
     ) {
         // To one port, as on a router with one uplink: its frames need no look each.
-        if let Some(exit) = verdicts.one_exit()
+        if let Some(exit) = verdicts.one_egress()
             && self.exits[usize::from(exit)].waiting.append(batch)
         {
             return;
         }
         let mut others = verdicts.others().iter();
-        batch.drain_with(verdicts.exits(), |frame, &exit| {
+        batch.drain_with(verdicts.egress_ports(), |frame, &exit| {
             let exit = usize::from(exit);
             match self.exits.get_mut(exit) {
                 Some(Exit { waiting, .. }) => {
@@ -58,7 +58,7 @@ impl Work {
         verdict: &Verdict<'g>,
         now_ns: u64,
     ) {
-        let entry = self.pool.region().meta(&frame).entry;
+        let entry = self.pool.region().meta(&frame).ingress;
         let trace = self.trace_of(&frame);
         if let Some(trace) = trace {
             self.note_carried(trace, verdict);
@@ -122,7 +122,7 @@ impl Work {
             if let Some(trace) = self.trace_of(frame) {
                 self.tracer.note(trace, What::Redirected);
             }
-            let entry = self.pool.region().meta(&made).entry;
+            let entry = self.pool.region().meta(&made).ingress;
             self.stats.created(entry, Created::Redirect);
             let verdict = Verdict { fate, origin: Origin::Received };
             self.carry_out(guard, made, &verdict, now_ns);
@@ -225,7 +225,7 @@ impl Work {
 
     /// As `drop_frame`, where nobody looks any more.
     pub(super) fn discard(&mut self, frame: Frame, reason: DropReason) {
-        let entry = self.pool.region().meta(&frame).entry;
+        let entry = self.pool.region().meta(&frame).ingress;
         self.stats.dropped(entry, reason);
         self.pool.give_back(frame);
     }
@@ -244,7 +244,7 @@ impl Work {
         frame: Frame,
         made: impl FnOnce(&mut Work, &mut Result<Prepared, PrepareError>, &mut [Frame]),
     ) {
-        let entry = self.pool.region().meta(&frame).entry;
+        let entry = self.pool.region().meta(&frame).ingress;
         let mut pieces = std::mem::take(&mut self.pieces);
         let sample = self.samples().then(|| self.pool.region().meta(&frame).sample());
         let mut prepared = self.forwarder.prepare(&mut self.pool, frame, port, &mut pieces);
@@ -298,7 +298,7 @@ impl Work {
         };
         let slot = dst.facts().neighbour;
         let region = self.pool.region();
-        let (entry, frames) = (region.meta(&frame).entry, region.meta(&frame).frames());
+        let (entry, frames) = (region.meta(&frame).ingress, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
         let trace = self.trace_of(&frame);
         let Work { holds, stats, pool, waited, handoff, taps, tracer, .. } = self;
@@ -314,7 +314,7 @@ impl Work {
         let asked_ns = waited.filter(|waited| waited.key == key).map(|waited| waited.asked_ns);
         let held = holds.push(key, frame, frames, since_ns, |mut oldest| {
             let meta = pool.region().meta(&oldest);
-            let entry = meta.entry;
+            let entry = meta.ingress;
             if let Some(handoff) = handoff {
                 handoff.let_go(meta);
             }
@@ -619,7 +619,7 @@ impl Work {
     fn write_order(&mut self, order: Order, frame: &mut Frame) -> (Key, Created, Option<PortId>) {
         let (Order::Solicit { key, .. } | Order::Probe { key } | Order::Announce { key }) = order;
         let region = self.pool.region();
-        region.set_entry(frame, key.port, QueueId(0), Checksum::Valid);
+        region.set_ingress(frame, key.port, QueueId(0), Checksum::Valid);
         region.meta_mut(frame).own = true;
         let (created, device) = match order {
             Order::Solicit { unicast, .. } => {
@@ -637,7 +637,7 @@ impl Work {
 
     fn no_longer_held(&mut self, frame: &Frame) {
         let meta = self.pool.region().meta(frame);
-        let entry = meta.entry;
+        let entry = meta.ingress;
         if let Some(handoff) = &mut self.handoff {
             handoff.let_go(meta);
         }

@@ -181,7 +181,7 @@ impl Taps {
     ) {
         let view = region.view();
         let record = self.record(Point::Drop, Some(reason));
-        let passing = Passing::of(view, frame, view.meta(frame).entry);
+        let passing = Passing::of(view, frame, view.meta(frame).ingress);
         self.give(guard, &record, [passing].into_iter());
     }
 
@@ -364,8 +364,8 @@ impl Work {
     #[cold]
     fn show_all_former(&mut self, guard: Guard<'_>) {
         let Work { taps, forwarder, .. } = self;
-        for Former { entry, queue, bytes, len, reason } in forwarder.former() {
-            taps.show_former(guard, (entry, queue), &bytes, len, reason);
+        for Former { ingress, queue, bytes, len, reason } in forwarder.former() {
+            taps.show_former(guard, (ingress, queue), &bytes, len, reason);
         }
     }
 
@@ -404,7 +404,7 @@ impl Work {
             return;
         };
         let view = self.pool.region().view();
-        view.set_entry(&mut frame, port, QueueId(0), Checksum::Valid);
+        view.set_ingress(&mut frame, port, QueueId(0), Checksum::Valid);
         view.meta_mut(&mut frame).own = true;
         let mut rest = bytes;
         for part in view.parts_mut(&mut frame) {

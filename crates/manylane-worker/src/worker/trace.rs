@@ -259,7 +259,7 @@ impl Work {
             self.note_verdict(one, frame, verdict);
             // What is not simply passed on, and all of a batch that is looked up again, is recorded when it is
             // carried out.
-            if let (true, Some(&exit)) = (is_settled, verdicts.exits().get(one.place))
+            if let (true, Some(&exit)) = (is_settled, verdicts.egress_ports().get(one.place))
                 && usize::from(exit) < self.exits.len()
             {
                 self.tracer.note(one.trace, What::Queued(PortId(exit)));
@@ -272,9 +272,9 @@ impl Work {
     pub(super) fn note_verdict(&mut self, one: &Explained, frame: &Frame, verdict: &Verdict<'_>) {
         let Work { tracer, pool, forwarder, .. } = self;
         let &Explained { trace, explanation, at_ns, generations: before, .. } = one;
-        let Explanation { entry, finding, ttl, route, neighbour } = explanation;
+        let Explanation { ingress, finding, ttl, route, neighbour } = explanation;
         if !matches!(finding, Finding::Own) {
-            tracer.note_at(trace, at_ns, What::Checked { entry, finding });
+            tracer.note_at(trace, at_ns, What::Checked { ingress, finding });
         }
         if let Some(found) = route {
             tracer.note_at(trace, at_ns, What::Routed(found));

@@ -94,8 +94,8 @@ impl Work {
         if self.forwarder.has_sorted() {
             self.count_sorted(&mut packets, &mut bytes);
         }
-        self.stats.count(verdicts.entry(), PortCount::Received, packets);
-        self.stats.count(verdicts.entry(), PortCount::ReceivedBytes, bytes);
+        self.stats.count(verdicts.ingress(), PortCount::Received, packets);
+        self.stats.count(verdicts.ingress(), PortCount::ReceivedBytes, bytes);
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
         if TRACED {

@@ -197,7 +197,7 @@ impl Staff {
         let rows = &mut self.own;
         let ended = |fate: Fate, meta: &Meta| {
             if fate == Fate::Dropped {
-                let (entry, bytes) = (meta.entry.0, meta.packet_len() as u64);
+                let (entry, bytes) = (meta.ingress.0, meta.packet_len() as u64);
                 rows.add(entry, Place::Unsent, 1);
                 // Which workers have counted as sent.
                 rows.add(entry, Place::PacketsIn, 1);

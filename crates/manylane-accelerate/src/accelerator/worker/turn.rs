@@ -19,7 +19,7 @@ use crate::programs::{Beat, Ticks};
 use manylane_frame::{BATCH_MAX, Batch, Pool, Region};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::af_xdp::{Receiver, Transmitter};
-use manylane_net::transit::{Arrival, Exit, Transit};
+use manylane_net::transit::{Arrival, Egress, Transit};
 use manylane_sync::doorbell::Wake;
 use manylane_sync::rcu::Reader;
 
@@ -323,7 +323,7 @@ fn place(places: &[u8; PORTS], port: u16) -> Option<usize> {
 }
 
 /// Where a frame leaves, if this worker can send it there.
-fn exit_of<'p>(places: &[u8; PORTS], ports: &'p mut [Port], exit: Exit) -> Option<&'p mut Port> {
+fn exit_of<'p>(places: &[u8; PORTS], ports: &'p mut [Port], exit: Egress) -> Option<&'p mut Port> {
     let port = &mut ports[place(places, exit.port)?];
     (port.parts.index == exit.ifindex).then_some(port)
 }

@@ -68,7 +68,7 @@ pub fn leads_at(mirror: &Mirror<Fake>, prefix: &str) -> Option<Leads> {
 
 pub fn leads(mirror: &Mirror<Fake>, id: NextHopId) -> Leads {
     let vias: BTreeMap<u32, Via> = mirror.targets.slots().map(|(via, slot)| (slot, via)).collect();
-    let exit = |way: &Option<Adjacency>| way.map(|way| way.exit_ifindex);
+    let exit = |way: &Option<Adjacency>| way.map(|way| way.egress_ifindex);
     let via = |slot: u32, weight: u16| (vias[&slot], exit(&mirror.side.slots[&slot]), weight);
     match mirror.side.words[&id] {
         NextHop::None => Leads::To("none"),

@@ -251,11 +251,11 @@ fn run(mirror: &mut Mirror<Fake>, steps: &[Step]) {
 /// However much waits, nothing is sent to where nothing can be sent.
 fn check_exits(mirror: &Mirror<Fake>) {
     for way in mirror.side.slots.values().flatten() {
-        let link = mirror.kernel.link(way.exit_ifindex).expect("it was there");
+        let link = mirror.kernel.link(way.egress_ifindex).expect("it was there");
         assert_eq!(link.flags & (UP | LOWER_UP), UP | LOWER_UP, "{way:?} leads to a dead exit");
         assert_eq!(link.mac, Some(way.source.0));
         assert!(way.mtu <= link.mtu);
-        assert_eq!(way.exit_port, mirror.ports.number(way.exit_ifindex));
+        assert_eq!(way.egress_port, mirror.ports.number(way.egress_ifindex));
     }
 }
 

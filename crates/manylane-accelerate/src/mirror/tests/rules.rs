@@ -80,7 +80,7 @@ fn written_way(mirror: &Mirror<Fake>, packet: &Packet) -> Leads {
     for rule in rules {
         let matches = rule.from.is_none_or(|net| net.contains(packet.from))
             && rule.to.is_none_or(|net| net.contains(packet.to))
-            && rule.entry.is_none_or(|entry| entry == packet.entry)
+            && rule.ingress.is_none_or(|entry| entry == packet.entry)
             && (rule.tos == 0 || rule.tos == packet.tos);
         if matches == rule.is_inverted {
             continue;
@@ -287,17 +287,17 @@ fn a_device_gives_its_name_to_another() {
     let iif = Some("uplink".to_owned());
     hear(&mut mirror, Event::Rule(Rule { iif, action: 6, ..rule(Family::V4, 50, 0) }));
     settle(&mut mirror);
-    let entry = |mirror: &Mirror<Fake>| mirror.side.rules[0][1].entry;
-    assert_eq!(entry(&mirror), Some(u32::MAX), "nobody has it");
+    let ingress = |mirror: &Mirror<Fake>| mirror.side.rules[0][1].ingress;
+    assert_eq!(ingress(&mirror), Some(u32::MAX), "nobody has it");
     let mut link = world::link(2, world::WORKS);
     link.name = "uplink".to_owned();
     hear(&mut mirror, Event::Link(link.clone()));
     settle(&mut mirror);
-    assert_eq!(entry(&mirror), Some(2));
+    assert_eq!(ingress(&mirror), Some(2));
     link.name = "eth2".to_owned();
     hear(&mut mirror, Event::Link(link));
     settle(&mut mirror);
-    assert_eq!(entry(&mirror), Some(u32::MAX));
+    assert_eq!(ingress(&mirror), Some(u32::MAX));
 }
 
 #[test]

@@ -190,7 +190,7 @@ mod tests {
                 let mut frame = self.pool.take().expect("there are more frames than parts");
                 let view = self.pool.region().view();
                 view.set_window(&mut frame, 256, 256 + bytes.len() as u16);
-                view.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+                view.set_ingress(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
                 view.bytes_mut(&mut frame).copy_from_slice(bytes);
                 frame
             });

@@ -91,7 +91,7 @@ impl Receiver {
         let head = (addr as u32) & (frame_size - 1);
         let tail = (head + len).min(frame_size); // The kernel keeps a descriptor inside of a frame.
         self.region.set_window(&mut frame, head as u16, tail as u16);
-        self.region.set_entry(&mut frame, self.port, self.queue, self.checksum);
+        self.region.set_ingress(&mut frame, self.port, self.queue, self.checksum);
         Some(frame)
     }
 

@@ -321,7 +321,7 @@ fn receive(
         let mut batch = Batch::new();
         let received = receiver.receive(&mut pool, &mut batch, now_ns);
         assert_eq!(received, batch.len());
-        assert!(batch.iter().all(|frame| pool.region().meta(frame).entry == PORT));
+        assert!(batch.iter().all(|frame| pool.region().meta(frame).ingress == PORT));
         seen.extend(batch.iter().map(|frame| bytes(pool.region(), frame)));
         pool.give_back_all(&mut batch);
         now_ns += 500;

@@ -52,7 +52,7 @@ impl Transmitter {
                 let meta = pool.region().meta(&frame);
                 sent.frames += 1;
                 sent.bytes += meta.packet_len() as u64;
-                let entry = meta.entry;
+                let entry = meta.ingress;
                 if !self.line.meet(pool, frame, self.now_ns) {
                     completed(entry);
                 }
@@ -90,7 +90,7 @@ impl Transmitter {
         while let Some(Packet { frame, .. }) = self.line.hold.pop() {
             let meta = pool.region().meta(&frame);
             if !meta.later {
-                ended(Fate::Dropped, meta.entry);
+                ended(Fate::Dropped, meta.ingress);
             }
             pool.give_back(frame);
         }

@@ -101,7 +101,7 @@ impl Transmitter {
         let mut sent = Sent { frames: batch.len(), bytes: 0 };
         for frame in batch.iter() {
             let meta = view.meta(frame);
-            completed(meta.entry);
+            completed(meta.ingress);
             sent.bytes += meta.packet_len() as u64;
         }
         pool.give_back_all(batch);

@@ -88,7 +88,7 @@ impl Receiver {
             });
             let Some(mut frame) = packet else { break };
             let view = pool.region().view();
-            view.set_entry(&mut frame, self.port, self.queue, self.config.checksum);
+            view.set_ingress(&mut frame, self.port, self.queue, self.config.checksum);
             batch.push(frame).expect("there is room");
             self.advance();
         }

@@ -29,7 +29,7 @@ fn captures_go_through_unchanged() {
         while receiver.receive(&mut pool, &mut batch, 5) > 0 {
             let meta = pool.region().meta(&batch.as_slice()[0]);
             assert_eq!(
-                (meta.entry, meta.queue, meta.checksum),
+                (meta.ingress, meta.queue, meta.checksum),
                 (PORT, QueueId(0), Checksum::Unknown)
             );
             let mut completed = 0;
@@ -400,7 +400,7 @@ fn packets(pool: &mut Pool, lens: &[usize]) -> Batch {
     for &len in lens {
         let frame = write(pool, HEADROOM, len, |_, to| to.fill(len as u8));
         let mut frame = frame.expect("there are frames");
-        pool.region().set_entry(&mut frame, PORT, QueueId(0), Checksum::Valid);
+        pool.region().set_ingress(&mut frame, PORT, QueueId(0), Checksum::Valid);
         batch.push(frame).expect("there is room");
     }
     batch

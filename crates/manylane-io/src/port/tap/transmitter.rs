@@ -60,7 +60,7 @@ impl Transmitter {
         let view = self.region.view();
         for frame in &batch.as_slice()[..done] {
             let meta = view.meta(frame);
-            completed(meta.entry);
+            completed(meta.ingress);
             sent.bytes += meta.packet_len() as u64;
         }
         match done == batch.len() {

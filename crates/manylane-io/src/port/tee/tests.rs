@@ -27,7 +27,7 @@ fn what_is_received_is_there_twice() {
         receiver.receive(&mut pool, &mut batch, 0);
         for frame in batch.iter() {
             let meta = pool.region().meta(frame);
-            assert_eq!((meta.entry, meta.queue, meta.later), (PORT, QueueId(2), false));
+            assert_eq!((meta.ingress, meta.queue, meta.later), (PORT, QueueId(2), false));
             received.push(bytes(pool.region(), frame));
         }
         pool.give_back_all(&mut batch);

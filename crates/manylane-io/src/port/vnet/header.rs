@@ -133,7 +133,7 @@ mod tests {
         let mut frame = pool.take().expect("there is one");
         let region = pool.region().clone();
         region.set_window(&mut frame, 256, 2048);
-        region.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+        region.set_ingress(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
         assert_eq!(Header::of(region.meta(&frame)), Header::default());
 
         let (checksum, segments) = SEGMENT.marks(256, 2048).expect("all of it is known");

@@ -105,7 +105,7 @@ impl Landing {
         };
         let mut frame = self.frames.pop().expect("a landing has a frame");
         view.set_window(&mut frame, HEADROOM, tail);
-        view.set_entry(&mut frame, port, queue, checksum);
+        view.set_ingress(&mut frame, port, queue, checksum);
         view.meta_mut(&mut frame).segments = segments;
         left -= first;
         while left > 0 {

@@ -40,8 +40,8 @@ fn survives(bed: &mut Bed, frames: &[Vec<u8>]) {
     survives_parts(bed, &packets, Offload::NONE);
 }
 
-/// As `survives`, with packets in parts, by way of an exit that takes more.
-fn survives_parts(bed: &mut Bed, packets: &[Vec<&[u8]>], exit: Offload) {
+/// As `survives`, with packets in parts, by way of an egress port that takes more.
+fn survives_parts(bed: &mut Bed, packets: &[Vec<&[u8]>], egress: Offload) {
     let free = bed.free();
     let mut batch = manylane_frame::Batch::new();
     for parts in packets {
@@ -57,7 +57,7 @@ fn survives_parts(bed: &mut Bed, packets: &[Vec<&[u8]>], exit: Offload) {
         match verdict.fate {
             Fate::Transmit(port) => assert!(port.index() < 3),
             Fate::Fragment(_) | Fate::Prepare(_) => {
-                frame = match prepare(&mut bed.pool, frame, exit, 600, &mut pieces) {
+                frame = match prepare(&mut bed.pool, frame, egress, 600, &mut pieces) {
                     Ok(_) => pieces.pop().expect("there are pieces"),
                     Err(refused) => refused.frame,
                 };

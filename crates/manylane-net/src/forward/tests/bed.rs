@@ -194,7 +194,7 @@ impl Bed {
     pub fn publish_key(&mut self, slot: u32, key: Key, state: AdjacencyState, mtu: u32) {
         let (port, ether_type) = (key.port.0 as u8, ether_type_of(key.addr));
         let header = Header::ethernet(station(port).0, ours(port).0, ether_type);
-        let rewrite = Rewrite { key, exit: key.port, state, header, mtu };
+        let rewrite = Rewrite { key, egress: key.port, state, header, mtu };
         self.adjacencies.publish(slot, &rewrite).expect("there are records");
     }
 
@@ -212,7 +212,7 @@ impl Bed {
         let mut packet: Option<Frame> = None;
         for part in parts {
             let mut frame = self.pool.take().expect("there are frames");
-            self.region.set_entry(&mut frame, PortId(port.into()), QueueId(0), self.checksum);
+            self.region.set_ingress(&mut frame, PortId(port.into()), QueueId(0), self.checksum);
             self.region.meta_mut(&mut frame).segments = self.segments;
             self.region.set_window(&mut frame, self.head, self.head + part.len() as u16);
             self.region.bytes_mut(&mut frame).copy_from_slice(part);

@@ -339,8 +339,8 @@ fn a_chain_too_long_for_its_exit_is_joined_or_ends() {
     for (frames_max, expected) in [(9, Some(9)), (8, Some(3)), (3, Some(3)), (2, None), (1, None)] {
         let frame = bed.receive_parts(0, &parts);
         let mut pieces = Vec::new();
-        let exit = Offload { frames_max, ..Offload::NONE };
-        match (prepare(&mut bed.pool, frame, exit, 9000, &mut pieces), expected) {
+        let egress = Offload { frames_max, ..Offload::NONE };
+        match (prepare(&mut bed.pool, frame, egress, 9000, &mut pieces), expected) {
             (Ok(prepared), Some(frames)) => {
                 let joined = frames < 9;
                 assert_eq!(prepared, Prepared { joined, ..Prepared::default() });
@@ -361,7 +361,7 @@ fn a_chain_too_long_for_its_exit_is_joined_or_ends() {
     }
 }
 
-/// Pieces may need several frames themselves, and the exit takes so many or not.
+/// Pieces may need several frames themselves, and the egress port takes so many or not.
 #[test]
 fn fragments_of_a_chain_lie_in_chains() {
     let mut bed = large();
@@ -383,8 +383,9 @@ fn fragments_of_a_chain_lie_in_chains() {
     pieces.drain(..).for_each(|piece| bed.pool.give_back(piece));
 
     let frame = jumbo(&mut bed, &request);
-    let exit = Offload { frames_max: 5, ..Offload::NONE };
-    let error = prepare(&mut bed.pool, frame, exit, 9000, &mut pieces).expect_err("six are needed");
+    let egress = Offload { frames_max: 5, ..Offload::NONE };
+    let error =
+        prepare(&mut bed.pool, frame, egress, 9000, &mut pieces).expect_err("six are needed");
     assert_eq!(error.reason, DropReason::TooManyFragments);
     bed.pool.give_back(error.frame);
     assert_eq!(bed.free(), 256);

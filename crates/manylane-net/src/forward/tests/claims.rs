@@ -118,16 +118,16 @@ fn datagrams_without_a_checksum_are_cut_without_one() {
     let mut without = with.clone();
     without.bytes[with.transport + 6..][..2].fill(0);
     for (large, has_checksum) in [(with, true), (without, false)] {
-        for exit in [CHAINS, PARTIAL] {
-            let mut bed = Bed::with_frames(64, 2048, exit);
+        for egress in [CHAINS, PARTIAL] {
+            let mut bed = Bed::with_frames(64, 2048, egress);
             let frame = receive(&mut bed, &large, 200, 1792);
             let mut pieces = Vec::new();
-            let prepared = prepare(&mut bed.pool, frame, exit, 1500, &mut pieces);
+            let prepared = prepare(&mut bed.pool, frame, egress, 1500, &mut pieces);
             let prepared = prepared.expect("there are frames");
-            assert_eq!((prepared.cut, prepared.completed), (4, has_checksum && !exit.checksum));
+            assert_eq!((prepared.cut, prepared.completed), (4, has_checksum && !egress.checksum));
             for piece in pieces {
                 let is_partial = bed.region.meta(&piece).checksum != Checksum::Valid;
-                assert_eq!(is_partial, has_checksum && exit.checksum);
+                assert_eq!(is_partial, has_checksum && egress.checksum);
                 let field = &bed.bytes(&piece)[large.transport + 6..][..2];
                 assert_eq!(field != [0, 0], has_checksum);
                 bed.pool.give_back(piece);

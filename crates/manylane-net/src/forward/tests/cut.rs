@@ -94,7 +94,7 @@ proptest! {
         let sent_view = ipv4::View::checked(&sent[14..]).unwrap();
         prop_assume!(sent_view.packet().len() > mtu as usize);
         let mut frame = bed.receive(0, &sent);
-        bed.region.set_entry(&mut frame, PortId(2), QueueId(3), Checksum::Valid);
+        bed.region.set_ingress(&mut frame, PortId(2), QueueId(3), Checksum::Valid);
         bed.region.meta_mut(&mut frame).own = more;
 
         let mut pieces = Vec::new();
@@ -119,7 +119,7 @@ proptest! {
         for (number, piece) in pieces.iter().enumerate() {
             let bytes = bed.region.bytes(piece);
             let meta = bed.region.meta(piece);
-            prop_assert_eq!((meta.entry, meta.queue, meta.own), (PortId(2), QueueId(3), more));
+            prop_assert_eq!((meta.ingress, meta.queue, meta.own), (PortId(2), QueueId(3), more));
             prop_assert_eq!(&bytes[..14], &sent[..14]);
             let view = ipv4::View::checked(&bytes[14..]).unwrap();
             prop_assert_eq!(view.packet().len(), bytes.len() - 14);

@@ -30,7 +30,7 @@ fn v6(flow: u16) -> V6 {
 }
 
 /// The port that a packet leaves by: each has one member.
-fn exit(bed: &mut Bed, frame: &[u8]) -> u16 {
+fn egress(bed: &mut Bed, frame: &[u8]) -> u16 {
     let said = bed.judge(0, frame).said;
     let Said::Transmit(port) = said else { panic!("{said:?}") };
     assert_eq!(bed.judge_slowly(0, frame).said, said, "by either way");
@@ -43,8 +43,8 @@ fn flows_are_shared_by_weight_and_each_keeps_its_member() {
     for frame in [|flow| v4(flow).frame(), |flow| v6(flow).frame()] {
         let mut flows = [0; 3];
         for flow in 0..800 {
-            let port = exit(&mut bed, &frame(flow));
-            assert_eq!(exit(&mut bed, &frame(flow)), port);
+            let port = egress(&mut bed, &frame(flow));
+            assert_eq!(egress(&mut bed, &frame(flow)), port);
             flows[usize::from(port)] += 1;
         }
         for (flows, expected) in flows.into_iter().zip([100, 200, 500]) {
@@ -77,10 +77,10 @@ fn only_whole_packets_with_ports_are_told_apart_by_them() {
         ("TCP", &tcp, true),
     ];
     for (what, frame, apart) in rows {
-        let ports: Vec<u16> = (0..64).map(|flow| exit(&mut bed, &frame(flow))).collect();
+        let ports: Vec<u16> = (0..64).map(|flow| egress(&mut bed, &frame(flow))).collect();
         assert_eq!(ports.iter().any(|&port| port != ports[0]), apart, "{what}");
     }
-    assert_eq!(exit(&mut bed, &first(1)), exit(&mut bed, &later(2)), "of one packet");
+    assert_eq!(egress(&mut bed, &first(1)), egress(&mut bed, &later(2)), "of one packet");
 }
 
 /// An odd packet of a flow, and an error about it, go where its ordinary packets go.
@@ -89,33 +89,33 @@ fn odd_packets_and_errors_follow_their_flow() {
     let (mut bed, _) = bed([1, 1, 1]);
     for flow in 0..64 {
         let whole = v4(flow);
-        let port = exit(&mut bed, &whole.frame());
+        let port = egress(&mut bed, &whole.frame());
         let options = V4 { options: vec![1, 1, 1, 0], ..whole.clone() };
-        assert_eq!(exit(&mut bed, &options.frame()), port);
+        assert_eq!(egress(&mut bed, &options.frame()), port);
         // From the far end of the flow that goes the other way.
         let mut about =
             V4 { source: whole.destination, destination: whole.source, ..whole.clone() };
         about.payload[..4].rotate_left(2);
         let quoted = &about.frame()[14..];
         let error = V4::icmp("198.51.100.9", icmp::kind::TIME_EXCEEDED, 0, 0, quoted);
-        assert_eq!(exit(&mut bed, &error.frame()), port, "flow {flow}");
+        assert_eq!(egress(&mut bed, &error.frame()), port, "flow {flow}");
 
         let whole = v6(flow);
-        let port = exit(&mut bed, &whole.frame());
+        let port = egress(&mut bed, &whole.frame());
         let mut about =
             V6 { source: whole.destination, destination: whole.source, ..whole.clone() };
         about.payload[..4].rotate_left(2);
         let quoted = &about.frame()[14..];
         let kind = icmpv6::kind::TIME_EXCEEDED;
         let error = V6::icmp("2001:db8:a::8", "2001:db8:b::9", kind, 0, quoted);
-        assert_eq!(exit(&mut bed, &error.frame()), port, "flow {flow}");
+        assert_eq!(egress(&mut bed, &error.frame()), port, "flow {flow}");
     }
 }
 
 #[test]
 fn a_member_that_is_lost_moves_its_own_flows_and_no_other() {
     let (mut bed, _) = bed([1, 1, 1]);
-    let all = |bed: &mut Bed| Vec::from_iter((0..300).map(|flow| exit(bed, &v4(flow).frame())));
+    let all = |bed: &mut Bed| Vec::from_iter((0..300).map(|flow| egress(bed, &v4(flow).frame())));
     let before = all(&mut bed);
     // As control tells it: workers never find the failed adjacency by the group.
     assert!(bed.next_hops.set_resolved(1, false));

@@ -355,7 +355,7 @@ fn our_own_questions_come_from_the_address_that_can_be_answered() {
     let mut bed = Bed::new();
     let mut ask = |addr: &str, unicast: Option<[u8; 6]>| {
         let mut frame = bed.pool.take().unwrap();
-        bed.region.set_entry(&mut frame, PortId(1), QueueId(0), Checksum::Valid);
+        bed.region.set_ingress(&mut frame, PortId(1), QueueId(0), Checksum::Valid);
         let key = Key { port: PortId(1), addr: addr.parse().unwrap() };
         let asked = bed.forwarder.solicit(&mut frame, key, unicast);
         let bytes = bed.region.bytes(&frame).to_vec();

@@ -125,7 +125,7 @@ fn nothing_is_sent_from_an_address_that_is_not_used() {
     let (mut bed, mut table) = bed(DuplicateDetection::Strict);
     let ask = |bed: &mut Bed, addr: &str| {
         let mut frame = bed.pool.take().unwrap();
-        bed.region.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+        bed.region.set_ingress(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
         let key = Key { port: PortId(0), addr: addr.parse().unwrap() };
         let asked = bed.forwarder.solicit(&mut frame, key, None);
         bed.pool.give_back(frame);
@@ -157,7 +157,7 @@ fn a_question_never_comes_from_an_address_that_may_be_anothers() {
     let (mut bed, mut table) = bed(DuplicateDetection::Optimistic);
     let ask = |bed: &mut Bed, addr: &str, unicast: Option<[u8; 6]>| {
         let mut frame = bed.pool.take().unwrap();
-        bed.region.set_entry(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
+        bed.region.set_ingress(&mut frame, PortId(0), QueueId(0), Checksum::Valid);
         let key = Key { port: PortId(0), addr: addr.parse().unwrap() };
         let asked = bed.forwarder.solicit(&mut frame, key, unicast);
         let bytes = asked.map(|_| bed.region.bytes(&frame)[14..].to_vec());

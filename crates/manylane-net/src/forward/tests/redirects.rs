@@ -23,9 +23,9 @@ fn bed(v4: &str, v6: &str, port: u16) -> Bed {
         let addr: IpAddr = addr.parse().unwrap();
         let kind = if addr.is_ipv4() { ether_type::IPV4 } else { ether_type::IPV6 };
         let header = Header::ethernet(SECOND_MAC, ours(port as u8).0, kind);
-        let exit = PortId(port);
-        let key = Key { port: exit, addr };
-        let rewrite = Rewrite { key, exit, state: AdjacencyState::Resolved, header, mtu: 1500 };
+        let egress = PortId(port);
+        let key = Key { port: egress, addr };
+        let rewrite = Rewrite { key, egress, state: AdjacencyState::Resolved, header, mtu: 1500 };
         bed.adjacencies.publish(slot, &rewrite).expect("there are records");
         bed.set(id, NextHop::Via(slot));
     }
@@ -183,8 +183,8 @@ fn a_redirect_stays_in_its_vlan() {
         if inside {
             let key = Key { port: PortId(3), addr: [10, 0, 0, 77].into() };
             let header = Header::tagged(SECOND_MAC, ours(0).0, tags, ether_type::IPV4);
-            let (state, exit) = (AdjacencyState::Resolved, PortId(0));
-            let rewrite = Rewrite { key, exit, state, header, mtu: 1400 };
+            let (state, egress) = (AdjacencyState::Resolved, PortId(0));
+            let rewrite = Rewrite { key, egress, state, header, mtu: 1400 };
             bed.adjacencies.publish(3, &rewrite).expect("there are records");
         }
         let mut ports = bed.forwarder.tables.ports.to_vec();

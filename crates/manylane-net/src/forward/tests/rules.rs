@@ -249,14 +249,14 @@ fn a_partial_checksum_is_completed_on_the_way_if_the_port_does_not_know() {
 #[test]
 fn one_exit_is_a_port_and_that_of_the_whole_batch() {
     let mut verdicts = Verdicts::new();
-    let mut one_exit = |exits: &[u16]| {
-        verdicts.len = exits.len();
-        verdicts.exits[..exits.len()].copy_from_slice(exits);
-        verdicts.one_exit()
+    let mut one_egress = |egress_ports: &[u16]| {
+        verdicts.len = egress_ports.len();
+        verdicts.egress_ports[..egress_ports.len()].copy_from_slice(egress_ports);
+        verdicts.one_egress()
     };
-    assert_eq!(one_exit(&[]), None);
-    assert_eq!(one_exit(&[2; BATCH_MAX]), Some(2));
-    assert_eq!(one_exit(&[3]), Some(3), "what an earlier batch has left is not looked at");
-    assert_eq!(one_exit(&[2, 2, 3]), None);
-    assert_eq!(one_exit(&[OTHER; 2]), None, "no port");
+    assert_eq!(one_egress(&[]), None);
+    assert_eq!(one_egress(&[2; BATCH_MAX]), Some(2));
+    assert_eq!(one_egress(&[3]), Some(3), "what an earlier batch has left is not looked at");
+    assert_eq!(one_egress(&[2, 2, 3]), None);
+    assert_eq!(one_egress(&[OTHER; 2]), None, "no port");
 }

@@ -220,14 +220,14 @@ proptest! {
         bed.region.meta_mut(&mut frame).own = own;
         bed.region.meta_mut(&mut frame).queue = QueueId(5);
         let mut pieces = Vec::new();
-        let exit = if leaves_partial { PARTIAL } else { CHAINS };
-        let prepared = prepare(&mut bed.pool, frame, exit, 9500, &mut pieces).expect("there are frames");
+        let egress = if leaves_partial { PARTIAL } else { CHAINS };
+        let prepared = prepare(&mut bed.pool, frame, egress, 9500, &mut pieces).expect("there are frames");
         let cut = pieces.len() as u32 - 1;
         prop_assert_eq!(prepared, Prepared { completed: !leaves_partial, cut, ..Prepared::default() });
         let mut finished = Vec::new();
         for piece in pieces {
             let meta = bed.region.meta(&piece);
-            prop_assert_eq!((meta.entry, meta.queue, meta.own), (PortId(0), QueueId(5), own));
+            prop_assert_eq!((meta.ingress, meta.queue, meta.own), (PortId(0), QueueId(5), own));
             prop_assert!(!meta.segments.any() && !meta.later);
             prop_assert_eq!(meta.frames(), meta.packet_len().div_ceil(1792));
             let is_partial = matches!(meta.checksum, Checksum::Partial { .. });
@@ -264,10 +264,10 @@ proptest! {
         }
         parts.extend(rest.chunks(1700));
         let frame = bed.receive_parts(0, &parts);
-        // Joined first, by an exit that completes it itself: it is where it was.
+        // Joined first, by an egress port that completes it itself: it is where it was.
         let mut pieces = Vec::new();
-        let exit = Offload { frames_max, ..PARTIAL };
-        let joined = prepare(&mut bed.pool, frame, exit, 9000, &mut pieces).expect("it fits three");
+        let egress = Offload { frames_max, ..PARTIAL };
+        let joined = prepare(&mut bed.pool, frame, egress, 9000, &mut pieces).expect("it fits three");
         prop_assert_eq!(joined, Prepared { joined: parts.len() > frames_max.into(), ..Prepared::default() });
         let frame = pieces.pop().expect("one");
         match prepare(&mut bed.pool, frame, CHAINS, 9000, &mut pieces) {
@@ -378,16 +378,16 @@ fn segments_need_all_their_frames_or_none() {
     assert_eq!(bed.free(), 64);
 }
 
-/// A segment that needs more frames than the exit takes.
+/// A segment that needs more frames than the egress port takes.
 #[test]
 fn segments_too_long_for_the_exit_end_the_packet() {
     let mut bed = Bed::with_frames(64, 2048, CHAINS);
     let large = Wish::tcp(20_000, 8000).make();
     for (frames_max, fits) in [(5, true), (4, false)] {
         let frame = receive(&mut bed, &large, 200, 1792);
-        let exit = Offload { frames_max, ..CHAINS };
+        let egress = Offload { frames_max, ..CHAINS };
         let mut pieces = Vec::new();
-        match prepare(&mut bed.pool, frame, exit, 9000, &mut pieces) {
+        match prepare(&mut bed.pool, frame, egress, 9000, &mut pieces) {
             Ok(prepared) => assert!(fits && prepared.cut == 2),
             Err(error) => {
                 assert_eq!((fits, error.reason), (false, DropReason::TooManyFragments));
@@ -398,17 +398,17 @@ fn segments_too_long_for_the_exit_end_the_packet() {
     }
 }
 
-/// An exit that takes segments, but not in so many frames: joined if that will do, else cut.
+/// An egress port that takes segments, but not in so many frames: joined if that will do, else cut.
 #[test]
 fn an_exit_for_segments_gets_them_whole_if_it_can() {
     let mut bed = Bed::with_frames(256, 2048, EVERYTHING);
     let large = Wish::tcp(20_000, 1448).make();
     for (frames_max, pieces_expected, joined) in [(64, 1, false), (12, 1, true), (11, 14, false)] {
         let frame = receive(&mut bed, &large, 200, 700);
-        let exit = Offload { frames_max, ..EVERYTHING };
+        let egress = Offload { frames_max, ..EVERYTHING };
         let mut pieces = Vec::new();
         let prepared =
-            prepare(&mut bed.pool, frame, exit, 1500, &mut pieces).expect("there are frames");
+            prepare(&mut bed.pool, frame, egress, 1500, &mut pieces).expect("there are frames");
         assert_eq!((pieces.len(), prepared.joined), (pieces_expected, joined), "{frames_max}");
         if let [piece] = &pieces[..] {
             let meta = bed.region.meta(piece);

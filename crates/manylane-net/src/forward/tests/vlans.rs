@@ -78,7 +78,7 @@ fn publish(bed: &mut Bed, slot: u32, port: PortId, state: AdjacencyState) {
     let kind = if slot < 4 { ether_type::IPV4 } else { ether_type::IPV6 };
     let header = Header::tagged(station(9).0, mac.0, vlan.tags, kind);
     let key = Key { port, addr: key(slot).addr };
-    let rewrite = Rewrite { key, exit: vlan.port, state, header, mtu: 1400 };
+    let rewrite = Rewrite { key, egress: vlan.port, state, header, mtu: 1400 };
     bed.adjacencies.publish(slot, &rewrite).expect("there are records");
 }
 
@@ -87,7 +87,8 @@ fn publish(bed: &mut Bed, slot: u32, port: PortId, state: AdjacencyState) {
 fn what_comes_with_a_tag_leaves_with_the_tags_of_its_way_out() {
     let (v4, v6) = ("198.51.100.9", "2001:db8:b::9");
     let (q4, ad6) = ("198.18.0.9", "2001:db8:c::9");
-    for (in_tags, entry) in [(Tags::NONE, 0), (q(100), V100.0), (tags(&[(0x88a8, 200)]), S200.0)] {
+    for (in_tags, ingress) in [(Tags::NONE, 0), (q(100), V100.0), (tags(&[(0x88a8, 200)]), S200.0)]
+    {
         for (frame, port, to, out) in [
             (V4::udp(v4, 10).frame(), 1, station(1), Tags::NONE),
             (V6::udp(v6, 10).frame(), 1, station(1), Tags::NONE),
@@ -110,7 +111,7 @@ fn what_comes_with_a_tag_leaves_with_the_tags_of_its_way_out() {
                 );
                 let sorted: Vec<Sorted> = bed.forwarder.sorted().collect();
                 let bytes = frame.len() as u64;
-                let expected = Sorted { port: PortId(entry), frames: 1, bytes };
+                let expected = Sorted { port: PortId(ingress), frames: 1, bytes };
                 assert_eq!(sorted, Vec::from_iter(in_tags.any().then_some(expected)));
                 let plain = untagged(&outcome.bytes, out);
                 assert_eq!((&plain[..6], &plain[6..12]), (&to.0[..], &ours(port as u8).0[..]));
@@ -214,7 +215,7 @@ fn what_we_say_of_neighbours_and_of_ourselves_has_tags() {
     {
         for write in [ask, probe, announce] {
             let mut frame = bed.pool.take().expect("there is one");
-            bed.region.set_entry(&mut frame, port, QueueId(0), Checksum::Valid);
+            bed.region.set_ingress(&mut frame, port, QueueId(0), Checksum::Valid);
             let key = Key { port, addr: addr.parse().expect("an address") };
             assert_eq!(write(&mut bed.forwarder, &mut frame, key), Some(PortId(device)));
             let packet = untagged(&bed.bytes(&frame), out);
@@ -239,7 +240,7 @@ fn a_packet_held_in_a_vlan_leaves_with_its_tag() {
     assert_eq!(bed.forwarder.key(bed.reader.guard(), slot).port, V100);
     let frame = batch.drain().next();
     let mut frame = frame.expect("it is held");
-    assert_eq!((bed.region.meta(&frame).entry, bed.bytes(&frame)), (V100, packet));
+    assert_eq!((bed.region.meta(&frame).ingress, bed.bytes(&frame)), (V100, packet));
 
     publish(&mut bed, 3, V100, AdjacencyState::Resolved);
     let verdict = bed.forwarder.resume(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);

@@ -11,8 +11,8 @@ fn an_adjacency_reads_as_it_was_published() {
     let tags = Tags::NONE.and(0x8100, 7).expect("there is room for one");
     let header = Header::tagged([1; 6], [2; 6], tags, 0x86dd);
     let key = Key { port: PortId(513), addr: "fe80::1".parse().expect("an address") };
-    let (state, exit) = (AdjacencyState::ResolvedReport, PortId(3));
-    let rewrite = Rewrite { key, exit, state, header, mtu: 9000 };
+    let (state, egress) = (AdjacencyState::ResolvedReport, PortId(3));
+    let rewrite = Rewrite { key, egress, state, header, mtu: 9000 };
     table.publish(3, &rewrite).expect("there is a record");
 
     let guard = reader.guard();
@@ -23,7 +23,7 @@ fn an_adjacency_reads_as_it_was_published() {
         adjacency.header()[6..],
         [1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 0x81, 0, 0, 7, 0x86, 0xdd]
     );
-    assert_eq!((adjacency.exit(), adjacency.mtu()), (exit, 9000));
+    assert_eq!((adjacency.egress(), adjacency.mtu()), (egress, 9000));
     assert_eq!(adjacencies.key(adjacency), key);
     let mut untagged = [0; 14];
     adjacency.write_untagged(&mut untagged);
@@ -193,7 +193,7 @@ fn plain_is_what_may_simply_be_sent_behind_an_ethernet_header() {
     let (found, whole) = (adjacencies.plain(record()), adjacencies.load(guard, index));
     let found = found.expect("it is resolved, and has no tag");
     assert_eq!(found.header(), whole.header());
-    assert_eq!((found.exit(), found.mtu()), (plain.exit, plain.mtu));
+    assert_eq!((found.egress(), found.mtu()), (plain.egress, plain.mtu));
     assert_eq!(adjacencies.key(found), plain.key);
     let nobodys = adjacencies.prefetch(guard, None);
     assert!(adjacencies.plain(nobodys).is_none(), "there is no neighbour");
@@ -224,5 +224,5 @@ fn resolved(version: u32) -> Rewrite {
     let header = Header::ethernet([d, c, b, a, d, c], [b, a, d, c, b, a], version as u16);
     let key = Key { port: PortId(version as u16), addr: HOST };
     let state = AdjacencyState::Resolved;
-    Rewrite { key, exit: key.port, state, header, mtu: version }
+    Rewrite { key, egress: key.port, state, header, mtu: version }
 }

@@ -13,7 +13,8 @@ use manylane_frame::vocabulary::PortId;
 
 mod rules;
 
-const EVERYTHING: u32 = flags::ENTRY | flags::EXIT | flags::FORWARDING_V4 | flags::FORWARDING_V6;
+const EVERYTHING: u32 =
+    flags::INGRESS | flags::EGRESS | flags::FORWARDING_V4 | flags::FORWARDING_V6;
 const IN: u32 = 11;
 const OUT: u32 = 12;
 const NOW: u64 = 1000;
@@ -40,11 +41,11 @@ fn transit_is_forwarded_and_one_hop_older() {
 fn ports_and_lease_come_first() {
     let mut bed = Bed::new();
     let garbage = vec![0xff; 60];
-    bed.judged(Verdict::NotEntry, &garbage, Arrival { ifindex: 99, ..came() });
-    bed.judged(Verdict::NotEntry, &garbage, Arrival { ifindex: 70_000, ..came() });
+    bed.judged(Verdict::NotIngress, &garbage, Arrival { ifindex: 99, ..came() });
+    bed.judged(Verdict::NotIngress, &garbage, Arrival { ifindex: 70_000, ..came() });
     bed.judged(Verdict::Lapsed, &ipv4(TO), Arrival { now_ns: NOW + 1, ..came() });
-    bed.set_flags(1, EVERYTHING & !flags::ENTRY);
-    bed.judged(Verdict::NotEntry, &ipv4(TO), came());
+    bed.set_flags(1, EVERYTHING & !flags::INGRESS);
+    bed.judged(Verdict::NotIngress, &ipv4(TO), came());
 }
 
 #[test]
@@ -53,7 +54,7 @@ fn a_tag_leads_to_another_port() {
     let tagged = |ether_type, vlan| Arrival { tag: Some((ether_type, vlan)), ..came() };
     bed.judged(Verdict::UnknownVlan, &ipv4(TO), tagged(ether_type::VLAN, 7));
     bed.tables.set_vlan(1, true, 7, Some(3));
-    bed.judged(Verdict::NotEntry, &ipv4(TO), tagged(ether_type::SERVICE_VLAN, 7));
+    bed.judged(Verdict::NotIngress, &ipv4(TO), tagged(ether_type::SERVICE_VLAN, 7));
     bed.judged(Verdict::UnknownVlan, &ipv4(TO), tagged(ether_type::VLAN, 7));
     bed.tables.set_port(3, PortRecord { flags: EVERYTHING, ifindex: 13, mac: ours(1) });
     bed.judged(Verdict::Forwarded, &ipv4(TO), tagged(ether_type::SERVICE_VLAN, 7));
@@ -212,31 +213,33 @@ fn flows_are_told_apart_by_ports_or_not() {
     let mut bed = Bed::new();
     let other = bed.tables.take_slot().expect("one");
     let way = bed.tables.adjacency(bed.slot).expect("it is resolved");
-    bed.tables.set_slot(other, Some(Adjacency { exit_ifindex: 14, ..way })).expect("there is room");
+    bed.tables
+        .set_slot(other, Some(Adjacency { egress_ifindex: 14, ..way }))
+        .expect("there is room");
     let members = [bed.slot, other].map(|slot| Member { slot, weight: 1 });
     let group = bed.tables.add_group(&members).expect("one");
     bed.tables.set_next_hop(bed.id, NextHop::Group(group));
     bed.tables.set_seed(77);
-    let mut exits = |by_ports, fragment| {
+    let mut egress_ports = |by_ports, fragment| {
         let (ipv4_ports, ipv6_ports) = (by_ports, by_ports);
         bed.tables.set_multipath(Multipath { ipv4: true, ipv6: true, ipv4_ports, ipv6_ports });
-        let mut exits = Vec::new();
+        let mut egress_ports = Vec::new();
         for port in 0..64 {
             let mut frame = ipv4(TO);
             (frame[20], frame[35]) = (fragment, port);
             set_checksum(&mut frame);
-            exits.push(bed.decide(&mut frame, &came()).1.expect("it is forwarded"));
+            egress_ports.push(bed.decide(&mut frame, &came()).1.expect("it is forwarded"));
             if fragment == 0 {
                 let mut frame = ipv6(TO6);
                 frame[55] = port;
-                exits.push(bed.decide(&mut frame, &came()).1.expect("it is forwarded"));
+                egress_ports.push(bed.decide(&mut frame, &came()).1.expect("it is forwarded"));
             }
         }
-        exits.chunks(2).map(<[u32]>::to_vec).collect::<std::collections::BTreeSet<_>>().len()
+        egress_ports.chunks(2).map(<[u32]>::to_vec).collect::<std::collections::BTreeSet<_>>().len()
     };
-    assert_eq!(exits(false, 0), 1);
-    assert_eq!(exits(true, 0), 4, "both families, both ways");
-    assert_eq!(exits(true, 0x20), 1, "a fragment has no ports");
+    assert_eq!(egress_ports(false, 0), 1);
+    assert_eq!(egress_ports(true, 0), 4, "both families, both ways");
+    assert_eq!(egress_ports(true, 0x20), 1, "a fragment has no ports");
 }
 
 #[test]
@@ -244,10 +247,10 @@ fn a_source_must_be_one_that_comes_this_way() {
     let mut bed = Bed::new();
     let (back, via) = (bed.tables.take_id().expect("one"), bed.tables.take_slot().expect("one"));
     bed.tables.insert("10.1.0.0/16".parse().expect("a prefix"), back).expect("there is room");
-    let way = |port: u16| Adjacency { exit_port: port, ..adjacency() };
+    let way = |port: u16| Adjacency { egress_port: port, ..adjacency() };
     let group = bed.tables.add_group(&[Member { slot: via, weight: 1 }]).expect("one");
     let (off, loose, strict) = (0, flags::RP_LOOSE, flags::RP_STRICT);
-    for (next_hop, exit, right) in [
+    for (next_hop, egress, right) in [
         (NextHop::None, 1, &[off][..]),
         (NextHop::Blackhole, 1, &[off]),
         (NextHop::Kernel, 1, &[off]),
@@ -260,7 +263,7 @@ fn a_source_must_be_one_that_comes_this_way() {
         (NextHop::Via(via), 1, &[off, loose, strict]),
     ] {
         bed.tables.set_next_hop(back, next_hop);
-        bed.tables.set_slot(via, Some(way(exit))).expect("there is room");
+        bed.tables.set_slot(via, Some(way(egress))).expect("there is room");
         for mode in [off, loose, strict] {
             bed.set_flags(1, EVERYTHING | mode);
             let is_right = right.contains(&mode);
@@ -274,10 +277,10 @@ fn a_source_must_be_one_that_comes_this_way() {
 #[test]
 fn the_way_out_must_be_open_and_another() {
     let mut bed = Bed::new();
-    bed.set_flags(2, EVERYTHING & !flags::EXIT);
-    bed.judged(Verdict::ExitKernel, &ipv4(TO), came());
+    bed.set_flags(2, EVERYTHING & !flags::EGRESS);
+    bed.judged(Verdict::EgressKernel, &ipv4(TO), came());
     bed.set_flags(2, EVERYTHING);
-    let back = Adjacency { exit_ifindex: IN, exit_port: 1, ..adjacency() };
+    let back = Adjacency { egress_ifindex: IN, egress_port: 1, ..adjacency() };
     bed.tables.set_slot(bed.slot, Some(back)).expect("there is room");
     bed.judged(Verdict::Forwarded, &ipv4(TO), came());
     bed.set_flags(1, EVERYTHING | flags::REDIRECTS_V4);
@@ -347,7 +350,7 @@ fn headers_of_segments_are_not_looked_for_without_end() {
 fn a_record_that_is_torn_is_none() {
     let mut memory = Memory::zeroed(&Sizes::for_routes(0, 0));
     // What nobody may do: it is written to beside the writer.
-    memory.records.store(500 * RECORD_WORDS + record::EXIT_INTERFACE, OUT);
+    memory.records.store(500 * RECORD_WORDS + record::EGRESS_INTERFACE, OUT);
     memory.records.store(500 * RECORD_WORDS + record::STAMPS[1], 1);
     memory.record_of.store(50, 500);
     let mut bed = Bed::over(memory);
@@ -415,9 +418,9 @@ impl Bed {
 
     fn judged(&mut self, verdict: Verdict, frame: &[u8], arrival: Arrival) {
         let mut after = frame.to_vec();
-        let (said, exit) = self.decide(&mut after, &arrival);
+        let (said, egress) = self.decide(&mut after, &arrival);
         assert_eq!(said, verdict, "{frame:02x?}, {arrival:?}");
-        assert_eq!(exit.is_some(), verdict == Verdict::Forwarded);
+        assert_eq!(egress.is_some(), verdict == Verdict::Forwarded);
         assert_eq!(after != frame, verdict == Verdict::Forwarded, "the kernel's are unchanged");
     }
 }
@@ -437,7 +440,7 @@ fn ours(port: u8) -> Mac {
 }
 
 fn adjacency() -> Adjacency {
-    Adjacency { exit_ifindex: OUT, exit_port: 2, mtu: 1500, destination: NEXT, source: ours(2) }
+    Adjacency { egress_ifindex: OUT, egress_port: 2, mtu: 1500, destination: NEXT, source: ours(2) }
 }
 
 /// A UDP packet with 40 bytes of transport, in a frame to port 1.

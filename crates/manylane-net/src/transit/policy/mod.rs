@@ -71,7 +71,7 @@ pub struct Rule {
     /// Packets to there.
     pub to: Option<IpPrefix>,
     /// Packets that came in by the interface of this index.
-    pub entry: Option<u32>,
+    pub ingress: Option<u32>,
     /// Packets with this type of service; 0 for all.
     pub tos: u8,
     /// It matches what would not match otherwise.
@@ -83,7 +83,7 @@ pub struct Rule {
 impl Rule {
     /// A rule for all packets.
     pub fn all(action: Action) -> Rule {
-        Rule { from: None, to: None, entry: None, tos: 0, is_inverted: false, action }
+        Rule { from: None, to: None, ingress: None, tos: 0, is_inverted: false, action }
     }
 }
 
@@ -195,11 +195,11 @@ fn matches(query: &Query, words: &[u64; RULE_WORDS]) -> bool {
     let pair = |at: usize| address_of([words[at], words[at + 1]]);
     let head = words[rule::HEAD];
     let (tos, tos_mask) = ((head >> rule::TOS) as u8, (head >> rule::TOS_MASK) as u8);
-    let entry = words[rule::ENTRY];
+    let ingress = words[rule::INGRESS];
     (query.from ^ pair(rule::FROM)) & pair(rule::FROM + 2) == 0
         && (query.to ^ pair(rule::TO)) & pair(rule::TO + 2) == 0
         && (query.tos ^ tos) & tos_mask == 0
-        && (entry == 0 || entry == query.interface.into())
+        && (ingress == 0 || ingress == query.interface.into())
 }
 
 fn address_of([upper, lower]: [u64; 2]) -> u128 {

@@ -235,7 +235,7 @@ fn words_of(is_ipv6: bool, rule: &Rule) -> [u64; RULE_WORDS] {
         | u64::from(table) << rule::TABLE
         | u64::from(rule.tos) << rule::TOS
         | u64::from(tos_mask) << rule::TOS_MASK;
-    words[rule::ENTRY] = rule.entry.map_or(0, u64::from);
+    words[rule::INGRESS] = rule.ingress.map_or(0, u64::from);
     for (at, prefix) in [(rule::FROM, rule.from), (rule::TO, rule.to)] {
         let (first, mask) = prefix.map_or((0, 0), network);
         words[at..at + 2].copy_from_slice(&halves(first));

@@ -37,11 +37,11 @@ impl Routing {
                     IpAddr::V4(_) => ether_type::IPV4,
                     IpAddr::V6(_) => ether_type::IPV6,
                 };
-                let (tags, exit) =
+                let (tags, egress) =
                     port.vlan.map_or((Tags::NONE, key.port), |vlan| (vlan.tags, vlan.port));
                 let mac = mac.unwrap_or_default();
                 let header = Header::tagged(mac, port.mac.0, tags, ether_type);
-                let rewrite = Rewrite { key, exit, state, header, mtu: port.mtu };
+                let rewrite = Rewrite { key, egress, state, header, mtu: port.mtu };
                 // Before the adjacency: who finds the neighbour unresolved holds packets for it, by its dst.
                 let facts = Facts {
                     next_hop: neighbour_id(slot),

@@ -99,7 +99,8 @@ impl Bed {
     /// Publishes for a slot that nobody has, until no record is free before the worker is quiescent.
     fn use_all_records(&mut self) {
         let (key, state) = (key(0, "10.0.0.200"), AdjacencyState::Unresolved);
-        let rewrite = Rewrite { key, exit: key.port, state, header: Header::default(), mtu: 1500 };
+        let rewrite =
+            Rewrite { key, egress: key.port, state, header: Header::default(), mtu: 1500 };
         while self.routing.adjacencies.publish(9, &rewrite).is_ok() {}
     }
 }

@@ -49,7 +49,7 @@ impl HandOff {
                 region.set_sample(frame, Sample::default());
                 continue;
             }
-            let queue = u64::from(meta.entry.0) << 16 | u64::from(meta.queue.0);
+            let queue = u64::from(meta.ingress.0) << 16 | u64::from(meta.queue.0);
             let flow = u64::from(hash) << 32 | queue << 1 | u64::from(goes_up(bytes));
             let (number, period) = (self.order.receive(flow), self.sample_period);
             region.set_sample(frame, Sample { flow, number, period });

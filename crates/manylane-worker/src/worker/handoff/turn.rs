@@ -61,7 +61,7 @@ impl Work {
             self.note_taken(batch);
         }
         while !batch.is_empty() {
-            let entry = |frame: &Frame| self.pool.region().meta(frame).entry;
+            let entry = |frame: &Frame| self.pool.region().meta(frame).ingress;
             let first = batch.iter().next().map(entry);
             let run = batch.iter().take_while(|frame| Some(entry(frame)) == first).count();
             let mut part = Batch::new();
@@ -138,8 +138,8 @@ impl Work {
 
     fn count_received(&mut self, frame: &Frame) {
         let meta = self.pool.region().meta(frame);
-        self.stats.count(meta.entry, PortCount::Received, 1);
-        self.stats.count(meta.entry, PortCount::ReceivedBytes, meta.packet_len() as u64);
+        self.stats.count(meta.ingress, PortCount::Received, 1);
+        self.stats.count(meta.ingress, PortCount::ReceivedBytes, meta.packet_len() as u64);
     }
 
     /// Hands what waits to the devices, and tells receivers what has left.

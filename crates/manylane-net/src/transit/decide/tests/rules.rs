@@ -20,7 +20,7 @@ impl Policed {
         bed.tables.set_port(3, facts);
         let (id, other) =
             (bed.tables.take_id().expect("one"), bed.tables.take_slot().expect("one"));
-        let way = Adjacency { exit_ifindex: OTHER, exit_port: 3, ..adjacency() };
+        let way = Adjacency { egress_ifindex: OTHER, egress_port: 3, ..adjacency() };
         bed.tables.set_slot(other, Some(way)).expect("a record is free");
         bed.tables.set_next_hop(id, NextHop::Via(other));
         let tables = ["192.0.2.0/24", "2001:db8:2::/48"].map(|prefix| {
@@ -46,10 +46,10 @@ impl Policed {
     }
 
     /// Both families' packets leave there.
-    fn leave_by(&mut self, exit: u32) {
+    fn leave_by(&mut self, egress: u32) {
         for packet in [ipv4(TO), ipv6(TO6)] {
             let decided = self.bed.decide(&mut packet.clone(), &came());
-            assert_eq!(decided, (Verdict::Forwarded, Some(exit)), "{packet:02x?}");
+            assert_eq!(decided, (Verdict::Forwarded, Some(egress)), "{packet:02x?}");
         }
     }
 
@@ -87,7 +87,7 @@ fn each_selector_chooses() {
                 (true, false) => "2001:db8:2:1::/64",
             }));
         },
-        |_, rule, hits| rule.entry = Some(if hits { IN } else { OUT }),
+        |_, rule, hits| rule.ingress = Some(if hits { IN } else { OUT }),
         |_, rule, hits| rule.tos = if hits { 0 } else { 8 },
     ];
     for change in changes {
@@ -107,16 +107,16 @@ fn each_selector_chooses() {
 fn the_type_of_service_is_each_familys_own() {
     let mut policed = Policed::new();
     policed.set(|_, action| Rule { tos: 0x10, ..Rule::all(action) });
-    for (tos, exits) in
+    for (tos, egress_ports) in
         [(0x10, [OTHER; 2]), (0x13, [OTHER; 2]), (0xb0, [OTHER, OUT]), (0x14, [OUT; 2])]
     {
         let (mut v4, mut v6) = (ipv4(TO), ipv6(TO6));
         v4[15] = tos;
         set_checksum(&mut v4);
         (v6[14], v6[15]) = (0x60 | tos >> 4, tos << 4);
-        for (mut packet, exit) in [v4, v6].into_iter().zip(exits) {
+        for (mut packet, egress) in [v4, v6].into_iter().zip(egress_ports) {
             let decided = policed.bed.decide(&mut packet, &came());
-            assert_eq!(decided, (Verdict::Forwarded, Some(exit)), "{tos:#x}");
+            assert_eq!(decided, (Verdict::Forwarded, Some(egress)), "{tos:#x}");
         }
     }
 }
@@ -152,10 +152,10 @@ fn what_only_the_kernel_can_ask_for_is_its() {
     policed.judged(Verdict::KernelRoute);
     policed.set(|_, _| Rule::all(Action::Nowhere));
     policed.judged(Verdict::Nowhere);
-    policed.set(|_, _| Rule { entry: Some(OTHER), ..Rule::all(Action::Kernel) });
+    policed.set(|_, _| Rule { ingress: Some(OTHER), ..Rule::all(Action::Kernel) });
     policed.leave_by(OUT);
     // It is also asked for an IPv4 packet the other way.
-    policed.set(|_, _| Rule { entry: Some(OUT), ..Rule::all(Action::Kernel) });
+    policed.set(|_, _| Rule { ingress: Some(OUT), ..Rule::all(Action::Kernel) });
     policed.bed.judged(Verdict::ReversePath, &ipv4(TO), came());
     policed.bed.judged(Verdict::Forwarded, &ipv6(TO6), came());
 }
@@ -194,7 +194,7 @@ fn a_source_is_looked_up_the_other_way() {
     let all = Rule::all(Action::Merged);
     let [local, merged] = [Action::Local, Action::Merged].map(Rule::all);
     let to = |action| Rule { to: Some(source), ..Rule::all(action) };
-    let by = |entry| Rule { entry: Some(entry), ..Rule::all(Action::Table(table)) };
+    let by = |ingress| Rule { ingress: Some(ingress), ..Rule::all(Action::Table(table)) };
     let from = Rule { from: Some(a_prefix("192.0.2.0/24")), ..Rule::all(Action::Table(table)) };
     for flags in [flags::RP_STRICT, flags::RP_LOOSE] {
         rules(Verdict::ReversePath, flags, &[local, all]);
