@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use manylane_frame::vocabulary::{Checksum, Offload, PortId, QueueId, SegmentKind, Segments};
 use manylane_frame::{Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
 use manylane_net::fib::{Ipv4Tables, Ipv4Writer, Ipv6Tables, Ipv6Writer, Limits};
-use manylane_net::forward::{Fate, Forwarder, Origin, PortFacts, Tables, Verdicts};
+use manylane_net::forward::{Fate, Forwarder, Origin, PortFacts, Tables, Turn, Verdicts};
 use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{
     AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, OwnAddresses, Rewrite,
@@ -86,7 +86,7 @@ impl Engine {
         batch.push(frame).expect("it is empty");
         let mut verdicts = Verdicts::new();
         let guard = self.reader.guard();
-        self.forwarder.forward(guard, &mut self.pool, &mut batch, 1, &mut verdicts);
+        self.forwarder.forward(&mut Turn { guard, pool: &mut self.pool, now_ns: 1 }, &mut batch, &mut verdicts);
         let verdict = verdicts.list()[0];
         let sent = match (verdict.fate, verdict.origin) {
             (Fate::Transmit(port), Origin::Received) => {

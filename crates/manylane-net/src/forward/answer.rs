@@ -10,7 +10,7 @@ use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::rewrite::{Link, is_ipv6};
-use super::{FORMER_MAX, Former, Forwarder, LINK_HEADER, Origin, Verdict, parts};
+use super::{FORMER_MAX, Former, Forwarder, LINK_HEADER, Origin, Turn, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
 use crate::neighbour::Neighbour;
 use crate::nexthop::NextHop;
@@ -21,32 +21,30 @@ impl Forwarder {
     #[cold]
     pub(super) fn error<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         kind: ErrorKind,
         reason: DropReason,
-        now_ns: u64,
     ) -> Verdict<'g> {
         if self.region.meta(frame).own {
             return Verdict::drop(reason); // Nobody is told about our own packets.
         }
         // What is quoted, and looked at before, lies in one frame.
-        if !parts::gather(pool, frame, LINK_HEADER + icmp::quote_len_v6(usize::MAX)) {
+        if !parts::gather(turn.pool, frame, LINK_HEADER + icmp::quote_len_v6(usize::MAX)) {
             return Verdict::drop(reason);
         }
         let former = self.keeps_former.then(|| self.former_of(frame, reason));
         let made = if is_ipv6(self.region.bytes(frame)) {
-            self.make_ipv6_error(guard, pool, frame, kind, now_ns)
+            self.make_ipv6_error(turn, frame, kind)
         } else {
-            self.make_ipv4_error(guard, pool, frame, kind, now_ns)
+            self.make_ipv4_error(turn, frame, kind)
         };
         let Some(link) = made else { return Verdict::drop(reason) };
         if self.former.len() < FORMER_MAX {
             self.former.extend(former);
         }
         self.mark_own(frame);
-        let fate = self.send(guard, pool, frame, Some(link), now_ns);
+        let fate = self.send(turn, frame, Some(link));
         Verdict { fate, origin: Origin::Error(reason) }
     }
 
@@ -76,24 +74,20 @@ impl Forwarder {
     /// The host cannot be reached (RFC 1812 §4.3.3.1 and §5.2.7.1, RFC 4443 §3.1).
     pub(super) fn unreachable<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         reason: DropReason,
-        now_ns: u64,
     ) -> Verdict<'g> {
-        self.error(guard, pool, frame, ErrorKind::HostUnreachable, reason, now_ns)
+        self.error(turn, frame, ErrorKind::HostUnreachable, reason)
     }
 
     /// Makes the frame the error about the packet in it. The link it came by, or `None` if no error is
     /// to be sent; then the frame is as it was.
     fn make_ipv4_error(
         &mut self,
-        guard: Guard<'_>,
-        pool: &mut Pool,
+        turn: &mut Turn<'_, '_>,
         frame: &mut Frame,
         kind: ErrorKind,
-        now_ns: u64,
     ) -> Option<Link> {
         let bytes = self.region.bytes(frame);
         let link = Link::of(bytes)?;
@@ -102,15 +96,15 @@ impl Forwarder {
         // Looking for a source may take long; what is not sent for want of one is not counted as sent.
         let sender = ipv4::View::front(packet, len)?.source();
         if !icmp::may_answer_v4(packet, group)
-            || !self.errors.has_token(now_ns)
-            || self.is_broadcast(guard, sender)
+            || !self.errors.has_token(turn.now_ns)
+            || self.is_broadcast(turn.guard, sender)
         {
             return None;
         }
-        let source = self.error_source_ipv4(guard, frame, sender)?;
+        let source = self.error_source_ipv4(turn.guard, frame, sender)?;
         self.errors.take();
         let packet_len = usize::from(u16::from_be_bytes([packet[2], packet[3]])).min(len);
-        self.quote(pool, frame, icmp::quote_len_v4(packet_len), icmp::ERROR_HEADROOM_V4)?;
+        self.quote(turn.pool, frame, icmp::quote_len_v4(packet_len), icmp::ERROR_HEADROOM_V4)?;
         self.identification = self.identification.wrapping_add(1);
         let buf = self.region.bytes_mut(frame);
         icmp::emit_v4_error(&mut buf[LINK_HEADER..], kind, source, self.identification)?;
@@ -120,24 +114,22 @@ impl Forwarder {
     /// As `make_ipv4_error`, for IPv6.
     fn make_ipv6_error(
         &mut self,
-        guard: Guard<'_>,
-        pool: &mut Pool,
+        turn: &mut Turn<'_, '_>,
         frame: &mut Frame,
         kind: ErrorKind,
-        now_ns: u64,
     ) -> Option<Link> {
         let bytes = self.region.bytes(frame);
         let link = Link::of(bytes)?;
         let (packet, len) = parts::front(&self.region, frame);
         let group = ethernet::View::checked(bytes)?.destination().is_group();
-        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.has_token(now_ns) {
+        if !icmp::may_answer_v6(packet, group, kind) || !self.errors.has_token(turn.now_ns) {
             return None;
         }
-        let source = self.error_source_ipv6(guard, frame)?;
+        let source = self.error_source_ipv6(turn.guard, frame)?;
         self.errors.take();
         let packet_len = 40 + usize::from(u16::from_be_bytes([packet[4], packet[5]]));
         let packet_len = packet_len.min(len);
-        self.quote(pool, frame, icmp::quote_len_v6(packet_len), icmp::ERROR_HEADROOM_V6)?;
+        self.quote(turn.pool, frame, icmp::quote_len_v6(packet_len), icmp::ERROR_HEADROOM_V6)?;
         let buf = self.region.bytes_mut(frame);
         icmp::emit_v6_error(&mut buf[LINK_HEADER..], kind, source)?;
         Some(link)

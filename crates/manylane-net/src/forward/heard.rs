@@ -4,9 +4,9 @@
 //! way to the control thread that only answers may take are therefore for answers of neighbours that have a
 //! slot, and only for [`ANSWERS_PER_SECOND`] of each; all other answers go with everything else.
 
-use manylane_sync::rcu::{Guard, Index};
+use manylane_sync::rcu::Index;
 
-use super::{Forwarder, REPORT_INTERVAL_NS, Tables};
+use super::{Forwarder, REPORT_INTERVAL_NS, Tables, Turn};
 use crate::neighbour::{Key, Kind, Report};
 use crate::nexthop::NextHop;
 
@@ -47,20 +47,19 @@ impl Forwarder {
     /// Reports what a packet told of a neighbour's address.
     pub(super) fn heard(
         &mut self,
-        guard: Guard<'_>,
+        turn: &Turn<'_, '_>,
         key: Key,
         mac: Option<[u8; 6]>,
         kind: Kind,
-        now_ns: u64,
     ) {
         let event = Report::Answer { key, mac, kind };
         let slot = match kind {
-            Kind::ArpReply | Kind::Advertisement { .. } => self.slot_of(guard, key, now_ns),
+            Kind::ArpReply | Kind::Advertisement { .. } => self.slot_of(turn, key),
             Kind::ArpRequest | Kind::Gratuitous | Kind::Solicitation => None,
         };
         let last_ns = slot.and_then(|slot| self.heard.answered_ns.get_mut(slot as usize));
         let interval_ns = REPORT_INTERVAL_NS / ANSWERS_PER_SECOND;
-        if last_ns.is_some_and(|last_ns| is_due(last_ns, now_ns, interval_ns)) {
+        if last_ns.is_some_and(|last_ns| is_due(last_ns, turn.now_ns, interval_ns)) {
             self.report_urgent(event);
         } else {
             self.report(event);
@@ -76,31 +75,32 @@ impl Forwarder {
     }
 
     /// The slot of the neighbour with this name, if it has one.
-    fn slot_of(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> Option<u32> {
-        let NextHop::Via(neighbour) = self.next_hop(guard, key.addr) else {
-            return self.link_local_slot(guard, key, now_ns);
+    fn slot_of(&mut self, turn: &Turn<'_, '_>, key: Key) -> Option<u32> {
+        let NextHop::Via(neighbour) = self.next_hop(turn.guard, key.addr) else {
+            return self.link_local_slot(turn, key);
         };
         let adjacencies = &self.tables.adjacencies;
-        let found = adjacencies.key(adjacencies.load(guard, neighbour));
+        let found = adjacencies.key(adjacencies.load(turn.guard, neighbour));
         (found == key).then_some(neighbour.raw())
     }
 
-    fn link_local_slot(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> Option<u32> {
+    fn link_local_slot(&mut self, turn: &Turn<'_, '_>, key: Key) -> Option<u32> {
         if !is_link_local(key) {
             return None;
         }
         let (adjacencies, heard) = (&self.tables.adjacencies, &mut self.heard);
         let generation = Some(adjacencies.generation());
-        let is_due = heard.generation.is_none() || now_ns >= heard.listed_ns + LIST_INTERVAL_NS;
+        let is_due =
+            heard.generation.is_none() || turn.now_ns >= heard.listed_ns + LIST_INTERVAL_NS;
         if heard.generation != generation && is_due {
             heard.link_local.clear();
             let all = (0..adjacencies.slots() as u32).map(|slot| {
-                let adjacency = adjacencies.load(guard, Index::new(guard, slot));
+                let adjacency = adjacencies.load(turn.guard, Index::new(turn.guard, slot));
                 (adjacencies.key(adjacency), slot)
             });
             heard.link_local.extend(all.filter(|&(key, _)| is_link_local(key)));
             heard.link_local.sort_unstable();
-            (heard.generation, heard.listed_ns) = (generation, now_ns);
+            (heard.generation, heard.listed_ns) = (generation, turn.now_ns);
         }
         let list = &heard.link_local;
         list.binary_search_by_key(&key, |&(key, _)| key).ok().map(|at| list[at].1)

@@ -10,7 +10,7 @@ use manylane_frame::{Frame, HEADROOM, Pool};
 use manylane_sync::rcu::Guard;
 
 use super::rewrite::Link;
-use super::{Fate, Forwarder, LINK_HEADER, Origin, Verdict, parts, prepare};
+use super::{Fate, Forwarder, LINK_HEADER, Origin, Turn, Verdict, parts, prepare};
 use crate::icmp::{self, ErrorKind};
 use crate::neighbour::{Claim, Key, Kind, Standing};
 use crate::wire::checksum::Sum;
@@ -24,10 +24,8 @@ impl Forwarder {
     /// ARP (RFC 826): who asks for us gets an answer, and who speaks of itself is reported.
     pub(super) fn local_arp<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
-        now_ns: u64,
     ) -> Verdict<'g> {
         let Some(packet) = arp::Packet::checked(&self.region.bytes(frame)[LINK_HEADER..]) else {
             return Verdict::drop(DropReason::ArpInvalid);
@@ -37,9 +35,9 @@ impl Forwarder {
         let is_asked = facts.owns(packet.target.into());
         // Who claims one of our addresses, or has none yet, tells nothing about a neighbour.
         if facts.owns(packet.sender.into()) {
-            self.claimed(ingress, packet.sender, packet.sender_mac, Claim::Used, now_ns);
+            self.claimed(ingress, packet.sender, packet.sender_mac, Claim::Used, turn.now_ns);
         } else if packet.is_probe() && is_asked && !self.uses(ingress, packet.target) {
-            self.claimed(ingress, packet.target, packet.sender_mac, Claim::Wanted, now_ns);
+            self.claimed(ingress, packet.target, packet.sender_mac, Claim::Wanted, turn.now_ns);
         } else if !packet.sender.is_unspecified() {
             // The answer to a question from nobody's address is for our station.
             let answers = packet.target.is_unspecified() && packet.target_mac == facts.mac;
@@ -49,14 +47,14 @@ impl Forwarder {
                 _ => Kind::Gratuitous,
             };
             let key = Key { port: ingress, addr: packet.sender.into() };
-            self.heard(guard, key, Some(packet.sender_mac.0), kind, now_ns);
+            self.heard(turn, key, Some(packet.sender_mac.0), kind);
         }
         if packet.operation != arp::Operation::Request || !self.uses(ingress, packet.target) {
             return DELIVER;
         }
         let reply = packet.answer(self.port(ingress).mac);
         self.mark_own(frame);
-        pool.truncate(frame, arp::FRAME_LEN);
+        turn.pool.truncate(frame, arp::FRAME_LEN);
         match reply.emit_frame(self.region.bytes_mut(frame), packet.sender_mac) {
             Some(_) => Verdict { fate: self.egress(frame, ingress), origin: Origin::Reply },
             None => DELIVER,
@@ -66,39 +64,35 @@ impl Forwarder {
     /// An IPv4 packet for one of our addresses.
     pub(super) fn local_ipv4<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
-        now_ns: u64,
     ) -> Verdict<'g> {
         let (front, len) = parts::front(&self.region, frame);
         let Some(view) = ipv4::View::front(front, len) else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
-        if self.is_broadcast(guard, view.source()) {
+        if self.is_broadcast(turn.guard, view.source()) {
             return Verdict::drop(DropReason::MartianSource);
         }
         // Nobody here puts fragments together.
         match view.protocol() {
             _ if !view.fragment().is_whole() => Verdict::drop(DropReason::LocalNoService),
-            protocol::ICMP => self.local_icmp(guard, pool, frame, now_ns),
+            protocol::ICMP => self.local_icmp(turn, frame),
             // RFC 1812 §5.2.7.1: nobody listens on any port.
-            protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
+            protocol::UDP | protocol::TCP => self.no_service(turn, frame),
             // RFC 1812 §5.2.7.1.
-            _ => self.not_spoken(guard, pool, frame, 0, now_ns),
+            _ => self.not_spoken(turn, frame, 0),
         }
     }
 
     /// An IPv6 packet for one of our addresses or groups.
     pub(super) fn local_ipv6<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
-        now_ns: u64,
     ) -> Verdict<'g> {
         // Extension headers may lie behind what every rule looks at.
-        if !parts::gather(pool, frame, parts::HEADERS_MAX) {
+        if !parts::gather(turn.pool, frame, parts::HEADERS_MAX) {
             return Verdict::drop(DropReason::NoFrame);
         }
         let (packet, len) = parts::front(&self.region, frame);
@@ -106,13 +100,13 @@ impl Forwarder {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
         if let Some(wrong) = view.objection() {
-            return self.object(guard, pool, frame, wrong, now_ns);
+            return self.object(turn, frame, wrong);
         }
         let Some(transport) = view.chain().transport() else {
             return Verdict::drop(DropReason::LocalInvalid);
         };
         if let Some(message) = Message::checked(packet) {
-            return self.local_nd(guard, pool, frame, message, now_ns);
+            return self.local_nd(turn, frame, message);
         }
         if ipv6::is_martian_source(view.source()) {
             return Verdict::drop(DropReason::MartianSource);
@@ -120,12 +114,12 @@ impl Forwarder {
         let named_at = view.named_at(transport);
         match transport.protocol {
             _ if !transport.fragment.is_whole() => Verdict::drop(DropReason::LocalNoService),
-            protocol::ICMPV6 => self.local_icmp(guard, pool, frame, now_ns),
-            protocol::UDP | protocol::TCP => self.no_service(guard, pool, frame, now_ns),
+            protocol::ICMPV6 => self.local_icmp(turn, frame),
+            protocol::UDP | protocol::TCP => self.no_service(turn, frame),
             // RFC 8200 §4.7: there is nothing, and nothing to be told.
             protocol::NO_NEXT_HEADER => Verdict::drop(DropReason::LocalNoService),
             // RFC 8200 §4.
-            _ => self.not_spoken(guard, pool, frame, named_at, now_ns),
+            _ => self.not_spoken(turn, frame, named_at),
         }
     }
 
@@ -133,11 +127,9 @@ impl Forwarder {
     /// headers' own rules say.
     fn object<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         wrong: ipv6::Objection,
-        now_ns: u64,
     ) -> Verdict<'g> {
         let reason = DropReason::LocalInvalid;
         let kind = match wrong {
@@ -151,31 +143,23 @@ impl Forwarder {
                 ErrorKind::UnknownOption { pointer, of_groups }
             }
         };
-        self.error(guard, pool, frame, kind, reason, now_ns)
+        self.error(turn, frame, kind, reason)
     }
 
     /// A packet for us of a protocol that nothing here speaks, named at `pointer` by IPv6.
     fn not_spoken<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         pointer: u32,
-        now_ns: u64,
     ) -> Verdict<'g> {
         let kind = ErrorKind::ProtocolUnreachable { pointer };
-        self.error(guard, pool, frame, kind, DropReason::LocalNoService, now_ns)
+        self.error(turn, frame, kind, DropReason::LocalNoService)
     }
 
     /// An echo request becomes its reply, wherever its bytes lie; every other ICMP message ends here, and
     /// so does what is none.
-    fn local_icmp<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
-        frame: &mut Frame,
-        now_ns: u64,
-    ) -> Verdict<'g> {
+    fn local_icmp<'g>(&mut self, turn: &mut Turn<'g, '_>, frame: &mut Frame) -> Verdict<'g> {
         if prepare::complete(&self.region, frame).is_none() || !self.is_icmp(frame) {
             return Verdict::drop(DropReason::LocalInvalid);
         }
@@ -189,9 +173,9 @@ impl Forwarder {
         } else if icmp::turn_echo_v6(front).is_none() {
             return DELIVER;
         }
-        self.speak_as_one(guard, frame);
+        self.speak_as_one(turn.guard, frame);
         self.mark_own(frame);
-        let fate = self.send(guard, pool, frame, link, now_ns);
+        let fate = self.send(turn, frame, link);
         Verdict { fate, origin: Origin::Reply }
     }
 
@@ -266,13 +250,7 @@ impl Forwarder {
 
     /// UDP or TCP for us: nobody listens on any port, and the sender is told so, unless what arrived is not
     /// what was sent (RFC 1122 §4.1.3.4, §4.2.2.7, RFC 8200 §8.1).
-    fn no_service<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
-        frame: &mut Frame,
-        now_ns: u64,
-    ) -> Verdict<'g> {
+    fn no_service<'g>(&mut self, turn: &mut Turn<'g, '_>, frame: &mut Frame) -> Verdict<'g> {
         if self.region.meta(frame).checksum == Checksum::Unknown {
             self.complete_checksum(frame);
         }
@@ -280,17 +258,15 @@ impl Forwarder {
             return Verdict::drop(DropReason::LocalInvalid);
         }
         let reason = DropReason::LocalNoService;
-        self.error(guard, pool, frame, ErrorKind::PortUnreachable, reason, now_ns)
+        self.error(turn, frame, ErrorKind::PortUnreachable, reason)
     }
 
     /// Neighbour discovery (RFC 4861 §7.2.3 to §7.2.5).
     fn local_nd<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         message: Message,
-        now_ns: u64,
     ) -> Verdict<'g> {
         let ingress = self.region.meta(frame).ingress;
         let Some(link) = Link::of(self.region.bytes(frame)) else { return DELIVER };
@@ -306,31 +282,31 @@ impl Forwarder {
                             question.target,
                             link.source(),
                             Claim::Wanted,
-                            now_ns,
+                            turn.now_ns,
                         );
                     }
                     return DELIVER;
                 }
                 if self.port(ingress).owns(question.source.into()) {
                     let station = question.link_layer.unwrap_or(link.source());
-                    self.claimed(ingress, question.source, station, Claim::Used, now_ns);
+                    self.claimed(ingress, question.source, station, Claim::Used, turn.now_ns);
                 } else if let Some(Mac(mac)) = question.link_layer {
                     let key = Key { port: ingress, addr: question.source.into() };
                     let kind = Kind::Solicitation;
-                    self.heard(guard, key, Some(mac), kind, now_ns);
+                    self.heard(turn, key, Some(mac), kind);
                 }
-                self.advertise(pool, frame, &question)
+                self.advertise(turn.pool, frame, &question)
             }
             Message::Advertisement(answer) => {
                 if self.port(ingress).owns(answer.target.into()) {
                     let station = answer.link_layer.unwrap_or(link.source());
-                    self.claimed(ingress, answer.target, station, Claim::Used, now_ns);
+                    self.claimed(ingress, answer.target, station, Claim::Used, turn.now_ns);
                 } else {
                     let key = Key { port: ingress, addr: answer.target.into() };
                     let Advertisement { router, solicited, overrides, .. } = answer;
                     let kind = Kind::Advertisement { router, solicited, overrides };
                     let mac = answer.link_layer.map(|Mac(mac)| mac);
-                    self.heard(guard, key, mac, kind, now_ns);
+                    self.heard(turn, key, mac, kind);
                 }
                 DELIVER
             }

@@ -147,6 +147,16 @@ impl PortFacts {
     }
 }
 
+/// What a worker lends to the rules while it works on one batch.
+pub struct Turn<'g, 'p> {
+    /// Keeps alive what the tables lead to.
+    pub guard: Guard<'g>,
+    /// Gives frames for packets that are made here, and takes the ones that fall empty.
+    pub pool: &'p mut Pool,
+    /// The time, in nanoseconds of any clock that does not go back.
+    pub now_ns: u64,
+}
+
 /// What becomes of one frame, and what it had become when that was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a verdict nobody carries out leaks its frame"]
@@ -362,10 +372,8 @@ impl Forwarder {
     #[inline]
     pub fn forward<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         batch: &mut Batch,
-        now_ns: u64,
         verdicts: &mut Verdicts<'g>,
     ) {
         let frames = batch.as_mut_slice();
@@ -374,7 +382,7 @@ impl Forwarder {
             self.sort(ingress, frames);
         }
         check::check(self.region.view(), &self.tables, ingress, frames, &mut self.checked);
-        check::look_up(&self.tables, guard, frames.len(), &mut self.checked);
+        check::look_up(&self.tables, turn.guard, frames.len(), &mut self.checked);
         verdicts.others.clear();
         let mut at = 0;
         while at < frames.len() {
@@ -386,14 +394,14 @@ impl Forwarder {
             at += rewrite::pass_on(
                 region,
                 &self.tables,
-                guard,
+                turn.guard,
                 ordinary,
                 (checked, at),
                 egress_ports,
             );
             if let Some(frame) = frames.get_mut(at) {
                 verdicts.egress_ports[at] = OTHER;
-                verdicts.others.push(self.decide(guard, pool, frame, at, now_ns));
+                verdicts.others.push(self.decide(turn, frame, at));
                 at += 1;
             }
         }
@@ -405,30 +413,22 @@ impl Forwarder {
     #[inline(never)]
     fn decide<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         place: usize,
-        now_ns: u64,
     ) -> Verdict<'g> {
-        match self.checked.next_hop(guard, place) {
-            Some(next_hop) => self.rewrite(guard, pool, frame, next_hop, now_ns),
-            None => self.judge(guard, pool, frame, now_ns),
+        match self.checked.next_hop(turn.guard, place) {
+            Some(next_hop) => self.rewrite(turn, frame, next_hop),
+            None => self.judge(turn, frame),
         }
     }
 
     /// Judges a packet that was held. It is as it was received, unless we made it ourselves.
-    pub fn resume<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
-        frame: &mut Frame,
-        now_ns: u64,
-    ) -> Verdict<'g> {
+    pub fn resume<'g>(&mut self, turn: &mut Turn<'g, '_>, frame: &mut Frame) -> Verdict<'g> {
         if self.region.meta(frame).own {
-            return Verdict::received(self.send(guard, pool, frame, None, now_ns));
+            return Verdict::received(self.send(turn, frame, None));
         }
-        self.judge(guard, pool, frame, now_ns)
+        self.judge(turn, frame)
     }
 
     /// Whether a frame held for `key` must go on waiting. `slot` is the neighbour's, if it had one.
@@ -460,14 +460,8 @@ impl Forwarder {
     }
 
     /// Says that the neighbour a packet was held for did not answer: the sender is told, if it may be.
-    pub fn give_up<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
-        frame: &mut Frame,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        self.unreachable(guard, pool, frame, DropReason::NeighbourFailed, now_ns)
+    pub fn give_up<'g>(&mut self, turn: &mut Turn<'g, '_>, frame: &mut Frame) -> Verdict<'g> {
+        self.unreachable(turn, frame, DropReason::NeighbourFailed)
     }
 
     /// The address a packet goes to, if it is an IP packet: the neighbour to ask for when its fate is

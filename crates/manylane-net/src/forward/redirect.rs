@@ -15,10 +15,10 @@
 use std::net::IpAddr;
 
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId};
-use manylane_frame::{Frame, HEADROOM, Pool};
+use manylane_frame::{Frame, HEADROOM};
 use manylane_sync::rcu::Guard;
 
-use super::{Fate, Forwarder, LINK_HEADER, Origin, Verdict};
+use super::{Fate, Forwarder, LINK_HEADER, Origin, Turn, Verdict};
 use crate::icmp::{self, ErrorKind, RateLimit};
 use crate::neighbour::Adjacency;
 use crate::nexthop::NextHop;
@@ -44,26 +44,24 @@ impl Forwarder {
     #[cold]
     pub fn redirect<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &Frame,
         verdict: &Verdict<'g>,
-        now_ns: u64,
     ) -> Option<(Frame, Fate<'g>)> {
         let mut limit = self.redirects.take()?;
-        let made = self.make_redirect(guard, pool, frame, verdict, || limit.allow(now_ns));
+        let now_ns = turn.now_ns;
+        let made = self.make_redirect(turn, frame, verdict, || limit.allow(now_ns));
         self.redirects = Some(limit);
         let mut made = made?;
         self.identification = self.identification.wrapping_add(1); // One more, if it was IPv4's.
-        let fate = self.send(guard, pool, &mut made, None, now_ns);
+        let fate = self.send(turn, &mut made, None);
         Some((made, fate))
     }
 
     /// The redirect, if one is due and `may_say` so, in a frame of its own.
     fn make_redirect<'g>(
         &self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &Frame,
         verdict: &Verdict<'g>,
         may_say: impl FnOnce() -> bool,
@@ -82,22 +80,22 @@ impl Forwarder {
         let behind =
             self.region.bytes(frame).get(ADDRESSES_LEN..)?.strip_prefix(tags.as_bytes())?;
         let packet = ip::View::quoted(behind.get(2..)?)?;
-        let mut made = pool.take()?;
+        let mut made = turn.pool.take()?;
         self.region.set_ingress(&mut made, ingress, QueueId(0), Checksum::Valid);
         self.region.set_window(&mut made, HEADROOM, HEADROOM + FRAME_LEN_MAX as u16);
         self.mark_own(&mut made);
         let buf = self.region.bytes_mut(&mut made);
         let written = match packet {
-            ip::View::V4(view) => self.redirect_ipv4(guard, ingress, view, buf, may_say),
-            ip::View::V6(view) => self.redirect_ipv6(guard, ingress, view, buf, may_say),
+            ip::View::V4(view) => self.redirect_ipv4(turn.guard, ingress, view, buf, may_say),
+            ip::View::V6(view) => self.redirect_ipv6(turn.guard, ingress, view, buf, may_say),
         };
         match written {
             Some(len) => {
-                pool.truncate(&mut made, len);
+                turn.pool.truncate(&mut made, len);
                 Some(made)
             }
             None => {
-                pool.give_back(made);
+                turn.pool.give_back(made);
                 None
             }
         }

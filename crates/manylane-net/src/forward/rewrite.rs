@@ -8,7 +8,9 @@ use manylane_frame::{CHAIN_MAX, Frame, Meta, PacketMut, Pool, View};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::check::Checked;
-use super::{Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Verdict, parts, segment};
+use super::{
+    Fate, Forwarder, LINK_HEADER, REPORT_INTERVAL_NS, Tables, Turn, Verdict, parts, segment,
+};
 use crate::icmp::ErrorKind;
 use crate::neighbour::{Adjacency, AdjacencyState, Neighbour, Report};
 use crate::nexthop::{GroupId, NextHop};
@@ -92,22 +94,18 @@ impl Forwarder {
     /// Decides for a packet that has passed every check but its route's.
     pub(super) fn rewrite<'g, T>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         next_hop: Index<'g, T>,
-        now_ns: u64,
     ) -> Verdict<'g> {
-        match self.tables.next_hops.load(guard, next_hop) {
-            NextHop::Via(neighbour) => self.pass_to(guard, pool, frame, neighbour, now_ns),
+        match self.tables.next_hops.load(turn.guard, next_hop) {
+            NextHop::Via(neighbour) => self.pass_to(turn, frame, neighbour),
             NextHop::Group(group) => {
-                let neighbour = self.member(guard, frame, group);
-                self.pass_to(guard, pool, frame, neighbour, now_ns)
+                let neighbour = self.member(turn.guard, frame, group);
+                self.pass_to(turn, frame, neighbour)
             }
-            NextHop::Local if is_ipv6(self.region.bytes(frame)) => {
-                self.local_ipv6(guard, pool, frame, now_ns)
-            }
-            NextHop::Local => self.local_ipv4(guard, pool, frame, now_ns),
+            NextHop::Local if is_ipv6(self.region.bytes(frame)) => self.local_ipv6(turn, frame),
+            NextHop::Local => self.local_ipv4(turn, frame),
             // The MTU and the TTL are dealt with by `resume`, when the neighbour is known.
             NextHop::Connected(port) => Verdict::received(Fate::Glean(port)),
             NextHop::Blackhole => Verdict::drop(DropReason::Blackhole),
@@ -115,15 +113,13 @@ impl Forwarder {
             NextHop::Broadcast => Verdict::drop(DropReason::DirectedBroadcast),
             NextHop::Prohibit => {
                 let reason = DropReason::RouteProhibited;
-                self.error(guard, pool, frame, ErrorKind::Prohibited, reason, now_ns)
+                self.error(turn, frame, ErrorKind::Prohibited, reason)
             }
-            NextHop::Unreachable => {
-                self.unreachable(guard, pool, frame, DropReason::RouteUnreachable, now_ns)
-            }
+            NextHop::Unreachable => self.unreachable(turn, frame, DropReason::RouteUnreachable),
             // There is no kernel behind these ports: what only it can carry out leads nowhere.
             NextHop::None | NextHop::Kernel => {
                 let reason = DropReason::NoRoute;
-                self.error(guard, pool, frame, ErrorKind::NetworkUnreachable, reason, now_ns)
+                self.error(turn, frame, ErrorKind::NetworkUnreachable, reason)
             }
         }
     }
@@ -143,46 +139,42 @@ impl Forwarder {
     /// Decides for a packet to a neighbour, whatever is known of it.
     fn pass_to<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         neighbour: Index<'g, Neighbour>,
-        now_ns: u64,
     ) -> Verdict<'g> {
-        let adjacency = self.tables.adjacencies.load(guard, neighbour);
+        let adjacency = self.tables.adjacencies.load(turn.guard, neighbour);
         match adjacency.state() {
             AdjacencyState::Resolved => {}
-            AdjacencyState::ResolvedReport => self.report_use(neighbour, now_ns),
+            AdjacencyState::ResolvedReport => self.report_use(neighbour, turn.now_ns),
             AdjacencyState::Unresolved => {
-                self.report_missing(neighbour, adjacency, now_ns);
+                self.report_missing(neighbour, adjacency, turn.now_ns);
                 return Verdict::received(Fate::Hold(neighbour));
             }
             AdjacencyState::Failed => {
-                return self.unreachable(guard, pool, frame, DropReason::NeighbourFailed, now_ns);
+                return self.unreachable(turn, frame, DropReason::NeighbourFailed);
             }
         }
         if is_ipv6(self.region.bytes(frame)) {
-            self.leave_ipv6(guard, pool, frame, adjacency, now_ns)
+            self.leave_ipv6(turn, frame, adjacency)
         } else {
-            self.leave_ipv4(guard, pool, frame, adjacency, now_ns)
+            self.leave_ipv4(turn, frame, adjacency)
         }
     }
 
     /// The last steps of an IPv4 packet: MTU, TTL, checksum, header.
     fn leave_ipv4<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         adjacency: Adjacency<'g>,
-        now_ns: u64,
     ) -> Verdict<'g> {
         let Some(head) = self.region.bytes(frame).first_chunk::<34>() else {
             return Verdict::drop(DropReason::Ipv4HeaderInvalid);
         };
         let total_len = u16::from_be_bytes([head[16], head[17]]);
         let may_be_cut = head[20] & DONT_FRAGMENT == 0;
-        let len = match self.settle(pool, frame, total_len.into()) {
+        let len = match self.settle(turn.pool, frame, total_len.into()) {
             Ok(len) => len,
             Err(reason) => return Verdict::drop(reason),
         };
@@ -190,7 +182,7 @@ impl Forwarder {
         if is_too_big && !may_be_cut {
             // RFC 1191 §4: tell the sender the MTU it must keep to.
             let kind = ErrorKind::TooBig { mtu: adjacency.mtu() };
-            return self.error(guard, pool, frame, kind, DropReason::TooBig, now_ns);
+            return self.error(turn, frame, kind, DropReason::TooBig);
         }
         let port = self.tables.adjacencies.port(adjacency);
         let Some(head) = self.region.bytes_mut(frame).first_chunk_mut::<34>() else {
@@ -199,45 +191,43 @@ impl Forwarder {
         decrement_ttl(head);
         write_untagged(head, adjacency);
         if head[14] & 0x0f > 5 {
-            self.write_record_route(guard, frame, port, now_ns);
+            self.write_record_route(turn, frame, port);
         }
         Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.egress(frame, port) })
     }
 
     /// Writes ourselves into the options of a packet that leaves by `port`, if they ask for it.
     #[cold]
-    fn write_record_route(&self, guard: Guard<'_>, frame: &mut Frame, port: PortId, now_ns: u64) {
+    fn write_record_route(&self, turn: &Turn<'_, '_>, frame: &mut Frame, port: PortId) {
         let Some(own) = self.speaker_ipv4(port) else { return }; // Nobody to write in.
         let is_ours =
-            |address: Ipv4Addr| matches!(self.next_hop(guard, address.into()), NextHop::Local);
+            |address: Ipv4Addr| matches!(self.next_hop(turn.guard, address.into()), NextHop::Local);
         let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
         let len = packet.first().map_or(0, |first| usize::from(first & 0x0f) * 4);
         if let Some(header) = packet.get_mut(..len) {
-            ipv4::write_record_route(header, own, is_ours, now_ns / 1_000_000);
+            ipv4::write_record_route(header, own, is_ours, turn.now_ns / 1_000_000);
         }
     }
 
     /// The last steps of an IPv6 packet: MTU, hop limit, header.
     fn leave_ipv6<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         adjacency: Adjacency<'g>,
-        now_ns: u64,
     ) -> Verdict<'g> {
         let Some(head) = self.region.bytes(frame).first_chunk::<54>() else {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
         let packet_len = 40 + usize::from(u16::from_be_bytes([head[18], head[19]]));
-        let len = match self.settle(pool, frame, packet_len) {
+        let len = match self.settle(turn.pool, frame, packet_len) {
             Ok(len) => len,
             Err(reason) => return Verdict::drop(reason),
         };
         if len > adjacency.mtu() {
             // RFC 8200 §5: routers do not fragment. RFC 4443 §3.2.
             let kind = ErrorKind::TooBig { mtu: adjacency.mtu() };
-            return self.error(guard, pool, frame, kind, DropReason::TooBig, now_ns);
+            return self.error(turn, frame, kind, DropReason::TooBig);
         }
         let Some(head) = self.region.bytes_mut(frame).first_chunk_mut::<54>() else {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
@@ -275,11 +265,9 @@ impl Forwarder {
     /// same way back, because it means something on that link only.
     pub(super) fn send<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
         link: Option<Link>,
-        now_ns: u64,
     ) -> Fate<'g> {
         let (front, len) = parts::front(&self.region, frame);
         let Some(packet) = ip::View::front(front, len) else {
@@ -287,28 +275,28 @@ impl Forwarder {
         };
         let len = packet.packet_len();
         let may_be_cut = matches!(packet, ip::View::V4(view) if !view.dont_fragment());
-        pool.truncate(frame, LINK_HEADER + len); // Without the request's padding.
+        turn.pool.truncate(frame, LINK_HEADER + len); // Without the request's padding.
         let id = match (destination(self.region.bytes(frame)), link) {
-            (Some(IpAddr::V4(to)), _) => self.tables.ipv4.lookup(guard, to.into()).raw(),
+            (Some(IpAddr::V4(to)), _) => self.tables.ipv4.lookup(turn.guard, to.into()).raw(),
             (Some(IpAddr::V6(to)), Some(link)) if to.is_unicast_link_local() => {
                 return self.send_back(frame, link);
             }
-            (Some(IpAddr::V6(to)), _) => self.tables.ipv6.lookup(guard, to.into()).raw(),
+            (Some(IpAddr::V6(to)), _) => self.tables.ipv6.lookup(turn.guard, to.into()).raw(),
             (None, _) => return Fate::Drop(DropReason::Truncated),
         };
-        let id: Index<'g, ()> = Index::new(guard, id);
-        let neighbour = match self.tables.next_hops.load(guard, id) {
+        let id: Index<'g, ()> = Index::new(turn.guard, id);
+        let neighbour = match self.tables.next_hops.load(turn.guard, id) {
             NextHop::Via(neighbour) => neighbour,
-            NextHop::Group(group) => self.member(guard, frame, group),
+            NextHop::Group(group) => self.member(turn.guard, frame, group),
             NextHop::Connected(port) => return Fate::Glean(port),
             _ => return Fate::Drop(DropReason::NoRoute),
         };
-        let adjacency = self.tables.adjacencies.load(guard, neighbour);
+        let adjacency = self.tables.adjacencies.load(turn.guard, neighbour);
         match adjacency.state() {
             AdjacencyState::Resolved => {}
-            AdjacencyState::ResolvedReport => self.report_use(neighbour, now_ns),
+            AdjacencyState::ResolvedReport => self.report_use(neighbour, turn.now_ns),
             AdjacencyState::Unresolved => {
-                self.report_missing(neighbour, adjacency, now_ns);
+                self.report_missing(neighbour, adjacency, turn.now_ns);
                 return Fate::Hold(neighbour);
             }
             AdjacencyState::Failed => return Fate::Drop(DropReason::NeighbourFailed),

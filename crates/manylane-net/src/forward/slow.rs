@@ -2,11 +2,11 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use manylane_frame::Frame;
 use manylane_frame::vocabulary::{DropReason, PortId};
-use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::{Forwarder, LINK_HEADER, NextHopMark, PortFacts, Verdict, parts, vlan};
+use super::{Forwarder, LINK_HEADER, NextHopMark, PortFacts, Turn, Verdict, parts, vlan};
 use crate::icmp::ErrorKind;
 use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
@@ -42,26 +42,20 @@ pub(super) enum Considered<'g> {
 impl Forwarder {
     /// Judges one packet.
     #[cold]
-    pub(super) fn judge<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
-        frame: &mut Frame,
-        now_ns: u64,
-    ) -> Verdict<'g> {
-        if frame.is_chained() && !parts::have_headers(pool, frame) {
+    pub(super) fn judge<'g>(&mut self, turn: &mut Turn<'g, '_>, frame: &mut Frame) -> Verdict<'g> {
+        if frame.is_chained() && !parts::have_headers(turn.pool, frame) {
             return Verdict::drop(DropReason::NoFrame);
         }
         let (ingress, len) =
             (self.region.meta(frame).ingress, self.region.meta(frame).packet_len());
-        match self.consider(guard, ingress, self.region.bytes(frame), len) {
+        match self.consider(turn.guard, ingress, self.region.bytes(frame), len) {
             Considered::Drop(reason) => Verdict::drop(reason),
-            Considered::Error(kind, reason) => self.error(guard, pool, frame, kind, reason, now_ns),
-            Considered::Priority => self.judge_untagged(guard, pool, frame, now_ns),
-            Considered::Arp => self.local_arp(guard, pool, frame, now_ns),
-            Considered::LocalIpv4 => self.local_ipv4(guard, pool, frame, now_ns),
-            Considered::LocalIpv6 => self.local_ipv6(guard, pool, frame, now_ns),
-            Considered::Route(id) => self.rewrite(guard, pool, frame, id, now_ns),
+            Considered::Error(kind, reason) => self.error(turn, frame, kind, reason),
+            Considered::Priority => self.judge_untagged(turn, frame),
+            Considered::Arp => self.local_arp(turn, frame),
+            Considered::LocalIpv4 => self.local_ipv4(turn, frame),
+            Considered::LocalIpv6 => self.local_ipv6(turn, frame),
+            Considered::Route(id) => self.rewrite(turn, frame, id),
         }
     }
 

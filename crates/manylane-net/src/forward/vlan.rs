@@ -16,10 +16,9 @@
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{Frame, Pool, Region};
-use manylane_sync::rcu::Guard;
 
 use super::slow::Considered;
-use super::{Fate, Forwarder, PortFacts, PrepareError, Prepared, Verdict, prepare};
+use super::{Fate, Forwarder, PortFacts, PrepareError, Prepared, Turn, Verdict, prepare};
 use crate::wire::ethernet::{ADDRESSES_LEN, Tags, VLAN_TAG_LEN};
 
 /// What a sub-interface is.
@@ -79,13 +78,11 @@ impl Forwarder {
     #[cold]
     pub(super) fn judge_untagged<'g>(
         &mut self,
-        guard: Guard<'g>,
-        pool: &mut Pool,
+        turn: &mut Turn<'g, '_>,
         frame: &mut Frame,
-        now_ns: u64,
     ) -> Verdict<'g> {
         untag(&self.region, frame, VLAN_TAG_LEN);
-        self.judge(guard, pool, frame, now_ns)
+        self.judge(turn, frame)
     }
 
     /// Out by `port`, link-layer header in front: as it is, with the port's tags, or prepared for a port

@@ -9,7 +9,7 @@ use manylane_frame::vocabulary::{
 use manylane_frame::{Batch, Frame, HEADROOM};
 use manylane_io::port::Transmitter;
 use manylane_io::port::memory;
-use manylane_net::forward::Verdicts;
+use manylane_net::forward::{Turn, Verdicts};
 use manylane_net::neighbour::{HOLD_MAX_NS, HoldLimits, Key, Report, State};
 use manylane_net::wire::nd::{Advertisement, Solicitation};
 use manylane_net::wire::{arp, icmp, ipv4};
@@ -241,7 +241,7 @@ fn segments_are_accounted_for(host: &str, start: u16) {
     }
     batch.push(large.unwrap()).unwrap();
     let mut verdicts = Verdicts::new();
-    work.forwarder.forward(reader.guard(), &mut work.pool, &mut batch, 0, &mut verdicts);
+    work.forwarder.forward(&mut Turn { guard: reader.guard(), pool: &mut work.pool, now_ns: 0 }, &mut batch, &mut verdicts);
     work.stats.count(PortId(0), PortCount::Received, 1);
     assert_eq!(verdicts.bytes(), bytes.len() as u64);
     work.carry_out(reader.guard(), batch.pop().unwrap(), &verdicts.list()[0], 0);

@@ -10,7 +10,7 @@ use manylane_frame::Batch;
 use manylane_frame::vocabulary::PortId;
 use manylane_io::port::memory;
 use manylane_io::port::{Receiver, Transmitter};
-use manylane_net::forward::Verdicts;
+use manylane_net::forward::{Turn, Verdicts};
 use manylane_net::neighbour::{HoldLimits, Key};
 use manylane_net::wire::flow::flow_hash;
 
@@ -365,7 +365,7 @@ fn a_flow_keeps_its_order_when_it_moves_in_the_middle_of_a_batch() {
             let received = work.queues[0].receive(&mut work.pool, &mut batch, 0);
             work.stats.count(PortId(0), PortCount::Received, received as u64);
             let mut verdicts = Verdicts::new();
-            work.forwarder.forward(guard, &mut work.pool, &mut batch, 0, &mut verdicts);
+            work.forwarder.forward(&mut Turn { guard, pool: &mut work.pool, now_ns: 0 }, &mut batch, &mut verdicts);
             let verdicts = batch.drain().zip(verdicts.list());
             pending.extend(verdicts.map(|(frame, verdict)| Pending {
                 frame,

@@ -4,7 +4,7 @@ use manylane_frame::vocabulary::{Checksum, Created, DropReason, PortId, QueueId}
 use manylane_frame::{Batch, Frame, Holder, Trace};
 use manylane_io::port::Sent;
 use manylane_net::fib::NextHopId;
-use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Verdict, Verdicts};
+use manylane_net::forward::{Fate, Origin, PrepareError, Prepared, Turn, Verdict, Verdicts};
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
@@ -117,7 +117,7 @@ impl Work {
         now_ns: u64,
     ) {
         for (frame, verdict) in batch.iter().zip(&verdicts.list()) {
-            let made = self.forwarder.redirect(guard, &mut self.pool, frame, verdict, now_ns);
+            let made = self.forwarder.redirect(&mut Turn { guard, pool: &mut self.pool, now_ns }, frame, verdict);
             let Some((made, fate)) = made else { continue };
             if let Some(trace) = self.trace_of(frame) {
                 self.tracer.note(trace, What::Redirected);
@@ -401,7 +401,7 @@ impl Work {
                     Some(_) => continue,
                 };
                 explained.extend(self.explain_one(guard, place, frame));
-                let look = self.forwarder.resume(guard, &mut self.pool, frame, now_ns);
+                let look = self.forwarder.resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, frame);
                 // What the packet was made of is counted when it is carried out, once.
                 let origin = if origin == Origin::Received { look.origin } else { origin };
                 *verdict = Some(Verdict { origin, ..look });
@@ -482,7 +482,7 @@ impl Work {
                         waited.map_or(0, |waited| now_ns.saturating_sub(waited.since_ns));
                     self.tracer.note(trace, What::GivenUp { waited_ns });
                 }
-                let verdict = self.forwarder.give_up(guard, &mut self.pool, &mut frame, now_ns);
+                let verdict = self.forwarder.give_up(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
                 self.carry_out(guard, frame, &verdict, now_ns);
             }
             self.released.truncate(first);
@@ -498,7 +498,7 @@ impl Work {
         for at in first..end {
             let mut frame = self.released[at].take().expect("each place is emptied once");
             let explained = self.explain_one(guard, at, &frame);
-            let verdict = self.forwarder.resume(guard, &mut self.pool, &mut frame, now_ns);
+            let verdict = self.forwarder.resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
             if let Some(explained) = explained {
                 self.note_released(&explained, &frame, &verdict);
             }

@@ -2,7 +2,7 @@
 
 use manylane_frame::Batch;
 use manylane_frame::vocabulary::PortId;
-use manylane_net::forward::Verdicts;
+use manylane_net::forward::{Turn, Verdicts};
 use manylane_sync::rcu::Guard;
 
 use super::handoff::limits;
@@ -89,7 +89,7 @@ impl Work {
         let received = batch.len();
         let judged = self.forwarder.tables().next_hops.generation();
         let mut verdicts = Verdicts::new();
-        self.forwarder.forward(guard, &mut self.pool, batch, now_ns, &mut verdicts);
+        self.forwarder.forward(&mut Turn { guard, pool: &mut self.pool, now_ns }, batch, &mut verdicts);
         let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
         if self.forwarder.has_sorted() {
             self.count_sorted(&mut packets, &mut bytes);

@@ -3,7 +3,7 @@
 use manylane_frame::vocabulary::{Checksum, Offload, SegmentKind, Segments};
 use proptest::prelude::*;
 
-use super::super::{AdjacencyState, Fate, Verdicts, prepare};
+use super::super::{AdjacencyState, Fate, Turn, Verdicts, prepare};
 use super::bed::*;
 use super::ours::who_has;
 use super::segments::Wish;
@@ -50,7 +50,11 @@ fn survives_parts(bed: &mut Bed, packets: &[Vec<&[u8]>], egress: Offload) {
     }
     let guard = bed.reader.guard();
     let mut verdicts = Verdicts::new();
-    bed.forwarder.forward(guard, &mut bed.pool, &mut batch, SECOND, &mut verdicts);
+    bed.forwarder.forward(
+        &mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND },
+        &mut batch,
+        &mut verdicts,
+    );
     assert_eq!(verdicts.list().len(), packets.len());
     for (mut frame, verdict) in batch.drain().zip(&verdicts.list()) {
         let mut pieces = Vec::new();
@@ -64,8 +68,12 @@ fn survives_parts(bed: &mut Bed, packets: &[Vec<&[u8]>], egress: Offload) {
             }
             Fate::Hold(_) | Fate::Glean(_) => {
                 assert!(bed.forwarder.destination(&frame).is_some());
-                let _ = bed.forwarder.resume(guard, &mut bed.pool, &mut frame, SECOND);
-                let _ = bed.forwarder.give_up(guard, &mut bed.pool, &mut frame, SECOND);
+                let _ = bed
+                    .forwarder
+                    .resume(&mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND }, &mut frame);
+                let _ = bed
+                    .forwarder
+                    .give_up(&mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND }, &mut frame);
             }
             Fate::Deliver | Fate::Drop(_) => {}
         }

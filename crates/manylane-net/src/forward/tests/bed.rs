@@ -257,7 +257,11 @@ impl Bed {
         let explain = |frame: &Frame| self.forwarder.explain(guard, frame);
         let explained: Vec<Explanation> = batch.iter().map(explain).collect();
         let mut verdicts = Verdicts::new();
-        self.forwarder.forward(guard, &mut self.pool, &mut batch, now_ns, &mut verdicts);
+        self.forwarder.forward(
+            &mut Turn { guard, pool: &mut self.pool, now_ns },
+            &mut batch,
+            &mut verdicts,
+        );
         let verdicts = verdicts.list();
         assert_eq!(verdicts.len(), batch.len());
         for (explained, verdict) in explained.iter().zip(&verdicts) {
@@ -274,7 +278,9 @@ impl Bed {
         let mut frame = self.receive(port, bytes);
         let guard = self.reader.guard();
         let explained = self.forwarder.explain(guard, &frame);
-        let verdict = self.forwarder.judge(guard, &mut self.pool, &mut frame, 10 * SECOND);
+        let verdict = self
+            .forwarder
+            .judge(&mut Turn { guard, pool: &mut self.pool, now_ns: 10 * SECOND }, &mut frame);
         assert!(explained.agrees_with(&verdict), "{explained:?}: {verdict:?}");
         let outcome = outcome(&self.region, &frame, &verdict);
         self.pool.give_back(frame);

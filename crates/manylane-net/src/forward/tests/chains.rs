@@ -4,7 +4,7 @@ use manylane_frame::Frame;
 use manylane_frame::vocabulary::{Checksum, DropReason, Offload};
 use proptest::prelude::*;
 
-use super::super::{AdjacencyState, Origin, Prepared, Verdicts, prepare};
+use super::super::{AdjacencyState, Origin, Prepared, Turn, Verdicts, prepare};
 use super::bed::*;
 use super::sorting::{TARGETS4, TARGETS6};
 use crate::wire::{icmp, icmpv6, ip, ipv4, protocol};
@@ -46,7 +46,11 @@ fn way(bed: &mut Bed, parts: &[Vec<u8>]) -> (Said, Origin, Vec<Vec<u8>>, bool, u
     batch.push(packet).expect("it is empty");
     let (guard, received) = (bed.reader.guard(), parts.concat().len() as u64);
     let mut verdicts = Verdicts::new();
-    bed.forwarder.forward(guard, &mut bed.pool, &mut batch, 10 * SECOND, &mut verdicts);
+    bed.forwarder.forward(
+        &mut Turn { guard, pool: &mut bed.pool, now_ns: 10 * SECOND },
+        &mut batch,
+        &mut verdicts,
+    );
     assert_eq!(verdicts.bytes(), received);
     let frame = batch.pop().expect("it is still there");
     let outcome = outcome(&bed.region, &frame, &verdicts.list()[0]);
@@ -254,7 +258,9 @@ fn a_ping_of_any_size_is_answered_where_it_lies() {
             let frames = bed.region.meta(&frame).frames();
             let free = bed.free();
             let guard = bed.reader.guard();
-            let verdict = bed.forwarder.judge(guard, &mut bed.pool, &mut frame, SECOND);
+            let verdict = bed
+                .forwarder
+                .judge(&mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND }, &mut frame);
             let outcome = outcome(&bed.region, &frame, &verdict);
             assert_eq!((outcome.said, outcome.origin), (Said::Transmit(0), Origin::Reply), "{len}");
             assert_eq!((bed.region.meta(&frame).frames(), bed.free()), (frames, free));
@@ -291,7 +297,10 @@ fn a_damaged_jumbo_ping_is_not_answered() {
     let mut request = V4::icmp("10.0.0.1", icmp::kind::ECHO_REQUEST, 0, 9, &[7; 8972]).frame();
     request[9000] ^= 1;
     let mut frame = jumbo(&mut bed, &request);
-    let verdict = bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+    let verdict = bed.forwarder.judge(
+        &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+        &mut frame,
+    );
     assert_eq!(outcome(&bed.region, &frame, &verdict).said, Said::Drop(DropReason::LocalInvalid));
     bed.pool.give_back(frame);
 }
@@ -305,7 +314,10 @@ fn an_error_quotes_from_as_many_frames_as_it_takes() {
     for (request, quoted, behind) in [(v4, 548, 14 + 28), (v6, 1232, 14 + 48)] {
         let parts: Vec<&[u8]> = request.chunks(128).collect();
         let mut frame = bed.receive_parts(0, &parts);
-        let verdict = bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+        let verdict = bed.forwarder.judge(
+            &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+            &mut frame,
+        );
         let outcome = outcome(&bed.region, &frame, &verdict);
         assert_eq!(outcome.origin, Origin::Error(DropReason::HopLimitExceeded));
         assert_eq!(outcome.bytes[behind..], request[14..14 + quoted]);
@@ -323,7 +335,8 @@ fn headers_that_cannot_be_brought_together_end_the_packet() {
     let mut frame = bed.receive_parts(0, &[&request[..20], &request[20..]]);
     let rest = Vec::from_iter(std::iter::from_fn(|| bed.pool.take()));
     let guard = bed.reader.guard();
-    let verdict = bed.forwarder.judge(guard, &mut bed.pool, &mut frame, SECOND);
+    let verdict =
+        bed.forwarder.judge(&mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND }, &mut frame);
     let said = outcome(&bed.region, &frame, &verdict).said;
     assert_eq!(said, Said::Drop(DropReason::NoFrame));
     assert_eq!(bed.bytes(&frame), request, "and it is as it was");
@@ -423,7 +436,9 @@ fn an_unknown_checksum_is_repaired_across_frames() {
         let parts: Vec<&[u8]> = std::iter::once(front).chain(rest.chunks(333)).collect();
         let mut frame = bed.receive_parts(0, &parts);
         let guard = bed.reader.guard();
-        let verdict = bed.forwarder.judge(guard, &mut bed.pool, &mut frame, SECOND);
+        let verdict = bed
+            .forwarder
+            .judge(&mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND }, &mut frame);
         let outcome = outcome(&bed.region, &frame, &verdict);
         assert_eq!(outcome.said, Said::Transmit(1));
         assert_eq!(outcome.bytes[34..], expected[34..], "tunnel: {tunnel}");

@@ -3,7 +3,7 @@
 use manylane_frame::vocabulary::{Checksum, DropReason, SegmentKind};
 use manylane_frame::{Frame, HEADROOM};
 
-use super::super::{AdjacencyState, PrepareError, prepare};
+use super::super::{AdjacencyState, PrepareError, Turn, prepare};
 use super::bed::*;
 use super::segments::{CHAINS, EVERYTHING, Large, PARTIAL, Wish, receive};
 use crate::wire::checksum::Sum;
@@ -42,7 +42,10 @@ fn claims_that_do_not_fit_the_headers_end_the_packet() {
     ] {
         let mut bed = Bed::with_frames(64, 2048, EVERYTHING);
         let mut frame = receive(&mut bed, &large, 200, 1792);
-        let verdict = bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+        let verdict = bed.forwarder.judge(
+            &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+            &mut frame,
+        );
         let said = outcome(&bed.region, &frame, &verdict).said;
         assert_eq!(said, Said::Drop(DropReason::OffloadInvalid), "{what}");
         let PrepareError { frame, reason } =
@@ -76,8 +79,10 @@ fn segments_in_a_tunnel_pass_and_are_not_cut() {
             let mut bed = Bed::with_frames(64, 2048, offload);
             bed.publish(slot, AdjacencyState::Resolved, mtu);
             let mut frame = receive(&mut bed, &large, 200, 1792);
-            let verdict =
-                bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+            let verdict = bed.forwarder.judge(
+                &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+                &mut frame,
+            );
             assert_eq!(outcome(&bed.region, &frame, &verdict).said, expected);
             if let Said::Prepare(_) = expected {
                 let error = prepare(&mut bed.pool, frame, offload, mtu, &mut Vec::new());
@@ -100,11 +105,15 @@ fn segments_whose_headers_cannot_be_brought_together_want_a_frame() {
         let mut frame = receive(&mut bed, &large, 131, 1792);
         let rest = Vec::from_iter(std::iter::from_fn(|| bed.pool.take()));
         let guard = bed.reader.guard();
-        let verdict = bed.forwarder.judge(guard, &mut bed.pool, &mut frame, SECOND);
+        let verdict = bed
+            .forwarder
+            .judge(&mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND }, &mut frame);
         let said = outcome(&bed.region, &frame, &verdict).said;
         assert_eq!(said, Said::Drop(DropReason::NoFrame), "IPv6: {is_v6}");
         rest.into_iter().for_each(|frame| bed.pool.give_back(frame));
-        let verdict = bed.forwarder.judge(guard, &mut bed.pool, &mut frame, SECOND);
+        let verdict = bed
+            .forwarder
+            .judge(&mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND }, &mut frame);
         assert_eq!(outcome(&bed.region, &frame, &verdict).said, Said::Transmit(1));
         bed.pool.give_back(frame);
         assert_eq!(bed.free(), 64);

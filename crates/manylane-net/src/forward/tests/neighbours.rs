@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_sync::rcu::Index;
 
-use super::super::{AdjacencyState, EVENTS_MAX, Key, NextHop, Origin, Report};
+use super::super::{AdjacencyState, EVENTS_MAX, Key, NextHop, Origin, Report, Turn};
 use super::bed::*;
 use crate::wire::arp;
 use crate::wire::nd::Advertisement;
@@ -85,8 +85,10 @@ fn a_held_packet_is_judged_again_by_what_is_known_now() {
         ] {
             let mut held = bed.receive(0, &frame);
             bed.publish(slot, state, 1500);
-            let verdict =
-                bed.forwarder.resume(bed.reader.guard(), &mut bed.pool, &mut held, SECOND);
+            let verdict = bed.forwarder.resume(
+                &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+                &mut held,
+            );
             let outcome = outcome(&bed.region, &held, &verdict);
             assert_eq!((outcome.said, outcome.origin), (said, origin));
             bed.pool.give_back(held);
@@ -101,21 +103,31 @@ fn a_packet_of_ours_that_was_held_just_leaves() {
     bed.publish(0, AdjacencyState::Unresolved, 1500);
     let mut ping = bed.receive(0, &V4::ping("10.0.0.1").frame());
     let guard = bed.reader.guard();
-    let verdict = bed.forwarder.judge(guard, &mut bed.pool, &mut ping, SECOND);
+    let verdict =
+        bed.forwarder.judge(&mut Turn { guard, pool: &mut bed.pool, now_ns: SECOND }, &mut ping);
     let held = outcome(&bed.region, &ping, &verdict);
     assert_eq!((held.said, held.origin), (Said::Hold(0), Origin::Reply));
 
     bed.publish(0, AdjacencyState::Resolved, 1500);
-    let verdict = bed.forwarder.resume(bed.reader.guard(), &mut bed.pool, &mut ping, SECOND);
+    let verdict = bed.forwarder.resume(
+        &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+        &mut ping,
+    );
     let left = outcome(&bed.region, &ping, &verdict);
     assert_eq!((left.said, left.origin), (Said::Transmit(0), Origin::Received));
     assert_eq!(left.bytes[..6], station(0).0);
     assert_eq!(left.bytes[14..], held.bytes[14..], "TTL and all");
 
     bed.publish(0, AdjacencyState::Failed, 1500);
-    let verdict = bed.forwarder.resume(bed.reader.guard(), &mut bed.pool, &mut ping, SECOND);
+    let verdict = bed.forwarder.resume(
+        &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+        &mut ping,
+    );
     assert_eq!(outcome(&bed.region, &ping, &verdict).said, Said::Drop(DropReason::NeighbourFailed));
-    let verdict = bed.forwarder.give_up(bed.reader.guard(), &mut bed.pool, &mut ping, SECOND);
+    let verdict = bed.forwarder.give_up(
+        &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+        &mut ping,
+    );
     let dropped = outcome(&bed.region, &ping, &verdict);
     assert_eq!(dropped.said, Said::Drop(DropReason::NeighbourFailed));
     assert_eq!(dropped.origin, Origin::Received, "nobody is told about ours");
@@ -127,7 +139,10 @@ fn who_waited_in_vain_is_told() {
     let mut bed = Bed::new();
     for frame in [V4::udp("10.0.2.77", 10).frame(), V6::udp("2001:db8:2::77", 10).frame()] {
         let mut held = bed.receive(0, &frame);
-        let verdict = bed.forwarder.give_up(bed.reader.guard(), &mut bed.pool, &mut held, SECOND);
+        let verdict = bed.forwarder.give_up(
+            &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+            &mut held,
+        );
         let told = outcome(&bed.region, &held, &verdict);
         assert_eq!(told.said, Said::Transmit(0));
         assert_eq!(told.origin, Origin::Error(DropReason::NeighbourFailed));
@@ -176,7 +191,10 @@ fn a_held_packet_takes_the_route_there_is_now() {
     bed.publish(1, AdjacencyState::Unresolved, 1500);
     let mut held = bed.receive(0, &V4::udp("198.51.100.9", 10).frame());
     bed.set(NEIGHBOUR + 1, NextHop::Via(2));
-    let verdict = bed.forwarder.resume(bed.reader.guard(), &mut bed.pool, &mut held, SECOND);
+    let verdict = bed.forwarder.resume(
+        &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+        &mut held,
+    );
     assert_eq!(outcome(&bed.region, &held, &verdict).said, Said::Transmit(2));
     bed.pool.give_back(held);
 }

@@ -47,10 +47,15 @@ fn told(bed: &mut Bed, frame: &[u8]) -> Told {
     let guard = bed.reader.guard();
     let now_ns = 10 * SECOND;
     let mut verdicts = Verdicts::new();
-    bed.forwarder.forward(guard, &mut bed.pool, &mut batch, now_ns, &mut verdicts);
+    bed.forwarder.forward(
+        &mut Turn { guard, pool: &mut bed.pool, now_ns },
+        &mut batch,
+        &mut verdicts,
+    );
     let verdict = verdicts.list()[0];
     let passed = batch.iter().next().expect("there is one");
-    let made = bed.forwarder.redirect(guard, &mut bed.pool, passed, &verdict, now_ns);
+    let made =
+        bed.forwarder.redirect(&mut Turn { guard, pool: &mut bed.pool, now_ns }, passed, &verdict);
     let told = made.map(|(made, fate)| {
         let verdict = Verdict { fate, origin: Origin::Received };
         let outcome = outcome(&bed.region, &made, &verdict);

@@ -8,7 +8,7 @@ use manylane_frame::vocabulary::{
 use manylane_frame::{Frame, HEADROOM};
 use proptest::prelude::*;
 
-use super::super::{AdjacencyState, Origin, Prepared, prepare};
+use super::super::{AdjacencyState, Origin, Prepared, Turn, prepare};
 use super::bed::*;
 use crate::wire::checksum::Sum;
 use crate::wire::{ip, ipv4, protocol, tcp, udp};
@@ -315,7 +315,10 @@ fn the_mtu_judges_segments() {
         let (is_v6, large) = (wish.is_v6, wish.make());
         bed.publish(if is_v6 { 5 } else { 1 }, AdjacencyState::Resolved, mtu);
         let mut frame = receive(&mut bed, &large, 200, 1792);
-        let verdict = bed.forwarder.judge(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+        let verdict = bed.forwarder.judge(
+            &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+            &mut frame,
+        );
         let outcome = outcome(&bed.region, &frame, &verdict);
         match expected {
             Said::Drop(reason) => {

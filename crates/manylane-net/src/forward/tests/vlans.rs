@@ -235,7 +235,11 @@ fn a_packet_held_in_a_vlan_leaves_with_its_tag() {
     let mut batch = Batch::new();
     batch.push(frame).expect("there is room");
     let mut verdicts = Verdicts::new();
-    bed.forwarder.forward(bed.reader.guard(), &mut bed.pool, &mut batch, SECOND, &mut verdicts);
+    bed.forwarder.forward(
+        &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+        &mut batch,
+        &mut verdicts,
+    );
     let Fate::Hold(slot) = verdicts.list()[0].fate else { panic!("not held") };
     assert_eq!(bed.forwarder.key(bed.reader.guard(), slot).port, V100);
     let frame = batch.drain().next();
@@ -243,7 +247,10 @@ fn a_packet_held_in_a_vlan_leaves_with_its_tag() {
     assert_eq!((bed.region.meta(&frame).ingress, bed.bytes(&frame)), (V100, packet));
 
     publish(&mut bed, 3, V100, AdjacencyState::Resolved);
-    let verdict = bed.forwarder.resume(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+    let verdict = bed.forwarder.resume(
+        &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+        &mut frame,
+    );
     let outcome = outcome(&bed.region, &frame, &verdict);
     assert_eq!(outcome.said, Said::Transmit(0));
     untagged(&outcome.bytes, q(100));
@@ -255,7 +262,10 @@ fn a_packet_held_in_a_vlan_leaves_with_its_tag() {
 fn each_piece_of_a_packet_has_the_tags() {
     let mut bed = bed();
     let mut frame = bed.receive(0, &V4::udp("198.18.0.9", 1450).frame());
-    let verdict = bed.forwarder.resume(bed.reader.guard(), &mut bed.pool, &mut frame, SECOND);
+    let verdict = bed.forwarder.resume(
+        &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+        &mut frame,
+    );
     assert_eq!(verdict.fate, Fate::Fragment(V100));
     assert_eq!(bed.forwarder.device(V100), PortId(0));
     let mut pieces = Vec::new();
@@ -292,7 +302,11 @@ fn what_is_left_to_the_device_stays_true_behind_tags() {
         let mut batch = Batch::new();
         batch.push(frame).expect("there is room");
         let mut verdicts = Verdicts::new();
-        bed.forwarder.forward(bed.reader.guard(), &mut bed.pool, &mut batch, SECOND, &mut verdicts);
+        bed.forwarder.forward(
+            &mut Turn { guard: bed.reader.guard(), pool: &mut bed.pool, now_ns: SECOND },
+            &mut batch,
+            &mut verdicts,
+        );
         let verdict = verdicts.list()[0];
         let frame = batch.drain().next().expect("it is there");
         let (said, meta) = (outcome(&bed.region, &frame, &verdict).said, bed.region.meta(&frame));
