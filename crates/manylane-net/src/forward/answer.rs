@@ -9,7 +9,8 @@ use manylane_frame::vocabulary::{Checksum, DropReason, PortId, Segments};
 use manylane_frame::{Frame, Pool};
 use manylane_sync::rcu::{Guard, Index};
 
-use super::rewrite::{Link, is_ipv6};
+use super::rewrite::is_ipv6;
+use super::send::Link;
 use super::{FORMER_MAX, Former, Forwarder, LINK_HEADER, Origin, Turn, Verdict, parts};
 use crate::icmp::{self, ErrorKind};
 use crate::neighbour::Neighbour;

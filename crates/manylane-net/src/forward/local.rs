@@ -9,7 +9,7 @@ use manylane_frame::vocabulary::{Checksum, DropReason, PortId};
 use manylane_frame::{Frame, HEADROOM, Pool};
 use manylane_sync::rcu::Guard;
 
-use super::rewrite::Link;
+use super::send::Link;
 use super::{Fate, Forwarder, LINK_HEADER, Origin, Turn, Verdict, parts, prepare};
 use crate::icmp::{self, ErrorKind};
 use crate::neighbour::{Claim, Key, Kind, Standing};

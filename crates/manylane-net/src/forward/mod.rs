@@ -16,7 +16,8 @@
 //! | file          | the rules in it                                                            |
 //! |---------------|----------------------------------------------------------------------------|
 //! | `check`       | pass 1 and 2                                                               |
-//! | `rewrite`     | pass 3, and the way out for packets of our own                             |
+//! | `rewrite`     | pass 3                                                                     |
+//! | `send`        | the way out for packets of our own                                         |
 //! | `slow`        | layer 2 rules, RFC 1812 §5.2 and §5.3, RFC 8200 §3, RFC 4291 §2.5          |
 //! | `local`       | packets for ourselves: ARP, ND, echo                                       |
 //! | `own`         | claims to our own addresses, and what we send about them                   |
@@ -49,6 +50,7 @@ mod prepare;
 mod redirect;
 mod rewrite;
 mod segment;
+mod send;
 mod slow;
 #[cfg(test)]
 mod tests;
