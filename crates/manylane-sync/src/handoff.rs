@@ -203,8 +203,8 @@ pub struct Steering {
 
 #[derive(Clone, Copy)]
 struct Bucket {
-    /// What the map said when the bucket last followed it: nothing is to be done while it says so.
-    followed: u16,
+    /// What the map said when the bucket last applied it: nothing is to be done while it says so.
+    applied: u16,
     worker: u16,
     /// Frames handed on, modulo 2^32: a measure of load.
     frames: u32,
@@ -223,10 +223,10 @@ pub struct InUse {
 }
 
 /// What had been handed on at some time and has not been seen to have left, by worker.
-pub struct Handed(Box<[Left]>);
+pub struct Handed(Box<[Unsent]>);
 
 #[derive(Clone, Copy)]
-struct Left {
+struct Unsent {
     position: u64,
     /// Marks that may be of frames up to there.
     held: [u64; WORDS],
@@ -273,10 +273,10 @@ impl Steered<'_> {
 }
 
 impl Steering {
-    /// Steers every bucket to the worker `own`, the receiver itself, until the map is followed.
+    /// Steers every bucket to the worker `own`, the receiver itself, until the map is applied.
     /// Workers are numbered below `workers_max`.
     pub fn new(map: MapReader, workers_max: u16, own: u16, pair: Outgoing) -> Steering {
-        let bucket = Bucket { followed: RECEIVER, worker: own, frames: 0, last: 0 };
+        let bucket = Bucket { applied: RECEIVER, worker: own, frames: 0, last: 0 };
         let buckets: Box<[Bucket]> = vec![bucket; map.0.len()].into();
         let mut pairs: Box<[Option<Outgoing>]> = (0..workers_max).map(|_| None).collect();
         pairs[usize::from(own)] = Some(pair);
@@ -313,7 +313,7 @@ impl Steering {
     #[inline]
     pub fn steer(&mut self, bucket: usize) -> Steered<'_> {
         let wanted = self.map.wanted(bucket);
-        if wanted != self.buckets[bucket].followed {
+        if wanted != self.buckets[bucket].applied {
             self.move_to(bucket, wanted);
         }
         let bucket = &mut self.buckets[bucket];
@@ -364,7 +364,7 @@ impl Steering {
         let mut waiting = 0;
         for bucket in 0..self.buckets.len() {
             let wanted = self.map.wanted(bucket);
-            let follows = self.buckets[bucket].followed == wanted;
+            let follows = self.buckets[bucket].applied == wanted;
             waiting += usize::from(!follows && !self.move_to(bucket, wanted));
         }
         waiting
@@ -373,7 +373,7 @@ impl Steering {
     /// Whether a bucket of this group waits to move.
     pub fn waits(&self, group: usize) -> bool {
         let mut buckets = group * GROUP..(group + 1) * GROUP;
-        buckets.any(|bucket| self.buckets[bucket].followed != self.map.wanted(bucket))
+        buckets.any(|bucket| self.buckets[bucket].applied != self.map.wanted(bucket))
     }
 
     /// The worker that a bucket has, and the frames of it handed on so far, modulo 2^32.
@@ -395,7 +395,7 @@ impl Steering {
 
     /// What has been handed on by now.
     pub fn handed(&self) -> Handed {
-        let of_pair = |pair: &Option<Outgoing>| Left {
+        let of_pair = |pair: &Option<Outgoing>| Unsent {
             position: pair.as_ref().map_or(0, |pair| pair.handed),
             held: [u64::MAX; WORDS],
         };
@@ -404,9 +404,9 @@ impl Steering {
 
     /// Whether that has been completed since, and each mark has been seen clear after that, though later
     /// frames may be held with it now.
-    pub fn has_completed(&mut self, Handed(left): &mut Handed) -> bool {
+    pub fn has_completed(&mut self, Handed(unsent): &mut Handed) -> bool {
         let mut all = true;
-        for (pair, Left { position, held }) in self.pairs.iter_mut().zip(left) {
+        for (pair, Unsent { position, held }) in self.pairs.iter_mut().zip(unsent) {
             let Some(pair) = pair else { continue };
             if !pair.has_completed(*position) {
                 all = false;
@@ -441,7 +441,7 @@ impl Steering {
             self.users[first + usize::from(to)] += 1;
             (self.buckets[bucket].worker, self.buckets[bucket].last) = (to, 0);
         }
-        self.buckets[bucket].followed = wanted;
+        self.buckets[bucket].applied = wanted;
         true
     }
 }

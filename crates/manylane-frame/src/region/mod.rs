@@ -29,8 +29,6 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use manylane_sync::words::prefetch;
-
 use crate::frame::{FRAMES_MAX, Frame, TAG_MAX};
 use crate::mapping::Mapping;
 use crate::vocabulary::{Checksum, PortId, QueueId};
@@ -286,14 +284,6 @@ impl Region {
     pub fn pull_front(&self, frame: &mut Frame, len: u16) {
         let meta = self.view().whole_meta_mut(frame);
         meta.head = meta.head.saturating_add(len).min(meta.tail); // At most `tail`: invariant 1.
-    }
-
-    /// Asks for the first cache line of the packet.
-    #[inline(always)]
-    pub fn prefetch(&self, frame: &Frame) {
-        if let Some(first) = self.bytes(frame).first() {
-            prefetch(first);
-        }
     }
 
     /// Gives a single frame to the kernel. Returns where its bytes begin, counted from the region's

@@ -15,7 +15,7 @@ pub(super) struct Checked {
     /// Bytes of the whole batch.
     pub bytes: u64,
     /// A bit for each place: it is no ordinary packet.
-    odd: u64,
+    exceptions: u64,
     /// A bit for each place: it is an ordinary packet of IPv6; and if neither is set, of IPv4.
     ipv6: u64,
     /// Destinations of the IPv4 packets.
@@ -34,7 +34,7 @@ impl Checked {
     pub fn new() -> Checked {
         Checked {
             bytes: 0,
-            odd: 0,
+            exceptions: 0,
             ipv6: 0,
             to_ipv4: [0; BATCH_MAX],
             to_ipv6: [0; BATCH_MAX],
@@ -45,8 +45,8 @@ impl Checked {
 
     /// The first place from `at` on, below [`BATCH_MAX`], that is odd; if there is none, one beyond the batch.
     #[inline(always)]
-    pub fn next_odd(&self, at: usize) -> usize {
-        at + (self.odd >> at).trailing_zeros() as usize
+    pub fn next_exception(&self, at: usize) -> usize {
+        at + (self.exceptions >> at).trailing_zeros() as usize
     }
 
     /// Whether the ordinary packet at each place from `at` on is of IPv6, and the raw index of its neighbour's
@@ -63,8 +63,8 @@ impl Checked {
 
     /// The next hop of the packet at `place`, if that is an ordinary one.
     pub fn next_hop<'g>(&self, guard: Guard<'g>, place: usize) -> Option<Index<'g, NextHopMark>> {
-        let ordinary = self.odd >> place & 1 == 0;
-        ordinary.then(|| Index::new(guard, self.next_hops[place].into()))
+        let is_fast = self.exceptions >> place & 1 == 0;
+        is_fast.then(|| Index::new(guard, self.next_hops[place].into()))
     }
 }
 
@@ -83,7 +83,7 @@ pub(super) fn check(
     for (place, (packet, to_ipv4)) in places.enumerate() {
         debug_assert!(comes_by(tables, packet.meta.ingress, ingress), "a batch is of one device");
         bytes += packet.bytes.len() as u64;
-        match ordinary_ipv4(packet, ours) {
+        match fast_path_ipv4(packet, ours) {
             Some(destination) => {
                 tables.ipv4.prefetch(destination);
                 *to_ipv4 = destination;
@@ -91,7 +91,7 @@ pub(super) fn check(
             None => others |= 1 << place,
         }
     }
-    (checked.bytes, checked.odd, checked.ipv6) = (bytes, 0, 0);
+    (checked.bytes, checked.exceptions, checked.ipv6) = (bytes, 0, 0);
     if others != 0 {
         check_others(region, ours, frames, others, checked);
     }
@@ -100,7 +100,7 @@ pub(super) fn check(
 /// The rest of pass 1: what is at the places of `others` is no ordinary IPv4 packet.
 #[inline(never)]
 fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, checked: &mut Checked) {
-    let (mut odd, mut rest, mut bytes) = (0, others, 0);
+    let (mut exceptions, mut rest, mut bytes) = (0, others, 0);
     let mut to_ipv6 = checked.to_ipv6.iter_mut();
     for (place, packet) in region.packets(frames).enumerate() {
         let is_other = rest & 1 != 0;
@@ -108,17 +108,17 @@ fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, chec
         if !is_other {
             continue;
         }
-        match ordinary_ipv6(packet, ours) {
+        match fast_path_ipv6(packet, ours) {
             // Its memory is asked for by `lookup_batch`, some of them at a time.
             Some(destination) => *to_ipv6.next().expect("a place for each") = destination,
             None => {
-                odd |= 1 << place;
+                exceptions |= 1 << place;
                 bytes += packet.meta.packet_len() - packet.bytes.len(); // What lies in other frames.
             }
         }
     }
     checked.bytes += bytes as u64;
-    (checked.odd, checked.ipv6) = (odd, others & !odd);
+    (checked.exceptions, checked.ipv6) = (exceptions, others & !exceptions);
 }
 
 /// Whether what came in by `ingress` came by the device of `port`.
@@ -129,10 +129,10 @@ fn comes_by(tables: &Tables, ingress: PortId, port: PortId) -> bool {
 /// Pass 2: the next hop of each ordinary packet, and the record of its neighbour, which pass 3 is to read.
 #[inline(never)]
 pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &mut Checked) {
-    let Checked { odd, ipv6, to_ipv4, to_ipv6, next_hops, records, .. } = checked;
+    let Checked { exceptions, ipv6, to_ipv4, to_ipv6, next_hops, records, .. } = checked;
     let (next_hops, records) = (&mut next_hops[..len], &mut records[..len]);
     let ipv6_len = ipv6.count_ones() as usize;
-    if (*odd | *ipv6).count_ones() as usize != len {
+    if (*exceptions | *ipv6).count_ones() as usize != len {
         // Also of the places with a destination of some earlier batch: a test would cost more.
         let places = next_hops.iter_mut().zip(&mut *records);
         for ((next_hop, record), &destination) in places.zip(&*to_ipv4) {
@@ -185,7 +185,7 @@ fn is_to(start: u64, station: u64) -> bool {
 /// addresses unicast (RFC 1812 §5.2.2, §5.3.1, §5.3.7). A packet for ourselves passes too: that is its
 /// route's answer.
 #[inline(always)]
-fn ordinary_ipv4(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Option<u32> {
+fn fast_path_ipv4(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Option<u32> {
     let head: &[u8; 34] = bytes.first_chunk()?;
     let is_ipv4 = word4(head, 12) & 0x00ff_ffff == u32::from_le_bytes([0x08, 0x00, 0x45, 0]);
     if is_chained | !is_ipv4 | !is_to(word8(head, 0), ours) {
@@ -234,7 +234,7 @@ fn is_multiple_of_0xffff(sum: u64) -> bool {
 /// route can stop: version 6, length that fits, hop limit left, both addresses global unicast or
 /// unique local (RFC 8200 §3, RFC 4291 §2.5). A hop-by-hop header is not examined (RFC 8200 §4.8).
 #[inline(always)]
-fn ordinary_ipv6(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Option<u128> {
+fn fast_path_ipv6(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Option<u128> {
     let head: &[u8; 54] = bytes.first_chunk()?;
     let is_ipv6 = word4(head, 12) & 0x00f0_ffff == u32::from_le_bytes([0x86, 0xdd, 0x60, 0]);
     if is_chained | !is_ipv6 | !is_to(word8(head, 0), ours) {

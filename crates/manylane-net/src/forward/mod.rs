@@ -389,15 +389,14 @@ impl Forwarder {
         let mut at = 0;
         while at < frames.len() {
             // A run of ordinary packets, then the one that comes behind it, in its place (I3).
-            let odd = self.checked.next_odd(at).min(frames.len());
-            let (ordinary, egress_ports) =
-                (&mut frames[at..odd], &mut verdicts.egress_ports[at..odd]);
+            let end = self.checked.next_exception(at).min(frames.len());
+            let (run, egress_ports) = (&mut frames[at..end], &mut verdicts.egress_ports[at..end]);
             let (region, checked) = (self.region.view(), &self.checked);
             at += rewrite::pass_on(
                 region,
                 &self.tables,
                 turn.guard,
-                ordinary,
+                run,
                 (checked, at),
                 egress_ports,
             );

@@ -173,7 +173,7 @@ impl Forwarder {
         };
         let total_len = u16::from_be_bytes([head[16], head[17]]);
         let may_be_cut = head[20] & DONT_FRAGMENT == 0;
-        let len = match self.settle(turn.pool, frame, total_len.into()) {
+        let len = match self.trim_and_measure(turn.pool, frame, total_len.into()) {
             Ok(len) => len,
             Err(reason) => return Verdict::drop(reason),
         };
@@ -219,7 +219,7 @@ impl Forwarder {
             return Verdict::drop(DropReason::Ipv6HeaderInvalid);
         };
         let packet_len = 40 + usize::from(u16::from_be_bytes([head[18], head[19]]));
-        let len = match self.settle(turn.pool, frame, packet_len) {
+        let len = match self.trim_and_measure(turn.pool, frame, packet_len) {
             Ok(len) => len,
             Err(reason) => return Verdict::drop(reason),
         };
@@ -239,7 +239,7 @@ impl Forwarder {
     /// Makes a packet of `len` bytes of IP ready to be weighed: without Ethernet's padding, its checksum
     /// no longer unknown. Returns what the next link must carry at a time: the packet, or the largest of
     /// its segments. An error when it is none of the segments its port claims, or that cannot be told.
-    fn settle(
+    fn trim_and_measure(
         &mut self,
         pool: &mut Pool,
         frame: &mut Frame,

@@ -76,7 +76,7 @@ impl Group {
         assert_eq!(self.members.len(), members.len(), "a neighbour is a member once");
         let shares = shares(self.members.iter().map(|(&slot, &(weight, _))| (slot, weight)));
         let former = self.home.clone();
-        settle(&mut self.home, &former, shares);
+        fill_shares(&mut self.home, &former, shares);
         self.divide();
     }
 
@@ -109,7 +109,7 @@ impl Group {
         let anybody = all().any(|(.., resolved)| resolved);
         let active = all().filter(|&(.., resolved)| resolved || !anybody);
         let shares = shares(active.map(|(slot, weight, _)| (slot, weight)));
-        settle(&mut self.current, &self.home, shares);
+        fill_shares(&mut self.current, &self.home, shares);
     }
 }
 
@@ -137,7 +137,7 @@ fn claim(one: &(u16, u16, usize), other: &(u16, u16, usize)) -> Ordering {
 /// Gives each bucket an owner, such that each has his share, and as few buckets as possible change
 /// theirs: an owner loses what he has above his share, and nothing else. Of several that he could lose,
 /// he keeps those at home, and then those whose home takes no part; what is free goes home if it can.
-fn settle(buckets: &mut [u16], home: &[u16], mut shares: BTreeMap<u16, usize>) {
+fn fill_shares(buckets: &mut [u16], home: &[u16], mut shares: BTreeMap<u16, usize>) {
     let take = |shares: &mut BTreeMap<u16, usize>, owner: u16| match shares.get_mut(&owner) {
         Some(left) if *left > 0 => {
             *left -= 1;

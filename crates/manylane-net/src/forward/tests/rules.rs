@@ -189,7 +189,7 @@ fn a_frame_that_ends_early_is_dropped_wherever_it_ends() {
 
 /// A packet with options takes the slow path, and leaves in its place.
 #[test]
-fn odd_and_ordinary_packets_of_a_batch_keep_their_places() {
+fn exceptions_and_fast_packets_of_a_batch_keep_their_places() {
     let mut bed = Bed::new();
     let frames: Vec<(u8, Vec<u8>)> = (0..64)
         .map(|number: u8| {

@@ -343,7 +343,7 @@ fn the_mtu_judges_segments() {
 
 /// A single frame can stand for several packets, too: the ordinary way must not take it for one.
 #[test]
-fn a_small_packet_of_segments_is_no_ordinary_one() {
+fn a_small_packet_of_segments_is_an_exception() {
     for (offload, expected) in
         [(EVERYTHING, Said::Transmit(1)), (PARTIAL, Said::Prepare(1)), (CHAINS, Said::Prepare(1))]
     {

@@ -121,7 +121,7 @@ enum Class {
 
 /// Else the comparison above would compare the slow path with itself.
 #[test]
-fn ordinary_packets_take_the_fast_path_and_only_they() {
+fn only_plain_packets_take_the_fast_path() {
     let mut bed = Bed::new();
     let mut class = |frame: Vec<u8>| {
         let frame = bed.receive(0, &frame);
@@ -129,7 +129,7 @@ fn ordinary_packets_take_the_fast_path_and_only_they() {
         let (tables, frames) = (&bed.forwarder.tables, std::slice::from_ref(&frame));
         check(bed.region.view(), tables, PortId(0), frames, &mut checked);
         bed.pool.give_back(frame);
-        match (checked.next_odd(0), checked.routes(0).next()) {
+        match (checked.next_exception(0), checked.routes(0).next()) {
             (0, _) => Class::Odd,
             (_, Some((true, _))) => Class::Ipv6,
             _ => Class::Ipv4,
