@@ -86,7 +86,11 @@ impl Engine {
         batch.push(frame).expect("it is empty");
         let mut verdicts = Verdicts::new();
         let guard = self.reader.guard();
-        self.forwarder.forward(&mut Turn { guard, pool: &mut self.pool, now_ns: 1 }, &mut batch, &mut verdicts);
+        self.forwarder.forward(
+            &mut Turn { guard, pool: &mut self.pool, now_ns: 1 },
+            &mut batch,
+            &mut verdicts,
+        );
         let verdict = verdicts.list()[0];
         let sent = match (verdict.fate, verdict.origin) {
             (Fate::Transmit(port), Origin::Received) => {

@@ -16,7 +16,7 @@ pub const BATCH_MAX: usize = 64;
 /// 1. `len <= BATCH_MAX`, and the first `len` places hold frames that the batch owns.
 pub struct Batch {
     len: usize,
-    /// How many it says that there is room for.
+    /// The length that `frames` reports for the room.
     room: usize,
     frames: [MaybeUninit<Frame>; BATCH_MAX],
 }
@@ -60,7 +60,7 @@ impl Batch {
         Some(unsafe { self.frames[self.len].assume_init_read() })
     }
 
-    /// Moves all frames of `other` to the end, if there is room for all; else nothing. Whether it has.
+    /// Moves all frames of `other` to the end, if all fit, else none. Returns whether they moved.
     #[inline]
     pub fn append(&mut self, other: &mut Batch) -> bool {
         let (len, more) = (self.len, other.len);
@@ -77,7 +77,7 @@ impl Batch {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the batch is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -174,13 +174,13 @@ impl Batch {
     ///
     /// # Panics
     ///
-    /// When there is no room for all.
+    /// When not all fit.
     #[inline(always)]
     pub fn extend(&mut self, frames: impl ExactSizeIterator<Item = Frame>) {
         let mut places = self.frames[self.len..][..frames.len()].iter_mut();
         let added = places.len();
         frames.for_each(|frame| {
-            places.next().expect("there are as many as it said").write(frame);
+            places.next().expect("an exact-size iterator keeps its word").write(frame);
         });
         self.len += added - places.len(); // These places were just filled: invariant 1.
     }
@@ -274,8 +274,7 @@ impl Drop for Drain<'_> {
     }
 }
 
-/// What there is to say of up to [`BATCH_MAX`] frames, one behind the other. An empty one costs nothing to
-/// make.
+/// One item for each of up to [`BATCH_MAX`] frames, in their order. Making an empty list costs nothing.
 ///
 /// # Invariants
 ///
@@ -302,7 +301,7 @@ impl<T: Copy> BatchList<T> {
     ///
     /// # Panics
     ///
-    /// When there are [`BATCH_MAX`] already.
+    /// When the list already has [`BATCH_MAX`] items.
     #[inline(always)]
     pub fn push(&mut self, value: T) {
         self.places[self.len].write(value);

@@ -3,10 +3,10 @@
 use std::num::NonZeroU32;
 use std::sync::{Mutex, PoisonError};
 
-/// A frame of a [`Region`](crate::Region): who has it, owns the bytes and the metadata.
+/// A frame of a [`Region`](crate::Region): the holder of the handle owns the frame's bytes and metadata.
 ///
-/// It ends by being given back to a pool, pushed into a ring or lent to the kernel. Dropping it is a
-/// bug: the frame would be missing from its region. That is counted ([`frames_leaked`]) and, in debug
+/// A handle ends when the frame is given back to a pool, pushed into a ring or lent to the kernel. Dropping a handle is
+/// a bug: the frame would be missing from its region. Dropped handles are counted ([`frames_leaked`]) and, in debug
 /// builds, a panic.
 ///
 /// # Invariants
@@ -14,11 +14,11 @@ use std::sync::{Mutex, PoisonError};
 /// 1. The lower 24 bits are an index below the frame count of the region whose tag bits 24 to 30 hold.
 /// 2. No two `Frame`s of a region have the same index, and none has the index of a frame that lies in
 ///    a pool, is lent, or follows another in a chain.
-/// 3. Bit 31 is set if, and only if, other frames of the packet follow this one (`Meta` invariant 3). So
-///    whoever handles single frames only, and that is the ordinary way, need not look at the metadata.
+/// 3. Bit 31 is set if, and only if, other frames of the packet follow this one (`Meta` invariant 3). So code that
+///    handles single frames only, as the fast path does, need not look at the metadata.
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(debug_assertions), repr(transparent))]
-#[must_use = "a frame that nobody keeps is a leak"]
+#[must_use = "a frame without a holder is a leak"]
 pub struct Frame(NonZeroU32, Generation);
 
 // Batches and rings of handles are as dense as the indices themselves; only debug builds add to them.
@@ -38,7 +38,7 @@ const CHAINED: u32 = 1 << 31;
 pub(crate) struct Generation(#[cfg(debug_assertions)] pub(crate) u32);
 
 impl Frame {
-    /// Makes the handle of a single frame whose index nobody holds. `tag` is 1 to [`TAG_MAX`].
+    /// Makes the handle of a single frame whose index has no handle. `tag` is 1 to [`TAG_MAX`].
     ///
     /// Callers uphold invariants 1 and 2; the function is private to the crate.
     #[inline(always)]
@@ -125,8 +125,7 @@ impl Drop for Frame {
     }
 }
 
-/// How many frames of this process were dropped instead of given back; a chain counts as one. 0, or there
-/// is a bug.
+/// How many frames of this process were dropped instead of given back; a chain counts as one. Anything but 0 is a bug.
 pub fn frames_leaked() -> u64 {
     *LEAKED.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,9 +2,9 @@
 //!
 //! | room           | what it is                                                            |
 //! |----------------|-----------------------------------------------------------------------|
-//! | [`mapping`]    | anonymous memory on huge pages when there are any                     |
+//! | [`mapping`]    | anonymous memory, on huge pages where the kernel has some             |
 //! | [`region`]     | one mapping cut in frames, with a line of metadata for each           |
-//! | [`frame`]      | the handle of one frame: who has it, owns the bytes                   |
+//! | [`frame`]      | the handle of one frame: its holder owns the bytes                    |
 //! | [`batch`]      | up to 64 frames handled together                                      |
 //! | [`pool`]       | where free frames are: a list in each worker, a depot between them    |
 //! | [`vocabulary`] | ports, queues, drop reasons                                           |
@@ -35,4 +35,9 @@ pub use region::{
 mod messages;
 
 #[cfg(test)]
-mod errors;
+mod message_tests;
+
+/// The code of README.md runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,4 +1,4 @@
-//! Anonymous memory on huge pages when there are any.
+//! Anonymous memory, on huge pages where the kernel has some.
 
 use std::io;
 use std::ptr::NonNull;
@@ -82,7 +82,7 @@ impl Mapping {
         // SAFETY: the three debts of `from_mapping`:
         // 1. by invariant 1 the mapping is aligned, long enough, and zero, which every word may be;
         // 2. by invariant 2 it stays mapped while `owner` lives, and is writable;
-        // 3. `owner` was made here and hands out nothing, so the table is the only way in.
+        // 3. `owner` was made here and hands out nothing, so only the table reaches the memory.
         Ok(unsafe { WordsMut::from_mapping(base, len, owner) })
     }
 }
@@ -115,7 +115,7 @@ fn map(len: usize, flags: libc::c_int) -> io::Result<NonNull<u8>> {
 fn unmap(base: NonNull<u8>, len: usize) {
     if len > 0 {
         // SAFETY: the callers pass part of a mapping made by `map` that nothing refers to any more:
-        // in `new` nobody has seen it yet, in `drop` the owner is gone (`Mapping` invariant 2).
+        // in `new` no other thread has seen it yet, in `drop` the owner is gone (`Mapping` invariant 2).
         unsafe { libc::munmap(base.as_ptr().cast(), len) };
     }
 }

@@ -11,10 +11,10 @@
 //! are here already and need another frame, as when they are cut. So a region that runs dry shows as
 //! packets that are not received, and not as packets that are lost half way.
 //!
-//! | memory              | who touches it                                                  |
+//! | memory              | accessed by                                                     |
 //! |---------------------|-----------------------------------------------------------------|
 //! | `Pool::list`        | its worker                                                      |
-//! | `Depot` magazines   | who popped the slot, until it is pushed again ([`IndexStack`])  |
+//! | `Depot` magazines   | the thread that popped the slot, until it pushes it ([`IndexStack`]) |
 
 use std::cell::UnsafeCell;
 use std::ops::RangeInclusive;
@@ -41,7 +41,7 @@ pub const HOT_LIST_LENGTHS: RangeInclusive<u32> = 128..=8192;
 /// Frames that a list keeps for packets that are here already.
 pub const RESERVE: usize = 64;
 
-/// Receiving into fewer is not worth a look at the depot while there are as many.
+/// With at least as many free frames in the list, receiving does not look at the depot for more.
 const RECEIVE_MIN: usize = MAGAZINE / 2;
 
 /// The free frames of a region that lie in no worker's list.
@@ -57,7 +57,7 @@ struct Shared {
     /// Slots that hold none.
     empty: IndexStack,
     slots: Box<[Slot]>,
-    /// How many lists there have been.
+    /// How many lists this depot has made so far.
     pools: SharedCount,
 }
 
@@ -65,8 +65,8 @@ struct Shared {
 #[repr(C, align(64))]
 struct Slot {
     indices: UnsafeCell<[u32; MAGAZINE]>,
-    /// How many there are. Its owner stores it; the sum over all slots is how many frames lie in the
-    /// depot, so that nobody needs to count them on a line of its own.
+    /// Frames in the slot. The slot's owner stores the count; the sum over all slots is the depot's number of frames,
+    /// so no separate counter needs a cache line.
     len: SharedLevel,
 }
 
@@ -77,20 +77,20 @@ impl Slot {
     }
 }
 
-// SAFETY: the cells are the only part that is not `Sync`. A slot is reached only by who has popped its
-// index from one of the stacks and not pushed it yet; a stack hands an index out once, and orders the
-// last owner's writes before the next owner's reads (`IndexStack`; this use of it is explored by its loom
-// test `a_magazine_goes_round_whole`).
+// SAFETY: only the cells are not `Sync`. A thread reaches a slot only after it popped the slot's index from one of the
+// stacks and before it pushes the index again; a stack hands an index out once, and orders the last owner's writes
+// before the next owner's reads (`IndexStack`; this use of it is explored by its loom test
+// `a_magazine_goes_round_whole`).
 unsafe impl Sync for Shared {}
 // SAFETY: as for `Sync`; nothing in it belongs to a thread.
 unsafe impl Send for Shared {}
 
-/// Another depot has the frames of the region, or had them and they have not all come home.
+/// Another depot has the frames of the region, or had them and they are not all home.
 #[derive(Debug)]
 pub struct FramesTaken;
 
 impl Depot {
-    /// Takes all frames of `region`. `pools` is how many lists there may be at a time.
+    /// Takes all frames of `region`. `pools` is the most lists at a time.
     pub fn new(region: Region, pools: usize) -> Result<Depot, FramesTaken> {
         if !region.take_frames() {
             return Err(FramesTaken);
@@ -121,8 +121,7 @@ impl Depot {
         self.pool_of(HOT_LIST_DEFAULT)
     }
 
-    /// A new, empty list for one thread, of `len` frames, or the next length there is
-    /// ([`HOT_LIST_LENGTHS`]).
+    /// A new, empty list for one thread, of `len` frames, or of the next longer of [`HOT_LIST_LENGTHS`].
     pub fn pool_of(&self, len: u32) -> Pool {
         Pool {
             // For the longest, so that a change of length allocates nothing; and a call may add to a full
@@ -146,14 +145,14 @@ impl Depot {
         self.0.slots.iter().map(|slot| u64::from(slot.len.load())).sum()
     }
 
-    /// The frames that are in no list and not here, and who had each last: when all lists have ended, the
-    /// leaks. Only debug builds know them, one by one; for the others see [`Depot::frames`].
+    /// The frames that are neither in a list nor here, each with its last holder: when all lists have ended, the leaks.
+    /// Only debug builds know them, one by one; for other builds see [`Depot::frames`].
     pub fn missing(&self) -> Vec<Missing> {
         self.0.region.missing()
     }
 
-    /// Takes `magazines` magazines' frames out, or all there are, onto the end of `list`. False when there
-    /// were fewer.
+    /// Takes the frames of `magazines` magazines, or of as many as are left, onto the end of `list`. Returns false when
+    /// the depot had fewer.
     fn get(&self, list: &mut Vec<u32>, mut magazines: usize) -> bool {
         while magazines > 0 {
             let wanted = magazines.min(AT_ONCE);
@@ -169,8 +168,7 @@ impl Depot {
         true
     }
 
-    /// Takes what lies in up to `wanted` of a stack's slots, [`AT_ONCE`] at most; returns how many there
-    /// were.
+    /// Takes the frames in up to `wanted` of a stack's slots, [`AT_ONCE`] at most; returns how many slots that were.
     fn get_from(&self, stack: &IndexStack, list: &mut Vec<u32>, wanted: usize) -> usize {
         let mut slots = [0; AT_ONCE];
         let popped = stack.pop_into(&mut slots[..wanted]);
@@ -179,8 +177,8 @@ impl Depot {
             let slot = &self.0.slots[slot as usize];
             #[cfg(manylane_counted)]
             slot.touch();
-            // SAFETY: we popped the slot and push it only below, so nobody else reaches the cell (comment
-            // at `Sync`).
+            // SAFETY: we popped the slot and push it only below, so no other thread reaches the cell (comment at
+            // `Sync`).
             let indices = unsafe { &*slot.indices.get() };
             list.extend_from_slice(&indices[..slot.len.load() as usize]);
             slot.len.set(0);
@@ -204,7 +202,7 @@ impl Depot {
         let wanted = indices.len().div_ceil(MAGAZINE);
         let popped = self.0.empty.pop_into(&mut slots[..wanted]);
         let popped = &slots[..popped];
-        assert_eq!(popped.len(), wanted, "there is a slot for every magazine there can be");
+        assert_eq!(popped.len(), wanted, "the depot has a slot for every possible magazine");
         for (&slot, indices) in popped.iter().zip(indices.chunks(MAGAZINE)) {
             let slot = &self.0.slots[slot as usize];
             #[cfg(manylane_counted)]
@@ -239,7 +237,7 @@ pub struct Pool {
     /// The most that stay here.
     len: usize,
     tag: u8,
-    /// Which list it is, for who looks for a frame.
+    /// The list's number, for finding a lost frame.
     number: u16,
     counts: PoolCounts,
     depot: Depot,
@@ -280,7 +278,7 @@ impl Pool {
         Some(self.depot.region().view().take(index, self.number))
     }
 
-    /// Takes up to `wanted` free frames, as many as there are and fit; returns how many.
+    /// Takes up to `wanted` free frames, as many as the list has and as fit; returns how many.
     #[inline]
     pub fn take_into(&mut self, batch: &mut Batch, wanted: usize) -> usize {
         let wanted = wanted.min(batch.room());
@@ -296,8 +294,8 @@ impl Pool {
         taken
     }
 
-    /// Takes the frames of a packet of `len` bytes: its window begins at `head` in the first, and at the
-    /// start of the slot in the others. `None`, and nothing taken, when there are not so many.
+    /// Takes the frames of a packet of `len` bytes: its window begins at `head` in the first, and at the start of the
+    /// slot in the others. `None`, and nothing taken, when too few are free.
     ///
     /// # Panics
     ///
@@ -316,8 +314,8 @@ impl Pool {
         Some(packet)
     }
 
-    /// How many of `wanted` frames may be taken now to receive into; 0 when there are none but the last
-    /// [`RESERVE`] of this list. Ask again after taking them: there may be more.
+    /// How many of `wanted` frames may be taken now to receive into; 0 when only the last [`RESERVE`] of this list are
+    /// left. Call again after taking them: more may be free.
     #[inline]
     pub fn may_receive(&mut self, wanted: usize) -> usize {
         // In the shortest lists, the reserve ends near the middle: they refill later, so as not to look
@@ -410,8 +408,8 @@ impl Pool {
         self.len as u32
     }
 
-    /// Changes how many frames may lie in this list, to `len` or the next length there is. What is too
-    /// much goes to the depot.
+    /// Changes how many frames may lie in this list, to `len` or the next longer of [`HOT_LIST_LENGTHS`]. Surplus
+    /// frames move to the depot.
     pub fn set_hot_list_len(&mut self, len: u32) {
         self.len = bounded(len);
         if self.list.len() > self.len {
@@ -419,10 +417,10 @@ impl Pool {
         }
     }
 
-    /// Brings all frames to the depot: nobody takes from this list for now.
+    /// Moves all frames to the depot: the owner takes none from this list for now.
     pub fn empty(&mut self) {
-        // Join the remainder with that of a list that was emptied before: so there are never more partly
-        // filled magazines than lists that are emptied at the same time, and the depot's slots suffice.
+        // Join the remainder with that of a list that was emptied before: so the partly filled magazines are never more
+        // than the lists that are emptied at the same time, and the depot's slots suffice.
         if !self.list.len().is_multiple_of(MAGAZINE) {
             self.depot.get_from(&self.depot.0.partial, &mut self.list, 1);
         }
@@ -435,8 +433,8 @@ impl Pool {
         self.counts
     }
 
-    /// Fetches magazines up to the middle, because there are fewer than `wanted` frames: at most half the
-    /// shortest length.
+    /// Fetches magazines up to the middle, because the list has fewer than `wanted` frames: at most half the shortest
+    /// length.
     #[cold]
     fn refill(&mut self, wanted: usize) {
         let before = self.list.len();

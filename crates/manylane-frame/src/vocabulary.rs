@@ -74,11 +74,11 @@ pub enum Checksum {
     /// As the sender wrote it on the wire: leave it alone.
     #[default]
     Valid = 0,
-    /// It may be only the pseudo-header's sum, left by a sender that expected its device to complete
-    /// it (Linux `CHECKSUM_PARTIAL`), and the port was not told.
+    /// The checksum may be only the pseudo-header's sum, left by a sender that expected its device to complete it
+    /// (Linux `CHECKSUM_PARTIAL`), and the port does not know.
     Unknown = 1,
-    /// It is only the pseudo-header's sum, and whoever sends it on completes it: the sum of the bytes
-    /// from `start` to the packet's end, folded and inverted, goes where the pseudo-header's sum is.
+    /// The checksum is only the pseudo-header's sum, and the next sender completes it: the sum of the bytes from
+    /// `start` to the packet's end, folded and inverted, replaces the pseudo-header's sum.
     Partial {
         /// Where the transport header begins, in bytes from the start of the first frame's slot: it
         /// stays true when headers in front come and go.
@@ -108,7 +108,7 @@ pub enum SegmentKind {
     /// An ordinary packet: nothing to cut.
     #[default]
     None = 0,
-    /// TCP over IPv4: sequence number, flags and IPv4 identification go on.
+    /// TCP over IPv4: sequence number, flags and IPv4 identification advance.
     Tcp4 = 1,
     /// TCP over IPv6.
     Tcp6 = 2,
@@ -116,8 +116,8 @@ pub enum SegmentKind {
     Udp = 3,
 }
 
-/// What a way out takes besides ordinary packets of one frame. What it does not take is completed, cut or
-/// joined before it gets there.
+/// What a transmitter takes besides plain packets of one frame. Other packets are completed, cut or joined before they
+/// reach it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offload {
     /// Most frames of a packet: 1 for no chains.
@@ -161,7 +161,7 @@ macro_rules! reasons {
         impl $type {
             /// Every reason, in order.
             pub const ALL: &[$type] = &[$($type::$variant),+];
-            /// How many there are.
+            /// The number of reasons.
             pub const COUNT: usize = $type::ALL.len();
 
             /// The stable name, as counters and JSON spell it.
@@ -250,9 +250,9 @@ reasons! {
         TransmitRingFull = "transmit_ring_full",
         /// The egress was removed.
         PortDown = "port_down",
-        /// There was no free frame for a copy or fragment.
+        /// No frame was free for a copy or fragment.
         NoFrame = "no_frame",
-        /// It lies in more frames than its egress port takes, and would not fit in as few.
+        /// The packet lies in more frames than its egress port takes, and would not fit in as few.
         TooManyFragments = "too_many_fragments",
         /// What its port said of its checksum or segments does not fit its headers, or it is of segments
         /// inside a tunnel and its egress port does not cut them.
@@ -261,7 +261,7 @@ reasons! {
         BacklogFull = "backlog_full",
         /// The worker that its flow belongs to was busy, mostly with this flow.
         FlowLimit = "flow_limit",
-        /// Held for a neighbour, or about to be, when the queue that it came by went to another worker.
+        /// Held for a neighbour, or about to be, when its receive queue moved to another worker.
         QueueMoved = "queue_moved",
         /// Held for a neighbour, or about to be, by a worker that was removed.
         WorkerRemoved = "worker_removed",

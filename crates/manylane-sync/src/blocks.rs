@@ -1,24 +1,24 @@
 //! Blocks of packets from one writer to one reader: the protocol of packet(7)'s `TPACKET_V3`.
 //!
-//! Each block has a status word, which says whose turn it is. The writer fills a block that is its own
-//! and publishes it; the reader borrows the oldest that is published, and gives it back. A writer that
-//! finds the next block still with the reader does not wait: it loses what it has, and counts that.
+//! Each block has a status word, which says whose turn it is. The writer fills a block of its own and publishes it; the
+//! reader borrows the oldest published block, and gives it back. A writer that finds the next block still with the
+//! reader does not wait: the writer drops the packet and counts the loss.
 //! A slow reader, or a dead one, costs it nothing.
 //!
 //! | side   | type       | does                                                                 |
 //! |--------|------------|----------------------------------------------------------------------|
 //! | writer | [`Lane`]   | is shared; hands out one [`Writer`] at a time, for a batch           |
-//! | writer | [`Writer`] | asks for the `block` to fill, `publish`es it                         |
+//! | writer | [`Writer`] | takes the `block` to fill, `publish`es it                            |
 //! | reader | [`Reader`] | `borrow`s a block, which goes back when the [`Borrowed`] is dropped  |
 //! | reader | [`sleep`]  | announces that it sleeps, looks once more, sleeps                    |
 //! | other  | [`sleeps`] | whether it does, asked after something was published                 |
 //!
-//! | word        | who writes                | who reads                              |
+//! | word        | written by                | read by                                |
 //! |-------------|---------------------------|----------------------------------------|
 //! | `status`    | whose turn it is          | both                                   |
-//! | `taken`     | whoever wants to write    | the same                               |
-//! | `published` | the writer                | who wakes the reader                   |
-//! | `sleeps`    | the reader                | who wakes it                           |
+//! | `taken`     | every thread that wants to write | the same threads                |
+//! | `published` | the writer                | the thread that wakes the reader       |
+//! | `sleeps`    | the reader                | the thread that wakes it               |
 //!
 //! Status words and `sleeps` may lie in memory that another process maps, so the protocol is written
 //! over [`Word`]: loom explores, on its own words, the code that runs on those. A reader that writes
@@ -41,10 +41,10 @@
 //!
 //! # Guarantees
 //!
-//! - **A** A borrowed block is whole, and nobody writes it until it is given back.
+//! - **A** A borrowed block is whole, and not written until it is given back.
 //! - **B** What is published is borrowed once, in order, and none is left out.
-//! - **C** There is one [`Writer`] at a time, and it finds what the one before it left.
-//! - **D** A reader that sleeps by [`sleep`] is woken once there is a block for it.
+//! - **C** A lane has one [`Writer`] at a time, which finds the state that the one before it left.
+//! - **D** A reader that sleeps by [`sleep`] is woken once a block is published.
 //!
 //! Each has a loom test of its letter (`blocks_a_...` to `blocks_d_...`).
 
@@ -58,7 +58,7 @@ pub trait Word: Send + Sync {
     fn store(&self, value: u64, ordering: Ordering);
     /// Writes 1 if it is 0, in one step, with this ordering; whether it did.
     fn raise(&self, ordering: Ordering) -> bool;
-    /// A fence between accesses to words of this kind, by whoever has this one.
+    /// A fence between accesses to words of this kind, by the owner of this one.
     fn fence(&self, ordering: Ordering);
 }
 
@@ -98,12 +98,12 @@ word!(foreign::AtomicU64, foreign::fence);
 #[cfg(not(manylane_loom))]
 const _: fn(AtomicU64) -> foreign::AtomicU64 = |same| same;
 
-/// Where the status words of a lane's blocks lie. They begin as 0.
+/// The memory of the status words of a lane's blocks; the words begin as 0.
 pub trait Statuses {
     /// What kind of word they are.
     type Word: Word;
 
-    /// How many blocks there are, at least one; always the same.
+    /// The number of blocks, at least one; always the same.
     fn count(&self) -> u32;
 
     /// The word of a block below `count`; always the same.
@@ -115,12 +115,12 @@ const WRITERS: u64 = 0;
 /// The block is the reader's, as `TP_STATUS_USER`.
 const READERS: u64 = 1;
 
-/// The writing end of a lane of blocks: shared by all who may write, one at a time. `S` is what they
-/// leave for each other: how far the block in work is filled.
+/// The writing end of a lane of blocks: shared by all threads that may write, one at a time. `S` is the state that a
+/// writer leaves for the next: how far the block in work is filled.
 ///
 /// # Invariants
 ///
-/// 1. `taken` is 1 while there is a [`Writer`], and there is one at most.
+/// 1. `taken` is 1 while a [`Writer`] exists; at most one does.
 /// 2. Only it reaches into `place`.
 pub struct Lane<M: Statuses, S> {
     taken: M::Word,
@@ -142,14 +142,13 @@ struct Place<S> {
 unsafe impl<M: Statuses + Sync, S: Send> Sync for Lane<M, S> {}
 
 impl<M: Statuses, S> Lane<M, S> {
-    /// A lane that nobody has written to. `taken` and `published` are words that are 0 and nobody
-    /// else's.
+    /// A lane without data. `taken` and `published` are words that are 0 and used for nothing else.
     pub fn new(statuses: M, taken: M::Word, published: M::Word, state: S) -> Lane<M, S> {
         let place = UnsafeCell::new(Place { block: 0, published: 0, state });
         Lane { taken, published, place, statuses }
     }
 
-    /// The right to write, until it is dropped. `None` while somebody else has it.
+    /// The right to write, until it is dropped. `None` while another thread has it.
     #[inline]
     pub fn writer(&self) -> Option<Writer<'_, M, S>> {
         // Acquire: pairs with the Release in `Writer::drop`, so that we find `place` as the last writer
@@ -158,8 +157,7 @@ impl<M: Statuses, S> Lane<M, S> {
         self.taken.raise(Ordering::Acquire).then(|| Writer(self))
     }
 
-    /// How many blocks were ever published. For who wakes the reader: when this has grown, ask
-    /// whether it [`sleeps`].
+    /// How many blocks were ever published. For the thread that wakes the reader: when this has grown, call [`sleeps`].
     #[inline]
     pub fn published(&self) -> u64 {
         // Relaxed: for what was published before, the fence in `sleeps` makes an Acquire of it.
@@ -171,7 +169,7 @@ impl<M: Statuses, S> Lane<M, S> {
     pub fn reset(&mut self, reader: &mut Reader<M>, state: S) {
         for block in 0..self.statuses.count() {
             let status = self.statuses.status(block);
-            // Relaxed, both: we are both sides. Whoever is given one of them later is given it in order.
+            // Relaxed, both: we are both sides. A thread that gets one of them later gets it in order.
             if status.load(Ordering::Relaxed) != WRITERS {
                 status.store(WRITERS, Ordering::Relaxed);
             }
@@ -180,7 +178,7 @@ impl<M: Statuses, S> Lane<M, S> {
         // Relaxed, both: as above. No writer is alive, though one may have been forgotten.
         self.taken.store(0, Ordering::Relaxed);
         self.published.store(0, Ordering::Relaxed);
-        // SAFETY: the pointer comes from the cell, and nobody else is here: we have the lane to ourselves.
+        // SAFETY: the pointer comes from the cell, and no other thread uses it: the lane is ours alone.
         self.place.with_mut(|place| unsafe { *place = Place { block: 0, published: 0, state } });
     }
 
@@ -230,9 +228,9 @@ impl<M: Statuses, S> Writer<'_, M, S> {
         lane.statuses.status(place.block).store(READERS, Ordering::Release);
         place.block = after(place.block, lane.statuses.count());
         place.published += 1;
-        // Release: pairs with the look in `Lane::published`, and the fence in `sleeps` after it: who sees
-        // this count and then no sleeper has the status before that fence, as the argument in `sleep`
-        // asks. (The language allows a lost wake-up with a Relaxed here; loom does not find it.)
+        // Release: pairs with the look in `Lane::published`, and the fence in `sleeps` after it: a thread that sees
+        // this count and then no sleeper has the status before that fence, as the argument in `sleep` requires. (The
+        // language allows a lost wake-up with a Relaxed here; loom does not find it.)
         lane.published.store(place.published, Ordering::Release);
     }
 
@@ -259,7 +257,7 @@ pub struct Reader<M: Statuses> {
 }
 
 impl<M: Statuses> Reader<M> {
-    /// The reader of a lane that nobody has read from. There is one.
+    /// The reader of a lane that has had no reader before. A lane has one reader.
     pub fn new(statuses: M) -> Reader<M> {
         Reader { statuses, next: 0 }
     }
@@ -271,7 +269,7 @@ impl<M: Statuses> Reader<M> {
         self.is_waiting().then(|| Borrowed(self))
     }
 
-    /// Whether there is a block to borrow.
+    /// Whether a block can be borrowed.
     #[inline]
     pub fn is_waiting(&self) -> bool {
         // Acquire: pairs with the Release in `Writer::publish`.
@@ -332,13 +330,13 @@ pub fn sleep<W: Word, R>(
     // Explored by `blocks_d_a_sleeping_reader_is_woken`.
     sleeps.fence(Ordering::SeqCst);
     let slept = if has_work() { None } else { Some(wait()) };
-    // Relaxed: who still sees a 1 wakes us once too often.
+    // Relaxed: a thread that still sees a 1 wakes us once too often.
     sleeps.store(0, Ordering::Relaxed);
     slept
 }
 
-/// For who wakes the reader: whether it sleeps, or is about to. To be asked after publishing, or after
-/// [`Lane::published`] has said that somebody did.
+/// For the thread that wakes the reader: whether the reader sleeps, or is about to. Call it after publishing, or after
+/// [`Lane::published`] has grown.
 #[inline]
 pub fn sleeps<W: Word>(sleeps: &W) -> bool {
     // SeqCst fence: partner and the two cases are at the fence in `sleep`. What was published before this

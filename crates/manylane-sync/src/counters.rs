@@ -66,7 +66,7 @@ impl CounterReader {
     /// The counter at `index`.
     #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self, index: usize) -> u64 {
-        // Relaxed: a counter orders nothing. Whoever needs the final sum has synchronised otherwise.
+        // Relaxed: a counter orders nothing. A thread that needs the final sum has synchronised otherwise.
         self.cell(index).load(Ordering::Relaxed)
     }
 
@@ -75,7 +75,7 @@ impl CounterReader {
         self.0.len
     }
 
-    /// Whether there are no counters.
+    /// Whether the set has no counters.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
@@ -120,7 +120,7 @@ impl SharedCount {
         self.0.fetch_sub(n, Ordering::Relaxed);
     }
 
-    /// The count; exact when nobody changes it.
+    /// The count; exact when no thread changes it.
     #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self) -> u64 {
         // Relaxed: as above.
@@ -128,8 +128,8 @@ impl SharedCount {
     }
 }
 
-/// A level that one thread at a time sets, and any thread reads: no locked operation. Who hands the
-/// right to set it on, hands it on in order (by a lock-free stack, or a ring).
+/// A level that one thread at a time sets, and any thread reads: no locked operation. A thread that hands on the right
+/// to set it does so in order (by a lock-free stack, or a ring).
 #[derive(Debug, Default)]
 pub struct SharedLevel(AtomicU32);
 
@@ -142,7 +142,7 @@ impl SharedLevel {
         self.0.store(level, Ordering::Relaxed);
     }
 
-    /// The level: what this thread set, if nobody else has had the right since.
+    /// The level: what this thread set, if no other thread has had the right since.
     #[inline]
     #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self) -> u32 {

@@ -1,8 +1,8 @@
 //! Wake a sleeper, and only a sleeper.
 //!
-//! A worker that finds nothing to do *announces* that it will sleep, looks once more, and sleeps. Who
-//! gives it work looks for the announcement after publishing the work, and only then pays for a
-//! wake-up. What wakes (an eventfd, a condition variable) is the caller's, as a [`Wake`].
+//! A worker without work *announces* that it will sleep, looks once more, and sleeps. A thread that has work for it
+//! looks for the announcement after publishing the work, and only then pays for a wake-up. The caller supplies the
+//! means to wake (an eventfd, a condition variable) as a [`Wake`].
 //!
 //! No wake-up is lost: `tests/loom.rs`, `no_wake_up_is_lost`.
 
@@ -15,7 +15,7 @@ pub trait Wake {
     fn wake(&self);
 }
 
-/// One sleeper's bell; anybody may ring it.
+/// One sleeper's bell; any thread may ring it.
 pub struct Doorbell<W> {
     asleep: CacheAligned<AtomicBool>,
     wake: W,
@@ -27,8 +27,8 @@ impl<W: Wake> Doorbell<W> {
         Doorbell { asleep: CacheAligned(AtomicBool::new(false)), wake }
     }
 
-    /// For the sleeper: sleeps by `wait`, unless `has_work` says that there is something to do after
-    /// all. `None` when it did not sleep.
+    /// For the sleeper: sleeps by `wait`, unless `has_work` finds something to do after all. `None` when it did not
+    /// sleep.
     pub fn sleep<R>(&self, has_work: impl FnOnce() -> bool, wait: impl FnOnce() -> R) -> Option<R> {
         // Relaxed: the fence orders it.
         self.asleep.store(true, Ordering::Relaxed);
@@ -42,7 +42,7 @@ impl<W: Wake> Doorbell<W> {
         slept
     }
 
-    /// For whoever gave the sleeper work: wakes it if it sleeps. Call after publishing the work.
+    /// For the thread that gave the sleeper work: wakes it if it sleeps. Call after publishing the work.
     /// Returns whether it had to.
     pub fn ring(&self) -> bool {
         // SeqCst fence: partner and the two cases are at the fence in `sleep`.

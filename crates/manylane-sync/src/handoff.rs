@@ -11,13 +11,13 @@
 //! |------------------|-----------------|--------------------------------------------------------------|
 //! | control          | [`SteeringMap`] | says which worker it wants for a bucket                      |
 //! | receiver         | [`Steering`]    | `steer`s frames, counts them as `handed`, pushes them        |
-//! | forwarding worker| [`Completions`] | `take`s what it popped, `hold`s what it keeps, transmits, `note`s that, and `announce`s it when the devices have it |
+//! | forwarding worker| [`Completions`] | `take`s the frames that it popped, `hold`s those that it keeps, transmits, `note`s that, and `announce`s it when the devices have them |
 //!
-//! The position of a frame is its number in its pair's ring, from 1. *Completed* is the last position up
-//! to which every frame has been transmitted, dropped, or is held. What is held is told beside it, by
-//! bucket: [`MARKS`] bits for each pair.
+//! The position of a frame is its number in its pair's ring, from 1. *Completed* is the last position up to which every
+//! frame has been transmitted, dropped, or is held. Held frames are reported beside it, by bucket: [`MARKS`] bits for
+//! each pair.
 //!
-//! | word                     | who writes                        | who reads                        |
+//! | word                     | written by                        | read by                          |
 //! |--------------------------|-----------------------------------|----------------------------------|
 //! | a bucket of the map      | control (`want`)                  | receivers (`steer`)              |
 //! | `completed` of a pair    | forwarding worker (`announce`)    | receiver, while a bucket waits   |
@@ -30,10 +30,10 @@
 //! - **B** A frame that a worker holds keeps its bucket where it is, also when later ones have left, and
 //!   no bucket but those that share its mark: no neighbour that is silent stops all moves.
 //!
-//! Not promised: that a bucket moves soon. One that never pauses moves when its old worker has caught up
-//! with it. So a worker that is to be removed drops what it would hold, and a receiver whose queue changes
-//! hands first waits until [`Steering::has_completed`] what it had handed on by then; if that takes long, all
-//! workers drop what they would hold of it.
+//! Not promised: that a bucket moves soon. A bucket that never pauses moves when its old worker has caught up with it.
+//! So a worker that is to be removed drops the frames that it would hold, and a receiver whose queue moves first waits
+//! until [`Steering::has_completed`] all that it had handed on by then; if that takes long, all workers drop what they
+//! would hold of it.
 
 mod sample;
 
@@ -66,8 +66,8 @@ impl SteeringMap {
 
     /// Asks every receiver to move `bucket` to `worker`.
     pub fn want(&mut self, bucket: usize, worker: u16) {
-        // Relaxed: the word stands for itself. Who sees it late moves late; that the move keeps the
-        // order is the receiver's own doing.
+        // Relaxed: the word stands for itself. A receiver that sees it late moves the bucket late; that the move keeps
+        // the order is the receiver's own doing.
         self.0.0[bucket].store(worker, Ordering::Relaxed);
     }
 
@@ -127,8 +127,8 @@ pub struct Incoming {
     owes_marks: bool,
 }
 
-/// Both ends of the count of completed frames between a receiver and a forwarding worker, which may be
-/// the same thread. The frames themselves go by a [`ring`](crate::ring), or stay in hand.
+/// Both ends of the count of completed frames between a receiver and a forwarding worker, which may be one thread. The
+/// frames themselves travel by a [`ring`](crate::ring), or stay in hand.
 pub fn pair() -> (Outgoing, Incoming) {
     let shared = Arc::new(Shared {
         completed: CacheAligned(AtomicU64::new(0)),
@@ -203,13 +203,13 @@ pub struct Steering {
 
 #[derive(Clone, Copy)]
 struct Bucket {
-    /// What the map said when the bucket last applied it: nothing is to be done while it says so.
+    /// What the map said when it was last applied to the bucket: until the map changes, nothing is to be done.
     applied: u16,
     worker: u16,
     /// Frames handed on, modulo 2^32: a measure of load.
     frames: u32,
-    /// In that worker's pair, where the last frame of the bucket that was handed on is at most: who was steered in
-    /// a batch has a place in it, and none is beyond the last one handed on. 0 for none.
+    /// The latest possible position, in that worker's pair, of the bucket's last handed-on frame: a frame steered in a
+    /// batch has a position inside the batch, and none is beyond the last one handed on. 0 for none.
     last: u64,
 }
 
@@ -262,8 +262,8 @@ impl Steered<'_> {
         self.bucket.worker
     }
 
-    /// Counts the frame as handed on. It is pushed to that worker, in the order in which frames are
-    /// counted, or stays in hand if that is the receiver itself; before or after this.
+    /// Counts the frame as handed on. The caller pushes it to that worker, in the order in which frames are counted, or
+    /// keeps it if the worker is the receiver itself; before or after this call.
     #[inline]
     pub fn handed(self) {
         self.pair.handed += 1;
@@ -307,9 +307,9 @@ impl Steering {
         Ok(())
     }
 
-    /// The way of a frame of `bucket`: to the wanted worker if the bucket may move there, else to the one
-    /// it has. It holds the bucket only once it counts as [`handed`](Steered::handed); until then no other
-    /// frame can be steered.
+    /// The worker for a frame of `bucket`: the wanted one if the bucket may move there, else the present one. The frame
+    /// keeps the bucket there only once it counts as [`handed`](Steered::handed); until then no other frame can be
+    /// steered.
     #[inline]
     pub fn steer(&mut self, bucket: usize) -> Steered<'_> {
         let wanted = self.map.wanted(bucket);
@@ -321,8 +321,8 @@ impl Steering {
         Steered { bucket, pair }
     }
 
-    /// Begins to steer a batch of at most `frames` frames of one group. Whatever is wanted, each goes to the worker
-    /// that its bucket has: for who learns when something else is, and then lets buckets
+    /// Begins to steer a batch of at most `frames` frames of one group. Whatever the map wants, each frame is steered
+    /// to the present worker of its bucket: for a caller that notices a changed map, and then lets buckets
     /// [`follow`](Steering::follow).
     #[inline(always)]
     pub fn batch(&mut self, group: usize, frames: usize) -> SteeredBatch<'_> {
@@ -334,15 +334,15 @@ impl Steering {
         SteeredBatch { buckets, reach: &self.reach }
     }
 
-    /// Counts so many of a batch as handed on to a worker: all that were [steered](SteeredBatch) there. They are
-    /// pushed next.
+    /// Counts `frames` of a batch as handed on to a worker: all that were [steered](SteeredBatch) there. The caller
+    /// pushes them next.
     #[inline]
     pub fn handed_all(&mut self, worker: u16, frames: usize) {
         connected(&mut self.pairs, worker).handed += frames as u64;
     }
 
-    /// Counts frames of any buckets of a group that stay with the receiver, none of whose buckets another
-    /// worker has or gets before they are completed: so that they need not be steered one by one.
+    /// Counts frames of any buckets of a group that stay with the receiver, where no other worker has one of these
+    /// buckets or gets one before they are completed: so they need not be steered one by one.
     #[inline]
     pub fn keep(&mut self, group: usize, frames: usize) {
         let pair = connected(&mut self.pairs, self.own);
@@ -359,7 +359,7 @@ impl Steering {
         buckets.iter().enumerate().all(kept)
     }
 
-    /// Moves every bucket that may move, also those no frame comes for, and says how many wait.
+    /// Moves every bucket that may move, also buckets without frames, and returns how many wait.
     pub fn follow(&mut self) -> usize {
         let mut waiting = 0;
         for bucket in 0..self.buckets.len() {
@@ -451,7 +451,7 @@ fn connected(pairs: &mut [Option<Outgoing>], worker: u16) -> &mut Outgoing {
     pairs[usize::from(worker)].as_mut().expect("a bucket's worker is connected: invariant 1")
 }
 
-/// A forwarding worker's account of what it took from each receiver.
+/// A forwarding worker's account of the frames that it took from each receiver.
 ///
 /// What is held is counted by receiver and mark, in arrays: nothing is allocated after `connect`.
 pub struct Completions {
@@ -510,7 +510,7 @@ impl Completions {
         pair.marks_changed |= *held == 0;
     }
 
-    /// Takes down what there is to announce: once in a turn, after the transmit flush.
+    /// Records what is to be announced: once in a turn, after the transmit flush.
     #[inline]
     pub fn note(&mut self) {
         for pair in self.pairs.iter_mut().flatten() {
@@ -532,9 +532,9 @@ impl Completions {
         for pair in self.pairs.iter_mut().flatten() {
             if std::mem::take(&mut pair.owes_marks) {
                 for (shared, &word) in pair.shared.held.iter().zip(&pair.noted_held) {
-                    // Release: pairs with the Acquire in `Outgoing::holds`. Who sees a bit gone sees the
-                    // transmit of what was held with it. Before the store below: who sees a position
-                    // completed sees the marks that were set for it.
+                    // Release: pairs with the Acquire in `Outgoing::holds`. A receiver that sees a bit gone sees the
+                    // transmit of the frames that were held with it. Before the store below: a receiver that sees a
+                    // position completed sees the marks that were set for it.
                     shared.store(word, Ordering::Release);
                 }
             }

@@ -1,10 +1,10 @@
 //! Hooks that workers look at for each packet, and sockets that change them without waiting.
 //!
-//! A socket is *bound* to what it wants to see. To bind again, control publishes a new hook and retires
-//! the old one: no hook that a worker may be looking at is ever changed, and nobody waits until none
-//! does. A worker stamps what it delivers with the [`Generation`] of the hook it found, and who reads
-//! the socket drops what carries another than the socket's own. So packets that a worker was delivering
-//! by the old hook meanwhile are not seen, though nobody waited for that worker.
+//! A socket is *bound* to the packets it wants to see. To bind again, control publishes a new hook and retires the old
+//! one: a hook that a worker may be looking at never changes, and control does not wait until no worker does. A worker
+//! stamps what it delivers with the [`Generation`] of the hook it found, and the reader of the socket drops packets
+//! with another generation than the socket's own. So packets that a worker was delivering by the old hook meanwhile are
+//! not seen, though control never waited for that worker.
 //!
 //! | side    | type            | does                                                                    |
 //! |---------|-----------------|-------------------------------------------------------------------------|
@@ -12,18 +12,18 @@
 //! | worker  | [`HookReader`]  | `enter` once a turn, then for each packet the hooks [`Found`] there     |
 //! | socket  | [`Binding`]     | `admit` what was delivered, or count it as stale                        |
 //!
-//! | word                 | who writes          | who reads                  |
+//! | word                 | written by          | read by                    |
 //! |----------------------|---------------------|----------------------------|
 //! | `published[place]`   | control             | workers                    |
 //! | `span`               | control             | workers, for each packet   |
 //! | slots                | control, while they are not published and a grace period later | workers |
-//! | `current` of a socket| control (`bind`)    | who reads the socket       |
+//! | `current` of a socket| control (`bind`)    | the reader of the socket   |
 //!
 //! # Guarantees
 //!
-//! - **A** Once `bind` or `close` has returned, nothing that came by the old binding is admitted; of a
-//!   socket that is bound to nothing, nothing at all.
-//! - **B** What came by the binding in force is not taken for stale.
+//! - **A** Once `bind` or `close` has returned, no packet of the old binding is admitted; a socket that is bound to
+//!   nothing admits no packet at all.
+//! - **B** A packet of the binding in force is not taken for stale.
 //! - **C** A hook, and all that it keeps alive, stays whole while a worker may look at it. Control drops
 //!   it, in a later call.
 //! - **D** Binding to what a socket is bound to already changes nothing.
@@ -74,8 +74,8 @@ pub struct Hook<T> {
     pub wanted: T,
 }
 
-/// How many times sockets of the table had been bound: no two bindings have the same, of whatever socket. 64
-/// bits: it does not come round again.
+/// How many times sockets of the table had been bound: a number that no other binding of any socket has. 64 bits never
+/// wrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(pub u64);
 
@@ -108,7 +108,7 @@ pub struct Binding {
 pub enum Bound {
     /// The socket has a new binding, and a new generation.
     Changed,
-    /// It was bound to the same already.
+    /// The socket was bound to this already.
     Unchanged,
 }
 
@@ -141,7 +141,7 @@ impl<T: Send + Sync> Hooks<T> {
         HookReader(self.shared.clone())
     }
 
-    /// A new socket, bound to nothing. `None` when there are `sockets_max`.
+    /// A new socket, bound to nothing. `None` when the table has `sockets_max` already.
     pub fn open(&mut self) -> Option<(Socket, Binding)> {
         let place = self.sockets.iter().position(Option::is_none)?;
         let generation = self.next_generation();
@@ -151,9 +151,8 @@ impl<T: Send + Sync> Hooks<T> {
         Some((Socket(place as u32), binding))
     }
 
-    /// Binds a socket to `wanted`, or to nothing. Never waits: with as many retired hooks as there may
-    /// be, nothing is changed and `wanted` is handed back, for another attempt when the workers have
-    /// done a turn.
+    /// Binds a socket to `wanted`, or to nothing. Never waits: while the most hooks are retired, `bind` changes nothing
+    /// and hands `wanted` back, for another attempt when the workers have done a turn.
     pub fn bind(&mut self, socket: &Socket, wanted: Option<T>) -> Result<Bound, T>
     where
         T: PartialEq,
@@ -174,7 +173,7 @@ impl<T: Send + Sync> Hooks<T> {
     /// What the socket is bound to.
     pub fn wanted(&self, socket: &Socket) -> Option<&T> {
         let slot = self.state(socket).slot;
-        // SAFETY: control published the slot and has not retired it: nobody writes it.
+        // SAFETY: control published the slot and has not retired it, so it is not written.
         (slot != NONE).then(|| unsafe { &self.shared.hook(slot).wanted })
     }
 
@@ -235,9 +234,9 @@ impl<T: Send + Sync> Hooks<T> {
         let place = socket.0 as usize;
         let generation = self.next_generation();
         let State { slot: old, ref current, .. } = *self.state(socket);
-        // Relaxed, and before the new hook is published: who finds that hook finds this too, and so
-        // does whoever is given what came by it (guarantee B). For guarantee A, whoever knows that
-        // `bind` has returned has been told by something that orders.
+        // Relaxed, and before the new hook is published: a worker that finds that hook finds this too, and so does a
+        // reader of a packet delivered by it (guarantee B). For guarantee A, a thread that knows that `bind` has
+        // returned learned it by something that orders.
         // Explored by `hook_b_what_came_by_the_new_binding_is_not_stale`.
         current.store(generation, Ordering::Relaxed);
         let slot = wanted.map_or(NONE, |wanted| {
@@ -311,21 +310,21 @@ impl<T> Clone for Found<'_, T> {
 impl<T> Copy for Found<'_, T> {}
 
 impl<'g, T> Found<'g, T> {
-    /// Whether there are no hooks: one load.
+    /// Whether the table has no hooks: one load.
     #[inline]
     pub fn is_empty(self) -> bool {
         self.span() == 0
     }
 
-    /// Every socket's hook, of those that are bound: one load where there is none, one for each place.
+    /// Every bound socket's hook: one load where none is bound, else one for each place.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = &'g Hook<T>> {
         self.0.published[..self.span()].iter().filter_map(move |word| {
             // Acquire: pairs with the Release in `Hooks::replace`, see there.
             let slot = word.load(Ordering::Acquire);
-            // SAFETY: the slot was published when we looked, which was during 'g. So its grace period
-            // has to pass our reader's next quiescent state, which ends 'g (invariant 1), and until
-            // that is over nobody writes the slot.
+            // SAFETY: the slot was published when we looked, which was during 'g. So its grace period has to pass our
+            // reader's next quiescent state, which ends 'g (invariant 1), and until that is over the slot is not
+            // written.
             (slot != NONE).then(|| unsafe { self.0.hook(slot) })
         })
     }
@@ -342,12 +341,12 @@ impl<T> Shared<T> {
     ///
     /// # Safety
     ///
-    /// Nobody writes the slot while the reference lives.
+    /// The slot is not written while the reference lives.
     #[inline]
     unsafe fn hook(&self, slot: u32) -> &Hook<T> {
         let hook = self.slots[slot as usize].with(|hook| {
-            // SAFETY: the pointer comes from the cell, which lives as long as `self`, and nobody writes
-            // through it (the caller's debt).
+            // SAFETY: the pointer comes from the cell, which lives as long as `self`, and the cell is not written (the
+            // caller's debt).
             unsafe { &*hook }
         });
         hook.as_ref().expect("a slot is filled before it is published")
@@ -357,7 +356,7 @@ impl<T> Shared<T> {
     ///
     /// # Safety
     ///
-    /// Nobody else reads or writes the slot, nor holds a reference into it.
+    /// No other thread reads or writes the slot, nor holds a reference into it.
     unsafe fn exchange(&self, slot: u32, hook: Option<Hook<T>>) -> Option<Hook<T>> {
         self.slots[slot as usize].with_mut(|place| {
             // SAFETY: the pointer comes from the cell; it is ours alone (the caller's debt).
@@ -367,7 +366,7 @@ impl<T> Shared<T> {
 }
 
 impl Binding {
-    /// Whether what carries the stamp `generation` came by the binding in force. Counts what did not.
+    /// Whether a packet with the stamp `generation` belongs to the binding in force. Counts those that do not.
     #[inline]
     pub fn admit(&mut self, generation: Generation) -> bool {
         // Relaxed: the two cases are at the store in `Hooks::replace`.

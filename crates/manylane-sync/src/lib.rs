@@ -3,7 +3,7 @@
 //! | room        | what it is                                                                |
 //! |-------------|---------------------------------------------------------------------------|
 //! | [`rcu`]     | grace periods: when has every worker let go of what was read before?      |
-//! | [`refcount`]| who holds it: counts without a loop, and an `Arc` whose upgrade has none  |
+//! | [`refcount`]| reference counts without a loop, and an `Arc` whose upgrade has none      |
 //! | [`words`]   | tables of plain words: many readers, one writer                           |
 //! | [`ring`]    | a bounded queue from one thread to one other                              |
 //! | [`stack`]   | a lock-free stack of indices, for what any thread may take and give back  |
@@ -18,8 +18,8 @@
 //! sizes; the argument for an ordering stands beside the operation and names the test. With `--cfg
 //! manylane_counted` they count which accesses cost another core its cache line.
 
-// Clippy's `disallowed-types` knows a type by its definition, not by the path it came in by. In this
-// crate, `tests/tidy.rs` holds everybody to `primitive`.
+// Clippy's `disallowed-types` knows a type by its definition, not by the path that names it. In this crate,
+// `tests/tidy.rs` enforces the use of `primitive`.
 #![allow(clippy::disallowed_types)]
 
 pub mod blocks;
@@ -36,3 +36,8 @@ pub mod stack;
 pub mod words;
 
 pub use cache::CacheAligned;
+
+/// The code of README.md runs as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

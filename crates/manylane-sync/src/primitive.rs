@@ -70,7 +70,7 @@ pub use chosen::*;
 /// as a table in mapped memory or a ring shared with the kernel. (Those that count have the same size
 /// and place.)
 ///
-/// Loom cannot see these. Whoever uses them names the loom test of the same protocol.
+/// Loom cannot see these. Each user names the loom test of the same protocol.
 pub mod foreign {
     #[cfg(manylane_counted)]
     pub use super::counted::{AtomicU16, AtomicU32, AtomicU64};

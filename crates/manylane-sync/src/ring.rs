@@ -12,7 +12,7 @@
 //! Each side keeps a copy of the other's index and looks again only when the copy says full or empty
 //! (Rigtorp's optimisation): a batch costs one shared store and at most one shared load on each side.
 //!
-//! | word   | who writes            | who reads             |
+//! | word   | written by            | read by               |
 //! |--------|-----------------------|-----------------------|
 //! | `tail` | producer (`submit`)   | consumer (`pop`)      |
 //! | `head` | consumer (`release`)  | producer (`push`)     |
@@ -32,9 +32,8 @@ struct Shared<T> {
     mask: usize,
 }
 
-// SAFETY: the slots are the only part that is not `Sync`. The index protocol gives each slot to one
-// side at a time (table above), and there is one producer and one consumer; `T: Send` because an item
-// moves from one thread to the other.
+// SAFETY: only the slots are not `Sync`. The index protocol gives each slot to one side at a time (table above), and a
+// ring has one producer and one consumer; `T: Send` because an item moves from one thread to the other.
 unsafe impl<T: Send> Send for Shared<T> {}
 // SAFETY: as for `Send`.
 unsafe impl<T: Send> Sync for Shared<T> {}
@@ -89,9 +88,9 @@ impl<T: Send> Producer<T> {
             return Err(item);
         }
         self.shared.slots[self.tail & self.shared.mask].with_mut(|slot| {
-            // SAFETY: `free` says that this index is below `head + capacity`, so the slot is ours
-            // until the next `submit`: the consumer stays below `tail`, and there is one producer
-            // (`&mut self`, no Clone). The pointer comes from the cell, so it is valid and aligned.
+            // SAFETY: `free` says that this index is below `head + capacity`, so the slot is ours until the next
+            // `submit`: the consumer stays below `tail`, and the ring has one producer (`&mut self`, no Clone). The
+            // pointer comes from the cell, so it is valid and aligned.
             unsafe { (*slot).write(item) };
         });
         self.tail = self.tail.wrapping_add(1);
@@ -110,8 +109,8 @@ impl<T: Send> Producer<T> {
         self.shared.tail.store(self.tail, Ordering::Release);
     }
 
-    /// Pushes items until there are no more or the ring is full, and says how many. What did not fit
-    /// is still in `items`, the next one first.
+    /// Pushes items until none is left or the ring is full, and returns how many. What did not fit is still in `items`,
+    /// the next one first.
     #[inline]
     pub fn push_all(&mut self, items: &mut impl ExactSizeIterator<Item = T>) -> usize {
         let room = self.room(items.len()).min(items.len());
@@ -173,23 +172,23 @@ impl<T: Send> Producer<T> {
 
     /// Whether the consumer has emptied the ring.
     pub fn is_drained(&self) -> bool {
-        // Acquire: as in `room`; who sees the ring empty sees what the consumer did with the items.
+        // Acquire: as in `room`; a producer that sees the ring empty sees what the consumer did with the items.
         // Explored by `what_was_done_with_the_items_is_seen_by_who_sees_the_ring_drained`.
         self.shared.head.load(Ordering::Acquire) == self.tail
     }
 }
 
 impl<T: Send> Consumer<T> {
-    /// Takes the oldest item out, if there is one. Its slot is given back by [`Consumer::release`].
+    /// Takes the oldest item out, if the ring has any. Its slot is given back by [`Consumer::release`].
     #[inline]
     pub fn pop(&mut self) -> Option<T> {
         if self.head == self.tail && !self.look() {
             return None;
         }
         let item = self.shared.slots[self.head & self.shared.mask].with(|slot| {
-            // SAFETY: the index is below `tail`, so by the pairing in `look` the producer has written
-            // the item and will not touch the slot before `release`. We read it once: `head` moves on,
-            // and there is one consumer (`&mut self`, no Clone).
+            // SAFETY: the index is below `tail`, so by the pairing in `look` the producer has written the item and will
+            // not touch the slot before `release`. We read it once: `head` moves on, and the ring has one consumer
+            // (`&mut self`, no Clone).
             unsafe { (*slot).assume_init_read() }
         });
         self.head = self.head.wrapping_add(1);
@@ -197,7 +196,7 @@ impl<T: Send> Consumer<T> {
     }
 
     /// Pops the oldest items, `items_max` at most, after at most one look at the producer's index.
-    /// What the iterator is not asked for stays in the ring.
+    /// Items that the iterator does not take stay in the ring.
     #[inline]
     pub fn pop_up_to(&mut self, items_max: usize) -> impl ExactSizeIterator<Item = T> {
         self.look_for(items_max);
@@ -205,7 +204,7 @@ impl<T: Send> Consumer<T> {
         PopUpTo { shared: &self.shared, head: &mut self.head, left }
     }
 
-    /// Looks at the producer's index if fewer than so many items have been seen to be there.
+    /// Looks at the producer's index if fewer than `items` items are known to be in the ring.
     #[inline]
     pub fn look_for(&mut self, items: usize) {
         if self.tail.wrapping_sub(self.head) < items {
@@ -213,8 +212,8 @@ impl<T: Send> Consumer<T> {
         }
     }
 
-    /// Shows the items that will be popped next, `items_max` at most, of those that have been seen to be
-    /// there, without the first `known`; says how many there are with these. No look at the producer's index.
+    /// Shows the items that will be popped next, `items_max` at most, of those known to be in the ring, without the
+    /// first `known`; returns how many are known with these. No look at the producer's index.
     #[inline]
     pub fn look_ahead(&self, known: usize, items_max: usize, mut see: impl FnMut(&T)) -> usize {
         let seen = self.tail.wrapping_sub(self.head).min(items_max);
@@ -241,17 +240,17 @@ impl<T: Send> Consumer<T> {
 
     /// How many items wait. Another look at the producer's index: for idle moments, not for each pop.
     pub fn waiting(&self) -> usize {
-        // Acquire: as in `look`, so that who sees an item counted can also pop it.
+        // Acquire: as in `look`, so that a thread that sees an item counted can also pop it.
         self.shared.tail.load(Ordering::Acquire).wrapping_sub(self.head)
     }
 
-    /// Whether there is nothing to pop.
+    /// Whether the ring is empty.
     #[inline]
     pub fn is_empty(&mut self) -> bool {
         self.head == self.tail && !self.look()
     }
 
-    /// Looks at the producer's index; true when there is something to pop.
+    /// Looks at the producer's index; true when an item can be popped.
     #[inline]
     fn look(&mut self) -> bool {
         // Acquire: pairs with the Release in `Producer::submit`, see there.
@@ -295,7 +294,7 @@ impl<T> Iterator for PopUpTo<'_, T> {
         for slots in runs {
             for slot in slots {
                 let item = slot.with(|slot| {
-                    // SAFETY: as in `next`: there are `left` of them.
+                    // SAFETY: as in `next`: `left` items are in the ring.
                     unsafe { (*slot).assume_init_read() }
                 });
                 popped.items += 1; // First: `f` may panic with the item in hand.
@@ -331,7 +330,7 @@ impl<T> Drop for Shared<T> {
         let tail = self.tail.load(Ordering::Relaxed);
         while head != tail {
             self.slots[head & self.mask].with_mut(|slot| {
-                // SAFETY: between head and tail the slots hold items that nobody else will take.
+                // SAFETY: between head and tail the slots hold items that no other thread will take.
                 unsafe { (*slot).assume_init_drop() };
             });
             head = head.wrapping_add(1);
@@ -433,7 +432,7 @@ mod tests {
         producer.submit();
         assert_eq!(consumer.pop_up_to(2).count(), 2);
         consumer.release();
-        // Two slots up to the end and two from the beginning; the iterator stops after one, and goes on.
+        // Two slots up to the end and two from the beginning; the iterator stops after one, and continues.
         let items =
             ["a", "", "b", "c"].map(|item| Some(item.to_string()).filter(|a| !a.is_empty()));
         let mut items = Liar(Vec::from(items).into_iter());
@@ -458,7 +457,7 @@ mod tests {
         assert_eq!(consumer.pop_up_to(8).len(), 0);
     }
 
-    /// A port's admission counts on it: a copy that shows some room does not hide that there is more.
+    /// A port's admission counts on it: a copy that shows some room does not hide that the ring has more.
     #[test]
     fn all_the_room_there_is_can_be_asked_for() {
         let (mut producer, mut consumer) = ring(4);

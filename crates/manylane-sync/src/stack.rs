@@ -5,17 +5,17 @@
 //! exchanging it cannot take a head that went away and came back (the ABA problem). 32 bits of tag:
 //! a thread would have to sleep through exactly 2^32 pushes.
 //!
-//! Several go on or come off by one exchange: the head's line is what threads contend for.
+//! Several indices are pushed or popped by one exchange: threads contend for the head's line.
 //!
-//! Explored by `tests/loom.rs`: `a_slot_is_handed_out_once`, `what_a_slot_held_is_seen_by_who_takes_it`,
-//! and the same by `several_slots_`.
+//! Explored by `tests/loom.rs`: `a_slot_is_handed_out_once`, `what_a_slot_held_is_seen_by_who_takes_it`, and for
+//! several at once by `several_slots_`.
 
 use crate::CacheAligned;
 use crate::primitive::{AtomicU32, AtomicU64, Ordering};
 
 /// A stack of the indices `0..len`.
 pub struct IndexStack {
-    /// Tag in the upper half, top index in the lower; [`EMPTY`] when there is none.
+    /// Tag in the upper half, top index in the lower; [`EMPTY`] when the stack has none.
     head: CacheAligned<AtomicU64>,
     next: Box<[AtomicU32]>,
 }
@@ -32,7 +32,7 @@ impl IndexStack {
         }
     }
 
-    /// Puts `index` on top. It must not be on the stack already.
+    /// Puts `index` on top. The index must not be on the stack already.
     #[inline]
     pub fn push(&self, index: u32) {
         self.push_all(&[index]);
@@ -52,9 +52,9 @@ impl IndexStack {
         loop {
             // Relaxed: published by the exchange below.
             below.store(top(head), Ordering::Relaxed);
-            // Release: pairs with the Acquire of `pop_into`. Who takes these indices sees `next` and
-            // whatever the pusher wrote in the slots. A later push or pop continues the release
-            // sequence: both are read-modify-writes of the head.
+            // Release: pairs with the Acquire of `pop_into`. A thread that takes these indices sees `next` and whatever
+            // the pusher wrote in the slots. A later push or pop continues the release sequence: both are
+            // read-modify-writes of the head.
             match self.head.compare_exchange_weak(
                 head,
                 pack(tag(head).wrapping_add(1), first),
@@ -67,23 +67,21 @@ impl IndexStack {
         }
     }
 
-    /// Takes the top index off, if there is one.
+    /// Takes the top index off, if the stack has any.
     #[inline]
     pub fn pop(&self) -> Option<u32> {
         let mut index = [EMPTY];
         (self.pop_into(&mut index) == 1).then_some(index[0])
     }
 
-    /// Takes as many indices off as there are and fit into `indices`, the uppermost first; returns how
-    /// many.
+    /// Takes as many indices off as the stack has and as fit into `indices`, the uppermost first; returns how many.
     #[inline]
     pub fn pop_into(&self, indices: &mut [u32]) -> usize {
-        // Acquire: pairs with the Release of the push that put this top there, and, since the head is
-        // only read, modified and written, with those of all pushes below it: the reads of `next` see
-        // their stores or later ones. If a later one, somebody has taken that index off and pushes it
-        // again: either its push has grown the tag already, or the top is another still, and the
-        // exchange fails. With the same tag nothing was pushed, so that what lies under an unchanged
-        // top is unchanged.
+        // Acquire: pairs with the Release of the push that put this top in place, and, since the head is only read,
+        // modified and written, with those of all pushes below it: the reads of `next` see their stores or later ones.
+        // If a later one, another thread has taken that index off and pushes it again: either its push has grown the
+        // tag already, or the top is another still, and the exchange fails. With an equal tag nothing was pushed, so
+        // that what lies under an unchanged top is unchanged.
         let mut head = self.head.load(Ordering::Acquire);
         loop {
             let mut index = top(head);

@@ -98,7 +98,7 @@ impl<W: Word> Words<W> {
         self.len
     }
 
-    /// Whether there are no words.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -111,8 +111,8 @@ impl<W: Word> Words<W> {
     #[inline(always)]
     #[cfg_attr(manylane_counted, track_caller)]
     pub fn load(&self, index: usize) -> W {
-        // Acquire: pairs with the Release store in `WordsMut::publish`. Who reads an index published
-        // there also sees the record that was stored before it. On x86 this is a plain load.
+        // Acquire: pairs with the Release store in `WordsMut::publish`. A reader of an index published there also sees
+        // the record that was stored before it. On x86 this is a plain load.
         // Explored by `a_published_record_is_seen_whole`.
         W::load(self.word(index), Ordering::Acquire)
     }
@@ -135,7 +135,7 @@ impl<W: Word> Words<W> {
         })
     }
 
-    /// Asks for the cache line of the word at `index`, a hint; out of bounds for one that is of no use.
+    /// Prefetches the cache line of the word at `index`, a hint; without effect for an index out of bounds.
     #[inline(always)]
     pub fn prefetch(&self, index: usize) {
         prefetch_line(self.base.as_ptr().wrapping_add(index).cast());
@@ -144,14 +144,14 @@ impl<W: Word> Words<W> {
     #[inline(always)]
     fn word(&self, index: usize) -> &W::Atomic {
         assert!(index < self.len, "word out of bounds");
-        // SAFETY: `index < len` (just asserted), so by invariant 1 the element lies inside the
-        // allocation, aligned and initialised; by invariant 2 it stays mapped while `self` is
-        // borrowed, and by invariant 3 nobody writes it but through an atomic.
+        // SAFETY: `index < len` (just asserted), so by invariant 1 the element lies inside the allocation, aligned and
+        // initialised; by invariant 2 it stays mapped while `self` is borrowed, and by invariant 3 it is written only
+        // through an atomic.
         unsafe { self.base.add(index).as_ref() }
     }
 }
 
-/// The writer's side of a table. There is one.
+/// The writer's side of a table. A table has one.
 pub struct WordsMut<W: Word>(Words<W>);
 
 impl<W: Word> WordsMut<W> {
@@ -189,7 +189,7 @@ impl<W: Word> WordsMut<W> {
         self.0.len
     }
 
-    /// Whether there are no words.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
     }
@@ -219,13 +219,13 @@ impl<W: Word> WordsMut<W> {
     }
 }
 
-/// Asks for the cache line that `value` begins on. A hint: it never faults and changes nothing.
+/// Prefetches the cache line that `value` begins on. A hint: it never faults and changes nothing.
 #[inline(always)]
 pub fn prefetch<T: ?Sized>(value: &T) {
     prefetch_line(std::ptr::from_ref(value).cast());
 }
 
-/// Asks for the cache line at `address`, wherever that leads: nothing is read.
+/// Prefetches the cache line at `address`, wherever that leads: nothing is read.
 #[inline(always)]
 pub fn prefetch_line(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
@@ -238,8 +238,8 @@ pub fn prefetch_line(address: *const u8) {
     let _ = address;
 }
 
-/// As [`prefetch`], for a line that is about to be written: it comes as our own, so that it need not be asked
-/// for again.
+/// As [`prefetch`], for a line that is about to be written: the core gets it as its own, so that it need not request
+/// the line again.
 #[inline(always)]
 pub fn prefetch_to_write<T: ?Sized>(value: &T) {
     prefetch_line_to_write(std::ptr::from_ref(value).cast());
@@ -250,8 +250,8 @@ pub fn prefetch_to_write<T: ?Sized>(value: &T) {
 pub fn prefetch_line_to_write(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a processor without `prefetchw` takes it for a no-op, as every x86_64 does (Intel SDM, vol. 2,
-    // PREFETCHW); it dereferences nothing, changes no flag, and needs no stack. The intrinsic would become a
-    // plain prefetch where the compiler is not told of a later processor.
+    // PREFETCHW); it dereferences nothing, changes no flag, and needs no stack. The intrinsic would become a plain
+    // prefetch where the compiler does not target a later processor.
     unsafe {
         std::arch::asm!(
             "prefetchw [{}]",

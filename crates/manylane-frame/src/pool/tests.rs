@@ -88,8 +88,8 @@ fn no_list_exceeds_its_length_and_none_goes_to_the_depot_at_each_call() {
     }
 }
 
-/// At every level that a list can have between turns: what is asked for is there, since the depot has
-/// it, and the list does not go there in vain.
+/// At every level that a list can have between turns: a request is met, since the depot has the frames, and the list
+/// does not visit the depot in vain.
 #[test]
 fn short_lists_receive_at_any_level() {
     for len in [128, 129, 190, 300] {
@@ -107,7 +107,7 @@ fn short_lists_receive_at_any_level() {
                 out.drain(..).for_each(|frame| pool.give_back(frame));
             }
         }
-        // And a packet of the most frames there can be.
+        // And a packet of the most frames possible.
         let packet = pool.receive_packet(0, 64 * 2048).expect("the depot has them");
         assert!(pool.level() >= RESERVE && pool.level() <= len as usize, "{}", pool.level());
         pool.give_back(packet);

@@ -5,9 +5,9 @@
 //!           marks, following      window         window
 //! ```
 //!
-//! A chain goes wherever a frame goes: the handle of its first frame stands for all, and says by a bit
-//! of its own that others follow, so that the ordinary way of single frames never looks. Bytes are
-//! reached part by part, in order; nothing is copied to put a packet together.
+//! A chain travels as a frame does: the handle of its first frame stands for all, and a bit in the handle says that
+//! others follow, so the fast path of single frames never looks. Bytes are reached part by part, in order; nothing is
+//! copied to put a packet together.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -35,7 +35,7 @@ impl<'r> View<'r> {
     }
 
     /// Makes a packet of free frames, which are now its own: the last of `indices` first.
-    /// There are as many as [`View::frames_for`] says; `pool` is where they come from.
+    /// Their number is that of [`View::frames_for`]; `pool` is the list that they are taken from.
     #[inline]
     pub(crate) fn chain(self, indices: &[u32], head: u16, len: usize, pool: u16) -> Frame {
         let frame_size = 1 << self.layout.shift;
@@ -89,8 +89,8 @@ impl<'r> View<'r> {
         if meta.following == 0 {
             meta.next = index + 1;
         } else {
-            // SAFETY: `last` is of another frame than the first, since some follow, and in this chain
-            // (`Meta` invariant 4), which is borrowed mutably with its frame: nobody else reaches it.
+            // SAFETY: `last` is of another frame than the first, since some follow, and in this chain (`Meta` invariant
+            // 4), which is borrowed mutably with its frame: nothing else reaches it.
             unsafe { (*self.meta_of(meta.last).as_ptr()).next = index + 1 };
         }
         meta.last = index;
@@ -126,7 +126,7 @@ impl<'r> View<'r> {
         PartsMut { view: self, next: frame.index() + 1, frame: PhantomData }
     }
 
-    /// Copies the packet's bytes from `offset` on into `to`; returns how many there were.
+    /// Copies the packet's bytes from `offset` on into `to`; returns how many it copied.
     pub fn copy_to(self, frame: &Frame, mut offset: usize, to: &mut [u8]) -> usize {
         let mut copied = 0;
         for part in self.parts(frame) {
@@ -157,7 +157,7 @@ impl<'r> View<'r> {
         rest
     }
 
-    /// Ends the packet's handle; `leaves` is told each of its frames, single, first to last.
+    /// Ends the packet's handle; `leaves` gets each of its frames, single, first to last.
     #[inline]
     pub(crate) fn dissolve(self, frame: Frame, mut leaves: impl FnMut(Frame)) {
         let mut frame = frame;
@@ -235,7 +235,7 @@ impl<'a> Iterator for Parts<'a> {
         let index = self.next.checked_sub(1)?;
         // SAFETY: the index is the borrowed frame's, or a `next` that it leads to (`Meta` invariant 3).
         let meta = unsafe { self.view.meta_of(index) };
-        // SAFETY: the metadata belongs to the frame, which is borrowed for 'a: nobody changes it.
+        // SAFETY: the metadata belongs to the frame, which is borrowed for 'a, so it does not change.
         let meta = unsafe { meta.as_ref() };
         self.next = meta.next;
         let head = meta.head.into();
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(all(&mut pool), 4);
     }
 
-    /// Every length from nothing to more than there is: the bytes stay a prefix, the frames add up.
+    /// Every length from nothing to more than the packet has: the bytes stay a prefix, the frames add up.
     #[test]
     fn a_packet_is_cut_anywhere() {
         let mut pool = pool(4);

@@ -13,8 +13,8 @@ use crate::vocabulary::{Checksum, PortId, QueueId, Segments};
 /// 2. `tail <= frame_size`: the window never leaves its slot.
 /// 3. `next` is 0, or 1 + the index of the frame that holds the packet's next bytes. That one belongs to
 ///    this frame: it has no `Frame`, and is in no pool, not lent, and no other's `next`.
-/// 4. Of a frame that has a `Frame`: `following` frames come after it, the last of them `last`, with
-///    `following_len` bytes together. With none, all three are 0, and so is `next`.
+/// 4. If a frame has a `Frame`: `following` frames come after it, the last of them `last`, with `following_len` bytes
+///    together. With none, all three are 0, and so is `next`.
 ///
 /// `View::bytes` relies on the first two, `chain.rs` on all. The fields are private to this room.
 /// Nothing gives out a `&mut Meta`: with two, windows of two regions could be exchanged, and one may be
@@ -38,7 +38,7 @@ pub struct Meta {
     pub(super) word: u64,
 }
 
-/// How a packet came to the worker that has it.
+/// How a packet reached the worker that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steered {
     /// The worker that received it, below 255.
@@ -58,7 +58,7 @@ pub struct Sample {
     pub period: u32,
 }
 
-/// Which packet of which trace this is: somebody wants to see what is done with it.
+/// The packet's number in a trace, if an operator traces it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     /// Which trace; 0 for none. What another one has left means nothing.
@@ -68,7 +68,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Of a packet that nobody follows.
+    /// Of a packet that is not traced.
     pub const NONE: Trace = Trace { session: 0, number: 0 };
 }
 
@@ -79,9 +79,9 @@ const _: () = assert!(size_of::<Marks>() == 16, "one store");
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Marks {
-    /// The port the frame came in by, or that caused it: the ledger's first key.
+    /// The port the frame was received by, or that caused it: the ledger's first key.
     pub ingress: PortId,
-    /// The receive queue it came in by.
+    /// The receive queue the frame was received by.
     pub queue: QueueId,
     /// What the port knows of the transport checksum.
     pub checksum: Checksum,
@@ -94,14 +94,15 @@ pub struct Marks {
 }
 
 impl Marks {
-    /// Of an ordinary packet that came in by `queue` of `ingress`.
+    /// Of a plain packet received by `queue` of `ingress`.
     #[inline(always)]
     pub const fn received(ingress: PortId, queue: QueueId, checksum: Checksum) -> Marks {
         Marks { ingress, queue, checksum, own: false, later: false, segments: Segments::NONE }
     }
 
-    /// All of them in one word, if they are [of an ordinary packet](Marks::received) without work left to do on
-    /// its checksum: so that who receives many alike sees at a glance that a frame has them from before.
+    /// All of them in one word, if they are [of a plain packet](Marks::received) without work left to do on its
+    /// checksum: so a receiver of many alike packets sees at a glance that a frame has these marks from its life
+    /// before.
     #[inline(always)]
     pub(super) fn word(&self) -> Option<NonZeroU64> {
         let Marks { ingress, queue, checksum, own, later, segments } = *self;
@@ -149,7 +150,7 @@ impl Meta {
         self.head
     }
 
-    /// How the packet came, if it has been held: when that was last [set](super::View::set_steered).
+    /// How the packet arrived, if it has been held: as last [set](super::View::set_steered).
     #[inline(always)]
     pub fn steered(&self) -> Option<Steered> {
         let [number, bucket] = self.steered;
@@ -162,7 +163,7 @@ impl Meta {
         self.sample
     }
 
-    /// Whether somebody follows the packet, when that was last [set](super::View::set_trace).
+    /// Whether the packet is traced, as last [set](super::View::set_trace).
     #[inline]
     pub fn trace(&self) -> Trace {
         self.trace
@@ -177,7 +178,7 @@ impl Meta {
     #[inline(always)]
     pub(super) fn truncate(&mut self, len: usize) {
         let len = len.min(self.len()) as u16; // At most a u16's difference.
-        self.tail = self.head + len; // It only shrank, and not below `head`: invariants 1 and 2.
+        self.tail = self.head + len; // The length only shrank, and not below `head`: invariants 1 and 2.
     }
 }
 

@@ -58,7 +58,7 @@ pub enum RegionError {
     TooManyRegions,
     /// The kernel refused the memory.
     Memory {
-        /// How much was asked for.
+        /// The size of the mapping.
         bytes: usize,
         /// What the kernel said.
         source: io::Error,
@@ -98,12 +98,12 @@ impl std::error::Error for RegionError {
     }
 }
 
-/// There is less room in front of the packet than asked for.
+/// The room in front of the packet is smaller than the header to be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoHeadroom {
-    /// Bytes asked for.
+    /// Bytes wanted.
     pub wanted: u16,
-    /// Bytes there are.
+    /// Bytes free.
     pub left: u16,
 }
 
@@ -144,7 +144,7 @@ struct Mappings {
     tag: u8,
     #[cfg(debug_assertions)]
     _stamps: Arc<audit::Stamps>,
-    /// Whether a depot has taken the frames, and not all have come home.
+    /// Whether a depot has taken the frames, and not all are home again.
     frames_out: Mutex<bool>,
 }
 
@@ -272,14 +272,14 @@ impl Region {
         let meta = self.view().whole_meta_mut(frame);
         match meta.head.checked_sub(len) {
             Some(head) => {
-                meta.head = head; // It only shrank: invariants 1 and 2 hold.
+                meta.head = head; // The head only shrank: invariants 1 and 2 hold.
                 Ok(())
             }
             None => Err(NoHeadroom { wanted: len, left: meta.head }),
         }
     }
 
-    /// Closes the first `len` bytes of the packet, or all there are.
+    /// Closes the first `len` bytes of the packet, or all of a shorter one.
     #[inline]
     pub fn pull_front(&self, frame: &mut Frame, len: u16) {
         let meta = self.view().whole_meta_mut(frame);

@@ -69,8 +69,8 @@ impl<'r> View<'r> {
         //   its slot is inside the mapping, and by `Meta` invariants 1 and 2 the window in its slot. The
         //   region is borrowed for 'r, which is longer than 'a.
         // - Initialised: the kernel hands out zeroed pages, and every writer writes whole bytes.
-        // - Not written during 'a: by `Frame` invariant 2 this handle is the slot's only one. We borrow
-        //   it, so nobody can call `bytes_mut`, and it is not lent, so neither can the kernel.
+        // - Not written during 'a: by `Frame` invariant 2 this handle is the slot's only one. The handle is borrowed,
+        //   so `bytes_mut` cannot be called, and the frame is not lent, so the kernel cannot write either.
         unsafe {
             slice::from_raw_parts(self.slot(frame).add(meta.head.into()).as_ptr(), meta.len())
         }
@@ -83,8 +83,8 @@ impl<'r> View<'r> {
         'r: 'a,
     {
         let (head, len) = (self.meta(frame).head, self.meta(frame).len());
-        // SAFETY: as in `bytes`, and nobody else reads or writes the slot during 'a, since the only
-        // handle is borrowed mutably.
+        // SAFETY: as in `bytes`, and nothing else reads or writes the slot during 'a, since the only handle is borrowed
+        // mutably.
         unsafe { slice::from_raw_parts_mut(self.slot(frame).add(head.into()).as_ptr(), len) }
     }
 
@@ -122,7 +122,7 @@ impl<'r> View<'r> {
             self.used(frame);
             let slot = self.slot(frame);
             #[cfg(manylane_counted)]
-            self.touch_meta(frame, Access::Read); // Only who truncates writes.
+            self.touch_meta(frame, Access::Read); // Only `truncate` writes.
             // SAFETY: the frame is ours: `check_all_ours` has looked.
             let meta = unsafe { self.meta_place(frame) };
             // SAFETY: as in `bytes_mut`; the metadata lies apart from the slots (`Layout` invariants 1 and
@@ -134,9 +134,9 @@ impl<'r> View<'r> {
         })
     }
 
-    /// Opens a window of `len` bytes in each of these frames, and gives the bytes of each to be written: for
-    /// who receives by copying. Where the window begins, from [`HEADROOM`] on, depends on the frame, as far as
-    /// its slot has room.
+    /// Opens a window of `len` bytes in each of these frames, and gives the bytes of each to be written: for ports that
+    /// receive by copying. Where the window begins, from [`HEADROOM`] on, depends on the frame, as far as its slot has
+    /// room.
     ///
     /// At the same place of their slots, which are 2048 or 4096 bytes, all headers would lie in two or one of
     /// the 64 sets of a processor's first cache, 8 lines each: a batch would not stay there from one pass to
@@ -145,7 +145,7 @@ impl<'r> View<'r> {
     ///
     /// # Panics
     ///
-    /// When there is no room for `len` bytes behind the headroom.
+    /// When `len` bytes do not fit behind the headroom.
     #[inline(always)]
     pub fn land<'a>(
         self,
@@ -181,9 +181,9 @@ impl<'r> View<'r> {
 
     /// Writes the marks, whose [word](Marks::word) this is, unless they are there from before.
     ///
-    /// A store takes the line from the core that read it last, be anything changed by it or not. Frames that go
-    /// round between two workers have the same port and queue in every life, and often the same window: their
-    /// metadata then stays with both.
+    /// A store takes the cache line from the core that read it last, whether it changes a bit or not. Frames that
+    /// circulate between two workers have the same port and queue in every life, and often the same window: their
+    /// metadata then stays in both cores' caches.
     ///
     /// # Safety
     ///
@@ -236,9 +236,9 @@ impl<'r> View<'r> {
     {
         #[cfg(manylane_counted)]
         self.touch_meta(frame, Access::Read);
-        // SAFETY: the frame is ours (the caller's debt, `Layout` invariant 3), so by `Frame` invariant 1 its
-        // index is below `frames`, and by `Layout` invariant 2 there is an initialised `Meta` that
-        // nobody changes while the handle is borrowed; the region is borrowed for longer.
+        // SAFETY: the frame is ours (the caller's debt, `Layout` invariant 3), so by `Frame` invariant 1 its index is
+        // below `frames`, and by `Layout` invariant 2 it has an initialised `Meta` that does not change while the
+        // handle is borrowed; the region is borrowed for longer.
         unsafe { self.layout.meta.add(frame.index() as usize).as_ref() }
     }
 
@@ -251,7 +251,7 @@ impl<'r> View<'r> {
         self.whole_meta_mut(frame).marks_mut()
     }
 
-    /// With the window: who changes that keeps the invariants of `Meta`.
+    /// With the window: a caller that changes the window keeps the invariants of `Meta`.
     #[inline(always)]
     pub(super) fn whole_meta_mut<'a>(self, frame: &'a mut Frame) -> &'a mut Meta
     where
@@ -288,7 +288,7 @@ impl<'r> View<'r> {
         unsafe { self.layout.meta.add(frame.index() as usize).as_mut() }
     }
 
-    /// Asks for what is known of `frame`, and for the line of its slot that `head` is in, to be written; without a
+    /// Prefetches the metadata of `frame`, and, to be written, the line of its slot with the byte at `head`; without a
     /// look at either, nor whether the frame is this region's.
     #[inline(always)]
     pub fn prefetch_packet(self, frame: &Frame, head: u16) {
@@ -298,15 +298,15 @@ impl<'r> View<'r> {
         prefetch_line_to_write(base.as_ptr().wrapping_add(index * frame_size + usize::from(head)));
     }
 
-    /// The same of a packet of `len` bytes where it has [landed](View::land).
+    /// As `prefetch_packet`, for a packet of `len` bytes where it has [landed](View::land).
     #[inline(always)]
     pub fn prefetch_landed(self, frame: &Frame, len: u16) {
         let head = Spread::new(self.layout.frame_size, len).head(frame.index());
         self.prefetch_packet(frame, head);
     }
 
-    /// Notes how a packet came that is about to be held. Nothing else changes it, not even another life of the
-    /// frame: who has not held it before does not ask.
+    /// Records how a packet that is about to be held arrived. Nothing else changes the record, not even another life of
+    /// the frame: code that has not held the frame does not read it.
     #[inline(always)]
     pub fn set_steered(self, frame: &mut Frame, steered: Option<Steered>) {
         let bytes = |Steered { receiver, bucket }| [receiver + 1, bucket];
@@ -319,8 +319,8 @@ impl<'r> View<'r> {
         self.whole_meta_mut(frame).sample = sample;
     }
 
-    /// Notes that somebody follows the packet, or nobody. Nothing else changes it, not even another life of the
-    /// frame: who has set it takes it off again before the packet ends.
+    /// Records that the packet is traced, or that it is not. Nothing else changes the record, not even another life of
+    /// the frame: the tracer that has set it clears it before the packet ends.
     #[inline]
     pub fn set_trace(self, frame: &mut Frame, trace: Trace) {
         self.whole_meta_mut(frame).trace = trace;
@@ -340,7 +340,7 @@ impl<'r> View<'r> {
         unsafe { self.open_window(frame, head, tail) };
     }
 
-    /// Says how a frame came to be: by `queue` of port `ingress`, or on its behalf.
+    /// Writes the origin of a frame: received by `queue` of port `ingress`, or made on its behalf.
     #[inline(always)]
     pub fn set_ingress(
         self,

@@ -161,7 +161,7 @@ pub struct Turn<'g, 'p> {
 
 /// What becomes of one frame, and what it had become when that was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a verdict nobody carries out leaks its frame"]
+#[must_use = "a verdict that is not dispatched leaks its frame"]
 pub struct Verdict<'g> {
     /// What becomes of the frame.
     pub fate: Fate<'g>,

@@ -39,7 +39,7 @@ impl Sink {
     ///
     /// True when there is work for a feed: ring for the worker that owns the port's first queue.
     #[inline]
-    #[must_use = "a feed that nobody wakes does not answer"]
+    #[must_use = "a feed that is not woken does not answer"]
     pub fn take(&mut self, region: &Region, frames: &[Frame]) -> bool {
         let mut answered = false;
         for frame in frames {

@@ -306,7 +306,7 @@ impl AdjacencyTable {
 
     fn retire(&mut self, object: Retired) {
         let refused = self.limbo.retire(object).is_err();
-        assert!(!refused, "limbo has room for all there is: some slot was withdrawn twice");
+        assert!(!refused, "the limbo has room for every record: some slot was withdrawn twice");
     }
 
     fn reclaim(&mut self) {

@@ -249,7 +249,7 @@ impl DstsMut {
         if old != NOTHING {
             *self.withdrawn.entry(next_hop.raw()).or_default() += 1;
             let refused = self.limbo.retire(old).is_err();
-            assert!(!refused, "limbo has room for all there is");
+            assert!(!refused, "the limbo has room for every record");
         }
     }
 

@@ -285,7 +285,7 @@ impl NextHopsMut {
             self.groups[usize::from(id.0)].take().expect("the group was not removed before");
         group.members().for_each(|(member, _)| _ = self.by_slot.remove(&(member.slot, id)));
         let refused = self.limbo.retire(id).is_err();
-        assert!(!refused, "limbo has room for all there is");
+        assert!(!refused, "the limbo has room for every record");
     }
 
     /// Hears whether the neighbour in `slot` can be sent to. Says whether flows moved: then whoever

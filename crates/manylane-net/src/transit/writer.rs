@@ -275,7 +275,7 @@ impl TransitMut {
 
     /// An id for a next hop; it leads nowhere yet. `None` when all are in use or wait.
     pub fn take_id(&mut self) -> Option<NextHopId> {
-        let raw = u16::try_from(take(&mut self.ids)?).expect("there are 2^15");
+        let raw = u16::try_from(take(&mut self.ids)?).expect("ids are below 2^15");
         let id = NextHopId::new(raw).expect("0 was taken at the start");
         self.next_hops.set(id, NextHop::None);
         Some(id)

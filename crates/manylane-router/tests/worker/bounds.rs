@@ -241,7 +241,11 @@ fn segments_are_accounted_for(host: &str, start: u16) {
     }
     batch.push(large.unwrap()).unwrap();
     let mut verdicts = Verdicts::new();
-    work.forwarder.forward(&mut Turn { guard: reader.guard(), pool: &mut work.pool, now_ns: 0 }, &mut batch, &mut verdicts);
+    work.forwarder.forward(
+        &mut Turn { guard: reader.guard(), pool: &mut work.pool, now_ns: 0 },
+        &mut batch,
+        &mut verdicts,
+    );
     work.stats.count(PortId(0), PortCount::Received, 1);
     assert_eq!(verdicts.bytes(), bytes.len() as u64);
     work.carry_out(reader.guard(), batch.pop().unwrap(), &verdicts.list()[0], 0);

@@ -365,7 +365,11 @@ fn a_flow_keeps_its_order_when_it_moves_in_the_middle_of_a_batch() {
             let received = work.queues[0].receive(&mut work.pool, &mut batch, 0);
             work.stats.count(PortId(0), PortCount::Received, received as u64);
             let mut verdicts = Verdicts::new();
-            work.forwarder.forward(&mut Turn { guard, pool: &mut work.pool, now_ns: 0 }, &mut batch, &mut verdicts);
+            work.forwarder.forward(
+                &mut Turn { guard, pool: &mut work.pool, now_ns: 0 },
+                &mut batch,
+                &mut verdicts,
+            );
             let verdicts = batch.drain().zip(verdicts.list());
             pending.extend(verdicts.map(|(frame, verdict)| Pending {
                 frame,

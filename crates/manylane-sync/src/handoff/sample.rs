@@ -1,13 +1,13 @@
 //! A look at the order in which packets of some flows leave, for an operator who wants to see that it holds.
 //!
-//! Each packet gets a number when it is received. Who is about to transmit it notes that, and is told when a
-//! later one was noted before (a *reordered* packet, RFC 4737 §3.3). Flows that share a place forget each
-//! other and are then not compared: a reordered packet may be missed. None is found where none is, since
-//! which flow was noted is known by 32 bits more than those of its place.
+//! Each packet gets a number when it is received. The worker that is about to transmit it notes the number, and learns
+//! whether a later one was noted before (a *reordered* packet, RFC 4737 §3.3). Flows that share a place forget each
+//! other and are then not compared: a reordered packet may be missed. None is found where none is, since a noted flow
+//! is known by 32 bits more than those of its place.
 
 use crate::primitive::{Arc, AtomicU32, AtomicU64, Ordering};
 
-/// The last packets of a few thousand flows. Clones are of the same.
+/// The last packets of a few thousand flows. Clones share them.
 #[derive(Clone)]
 pub struct OrderSample(Arc<Box<[Place]>>);
 
@@ -28,8 +28,8 @@ impl OrderSample {
         OrderSample(Arc::new((0..PLACES).map(|_| place()).collect()))
     }
 
-    /// Counts a packet of a flow that was received; returns its number. The numbers of a flow go up, modulo
-    /// 2^32, whoever receives it.
+    /// Counts a packet of a flow that was received; returns its number. The numbers of a flow grow, modulo 2^32,
+    /// whichever worker receives it.
     ///
     /// No flow is compared with a number from 2^31 packets ago, unless as many of its place were dropped one
     /// after another: each that leaves is noted there.
@@ -45,9 +45,9 @@ impl OrderSample {
         let mixed = mixed(flow);
         let tag = mixed as u32 ^ u32::from(way);
         let noted = &self.place(mixed).noted;
-        // Relaxed, the store too: the word stands for itself. Whoever notes the next packet of a flow comes
-        // after us by what has let that flow move (guarantee A), so that it does not find an older number
-        // than ours; if it does not come after us, it is what is looked for.
+        // Relaxed, the store too: the word stands for itself. A worker that notes the next packet of a flow is ordered
+        // after us by what has let that flow move (guarantee A), so that it does not find an older number than ours; a
+        // worker that is not ordered after us is what we look for.
         let last = noted.load(Ordering::Relaxed);
         if (last >> 32) as u32 == tag && (number.wrapping_sub(last as u32) as i32) < 0 {
             return true;

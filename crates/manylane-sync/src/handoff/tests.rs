@@ -55,7 +55,7 @@ fn a_batch_holds_its_buckets_as_far_as_it_reaches() {
     worker.take(0, 1);
     told(&mut worker);
     assert_eq!(look(&mut steering, 6), 1);
-    // Dropped in place of being handed on: there is nothing to wait for.
+    // Dropped in place of being handed on: nothing waits for them.
     let _ = steering.batch(0, 60).worker(5);
     map.want(5, 1);
     assert_eq!(look(&mut steering, 5), 1);
@@ -124,7 +124,7 @@ fn a_held_frame_keeps_its_bucket_and_no_other() {
     assert_eq!((look(&mut steering, 0), steering.is_complete()), (1, true));
 }
 
-/// What a device takes later than it is told is announced when it has; what has come meanwhile, later.
+/// A frame that a device takes after the report is announced when the device has it; frames received meanwhile, later.
 #[test]
 fn what_is_announced_is_what_was_noted() {
     let (mut map, mut steering, mut workers) = rig();
@@ -151,7 +151,7 @@ fn what_was_not_held_cannot_be_let_go() {
     workers[0].let_go(0, 0);
 }
 
-/// A receive queue changes hands while others of the same worker go on.
+/// A receive queue changes hands while other queues of its worker continue.
 #[test]
 fn what_had_been_handed_on_is_waited_for_and_nothing_later() {
     let (_, mut steering, mut workers) = rig();
@@ -173,7 +173,7 @@ fn what_had_been_handed_on_is_waited_for_and_nothing_later() {
     assert!(!steering.is_complete());
 }
 
-/// Drained first, whether frames come for its buckets or not.
+/// Drained first, whether frames arrive for its buckets or not.
 #[test]
 fn a_worker_is_removed_when_nothing_of_it_is_left() {
     let (mut map, mut steering, mut workers) = rig();

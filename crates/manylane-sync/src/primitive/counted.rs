@@ -1,24 +1,23 @@
 //! Atomics that count which of them cost another core its cache line, exactly.
 //!
-//! *Virtual workers* take the place of cores: [`Books::act`] says who acts on this thread. Each of
-//! their accesses, through the atomics and cells of [`primitive`](super) and by [`touch`], is entered
-//! with its kind, address and call site, and goes through a small model of cache coherence. What
-//! nobody acts for (making things ready, looking at results) is not entered.
+//! *Virtual workers* take the place of cores: [`Books::act`] names the worker that acts on this thread. Each of its
+//! accesses, through the atomics and cells of [`primitive`](super) and by [`touch`], is entered with its kind, address
+//! and call site, and runs through a small model of cache coherence. What a thread does while it acts for no worker
+//! (preparing, looking at results) is not entered.
 //!
 //! # The model
 //!
-//! Caches without end, lines of 64 bytes, and for each line: which workers hold a valid copy, and who
-//! wrote it last.
+//! Caches without end, lines of 64 bytes, and for each line: the workers with a valid copy, and its last writer.
 //!
 //! | access         | the worker holds it | others hold it | last written by | is             | afterwards held by |
 //! |----------------|---------------------|----------------|-----------------|----------------|--------------------|
 //! | read           | yes                 |                |                 | free           | as before          |
 //! | read           | no                  |                | another         | a *transfer*   | it too             |
-//! | read           | no                  |                | nobody          | a first fetch  | it too             |
+//! | read           | no                  |                | no worker       | a first fetch  | it too             |
 //! | write          | yes                 | no             |                 | free           | as before          |
 //! | write          | yes                 | yes            |                 | an *upgrade*   | it alone           |
 //! | write          | no                  |                | another         | a *transfer*   | it alone           |
-//! | write          | no                  |                | nobody          | a first fetch  | it alone           |
+//! | write          | no                  |                | no worker       | a first fetch  | it alone           |
 //!
 //! A read-modify-write is a write, also a compare-exchange that fails: x86 takes the line to try. An
 //! access to several lines is entered once and goes through the model for each line.
@@ -27,18 +26,17 @@
 //! store buffers and whatever else lets a core do several accesses while it has a line. So the counts
 //! are those of the schedule, and a machine's may be lower: its cores do not stop between two accesses.
 //!
-//! Not seen: plain memory that nobody [`touch`]es (a frame's bytes, what only one thread owns), the
-//! counts of `Arc`, locks, fences, the kernel.
+//! Not seen: plain memory that no code [`touch`]es (a frame's bytes, memory of one thread), the counts of `Arc`, locks,
+//! fences, the kernel.
 //!
 //! # Schedules
 //!
 //! - *Turns* ([`Books::turns`]): one thread steps the workers one after the other, a whole call each.
-//!   What is left is what a worker's turn costs though nobody meets it in the middle.
+//!   What remains is the cost of a worker's turn though no other worker meets it in the middle.
 //! - *Lockstep* ([`Books::lockstep`]): a thread for each worker, and each access passes the baton to
 //!   the next. All meet all the time, and exchanges fail as they would.
 //!
-//! Both give the same counts each time, as far as the heap puts what is not aligned to lines in the same
-//! places.
+//! Both give equal counts each time, as far as the heap puts memory that is not aligned to lines in equal places.
 
 mod atomics;
 mod books;
@@ -75,17 +73,17 @@ pub enum Kind {
 /// What is done to plain memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It is read.
+    /// A read.
     Read,
-    /// It is written, or may be.
+    /// A write, or possibly one.
     Write,
 }
 
 /// Enters an access that is about to be made to `len` bytes of plain memory whose owner changes, such as
 /// a frame's metadata.
 ///
-/// Calls are under `cfg(manylane_counted)`: in other builds there is nothing to call, since even an empty
-/// function changes what the compiler inlines around it.
+/// Calls are under `cfg(manylane_counted)`: other builds have nothing to call, since even an empty function changes
+/// what the compiler inlines around it.
 #[track_caller]
 pub fn touch(place: *const u8, len: usize, access: Access) {
     let kind = match access {
@@ -95,11 +93,11 @@ pub fn touch(place: *const u8, len: usize, access: Access) {
     enter(place.addr(), len, kind);
 }
 
-/// Whoever acts on this thread.
+/// The worker that acts on this thread.
 struct Actor {
     books: Books,
     worker: usize,
-    /// In lockstep, who is next.
+    /// In lockstep, the next worker.
     baton: Option<Baton>,
 }
 

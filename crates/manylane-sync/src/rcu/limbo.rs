@@ -91,12 +91,12 @@ impl<T> Limbo<T> {
 
     /// Begins a grace period for the open batch.
     fn begin(&mut self) {
-        // After the last `retire` of the batch, which is the caller's proof that nobody finds it.
+        // After the last `retire` of the batch, which is the caller's proof that no reader finds it.
         self.batches.push_back((self.domain.start(), self.open));
         self.open = 0;
     }
 
-    /// Moves batches on; true when there is something to reclaim.
+    /// Moves batches on; true when something can be reclaimed.
     fn look(&mut self) -> bool {
         // One look at the readers for all batches, and one more for the open one: with every reader
         // offline its grace period is over at once.
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!((limbo.reclaim(), limbo.reclaim()), (Some('b'), None));
     }
 
-    /// The second batch begins when the first is over, also for who only ever reclaims.
+    /// The second batch begins when the first is over, also for a caller that only reclaims.
     #[test]
     fn what_is_retired_during_a_grace_period_shares_the_next_one() {
         let domain = Domain::new(1);

@@ -1,9 +1,9 @@
 //! Grace periods by quiescent states: when has every reader let go of what was published before?
 //!
-//! A [`Reader`] is a worker. Between two calls of [`Reader::quiescent`] it may read whatever is
-//! published, under a [`Guard`]; at the call it holds nothing. A writer unpublishes an object, takes a
-//! [`Ticket`], and frees the object once [`Domain::is_over`] says that each reader has been quiescent
-//! (or offline) since. Nobody waits: [`Limbo`] keeps what is not over yet.
+//! A [`Reader`] is a worker. Between two calls of [`Reader::quiescent`] it may read whatever is published, under a
+//! [`Guard`]; at the call it holds nothing. A writer unpublishes an object, takes a [`Ticket`], and frees the object
+//! once [`Domain::is_over`] says that each reader has been quiescent (or offline) since. No thread waits: [`Limbo`]
+//! keeps what is not over yet.
 //!
 //! After the user-space RCU literature (Desnoyers, McKenney, Stern, Dagenais, Walpole, IEEE TPDS
 //! 23(2), 2012) and DPDK's `rte_rcu_qsbr`.
@@ -21,7 +21,7 @@
 //!
 //! Each has a loom test of its letter in `tests/loom.rs` (`rcu_a_...` to `rcu_e_...`). [`Slots`] adds F, [`Proxy`] G.
 //!
-//! | word              | who writes               | who reads          |
+//! | word              | written by               | read by            |
 //! |-------------------|--------------------------|--------------------|
 //! | `token`           | any writer (`start`)     | readers, each turn |
 //! | `slots[i].seen`   | reader `i`, or proxy     | writers (`is_over`)|
@@ -138,7 +138,7 @@ impl Domain {
             let seen = slot.seen.load(Ordering::Acquire);
             (seen != OFFLINE).then_some(seen)
         });
-        // With nobody online every ticket taken before is over.
+        // With no reader online every ticket taken before is over.
         Ticket(online.min().unwrap_or(u64::MAX))
     }
 
@@ -198,9 +198,9 @@ impl Reader {
 
     /// Comes back after [`Reader::offline`].
     pub fn online(&mut self) {
-        // Relaxed: the fence below makes it an Acquire, which pairs with the Release in
-        // `Domain::start`. If we confirm a ticket by the store that follows, nobody waits for us, so our
-        // reads after the fence must see what was unpublished before it.
+        // Relaxed: the fence below makes it an Acquire, which pairs with the Release in `Domain::start`. If we confirm
+        // a ticket by the store that follows, the writer does not wait for us, so our reads after the fence must see
+        // what was unpublished before it.
         let token = self.domain.0.token.load(Ordering::Relaxed);
         self.seen = token;
         // Release: as in `quiescent`, for what we (or the slot's last owner) read before going

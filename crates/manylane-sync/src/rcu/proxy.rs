@@ -1,4 +1,4 @@
-//! A reader that stands for others, who can only be waited for by a call that blocks.
+//! A reader that stands for readers that can only be waited for by a call that blocks.
 //!
 //! The kernel's BPF programs read tables too, and say so to no domain. Their grace period is a system call
 //! that returns after 8 to 44 ms, when every program has ended that ran when it was made. A *reclaim
@@ -10,9 +10,9 @@
 //! | the call that blocks        | it has ended, or began after the call did and finds none of that      |
 //! | `proxy.end(token)`          | tickets up to `token` are over, as far as the programs are concerned  |
 //!
-//! So everything that waits for grace periods of the domain, [`Limbo`](super::Limbo)s and
-//! [`Slots`](super::Slots), waits for the programs too, and for workers, and knows nothing of either. What
-//! is retired during a call waits for the next: somebody rings the reclaim thread while anything waits.
+//! So everything that waits for grace periods of the domain, [`Limbo`](super::Limbo)s and [`Slots`](super::Slots),
+//! waits for the programs too, and for workers, and knows nothing of either. An object retired during a call waits for
+//! the next: the caller rings the reclaim thread while anything waits.
 //!
 //! [`Rounds`](super::Rounds) do the same beside a domain, for one table; a proxy does it inside.
 //!
@@ -26,7 +26,7 @@
 use super::{Domain, OFFLINE, Slot, TooManyReaders};
 use crate::primitive::{Ordering, fence};
 
-/// The reclaim thread's side: the reader of a domain that all who are waited for by a call share.
+/// The reclaim thread's side: the reader of a domain shared by all programs that a call waits for.
 ///
 /// Once it is there, nothing is over before it has said so. Make it before the first program can run.
 /// Dropped, also by a panic, it says nothing any more, and nothing is over ever again: writers run short and
@@ -47,24 +47,24 @@ impl Domain {
         let proxy = Proxy { domain: self.clone(), slot: self.take_slot()? };
         // Release: as in `Reader::online`, for the slot's last owner.
         proxy.slot().seen.store(NEVER, Ordering::Release);
-        // SeqCst fence: as in `Reader::online`, whose partner and two cases are at the fence in
-        // `Domain::start`. What programs read comes after it: they run once there is a proxy.
+        // SeqCst fence: as in `Reader::online`, whose partner and two cases are at the fence in `Domain::start`. The
+        // reads of programs come after it: they run once a proxy exists.
         fence(Ordering::SeqCst);
         Ok(proxy)
     }
 }
 
-/// The token before the first ticket: a proxy has never been quiescent. Whom it stands for may read what was
+/// The token before the first ticket: a proxy has never been quiescent. The programs it stands for may read what was
 /// published before it was made.
 const NEVER: u64 = 1;
 
 impl Proxy {
     /// Before the call that blocks.
     pub fn begin(&self) -> ProxyToken {
-        // Acquire: pairs with the Release in `Domain::start`. What was unpublished before the ticket is
-        // unpublished before the call that follows is made; and who begins to read after that call was made
-        // sees what its caller saw: that is what the call promises (for RCU, Documentation/RCU/Design/
-        // Requirements: "Grace-Period Guarantee" and its memory barriers).
+        // Acquire: pairs with the Release in `Domain::start`. What was unpublished before the ticket is unpublished
+        // before the call that follows is made; and a program that begins to read after that call was made sees what
+        // its caller saw: the call promises that (for RCU, Documentation/RCU/Design/ Requirements: "Grace-Period
+        // Guarantee" and its memory barriers).
         // Now and not after the call: what is unpublished meanwhile may have been found by a program that
         // began after the call did, for which it does not wait.
         // Explored by `rcu_g_a_call_waits_for_what_was_unpublished_before_it`; the mutant that takes its
@@ -74,15 +74,14 @@ impl Proxy {
 
     /// After the call has returned. If it failed, do not: drop the token, and begin anew.
     pub fn end(&mut self, token: ProxyToken) {
-        // Release: pairs with the Acquire in `Domain::is_over` and `Domain::passed`. What programs did
-        // before the call returned happens before that (the call's other promise), and so before what the
-        // writer does with what they had found.
+        // Release: pairs with the Acquire in `Domain::is_over` and `Domain::passed`. What programs did before the call
+        // returned happens before that (the call's other promise), and so before what the writer does with the objects
+        // that they had found.
         // Explored by `rcu_g_...`; the mutant with a relaxed store lets the writer be first.
         self.slot().seen.store(token.0, Ordering::Release);
     }
 
-    /// Stands for nobody any more, and leaves the domain: after a call that was made when no program could
-    /// begin again.
+    /// Ends the proxy, and leaves the domain: after a call that was made when no program could begin again.
     pub fn leave(self) {
         // Release, both: as in `Reader::offline` and when a reader is dropped.
         self.slot().seen.store(OFFLINE, Ordering::Release);

@@ -1,16 +1,15 @@
 //! Grace periods that can only be waited for by a call that blocks, waited for by a thread of its own.
 //!
-//! The kernel's BPF programs read tables too, and say so to no domain. Their grace period is a system
-//! call that returns after 8 to 44 ms. One *reclaim thread* makes it; writers ask for a *round* of it
-//! and look, without waiting, whether it is over. The thread takes the newest request, so that one call
-//! serves all that came before it began.
+//! The kernel's BPF programs read tables too, and report to no domain. Their grace period is a system call that returns
+//! after 8 to 44 ms. One *reclaim thread* makes it; writers request a *round* of it and look, without waiting, whether
+//! it is over. The thread takes the newest request, so that one call serves all requests made before it began.
 //!
 //! | side           | type             | does                                                        |
 //! |----------------|------------------|-------------------------------------------------------------|
 //! | writers        | [`Rounds`]       | `request`, then ring the reclaim thread; `is_over`          |
 //! | reclaim thread | [`RoundsWaiter`] | `run`, while it `is_asked`; then ring the writers           |
 //!
-//! | word        | who writes               | who reads                     |
+//! | word        | written by               | read by                       |
 //! |-------------|--------------------------|-------------------------------|
 //! | `requested` | writers (`request`)      | reclaim thread (`run`)        |
 //! | `completed` | reclaim thread (`run`)   | writers (`is_over`)           |
@@ -24,7 +23,7 @@ use crate::primitive::{Arc, AtomicU64, Ordering};
 #[derive(Clone)]
 pub struct Rounds(Arc<Shared>);
 
-/// The reclaim thread's side. There is one.
+/// The reclaim thread's side. A `Rounds` has one.
 pub struct RoundsWaiter {
     shared: Arc<Shared>,
     /// What `shared.completed` holds.
@@ -48,12 +47,12 @@ pub fn rounds() -> (Rounds, RoundsWaiter) {
 }
 
 impl Rounds {
-    /// Asks for a round that begins after this call.
+    /// Requests a round that begins after this call.
     pub fn request(&self) -> Round {
-        // Release: pairs with the Acquire load in `RoundsWaiter::run`: what we unpublished before is
-        // unpublished for whoever the round waits for, before it begins. Of several writers' requests
-        // the thread takes the newest, and is ordered after all: each add continues the others'
-        // release sequence. Explored by `slots_f_a_slot_is_free_when_neither_side_looks`.
+        // Release: pairs with the Acquire load in `RoundsWaiter::run`: what we unpublished before is unpublished for
+        // the readers that the round waits for, before it begins. Of several writers' requests the thread takes the
+        // newest, and is ordered after all: each add continues the others' release sequence. Explored by
+        // `slots_f_a_slot_is_free_when_neither_side_looks`.
         Round(self.0.requested.fetch_add(1, Ordering::Release) + 1)
     }
 
@@ -67,18 +66,17 @@ impl Rounds {
 }
 
 impl RoundsWaiter {
-    /// Whether there is a request to run for.
+    /// Whether a request is waiting.
     pub fn is_asked(&self) -> bool {
         // Relaxed: only whether to call `run`, which looks again.
         self.shared.requested.load(Ordering::Relaxed) != self.completed
     }
 
-    /// Runs one round for all that has been requested, if anything has, and says whether. `wait` blocks
-    /// until everybody who was reading when it was called has finished; if it fails, or panics, the
-    /// requests stand.
+    /// Runs one round for all requests, if any wait, and returns whether it did. `wait` blocks until every reader at
+    /// the time of the call has finished; if it fails, or panics, the requests stand.
     pub fn run<E>(&mut self, wait: impl FnOnce() -> Result<(), E>) -> Result<bool, E> {
-        // Acquire: pairs with the Release in `Rounds::request`, see there. Taken before `wait`: a
-        // request that comes meanwhile may have unpublished something too late for it.
+        // Acquire: pairs with the Release in `Rounds::request`, see there. Taken before `wait`: a request made
+        // meanwhile may have unpublished something too late for it.
         let newest = self.shared.requested.load(Ordering::Acquire);
         if newest == self.completed {
             return Ok(false);

@@ -16,11 +16,11 @@
 //! - **F** A slot that `take` returns is one that no worker and no program of the kernel can still be
 //!   looking at, if it had been unpublished before it was retired.
 //!
-//! The two grace periods run side by side. Each promises, of its own readers: who might have found the
-//! slot before it began has finished since. Both begin after the slot was unpublished, so who looks
-//! later does not find it. When both are over, so is the sum of the readers; neither promise leans on
-//! the other's. It would, if one side passed an index on to the other, and then one after the other
-//! would not do either: so a program passes a frame to a worker, never what it looked up for it.
+//! The two grace periods run side by side. Each promises, of its own readers: a reader that might have found the slot
+//! before the period began has finished since. Both begin after the slot was unpublished, so a later reader does not
+//! find it. When both are over, so is the sum of the readers; neither promise leans on the other's. A promise would, if one
+//! side passed an index on to the other, and then one after the other would not do either: so a program passes a frame
+//! to a worker, never what it looked up for it.
 
 use std::collections::VecDeque;
 
@@ -71,7 +71,7 @@ impl Slots {
         }
     }
 
-    /// A free slot. `None` when there is none: counted, and the caller keeps its edit.
+    /// A free slot. `None` when none is free: counted, and the caller keeps its edit.
     pub fn take(&mut self) -> Option<u32> {
         let slot = self.free.pop();
         match slot {
@@ -115,7 +115,7 @@ impl Slots {
         freed
     }
 
-    /// How many slots are in each state. They add up to all.
+    /// How many slots are in each state. The counts add up to all slots.
     pub fn levels(&self) -> Levels {
         let in_flight = self.batch.as_ref().map_or(0, |batch| batch.len);
         Levels {

@@ -6,9 +6,9 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 
 /// A reference count with one addition for `get`, one subtraction for `put`, and no guard.
 ///
-/// A put that takes the references to none is a *zero-hitter*: it has to touch the word once more, to
-/// kill. In between, others may revive the object, hit zero themselves, kill and free: the 1 -> 0 race
-/// ([`super`]). Here whoever revives writes down what is owed: one zero-hitter more than deaths to come.
+/// A put that takes the references to none is a *zero-hitter*: it has to touch the word once more, to kill. In between,
+/// others may revive the object, hit zero themselves, kill and free: the 1 -> 0 race ([`super`]). Here a reviver writes
+/// down a debt: one zero-hitter more than deaths to come.
 ///
 /// | bits   | field  | what it counts                                                            |
 /// |--------|--------|---------------------------------------------------------------------------|
@@ -18,7 +18,7 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 ///
 /// `OWED` is on top so that what carries out of it falls off: it is a number modulo 2^23.
 ///
-/// | who                      | does                                                                |
+/// | thread                   | does                                                                |
 /// |--------------------------|---------------------------------------------------------------------|
 /// | get, references          | one addition                                                        |
 /// | get, dead                | takes its addition back, fails                                      |
@@ -28,12 +28,12 @@ use crate::primitive::{AtomicU64, Ordering, fence};
 /// | ... finds it revived, dead, or more owed | *settles*: `OWED - 1`, and leaves                   |
 /// | ... finds less owed      | tries again: as often as others settle, at most                     |
 /// | killer                   | destroys, and settles if anything was owed                          |
-/// | who settles the last debt of a dead count | releases the memory                                |
+/// | one that settles the last debt of a dead count | releases the memory                           |
 ///
-/// So while there is no reference and no death, `OWED` is the number of zero-hitters at work minus one:
-/// exactly one of them kills. After its own settling nobody touches the word, and the last one of all
-/// knows that it is the last. (A settling may overtake the addition it is for: `OWED` is -1 for a
-/// moment, while the reviver still has its reference.)
+/// So without a reference and a death, `OWED` is the number of zero-hitters at work minus one: exactly one of them
+/// kills. After its own settling a thread does not touch the word, and the last one of all knows that it is the last.
+/// (A settling may overtake the addition it is for: `OWED` is -1 for a moment, while the reviver still has its
+/// reference.)
 ///
 /// # Zones
 ///
@@ -58,7 +58,7 @@ const PINNED: u64 = 1 << 39;
 const DRIFT: u64 = 1 << 37;
 
 impl DebtRef {
-    /// The most references there can be: 2^38. One more, and the object is leaked.
+    /// The most references: 2^38. One more, and the object is leaked.
     pub const REFERENCES_MAX: u64 = 1 << 38;
 
     /// A count of `references`, 1 to [`DebtRef::REFERENCES_MAX`].
@@ -83,14 +83,14 @@ impl DebtRef {
         live_below_max(old) || self.get_slow(old)
     }
 
-    /// Takes another reference for somebody who holds one: it cannot fail.
+    /// Takes another reference for a caller that holds one: it cannot fail.
     #[inline]
     pub fn get_held(&self) {
         // Relaxed: as in `get`.
         let old = self.word().fetch_add(1, Ordering::Relaxed);
         if !live_below_max(old) {
             let alive = self.get_slow(old);
-            assert!(alive, "a reference was cloned that nobody holds");
+            assert!(alive, "a reference was cloned without a holder");
         }
     }
 
@@ -98,16 +98,16 @@ impl DebtRef {
     /// call was the last of all puts to touch the count, and the caller releases the memory (or its
     /// share in it, where something else keeps it too).
     ///
-    /// Another thread may be told so while this call still returns, and free the memory under `&self`.
-    /// That is sound because nothing touches the word after the subtraction or settling by which this
-    /// thread is done, and because the whole of `self` is inside an `UnsafeCell`: the compiler may not
-    /// invent reads of what such a reference points to, nor does it count on the memory outliving the
-    /// call (rust-lang/rust#98017; `Arc`'s drop stands on the same).
+    /// Another thread may get this answer while this call still returns, and free the memory under `&self`. That is
+    /// sound because nothing touches the word after the subtraction or settling by which this thread is done, and
+    /// because the whole of `self` is inside an `UnsafeCell`: the compiler may not invent reads of what such a
+    /// reference points to, nor does it count on the memory outliving the call (rust-lang/rust#98017; `Arc`'s drop
+    /// stands on this too).
     ///
     /// If `destroy` panics, the debt is settled, but the answer is lost: where this call was the last,
     /// the memory is leaked. Catch the panic in `destroy` if that matters.
     #[inline]
-    #[must_use = "whoever is last releases the memory"]
+    #[must_use = "the last holder releases the memory"]
     pub fn put(&self, destroy: impl FnOnce()) -> bool {
         match self.put_fast() {
             None => false,
@@ -129,7 +129,7 @@ impl DebtRef {
     #[cold]
     pub(super) fn put_slow(&self, old: u64, destroy: impl FnOnce()) -> bool {
         if old & DEAD != 0 {
-            // Relaxed: restores the word after an error; nobody is told anything.
+            // Relaxed: restores the word after an error; no thread relies on it.
             self.word().fetch_add(1, Ordering::Relaxed);
             report(Fault::Underflow);
             return false;
@@ -176,11 +176,11 @@ impl DebtRef {
         alive
     }
 
-    /// Kills, or leaves it to whoever is left. `zero` is the word as our subtraction left it.
+    /// Kills, or leaves that to the remaining zero-hitters. `zero` is the word as our subtraction left it.
     fn hit_zero(&self, mut zero: u64, destroy: impl FnOnce()) -> bool {
         loop {
-            // Acquire: pairs with the Release of every put, and with that of every settling before. On
-            // failure Relaxed: the value alone decides, and whoever leaves has nothing to see.
+            // Acquire: pairs with the Release of every put, and with that of every settling before. On failure Relaxed:
+            // the value alone decides, and a thread that leaves has nothing to see.
             // Explored by `debt_...`; `mutant_a_relaxed_death_...`.
             match self.word().compare_exchange(
                 zero,
@@ -207,15 +207,15 @@ impl DebtRef {
 
     /// The last touch of a zero-hitter. True: the last of all.
     fn settle(&self) -> bool {
-        // Release: pairs with the fence below in whoever settles last, so that what we read and wrote
-        // of the count and the object happens before it is freed. By what was owed *before*, which
-        // leaves out ourselves. Explored by `debt_...`; `mutant_settle_...`.
+        // Release: pairs with the fence below in the thread that settles last, so that what we read and wrote of the
+        // count and the object happens before it is freed. By what was owed *before*, which leaves out ourselves.
+        // Explored by `debt_...`; `mutant_settle_...`.
         let old = self.word().fetch_sub(OWED_ONE, Ordering::Release);
         if old & DEAD == 0 || old / OWED_ONE != 0 {
             return false;
         }
-        // Acquire fence: pairs with the Release of each settling before, the killer's among them. It
-        // takes two weak threads to miss it: `mutant_settle_without_its_fence_...`. No touch of the word.
+        // Acquire fence: pairs with the Release of each settling before, the killer's among them. Only two weak threads
+        // miss it: `mutant_settle_without_its_fence_...`. No touch of the word.
         fence(Ordering::Acquire);
         true
     }
@@ -223,8 +223,8 @@ impl DebtRef {
     /// Puts the count where it is never freed, unless it is dead. Says whether it is alive.
     #[cold]
     fn pin(&self) -> bool {
-        // Relaxed, all three: a pinned object is never freed, so there is nothing to order. Only
-        // read-modify-writes, so that no reference or debt of others is lost.
+        // Relaxed, all three: a pinned object is never freed, so nothing is ordered. Only read-modify-writes, so that
+        // no reference or debt of others is lost.
         let mut now = self.word().load(Ordering::Relaxed);
         loop {
             if now & DEAD != 0 {
@@ -265,8 +265,8 @@ fn others_hold(word: u64) -> bool {
     (word & (DEAD | REFS)).wrapping_sub(NONE + 2) < DebtRef::REFERENCES_MAX - 1
 }
 
-/// Whether `OWED` grew. The words differ in nothing else; `OWED` is in the top bits, so the sign tells,
-/// as long as there are fewer than 2^22 threads (Linux's `PID_MAX_LIMIT`) in a put at once.
+/// Whether `OWED` grew. The words differ in nothing else; `OWED` is in the top bits, so the sign tells, with fewer than
+/// 2^22 threads (Linux's `PID_MAX_LIMIT`) in a put at once.
 fn owes_more(now: u64, before: u64) -> bool {
     (now.wrapping_sub(before) as i64) > 0
 }
@@ -364,7 +364,7 @@ mod tests {
         assert!(!count.get());
     }
 
-    /// It meets a zero-hitter at work: the object is leaked, not freed, and no debt is forged.
+    /// The pin meets a zero-hitter at work: the object is leaked, not freed, and no debt is forged.
     #[test]
     fn a_put_too_many_beside_the_last_one_leaks() {
         for others_owed in [0, 1] {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "cloned that nobody holds")]
+    #[should_panic(expected = "cloned without a holder")]
     fn a_dead_reference_is_not_cloned() {
         let count = DebtRef::new(1);
         assert!(count.put(|| ()));
@@ -404,8 +404,8 @@ mod tests {
         assert!(!owes_more(NONE, NONE));
     }
 
-    /// Threads take and put as fast as they can until nobody holds anything: hitting zero, reviving and
-    /// killing in all orders.
+    /// Threads take and put as fast as they can until all references are put: hitting zero, reviving and killing in all
+    /// orders.
     #[test]
     fn four_threads_destroy_once_and_release_once() {
         for _ in 0..if cfg!(miri) { 3 } else { 500 } {

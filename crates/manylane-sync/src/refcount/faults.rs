@@ -12,9 +12,9 @@ use crate::primitive::foreign::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
-    /// More references than the count can hold: somebody forgets to put them.
+    /// More references than the count can hold: some code forgets to put them.
     Overflow,
-    /// A reference was put that nobody held.
+    /// A reference was put that did not exist.
     Underflow,
     /// A reference was dropped, by a holder that has to put it.
     Leak,
@@ -37,7 +37,7 @@ impl std::fmt::Display for Fault {
 pub struct Faults {
     /// Counts that reached their limit.
     pub overflows: u64,
-    /// References put that nobody held.
+    /// Puts of references that did not exist.
     pub underflows: u64,
     /// References dropped and not put.
     pub refs_leaked: u64,
@@ -48,10 +48,10 @@ pub fn faults() -> Faults {
     DESK.faults()
 }
 
-/// Calls `hook` with the first fault of each kind, instead of a line on standard error. It runs inside
-/// `get` or `put`, on any thread.
+/// Calls `hook` with the first fault of each kind, instead of a line on standard error. `hook` runs inside `get` or
+/// `put`, on any thread.
 ///
-/// Hands `hook` back when there is one already, or a fault has been reported to standard error.
+/// Hands `hook` back when another is set already, or a fault has been reported to standard error.
 pub fn on_fault(hook: fn(Fault)) -> Result<(), fn(Fault)> {
     DESK.hook.set(hook)
 }
@@ -101,7 +101,7 @@ impl Desk {
     }
 }
 
-/// `eprintln!` would panic where nobody reads standard error any more. One write, so that the line is one.
+/// `eprintln!` would panic where standard error has no reader any more. One write, so that the line is one.
 fn say(fault: Fault) {
     let _ = std::io::stderr().write_all(format!("manylane: {fault}\n").as_bytes());
 }

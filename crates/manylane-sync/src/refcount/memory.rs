@@ -21,7 +21,7 @@ impl Memory {
 #[derive(Debug)]
 pub struct Memory {
     freed: loom::cell::UnsafeCell<bool>,
-    /// Its drop tells loom that there is no leak.
+    /// Its drop lets loom check for a leak.
     _allocation: loom::alloc::Track<()>,
 }
 
@@ -43,7 +43,7 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // A model that fails unwinds with objects of all ages.
         if !std::thread::panicking() {
-            // SAFETY: as in `touch`; nobody else reads or writes.
+            // SAFETY: as in `touch`; nothing else reads or writes.
             self.freed.with_mut(|freed| unsafe { *freed = true });
         }
     }

@@ -5,10 +5,10 @@ use super::memory::Memory;
 use crate::primitive::{AtomicU32, Ordering};
 use crate::rcu::Guard;
 
-/// A reference count of which a `put` needs the guard under which the object is not freed.
+/// A reference count whose `put` needs the guard under which the object is not freed.
 ///
-/// The word holds the references minus one, so that "there is one" and "there is none" are two
-/// neighbours and the sign bit tells the fast path everything:
+/// The word holds the references minus one, so that "one" and "none" are two neighbours and the sign bit tells the fast
+/// path everything:
 ///
 /// | from          | zone      | get                        | put                                   |
 /// |---------------|-----------|----------------------------|---------------------------------------|
@@ -17,10 +17,10 @@ use crate::rcu::Guard;
 /// | `0xc000_0000` | dead      | fails                      | an underflow                          |
 /// | `0xffff_ffff` | `NONE`    | revives: back to live      | an underflow                          |
 ///
-/// Death takes two steps: the put of the last reference leaves `NONE`, and an exchange of `NONE` for
-/// `DEAD`, tried once, decides. If it fails, somebody revived the object and has a put of his own, or
-/// another put that also left `NONE` was faster. Each zone is rewritten to its middle by whoever meets
-/// its edge, so that 2^28 threads could race there.
+/// Death takes two steps: the put of the last reference leaves `NONE`, and an exchange of `NONE` for `DEAD`, tried
+/// once, decides. If it fails, a thread revived the object and has a put of its own, or another put that also left
+/// `NONE` was faster. Each zone is rewritten to its middle by the thread that meets its edge, so that 2^28 threads
+/// could race there.
 ///
 /// Between the two steps the object may be revived, put and retired by others: that is why `put` takes
 /// a [`Guard`]. What the others retired is not freed before our guard ends, so the exchange still finds
@@ -41,11 +41,11 @@ const SATURATED_FIRST: u32 = LIVE_LAST + 1;
 const SATURATED: u32 = 0xa000_0000;
 const DEAD_FIRST: u32 = 0xc000_0000;
 const DEAD: u32 = 0xe000_0000;
-/// The last reference was put; nobody has decided yet.
+/// The last reference was put; no thread has decided yet.
 const NONE: u32 = 0xffff_ffff;
 
 impl RcuRef {
-    /// The most references there can be: 2^31. One more, and the object is leaked.
+    /// The most references: 2^31. One more, and the object is leaked.
     pub const REFERENCES_MAX: u32 = LIVE_LAST + 1;
 
     /// A count of `references`, 1 to [`RcuRef::REFERENCES_MAX`].
@@ -63,8 +63,8 @@ impl RcuRef {
     #[inline]
     #[must_use = "a reference that is not put leaks its object"]
     pub fn get(&self) -> bool {
-        // Relaxed: whoever finds the object or has a reference has seen it initialised; what the new
-        // holder does is ordered by its put. Explored by `rcuref_...` in `tests/loom.rs`.
+        // Relaxed: a thread that finds the object or has a reference has seen it initialised; what the new holder does
+        // is ordered by its put. Explored by `rcuref_...` in `tests/loom.rs`.
         let now = self.word().fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         now <= LIVE_LAST || self.get_slow(now)
     }
@@ -72,7 +72,7 @@ impl RcuRef {
     /// Gives a reference back. True: it was the last one, `get` fails from now on, and the caller
     /// unpublishes and retires the object.
     #[inline]
-    #[must_use = "whoever puts the last reference retires the object"]
+    #[must_use = "the caller that puts the last reference retires the object"]
     pub fn put(&self, guard: Guard<'_>) -> bool {
         let _ = guard;
         // Release: pairs with the Acquire of the exchange in `put_slow`, by the release sequence of the
@@ -92,7 +92,7 @@ impl RcuRef {
 
     /// Whether `get` fails for ever.
     pub fn is_dead(&self) -> bool {
-        // Relaxed: as in `read`. Nobody may free by this answer; that is for `put`'s.
+        // Relaxed: as in `read`. This answer allows no thread to free; that is for `put`'s.
         (DEAD_FIRST..NONE).contains(&self.word().load(Ordering::Relaxed))
     }
 
@@ -100,11 +100,11 @@ impl RcuRef {
     #[cold]
     fn get_slow(&self, now: u32) -> bool {
         if now >= DEAD_FIRST {
-            // Relaxed: nobody is told anything. Dead is final, so this plain store loses no reference.
+            // Relaxed: no thread relies on it. Dead is final, so this plain store loses no reference.
             self.word().store(DEAD, Ordering::Relaxed);
             return false;
         }
-        // Relaxed: a saturated object is never freed, so there is nothing to order.
+        // Relaxed: a saturated object is never freed, so nothing is ordered.
         self.word().store(SATURATED, Ordering::Relaxed);
         if now == SATURATED_FIRST {
             report(Fault::Overflow);
@@ -198,7 +198,7 @@ mod tests {
         assert!(!count.get());
     }
 
-    /// It meets a last put between its two steps: the object is leaked, not freed.
+    /// The saturation meets a last put between its two steps: the object is leaked, not freed.
     #[test]
     fn a_put_too_many_beside_the_last_one_leaks() {
         let count = RcuRef::with_word(NONE);
@@ -222,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Threads take and put as fast as they can until nobody holds anything.
+    /// Threads take and put as fast as they can until all references are put.
     #[test]
     fn four_threads_make_one_last_put() {
         let domain = Domain::new(4);

@@ -96,7 +96,7 @@ impl<T> Shared<T> {
         let last = count.put_slow(old, || {
             // The memory has to be released, and others told, also if the value's drop panics.
             panic = catch_unwind(AssertUnwindSafe(|| {
-                // SAFETY: invariant 3: we are the killer, so there is no owner left to borrow it.
+                // SAFETY: invariant 3: we are the killer, so no owner is left to borrow it.
                 let value = unsafe { &mut (*block.as_ptr()).value };
                 // SAFETY: invariant 3: once.
                 unsafe { ManuallyDrop::drop(value) };
@@ -134,7 +134,7 @@ impl<T> Clone for Shared<T> {
 impl<T> Drop for Shared<T> {
     #[inline]
     fn drop(&mut self) {
-        // After this the block may be gone, unless the answer says that there is more to do.
+        // After this the block may be gone, unless the answer says that more is to be done.
         if let Some(old) = self.count().put_fast() {
             Shared::drop_slow(self.block, old);
         }
@@ -171,7 +171,7 @@ impl<T> WeakShared<T> {
         count.touch();
         // SAFETY: as above, for the weak count.
         let weak = unsafe { &(*block.as_ptr()).weak };
-        // Relaxed: whoever adds has a handle, and the new one is ordered by its own drop.
+        // Relaxed: a thread that adds has a handle, and the new one is ordered by its own drop.
         weak.fetch_add(1, Ordering::Relaxed);
         WeakShared { block, owns: PhantomData }
     }
@@ -190,8 +190,8 @@ impl<T> Drop for WeakShared<T> {
         // SAFETY: `Shared` invariants 1 and 2: the block is there until this subtraction. Only the
         // atomic is borrowed, so it may go while the call returns (see `DebtRef::put`).
         let weak = unsafe { &(*self.block.as_ptr()).weak };
-        // Release: pairs with the fence below in whoever is last: what we did with the block happens
-        // before it is freed. Explored by `shared_...` in `tests/loom.rs`; `mutant_a_relaxed_weak_drop_...`.
+        // Release: pairs with the fence below in the last thread: what we did with the block happens before it is
+        // freed. Explored by `shared_...` in `tests/loom.rs`; `mutant_a_relaxed_weak_drop_...`.
         if weak.fetch_sub(1, Ordering::Release) != 1 {
             return;
         }

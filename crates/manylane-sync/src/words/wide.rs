@@ -1,7 +1,7 @@
 //! Many words at once, where the machine can: AVX-512 over the same tables.
 //!
-//! A batch says how it is done word by word ([`Batch::scalar`]) and how side by side
-//! ([`Batch::wide`]); [`dispatch`] runs what the machine has. There is no build for one machine only:
+//! A batch is written twice: word by word ([`Batch::scalar`]) and side by side ([`Batch::wide`]); [`dispatch`] runs the
+//! one that suits the machine. No build is for one machine only:
 //! the second is compiled for AVX-512 all the same, loops over arrays included, if it is
 //! `inline(always)` down to the loops. [`Wide`] is the proof that it may run.
 
@@ -9,7 +9,7 @@ use super::Words;
 
 /// What can be done in two ways, with the same result.
 pub trait Batch {
-    /// What comes out.
+    /// The result.
     type Output;
 
     /// On any machine.
@@ -68,14 +68,13 @@ impl Wide {
         #[cfg(target_arch = "x86_64")]
         {
             // SAFETY: the two conditions of `gather`:
-            // - the machine has AVX-512F: there is a `Wide`;
-            // - all of `at` are below the length (just asserted) and not negative as an `i32`, and by
-            //   invariants 1 to 3 of `Words` there are so many words, mapped, and nobody writes them
-            //   but through an atomic.
+            // - the machine has AVX-512F: a `Wide` proves it;
+            // - all of `at` are below the length (just asserted) and not negative as an `i32`, and by invariants 1 to 3
+            //   of `Words` each is a mapped word that is written only through an atomic.
             unsafe { x86::gather(words.base.as_ptr().cast::<u32>(), at) }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("nobody has a `Wide`")
+        unreachable!("no `Wide` exists on this machine")
     }
 
     /// Which of the eight words from `first` on are below `key`, a bit for each; each is loaded by
@@ -96,7 +95,7 @@ impl Wide {
             unsafe { x86::below(first, key) }
         }
         #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("nobody has a `Wide`: {key}")
+        unreachable!("no `Wide` exists on this machine: {key}")
     }
 }
 
@@ -151,7 +150,7 @@ mod x86 {
     /// # Safety
     ///
     /// 1. The machine has AVX-512F.
-    /// 2. There are eight words from `first` on.
+    /// 2. Eight words lie from `first` on.
     #[inline]
     #[target_feature(enable = "avx512f,avx512dq")]
     pub unsafe fn below(first: *const u64, key: u64) -> u8 {

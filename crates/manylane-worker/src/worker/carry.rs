@@ -117,7 +117,11 @@ impl Work {
         now_ns: u64,
     ) {
         for (frame, verdict) in batch.iter().zip(&verdicts.list()) {
-            let made = self.forwarder.redirect(&mut Turn { guard, pool: &mut self.pool, now_ns }, frame, verdict);
+            let made = self.forwarder.redirect(
+                &mut Turn { guard, pool: &mut self.pool, now_ns },
+                frame,
+                verdict,
+            );
             let Some((made, fate)) = made else { continue };
             if let Some(trace) = self.trace_of(frame) {
                 self.tracer.note(trace, What::Redirected);
@@ -401,7 +405,8 @@ impl Work {
                     Some(_) => continue,
                 };
                 explained.extend(self.explain_one(guard, place, frame));
-                let look = self.forwarder.resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, frame);
+                let look =
+                    self.forwarder.resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, frame);
                 // What the packet was made of is counted when it is carried out, once.
                 let origin = if origin == Origin::Received { look.origin } else { origin };
                 *verdict = Some(Verdict { origin, ..look });
@@ -482,7 +487,9 @@ impl Work {
                         waited.map_or(0, |waited| now_ns.saturating_sub(waited.since_ns));
                     self.tracer.note(trace, What::GivenUp { waited_ns });
                 }
-                let verdict = self.forwarder.give_up(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
+                let verdict = self
+                    .forwarder
+                    .give_up(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
                 self.carry_out(guard, frame, &verdict, now_ns);
             }
             self.released.truncate(first);
@@ -498,7 +505,9 @@ impl Work {
         for at in first..end {
             let mut frame = self.released[at].take().expect("each place is emptied once");
             let explained = self.explain_one(guard, at, &frame);
-            let verdict = self.forwarder.resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
+            let verdict = self
+                .forwarder
+                .resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
             if let Some(explained) = explained {
                 self.note_released(&explained, &frame, &verdict);
             }

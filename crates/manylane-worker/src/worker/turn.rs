@@ -89,7 +89,11 @@ impl Work {
         let received = batch.len();
         let judged = self.forwarder.tables().next_hops.generation();
         let mut verdicts = Verdicts::new();
-        self.forwarder.forward(&mut Turn { guard, pool: &mut self.pool, now_ns }, batch, &mut verdicts);
+        self.forwarder.forward(
+            &mut Turn { guard, pool: &mut self.pool, now_ns },
+            batch,
+            &mut verdicts,
+        );
         let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
         if self.forwarder.has_sorted() {
             self.count_sorted(&mut packets, &mut bytes);

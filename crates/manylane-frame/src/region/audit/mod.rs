@@ -1,6 +1,6 @@
-//! Who has each frame, written down in debug builds: misuse is caught where it happens.
+//! The holder of each frame, recorded in debug builds, so that misuse is caught where it happens.
 //!
-//! Each frame has a word: what it is, how often it has been taken (its generation), and who had it last.
+//! Each frame has a word: its state, how often it has been taken (its generation), and its last holder.
 //! A handle carries the generation it was taken in. Freed bytes are poisoned, and looked at when the
 //! frame is taken again.
 //!
@@ -14,11 +14,10 @@
 //! | out    | joined       | a part  | two owners                                                      |
 //! | a part | parted       | out     | a chain that has a frame that is not its                        |
 //!
-//! Poison that has changed was written by somebody who had the frame no more: a device after it said
-//! that it was done, or an old pointer.
+//! Changed poison was written by a former holder: by a device after it reported the frame as done, or through an old
+//! pointer.
 //!
-//! In release builds all of this is nothing: there are no words, a `Generation` has no size, and the
-//! calls have no code.
+//! Release builds have none of this: no words, a `Generation` without size, and calls without code.
 
 #[cfg(debug_assertions)]
 #[expect(
@@ -37,14 +36,14 @@ use crate::frame::Frame;
 use crate::frame::Generation;
 use crate::vocabulary::PortId;
 
-/// Who has, or had, a frame. Noted in debug builds only.
+/// The holder of a frame, present or last. Recorded in debug builds only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// Nobody, since the region was made.
-    Nobody,
+    /// No holder since the region was made.
+    None,
     /// A list of free frames, by its number, or the depot after it.
     Pool(u16),
-    /// Who took it from the list of this number.
+    /// The thread that took the frame from the list of this number.
     Hand(u16),
     /// A port, to receive into.
     Receive(PortId),
@@ -63,9 +62,9 @@ pub enum Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Holder::Nobody => write!(f, "nobody"),
+            Holder::None => write!(f, "no holder yet"),
             Holder::Pool(number) => write!(f, "pool {number}"),
-            Holder::Hand(number) => write!(f, "who took it from pool {number}"),
+            Holder::Hand(number) => write!(f, "the thread that took it from pool {number}"),
             Holder::Receive(port) => write!(f, "{port}, to receive"),
             Holder::Transmit(port) => write!(f, "{port}, to transmit"),
             Holder::Wire(port) => write!(f, "a wire to {port}"),
@@ -83,7 +82,7 @@ pub struct Missing {
     pub frame: u32,
     /// `out`, `lent` or `part of a packet`.
     pub state: &'static str,
-    /// Who had it last.
+    /// The last holder.
     pub holder: Holder,
 }
 
@@ -99,7 +98,7 @@ pub(crate) use stamps::Stamps;
 
 /// In debug builds each looks at the frame's word, and panics with what it says when that is wrong.
 impl View<'_> {
-    /// Writes down who has a frame now, for who has to look for it. Nothing in release builds.
+    /// Records the frame's holder, for finding a lost frame. Does nothing in release builds.
     #[inline(always)]
     pub fn note(self, frame: &Frame, holder: Holder) {
         #[cfg(debug_assertions)]
@@ -200,15 +199,15 @@ impl View<'_> {
     fn poison(self, index: u32) {
         // SAFETY: the frame is being given back: its handle, of this region, is about to end.
         let slot = unsafe { self.slot_of(index) };
-        // SAFETY: the slot is inside the mapping, and whoever gives the frame back owns it.
+        // SAFETY: the slot is inside the mapping, and the caller that gives the frame back owns it.
         unsafe { slot.write_bytes(POISON, 1 << self.layout.shift) }
     }
 
     fn check_poison(self, index: u32) {
-        // SAFETY: the frame is being taken: its index is of this region, and nobody else has it.
+        // SAFETY: the frame is being taken: its index is of this region, and it has no other holder.
         let slot = unsafe { self.slot_of(index) };
-        // SAFETY: `slice::from_raw_parts`: the slot is inside the mapping and initialised, and whoever
-        // takes the frame owns it. Who writes all the same is what is looked for.
+        // SAFETY: `slice::from_raw_parts`: the slot is inside the mapping and initialised, and the caller that takes
+        // the frame owns it. A writer that breaks this rule is what the check looks for.
         let bytes = unsafe { slice::from_raw_parts(slot.as_ptr(), 1 << self.layout.shift) };
         let intact = [POISON; 4096];
         if bytes != &intact[..bytes.len()] {
@@ -225,7 +224,7 @@ impl Region {
         self.view().note(frame, holder);
     }
 
-    /// The frames that are not free, and who had each last; none in release builds, which do not know.
+    /// The frames that are not free, each with its last holder; none in release builds, which do not know.
     pub(crate) fn missing(&self) -> Vec<Missing> {
         #[cfg(debug_assertions)]
         return self.view().stamps().missing();
@@ -300,12 +299,14 @@ mod tests {
         // SAFETY: lent above, never given to a kernel.
         let frame = unsafe { pool.region().reclaim(address) };
         let _frame = frame;
-        // SAFETY: none: this is what the test is about. The check panics before there is a second handle.
+        // SAFETY: none: the test breaks the rule. The check panics before a second handle exists.
         let _ = unsafe { pool.region().reclaim(address) };
     }
 
     #[test]
-    #[should_panic(expected = "frame 5 cannot be reclaimed: it is free, last held by nobody")]
+    #[should_panic(
+        expected = "frame 5 cannot be reclaimed: it is free, last held by no holder yet"
+    )]
     fn a_frame_that_was_never_lent_is_caught() {
         let pool = pool(8);
         // SAFETY: none, as above.
@@ -321,7 +322,7 @@ mod tests {
         // SAFETY: lent above, never given to a kernel.
         let frame = unsafe { pool.region().reclaim(address) };
         pool.give_back(frame);
-        // SAFETY: inside the first frame's slot, which nobody borrows.
+        // SAFETY: inside the first frame's slot, which is not borrowed.
         unsafe { pool.region().base().add(300).write(7) };
         let _ = pool.take();
     }
@@ -371,7 +372,7 @@ mod tests {
                 "frame 0 is out, last held by a hold queue",
                 "frame 1 is out, last held by a wire to port 1",
                 "frame 2 is lent, last held by port 2, to receive",
-                "frame 3 is out, last held by who took it from pool 0",
+                "frame 3 is out, last held by the thread that took it from pool 0",
             ]
         );
     }

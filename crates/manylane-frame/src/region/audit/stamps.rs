@@ -94,8 +94,7 @@ impl Stamps {
     }
 
     pub fn note(&self, index: u32, holder: Holder) {
-        // Relaxed: who has a frame writes its word, and frames change hands with an ordering of
-        // their own.
+        // Relaxed: the holder of a frame writes its word, and frames change hands with an ordering of their own.
         let stamp = Stamp { holder, ..self.load(index) };
         self.0[index as usize].store(pack(stamp), Ordering::Relaxed);
     }
@@ -146,8 +145,8 @@ impl Stamps {
             wrong(index, event, old, generation);
         }
         let word = &self.0[index as usize];
-        // Relaxed: as in `note`. An exchange, so that of two who believe they have the frame, on
-        // two cores at once, one is told.
+        // Relaxed: as in `note`. An exchange, so that of two threads that both believe they hold the frame, on two
+        // cores at once, one panics.
         let seen = word.swap(pack(to(old)), Ordering::Relaxed);
         if seen != pack(old) {
             wrong(index, event, unpack(seen), generation);
@@ -178,7 +177,7 @@ fn wrong(index: u32, event: &str, stamp: Stamp, generation: Option<Generation>) 
 /// from 32 on.
 fn pack(stamp: Stamp) -> u64 {
     let (kind, number) = match stamp.holder {
-        Holder::Nobody => (0, 0),
+        Holder::None => (0, 0),
         Holder::Pool(number) => (1, number.into()),
         Holder::Hand(number) => (2, number.into()),
         Holder::Receive(port) => (3, port.0.into()),
@@ -201,7 +200,7 @@ fn unpack(word: u64) -> Stamp {
         poisoned: word >> 2 & 1 == 1,
         generation: (word >> 32) as u32,
         holder: match word >> 4 & 15 {
-            0 => Holder::Nobody,
+            0 => Holder::None,
             1 => Holder::Pool(number as u16),
             2 => Holder::Hand(number as u16),
             3 => Holder::Receive(port),

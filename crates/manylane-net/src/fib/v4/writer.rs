@@ -467,7 +467,7 @@ impl Directory {
 
 fn retire(limbo: &mut Limbo<Freed>, freed: Freed) {
     let retired = limbo.retire(freed).is_ok();
-    assert!(retired, "the edit made sure that there is room in the limbo");
+    assert!(retired, "the edit has made room in the limbo");
 }
 
 fn span((addr, len, id): (u32, u8, NextHopId)) -> Span {

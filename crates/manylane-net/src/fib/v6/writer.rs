@@ -315,7 +315,7 @@ impl Ipv6Writer {
 
     fn retire(&mut self, way: u32) {
         let retired = self.limbo.retire(way).is_ok();
-        assert!(retired, "the edit made sure that there is room in the limbo");
+        assert!(retired, "the edit has made room in the limbo");
     }
 
     fn busy(&self) -> EditError {

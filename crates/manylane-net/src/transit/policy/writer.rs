@@ -189,7 +189,7 @@ impl PolicyMut {
     fn retire(&mut self, piece: Option<Piece>) {
         if let Some(piece) = piece {
             let retired = self.pieces.retire(piece).is_ok();
-            assert!(retired, "the edit made sure that there is room in the limbo");
+            assert!(retired, "the edit has made room in the limbo");
         }
     }
 

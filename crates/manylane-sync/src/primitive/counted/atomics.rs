@@ -66,7 +66,7 @@ macro_rules! counted {
                 self.entered(Kind::Rmw, self.0.fetch_or(value, ordering))
             }
 
-            /// Not entered: whoever has it to himself shares it with nobody.
+            /// Not entered: the owner of a `&mut` shares it with no other thread.
             pub fn get_mut(&mut self) -> &mut $word {
                 self.0.get_mut()
             }

@@ -1,4 +1,4 @@
-//! The model of the lines, and what it has counted.
+//! The model of the lines, and its counts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -28,7 +28,7 @@ struct Entries {
 struct Line {
     /// A bit for each worker with a valid copy.
     holders: u128,
-    /// Who wrote it last.
+    /// The last writer.
     writer: Option<usize>,
     /// Its transfers and upgrades.
     transactions: u64,
@@ -52,7 +52,7 @@ pub struct Row {
     pub failed: u64,
     /// Lines that came from another worker.
     pub transfers: u64,
-    /// Lines that were taken from others who held them too.
+    /// Lines that were taken from other holders.
     pub upgrades: u64,
     /// Lines that no worker had written before.
     pub first_fetches: u64,
@@ -109,7 +109,7 @@ impl Books {
     ///
     /// # Panics
     ///
-    /// When a worker acts on this thread already, or there cannot be so many.
+    /// When a worker acts on this thread already, or the number of workers is too large.
     pub fn act<R>(&self, worker: usize, step: impl FnOnce() -> R) -> R {
         assert!(worker < WORKERS_MAX, "{worker}: at most {WORKERS_MAX} workers");
         acting(Actor { books: self.clone(), worker, baton: None }, step)
@@ -124,7 +124,7 @@ impl Books {
         }
     }
 
-    /// Forgets what was counted, and keeps who holds which line: the end of warming up.
+    /// Forgets the counts, and keeps the holders of each line: the end of warming up.
     pub fn clear(&self) {
         let mut entries = self.entries();
         entries.sites.clear();
@@ -143,8 +143,7 @@ impl Books {
         self.entries().sites.iter().map(|(site, row)| (*site, *row)).collect()
     }
 
-    /// The transfers and upgrades of the line that had most: they come one after the other, however
-    /// many cores there are.
+    /// The transfers and upgrades of the line with the most: they happen one after the other, on any number of cores.
     pub fn busiest_line(&self) -> u64 {
         self.entries().lines.values().map(|line| line.transactions).max().unwrap_or(0)
     }
@@ -185,7 +184,7 @@ impl Books {
     }
 
     fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().expect("nobody panics with the books open")
+        self.0.lock().expect("no holder of this lock panics")
     }
 }
 

@@ -5,10 +5,10 @@ use std::thread;
 
 use super::{Actor, Books, WORKERS_MAX, acting};
 
-/// Accesses without an operation completed, for each worker, after which nobody believes in one.
+/// Accesses without an operation completed, for each worker, after which the run counts as stuck.
 const PATIENCE: u64 = 1 << 16;
 
-/// Who may go on. One thread runs at a time; clones are the same baton.
+/// The right to run. One thread runs at a time; clones are the same baton.
 #[derive(Clone)]
 pub(super) struct Baton(Arc<Shared>);
 
@@ -19,7 +19,7 @@ struct Shared {
 }
 
 struct State {
-    /// Who has the baton.
+    /// The holder of the baton.
     turn: usize,
     running: Box<[bool]>,
     /// Operations that each worker has completed in the window.
@@ -35,11 +35,10 @@ impl Books {
     /// The schedule *lockstep*: a thread for each of `workers` repeats `operation`, and after each access
     /// that is entered the next worker in order has the next.
     ///
-    /// Counts what happens in a window: from the moment at which all together have completed `warm_up`
-    /// operations, to that at which they have completed `counted` more, which is returned for each
-    /// worker. Operations under way at both ends are in with a part; so many are not in the window that
-    /// the average is that of the steady state. Afterwards the books are closed: nothing more is
-    /// entered.
+    /// Counts the accesses in a window: from the moment at which all workers together have completed `warm_up`
+    /// operations, to that at which they have completed `counted` more, which is returned for each worker. Operations
+    /// under way at both ends are in with a part; as many are missing from the window, so the average is that of the
+    /// steady state. Afterwards the books are closed: nothing more is entered.
     ///
     /// `operation` must not wait for another worker but by what is entered (a lock would never open).
     ///
@@ -114,15 +113,19 @@ impl Baton {
 
     fn wait(&self, state: MutexGuard<'_, State>, worker: usize) {
         let is_other = |state: &mut State| state.turn != worker;
-        drop(self.0.turns[worker].wait_while(state, is_other).expect("nobody panics inside"));
+        drop(
+            self.0.turns[worker]
+                .wait_while(state, is_other)
+                .expect("no holder of this lock panics"),
+        );
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().expect("nobody panics inside")
+        self.0.state.lock().expect("no holder of this lock panics")
     }
 }
 
-/// A worker's thread. When it ends, also by a panic, the others go on without it.
+/// A worker's thread. When it ends, also by a panic, the others continue without it.
 struct Runner<'a> {
     baton: &'a Baton,
     worker: usize,

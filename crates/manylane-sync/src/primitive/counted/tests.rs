@@ -83,7 +83,7 @@ fn plain_memory_is_counted_line_by_line() {
     assert_eq!((books.total().transactions(), books.busiest_line()), (4, 2));
 }
 
-/// In turns nobody comes between a load and its exchange; in lockstep all do.
+/// In turns no worker runs between a load and its exchange; in lockstep all do.
 #[test]
 fn exchanges_fail_in_lockstep_only() {
     let word = Alone(AtomicU64::new(0));
