@@ -1,4 +1,4 @@
-//! Which core a thread runs on, and what it is called in `top -H`.
+//! The core that a thread runs on, and the thread's name in `top -H`.
 
 use std::ffi::CString;
 use std::io;
@@ -6,8 +6,8 @@ use std::mem;
 
 use crate::syscall::check;
 
-/// The cores that this thread may use, in order: what the administrator left to us (`taskset`,
-/// cgroups), which is not all that the machine has.
+/// The cores that this thread may use, in ascending order: those that `taskset` or cgroups allow, which may be fewer
+/// than the machine has.
 pub fn cores() -> io::Result<Vec<usize>> {
     // SAFETY: all zeroes is the empty `cpu_set_t`.
     let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };

@@ -1,9 +1,8 @@
-//! What a packet socket says beside a frame: the tag that the kernel took off.
+//! The control message beside a received frame: the VLAN tag that the kernel removed.
 
 use std::mem;
 
-/// Room for the one control message of an ordinary packet socket, `PACKET_AUXDATA`, as cmsg(3) lays it
-/// out.
+/// A buffer for the only control message that a packet socket sends, `PACKET_AUXDATA`, in the layout of cmsg(3).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Auxiliary {
@@ -12,7 +11,7 @@ pub(crate) struct Auxiliary {
     _padding: u32,
 }
 
-/// A tag of 802.1Q, in the order of its bytes: TPID, TCI.
+/// An 802.1Q tag in network byte order: TPID, TCI.
 pub(crate) type Tag = [u8; 4];
 
 impl Auxiliary {
@@ -21,7 +20,7 @@ impl Auxiliary {
         unsafe { mem::zeroed() }
     }
 
-    /// The tag that was taken off the frame that this came with, if the kernel has put in `written` bytes.
+    /// The VLAN tag removed from this message's frame; `written` is the length of the control message.
     #[inline(always)]
     pub(crate) fn tag(&self, written: usize) -> Option<Tag> {
         let Auxiliary { header, data, .. } = self;

@@ -1,9 +1,9 @@
-//! An error with all that it came from.
+//! An error message with its whole chain of sources.
 
 use std::error::Error;
 use std::fmt;
 
-/// An error and its sources in one line: the own texts of aya and libloading leave out what the system said.
+/// Formats an error and its sources in one line: the messages of aya and libloading omit the system's error.
 pub(crate) struct Chain<'e>(pub(crate) &'e (dyn Error + 'static));
 
 impl fmt::Display for Chain<'_> {

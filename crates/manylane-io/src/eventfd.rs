@@ -1,7 +1,7 @@
-//! What a worker sleeps on besides its queues: a counter in the kernel that others raise.
+//! The eventfd that wakes a sleeping worker; the worker polls it together with its queues.
 //!
-//! See eventfd(2). A wake that comes before the sleep ends it too, which is what
-//! [`Doorbell`](manylane_sync::doorbell::Doorbell) asks of a [`Wake`].
+//! See eventfd(2). A wake before the sleep ends the sleep too, as
+//! [`Doorbell`](manylane_sync::doorbell::Doorbell) requires of a [`Wake`].
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,7 +15,7 @@ use crate::syscall::{check, check_length};
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// Opens one that nobody has raised.
+    /// Opens an eventfd whose count is 0.
     pub fn open() -> io::Result<EventFd> {
         // SAFETY: eventfd(2) takes no pointer.
         let fd = check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
@@ -23,12 +23,12 @@ impl EventFd {
         Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Forgets all wakes so far; returns whether there was one.
+    /// Clears all wakes so far; returns whether any was pending.
     pub fn drain(&self) -> bool {
         let mut count = 0u64;
         // SAFETY: read(2) writes at most the 8 bytes of `count`.
         let read = unsafe { libc::read(self.0.as_raw_fd(), (&raw mut count).cast(), 8) };
-        check_length(read).is_ok() // The one failure is EAGAIN: nobody has raised it.
+        check_length(read).is_ok() // The one failure is EAGAIN: the count is 0.
     }
 }
 
@@ -37,7 +37,7 @@ impl Wake for EventFd {
         let one = 1u64;
         // SAFETY: write(2) reads the 8 bytes of `one`.
         let written = unsafe { libc::write(self.0.as_raw_fd(), (&raw const one).cast(), 8) };
-        // The one failure is EAGAIN, after 2^64 - 2 wakes that nobody drained: it is awake then.
+        // The one failure is EAGAIN, after 2^64 - 2 undrained wakes: the sleeper is awake then.
         let _ = check_length(written);
     }
 }

@@ -1,18 +1,17 @@
-//! What ends first when the process does: links of BPF programs that forward packets.
+//! Detaches BPF programs before anything else when the process crashes.
 //!
-//! The kernel takes a link away when its last descriptor closes, and a process that dies closes its descriptors
-//! *after* it has given its memory back, or has dumped it: milliseconds to seconds. A panic prints first, and
-//! maybe a backtrace. Whoever forwards by tables that nobody keeps any more should not do so for that long, so
-//! [`end_links_first`] takes links off before anything else.
+//! The kernel removes a link when its last descriptor closes, and a dying process closes its descriptors *after* the
+//! kernel has freed its memory or dumped core: milliseconds to seconds. A panic first prints its message and perhaps a
+//! backtrace. A program must not forward by tables that no thread maintains for that long, so [`end_links_first`]
+//! detaches the links first.
 //!
-//! | What happens                                     | What ends the links                            |
+//! | Event                                            | What detaches the links                        |
 //! |--------------------------------------------------|------------------------------------------------|
-//! | SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS | the handler here; then the signal goes its way |
+//! | SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS | the handler here; then the signal takes effect |
 //! | a panic, of any thread                           | the hook here; then the former hook, and abort |
-//! | SIGKILL                                          | the kernel, in its own time: [`no_core`] keeps that short |
+//! | SIGKILL                                          | the kernel, as the process ends: [`no_core`] keeps that short |
 //!
-//! A link is *detached* (`BPF_LINK_DETACH`), not closed: its descriptor stays its owner's, who may be about to
-//! close it.
+//! A link is *detached* (`BPF_LINK_DETACH`), not closed: its owner keeps the descriptor and may be about to close it.
 #![expect(
     clippy::disallowed_types,
     reason = "a handler of signals reads them: a static, which loom's types cannot be"
@@ -29,23 +28,23 @@ use manylane_sync::primitive::foreign::{AtomicU32, Ordering};
 
 use crate::syscall::check;
 
-/// Most links that can be entered.
+/// The highest number of links that can be registered.
 pub const LINKS_MAX: usize = 512;
 
-/// A link that ends first, until this is dropped.
+/// The registration of a link to be detached on a crash, until this is dropped.
 #[derive(Debug)]
 pub struct EndsFirst {
     place: usize,
 }
 
 impl EndsFirst {
-    /// Enters a link. Keep this for less long than the descriptor: a closed one may be another's number by then.
-    /// Nothing if there are [`LINKS_MAX`] already; such a link ends with the process.
+    /// Registers a link. Drop this before the descriptor closes: its number may be reused afterwards. `None` when
+    /// [`LINKS_MAX`] links are registered; the kernel then removes the link when the process ends.
     pub fn enter(link: BorrowedFd<'_>) -> Option<EndsFirst> {
         let fd = link.as_raw_fd() as u32;
         let place = LINKS.iter().position(|place| {
-            // Relaxed: a handler in this thread sees the thread's own stores, one in another thread may be as
-            // early as before this call.
+            // Relaxed: a handler in this thread sees the thread's own stores; one in another thread may run before
+            // this call in any case.
             place.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         })?;
         Some(EndsFirst { place })
@@ -58,7 +57,7 @@ impl Drop for EndsFirst {
     }
 }
 
-/// From now on links end first, and a panic of any thread ends the process. For the whole process, once.
+/// From now on a crash detaches the registered links first, and a panic of any thread ends the process. Call it once.
 pub fn end_links_first() -> io::Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());
@@ -75,40 +74,40 @@ pub fn end_links_first() -> io::Result<()> {
     result
 }
 
-/// No core is dumped for this process: neither to a file nor to a program. With a full table that takes seconds,
-/// in which descriptors stay open.
+/// Disables core dumps for this process, to a file and to a program. Dumping a full table takes seconds, during which
+/// descriptors stay open.
 pub fn no_core() -> io::Result<()> {
     let mut limit = MaybeUninit::<libc::rlimit>::uninit();
-    // SAFETY: getrlimit(2) writes a `limit`, or says that it has not.
+    // SAFETY: getrlimit(2) writes a `limit`, or reports that it has not.
     check(unsafe { libc::getrlimit(libc::RLIMIT_CORE, limit.as_mut_ptr()) })?;
-    // SAFETY: it has.
+    // SAFETY: getrlimit(2) has written it.
     let most = unsafe { limit.assume_init() }.rlim_max;
-    // 1, not 0: a limit of 0 is ignored where a program takes cores, 1 is not (core(5), `do_coredump`), and no
-    // file is that small.
+    // 1, not 0: the kernel ignores a limit of 0 for a core-dump program but honours 1 (core(5), `do_coredump`), and no
+    // core file fits in 1 byte.
     let len = most.min(1);
     let limit = libc::rlimit { rlim_cur: len, rlim_max: len };
     // SAFETY: setrlimit(2) reads `limit`.
     check(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &limit) })?;
     if len == 0 {
-        // Only who has CAP_SYS_RESOURCE could raise it to 1.
+        // Raising the limit to 1 would need CAP_SYS_RESOURCE.
         // SAFETY: prctl(2) takes a number for PR_SET_DUMPABLE, and no pointer.
         check(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0) })?;
     }
     Ok(())
 }
 
-/// Sets the handler, and remembers who was there before: the standard library tells a stack overflow so.
+/// Installs the handler and saves the former action: the standard library uses it to report a stack overflow.
 fn catch(signal: libc::c_int, former: &Former) -> io::Result<()> {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: all zeroes is a valid `sigaction`: no flags, an empty mask, the default action.
     let action = unsafe { action.assume_init_mut() };
     action.sa_sigaction = handle as *const () as usize;
-    // On the thread's other stack, if it has one: this one may have overflowed.
+    // On the thread's alternate stack, if it has one: the main stack may have overflowed.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: the conditions of sigaction(2):
-    // - `action` is valid, and `handle` has the type that SA_SIGINFO asks for and calls nothing but what
-    //   signal-safety(7) lists and system calls;
-    // - `former` is a place for one action, which nobody reads before the handler is set: this is done once.
+    // - `action` is valid, and `handle` has the type that SA_SIGINFO asks for and calls only system calls and what
+    //   signal-safety(7) lists;
+    // - `former` is a place for one action, which no thread reads before the handler is set: this is done once.
     check(unsafe { libc::sigaction(signal, action, former.0.get().cast()) })?;
     Ok(())
 }
@@ -126,31 +125,31 @@ extern "C" fn handle(
     // was put there by `catch`, before it set this handler.
     unsafe {
         if was_sent {
-            // By kill(2) or abort(3): it comes a second time when we return, and ends the process.
+            // By kill(2) or abort(3): the signal is raised again when we return, and ends the process.
             libc::signal(signal, libc::SIG_DFL);
             libc::raise(signal);
         } else {
-            // A fault, which happens again when we return, to whom it would have happened without us.
+            // A fault: the instruction faults again when we return, and the former action handles it.
             libc::sigaction(signal, FORMER[place].0.get().cast(), ptr::null_mut());
         }
     }
 }
 
-/// Takes all links off. Only system calls: it runs in signal handlers.
+/// Detaches all links. Makes only system calls: it runs in signal handlers.
 fn detach_all() {
     for place in &LINKS {
         let fd = place.load(Ordering::Relaxed); // Relaxed: as in `enter`.
         if fd != NONE {
-            // It may be detached already: then there is nothing to do.
+            // The link may be detached already; then the error does not matter.
             let _ = detach(fd);
         }
     }
 }
 
-/// `BPF_LINK_DETACH` of linux/bpf.h: the program is gone when this returns.
+/// `BPF_LINK_DETACH` of linux/bpf.h: the program is detached when this returns.
 fn detach(fd: u32) -> io::Result<()> {
     let attributes = [fd, 0];
-    // SAFETY: bpf(2) reads as many bytes of `attributes` as it is told to; there is no pointer in them.
+    // SAFETY: bpf(2) reads as many bytes of `attributes` as it is told to; no field is a pointer.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -163,13 +162,13 @@ fn detach(fd: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// A place for an action.
+/// The saved action of one signal.
 struct Former(std::cell::UnsafeCell<MaybeUninit<libc::sigaction>>);
 
 // SAFETY: written once, in `catch`, under a `Once`, before the handler that reads it can run.
 unsafe impl Sync for Former {}
 
-/// No descriptor's number.
+/// No valid descriptor number.
 const NONE: u32 = u32::MAX;
 static LINKS: [AtomicU32; LINKS_MAX] = [const { AtomicU32::new(NONE) }; LINKS_MAX];
 static FORMER: [Former; SIGNALS.len()] =

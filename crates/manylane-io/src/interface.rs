@@ -1,7 +1,7 @@
-//! What the kernel says of a network device in the calling thread's network namespace.
+//! Properties and offloads of a network device in the calling thread's network namespace.
 //!
-//! By netlink and the ethtool ioctls (netdevice(7), linux/ethtool.h), not by sysfs: that shows the
-//! namespace of whoever mounted it.
+//! Read by netlink and the ethtool ioctls (netdevice(7), linux/ethtool.h), not from sysfs, which shows the namespace of
+//! the process that mounted it.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -11,38 +11,38 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use crate::netlink::{Link, Netlink, NetlinkError};
 use crate::syscall::check;
 
-/// The facts of a network device.
+/// The properties of a network device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its number in this namespace.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Its Ethernet address; zeroes when it has none.
+    /// Its Ethernet address; all zeroes when it has none.
     pub mac: [u8; 6],
-    /// Largest packet without the Ethernet header.
+    /// The MTU: the largest packet without the Ethernet header.
     pub mtu: u32,
-    /// Whether the administrator set it up.
+    /// Whether it is administratively up.
     pub is_up: bool,
     /// Whether it is up and has a carrier.
     pub is_running: bool,
-    /// The driver's name, such as `veth` or `ixgbe`; empty when it tells none.
+    /// The driver's name, such as `veth` or `ixgbe`; empty when the device reports none.
     pub driver: String,
     /// Receive queues in use.
     pub receive_queues: u32,
     /// Transmit queues in use.
     pub transmit_queues: u32,
-    /// Whether it takes VLAN tags off what it receives, to tell them beside (`rx-vlan-offload`).
+    /// Whether the device removes VLAN tags from received frames and reports them separately (`rx-vlan-offload`).
     pub takes_tags_off: bool,
 }
 
 impl Interface {
-    /// Reads the facts of the interface called `name`.
+    /// Reads the properties of the interface called `name`.
     pub fn read(name: &str) -> Result<Interface, InterfaceError> {
         let link = Netlink::open()?.link(name)?;
         let asker = Ethtool::open().map_err(|source| InterfaceError::refused(name, source))?;
-        // What the device was made with is a maximum; channels are what is in use. A device that does
-        // not know of channels (`lo`, TAP) uses all.
+        // `IFLA_NUM_RX_QUEUES` is a maximum; channels are the queues in use. A device without channels (`lo`, TAP)
+        // uses all its queues.
         let (receive_queues, transmit_queues) =
             asker.channels(&link).unwrap_or((link.receive_queues, link.transmit_queues));
         let driver = asker.driver(&link).unwrap_or_default();
@@ -63,19 +63,19 @@ impl Interface {
     }
 }
 
-/// What a device does for the kernel, of what matters to who forwards.
+/// The offloads of a device that matter to a forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offloads {
-    /// Segments of a TCP stream are put together where they come in (`generic-receive-offload`).
+    /// The kernel merges received TCP segments (`generic-receive-offload`).
     pub gro: bool,
-    /// The device takes segments that are to be cut (`tcp-segmentation-offload`).
+    /// The device segments large TCP packets (`tcp-segmentation-offload`).
     pub tso: bool,
-    /// The device takes VLAN tags off what comes in (`rx-vlan-offload`).
+    /// The device removes VLAN tags from received frames (`rx-vlan-offload`).
     pub takes_tags_off: bool,
 }
 
 impl Offloads {
-    /// Reads those of the interface called `name`.
+    /// Reads the offloads of the interface called `name`.
     pub fn read(name: &str) -> Result<Offloads, InterfaceError> {
         let refused = |source| InterfaceError::refused(name, source);
         let asker = Ethtool::open().map_err(refused)?;
@@ -89,24 +89,24 @@ impl Offloads {
     }
 }
 
-/// Why the facts of an interface could not be read.
+/// Why the properties of an interface could not be read.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum InterfaceError {
     /// This namespace has no interface of that name.
     NoSuchInterface {
-        /// The name asked for.
+        /// The name that was looked up.
         name: String,
-        /// The names there are.
+        /// The interfaces that exist.
         present: Vec<String>,
     },
-    /// Netlink did not answer.
+    /// The netlink request failed.
     Netlink(NetlinkError),
-    /// The kernel refused to tell.
+    /// The kernel refused the request.
     Refused {
-        /// The interface asked about.
+        /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
@@ -159,15 +159,15 @@ impl std::error::Error for InterfaceError {
     }
 }
 
-/// Makes an interface receive all multicast, as long as this exists (packet(7),
-/// `PACKET_MR_ALLMULTI`; the kernel counts such wishes, so ours takes nothing from others).
+/// Makes an interface receive all multicast while this exists (packet(7), `PACKET_MR_ALLMULTI`). The kernel counts
+/// memberships, so dropping ours does not affect others.
 #[derive(Debug)]
 pub struct AllMulticast {
     _membership: OwnedFd,
 }
 
 impl AllMulticast {
-    /// Joins on the given interface of the calling thread's namespace.
+    /// Joins on `interface`, of the calling thread's namespace.
     pub fn join(interface: &Interface) -> Result<AllMulticast, InterfaceError> {
         join_all_multicast(interface.index)
             .map(|membership| AllMulticast { _membership: membership })
@@ -196,7 +196,7 @@ fn join_all_multicast(index: u32) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Asks drivers; any socket will do for that.
+/// Queries drivers by ioctl, for which any socket serves.
 struct Ethtool(OwnedFd);
 
 impl Ethtool {
@@ -221,24 +221,24 @@ impl Ethtool {
         Ok((rx_count + combined_count, tx_count + combined_count))
     }
 
-    /// The flags of old: `ETH_FLAG_...`.
+    /// The legacy flags: `ETH_FLAG_...`.
     fn flags(&self, link: &Link) -> io::Result<u32> {
         self.value(&link.name, ETHTOOL_GFLAGS)
     }
 
-    /// The answer to a question that is one word, as all are that this is called with.
+    /// Runs a query whose answer is one word.
     fn value(&self, name: &str, question: u32) -> io::Result<u32> {
         let mut answer = [question, 0];
-        // SAFETY: ETHTOOL_GFLAGS, _GGRO and _GTSO fill a `struct ethtool_value`, two words; nothing else is asked.
+        // SAFETY: ETHTOOL_GFLAGS, _GGRO and _GTSO fill a `struct ethtool_value`, two words; no other query gets here.
         unsafe { self.ask(name, &mut answer) }?;
         Ok(answer[1])
     }
 
-    /// Lets the driver of the device called `name` fill `answer`, which begins with the question's number.
+    /// Lets the driver of the device called `name` fill `answer`, which begins with the query's number.
     ///
     /// # Safety
     ///
-    /// `T` is the structure of linux/ethtool.h that belongs to the number.
+    /// `T` is the structure of linux/ethtool.h that belongs to the query's number.
     unsafe fn ask<T>(&self, name: &str, answer: &mut T) -> io::Result<()> {
         // SAFETY: all zeroes is a valid `ifreq`.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -260,7 +260,7 @@ fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `struct ethtool_drvinfo`; what we do not read is `rest`.
+/// `struct ethtool_drvinfo`; `rest` holds the fields that we do not read.
 #[repr(C)]
 struct DriverInfo {
     command: u32,

@@ -1,8 +1,8 @@
-//! What legacy iptables does to routed packets: the tables of the kernel's old interface (iptables(8),
-//! linux/netfilter_ipv4/ip_tables.h). What iptables-nft makes is in [`nftables`](crate::netlink::nftables).
+//! Legacy iptables rules that affect routed packets: the tables of the kernel's old interface (iptables(8),
+//! linux/netfilter_ipv4/ip_tables.h). [`nftables`](crate::netlink::nftables) has the rules of iptables-nft.
 //!
-//! A table of that kind is there from its first use on, with nothing in it, and stays: so its chains are read, and
-//! an empty one with the policy `ACCEPT` is nothing. No notification tells of a change.
+//! The kernel creates a legacy table, empty, on first use and never removes it. So its chains are read, and an empty
+//! chain with the policy `ACCEPT` is ignored. The kernel sends no notification of changes.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use crate::syscall::check;
 
-/// A chain of a legacy table on the way of routed packets, with something in it.
+/// A chain of a legacy table that routed packets traverse, with rules or a drop policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LegacyChain {
     /// IPv6 rather than IPv4.
@@ -19,18 +19,18 @@ pub struct LegacyChain {
     pub table: String,
     /// `PREROUTING`, `FORWARD`, `POSTROUTING`.
     pub chain: &'static str,
-    /// Rules in it.
+    /// The number of rules in it.
     pub rules: usize,
-    /// What no rule decides is dropped.
+    /// The policy drops packets that no rule decides.
     pub drops: bool,
 }
 
-/// What was found in the legacy tables.
+/// The contents of the legacy tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Legacy {
-    /// Chains that routed packets meet.
+    /// Chains that routed packets traverse.
     pub chains: Vec<LegacyChain>,
-    /// Tables of which a rule, in whatever chain, keeps track of connections: IPv6 or not, and the name.
+    /// Tables with a rule, in any chain, that needs connection tracking: whether IPv6, and the table's name.
     pub tracking: Vec<(bool, String)>,
 }
 
@@ -40,11 +40,11 @@ pub fn legacy() -> io::Result<Legacy> {
     for kind in [&V4, &V6] {
         let names = match fs::read_to_string(kind.names) {
             Ok(names) => names,
-            // A kernel without them.
+            // A kernel without legacy iptables.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        // Only tables that are there already: asking for another would make it.
+        // Only existing tables: querying another would create it.
         for table in names.lines() {
             let (hooks, entries) = read(kind, table)?;
             let parts = walk(kind, &hooks, &entries);
@@ -59,15 +59,15 @@ pub fn legacy() -> io::Result<Legacy> {
     Ok(found)
 }
 
-/// How a family's tables differ.
+/// The differences between IPv4's and IPv6's tables.
 struct Kind {
     is_v6: bool,
     names: &'static str,
     family: libc::c_int,
     level: libc::c_int,
-    /// Where the offset of the target is in `ipt_entry`, `ip6t_entry`; the offset of the next entry is behind it.
+    /// Offset of the field `target_offset` in `ipt_entry` or `ip6t_entry`; the field `next_offset` follows.
     target_offset_at: usize,
-    /// Matches begin there.
+    /// Size of the entry: the matches follow it.
     entry_bytes: usize,
 }
 
@@ -89,12 +89,12 @@ const V6: Kind = Kind {
     entry_bytes: 168,
 };
 
-/// `struct ipt_getinfo`, which `ip6t_getinfo` is, too.
+/// `struct ipt_getinfo`, identical to `ip6t_getinfo`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Hooks {
     name: [u8; 32],
-    /// By number of hook, a bit.
+    /// The hooks in use, a bit each.
     valid: u32,
     /// Offset of each hook's first entry.
     first: [u32; 5],
@@ -149,7 +149,7 @@ fn read(kind: &Kind, table: &str) -> io::Result<(Hooks, Vec<u8>)> {
         });
         match got {
             Ok(_) => return Ok((hooks, answer.split_off(ENTRIES_AT))),
-            // It was replaced by one of another size in between.
+            // The table was replaced by one of another size in between.
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
             Err(error) => return Err(error),
         }
@@ -204,7 +204,7 @@ impl<'e> Entry<'e> {
         let target = usize::from(u16_at(bytes, kind.target_offset_at)?);
         let length = usize::from(u16_at(bytes, kind.target_offset_at + 2)?);
         let bytes = bytes.get(..length)?;
-        // Matches, and then the target with its header, are inside.
+        // The matches, and then the target with its header, lie inside the entry.
         (kind.entry_bytes <= target && target + TARGET_BYTES <= length).then_some(Entry {
             bytes,
             target,
@@ -212,14 +212,14 @@ impl<'e> Entry<'e> {
         })
     }
 
-    /// What the standard target, whose name is empty, says; negative ones are final.
+    /// The verdict of the standard target, whose name is empty; negative verdicts are final.
     fn verdict(&self) -> Option<i32> {
         let target = &self.bytes[self.target..];
         let verdict = *target.get(TARGET_BYTES..)?.first_chunk()?;
         (target[2] == 0).then_some(i32::from_ne_bytes(verdict))
     }
 
-    /// Whether a match or the target keeps track of connections.
+    /// Whether a match or the target needs connection tracking.
     fn tracks(&self, kind: &Kind) -> bool {
         let mut at = kind.entry_bytes;
         while at < self.target {
@@ -236,7 +236,7 @@ impl<'e> Entry<'e> {
     }
 }
 
-/// Of a match or a target: length, 29 bytes of name, revision.
+/// The name in a match or target: length, 29 bytes of name, revision.
 fn name(part: &[u8]) -> &[u8] {
     let name = part.get(2..31).unwrap_or_default();
     name.split(|&byte| byte == 0).next().unwrap_or_default()
@@ -246,9 +246,9 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The numbers of the hooks that routed packets meet.
+/// The numbers of the hooks that routed packets traverse.
 const TRANSIT: [(usize, &str); 3] = [(0, "PREROUTING"), (2, "FORWARD"), (4, "POSTROUTING")];
-/// Matches and targets that keep track of connections (`nf_ct_netns_get`).
+/// Matches and targets that need connection tracking (`nf_ct_netns_get`).
 const TRACKING: [&[u8]; 17] = [
     b"conntrack",
     b"state",

@@ -1,31 +1,33 @@
-//! Where frames enter and leave, and everything else that needs a system call.
+//! Ports of a packet forwarder, and everything else in manylane that needs a system call.
 //!
-//! | room          | what it is                                                              |
-//! |---------------|-------------------------------------------------------------------------|
-//! | [`port`]      | ports: AF_XDP, AF_PACKET, TAP, capture files, memory; tee and faults    |
-//! | [`packet_ring`] | blocks of copied packets, from workers to a reader here or elsewhere   |
-//! | [`bpf`]       | the programs that give frames to our sockets, and to nobody else        |
-//! | [`interface`] | what the kernel says of a network device                                |
-//! | [`netlink`]   | making links, addresses and routes; what the kernel does with packets   |
-//! | [`namespace`] | anonymous network namespaces, one per thread                            |
-//! | [`station`]   | frames on a link, one by one, for labs                                  |
-//! | [`sysctl`]    | the kernel's settings under `/proc/sys`                                 |
-//! | [`iptables`]  | what legacy iptables has on the way of routed packets                   |
-//! | [`eventfd`]   | what wakes a sleeping worker                                            |
-//! | [`fatal`]     | what ends first when the process does                                   |
-//! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 |
-//! | [`libpcap`]   | tcpdump's filter language, compiled                                     |
-//! | [`privilege`] | root given up, but for what a daemon needs                              |
-//! | [`service`]   | what a service manager hears of a daemon                                |
-//! | [`syscall`]   | from the C convention to `io::Result`                                   |
-//! | [`affinity`]  | which core a thread runs on                                             |
-//! | [`wait`]      | how long packet sockets wait for the kernel here                        |
+//! | room            | what it is                                                            | may use |
+//! |-----------------|-----------------------------------------------------------------------|---------|
+//! | [`port`]        | ports: AF_XDP, AF_PACKET, TAP, capture files, memory; tee and faults  | `bpf`, `interface`, `netlink`, `eventfd`, `poll` |
+//! | [`packet_ring`] | blocks of copied packets, from workers to a reader in any process     | - |
+//! | [`bpf`]         | BPF programs and their loaders                                        | `interface`, `netlink`, `affinity` |
+//! | [`interface`]   | properties and offloads of a network device                           | `netlink` |
+//! | [`netlink`]     | links, addresses, routes; the kernel's routing, nftables, XFRM and tc | - |
+//! | [`namespace`]   | anonymous network namespaces, one per thread                          | `affinity` |
+//! | [`station`]     | single frames on a link, for labs                                     | `netlink` |
+//! | [`privilege`]   | root given up, except for what a daemon needs                          | - |
+//! | [`service`]     | notifications to a service manager (sd_notify(3))                     | - |
+//! | [`syscall`]     | from the C convention to `io::Result`                                 | - |
+//! | [`sysctl`]      | kernel settings under `/proc/sys`                                     | - |
+//! | [`iptables`]    | legacy iptables rules that affect routed packets                      | - |
+//! | [`eventfd`]     | the eventfd that wakes a sleeping worker                              | - |
+//! | [`fatal`]       | detaches BPF programs first when the process crashes                  | - |
+//! | [`poll`](mod@poll) | sleeping until one of several descriptors is ready                 | - |
+//! | [`libpcap`]     | tcpdump's filter language, compiled                                   | - |
+//! | [`affinity`]    | the core that a thread runs on                                        | - |
+//! | [`wait`]        | how long the kernel makes packet sockets wait                         | `interface` |
 //!
-//! This crate knows no protocol above Ethernet: ports *say* what they know of a frame
+//! Every room may use the private helpers `syscall`, `auxiliary` and `chain`.
+//!
+//! This crate knows no protocol above Ethernet: ports *report* what they know of a frame
 //! ([`Checksum`](manylane_frame::vocabulary::Checksum)), and `manylane-net` acts on it.
 //!
 //! Interfaces, sockets and `/proc/sys/net` are looked up in the network namespace of the *calling
-//! thread*. `/sys/class/net` is not used at all: it shows the namespace of whoever mounted it.
+//! thread*. `/sys/class/net` is not used: it shows the namespace of the process that mounted it.
 
 pub mod affinity;
 pub mod bpf;

@@ -1,10 +1,10 @@
-//! tcpdump's filter language, by libpcap's compiler.
+//! tcpdump's filter language, compiled by libpcap.
 //!
-//! libpcap is loaded when somebody asks for the first filter, and nothing else needs it: who captures
-//! without a filter does without. It is for the process of who asks, not for one that forwards: the compiler
-//! asks the resolver for names, and reads `/etc/services`.
+//! libpcap is loaded at the first filter and needed by nothing else: a capture without a filter works without it. Use
+//! it in the process that captures, not in one that forwards: the compiler queries the DNS resolver and reads
+//! `/etc/services`.
 //!
-//! A program is a list of (`code`, `jt`, `jf`, `k`), as `struct bpf_insn` has them. See pcap-filter(7),
+//! A program is a list of (`code`, `jt`, `jf`, `k`), the fields of `struct bpf_insn`. See pcap-filter(7),
 //! pcap_compile(3PCAP), bpf(4).
 
 use std::error::Error;
@@ -21,31 +21,31 @@ use crate::chain::Chain;
 /// One instruction of classic BPF: `code`, `jt`, `jf`, `k`.
 pub type Instruction = (u16, u8, u8, u32);
 
-/// Most bytes of a packet that a filter keeps, libpcap's own bound (`MAXIMUM_SNAPLEN`).
+/// The most bytes of a packet that a filter keeps: libpcap's own bound (`MAXIMUM_SNAPLEN`).
 pub const SNAP_MAX: u32 = 262_144;
 
-/// Why there is no program.
+/// Why a filter has no program.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum PcapError {
-    /// There is no libpcap here, or one that lacks what is asked of it.
+    /// libpcap is not installed, or lacks a function that we need.
     Missing {
-        /// What the dynamic linker said.
+        /// The dynamic linker's error.
         source: libloading::Error,
     },
     /// libpcap does not understand the expression.
     Expression {
-        /// What it was.
+        /// The expression.
         expression: String,
-        /// libpcap's own words.
+        /// libpcap's error message.
         message: String,
     },
     /// libpcap could not allocate.
     OutOfMemory,
 }
 
-/// Compiles an expression for Ethernet frames, optimized. Of a packet that matches, the program answers with
-/// `snap` bytes, between 1 and [`SNAP_MAX`], which is 0x40000 and taken for anything above; of another with 0.
+/// Compiles an expression for Ethernet frames, optimized. The program returns `snap` for a packet that matches and 0
+/// for any other; `snap` is between 1 and [`SNAP_MAX`] (0x40000), which replaces any larger value.
 ///
 /// The empty expression matches every packet.
 pub fn compile(expression: &str, snap: u32) -> Result<Vec<Instruction>, PcapError> {
@@ -56,7 +56,7 @@ pub fn compile(expression: &str, snap: u32) -> Result<Vec<Instruction>, PcapErro
     let handle = Handle::open(libpcap, snap)?;
     let mut program =
         Program { libpcap, raw: RawProgram { len: 0, instructions: ptr::null_mut() } };
-    // SAFETY: as pcap_compile(3PCAP) has it.
+    // SAFETY: the conditions of pcap_compile(3PCAP):
     // - The function is that of a loaded library, by its declaration in pcap/pcap.h, and no other thread is in
     //   it: we have the lock.
     // - The handle is open, `program.raw` is ours to write, `text` ends with a NUL and outlives the call.
@@ -69,11 +69,11 @@ pub fn compile(expression: &str, snap: u32) -> Result<Vec<Instruction>, PcapErro
     Ok(program.instructions())
 }
 
-/// What libpcap's own interpreter (`bpf_filter`) answers to a program about the first bytes of a packet of
-/// `len` bytes: how many to keep, or 0. `None` if it is not safe to ask: it trusts programs, as they come from
-/// its compiler. To hold another interpreter against it.
+/// Runs a program in libpcap's own interpreter (`bpf_filter`), to test another interpreter against it. The packet has
+/// `len` bytes, and `bytes` are its first. Returns how many bytes to keep, or 0; `None` for a program that libpcap
+/// could not run safely: it trusts programs to come from its compiler.
 ///
-/// Words of memory that the program has not written read as 0.
+/// Words of scratch memory that the program has not written read as 0.
 pub fn interpret(
     program: &[Instruction],
     bytes: &[u8],
@@ -81,7 +81,7 @@ pub fn interpret(
 ) -> Result<Option<u32>, PcapError> {
     let libpcap = Libpcap::lock()?;
     let libpcap = libpcap.get();
-    // Its memory is not cleared in libpcap 1.10. Jumps are relative, so nothing changes by what is in front.
+    // libpcap 1.10 does not clear its scratch memory. Jumps are relative, so instructions in front change nothing.
     let clear = (0..CELLS).map(|cell| (STORE, 0, 0, cell));
     let raw = |(code, jt, jf, k)| RawInstruction { code, jt, jf, k };
     let raw: Vec<_> = clear.chain(program.iter().copied()).map(raw).collect();
@@ -91,19 +91,19 @@ pub fn interpret(
     if !program.iter().all(is_harmless) {
         return Ok(None);
     }
-    // SAFETY: it reads `count` instructions, which are there, by the declaration in pcap/bpf.h.
+    // SAFETY: it reads `count` instructions, which `raw` holds, by the declaration in pcap/bpf.h.
     if unsafe { (libpcap.validate)(raw.as_ptr(), count) } == 0 {
         return Ok(None);
     }
-    // SAFETY: it reads the program, to where that leads, and at most `cut` bytes of the packet, which are there.
+    // SAFETY: it reads the program, to where that leads, and at most `cut` bytes of the packet, which `bytes` holds.
     // - The program stays inside: `bpf_validate` has found that each jump does, and that the last instruction
     //   ends it. It ends, since `is_harmless` has let no jump go backward.
     // - It uses words of memory that exist, by `bpf_validate`, and that were written, by `clear`.
-    // - What it has no case for, where it aborts, and shifts that C does not define, `is_harmless` has kept out.
+    // - `is_harmless` has refused the instructions on which it aborts and the shifts that C does not define.
     Ok(Some(unsafe { (libpcap.filter)(raw.as_ptr(), bytes.as_ptr(), len, cut) }))
 }
 
-/// An instruction that `bpf_filter` has a case for, and that neither goes backward nor shifts too far.
+/// Whether `bpf_filter` has a case for the instruction, and it neither jumps backward nor shifts too far.
 fn is_harmless(&(code, _, _, k): &Instruction) -> bool {
     match code {
         0x05 => k <= i32::MAX as u32, // `ja`
@@ -125,7 +125,7 @@ const CASES: [u16; 46] = [
     0x07, 0x87,
 ];
 
-/// The library, and what is used of it: valid as long as it is loaded.
+/// The library and the functions that we call: valid while it is loaded.
 struct Libpcap {
     compile:
         unsafe extern "C" fn(*mut c_void, *mut RawProgram, *const c_char, c_int, c_uint) -> c_int,
@@ -138,14 +138,14 @@ struct Libpcap {
     _library: Library,
 }
 
-/// The one library of the process. One lock for all of it: before 1.8 its compiler has state of its own.
+/// The library, once per process, behind one lock: before 1.8 its compiler has global state.
 static LIBPCAP: Mutex<Option<Libpcap>> = Mutex::new(None);
 
 /// The library, locked and loaded.
 struct Locked(MutexGuard<'static, Option<Libpcap>>);
 
 impl Libpcap {
-    /// Loads the library if it is not. A failure is not remembered.
+    /// Loads the library unless it is loaded. A failure is not remembered.
     fn lock() -> Result<Locked, PcapError> {
         let mut libpcap = LIBPCAP.lock().unwrap_or_else(PoisonError::into_inner);
         if libpcap.is_none() {
@@ -156,11 +156,11 @@ impl Libpcap {
 
     fn load() -> Result<Libpcap, libloading::Error> {
         // SAFETY: loading libpcap runs no code but the C library's: it has neither constructors nor
-        // destructors. The same for both names, the second of which is Debian's.
+        // destructors. The same holds for both names; the second is Debian's.
         let library =
             unsafe { Library::new("libpcap.so.1").or_else(|_| Library::new("libpcap.so.0.8"))? };
-        // SAFETY: the types are those of the declarations in pcap/pcap.h and pcap/bpf.h, which have been the
-        // same since libpcap 0.8; `pcap_t` is opaque there. The addresses are kept beside the library.
+        // SAFETY: the types are those of the declarations in pcap/pcap.h and pcap/bpf.h, unchanged
+        // since libpcap 0.8; `pcap_t` is opaque there. The addresses are kept beside the library.
         unsafe {
             Ok(Libpcap {
                 compile: *library.get(b"pcap_compile\0")?,
@@ -207,7 +207,7 @@ impl<'l> Handle<'l> {
 
 impl Drop for Handle<'_> {
     fn drop(&mut self) {
-        // SAFETY: the handle is open, and nobody has it after this.
+        // SAFETY: the handle is open, and no other copy of it exists.
         unsafe { (self.libpcap.close)(self.pcap.as_ptr()) };
     }
 }
@@ -223,8 +223,8 @@ impl Program<'_> {
         if self.raw.instructions.is_null() {
             return Vec::new();
         }
-        // SAFETY: `pcap_compile` has returned 0, so that there are `len` instructions, initialised, which stay
-        // until `pcap_freecode` in `drop`; nobody writes them.
+        // SAFETY: `pcap_compile` has returned 0, so that `raw` has `len` instructions, initialised, which stay
+        // until `pcap_freecode` in `drop`; no code writes them.
         let raw = unsafe { slice::from_raw_parts(self.raw.instructions, self.raw.len as usize) };
         raw.iter().map(|raw| (raw.code, raw.jt, raw.jf, raw.k)).collect()
     }
@@ -285,7 +285,7 @@ impl Error for PcapError {
 const DLT_EN10MB: c_int = 1;
 /// `PCAP_NETMASK_UNKNOWN`: `ip broadcast` is refused.
 const NETMASK_UNKNOWN: c_uint = 0xffff_ffff;
-/// `st`: a word of memory = A, which is 0 at first.
+/// `st`: stores A, which is 0 at first, to a word of scratch memory.
 const STORE: u16 = 0x02;
 /// `BPF_MEMWORDS`.
 const CELLS: u32 = 16;
@@ -349,7 +349,7 @@ mod tests {
         }
     }
 
-    /// `None`, and it says so, where libpcap is missing.
+    /// `None`, with a message, where libpcap is missing.
     fn compiled(expression: &str, snap: u32) -> Option<Vec<super::Instruction>> {
         match compile(expression, snap) {
             Err(error @ PcapError::Missing { .. }) => {

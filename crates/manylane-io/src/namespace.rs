@@ -1,8 +1,8 @@
-//! Anonymous network namespaces: a network stack of its own for one thread.
+//! Anonymous network namespaces: a separate network stack for one thread.
 //!
 //! A namespace lives as long as a thread is in it or a descriptor of it is open. Nothing is mounted
 //! under `/run/netns`, so nothing is left behind when the process dies, by SIGKILL too. Labs and tests
-//! give every [`Host`] such a thread.
+//! give each [`Host`] such a thread.
 
 use std::fmt;
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::syscall::check;
 pub struct Namespace(OwnedFd);
 
 impl Namespace {
-    /// Moves the calling thread into a new, empty namespace, where only a `lo` is, and it is down.
+    /// Moves the calling thread into a new namespace, whose only link is `lo`, down.
     pub fn new_for_this_thread() -> Result<Namespace, NamespaceError> {
         // SAFETY: unshare(2) takes no pointer; CLONE_NEWNET concerns the calling thread only.
         check(unsafe { libc::unshare(libc::CLONE_NEWNET) })
@@ -27,7 +27,7 @@ impl Namespace {
         Namespace::of_this_thread()
     }
 
-    /// The namespace that the calling thread is in.
+    /// The calling thread's namespace.
     pub fn of_this_thread() -> Result<Namespace, NamespaceError> {
         File::open("/proc/thread-self/ns/net")
             .map(|file| Namespace(file.into()))
@@ -75,10 +75,10 @@ impl std::error::Error for NamespaceError {
     }
 }
 
-/// A thread in a network namespace of its own, which does what it is told.
+/// A thread in its own network namespace, which runs the jobs that it is given.
 ///
-/// What it opens (sockets, ports) may be used by any thread: a socket belongs to the namespace in which
-/// it was opened. When the host is dropped and nothing of it is open, its links vanish.
+/// Any thread may use the sockets and ports that a host opens: a socket belongs to the namespace in which it was
+/// opened. When the host is dropped and nothing of it is open, its links vanish.
 pub struct Host {
     /// `None` only while dropping.
     jobs: Option<mpsc::Sender<Job>>,
@@ -89,7 +89,7 @@ pub struct Host {
 type Job = Box<dyn FnOnce() + Send>;
 
 impl Host {
-    /// Starts a host; `name` is its thread's.
+    /// Starts a host; `name` becomes its thread's name.
     pub fn start(name: &str) -> Result<Host, NamespaceError> {
         let (jobs, todo) = mpsc::channel::<Job>();
         let (sender, receiver) = mpsc::channel();
@@ -114,11 +114,11 @@ impl Host {
     ///
     /// # Panics
     ///
-    /// When `job` does, with its message.
+    /// When `job` panics, with its message.
     pub fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         let (sender, receiver) = mpsc::channel();
         let caught = move || {
-            // A panic belongs to the caller, not to the host: it goes on.
+            // A panic belongs to the caller; the host continues.
             let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
             sender.send(outcome).expect("`run` waits for it");
         };
@@ -130,7 +130,7 @@ impl Host {
         }
     }
 
-    /// The host's namespace, for other threads to enter or to move links to.
+    /// The host's namespace, for other threads to enter and links to be moved to.
     pub fn namespace(&self) -> &Namespace {
         &self.namespace
     }
@@ -138,7 +138,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        drop(self.jobs.take()); // The thread's loop ends when nobody can send.
+        drop(self.jobs.take()); // The thread's loop ends when its last sender is gone.
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // It cannot have panicked: `run` catches that.
         }

@@ -1,4 +1,4 @@
-//! Sleeping until one of several descriptors is ready to read, or a time has passed.
+//! Sleeping until one of several descriptors is ready to read, or a timeout has passed.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -7,26 +7,26 @@ use std::time::{Duration, Instant};
 
 use crate::syscall::check;
 
-/// Most descriptors that one [`poll`] takes.
+/// The highest number of descriptors that one [`poll`] takes.
 pub const POLL_MAX: usize = 256;
 
-/// Which descriptors ended the sleep, by their place in the list.
+/// The descriptors that ended the sleep, by their position in the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ready([u64; POLL_MAX / 64]);
 
 impl Ready {
-    /// Whether the descriptor in this place is ready, or broken: both ask for a look.
+    /// Whether the descriptor at this position is ready, or broken: both need handling.
     pub fn is_ready(&self, place: usize) -> bool {
         self.0[place / 64] >> (place % 64) & 1 == 1
     }
 
-    /// Whether any is; false after a timeout.
+    /// Whether any descriptor is ready; false after a timeout.
     pub fn any(&self) -> bool {
         self.0.iter().any(|&word| word != 0)
     }
 }
 
-/// Sleeps until one of `fds` is ready to read, or `timeout` has passed; for ever without one.
+/// Sleeps until one of `fds` is ready to read, or `timeout` has passed; without a timeout, indefinitely.
 ///
 /// Uses ppoll(2), whose timeout has nanoseconds. A signal does not end the sleep.
 ///
@@ -40,7 +40,7 @@ pub fn poll(fds: &[BorrowedFd<'_>], timeout: Option<Duration>) -> io::Result<Rea
         *entry = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     }
     let entries = &mut entries[..fds.len()];
-    // A timeout beyond the clock's end is for ever.
+    // A timeout beyond the clock's range never ends.
     let end = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
         let left = end.map(|end| timespec(end.saturating_duration_since(Instant::now())));

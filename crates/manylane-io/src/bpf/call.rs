@@ -1,4 +1,4 @@
-//! bpf(2), for what aya does not know.
+//! bpf(2) commands that aya does not provide.
 
 use std::io;
 use std::mem;
@@ -6,19 +6,19 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 use crate::syscall::check;
 
-/// An instruction of BPF, as `struct bpf_insn` has it.
+/// A BPF instruction (`struct bpf_insn`).
 pub type Instruction = [u8; 8];
 
-/// What a program is and where it is to run, as linux/bpf.h numbers them.
+/// A program's type and attach point, by their numbers in linux/bpf.h.
 #[derive(Clone, Copy)]
 pub struct Kind {
     /// `BPF_PROG_TYPE_...`
     pub program: u32,
-    /// Where it is to be attached, `BPF_...`; some do not say so when they are loaded.
+    /// The attach point, `BPF_...`; 0 for program types that do not declare one at load time.
     pub attach: u32,
     /// `BPF_F_...`
     pub flags: u32,
-    /// The device that it is for, if it is for one.
+    /// The number of the device that the program is bound to, or 0.
     pub interface: u32,
 }
 
@@ -38,11 +38,11 @@ pub fn load(kind: Kind, name: &str, code: &[Instruction]) -> io::Result<OwnedFd>
         ..Load::default()
     };
     // SAFETY: BPF_PROG_LOAD reads `union bpf_attr` as `Load` lays it out, and what that points to: `code`
-    // and a text that ends with a zero, which both outlive the call. There is no buffer for a log.
+    // and a text that ends with a zero, which both outlive the call. No log buffer is passed.
     unsafe { open(PROGRAM_LOAD, &mut attributes) }
 }
 
-/// Loads a program that was refused once more, for what the verifier says: the last lines, if any.
+/// Loads a refused program again to get the verifier's log: its last lines, if any.
 pub fn complaint(kind: Kind, code: &[Instruction]) -> Option<String> {
     let mut log = vec![0u8; LOG_LEN];
     let mut attributes = Load {
@@ -71,18 +71,18 @@ pub fn complaint(kind: Kind, code: &[Instruction]) -> Option<String> {
 ///
 /// # Safety
 ///
-/// `T` is the part of `union bpf_attr` that belongs to `command`, and what it points to is as the command
-/// wants it.
+/// `T` is the part of `union bpf_attr` that belongs to `command`, and each pointer in it is valid as the command
+/// requires.
 pub unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
-    // SAFETY: the kernel reads and writes as many bytes of `attributes` as it is told that there are; the rest
-    // is the caller's debt.
+    // SAFETY: the kernel reads and writes `size_of::<T>()` bytes of `attributes`; the pointers in it are the caller's
+    // debt.
     let returned = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_mut(attributes), mem::size_of::<T>())
     };
     check(returned as libc::c_int)
 }
 
-/// The same for commands that return a descriptor.
+/// As [`call`], for commands that return a descriptor.
 ///
 /// # Safety
 ///
@@ -94,7 +94,7 @@ pub unsafe fn open<T>(command: libc::c_int, attributes: &mut T) -> io::Result<Ow
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// `union bpf_attr` for BPF_PROG_LOAD, up to what we say.
+/// `union bpf_attr` for BPF_PROG_LOAD, up to the last field that we set.
 #[repr(C)]
 #[derive(Default)]
 struct Load {
@@ -157,17 +157,17 @@ impl TestRun {
     ///
     /// # Safety
     ///
-    /// What each field names is there, and as long as it says; `data_out` and `context_out` may be written.
+    /// Each buffer exists and is as long as its length field says; `data_out` and `context_out` are writable.
     pub unsafe fn call(&mut self) -> io::Result<()> {
-        // SAFETY: BPF_PROG_TEST_RUN reads and writes `union bpf_attr` as `TestRun` lays it out; what that names is
+        // SAFETY: BPF_PROG_TEST_RUN reads and writes `union bpf_attr` as `TestRun` lays it out; its buffers are
         // the caller's debt.
         unsafe { call(TEST_RUN, self) }.map(drop)
     }
 }
 
-/// The kernel wants it to be compatible with the GPL, as the sources' is.
+/// A GPL-compatible license, as the kernel requires; the license of the sources.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
-/// The verifier's log is cut to its end when it is longer (since Linux 6.4).
+/// The kernel keeps the end of a longer log (since Linux 6.4).
 const LOG_LEN: usize = 1 << 16;
 const LOG_LINES: usize = 8;
 // linux/bpf.h.

@@ -1,19 +1,19 @@
-//! The parts of an object that a loader of our own reads: an ELF file of 64 bits, little-endian (elf(5)).
+//! The sections and relocations of an object file, for our own loader: 64-bit little-endian ELF (elf(5)).
 
-/// What `x.bpf.c` was compiled to.
+/// The object that `x.bpf.c` compiles to.
 #[derive(Clone, Copy)]
 pub struct Object<'o>(pub &'o [u8]);
 
-/// Where an instruction names something: the type of `R_BPF_64_64`, a table or a number, or of `R_BPF_64_32`, a
-/// function (Documentation/bpf/llvm_reloc.rst).
+/// An instruction's reference to a symbol: `R_BPF_64_64` for a table or a number, `R_BPF_64_32` for a function
+/// (Documentation/bpf/llvm_reloc.rst).
 pub struct Relocation<'o> {
-    /// Where the instruction is, in bytes from the section's start.
+    /// The instruction's offset from the section's start, in bytes.
     pub offset: usize,
-    /// Which of the two.
+    /// The relocation type.
     pub kind: u32,
     /// The name; empty for the start of a section.
     pub symbol: &'o str,
-    /// Where in its section the symbol is.
+    /// The symbol's offset in its section.
     pub value: u64,
 }
 
@@ -35,7 +35,7 @@ impl<'o> Object<'o> {
         })
     }
 
-    /// What the instructions of a section name. `None` when the object's tables are broken.
+    /// The relocations of a section. `None` when the object's tables are malformed.
     pub fn relocations(self, section: &str) -> Option<Vec<Relocation<'o>>> {
         let Some(entries) = self.section(&format!(".rel{section}")) else {
             return Some(Vec::new());
@@ -93,7 +93,7 @@ pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// What stands at `at`, up to its zero.
+/// The zero-terminated text at `at`.
 pub fn text_at(bytes: &[u8], at: u32) -> Option<&[u8]> {
     bytes.get(at as usize..)?.split(|&byte| byte == 0).next()
 }

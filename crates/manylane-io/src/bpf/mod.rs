@@ -6,10 +6,10 @@
 //! | [`MuteProgram`]  | tcx of an AF_PACKET port | nothing goes to the host's own stack        |
 //! | [`SteerProgram`] | queues of a TAP port     | a flow stays in its queue                   |
 //!
-//! `x.bpf.c` is the source, `x.bpf.o` the object that is compiled into the crate; how one comes from the
-//! other is said in `xsk.bpf.c`. Attached by a BPF link, which the kernel takes away when its descriptor
-//! closes: on drop, and when the process dies, by SIGKILL too. Nothing is pinned. A TAP has no such link:
-//! its program goes with the interface, or when the port closes.
+//! `x.bpf.c` is the source and `x.bpf.o` the object compiled into the crate; `xsk.bpf.c` has the build command.
+//! Programs are attached by BPF links. The kernel removes a link when its descriptor closes: on drop, and when the
+//! process dies, by SIGKILL too. Nothing is pinned. A TAP has no BPF link: its program is removed with the interface,
+//! or when the port closes.
 
 pub mod call;
 pub mod elf;
@@ -36,45 +36,45 @@ use crate::netlink;
 pub use mute::{MuteLink, MuteProgram};
 pub use steer::SteerProgram;
 
-/// The program, loaded and not attached, with a map of its own.
+/// The XDP program, loaded but not attached, with its own map.
 pub struct XskProgram {
     ebpf: Ebpf,
     sockets: XskMap<MapData>,
-    /// The map's, for the program that aya does not load.
+    /// A second descriptor of the map, for the program that aya does not load.
     sockets_fd: OwnedFd,
 }
 
-/// The program on an interface, until this is dropped.
+/// The attached XDP program; dropping this detaches it.
 pub struct XskLink {
     _link: OnInterface,
     sockets: XskMap<MapData>,
     mode: Mode,
 }
 
-/// What keeps a program where it is.
+/// The link that keeps a program attached.
 enum OnInterface {
-    /// The plain program: a tag that the device took off is lost.
+    /// The plain program: tags that the device removed are lost.
     Plain { _link: FdLink },
-    /// The one that puts tags back.
+    /// The program that restores tags.
     Tagged { _link: OwnedFd },
 }
 
 /// Where in the receive path an XDP program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// In the driver, before the kernel makes a packet of the frame.
+    /// In the driver, before the kernel allocates an skb.
     Native,
-    /// In the network stack, after it did: any device, slower.
+    /// In the network stack, after the skb exists: works on any device, but slower.
     Generic,
 }
 
-/// Which modes may be tried.
+/// The modes that [`XskProgram::attach`] may try.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Attach {
-    /// Native, and if the driver refuses, generic.
+    /// Native first; generic if the driver refuses.
     #[default]
     Best,
-    /// This one only.
+    /// This mode only.
     Only(Mode),
 }
 
@@ -84,8 +84,7 @@ impl XskProgram {
         XskProgram::load_object(OBJECT, queues)
     }
 
-    /// Loads the program from another object made of the same source, to hold the two against each
-    /// other.
+    /// Loads the program from another object of the same source, to compare the two.
     ///
     /// # Panics
     ///
@@ -105,9 +104,8 @@ impl XskProgram {
         Ok(XskProgram { ebpf, sockets, sockets_fd })
     }
 
-    /// Attaches the program to an interface of the calling thread's network namespace: one that puts back
-    /// VLAN tags which the device has taken off, where the driver says that it tells them, and else a plain
-    /// one.
+    /// Attaches the program to an interface of the calling thread's network namespace. Where the driver reports the
+    /// VLAN tags that the device removed, the attached program restores them; otherwise the plain program is attached.
     pub fn attach(mut self, interface: &Interface, how: Attach) -> Result<XskLink, BpfError> {
         let modes: &[Mode] = match how {
             Attach::Best => &[Mode::Native, Mode::Generic],
@@ -134,12 +132,12 @@ impl XskProgram {
         Err(BpfError::Attach { interface: interface.name.clone(), reasons })
     }
 
-    /// Frames of `queue` go to `socket` from now on.
+    /// Directs frames of `queue` to `socket` from now on.
     pub fn set_socket(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
         set_socket(&mut self.sockets, queue, socket)
     }
 
-    /// What the plain program says about `frame`, as if it came in by queue 0 (`BPF_PROG_TEST_RUN`): an
+    /// Runs the plain program on `frame` as received on queue 0 (`BPF_PROG_TEST_RUN`) and returns its verdict: an
     /// `XDP_*` number of linux/bpf.h.
     pub fn verdict(&mut self, frame: &[u8]) -> Result<u32, BpfError> {
         let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
@@ -151,7 +149,7 @@ impl XskProgram {
 }
 
 impl XskLink {
-    /// Frames of `queue` go to `socket` from now on.
+    /// Directs frames of `queue` to `socket` from now on.
     pub fn set_socket(&mut self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), BpfError> {
         set_socket(&mut self.sockets, queue, socket)
     }
@@ -161,7 +159,7 @@ impl XskLink {
         self.mode
     }
 
-    /// Whether frames have the VLAN tags that they had on the wire, whatever the device does with these.
+    /// Whether frames arrive with the VLAN tags that they had on the wire, even if the device removes tags.
     pub fn has_tags(&self) -> bool {
         matches!(self._link, OnInterface::Tagged { .. })
     }
@@ -176,47 +174,47 @@ impl fmt::Display for Mode {
     }
 }
 
-/// Why a program is not where it should be.
+/// Why a program could not be loaded, attached or run.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum BpfError {
     /// The kernel did not take the program or its map.
     Load(Box<dyn Error + Send + Sync>),
-    /// No mode worked.
+    /// No mode worked. An attempt was made in each allowed mode.
     Attach {
         /// The interface.
         interface: String,
         /// The modes that were tried, and why each failed.
         reasons: Vec<(Mode, Box<dyn Error + Send + Sync>)>,
     },
-    /// The map did not take a socket.
+    /// The map refused a socket.
     Map {
         /// The queue whose socket it was.
         queue: u32,
-        /// Why.
+        /// Why the map refused it.
         source: Box<MapError>,
     },
-    /// Another program than the XDP program did not load or attach.
+    /// A program other than the XDP program did not load or attach.
     Program {
-        /// Which, to be read after "cannot load".
+        /// The program's name, as in "cannot load {program}".
         program: &'static str,
         /// `load` or `attach`.
         step: &'static str,
-        /// The kernel that can.
+        /// The oldest kernel that supports it.
         needs: &'static str,
-        /// Why.
+        /// Why it failed.
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The kernel gave no memory that a program reads and we write.
+    /// The kernel could not allocate the memory that a program shares with us.
     Table {
-        /// Which table.
+        /// The table's name.
         name: &'static str,
-        /// How many bytes it was to have.
+        /// The table's size in bytes.
         bytes: usize,
-        /// Why.
+        /// Why it failed.
         source: io::Error,
     },
-    /// The program could not be tried on a frame.
+    /// The test run of a program failed.
     TestRun(Box<ProgramError>),
 }
 
@@ -270,7 +268,7 @@ impl Error for BpfError {
     // The texts above hold the whole chain already: the reasons are two, and `source` is one.
 }
 
-/// Why a program was refused, with the verifier's last words.
+/// Why a program was refused, with the last lines of the verifier's log.
 #[derive(Debug)]
 pub struct Complaint {
     /// What the kernel returned.

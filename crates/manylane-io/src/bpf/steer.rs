@@ -1,4 +1,4 @@
-//! The program that chooses a queue of a TAP port by flow.
+//! The program that selects a queue of a TAP port by flow hash.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -7,8 +7,7 @@ use aya::{Ebpf, EbpfLoader};
 
 use super::BpfError;
 
-/// The program, loaded. `steer.bpf.c` is the source. Who is given its descriptor keeps the program, when
-/// this is dropped too.
+/// The loaded program (`steer.bpf.c`). A copy of its descriptor keeps the program loaded after this is dropped.
 pub struct SteerProgram(Ebpf);
 
 impl SteerProgram {
@@ -17,8 +16,7 @@ impl SteerProgram {
         SteerProgram::load_object(OBJECT)
     }
 
-    /// Loads the program from another object made of the same source, to hold the two against each
-    /// other.
+    /// Loads the program from another object of the same source, to compare the two.
     ///
     /// # Panics
     ///
@@ -30,7 +28,7 @@ impl SteerProgram {
         Ok(SteerProgram(ebpf))
     }
 
-    /// What the program makes of `frame` (`BPF_PROG_TEST_RUN`).
+    /// The hash that the program computes for `frame` (`BPF_PROG_TEST_RUN`).
     pub fn hash(&mut self, frame: &[u8]) -> Result<u32, BpfError> {
         let options = TestRunOptions { data_in: Some(frame), ..TestRunOptions::new() };
         program(&mut self.0)
@@ -39,7 +37,7 @@ impl SteerProgram {
             .map_err(|source| BpfError::TestRun(source.into()))
     }
 
-    /// The kernel's number of the program.
+    /// The kernel's id of the program.
     #[cfg(test)]
     pub fn id(&mut self) -> u32 {
         program(&mut self.0).info().expect("it is loaded").id()

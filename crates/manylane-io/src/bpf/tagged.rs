@@ -1,8 +1,8 @@
-//! The program for devices that may hide VLAN tags: `xsk_tag.bpf.c`.
+//! The XDP program for devices that may remove VLAN tags: `xsk_tag.bpf.c`.
 //!
-//! It calls a function of the kernel's, by its number in the kernel's own type information, and is loaded
-//! for one device, whose driver answers (`BPF_F_XDP_DEV_BOUND_ONLY`). aya knows neither, so the three
-//! system calls are made here; the map is [`XskProgram`](super::XskProgram)'s.
+//! The program calls a kernel function by its number in the kernel's BTF and is loaded for one device, whose driver
+//! implements that function (`BPF_F_XDP_DEV_BOUND_ONLY`). aya supports neither, so this file makes the three system
+//! calls itself; the map belongs to [`XskProgram`](super::XskProgram).
 
 use std::fs;
 use std::io;
@@ -11,15 +11,14 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use super::call::{self, Instruction, Kind};
 use super::elf::{Object, text_at, u32_at};
 
-/// Attaches the program natively to the interface of this number, with `sockets` as its map. Returns the
-/// link.
+/// Attaches the program natively to interface `index`, with `sockets` as its map. Returns the link.
 ///
-/// An error where the kernel has no such function (before Linux 6.8). One whose driver has none gets the
-/// kernel's stand-in, which knows of no tag (`bpf_dev_bound_resolve_kfunc`): the program loads and runs, and
-/// tags are lost. So [`tells_tags`](crate::netlink::tells_tags) comes first.
+/// Fails where the kernel lacks the function (before Linux 6.8). For a driver that does not implement it the kernel
+/// substitutes a stub that reports no tag (`bpf_dev_bound_resolve_kfunc`): the program loads and runs, and tags are
+/// lost. So call [`tells_tags`](crate::netlink::tells_tags) first.
 pub(super) fn attach(index: u32, sockets: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let types = fs::read("/sys/kernel/btf/vmlinux")?;
-    let unknown = || io::Error::new(io::ErrorKind::Unsupported, "the kernel has no such function");
+    let unknown = || io::Error::new(io::ErrorKind::Unsupported, "the kernel lacks this function");
     let function = function_id(&types, FUNCTION).ok_or_else(unknown)?;
     drop(types);
     let code = code(OBJECT, sockets.as_raw_fd(), function);
@@ -27,7 +26,7 @@ pub(super) fn attach(index: u32, sockets: BorrowedFd<'_>) -> io::Result<OwnedFd>
     link(&program, index)
 }
 
-/// The program's instructions, with the numbers that only the running kernel has.
+/// The program's instructions with the running kernel's numbers filled in.
 ///
 /// # Panics
 ///
@@ -54,11 +53,11 @@ fn code(object: &[u8], map: i32, function: u32) -> Vec<Instruction> {
             _ => {}
         }
     }
-    assert_eq!((maps, calls), (1, 1), "one map, and one call of what the kernel tells");
+    assert_eq!((maps, calls), (1, 1), "one map, and one call of a kernel function");
     code
 }
 
-/// The number of a function in type information of the kernel's (Documentation/bpf/btf.rst).
+/// The BTF id of a kernel function (Documentation/bpf/btf.rst).
 fn function_id(btf: &[u8], name: &str) -> Option<u32> {
     let header = u32_at(btf, 4)?;
     let word = |at| u32_at(btf, at).map(|word| (header + word) as usize);
@@ -98,7 +97,7 @@ fn link(program: &OwnedFd, index: u32) -> io::Result<OwnedFd> {
     unsafe { call::open(LINK_CREATE, &mut attributes) }
 }
 
-/// `union bpf_attr` for BPF_LINK_CREATE, up to what we say.
+/// `union bpf_attr` for BPF_LINK_CREATE, up to the last field that we set.
 #[repr(C)]
 struct Link {
     program: u32,
@@ -110,7 +109,7 @@ struct Link {
 static OBJECT: &[u8] = aya::include_bytes_aligned!("xsk_tag.bpf.o");
 const SECTION: &str = "xdp.frags";
 const FUNCTION: &str = "bpf_xdp_metadata_rx_vlan_tag";
-/// As in the source.
+/// The relocation's placeholder in `xsk_tag.bpf.c`.
 const RX_VLAN_TAG: i32 = 0x7661;
 
 // linux/bpf.h, linux/if_link.h, linux/btf.h.
@@ -140,7 +139,7 @@ mod tests {
         assert_eq!(calls, [&[CALL, 0x20, 0, 0, 4, 3, 2, 1]]);
     }
 
-    /// A structure with a member, an integer, a function of another name, and ours.
+    /// A structure with a member, an integer, a function of another name, and the function searched for.
     #[test]
     fn a_function_is_found_by_its_name() {
         let names = b"\0other\0wanted\0";

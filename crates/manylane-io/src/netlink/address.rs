@@ -1,4 +1,4 @@
-//! Addresses of a link, and neighbours that are known beforehand.
+//! Addresses of a link, and permanent neighbours.
 
 use std::net::IpAddr;
 
@@ -8,7 +8,7 @@ use netlink_bindings::rt_neigh::{self, Ndmsg};
 use super::{Netlink, NetlinkError};
 
 impl Netlink {
-    /// Gives a link an address, usable at once: IPv6 skips duplicate address detection.
+    /// Adds an address to a link, usable at once: IPv6 skips duplicate address detection.
     pub fn add_address(
         &mut self,
         name: &str,
@@ -31,7 +31,7 @@ impl Netlink {
         self.change(|| format!("give {name} the address {address}/{prefix_length}"), &request)
     }
 
-    /// Tells the kernel for good which MAC address a neighbour has.
+    /// Adds a permanent neighbour entry.
     pub fn add_neighbour(
         &mut self,
         name: &str,

@@ -1,4 +1,4 @@
-//! What drivers say they can (netdev-genl, Documentation/netlink/specs/netdev.yaml).
+//! XDP features that drivers report (netdev-genl, Documentation/netlink/specs/netdev.yaml).
 
 use std::ffi::CStr;
 
@@ -7,10 +7,10 @@ use netlink_bindings::netdev::{PROTONAME_CSTR, Request, XdpAct, XdpRxMetadata};
 use super::socket::{Refusal, Socket, generic_group};
 use super::{NetlinkError, Notices};
 
-/// Whether the driver of the device of this number, in the calling thread's network namespace, tells an XDP
-/// program of the VLAN tag that it took off a frame.
+/// Whether the driver of device `index`, in the calling thread's network namespace, reports to an XDP program the VLAN
+/// tag that the device removed from a frame.
 ///
-/// An error where the kernel does not say (before Linux 6.8): then no driver does.
+/// Fails where the kernel cannot be queried (before Linux 6.8); then no driver reports tags.
 pub fn tells_tags(index: u32) -> Result<bool, Refusal> {
     let mut socket = Socket::open_generic(PROTONAME_CSTR)?;
     let mut request = Request::new().op_dev_get_do();
@@ -19,22 +19,22 @@ pub fn tells_tags(index: u32) -> Result<bool, Refusal> {
     Ok(told & XdpRxMetadata::VlanTag as u64 != 0)
 }
 
-/// What a driver says that it can do with XDP.
+/// The XDP features that a driver reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpFeatures {
-    /// It runs programs, and what they redirect goes (`basic` and `redirect`).
+    /// It runs programs and honours their redirects (`basic` and `redirect`).
     pub redirects: bool,
-    /// It takes frames that were redirected to it (`ndo-xmit`). Not all that say so do.
+    /// It transmits frames redirected to it (`ndo-xmit`). Some drivers report this and do not.
     pub transmits: bool,
-    /// Also such as are in several pieces (`ndo-xmit-sg`).
+    /// It also transmits multi-buffer frames (`ndo-xmit-sg`).
     pub transmits_pieces: bool,
-    /// It lets sockets have its receive memory (`xsk-zerocopy`).
+    /// It lets sockets provide its receive memory (`xsk-zerocopy`).
     pub zero_copy: bool,
 }
 
 impl XdpFeatures {
-    /// Those of the device of this number, in the calling thread's network namespace. A kernel that does not say
-    /// (before Linux 6.3) has none.
+    /// Reads the features of device `index`, in the calling thread's network namespace. None where the kernel cannot be
+    /// queried (before Linux 6.3).
     pub fn read(index: u32) -> Result<XdpFeatures, NetlinkError> {
         let refused = |refusal| {
             NetlinkError::refused(format!("read the XDP features of device {index}"), refusal)
@@ -59,8 +59,8 @@ impl XdpFeatures {
         })
     }
 
-    /// Tells when those of a device of the calling thread's network namespace change. Nothing where the kernel does
-    /// not say.
+    /// Subscribes to changes of these features, in the calling thread's network namespace. `None` where the kernel
+    /// cannot be queried.
     pub fn notices() -> Result<Option<Notices>, NetlinkError> {
         let refused =
             |refusal| NetlinkError::refused("watch the XDP features of devices".into(), refusal);
@@ -75,5 +75,5 @@ impl XdpFeatures {
     }
 }
 
-/// The multicast group of a family of generic netlink that tells of devices.
+/// The multicast group of the generic netlink family that announces devices.
 const GROUP: &CStr = c"mgmt";

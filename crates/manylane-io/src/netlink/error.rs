@@ -1,31 +1,31 @@
-//! Why the kernel did not do what it was asked for.
+//! Why the kernel refused a netlink request.
 
 use std::fmt;
 use std::io;
 
 use super::socket::Refusal;
 
-/// Why a step of building a network failed.
+/// Why a netlink request failed.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum NetlinkError {
-    /// There is no netlink socket to be had.
+    /// No netlink socket could be opened.
     Unavailable {
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The namespace has no interface of that name.
     NoSuchInterface {
-        /// The name asked for.
+        /// The name that was looked up.
         name: String,
-        /// The names there are.
+        /// The interfaces that exist.
         present: Vec<String>,
     },
-    /// The kernel refused a step.
+    /// The kernel refused a request.
     Refused {
-        /// What was to be done, to be read after "cannot".
+        /// The request, as in "cannot {step}".
         step: String,
-        /// The kernel's own sentence, where it has one.
+        /// The kernel's explanation (extended acknowledgement), if it sent one.
         explanation: Option<String>,
         /// The error number.
         source: io::Error,
@@ -38,12 +38,12 @@ impl NetlinkError {
         NetlinkError::Refused { step, explanation, source }
     }
 
-    /// Whether the kernel refused because the thing exists already.
+    /// Whether the kernel refused because the object exists already.
     pub fn is_existing(&self) -> bool {
         self.errno() == Some(libc::EEXIST)
     }
 
-    /// The kernel's error number, if it gave one.
+    /// The kernel's error number, if it sent one.
     pub fn errno(&self) -> Option<i32> {
         match self {
             NetlinkError::Unavailable { source } | NetlinkError::Refused { source, .. } => {

@@ -1,4 +1,4 @@
-//! Links: veth pairs, up and down, MTU, and the list of what there is.
+//! Links: creating veth pairs, setting links up and down, MTU, listing.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -9,19 +9,19 @@ use netlink_bindings::utils::{Pusher, finalize_nested_header, push_nested_header
 
 use super::{Netlink, NetlinkError};
 
-/// One end of a veth pair to be made.
+/// One end of a veth pair to be created.
 #[derive(Clone, Debug)]
 pub struct LinkEnd {
     /// Its name, at most 15 bytes.
     pub name: String,
-    /// Its address; the kernel invents one without.
+    /// Its Ethernet address; the kernel chooses one if `None`.
     pub mac: Option<[u8; 6]>,
     /// Receive queues.
     pub receive_queues: u32,
-    /// Transmit queues. Its peer receives what it sends by queue n on receive queue n (if there is
-    /// one, else modulo), so this wants to be the peer's number of receive queues.
+    /// Transmit queues. What it sends by queue n, its peer receives on queue n, modulo the peer's number of receive
+    /// queues: so this should equal that number.
     pub transmit_queues: u32,
-    /// Largest packet without the Ethernet header; 1500 without.
+    /// The MTU; 1500 if `None`.
     pub mtu: Option<u32>,
 }
 
@@ -31,44 +31,44 @@ impl LinkEnd {
         LinkEnd { name: name.into(), mac: None, receive_queues: 1, transmit_queues: 1, mtu: None }
     }
 
-    /// The same with `count` queues each way.
+    /// Sets the number of queues each way.
     pub fn queues(self, count: u32) -> LinkEnd {
         LinkEnd { receive_queues: count, transmit_queues: count, ..self }
     }
 
-    /// The same with this address.
+    /// Sets the Ethernet address.
     pub fn mac(self, mac: [u8; 6]) -> LinkEnd {
         LinkEnd { mac: Some(mac), ..self }
     }
 }
 
-/// A link as the kernel lists it.
+/// A link in the kernel's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
     /// Its number in this namespace.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Its Ethernet address; zeroes when it has none.
+    /// Its Ethernet address; all zeroes when it has none.
     pub mac: [u8; 6],
-    /// Largest packet without the Ethernet header.
+    /// The MTU: the largest packet without the Ethernet header.
     pub mtu: u32,
-    /// Whether the administrator set it up.
+    /// Whether it is administratively up.
     pub is_up: bool,
     /// Whether it is up and has a carrier.
     pub is_running: bool,
-    /// Receive queues it was made with; fewer may be in use.
+    /// Receive queues it was created with; fewer may be in use.
     pub receive_queues: u32,
-    /// Transmit queues it was made with; fewer may be in use.
+    /// Transmit queues it was created with; fewer may be in use.
     pub transmit_queues: u32,
-    /// How many ask for all multicast to be received.
+    /// The number of requests to receive all multicast.
     pub all_multicast: u32,
     /// The kind of a virtual link, such as `veth`.
     pub kind: Option<String>,
 }
 
 impl Netlink {
-    /// Makes a veth pair. The second end is made in `namespace` when one is given.
+    /// Creates a veth pair; the second end is created in `namespace` if one is given.
     pub fn create_veth(
         &mut self,
         one: &LinkEnd,
@@ -78,7 +78,7 @@ impl Netlink {
         let mut request =
             Request::new().set_create().set_excl().op_newlink_do(&Ifinfomsg::default());
         let mut info = describe(request.encode(), one).nested_linkinfo().push_kind(c"veth");
-        // `netlink-bindings` has no words for veth: VETH_INFO_PEER (linux/veth.h) inside of
+        // `netlink-bindings` does not cover veth: VETH_INFO_PEER (linux/veth.h) inside
         // IFLA_INFO_DATA is an `ifinfomsg` and the attributes of the other end.
         let bytes = info.as_vec_mut();
         let data = push_nested_header(bytes, IFLA_INFO_DATA);
@@ -95,13 +95,13 @@ impl Netlink {
         self.change(|| format!("make the veth pair {} and {}", one.name, other.name), &request)
     }
 
-    /// Removes a link; with one end of a veth pair goes the other.
+    /// Deletes a link; deleting one end of a veth pair deletes the other.
     pub fn delete_link(&mut self, name: &str) -> Result<(), NetlinkError> {
         let header = self.header(name)?;
         self.change(|| format!("delete {name}"), &Request::new().op_dellink_do(&header))
     }
 
-    /// Moves a link to another namespace. It loses its addresses and goes down.
+    /// Moves a link to another namespace. The link loses its addresses and its state becomes down.
     pub fn move_link(&mut self, name: &str, to: BorrowedFd<'_>) -> Result<(), NetlinkError> {
         let mut request = Request::new().op_setlink_do(&self.header(name)?);
         request.encode().push_net_ns_fd(to.as_raw_fd() as u32);
@@ -121,7 +121,7 @@ impl Netlink {
         self.change(|| format!("set {name} down"), &Request::new().op_setlink_do(&header))
     }
 
-    /// Sets the largest packet that a link carries, without the Ethernet header.
+    /// Sets a link's MTU.
     pub fn set_mtu(&mut self, name: &str, mtu: u32) -> Result<(), NetlinkError> {
         let mut request = Request::new().op_setlink_do(&self.header(name)?);
         request.encode().push_mtu(mtu);
@@ -136,7 +136,7 @@ impl Netlink {
             .map_err(|refusal| NetlinkError::refused("list the links".into(), refusal))
     }
 
-    /// One link. When there is none of that name, the error lists those there are.
+    /// The link called `name`. If there is none, the error lists the existing links.
     pub fn link(&mut self, name: &str) -> Result<Link, NetlinkError> {
         let mut links = self.links()?;
         match links.iter().position(|link| link.name == name) {
@@ -171,7 +171,7 @@ fn describe<P: Pusher>(mut attributes: PushLinkAttrs<P>, end: &LinkEnd) -> PushL
 fn read(header: &Ifinfomsg, attributes: &IterableLinkAttrs<'_>) -> Option<Link> {
     let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok());
     let is_up = header.ifi_flags & libc::IFF_UP as u32 != 0;
-    // The carrier itself: IFF_RUNNING follows it up to a second later (`linkwatch`).
+    // The carrier itself: IFF_RUNNING follows up to a second later (`linkwatch`).
     let has_carrier = attributes.get_carrier().is_ok_and(|carrier| carrier == 1);
     Some(Link {
         index: u32::try_from(header.ifi_index).ok()?,

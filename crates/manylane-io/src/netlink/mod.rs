@@ -1,10 +1,11 @@
-//! Making links, addresses and routes: what a lab or a test needs of ip(8), without the binary; and what a
-//! driver says it can. What the kernel does with packets that it routes is read and heard of in four rooms:
-//! [`kernel`] (routing), [`nftables`], [`xfrm`] (IPsec) and [`traffic`] (traffic control).
+//! Netlink: changes to links, addresses and routes, as labs and tests need them without ip(8); the features that
+//! drivers report; and the kernel's processing of routed packets, in four rooms: [`kernel`] (routing), [`nftables`],
+//! [`xfrm`] (IPsec) and [`traffic`] (traffic control).
 //!
-//! The bytes of requests and replies are `netlink-bindings`' business (generated from the kernel's own
-//! YAML); [`socket`] carries them. Every call acts on the network namespace in which the
-//! [`Netlink`] was opened. See netlink(7) and rtnetlink(7).
+//! `netlink-bindings` (generated from the kernel's own YAML) encodes requests and decodes replies; [`socket`] exchanges
+//! them. A call acts on the network namespace in which its [`Netlink`] was opened. See netlink(7) and rtnetlink(7).
+//!
+//! May use: system calls. Must not use any other room. Used by the control thread and by labs.
 
 mod address;
 mod device;
@@ -43,7 +44,7 @@ impl Netlink {
         Ok(Netlink { socket })
     }
 
-    /// Asks for a change; `step` says which, as in "cannot {step}".
+    /// Requests a change; `step` describes it, as in "cannot {step}".
     fn change<R: NetlinkRequest>(
         &mut self,
         step: impl Fn() -> String,

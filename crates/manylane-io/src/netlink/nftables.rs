@@ -1,8 +1,8 @@
-//! What nftables does to packets: tables and chains, what is hooked into their way, and which rules keep track of
-//! connections (nft(8), linux/netfilter/nf_tables.h).
+//! The nftables chains that packets traverse, and the rules that need connection tracking (nft(8),
+//! linux/netfilter/nf_tables.h).
 //!
-//! Only as much as tells whether a routed packet meets a rule: what a rule says is nobody's business here. Asking
-//! loads the kernel's module of nftables, as nft(8) does; where there is none, there are no chains.
+//! This reads only as much as shows whether a routed packet meets a rule, not what the rule does. A query loads the
+//! kernel's nftables module, as nft(8) does; a kernel without it has no chains.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::plain::{Plain, attribute, attributes, big_u32, text};
 use super::socket::{Refusal, Socket};
 use super::{NetlinkError, Notices};
 
-/// Which packets a table sees.
+/// The packets that a table sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TableFamily {
     /// IPv4 and IPv6.
@@ -19,9 +19,9 @@ pub enum TableFamily {
     Ip,
     /// IPv6.
     Ip6,
-    /// What comes in or goes out by a device.
+    /// Packets that enter or leave by a device.
     Netdev,
-    /// What a bridge forwards.
+    /// Packets that a bridge forwards.
     Bridge,
     /// ARP.
     Arp,
@@ -40,7 +40,7 @@ impl TableFamily {
         })
     }
 
-    /// As nft(8) says it.
+    /// The family's name in nft(8).
     pub fn name(self) -> &'static str {
         match self {
             TableFamily::Inet => "inet",
@@ -59,22 +59,22 @@ impl fmt::Display for TableFamily {
     }
 }
 
-/// Where in a packet's way a chain is.
+/// The stage of packet processing at which a chain is hooked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// Before the route is known.
+    /// Before routing.
     Prerouting,
-    /// For this host.
+    /// Delivered to this host.
     Input,
-    /// Between devices.
+    /// Forwarded between devices.
     Forward,
-    /// From this host.
+    /// Sent by this host.
     Output,
-    /// Last before the device.
+    /// Last before the egress device.
     Postrouting,
-    /// First behind the device.
+    /// First behind the ingress device.
     Ingress,
-    /// Last before the device, whatever the protocol.
+    /// Last before the egress device, for all protocols.
     Egress,
 }
 
@@ -95,7 +95,7 @@ impl Hook {
         })
     }
 
-    /// As nft(8) says it.
+    /// The hook's name in nft(8).
     pub fn name(self) -> &'static str {
         match self {
             Hook::Prerouting => "prerouting",
@@ -109,7 +109,7 @@ impl Hook {
     }
 }
 
-/// A chain of nftables.
+/// An nftables chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The family of its table.
@@ -118,27 +118,27 @@ pub struct Chain {
     pub table: String,
     /// Its name.
     pub name: String,
-    /// Where packets come into it; none where only other chains lead there.
+    /// Its hook; `None` for a chain that only other chains jump to.
     pub base: Option<Base>,
-    /// Rules in it, and for a chain that is no base chain jumps to it.
+    /// The number of rules in it, and for a chain that is no base chain, of jumps to it.
     pub uses: u32,
-    /// Rules in it that keep track of connections, or translate addresses; 0 where that is no news, because
-    /// routed packets meet a chain anyway.
+    /// The number of rules in it that need connection tracking or translate addresses. Not counted, and 0, when routed
+    /// packets traverse a busy chain anyway.
     pub tracking_rules: u32,
     /// Its table is switched off (`dormant`).
     pub is_dormant: bool,
-    /// Only the program with this netlink port, most often its process id, may change the table.
+    /// Only the program with this netlink port, usually its process id, may change the table.
     pub owner: Option<u32>,
 }
 
 impl Chain {
-    /// Whether packets that come into it meet something: rules, or a policy that drops them.
+    /// Whether it affects packets: it has rules, or a policy that drops packets.
     pub fn is_busy(&self) -> bool {
         let drops = self.base.as_ref().is_some_and(|base| base.drops);
         !self.is_dormant && (self.uses > 0 || drops)
     }
 
-    /// Whether all routed packets of its family come through it.
+    /// Whether all routed packets of its family traverse it.
     pub fn is_on_the_way(&self) -> bool {
         use TableFamily::{Inet, Ip, Ip6};
         let is_there =
@@ -147,23 +147,23 @@ impl Chain {
     }
 }
 
-/// What makes a chain a base chain.
+/// The hook of a base chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// Where it is hooked in.
+    /// The stage.
     pub hook: Hook,
-    /// Its place among those hooked in there.
+    /// Its priority among the chains of that stage.
     pub priority: i32,
     /// `filter`, `nat` or `route`.
     pub kind: String,
-    /// What no rule decides is dropped.
+    /// The policy drops packets that no rule decides.
     pub drops: bool,
-    /// For ingress and egress: the devices. One that ends in `*` is all that begin so.
+    /// For ingress and egress: the devices. A name that ends in `*` is a prefix.
     pub devices: Vec<String>,
 }
 
 impl Base {
-    /// Whether it is hooked in at this device.
+    /// Whether it is hooked at this device.
     pub fn is_at(&self, device: &str) -> bool {
         self.devices.iter().any(|name| match name.strip_suffix('*') {
             Some(beginning) => device.starts_with(beginning),
@@ -189,7 +189,7 @@ pub fn chains() -> Result<Vec<Chain>, NetlinkError> {
     }
 }
 
-/// Tells of changes of tables, chains and rules; not of elements of sets, which do nothing without a rule. Nothing
+/// Subscribes to changes of tables, chains and rules; not of set elements, which have no effect without a rule. `None`
 /// where the kernel has no netfilter.
 pub fn notices() -> Result<Option<Notices>, NetlinkError> {
     match Notices::open(libc::NETLINK_NETFILTER, NFNLGRP_NFTABLES, matters) {
@@ -216,7 +216,7 @@ fn read(socket: &mut Socket) -> Result<Vec<Chain>, Refusal> {
             (chain.is_dormant, chain.owner) = (table.is_dormant, table.owner);
         }
     }
-    // To read 20,000 rules takes a third of a second: only where they decide.
+    // Reading 20,000 rules takes a third of a second: only where they decide.
     if chains.iter().any(|chain| chain.is_busy() && chain.is_on_the_way()) {
         return Ok(chains);
     }
@@ -276,7 +276,7 @@ fn base(family: TableFamily, bytes: &[u8]) -> Option<Base> {
         NFTA_DEVICE_PREFIX => Some(text(name) + "*"),
         _ => None,
     });
-    // One device is told in both ways.
+    // A single device is reported in both forms.
     let mut devices: Vec<_> = listed.collect();
     if let (true, Some(one)) = (devices.is_empty(), attribute(hook, NFTA_HOOK_DEV)) {
         devices.push(text(one));
@@ -290,12 +290,12 @@ fn base(family: TableFamily, bytes: &[u8]) -> Option<Base> {
     })
 }
 
-/// Where a rule is, if it makes the kernel keep track of connections.
+/// The location of a rule, if it needs connection tracking.
 fn tracking_rule(bytes: &[u8]) -> Option<(TableFamily, String, String)> {
     let (family, bytes) = open(bytes)?;
     let tracks = |expression: &[u8]| {
         let Some(name) = attribute(expression, NFTA_EXPR_NAME).map(text) else { return false };
-        // Those of iptables-nft: a match or target of iptables in an expression.
+        // iptables-nft: an expression that holds an iptables match or target.
         let compatible =
             || Some(text(attribute(attribute(expression, NFTA_EXPR_DATA)?, NFTA_COMPAT_NAME)?));
         TRACKING.contains(&name.as_str())
@@ -308,10 +308,10 @@ fn tracking_rule(bytes: &[u8]) -> Option<(TableFamily, String, String)> {
     Some((family, part(NFTA_RULE_TABLE)?, part(NFTA_RULE_CHAIN)?))
 }
 
-/// Expressions that take connection tracking into use (`nf_ct_netns_get`).
+/// Expressions that enable connection tracking (`nf_ct_netns_get`).
 const TRACKING: [&str; 8] =
     ["ct", "nat", "masq", "redir", "connlimit", "synproxy", "flow_offload", "ct_helper"];
-/// Matches and targets of iptables that do.
+/// The iptables matches and targets among them.
 const TRACKING_COMPATIBLE: [&str; 18] = [
     "conntrack",
     "state",
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(rule(&[compatible(b"conntrack\0")]), found);
     }
 
-    /// Set elements come and go many times a second where somebody bans by address.
+    /// A ban list may change many set elements per second.
     #[test]
     fn elements_of_sets_do_not_matter() {
         for (message, answer) in

@@ -1,4 +1,4 @@
-//! Word of changes: a socket that belongs to a multicast group of a netlink protocol.
+//! Change notifications: a socket that has joined a multicast group of a netlink protocol.
 
 use std::io;
 use std::mem;
@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use super::socket::{messages, open_descriptor, set_option};
 use crate::syscall::{check, check_length, retry};
 
-/// What a subsystem of the calling thread's network namespace tells of its changes, from the opening on.
+/// The changes that a subsystem of the calling thread's network namespace announces, from the opening on.
 #[derive(Debug)]
 pub struct Notices {
     fd: OwnedFd,
@@ -16,20 +16,20 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Joins a group of a protocol (netlink(7)). `matters` says of a message type whether such a message is one.
+    /// Joins a group of a protocol (netlink(7)). `matters` tells by message type whether a message counts.
     pub(super) fn open(
         protocol: libc::c_int,
         group: libc::c_int,
         matters: fn(u16) -> bool,
     ) -> io::Result<Notices> {
         let fd = open_descriptor(protocol)?;
-        // A socket without an address is no member that the kernel writes to, until it has sent something.
+        // The kernel sends nothing to a member without an address, until the member has sent something.
         bind(&fd)?;
         set_option(fd.as_fd(), libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group)?;
         Ok(Notices { fd, buffer: vec![0; BUFFER_BYTES].into_boxed_slice(), matters })
     }
 
-    /// Reads all that has come, without waiting. True if one of it matters, or something was lost.
+    /// Reads all pending messages without waiting. True if one of them matters, or any was lost.
     pub fn drain(&mut self) -> io::Result<bool> {
         let mut changed = false;
         loop {
@@ -53,7 +53,7 @@ impl Notices {
                 }
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN) => return Ok(changed),
-                    // More came than the socket holds: what was lost may have mattered.
+                    // The socket overflowed: a lost message may have mattered.
                     Some(libc::ENOBUFS) => changed = true,
                     _ => return Err(error),
                 },
@@ -68,7 +68,7 @@ impl AsFd for Notices {
     }
 }
 
-/// Gives the socket an address of the kernel's choice.
+/// Lets the kernel assign the socket an address.
 fn bind(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: all zeroes is a valid `sockaddr_nl`.
     let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
@@ -84,5 +84,5 @@ fn bind(fd: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Only the headers are read: what a longer datagram says beyond is cut, and its first message counts.
+/// Only the headers are read: a longer datagram is truncated, and its first message counts.
 const BUFFER_BYTES: usize = 64 << 10;

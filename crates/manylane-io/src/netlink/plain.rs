@@ -1,11 +1,11 @@
-//! Requests in plain bytes, and a walk over the attributes of replies: for subsystems of which we read a few
-//! attributes only.
+//! Requests in raw bytes, and an iterator over the attributes of replies: for subsystems of which we read few
+//! attributes.
 
 use netlink_bindings::traits::{NetlinkRequest, Protocol};
 
 use super::socket::{Refusal, Socket};
 
-/// A request to list something, of a message type of the socket's own protocol.
+/// A list or get request, of a message type of the socket's own protocol.
 pub(super) struct Plain {
     kind: u16,
     flags: u16,
@@ -13,17 +13,17 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// All there are.
+    /// Requests all objects.
     pub(super) fn list(kind: u16, payload: &[u8]) -> Plain {
         Plain { kind, flags: libc::NLM_F_DUMP as u16, payload: payload.into() }
     }
 
-    /// The one there is.
+    /// Requests one object.
     pub(super) fn one(kind: u16, payload: &[u8]) -> Plain {
         Plain { kind, flags: 0, payload: payload.into() }
     }
 
-    /// Asks, and collects what `pick` makes of each reply.
+    /// Sends the request, and collects what `pick` extracts from each reply.
     pub(super) fn collect<T>(
         &self,
         socket: &mut Socket,
@@ -35,7 +35,7 @@ impl Plain {
 
 impl NetlinkRequest for Plain {
     fn protocol(&self) -> Protocol {
-        // The socket knows its protocol; it looks at the type only.
+        // The socket knows its protocol; it uses the type only.
         Protocol::Raw { protonum: 0, request_type: self.kind }
     }
 
@@ -54,7 +54,7 @@ impl NetlinkRequest for Plain {
     }
 }
 
-/// The attributes in `bytes` (netlink(7), `struct nlattr`), type and payload; a malformed one ends them.
+/// The attributes in `bytes` (netlink(7), `struct nlattr`), type and payload; a malformed one ends the iteration.
 pub(super) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes(*bytes.first_chunk()?));
@@ -70,18 +70,18 @@ pub(super) fn attribute(bytes: &[u8], wanted: u16) -> Option<&[u8]> {
     attributes(bytes).find(|&(kind, _)| kind == wanted).map(|(_, payload)| payload)
 }
 
-/// A text that may end in a zero.
+/// A text that may end in a zero byte.
 pub(super) fn text(payload: &[u8]) -> String {
     let end = payload.iter().position(|&byte| byte == 0).unwrap_or(payload.len());
     String::from_utf8_lossy(&payload[..end]).into_owned()
 }
 
-/// A number as the network writes it, which nfnetlink does, too.
+/// A number in network byte order, which nfnetlink uses too.
 pub(super) fn big_u32(payload: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes(*payload.first_chunk()?))
 }
 
-/// A number as this machine writes it, at a place in a structure.
+/// A number in this machine's byte order, at an offset in a structure.
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
@@ -94,7 +94,7 @@ const NLA_TYPE_MASK: u16 = 0x3fff;
 pub(super) mod tests {
     use super::*;
 
-    /// An attribute as the kernel writes it.
+    /// An attribute as the kernel encodes it.
     pub(in crate::netlink) fn put(kind: u16, payload: &[u8]) -> Vec<u8> {
         let mut bytes = (4 + payload.len() as u16).to_ne_bytes().to_vec();
         bytes.extend(kind.to_ne_bytes());
@@ -113,7 +113,7 @@ pub(super) mod tests {
         assert_eq!(attribute(&bytes, 3), None);
     }
 
-    /// Lengths that lie: too long, shorter than their own header, nothing behind it.
+    /// Wrong lengths: too long, shorter than the attribute's own header, no payload.
     #[test]
     fn a_malformed_attribute_ends_them() {
         for length in [0u16, 3, 9, u16::MAX] {

@@ -11,40 +11,39 @@ use super::{Netlink, NetlinkError};
 /// A route to be added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The network; bits beyond the prefix have to be zero.
+    /// The network; bits beyond the prefix must be zero.
     pub destination: IpAddr,
-    /// How many bits of it count; 0 makes the default route.
+    /// The prefix length; 0 for the default route.
     pub prefix_length: u8,
-    /// The router on the way; without one, the network is on the link itself.
+    /// The next router; `None` for a directly connected network.
     pub gateway: Option<IpAddr>,
-    /// The link it leaves by; the kernel finds it by the gateway without. A link-local gateway
-    /// needs it.
+    /// The egress link. If `None`, the kernel derives it from the gateway; a link-local gateway needs one.
     pub interface: Option<String>,
-    /// What becomes of packets.
+    /// What the route does with packets.
     pub kind: RouteKind,
 }
 
-/// What becomes of packets that a route matches.
+/// What a route does with packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteKind {
-    /// They go on.
+    /// Forwards them.
     Unicast,
-    /// They are dropped in silence.
+    /// Drops them silently.
     Blackhole,
-    /// Their senders are told that the host cannot be reached.
+    /// Drops them and answers "host unreachable".
     Unreachable,
-    /// Their senders are told that it is forbidden.
+    /// Drops them and answers "administratively prohibited".
     Prohibit,
 }
 
 impl Route {
-    /// A route by a gateway that the kernel can find.
+    /// A route through a gateway; the kernel finds its link.
     pub fn via(destination: IpAddr, prefix_length: u8, gateway: IpAddr) -> Route {
         let kind = RouteKind::Unicast;
         Route { destination, prefix_length, gateway: Some(gateway), interface: None, kind }
     }
 
-    /// A route that leads nowhere.
+    /// A route of a kind that forwards nothing.
     pub fn nowhere(destination: IpAddr, prefix_length: u8, kind: RouteKind) -> Route {
         Route { destination, prefix_length, gateway: None, interface: None, kind }
     }

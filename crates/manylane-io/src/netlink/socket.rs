@@ -1,7 +1,7 @@
-//! One netlink conversation at a time: send a request, read until it is answered.
+//! One netlink request at a time: send it, read until its answer is complete.
 //!
-//! Strict checking is on (the kernel refuses what it would otherwise ignore) and so are extended
-//! acknowledgements: a refusal carries the kernel's own sentence where it has one.
+//! Strict checking is on (the kernel refuses what it would otherwise ignore), and so are extended
+//! acknowledgements: a refusal carries the kernel's explanation, if it has one.
 
 use std::ffi::CStr;
 use std::io;
@@ -17,7 +17,7 @@ use crate::syscall::{check, check_length, retry};
 /// A socket to one of the kernel's subsystems, bound to the network namespace of the thread that opened it.
 pub struct Socket {
     fd: OwnedFd,
-    /// The kernel's number for the one family that a generic socket asks.
+    /// The kernel's number of the generic netlink family that the socket is for.
     family: Option<u16>,
     sequence: u32,
     buffer: Box<[u8]>,
@@ -26,7 +26,7 @@ pub struct Socket {
 /// A request that the kernel refused.
 #[derive(Debug)]
 pub struct Refusal {
-    /// The kernel's own sentence, where it has one.
+    /// The kernel's explanation, if it sent one.
     pub explanation: Option<String>,
     /// The error number.
     pub source: io::Error,
@@ -44,8 +44,8 @@ impl Socket {
         Socket::open_protocol(libc::NETLINK_ROUTE)
     }
 
-    /// Opens a generic socket there, for requests of this family (Documentation/userspace-api/netlink/
-    /// intro.rst): its number is another in each kernel, and is asked for.
+    /// Opens a generic netlink socket there, for requests of this family (Documentation/userspace-api/netlink/
+    /// intro.rst): the family's number differs between kernels, and is looked up.
     pub fn open_generic(family: &CStr) -> Result<Socket, Refusal> {
         let mut socket = Socket::open_protocol(libc::NETLINK_GENERIC)?;
         let mut request = nlctrl::Request::new().op_getfamily_do();
@@ -67,13 +67,13 @@ impl Socket {
         Ok(Socket { fd, family: None, sequence: 0, buffer })
     }
 
-    /// Sends `request` and waits until the kernel has done it.
+    /// Sends `request` and waits until the kernel has executed it.
     pub fn acknowledge<R: NetlinkRequest>(&mut self, request: &R) -> Result<(), Refusal> {
         self.send(request, libc::NLM_F_ACK)?;
         self.replies(|_| ()).map(|_interrupted| ())
     }
 
-    /// Sends `request`, waits until the kernel has done it, and returns what `pick` found in the reply.
+    /// Sends `request`, waits until the kernel has executed it, and returns what `pick` extracted from the reply.
     pub fn ask<R: NetlinkRequest, T>(
         &mut self,
         request: &R,
@@ -83,11 +83,11 @@ impl Socket {
         let mut found = None;
         self.replies(|payload| found = pick(R::decode_reply(payload)))?;
         found.ok_or_else(|| {
-            io::Error::new(io::ErrorKind::Unsupported, "the kernel does not say").into()
+            io::Error::new(io::ErrorKind::Unsupported, "the kernel sent no such reply").into()
         })
     }
 
-    /// Sends `request` and collects what `pick` makes of each reply.
+    /// Sends `request` and collects what `pick` extracts from each reply.
     pub fn dump<R: NetlinkRequest, T>(
         &mut self,
         request: &R,
@@ -102,8 +102,8 @@ impl Socket {
         Err(io::Error::new(io::ErrorKind::Interrupted, "the table changes too fast to read").into())
     }
 
-    /// Sends `request` and gives each reply to `each`, once. True when the table changed meanwhile, so that
-    /// the replies may not fit together.
+    /// Sends `request` and passes each reply to `each`, once. True when the table changed during the dump, so that
+    /// the replies may be inconsistent.
     pub fn walk<R: NetlinkRequest>(
         &mut self,
         request: &R,
@@ -113,14 +113,14 @@ impl Socket {
         self.replies(|payload| each(R::decode_reply(payload)))
     }
 
-    /// A number for one more request.
+    /// The sequence number for one more request.
     pub(super) fn take_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
     }
 
-    /// Sends several requests at once and waits for the answer to the one with the number `last`, which asks
-    /// for one; `refused` hears of those before it that the kernel refused.
+    /// Sends several requests at once and waits for the answer to the one numbered `last`, the only one that asks for
+    /// an answer; `refused` is called for each earlier request that the kernel refused.
     pub(super) fn exchange(
         &mut self,
         requests: &[u8],
@@ -177,15 +177,15 @@ impl Socket {
         Ok(())
     }
 
-    /// Gives the payload of every reply to `each`, until the last. True when the table changed
-    /// meanwhile, so that the replies may not fit together.
+    /// Passes the payload of each reply to `each`, until the last. True when the table changed during the dump, so that
+    /// the replies may be inconsistent.
     fn replies(&mut self, mut each: impl FnMut(&[u8])) -> Result<bool, Refusal> {
         let mut interrupted = false;
         loop {
             let received = self.receive()?;
             for message in messages(&self.buffer[..received]) {
                 if message.sequence != self.sequence {
-                    continue; // The rest of a conversation that we gave up.
+                    continue; // The rest of an abandoned exchange.
                 }
                 interrupted |= message.flags & libc::NLM_F_DUMP_INTR != 0;
                 match message.kind {
@@ -218,7 +218,7 @@ impl Socket {
     }
 }
 
-/// The kernel's number for a multicast group of a family of generic netlink.
+/// The kernel's number of a multicast group of a generic netlink family.
 pub(super) fn generic_group(family: &CStr, group: &CStr) -> Result<u32, Refusal> {
     let mut socket = Socket::open_protocol(libc::NETLINK_GENERIC)?;
     let mut request = nlctrl::Request::new().op_getfamily_do();
@@ -240,7 +240,7 @@ pub(super) fn open_descriptor(protocol: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Sets one of a socket's options that are numbers.
+/// Sets a numeric socket option.
 pub(super) fn set_option(
     fd: BorrowedFd<'_>,
     level: libc::c_int,
@@ -262,16 +262,16 @@ pub(super) fn set_option(
 
 /// One message of a datagram.
 pub(super) struct Message<'b> {
-    /// What it is (`RTM_*`, `NLMSG_*`).
+    /// The message type (`RTM_*`, `NLMSG_*`).
     pub(super) kind: i32,
     /// `NLM_F_*`.
     pub(super) flags: i32,
     sequence: u32,
-    /// What follows the header.
+    /// The bytes behind the header.
     pub(super) payload: &'b [u8],
 }
 
-/// The messages of a datagram (netlink(7), `struct nlmsghdr`); a malformed one ends it.
+/// The messages of a datagram (netlink(7), `struct nlmsghdr`); a malformed one ends the iteration.
 pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     std::iter::from_fn(move || {
         let length = u32_at(bytes, 0)? as usize;
@@ -287,7 +287,7 @@ pub(super) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
     })
 }
 
-/// What NLMSG_ERROR or NLMSG_DONE says: an error number, 0 for success, and maybe a sentence.
+/// Decodes NLMSG_ERROR or NLMSG_DONE: an error number, 0 for success, and maybe an explanation.
 fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
     let errno = u32_at(message.payload, 0).unwrap_or(0) as i32;
     if errno == 0 {
@@ -295,7 +295,7 @@ fn outcome(message: &Message<'_>) -> Result<(), Refusal> {
     }
     let mut attributes = None;
     if message.flags & libc::NLM_F_ACK_TLVS != 0 {
-        // An NLMSG_ERROR repeats the header of the request before them (NETLINK_CAP_ACK).
+        // An NLMSG_ERROR repeats the request's header before the attributes (NETLINK_CAP_ACK).
         let before = if message.kind == libc::NLMSG_ERROR { 4 + HEADER_BYTES } else { 4 };
         attributes = message.payload.get(before..);
     }
@@ -319,7 +319,7 @@ const HEADER_BYTES: usize = mem::size_of::<libc::nlmsghdr>();
 /// The kernel fills at most 32 KiB per datagram of a dump (`netlink_dump`).
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// A table that changes during five dumps in a row is not going to hold still.
+/// A table that changes during five dumps in a row is unlikely to become stable.
 const DUMP_TRIES_MAX: u32 = 5;
 
 #[cfg(test)]

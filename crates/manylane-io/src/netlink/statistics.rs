@@ -1,24 +1,24 @@
-//! What devices and their queueing disciplines have counted.
+//! Counters of devices and their queueing disciplines.
 
 use netlink_bindings::rt_link::{Ifinfomsg, OpGetlinkDump};
 use netlink_bindings::{rt_link, tc};
 
 use super::{Netlink, NetlinkError};
 
-/// What the kernel counts of a link, since it was made.
+/// The kernel's counters of a link, since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// The link.
     pub index: u32,
-    /// Packets that came in.
+    /// Packets received.
     pub received: u64,
-    /// Packets that went out.
+    /// Packets transmitted.
     pub transmitted: u64,
-    /// Packets that came in and were dropped by the device or its driver.
+    /// Received packets that the device or its driver dropped.
     pub receive_dropped: u64,
     /// Packets that the device or its driver dropped instead of sending them.
     pub transmit_dropped: u64,
-    /// Packets that its root queueing discipline dropped before the device saw them; of 32 bits.
+    /// Packets that its root queueing discipline dropped before they reached the device; 32 bits.
     pub queue_dropped: u32,
     /// Packets that wait in its root queueing discipline now.
     pub queued: u32,
@@ -58,7 +58,7 @@ impl Netlink {
         let request = tc::Request::new().op_getqdisc_dump(&tc::Tcmsg::default());
         let dumped = self.socket.dump(&request, |(header, attributes)| {
             let queue = attributes.get_stats2().ok()?.get_queue().ok()?;
-            // The others are parts of it: it has their sum (`mq_dump`), or they are its own.
+            // Other qdiscs are parts of the root: it has their sum (`mq_dump`), or they are its own.
             let is_root = header.parent == ROOT;
             is_root.then_some((u32::try_from(header.ifindex).ok()?, queue.drops, queue.qlen))
         });
@@ -91,7 +91,7 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| netlink.link(name).expect("it is there").index);
         let all = netlink.statistics().expect("everybody may ask");
         let of = |index| *all.iter().find(|link| link.index == index).expect("all are listed");
-        // IPv6 sends by itself; nothing of that is dropped.
+        // IPv6 sends packets on its own; none of them is dropped.
         assert_eq!((of(a).transmit_dropped, of(a).queue_dropped, of(b).receive_dropped), (0, 0, 0));
         assert!(of(a).transmitted <= 10 && of(b).received <= 10, "{all:?}");
     }

@@ -1,4 +1,4 @@
-//! What traffic control has on devices: qdiscs, and filters where packets come in and go out (tc(8)).
+//! Traffic control of devices: qdiscs, and the filters at ingress and egress (tc(8)).
 
 use super::plain::{Plain, attribute, text, u32_at};
 use super::socket::Socket;
@@ -7,44 +7,44 @@ use super::{NetlinkError, Notices};
 /// A qdisc.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Qdisc {
-    /// On this device.
+    /// The device.
     pub link: u32,
     /// `tbf`, `mq`, `clsact`.
     pub kind: String,
-    /// Where it hangs.
+    /// Where it is attached.
     pub place: Place,
 }
 
-/// Where a qdisc hangs on a device.
+/// Where a qdisc is attached on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// All that leaves goes through it.
+    /// At the root: all egress traffic passes it.
     Root,
     /// It does not queue: it holds the filters of `ingress` and `clsact`.
     Filters,
-    /// Below another one.
+    /// Below another qdisc.
     Below,
 }
 
-/// A filter that runs where packets come in, or go out, before any queue.
+/// A filter that runs at ingress or egress, before any queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// `u32`, `flower`, `bpf`.
     pub kind: String,
-    /// Its place among the others, small ones first.
+    /// Its preference: low numbers run first.
     pub preference: u16,
 }
 
-/// Which way packets go.
+/// The direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// In.
+    /// Received packets.
     Ingress,
-    /// Out.
+    /// Transmitted packets.
     Egress,
 }
 
-/// What tells of traffic control in the network namespace in which it was opened.
+/// A traffic control socket of the network namespace in which it was opened.
 pub struct TrafficControl {
     socket: Socket,
 }
@@ -63,7 +63,7 @@ impl TrafficControl {
             .map_err(|refusal| NetlinkError::refused("list the qdiscs".into(), refusal))
     }
 
-    /// The filters on one side of a device that has a qdisc for them ([`Place::Filters`]).
+    /// The filters of one direction of a device that has a qdisc for them ([`Place::Filters`]).
     pub fn filters(&mut self, link: u32, side: Side) -> Result<Vec<Filter>, NetlinkError> {
         let parent = match side {
             Side::Ingress => TC_H_INGRESS & TC_H_MAJ_MASK | TC_H_MIN_INGRESS,
@@ -74,12 +74,12 @@ impl TrafficControl {
             .map_err(|refusal| {
                 NetlinkError::refused(format!("list the filters of device {link}"), refusal)
             })?;
-        filters.dedup(); // One of several parts has a message for each.
+        filters.dedup(); // A filter of several parts has a message for each.
         Ok(filters)
     }
 }
 
-/// Tells of changes of qdiscs, classes and filters.
+/// Subscribes to changes of qdiscs, classes and filters.
 pub fn notices() -> Result<Notices, NetlinkError> {
     Notices::open(libc::NETLINK_ROUTE, RTNLGRP_TC, |_| true)
         .map_err(|source| NetlinkError::refused("watch traffic control".into(), source.into()))

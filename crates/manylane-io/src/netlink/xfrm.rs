@@ -1,4 +1,4 @@
-//! What IPsec does to packets that are routed: the policies of the XFRM framework (ip-xfrm(8), linux/xfrm.h).
+//! IPsec policies that affect routed packets: the XFRM framework (ip-xfrm(8), linux/xfrm.h).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,11 +10,11 @@ use super::{NetlinkError, Notices};
 /// The policies of a network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policies {
-    /// Those that routed packets meet, of directions `fwd` and `out`.
+    /// The policies that routed packets meet: those of directions `fwd` and `out`.
     pub transit: Vec<Policy>,
-    /// What no policy matches may not be forwarded (`ip xfrm policy setdefault fwd block`).
+    /// Forwarding is blocked for packets that no policy matches (`ip xfrm policy setdefault fwd block`).
     pub forward_is_blocked: bool,
-    /// What no policy matches may not leave (`ip xfrm policy setdefault out block`).
+    /// Sending is blocked for packets that no policy matches (`ip xfrm policy setdefault out block`).
     pub out_is_blocked: bool,
 }
 
@@ -25,13 +25,13 @@ pub struct Policy {
     pub index: u32,
     /// `fwd` or `out`.
     pub direction: &'static str,
-    /// Packets from there.
+    /// The source prefix.
     pub source: (IpAddr, u8),
-    /// Packets to there.
+    /// The destination prefix.
     pub destination: (IpAddr, u8),
-    /// It does not let them through.
+    /// It blocks the packets it matches.
     pub blocks: bool,
-    /// Its number alone does not name it: it belongs to a mark or an XFRM interface.
+    /// Its number alone does not identify it: it belongs to a mark or an XFRM interface.
     pub is_marked: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Policy {
 pub fn policies() -> Result<Policies, NetlinkError> {
     let Some(mut socket) = open()? else { return Ok(Policies::default()) };
     let refused = |refusal| NetlinkError::refused("read the XFRM policies".into(), refusal);
-    // `xfrm_userpolicy_id`: which one, when one is asked for.
+    // `xfrm_userpolicy_id`: identifies the policy in a request for one.
     let request = Plain::list(XFRM_MSG_GETPOLICY, &[0; USERPOLICY_ID_BYTES]);
     let transit = request.collect(&mut socket, policy).map_err(refused)?;
     let request = Plain::one(XFRM_MSG_GETDEFAULT, &[0; USERPOLICY_DEFAULT_BYTES]);
@@ -53,7 +53,7 @@ pub fn policies() -> Result<Policies, NetlinkError> {
     Ok(Policies { transit, forward_is_blocked: blocks[1], out_is_blocked: blocks[2] })
 }
 
-/// Tells of changes of policies, and of what holds without one. Nothing where the kernel has no XFRM.
+/// Subscribes to changes of policies and defaults. `None` where the kernel has no XFRM.
 pub fn notices() -> Result<Option<Notices>, NetlinkError> {
     match Notices::open(libc::NETLINK_XFRM, XFRMNLGRP_POLICY, |_| true) {
         Ok(notices) => Ok(Some(notices)),
@@ -74,7 +74,7 @@ fn open() -> Result<Option<Socket>, NetlinkError> {
     }
 }
 
-/// One of the kernel's: `xfrm_userpolicy_info`, then attributes. None if routed packets do not meet it: those of
+/// Decodes a policy: `xfrm_userpolicy_info`, then attributes. `None` if routed packets do not meet it: policies of
 /// direction `in`, and of sockets.
 fn policy(bytes: &[u8]) -> Option<Policy> {
     let direction = match *bytes.get(DIRECTION_AT)? {
@@ -108,9 +108,9 @@ fn policy(bytes: &[u8]) -> Option<Policy> {
 // linux/xfrm.h. `xfrm_userpolicy_info` begins with `xfrm_selector`: two addresses of 16 bytes, four ports and
 // masks of 2, then family (2), length of the destination's prefix, of the source's.
 const FAMILY_AT: usize = 40;
-/// Behind selector (56 bytes), limits (64), times (32) and priority (4).
+/// Behind the selector (56 bytes), limits (64), times (32) and priority (4).
 const INDEX_AT: usize = 156;
-/// Behind the number; then the action.
+/// Behind the number; the action follows.
 const DIRECTION_AT: usize = 160;
 const USERPOLICY_INFO_BYTES: usize = 168;
 const USERPOLICY_ID_BYTES: usize = 64;

@@ -15,31 +15,31 @@ use super::reader::Readers;
 use super::record::{ALIGN, HEADER, Header, Record};
 use super::{RingConfig, RingError};
 
-/// A ring of `count` lanes in one process, both ends.
+/// Creates a ring of `count` lanes in one process, both ends.
 pub fn lanes(config: &RingConfig, count: u32) -> Result<(Vec<Arc<Lane>>, Readers), RingError> {
     let memory = Arc::new(Memory::anonymous(Layout::of(config, count)?)?);
     Ok((Lane::all(&memory, config.retire_ns), Readers::new(memory)))
 }
 
-/// What wakes a ring's reader, for a thread that does so for the workers: they ring a bell of that thread
-/// after publishing, and it asks [`take`](Self::take) of every ring.
+/// Decides when to wake a ring's reader, for a thread that does so on behalf of the workers: a worker rings that
+/// thread's bell after publishing, and the thread calls [`take`](Self::take) for each ring.
 pub struct Watch {
     lanes: Vec<Arc<Lane>>,
     seen: Vec<u64>,
 }
 
 impl Watch {
-    /// Over all lanes of a ring.
+    /// Watches all lanes of a ring.
     pub fn new(lanes: &[Arc<Lane>]) -> Watch {
         Watch { lanes: lanes.to_vec(), seen: vec![0; lanes.len()] }
     }
 
-    /// Whether something was published that `take` has not seen: the last look before the thread sleeps.
+    /// Whether a block was published since the last `take`: the last check before the thread sleeps.
     pub fn is_waiting(&self) -> bool {
         self.lanes.iter().zip(&self.seen).any(|(lane, &seen)| lane.published() != seen)
     }
 
-    /// Whether the reader is to be woken: something was published since the last call, and it sleeps.
+    /// Whether to wake the reader: a block was published since the last call, and the reader sleeps.
     pub fn take(&mut self) -> bool {
         let mut news = false;
         for (lane, seen) in self.lanes.iter().zip(&mut self.seen) {
@@ -50,37 +50,37 @@ impl Watch {
     }
 }
 
-/// One worker's part of a ring, to be found by whoever delivers to it. What it counts is its own: no
-/// reader can change it.
+/// One worker's part of a ring; any thread that delivers to it may hold it. Its counts are its own: no reader can
+/// change them.
 #[repr(align(128))]
 pub struct Lane {
     blocks: blocks::Lane<Blocks, Cursor>,
     retire_ns: u64,
-    /// Whether `end_turn` has something to do.
+    /// Whether `end_turn` has work to do.
     open: SharedLevel,
     totals: [AtomicU64; 4],
     contended: SharedCount,
 }
 
-/// What a lane has done since it was made or recycled.
+/// A lane's counts since it was created or recycled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Packets in published blocks.
     pub packets: u64,
-    /// What was kept of them, in bytes.
+    /// The bytes kept of those packets.
     pub bytes: u64,
-    /// Packets that found no block.
+    /// Packets lost because no block was free.
     pub lost: u64,
-    /// Packets that were larger than a block, of which less was kept than was asked for.
+    /// Packets larger than a block: fewer bytes were kept than requested.
     pub clamped: u64,
 }
 
-/// Where in its block the writer is.
+/// The writer's position in its block.
 ///
 /// # Invariants
 ///
-/// 1. `next` points at `room` bytes of the block in work, which is the writer's; both are multiples of 8.
-///    `room` is 0 when there is no block in work.
+/// 1. `next` points at `room` bytes of the current block, which is the writer's; both are multiples of 8.
+///    `room` is 0 when there is no current block.
 struct Cursor {
     next: NonNull<u8>,
     room: usize,
@@ -89,13 +89,13 @@ struct Cursor {
     packets: u32,
     /// Bytes of packets kept in this block.
     kept: u64,
-    /// When the first turn ended that it was open in.
+    /// When the first turn ended after the block was opened.
     since: Option<u64>,
-    /// Something was published and `end_turn` has not said so.
+    /// A block was published that `end_turn` has not reported.
     news: bool,
 }
 
-// SAFETY: `next` leads into memory that the lane's `Blocks` keep, which any thread may write.
+// SAFETY: `next` points into memory that the lane's `Blocks` keep, which any thread may write.
 unsafe impl Send for Cursor {}
 
 impl Cursor {
@@ -130,7 +130,7 @@ impl Lane {
         (0..memory.layout().lanes()).map(lane).collect()
     }
 
-    /// The right to write, for a batch. `None` while somebody else has it, which is counted.
+    /// The right to write, for a batch. `None`, and counted, while another thread has it.
     #[inline]
     pub fn writer(&self) -> Option<Writer<'_>> {
         let writer = self.blocks.writer();
@@ -140,25 +140,25 @@ impl Lane {
         Some(Writer { writer: writer?, lane: self })
     }
 
-    /// Whether [`Writer::end_turn`] has something to do: packets wait in a block that is not published, or
-    /// one was and nobody was told. For the worker whose lane it is: one load.
+    /// Whether [`Writer::end_turn`] has work to do: packets wait in an unpublished block, or a published block was not
+    /// reported. For the worker that owns the lane: one load.
     #[inline]
     pub fn is_open(&self) -> bool {
         self.open.load() != 0
     }
 
-    /// Whether the ring's reader sleeps, or is about to. Ask after publishing, or after
-    /// [`published`](Self::published) has grown; then wake it.
+    /// Whether the ring's reader sleeps, or is about to. Check it after publishing, or after
+    /// [`published`](Self::published) has grown; then wake the reader.
     pub fn reader_sleeps(&self) -> bool {
         blocks::sleeps(self.blocks.statuses().memory().word(SLEEPS))
     }
 
-    /// How many blocks were ever published.
+    /// The number of blocks published since the lane was created.
     pub fn published(&self) -> u64 {
         self.blocks.published()
     }
 
-    /// What was written and lost.
+    /// The counts of written and lost packets.
     pub fn totals(&self) -> Totals {
         // Relaxed: each counter is whole, and orders nothing.
         let total = |count: Count| self.totals[count as usize].load(Ordering::Relaxed);
@@ -170,25 +170,25 @@ impl Lane {
         }
     }
 
-    /// The lane and its reader as new, of another `retire_ns`.
+    /// Resets the lane and its reader, with a new `retire_ns`.
     pub(super) fn recycle(&mut self, reader: &mut blocks::Reader<Blocks>, retire_ns: u64) {
         self.blocks.reset(reader, Cursor::closed());
         self.retire_ns = retire_ns;
         self.open = SharedLevel::default();
         self.contended = SharedCount::default();
         for (index, total) in self.totals.iter().enumerate() {
-            // Relaxed: we have it to ourselves, and whoever is given it is given it in order.
+            // Relaxed: no other thread holds the lane, and handing it over orders these stores.
             total.store(0, Ordering::Relaxed);
             self.blocks.statuses().total(Count::ALL[index]).store(0, Ordering::Relaxed);
         }
     }
 
-    /// Whether it is the lane of that reader.
+    /// Whether `reader` reads this lane.
     pub(super) fn is_of(&self, reader: &blocks::Reader<Blocks>) -> bool {
         self.blocks.statuses().is_same(reader.statuses())
     }
 
-    /// How often `writer` was refused because somebody else wrote.
+    /// How often `writer` was refused because another thread wrote.
     pub fn contended(&self) -> u64 {
         self.contended.load()
     }
@@ -201,8 +201,8 @@ pub struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Copies up to `snap` bytes of a packet that lies in `parts`, but no more than `record.len`, and no
-    /// more than a block holds. False when there is no place: it is counted as lost.
+    /// Copies up to `snap` bytes of the packet in `parts`, but no more than `record.len`, and no more than a block
+    /// holds. False when no block is free: the packet is counted as lost.
     #[inline]
     pub fn push<'p>(
         &mut self,
@@ -224,8 +224,8 @@ impl Writer<'_> {
         for part in parts {
             let length = part.len().min(wanted - captured);
             // SAFETY: `captured + length <= wanted`, and `HEADER + wanted` bytes are left of the block (just
-            // looked at, or `begin`'s word), mapped while `lane` is borrowed. The part is somebody's bytes,
-            // so not in a block that is ours to write.
+            // checked, or guaranteed by `begin`), mapped while `lane` is borrowed. The part is a borrowed slice,
+            // so it does not lie in a block that is ours to write.
             unsafe {
                 let to = cursor.next.add(HEADER + captured);
                 to.copy_from_nonoverlapping(NonNull::from(part).cast(), length);
@@ -246,7 +246,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Whether a packet of `generation`, of which so many bytes are kept, would find a place.
+    /// Whether a packet of `generation`, of which `kept` bytes are kept, would fit.
     pub fn has_room(&mut self, generation: Generation, kept: u32) -> bool {
         let cursor = self.writer.state();
         if cursor.packets == 0 {
@@ -256,9 +256,8 @@ impl Writer<'_> {
         fits || self.writer.has_another()
     }
 
-    /// Ends a turn: publishes the block in work if the first turn that ended with it was `retire_ns` ago.
-    /// Says whether a block was published since the last call: then ring the bell. `now_ns` may be of any
-    /// clock that does not go back.
+    /// Ends a turn: publishes the current block if the first turn that ended with it open was `retire_ns` ago. Returns
+    /// whether a block was published since the last call: then ring the bell. `now_ns` may be of any monotonic clock.
     pub fn end_turn(&mut self, now_ns: u64) -> bool {
         let cursor = self.writer.state();
         if cursor.packets > 0 {
@@ -270,8 +269,8 @@ impl Writer<'_> {
         self.news()
     }
 
-    /// Publishes the block in work, if it has packets: before sleeping. Says what
-    /// [`end_turn`](Self::end_turn) says.
+    /// Publishes the current block, if it has packets: call it before sleeping. Returns what
+    /// [`end_turn`](Self::end_turn) returns.
     pub fn publish(&mut self) -> bool {
         self.retire();
         self.news()
@@ -283,7 +282,7 @@ impl Writer<'_> {
         mem::take(&mut cursor.news)
     }
 
-    /// A block for a packet of which `wanted` bytes are to be kept; returns how many fit.
+    /// Opens a block for a packet of which `wanted` bytes are to be kept; returns how many fit.
     #[cold]
     fn begin(&mut self, generation: Generation, wanted: usize) -> Option<usize> {
         self.retire();
@@ -306,7 +305,7 @@ impl Writer<'_> {
         Some(fits)
     }
 
-    /// Publishes the block in work, if it has packets.
+    /// Publishes the current block, if it has packets.
     fn retire(&mut self) {
         let Cursor { block, packets, kept, generation, room, .. } = *self.writer.state();
         if packets == 0 {
@@ -325,7 +324,7 @@ impl Writer<'_> {
         *cursor = Cursor { news: true, ..Cursor::closed() };
     }
 
-    /// Adds to our own total and lets the reader see it.
+    /// Adds to our own total and shows the new total to the reader.
     fn count(&mut self, count: Count, n: u64) {
         let total = &self.lane.totals[count as usize];
         // Relaxed, load and store instead of an add: we are the only writer.

@@ -1,4 +1,4 @@
-//! What lies where in a ring's memory.
+//! The memory layout of a ring.
 
 use super::{
     BLOCK_SIZE_MAX, BLOCK_SIZE_MIN, BLOCKS_MAX, BLOCKS_MIN, LANES_MAX, RingConfig, RingError,
@@ -9,7 +9,7 @@ use super::{
 /// # Invariants
 ///
 /// 1. They are within the bounds of the room's constants, and `block_size` is a power of two; so nothing
-///    below overflows, and all that is at an offset ends within `len`.
+///    below overflows, and each object at an offset ends within `len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     block_size: u32,
@@ -17,13 +17,13 @@ pub(super) struct Layout {
     lanes: u32,
 }
 
-/// Where the word `sleeps` lies.
+/// The offset of the word `sleeps`.
 pub(super) const SLEEPS: usize = LINES;
-/// Where a block's records begin. Its status and what it says of them are on lines of their own.
+/// The offset of a block's first record. A block's status and header words are on cache lines of their own.
 pub(super) const BLOCK_HEADER: usize = LINES;
 /// A pair of cache lines: x86 fetches them together.
 const LINES: usize = 128;
-/// Blocks begin on one.
+/// Blocks are aligned to it.
 pub(super) const PAGE: usize = 4096;
 
 /// The words that a lane writes and its reader reads, from [`Layout::lane`] on.
@@ -80,24 +80,24 @@ impl Layout {
         self.lanes
     }
 
-    /// Where the counts of a lane lie.
+    /// The offset of a lane's counts.
     pub fn lane(&self, lane: u32) -> usize {
         assert!(lane < self.lanes, "the ring has no such lane");
         SLEEPS + LINES + LINES * lane as usize
     }
 
-    /// Where a lane's first block lies; the others follow.
+    /// The offset of a lane's first block; the others follow.
     pub fn first_block(&self, lane: u32) -> usize {
         assert!(lane < self.lanes, "the ring has no such lane");
         self.head() + lane as usize * self.blocks as usize * self.block_size()
     }
 
-    /// All of it, in bytes.
+    /// The length of the ring, in bytes.
     pub fn len(&self) -> usize {
         self.head() + self.lanes as usize * self.blocks as usize * self.block_size()
     }
 
-    /// What comes before the blocks, in whole pages.
+    /// The length of the part before the blocks, in whole pages.
     fn head(&self) -> usize {
         (SLEEPS + LINES + LINES * self.lanes as usize).next_multiple_of(PAGE)
     }

@@ -1,4 +1,4 @@
-//! The memory of a ring: a mapping of its own, or one of a memfd.
+//! The memory of a ring: an anonymous mapping, or a mapping of a memfd.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -16,11 +16,11 @@ use crate::syscall::check;
 ///
 /// # Invariants
 ///
-/// 1. `base` points at `layout.len()` mapped, readable, writable bytes, aligned to a page. If they are a
-///    memfd's, that cannot shrink (`F_SEAL_SHRINK`).
+/// 1. `base` points at `layout.len()` mapped, readable, writable bytes, aligned to a page. If they belong to a
+///    memfd, it cannot shrink (`F_SEAL_SHRINK`).
 /// 2. Only `Drop` unmaps them, and the inaccessible page on either side.
-/// 3. The words of [`InBlock`], [`Count`] and `SLEEPS` are reached through atomics only, by everybody
-///    who keeps to the protocol; nothing here believes more of them than that they are words.
+/// 3. Each side that keeps to the protocol accesses the words of [`InBlock`], [`Count`] and `SLEEPS` through atomics
+///    only; the code here trusts their values no further than that they are words.
 pub(super) struct Memory {
     base: NonNull<u8>,
     layout: Layout,
@@ -28,7 +28,7 @@ pub(super) struct Memory {
 
 // SAFETY: a mapping belongs to the process, not to a thread.
 unsafe impl Send for Memory {}
-// SAFETY: what `&self` gives out are atomics and raw pointers.
+// SAFETY: `&self` gives out atomics and raw pointers only.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -38,13 +38,13 @@ impl Memory {
         memory.populate()
     }
 
-    /// The memory of a memfd that is as long as `layout` says, and sealed so that it stays so.
+    /// Maps a memfd that is as long as `layout` requires, and sealed so that it stays so.
     pub fn shared(layout: Layout, memfd: BorrowedFd<'_>) -> Result<Memory, RingError> {
         Memory::map(layout, libc::MAP_SHARED, memfd.as_raw_fd())
     }
 
-    /// Now, and saying so if there is none: a worker that writes there later takes no page fault.
-    /// (MAP_POPULATE would neither say so, nor map shared pages for writing.)
+    /// Allocates the pages now and reports failure, so that a worker's later write takes no page fault.
+    /// (MAP_POPULATE would neither report failure nor map shared pages for writing.)
     pub fn populate(self) -> Result<Memory, RingError> {
         // SAFETY: the mapping is ours (madvise(2)).
         let populated = unsafe {
@@ -57,7 +57,7 @@ impl Memory {
 
     fn map(layout: Layout, flags: libc::c_int, fd: libc::c_int) -> Result<Memory, RingError> {
         let refused = |step| move |source| RingError::Refused { step, source };
-        // Between two pages of nothing: whoever leaves the ring by mistake is stopped, and nothing is harmed.
+        // Between two inaccessible pages: a stray access beyond the ring faults and harms nothing.
         let apart = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a mapping at an address of the kernel's choice touches no memory of ours (mmap(2)).
         let outer = unsafe {
@@ -70,7 +70,7 @@ impl Memory {
         // SAFETY: inside what was just mapped.
         let base = unsafe { outer.add(PAGE) };
         let memory = Memory { base, layout }; // From here on `Drop` unmaps.
-        // SAFETY: it replaces part of what was just mapped, which nobody has seen.
+        // SAFETY: it replaces part of what was just mapped, to which no pointer exists yet.
         let inner = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
             let flags = flags | libc::MAP_FIXED;
@@ -86,7 +86,7 @@ impl Memory {
         &self.layout
     }
 
-    /// Bytes that are written once, before anybody else looks.
+    /// The start of the bytes that are written once, before another thread or process has access.
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }
@@ -106,7 +106,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: `map` made exactly these mappings, and whoever points into them holds them.
+        // SAFETY: `map` made exactly these mappings, and each holder of a pointer into them holds `self`.
         unsafe {
             let outer = self.base.sub(PAGE);
             libc::munmap(outer.as_ptr().cast(), self.layout.len() + 2 * PAGE)
@@ -158,7 +158,7 @@ impl Blocks {
         self.memory.count(self.lane, count)
     }
 
-    /// Where a block begins.
+    /// The start of a block.
     #[inline]
     pub fn block(&self, block: u32) -> NonNull<u8> {
         assert!(block < self.count, "the lane has no such block");

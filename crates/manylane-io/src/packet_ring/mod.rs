@@ -1,43 +1,46 @@
 //! Packet rings: copies of packets, in blocks, from the workers to one reader, which may be slow, dead,
 //! or another process that writes anything it likes into the ring.
 //!
-//! After packet(7)'s `TPACKET_V3`, whose words these are. A ring has one *lane* for each worker, so that
-//! no worker writes what another writes. A lane is some blocks; a block holds *records*, a packet each;
-//! all packets of a block came by the same binding, whose generation it carries. The worker publishes a
-//! block when it is full, when the generation changes, when it has been open for as long as
-//! `retire_ns` says (`tp_retire_blk_tov`), and before it sleeps. When the reader still has the next
-//! block the packet is lost, and that is counted where the reader sees it.
+//! Modelled on packet(7)'s `TPACKET_V3`, with its terms. A ring has one *lane* for each worker, so that
+//! no two workers write the same memory. A lane consists of blocks; a block holds *records*, a packet each;
+//! all packets of a block arrived by one binding, whose generation the block carries. The worker publishes a
+//! block when it is full, when the generation changes, when it has been open for `retire_ns`
+//! (`tp_retire_blk_tov`), and before the worker sleeps. When the next block is still the reader's, the packet is
+//! lost, and counted where the reader sees it.
 //!
 //! | side   | type      | does                                                                  |
 //! |--------|-----------|-----------------------------------------------------------------------|
 //! | worker | [`Lane`]  | shared by `Arc`; `writer` for a batch                                 |
 //! | worker | [`Writer`]| `push` a packet, `end_turn`, `publish` before sleeping                |
-//! | wakes  | [`Lane`]  | `published` and `reader_sleeps`; for a thread of its own, [`Watch`]   |
-//! | reader | [`Reader`]| `borrow` a [`Block`] of one lane, look at its packets, give it back   |
-//! | reader | [`Readers`]| all lanes: `sleep` until there is a block                            |
+//! | waker  | [`Lane`]  | `published` and `reader_sleeps`; in a thread of its own, [`Watch`]    |
+//! | reader | [`Reader`]| `borrow` a [`Block`] of one lane, read its packets, return it         |
+//! | reader | [`Readers`]| all lanes: `sleep` until a block is published                        |
 //!
-//! In one process [`lanes`] makes both ends, for [`Readers::recycle`] to use again for another socket
-//! without a system call. Across processes [`create_shared`] makes the lanes and a sealed memfd, and
-//! [`open_shared`] the readers of that.
+//! In one process [`lanes`] creates both ends; [`Readers::recycle`] reuses them for another socket without a system
+//! call. Across processes [`create_shared`] creates the lanes and a sealed memfd, and [`open_shared`] opens the readers
+//! of that.
 //!
-//! What a reader in another process can still do to a worker: give the memory's pages back to the kernel
-//! (`FALLOC_FL_PUNCH_HOLE`, which no seal forbids that lets the reader write its words), so that the worker's next copy
-//! takes page faults. Who may capture is trusted that far.
+//! A reader in another process can still slow a worker down by returning the memory's pages to the kernel
+//! (`FALLOC_FL_PUNCH_HOLE`, which no seal forbids that lets the reader write its words): the worker's next copy then
+//! takes page faults. A process that may capture is trusted that far.
 //!
-//! The order of blocks, and who may touch which, is `manylane_sync::blocks`.
+//! `manylane_sync::blocks` orders the blocks and decides which side may touch each.
 //!
-//! # What lies where
+//! May use: `manylane-sync`, the vocabulary of `manylane-frame`, system calls. Touched by: workers (writing), one
+//! reader per ring, in this process or another, and the thread that wakes readers.
 //!
-//! | offset                             | what                                                     |
+//! # Memory layout
+//!
+//! | offset                             | content                                                  |
 //! |------------------------------------|----------------------------------------------------------|
 //! | 0                                  | the header: magic, version, sizes                        |
 //! | 128                                | the word `sleeps`                                        |
-//! | 256 + 128 x lane                   | what the lane has written and lost                       |
+//! | 256 + 128 x lane                   | the lane's counts of written and lost packets            |
 //! | a page, + `block_size` x block     | lane 0's blocks, then lane 1's, ...                      |
 //! | in a block, 0                      | status, generation, packets, bytes: a word each          |
-//! | in a block, 128                    | records: a header of 24 bytes, what was kept of the packet, up to 8 |
+//! | in a block, 128                    | records: a header of 24 bytes, the bytes kept of the packet, padding to 8 |
 //!
-//! All in the machine's own byte order: both ends are on one machine.
+//! All numbers are in the machine's byte order: both ends are on one machine.
 
 #![allow(
     clippy::disallowed_types,
@@ -63,14 +66,14 @@ pub use record::Record;
 pub use shared::{create_shared, open_shared};
 pub use terms::{RING, Statistics, protocol};
 
-/// The sizes of a ring, as `struct tpacket_req3`.
+/// The sizes of a ring, as in `struct tpacket_req3`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
     /// Bytes of a block: a power of two from [`BLOCK_SIZE_MIN`] to [`BLOCK_SIZE_MAX`].
     pub block_size: u32,
     /// Blocks of each lane, from [`BLOCKS_MIN`] to [`BLOCKS_MAX`].
     pub blocks: u32,
-    /// How long a block with packets may wait to be full, in nanoseconds.
+    /// How long a block with packets may stay open, in nanoseconds.
     pub retire_ns: u64,
 }
 
@@ -86,7 +89,7 @@ pub const BLOCKS_MAX: u32 = 1024;
 pub const LANES_MAX: u32 = 1024;
 
 impl Default for RingConfig {
-    /// 2 MiB for each lane, libpcap's size of a ring, in blocks that are read within 10 ms.
+    /// 2 MiB for each lane, libpcap's size of a ring, in blocks that are published within 10 ms.
     fn default() -> RingConfig {
         RingConfig { block_size: 256 << 10, blocks: 8, retire_ns: 10_000_000 }
     }
@@ -99,26 +102,26 @@ impl RingConfig {
     }
 }
 
-/// Why there is no ring.
+/// Why a ring could not be created or opened.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum RingError {
-    /// The size of a block is not one of those it may have.
+    /// The block size is out of bounds, or no power of two.
     BlockSize(u32),
-    /// The number of blocks is not one of those it may be.
+    /// The number of blocks is out of bounds.
     Blocks(u32),
-    /// The number of lanes is not one of those it may be.
+    /// The number of lanes is out of bounds.
     Lanes(u32),
     /// The kernel refused one step, named by its system call.
     Refused {
         /// The system call.
         step: &'static str,
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The descriptor is not a ring's.
+    /// The descriptor is not that of a ring.
     NotARing(&'static str),
-    /// The descriptor is of a ring of another version.
+    /// The descriptor is that of a ring of another version.
     OtherVersion {
         /// The version of the ring.
         theirs: u64,

@@ -1,7 +1,7 @@
-//! The reading end: blocks borrowed, looked through, given back.
+//! The reading end: blocks are borrowed, read and returned.
 //!
-//! It may be another process than the one that writes, and that one of another version, or gone in the
-//! middle of something. So nothing that is read here is followed before it is checked.
+//! The reader may be in another process than the writer, and the writer may be of another version or have died in the
+//! middle of a record. So nothing read here is used before it is checked.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -27,7 +27,7 @@ pub struct Readers {
 }
 
 impl Readers {
-    /// To be called once for a mapping, or the readers take each other's blocks.
+    /// Call it once for each mapping: two sets of readers would take each other's blocks.
     pub(super) fn new(memory: Arc<Memory>) -> Readers {
         let lane = |lane| Reader {
             blocks: blocks::Reader::new(Blocks::new(memory.clone(), lane)),
@@ -37,15 +37,15 @@ impl Readers {
         Readers { memory, lanes }
     }
 
-    /// Sleeps by `wait`, unless a block is waiting. Who publishes one meanwhile, and asks whether we
-    /// sleep, is told so: `wait` ends when it has woken us. `None` when it did not sleep.
+    /// Sleeps by `wait`, unless a block is pending. A worker that publishes one meanwhile, and checks whether we
+    /// sleep, sees that we do: `wait` ends when that worker has woken us. `None` when no sleep was needed.
     pub fn sleep<R>(&self, wait: impl FnOnce() -> R) -> Option<R> {
         let has_work = || self.lanes.iter().any(Reader::is_waiting);
         blocks::sleep(self.memory.word(SLEEPS), has_work, wait)
     }
 
-    /// Makes the ring new, for another socket: nothing is in it and every count is 0. False, and nothing
-    /// changed, if somebody else holds one of `lanes`, or they are not this ring's lanes in order.
+    /// Resets the ring for another socket: empty, every count 0. False, with nothing changed, if one of `lanes` has
+    /// another holder, or they are not this ring's lanes in order.
     pub fn recycle(&mut self, lanes: &mut [Arc<Lane>], retire_ns: u64) -> bool {
         let ours = lanes.len() == self.lanes.len()
             && lanes
@@ -84,7 +84,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The oldest published block. It goes back to the writer when it is dropped.
+    /// The oldest published block. Dropping it returns it to the writer.
     pub fn borrow(&mut self) -> Option<Block<'_>> {
         let held = self.blocks.borrow()?;
         let (block, blocks) = (held.block(), held.statuses());
@@ -108,23 +108,23 @@ impl Reader {
         })
     }
 
-    /// The generation of the oldest published block, and the time of its first packet in nanoseconds since 1970.
-    /// It stays.
+    /// The generation of the oldest published block, and the time of its first packet in nanoseconds since 1970. The
+    /// block stays published.
     pub fn peek(&mut self) -> Option<(Generation, u64)> {
         let damaged = self.damaged.get();
         let block = self.borrow()?;
         let seen = (block.generation(), block.first_ns().unwrap_or_default());
         mem::forget(block); // Only a drop gives it back.
-        self.damaged.set(damaged); // Counted by who reads it.
+        self.damaged.set(damaged); // The next `borrow` counts it.
         Some(seen)
     }
 
-    /// Whether there is a block to borrow.
+    /// Whether a block can be borrowed.
     pub fn is_waiting(&self) -> bool {
         self.blocks.is_waiting()
     }
 
-    /// What the lane says that it has written and lost.
+    /// The lane's counts of written and lost packets, as the writer reports them.
     pub fn totals(&self) -> Totals {
         // Relaxed: each counter is whole, and orders nothing.
         let total = |count| self.blocks.statuses().total(count).load(Ordering::Relaxed);
@@ -136,7 +136,7 @@ impl Reader {
         }
     }
 
-    /// Blocks whose records were not what the block says. None, with a writer of our version.
+    /// Blocks whose records contradict the block's header. Always 0 with a writer of our version.
     pub fn damaged(&self) -> u64 {
         self.damaged.get()
     }
@@ -157,17 +157,17 @@ pub struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// The binding that its packets came by.
+    /// The generation of the binding by which its packets arrived.
     pub fn generation(&self) -> Generation {
         self.generation
     }
 
-    /// How many packets it says it has.
+    /// The number of packets, by its header.
     pub fn len(&self) -> u64 {
         self.packets
     }
 
-    /// Never, if it is not damaged.
+    /// False unless the block is damaged.
     pub fn is_empty(&self) -> bool {
         self.packets == 0
     }
@@ -182,7 +182,7 @@ impl Block<'_> {
         self.packets_from(Position { offset: 0, packets_left: self.packets })
     }
 
-    /// Its packets from a place on, which is one of this block: of another, it finds damage or nonsense.
+    /// Its packets from a position on, which must be of this block: with another block's it returns damage or nonsense.
     pub fn packets_from(&self, position: Position) -> Packets<'_> {
         let offset = position.offset.min(self.bytes);
         Packets {
@@ -214,7 +214,7 @@ pub struct Packets<'a> {
     block: PhantomData<&'a [u8]>,
 }
 
-/// A place between two packets of a [`Block`], for who borrows it again.
+/// A position between two packets of a [`Block`], for borrowing the block again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
     /// From the first record: a multiple of 8, or the end.
@@ -225,19 +225,19 @@ pub struct Position {
 /// A packet in a [`Block`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet<'a> {
-    /// What is known of it besides its bytes.
+    /// Its metadata.
     pub record: Record,
-    /// What was kept of it: its first bytes.
+    /// Its first bytes, as many as were kept.
     pub bytes: &'a [u8],
 }
 
 impl<'a> Packets<'a> {
-    /// Behind what it has given.
+    /// The position after the packets returned so far.
     pub fn place(&self) -> Position {
         Position { offset: self.offset, packets_left: self.packets }
     }
 
-    /// The next record, if it lies in the block and says what there is.
+    /// The next record, if it lies in the block and is valid.
     fn parse(&mut self) -> Option<Packet<'a>> {
         let room = self.left.checked_sub(HEADER)?;
         // SAFETY: `HEADER` bytes are left and aligned (invariant 1), and any bits are a header. It is read
@@ -253,8 +253,8 @@ impl<'a> Packets<'a> {
         // SAFETY: the conditions of `from_raw_parts`:
         // - `captured` bytes are left, mapped while the reader lives, whose block we borrow for 'a;
         // - initialised: the kernel hands out zeroed pages, and writers write whole bytes;
-        // - not written during 'a: the block is ours until it is given back, which its borrow forbids.
-        //   In another process that is the daemon's word, as it is for all that the ring says.
+        // - not written during 'a: the block is ours until it is returned, which its borrow forbids.
+        //   In another process that relies on the daemon, as everything read from the ring does.
         let bytes = unsafe { slice::from_raw_parts(bytes.as_ptr(), captured) };
         let size = (HEADER + captured).next_multiple_of(ALIGN).min(self.left);
         // SAFETY: `size <= left`; aligned, but at the very end of the block, where nothing is left.

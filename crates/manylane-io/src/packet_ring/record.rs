@@ -1,32 +1,32 @@
-//! Records: what is known of a packet, in front of its bytes.
+//! Records: the metadata in front of a packet's bytes.
 
 use manylane_frame::vocabulary::{DropReason, Point, PortId, QueueId, WorkerId};
 
-/// What is known of a packet besides its bytes.
+/// A packet's metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// Nanoseconds since 1970.
     pub time_ns: u64,
-    /// Bytes on the wire, all its frames together.
+    /// Bytes on the wire, over all its frames.
     pub len: u32,
-    /// The port that it came by, or is about to leave by.
+    /// The port that it arrived by, or is about to leave by.
     pub port: PortId,
     /// The queue of that port.
     pub queue: QueueId,
-    /// The worker that had it.
+    /// The worker that captured it.
     pub worker: WorkerId,
-    /// Where it was looked at.
+    /// Where in the forwarding path it was captured.
     pub point: Point,
     /// Why it was dropped, at [`Point::Drop`].
     pub reason: Option<DropReason>,
 }
 
-/// A [`Record`] as it lies in a ring. Any bits are one; the packet's bytes follow.
+/// A [`Record`] as it lies in a ring. Any bits are valid; the packet's bytes follow.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 pub(super) struct Header {
     time_ns: u64,
-    /// Bytes that follow.
+    /// The number of packet bytes that follow.
     captured: u32,
     len: u32,
     port: u16,
@@ -36,9 +36,9 @@ pub(super) struct Header {
     reason: u8,
 }
 
-/// What a record takes besides the packet's bytes.
+/// The bytes of a record before the packet's.
 pub(super) const HEADER: usize = size_of::<Header>();
-/// What records are aligned to.
+/// The alignment of records.
 pub(super) const ALIGN: usize = align_of::<Header>();
 
 const NO_REASON: u8 = u8::MAX;
@@ -59,12 +59,12 @@ impl Header {
         }
     }
 
-    /// Bytes that follow, as it says.
+    /// The number of packet bytes that follow, by the header.
     pub fn captured(&self) -> usize {
         self.captured as usize
     }
 
-    /// `None` if it names a point or reason that there is not.
+    /// `None` if the point or the reason is unknown.
     pub fn record(&self) -> Option<Record> {
         let reason = match self.reason {
             NO_REASON => None,

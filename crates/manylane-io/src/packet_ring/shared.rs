@@ -20,7 +20,7 @@ use super::record::HEADER;
 use super::{RingConfig, RingError};
 use crate::syscall::{check, check_length, retry};
 
-/// What the memory begins with.
+/// The start of the memory.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct FileHeader {
@@ -34,7 +34,7 @@ struct FileHeader {
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"manylane");
 
-/// What this program reads: the layout's version, and a mark of the words that records say by number.
+/// The version that this program reads: of the layout, and a hash of the names that records encode as numbers.
 const VERSION: u64 = {
     let mut mark = LAYOUT ^ ((HEADER as u64) << 8);
     let mut reason = 0;
@@ -50,7 +50,7 @@ const VERSION: u64 = {
     mark
 };
 
-/// Grows with every change of what lies where.
+/// Incremented with every change of the layout.
 const LAYOUT: u64 = 1;
 
 /// One step of FNV-1a for each byte, and one between names.
@@ -68,7 +68,7 @@ const fn fold(mark: u64, name: &str) -> u64 {
 const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
 const NAME: &CStr = c"manylane-packet-ring";
 
-/// A ring of `count` lanes, and the memfd that its readers are opened from.
+/// Creates a ring of `count` lanes, and the memfd that its readers are opened from.
 pub fn create_shared(
     config: &RingConfig,
     count: u32,
@@ -91,13 +91,13 @@ pub fn create_shared(
         lanes: count,
         spare: 0,
     };
-    // SAFETY: the mapping is longer than a header and aligned to a page, and nobody else has it yet.
+    // SAFETY: the mapping is longer than a header and aligned to a page, and no other pointer into it exists yet.
     unsafe { memory.base().cast().write(header) };
     Ok((memfd, Lane::all(&Arc::new(memory), config.retire_ns)))
 }
 
-/// The readers of a ring that another process made by [`create_shared`]. Once for each memfd: two would
-/// take each other's blocks.
+/// Opens the readers of a ring that another process created by [`create_shared`]. Once for each memfd: two sets of
+/// readers would take each other's blocks.
 pub fn open_shared(memfd: OwnedFd) -> Result<Readers, RingError> {
     // SAFETY: F_GET_SEALS takes nothing.
     let seals = check(unsafe { libc::fcntl(memfd.as_raw_fd(), libc::F_GET_SEALS) })
@@ -125,7 +125,7 @@ fn memfd() -> io::Result<OwnedFd> {
         check(unsafe { libc::memfd_create(NAME.as_ptr(), flags) })
     };
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
-    // Since Linux 6.3; some systems refuse one that could be run (`vm.memfd_noexec`).
+    // Since Linux 6.3; some systems refuse an executable memfd (`vm.memfd_noexec`).
     let fd = match create(flags | libc::MFD_NOEXEC_SEAL) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create(flags),
         outcome => outcome,
@@ -138,7 +138,7 @@ fn read_header(memfd: BorrowedFd<'_>) -> Result<FileHeader, RingError> {
     let mut header =
         FileHeader { magic: 0, version: 0, block_size: 0, blocks: 0, lanes: 0, spare: 0 };
     let read = retry(|| {
-        // SAFETY: pread(2) writes at most the bytes of `header`, of which any are one.
+        // SAFETY: pread(2) writes at most the bytes of `header`, for which any bits are valid.
         check_length(unsafe {
             let into = ptr::from_mut(&mut header).cast();
             libc::pread(memfd.as_raw_fd(), into, size_of::<FileHeader>(), 0)
@@ -154,7 +154,7 @@ fn read_header(memfd: BorrowedFd<'_>) -> Result<FileHeader, RingError> {
 fn length(memfd: BorrowedFd<'_>) -> Result<u64, RingError> {
     // SAFETY: any bits, zeroes too, are a `struct stat`.
     let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: fstat(2) writes one.
+    // SAFETY: fstat(2) writes a `struct stat`.
     check(unsafe { libc::fstat(memfd.as_raw_fd(), &raw mut stat) })
         .map_err(|source| RingError::Refused { step: "fstat", source })?;
     Ok(stat.st_size as u64)
@@ -169,7 +169,7 @@ mod tests {
     const CONFIG: RingConfig = RingConfig { block_size: 4096, blocks: 2, retire_ns: 0 };
     const LENGTH: i64 = 4096 + 2 * 4096;
 
-    /// A reader with this in its hands could otherwise end the daemon by SIGBUS.
+    /// A reader that could shrink the memfd could end the daemon by SIGBUS.
     #[test]
     fn the_memory_neither_shrinks_nor_grows() {
         let (memfd, lanes) = create_shared(&CONFIG, 1).expect("there is memory");

@@ -1,4 +1,4 @@
-//! Both ends in one process: over memory of its own, and by two mappings of one memfd.
+//! Both ends in one process: over anonymous memory, and by two mappings of one memfd.
 
 use super::layout::BLOCK_HEADER;
 use super::record::HEADER;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 mod hostile;
 
-/// A packet lies in as many frames as it likes, and every snap length keeps its first bytes.
+/// A packet may lie in any number of frames, and every snap length keeps its first bytes.
 #[test]
 fn what_is_pushed_is_read_back_up_to_the_snap_length() {
     let (lanes, mut readers) = lanes(&SMALL, 1).expect("there is memory");
@@ -30,7 +30,7 @@ fn what_is_pushed_is_read_back_up_to_the_snap_length() {
     assert_eq!(readers[0].damaged(), 0);
 }
 
-/// Its length on the wire bounds what is copied of it, and its parts bound what is said to be.
+/// The length on the wire bounds the bytes copied, and the parts bound the length reported.
 #[test]
 fn a_length_that_is_not_that_of_the_parts_is_no_harm() {
     let (lanes, mut readers) = lanes(&SMALL, 1).expect("there is memory");
@@ -44,7 +44,7 @@ fn a_length_that_is_not_that_of_the_parts_is_no_harm() {
     assert_eq!(kept, [&b"abc"[..], b"abcdef", b"abcdef"]);
 }
 
-/// Many rounds of all blocks, in order, with records of every length up to some.
+/// Many rounds of all blocks, in order, with records of every length up to a bound.
 #[test]
 fn blocks_come_round_and_keep_their_order() {
     let (lanes, mut readers) = lanes(&SMALL, 2).expect("there is memory");
@@ -66,7 +66,7 @@ fn blocks_come_round_and_keep_their_order() {
     assert_eq!((lanes[0].totals(), readers[0].totals()), Default::default());
 }
 
-/// One byte decides, at the end of a block.
+/// At the end of a block one byte decides.
 #[test]
 fn a_record_that_just_fits_stays_and_one_byte_more_moves_on() {
     let room = SMALL.block_size as usize - BLOCK_HEADER;
@@ -85,7 +85,7 @@ fn a_record_that_just_fits_stays_and_one_byte_more_moves_on() {
     }
 }
 
-/// As the kernel does, who says "packet too big, clamped" (`tpacket_rcv`).
+/// As the kernel does, which logs "packet too big, clamped" (`tpacket_rcv`).
 #[test]
 fn a_packet_larger_than_a_block_is_clamped_and_counted() {
     let (lanes, mut readers) = lanes(&SMALL, 1).expect("there is memory");
@@ -143,7 +143,7 @@ fn a_block_is_retired_by_its_age() {
     assert!(turn(4), "a clock that went back does not hold a block up");
 }
 
-/// What was published in the middle of a turn is told at its end.
+/// A block published in the middle of a turn is reported at its end.
 #[test]
 fn a_full_ring_loses_and_counts_and_goes_on() {
     let (lanes, mut readers) = lanes(&SMALL, 1).expect("there is memory");
@@ -244,7 +244,7 @@ fn a_reader_by_another_mapping_is_woken_and_gets_all() {
         let (bell, between, lanes) = (&bell, &between, &lanes);
         scope.spawn(move || {
             loop {
-                // In this order: what is seen to be written has been published before `take` looks.
+                // In this order: a packet seen as written was published before `take` checks.
                 let done = all(lanes);
                 if watch.take() {
                     bell.wake();
@@ -275,7 +275,7 @@ fn a_reader_by_another_mapping_is_woken_and_gets_all() {
 const SMALL: RingConfig = RingConfig { block_size: 4096, blocks: 2, retire_ns: 10 };
 const ONE: Generation = Generation(1);
 
-/// Reads a block whose packets have `next` and the following for their times, and lengths by those.
+/// Reads a block whose packets have the times `next` and following, and lengths that depend on them.
 fn read(reader: &mut Reader, next: &mut u64) -> bool {
     let Some(block) = reader.borrow() else { return false };
     for packet in block.packets() {

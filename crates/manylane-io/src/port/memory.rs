@@ -348,8 +348,8 @@ impl WireEnd {
 /// Wires one way from a port with a transmitter for each of `workers` to the receive queues of `to`.
 ///
 /// A wire takes `capacity` packets, and as many frames behind the first ones of packets in several, or one
-/// packet's ([`CHAIN_MAX`]): two lines of the pool's sum. `bells` are the doorbells of the workers that own the queues, one per queue.
-/// Returns the receivers of `to`, one per queue, and the transmitters towards it, one per worker.
+/// packet's ([`CHAIN_MAX`]): two lines of the pool's sum. `bells` are the doorbells of the workers that own the queues,
+/// one per queue. Returns the receivers of `to`, one per queue, and the transmitters towards it, one per worker.
 pub fn wires(
     to: PortId,
     workers: usize,

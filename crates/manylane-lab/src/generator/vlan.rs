@@ -1,4 +1,4 @@
-//! The programs that put an interface into a VLAN.
+//! The programs that put a lab host's interface into a VLAN.
 
 use aya::programs::links::FdLink;
 use aya::programs::tc::TcAttachOptions;
@@ -8,17 +8,17 @@ use aya::{Ebpf, EbpfLoader};
 use manylane_io::bpf::BpfError;
 use manylane_io::interface::Interface;
 
-/// A VLAN tag: ether type and number.
+/// A VLAN tag: ethertype and VLAN id.
 pub type Tag = (u16, u16);
 
-/// An interface in a VLAN, until this is dropped: what its host sends carries tags, and what comes with
-/// others, or none, is dropped. `vlan.bpf.c` is the source.
+/// An interface in a VLAN until this is dropped: the programs tag each frame that the host sends, and drop a received
+/// frame that has another tag or none. `vlan.bpf.c` is the source.
 pub struct VlanLink {
     _links: [FdLink; 2],
 }
 
 impl VlanLink {
-    /// Puts an interface of the calling thread's network namespace into VLAN `outer`, or `inner` in that.
+    /// Puts an interface of the calling thread's network namespace into VLAN `outer`, or into `inner` within it.
     pub fn attach(
         interface: &Interface,
         outer: Tag,

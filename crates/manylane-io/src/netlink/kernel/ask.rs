@@ -1,4 +1,4 @@
-//! Having the kernel find out a neighbour's Ethernet address.
+//! Asking the kernel to resolve a neighbour.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use super::super::{Netlink, NetlinkError};
 use super::Family;
 
 impl Netlink {
-    /// Asks the kernel to find out a neighbour's Ethernet address, or whether a stale one is still right, as
-    /// if it had a packet for it (`NTF_USE`). The answer comes as an event, or never.
+    /// Makes the kernel resolve a neighbour, or verify a stale entry, as if the kernel had a packet for the neighbour
+    /// (`NTF_USE`). An answer arrives as an event, or never.
     ///
-    /// A permanent neighbour is left alone: the kernel would forget that it is, and its address with it.
+    /// A permanent entry is left alone: the request would clear its permanent state and its Ethernet address.
     pub fn ask_neighbour(&mut self, link: u32, address: IpAddr) -> Result<(), NetlinkError> {
         let step = || format!("ask for the neighbour {address} on link {link}");
         let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
@@ -27,7 +27,7 @@ impl Netlink {
         };
         let header = Ndmsg { ndm_flags: libc::NTF_USE, ..header };
         let request = Request::new().set_create();
-        // What came in between is somebody's wish: it stays as it is.
+        // An entry that another program added in between stays as it is.
         let request = if is_known { request } else { request.set_excl() };
         let mut request = request.op_newneigh_do(&header);
         request.encode().push_dst(address);

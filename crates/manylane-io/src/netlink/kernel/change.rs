@@ -1,7 +1,7 @@
-//! Changing routes by the thousand: what labs, tests and benches need to make a big table, and to shake it.
+//! Changing routes in bulk: labs, tests and benches build and change big tables with it.
 //!
-//! Requests go out 64 at a time. The kernel does them before send(2) returns, answers each that it refuses,
-//! and the last: so every request is accounted for, at a 64th of the answers.
+//! Requests are sent in batches of 64. The kernel executes them before send(2) returns and answers each refused
+//! request and the last one: every request is accounted for, with one answer per 64 requests.
 
 use std::io;
 use std::net::IpAddr;
@@ -17,39 +17,39 @@ use super::super::{Netlink, NetlinkError};
 use super::decode::{RTAX_MTU, RTNEXTHOP_BYTES};
 use super::{Family, Hop, Hops, Route};
 
-/// What to do with a route.
+/// A change of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
-    /// It is new; refused where its prefix, metric and type of service have one.
+    /// Adds the route; refused if a route with the same prefix, metric and type of service exists.
     Add,
-    /// It is new, or instead of the one that has its prefix, metric and type of service.
+    /// Adds the route, or replaces the one with the same prefix, metric and type of service.
     Replace,
-    /// It goes behind the ones that have its prefix; for IPv6 with the same metric it is one more way.
+    /// Adds the route after those with the same prefix; for IPv6 with the same metric it becomes another next hop.
     Append,
-    /// It goes.
+    /// Deletes the route.
     Delete,
 }
 
-/// What became of a number of changes.
+/// The outcome of a batch of changes.
 #[derive(Debug, Default)]
 pub struct Changed {
-    /// Carried out.
+    /// Changes that the kernel made.
     pub done: u64,
-    /// Refused.
+    /// Changes that the kernel refused.
     pub refused: u64,
-    /// Why the first of those was.
+    /// Why the first of them was refused.
     pub first_refusal: Option<NetlinkError>,
 }
 
 impl Changed {
-    /// How many, if all were carried out; else why the first was not.
+    /// The number of changes if the kernel made all; else why it refused the first.
     pub fn all(self) -> Result<u64, NetlinkError> {
         self.first_refusal.map_or(Ok(self.done), Err)
     }
 }
 
 impl Netlink {
-    /// Adds routes, which all have to be new.
+    /// Adds routes, all of which must be new.
     pub fn load_routes(
         &mut self,
         routes: impl IntoIterator<Item = Route>,
@@ -57,7 +57,7 @@ impl Netlink {
         self.change_routes(routes.into_iter().map(|route| (Change::Add, route)))?.all()
     }
 
-    /// Changes routes in this order, and goes on after one that the kernel refuses.
+    /// Makes the changes in this order, and continues after one that the kernel refuses.
     pub fn change_routes(
         &mut self,
         changes: impl IntoIterator<Item = (Change, Route)>,
@@ -112,12 +112,12 @@ impl Changed {
     }
 }
 
-/// Requests that go out together.
+/// Requests that are sent together.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
     changes: Vec<(Change, Route)>,
-    /// Where the last request begins, and its number.
+    /// The offset and the sequence number of the last request.
     last: Option<(usize, u32)>,
 }
 
@@ -130,7 +130,7 @@ impl Batch {
             Change::Append => (libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_APPEND),
             Change::Delete => (libc::RTM_DELROUTE, 0),
         };
-        self.bytes.extend([0; 4]); // The length, below.
+        self.bytes.extend([0; 4]); // The length, filled in below.
         self.bytes.extend(kind.to_ne_bytes());
         self.bytes.extend(((flags | libc::NLM_F_REQUEST) as u16).to_ne_bytes());
         self.bytes.extend(sequence.to_ne_bytes());
@@ -147,7 +147,7 @@ impl Batch {
         self.changes.len() >= BATCH_REQUESTS || self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Makes the last request ask for an answer, and gives its number; none when there is no request.
+    /// Makes the last request ask for an answer and returns its sequence number; `None` without a request.
     fn finish(&mut self) -> Option<u32> {
         let (start, sequence) = self.last?;
         let flags = start + 6;
@@ -164,20 +164,20 @@ impl Batch {
     }
 }
 
-/// What the words of a request cannot carry.
+/// Refuses a route that a request cannot encode.
 fn can_be_said(route: &Route) -> Result<(), &'static str> {
     let hops = route.hops.as_slice();
     if hops.iter().any(|hop| hop.is_encapsulated) {
-        return Err("a way with encapsulation is ip(8)'s business");
+        return Err("manylane cannot encode encapsulation; use ip(8)");
     }
     if route.is_expiring {
-        return Err("a route with an end is ip(8)'s business");
+        return Err("manylane cannot encode a lifetime; use ip(8)");
     }
     if hops.len() > HOPS_MAX {
-        return Err("more ways than an attribute can hold");
+        return Err("more next hops than an attribute can hold");
     }
     if hops.iter().any(|hop| !(1..=256).contains(&hop.weight)) {
-        return Err("weights are 1 to 256");
+        return Err("a weight must be 1 to 256");
     }
     Ok(())
 }
@@ -244,7 +244,7 @@ fn write_way(bytes: &mut Vec<u8>, family: Family, hop: &Hop) {
     bytes.extend([hop.flags & RTNH_F_ONLINK, (hop.weight - 1) as u8]);
     bytes.extend(hop.link.to_ne_bytes());
     write_gateway(bytes, family, hop);
-    finalize_nested_header(bytes, start); // The length stands in the same place.
+    finalize_nested_header(bytes, start); // The length is in the same place.
 }
 
 /// A gateway of the route's own family, or of the other (`struct rtvia`).
@@ -288,32 +288,32 @@ impl Route {
         }
     }
 
-    /// A unicast route of the main table with this next-hop object.
+    /// A unicast route of the main table that uses this next-hop object.
     pub fn by_next_hop(destination: IpAddr, prefix_len: u8, id: u32) -> Route {
         Route { next_hop: Some(id), ..Route::new(destination, prefix_len, Hops::One(None)) }
     }
 }
 
 impl Hop {
-    /// A way by a router on a link; 0 lets the kernel find the link.
+    /// A next hop through a router on a link; 0 lets the kernel find the link.
     pub fn via(link: u32, gateway: IpAddr) -> Hop {
         Hop { gateway: Some(gateway), ..Hop::on(link) }
     }
 
-    /// A way to neighbours on a link.
+    /// A next hop for destinations that are neighbours on a link.
     pub fn on(link: u32) -> Hop {
         Hop { link, gateway: None, weight: 1, flags: 0, is_encapsulated: false }
     }
 }
 
-/// Requests that are sent together. Their refusals have to fit into the socket's buffer (208 KiB by default;
-/// one takes up to 1280 bytes): nobody reads them while send(2) runs.
+/// Requests per batch. Their refusals must fit into the socket's receive buffer (208 KiB by default; one takes up to
+/// 1280 bytes): no thread reads them while send(2) runs.
 const BATCH_REQUESTS: usize = 64;
 
-/// A datagram has to fit into the socket's buffer for sending, 208 KiB by default.
+/// A datagram must fit into the socket's send buffer, 208 KiB by default.
 const BATCH_BYTES: usize = 32 << 10;
 
-/// A way takes up to 28 bytes of the 64 KiB that an attribute can have.
+/// A next hop takes up to 28 bytes of the 64 KiB that an attribute can have.
 const HOPS_MAX: usize = 2048;
 
 /// linux/rtnetlink.h.

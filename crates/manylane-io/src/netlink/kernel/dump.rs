@@ -1,9 +1,9 @@
 //! Reading whole tables.
 //!
-//! | Table | changed under the reading | |
+//! | Table | when it changes during the dump | |
 //! |---|---|---|
-//! | links, addresses, next-hop objects, rules, settings | the kernel says so (`NLM_F_DUMP_INTR`) | it is read again |
-//! | neighbours, routes | it says nothing | who wants a copy opens a [`Watch`](super::Watch) first, reads the table, then applies the events, and compares with a second reading |
+//! | links, addresses, next-hop objects, rules, settings | the kernel reports it (`NLM_F_DUMP_INTR`) | the dump is repeated |
+//! | neighbours, routes | the kernel reports nothing | to mirror one, open a [`Watch`](super::Watch) first, dump, apply the events, and compare with a second dump |
 
 use netlink_bindings::rt_addr::Ifaddrmsg;
 use netlink_bindings::rt_link::{self, Ifinfomsg};
@@ -24,7 +24,7 @@ impl Netlink {
         self.table("links", libc::RTM_GETLINK, &payload, decode::link)
     }
 
-    /// All addresses of ours, of both families.
+    /// All local addresses, of both families.
     pub fn dump_addresses(&mut self) -> Result<Vec<Address>, NetlinkError> {
         let header = Ifaddrmsg::default();
         self.table("addresses", libc::RTM_GETADDR, header.as_slice(), decode::address)
@@ -36,7 +36,7 @@ impl Netlink {
         self.table("next-hop objects", RTM_GETNEXTHOP, &header, decode::next_hop)
     }
 
-    /// All rules of both families, each family's in their order.
+    /// All rules of both families, each family's in order of priority.
     pub fn dump_rules(&mut self) -> Result<Vec<Rule>, NetlinkError> {
         let mut rules = Vec::new();
         for family in [Family::V4, Family::V6] {
@@ -61,7 +61,7 @@ impl Netlink {
     pub fn dump_netconf(&mut self) -> Result<Vec<Netconf>, NetlinkError> {
         let mut settings = Vec::new();
         for family in [Family::V4, Family::V6] {
-            // `struct netconfmsg` is one byte; strict checking counts in fours.
+            // `struct netconfmsg` is one byte; strict checking rounds up to four.
             let header = [family.number(), 0, 0, 0];
             settings.extend(self.table(
                 "settings",
@@ -73,10 +73,10 @@ impl Netlink {
         Ok(settings)
     }
 
-    /// Gives each route of a family, or of one of its tables, to `each`, and says how many there were.
+    /// Passes each route of a family, or of one of its tables, to `each`; returns how many there were.
     ///
-    /// It allocates for routes of several ways only. The kernel does not say when routes change meanwhile:
-    /// see the table at the head of this module.
+    /// It allocates only for routes with several next hops. The kernel does not report routes that change during the
+    /// dump: see the table at the head of this module.
     pub fn dump_routes(
         &mut self,
         family: Family,
@@ -110,11 +110,11 @@ impl Netlink {
         }
     }
 
-    /// Waits until the kernel has finished what it is changing of links, and all that follows from it.
+    /// Waits until the kernel has completed the link changes in progress and their consequences.
     ///
-    /// It tells of a link before it takes the link's routes away, and tables are read without its lock: so
-    /// what is read at once after such an event may be from before. This waits for the lock, for some 10 ms where links are
-    /// made or removed, in any namespace.
+    /// The kernel announces a link's removal before it removes the link's routes, and dumps do not take its lock: a
+    /// dump right after such an event may still show the old state. This waits for the lock, for some 10 ms while links
+    /// are created or removed, in any namespace.
     pub fn settle(&mut self) -> Result<(), NetlinkError> {
         let header = Ifinfomsg { ifi_index: LOOPBACK, ..Default::default() };
         let request = rt_link::Request::new().op_getlink_do(&header);
@@ -134,7 +134,7 @@ impl Netlink {
     }
 }
 
-/// A request for a table, whose answers are read by [`decode`].
+/// A request for a table; [`decode`] reads its replies.
 struct Request<'p> {
     kind: u16,
     payload: &'p [u8],

@@ -1,4 +1,4 @@
-//! What the kernel says of its routing, message by message (rtnetlink(7)).
+//! Types for the kernel's routing messages (rtnetlink(7)).
 
 use std::net::IpAddr;
 
@@ -30,26 +30,26 @@ pub struct Link {
     pub operstate: u8,
     /// The bridge or bond that it is a member of.
     pub master: Option<u32>,
-    /// What kind that is (`IFLA_INFO_SLAVE_KIND`).
+    /// The kind of that device (`IFLA_INFO_SLAVE_KIND`).
     pub member_kind: Option<String>,
-    /// The device under it (VLAN, macvlan), or the peer (veth), by `IFLA_LINK`.
+    /// The device below it (VLAN, macvlan), or the peer (veth), by `IFLA_LINK`.
     pub lower: Option<u32>,
-    /// Whether `lower` is a number of another namespace.
+    /// Whether `lower` is a number in another namespace.
     pub lower_is_elsewhere: bool,
-    /// For a VLAN device: ethertype of its tag, and the number in it.
+    /// For a VLAN device: the ethertype and VLAN id of its tag.
     pub vlan: Option<(u16, u16)>,
     /// Receive and transmit queues.
     pub queues: (u32, u32),
     /// The root qdisc's kind.
     pub qdisc: String,
-    /// The id of an XDP program on it.
+    /// The id of its XDP program.
     pub xdp: Option<u32>,
 }
 
-/// An address of ours (`RTM_NEWADDR`).
+/// A local address (`RTM_NEWADDR`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// On this device.
+    /// The device that has it.
     pub link: u32,
     /// The address itself (`IFA_LOCAL`).
     pub address: IpAddr,
@@ -61,19 +61,18 @@ pub struct Address {
     pub flags: u32,
 }
 
-/// One way of a route, or of a next-hop object.
+/// A next hop of a route, or of a next-hop object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
-    /// The device it leaves by; 0 when there is none.
+    /// The egress device; 0 when there is none.
     pub link: u32,
-    /// The router it goes to, of either family (`RTA_GATEWAY`, `RTA_VIA`); none where the destination is a
-    /// neighbour.
+    /// The next router, of either family (`RTA_GATEWAY`, `RTA_VIA`); `None` where the destination is a neighbour.
     pub gateway: Option<IpAddr>,
     /// Its weight, 1 or more.
     pub weight: u16,
     /// `RTNH_F_*`.
     pub flags: u8,
-    /// Packets are wrapped on this way (`RTA_ENCAP_TYPE`).
+    /// Packets are encapsulated (`RTA_ENCAP_TYPE`).
     pub is_encapsulated: bool,
 }
 
@@ -86,9 +85,9 @@ pub struct Route {
     pub destination: IpAddr,
     /// The length of its prefix.
     pub prefix_len: u8,
-    /// Only for packets from there (IPv6).
+    /// The source prefix that packets must match (IPv6).
     pub source: Option<(IpAddr, u8)>,
-    /// Only for packets with this type of service (IPv4).
+    /// The type of service that packets must have (IPv4).
     pub tos: u8,
     /// The metric.
     pub priority: u32,
@@ -100,28 +99,28 @@ pub struct Route {
     pub scope: u8,
     /// `RTM_F_*` and, for one way, `RTNH_F_*`.
     pub flags: u32,
-    /// The next-hop object that says the ways; they may be repeated in `hops`.
+    /// The next-hop object that defines the next hops; `hops` may repeat them.
     pub next_hop: Option<u32>,
-    /// The ways: none for a blackhole, more for multipath.
+    /// The next hops: none for a blackhole, several for multipath.
     pub hops: Hops,
     /// The route's own MTU.
     pub mtu: Option<u32>,
-    /// It has an end (IPv6, from a router advertisement). The kernel stops using it then, and tells of that when
-    /// it comes to removing it.
+    /// The route has a lifetime (IPv6, from a router advertisement). The kernel stops using it when it expires, but
+    /// announces that only when it removes the route.
     pub is_expiring: bool,
 }
 
-/// Ways of a route: one of them without an allocation.
+/// The next hops of a route; a single one needs no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hops {
-    /// None, or one.
+    /// No next hop, or one.
     One(Option<Hop>),
     /// Several.
     Many(Vec<Hop>),
 }
 
 impl Hops {
-    /// All of them, in the kernel's order.
+    /// All next hops, in the kernel's order.
     pub fn as_slice(&self) -> &[Hop] {
         match self {
             Hops::One(hop) => hop.as_slice(),
@@ -135,24 +134,24 @@ impl Hops {
 pub struct NextHop {
     /// Its number.
     pub id: u32,
-    /// Which family's, if it says.
+    /// Its family, if the message has one.
     pub family: Option<Family>,
     /// `RTPROT_*`.
     pub protocol: u8,
-    /// What it leads to.
+    /// The target.
     pub kind: NextHopKind,
 }
 
-/// What a next-hop object leads to.
+/// The target of a next-hop object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextHopKind {
-    /// One way.
+    /// One next hop.
     Via(Hop),
-    /// Nowhere, in silence.
+    /// Drops silently.
     Blackhole,
-    /// Other objects with their weights, 1 or more; `is_resilient` where buckets keep their flows.
+    /// Other objects with their weights, 1 or more; `is_resilient` where hash buckets keep their flows.
     Group {
-        /// Numbers and weights.
+        /// Ids and weights.
         members: Vec<(u32, u16)>,
         /// `NEXTHOP_GRP_TYPE_RES`.
         is_resilient: bool,
@@ -161,38 +160,39 @@ pub enum NextHopKind {
     Fdb,
 }
 
-/// A rule of the routing policy (`RTM_NEWRULE`).
+/// A policy routing rule (`RTM_NEWRULE`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Whose rules it is one of.
+    /// The family whose packets it matches.
     pub family: Family,
-    /// Where in the order, small ones first.
+    /// Its position: the kernel evaluates low numbers first.
     pub priority: u32,
     /// `FR_ACT_*`.
     pub action: u8,
     /// The table for `FR_ACT_TO_TBL`.
     pub table: u32,
-    /// Packets from there.
+    /// The source prefix that packets must match.
     pub from: Option<(IpAddr, u8)>,
-    /// Packets to there.
+    /// The destination prefix that packets must match.
     pub to: Option<(IpAddr, u8)>,
-    /// Packets that came in by this device.
+    /// The ingress device.
     pub iif: Option<String>,
-    /// Packets with this type of service; 0 for all.
+    /// The type of service that packets must have; 0 for any.
     pub tos: u8,
-    /// `FIB_RULE_*` flags: what matches is inverted (`FIB_RULE_INVERT`), among others.
+    /// `FIB_RULE_*` flags; with `FIB_RULE_INVERT` the match is inverted.
     pub flags: u32,
-    /// It asks for something else, too (mark, user, ports, protocol, exit, tunnel, l3mdev, suppression, goto), by name.
+    /// The names of its other selectors and actions (mark, user, ports, protocol, egress interface, tunnel, l3mdev,
+    /// suppression, goto).
     pub others: Vec<&'static str>,
-    /// The attributes behind `others`, and who made the rule (`FRA_PROTOCOL`), as the kernel says them: what tells
-    /// two rules apart that are equal otherwise.
+    /// The raw attributes behind `others`, and the protocol that added the rule (`FRA_PROTOCOL`): they distinguish two
+    /// otherwise equal rules.
     pub rest: Vec<u8>,
 }
 
 /// A neighbour (`RTM_NEWNEIGH`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Neighbour {
-    /// On this device.
+    /// The device.
     pub link: u32,
     /// Its address.
     pub address: IpAddr,
@@ -204,34 +204,34 @@ pub struct Neighbour {
     pub flags: u8,
 }
 
-/// Settings of a device, or of all, for one family (`RTM_NEWNETCONF`). What a message does not say is `None`.
+/// Settings of a device, or of all, for one family (`RTM_NEWNETCONF`). A setting absent from the message is `None`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Netconf {
-    /// The device; `NETCONFA_IFINDEX_ALL` (-1) and `_DEFAULT` (-2) are no device.
+    /// The device, or `NETCONFA_IFINDEX_ALL` (-1), or `NETCONFA_IFINDEX_DEFAULT` (-2).
     pub link: i32,
-    /// Whose settings.
+    /// The family.
     pub family: Family,
     /// Packets are forwarded.
     pub forwarding: Option<bool>,
     /// 0 none, 1 strict, 2 loose (RFC 3704).
     pub rp_filter: Option<u8>,
-    /// Routes by a device without carrier are left out.
+    /// The kernel skips routes through a device without carrier.
     pub ignore_routes_with_linkdown: Option<bool>,
 }
 
-/// Something came, changed or went.
+/// A change of the kernel's routing state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A link is now so; or is gone.
+    /// The new state of a link.
     Link(Link),
-    /// This link is gone.
+    /// A link was removed.
     LinkGone(u32),
-    /// An address is there.
+    /// An address was added.
     Address(Address),
-    /// It is not any more.
+    /// An address was removed.
     AddressGone(Address),
-    /// A route is there. `is_replaced`: it is instead of the one of its prefix, table, metric and type of service
-    /// (`NLM_F_REPLACE`); `is_appended`: it is behind, or one more way of, what is there (`NLM_F_APPEND`).
+    /// A route was added. `is_replaced`: it replaces one with its prefix, table, metric and type of service
+    /// (`NLM_F_REPLACE`); `is_appended`: it is behind existing routes, or adds a next hop to one (`NLM_F_APPEND`).
     Route {
         /// The route.
         route: Route,
@@ -240,25 +240,25 @@ pub enum Event {
         /// `NLM_F_APPEND`.
         is_appended: bool,
     },
-    /// It is not any more.
+    /// A route was removed.
     RouteGone(Route),
-    /// A next-hop object is now so.
+    /// The new state of a next-hop object.
     NextHop(NextHop),
-    /// It is not any more.
+    /// A next-hop object was removed.
     NextHopGone(u32),
-    /// A rule is there.
+    /// A rule was added.
     Rule(Rule),
-    /// It is not any more.
+    /// A rule was removed.
     RuleGone(Rule),
-    /// A neighbour is now so.
+    /// The new state of a neighbour.
     Neighbour(Neighbour),
-    /// It is not any more.
+    /// A neighbour was removed.
     NeighbourGone(Neighbour),
-    /// Settings are now so.
+    /// The new values of settings.
     Netconf(Netconf),
 }
 
-/// What to hear of (`RTNLGRP_*`).
+/// A group of events to subscribe to (`RTNLGRP_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Group {
     /// Links.

@@ -1,4 +1,4 @@
-//! Hearing of changes as they happen.
+//! Subscriptions to changes.
 
 use std::io;
 use std::mem;
@@ -11,30 +11,30 @@ use crate::syscall::{check, check_length, retry};
 
 /// A subscription to changes of the kernel's routing, in the network namespace in which it was opened.
 ///
-/// All groups share one socket, so events are in the kernel's order across them.
+/// All groups share one socket, so events arrive in the kernel's order across groups.
 pub struct Watch {
     fd: OwnedFd,
     buffer: Box<[u8]>,
-    /// Something was lost, and the socket has not been empty since.
+    /// An event was lost, and the socket has not been empty since.
     is_congested: bool,
 }
 
-/// What one [`Watch::read`] did.
+/// The outcome of one [`Watch::read`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// Events given out.
+    /// The number of events read.
     pub events: usize,
-    /// Events were lost, because we read too slowly for the buffer. The kernel says so once and then drops
-    /// everything until its queue is empty; so this stays true until a read that got to the end. What is
-    /// asked for after a read with `overrun` and without `more` is complete again, with the events to come.
+    /// The reader was too slow and the buffer overflowed: events were lost. The kernel reports this once and then
+    /// drops everything until its queue is empty; so this stays true until a read has emptied the queue. A dump made
+    /// after a read with `overrun` and without `more` is complete again, with the events that follow.
     pub overrun: bool,
     /// The bound of one read was reached: there may be more.
     pub more: bool,
 }
 
 impl Watch {
-    /// Subscribes to `groups`. The kernel keeps `receive_buffer` bytes for what is not read yet; a message
-    /// takes some 700 to 1300 of them. Without CAP_NET_ADMIN it is at most `net.core.rmem_max`.
+    /// Subscribes to `groups`. The kernel buffers up to `receive_buffer` bytes of unread messages; a message takes some
+    /// 700 to 1300 of them. Without CAP_NET_ADMIN the buffer is at most `net.core.rmem_max`.
     pub fn open(groups: &[Group], receive_buffer: usize) -> Result<Watch, NetlinkError> {
         let watch = Watch::open_unsubscribed(receive_buffer)
             .map_err(|source| NetlinkError::Unavailable { source })?;
@@ -50,7 +50,7 @@ impl Watch {
 
     fn open_unsubscribed(receive_buffer: usize) -> io::Result<Watch> {
         let fd = open_descriptor(libc::NETLINK_ROUTE)?;
-        // A socket without a number of its own hears nothing (`do_one_broadcast`).
+        // The kernel sends nothing to a socket without a port number (`do_one_broadcast`).
         bind(fd.as_fd())?;
         // The kernel doubles it.
         let half = libc::c_int::try_from(receive_buffer / 2).unwrap_or(libc::c_int::MAX / 2);
@@ -60,7 +60,7 @@ impl Watch {
         Ok(Watch { fd, buffer, is_congested: false })
     }
 
-    /// Gives the events that there are to `each`, without waiting for one.
+    /// Passes the pending events to `each`, without waiting for more.
     pub fn read(&mut self, each: &mut impl FnMut(Event)) -> Result<Read, NetlinkError> {
         let mut read = Read { events: 0, overrun: self.is_congested, more: false };
         for _ in 0..DATAGRAMS_MAX {
@@ -80,7 +80,7 @@ impl Watch {
                 }
             };
             let Some(datagram) = self.buffer.get(..length) else {
-                // Longer than any message that we know of: as good as lost.
+                // Longer than any known message: treated as lost.
                 (self.is_congested, read.overrun) = (true, true);
                 continue;
             };
@@ -96,7 +96,7 @@ impl Watch {
         Ok(Read { more: true, ..read })
     }
 
-    /// The length of the next datagram, which may be more than fits into the buffer.
+    /// The length of the next datagram, which may exceed the buffer.
     fn receive(&mut self) -> io::Result<usize> {
         loop {
             // SAFETY: a `sockaddr_nl` is numbers, for which zeroes are a value.
@@ -118,7 +118,7 @@ impl Watch {
                 check_length(received)
             })?;
             if from.nl_pid == 0 {
-                return Ok(length); // The kernel's.
+                return Ok(length); // From the kernel.
             }
         }
     }
@@ -131,7 +131,7 @@ impl AsFd for Watch {
 }
 
 impl Group {
-    /// All there are.
+    /// All groups.
     pub const ALL: [Group; 11] = [
         Group::Links,
         Group::Addresses(Family::V4),
@@ -163,7 +163,7 @@ impl Group {
     }
 }
 
-/// Lets the kernel give the socket a number.
+/// Lets the kernel assign the socket a port number.
 fn bind(fd: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: a `sockaddr_nl` is numbers, for which zeroes are a value.
     let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
@@ -174,8 +174,8 @@ fn bind(fd: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// An attribute's length has 16 bits: a route of so many ways that they fill one, and what else it says.
+/// An attribute's length has 16 bits: a route whose next hops fill one attribute, and its other attributes.
 const MESSAGE_BYTES_MAX: usize = 128 << 10;
 
-/// Datagrams of one read, so that who reads gets to do other things in a storm.
+/// Datagrams per read: the reader does other work in between, also in a storm of events.
 const DATAGRAMS_MAX: usize = 4096;

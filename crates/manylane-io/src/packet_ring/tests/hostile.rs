@@ -1,4 +1,4 @@
-//! The other side, by a mapping of its own, writes what it likes.
+//! The other side writes arbitrary bytes, through its own mapping.
 
 use super::*;
 use crate::packet_ring::layout::{InBlock, Layout};
@@ -8,8 +8,8 @@ use manylane_sync::primitive::foreign::Ordering;
 use std::os::fd::AsFd;
 use std::ptr;
 
-/// Everywhere at random, while the worker writes and a reader reads: nobody panics, and nobody leaves the
-/// mapping, which lies between two pages that cannot be touched.
+/// Random writes anywhere, while the worker writes and a reader reads: no side panics, and none leaves the
+/// mapping, which lies between two inaccessible pages.
 #[test]
 fn whoever_scribbles_over_the_whole_ring_harms_only_itself() {
     let (memfd, lanes) = create_shared(&SMALL, 2).expect("there is memory");
@@ -32,7 +32,7 @@ fn whoever_scribbles_over_the_whole_ring_harms_only_itself() {
     assert!(waiting <= 200, "the worker's own counts are true: {totals:?} of {packets}");
 }
 
-/// The same in one lane only: what lies around it stays as it was, and a turn writes no other lane.
+/// As above in one lane only: the bytes around it stay unchanged, and a turn writes no other lane.
 #[test]
 fn a_worker_writes_only_in_its_own_lane() {
     let (memfd, lanes) = create_shared(&SMALL, 3).expect("there is memory");
@@ -55,7 +55,7 @@ fn a_damaged_block_ends_where_it_stops_making_sense() {
     const TIME: usize = BLOCK_HEADER;
     const SECOND: usize = TIME + HEADER + 8;
     let room = SMALL.block_size as u64 - BLOCK_HEADER as u64;
-    // Where what is written, and how many packets are then found.
+    // The offset written to, and how many packets are then found.
     let harm = |at, value, found| (at, value, found);
     for (at, value, found) in [
         harm(8 * InBlock::Packets as usize, 4, 3),
@@ -86,7 +86,7 @@ fn a_damaged_block_ends_where_it_stops_making_sense() {
     }
 }
 
-/// It takes nothing from anybody but itself: its own blocks, its own losses.
+/// It harms only itself: its own blocks, its own losses.
 #[test]
 fn a_reader_that_claims_all_blocks_loses_all_packets() {
     let (memfd, lanes) = create_shared(&SMALL, 1).expect("there is memory");
@@ -101,8 +101,8 @@ fn a_reader_that_claims_all_blocks_loses_all_packets() {
     assert_eq!(lanes[0].totals().lost, 1);
 }
 
-/// A worker pushes at random, somebody scribbles into `range` at random until it is done, and `meanwhile`
-/// runs between. Returns how many packets it pushed or lost.
+/// A worker pushes random packets while another thread writes random words into `range`, and `meanwhile` runs in
+/// between. Returns how many packets the worker pushed or lost.
 fn scribble(
     theirs: &Memory,
     range: std::ops::Range<usize>,
@@ -125,18 +125,18 @@ fn scribble(
                 writer.end_turn(time);
                 lane.reader_sleeps();
             }
-            // Relaxed: nothing follows from it.
+            // Relaxed: no other memory depends on it.
             done.store(true, Ordering::Relaxed);
         });
         let mut random = random(2);
         while !done.load(Ordering::Relaxed) {
             for _ in 0..random(50) {
                 let at = range.start as u64 + random((range.end - range.start) as u64);
-                // Mostly what may pass for something.
+                // Mostly plausible values.
                 let value = [0, 1, random(5000), random(u64::MAX)][random(4) as usize];
                 theirs.word(at as usize & !7).store(value, Ordering::Relaxed);
             }
-            // And the words that somebody believes.
+            // And the words that a side acts on.
             let block = random(u64::from(SMALL.blocks)) as usize * SMALL.block_size as usize;
             let word = theirs.layout().first_block(0) + block + 8 * random(4) as usize;
             if range.contains(&word) {
@@ -153,7 +153,7 @@ fn third_mapping(memfd: &impl AsFd, lanes: u32) -> Memory {
     Memory::shared(layout, memfd.as_fd()).expect("it can be mapped again")
 }
 
-/// As they are: they may change meanwhile.
+/// Reads all bytes, which may change meanwhile.
 fn look_at(bytes: &[u8]) {
     for byte in bytes {
         // SAFETY: a reference is valid for a read.

@@ -10,14 +10,14 @@ use netlink_bindings::rt_link::{
 use super::super::{Address, Link};
 use super::Family;
 
-/// A link. None for what a bridge says of its ports (`AF_BRIDGE`) and for wireless news: neither carries the
-/// whole link.
+/// Decodes a link. `None` for a bridge's messages about its ports (`AF_BRIDGE`) and for wireless events: neither
+/// carries the whole link.
 pub(in super::super) fn link(payload: &[u8]) -> Option<Link> {
     let (header, attributes) = header_and_attributes(payload)?;
     let info = attributes.get_linkinfo().ok();
     let vlan = info.as_ref().and_then(|info| match info.get_data().ok()? {
         LinkinfoDataMsg::Vlan(vlan) => {
-            // A plain tag where the kernel does not say otherwise (linux/if_link.h).
+            // An 802.1Q tag unless the kernel says otherwise (linux/if_link.h).
             let mut tag = (libc::ETH_P_8021Q as u16, None);
             for attribute in vlan.flatten() {
                 match attribute {
@@ -49,7 +49,7 @@ pub(in super::super) fn link(payload: &[u8]) -> Option<Link> {
         ),
         qdisc: attributes.get_qdisc().map(text).unwrap_or_default(),
         xdp: attributes.get_xdp().ok().and_then(|xdp| {
-            // Without the first there may be several, each by its way of attachment.
+            // Without `IFLA_XDP_PROG_ID` there may be several programs, one per attachment mode.
             let ids = [
                 xdp.get_prog_id(),
                 xdp.get_drv_prog_id(),
@@ -61,7 +61,7 @@ pub(in super::super) fn link(payload: &[u8]) -> Option<Link> {
     })
 }
 
-/// The number of a link that is gone. A bridge says `RTM_DELLINK` of a port that left it, too: not this.
+/// The number of a removed link. A bridge also sends `RTM_DELLINK` for a port that left it; that is not one.
 pub(super) fn gone(payload: &[u8]) -> Option<u32> {
     u32::try_from(header_and_attributes(payload)?.0.ifi_index).ok()
 }
@@ -72,12 +72,12 @@ fn header_and_attributes(payload: &[u8]) -> Option<(Ifinfomsg, IterableLinkAttrs
     (is_whole && i32::from(header.ifi_family) == libc::AF_UNSPEC).then_some((header, attributes))
 }
 
-/// An address of ours.
+/// A local address.
 pub(in super::super) fn address(payload: &[u8]) -> Option<Address> {
     let (header, attributes) = OpGetaddrDump::decode_request(payload);
     let family = Family::of_message(header.ifa_family)?;
     let is_fitting = payload.len() >= Ifaddrmsg::len() && header.ifa_prefixlen <= family.bits();
-    // On a link to one peer `IFA_ADDRESS` is the peer's; IPv6 says `IFA_LOCAL` only there.
+    // On a point-to-point link `IFA_ADDRESS` is the peer's; IPv6 sends `IFA_LOCAL` only there.
     let address = attributes.get_local().or_else(|_| attributes.get_address()).ok()?;
     (is_fitting && address.is_ipv4() == (family == Family::V4)).then(|| Address {
         link: header.ifa_index,

@@ -1,14 +1,14 @@
-//! From a message's bytes to a type of ours: the same for a dump's answers and for notifications.
+//! Decoding a message into our types: the same for dump replies and notifications.
 //!
-//! | Table | read by | because |
+//! | Table | decoded by | because |
 //! |---|---|---|
 //! | links, addresses, neighbours | `netlink-bindings` | |
-//! | routes | [`attributes`] | the bindings do not see the family in front of an `RTA_VIA`, and leave ways raw |
-//! | rules | [`attributes`] | a selector that we do not know has to show, and the bindings skip it |
+//! | routes | [`attributes`] | the bindings do not see the family in front of an `RTA_VIA`, and leave next hops raw |
+//! | rules | [`attributes`] | an unknown selector must show, and the bindings skip it |
 //! | next-hop objects, settings | [`attributes`] | the bindings do not have them |
 //!
-//! A message of another kind or family, or one cut short, is `None`. A route that can be read in part is
-//! told in a way that nobody forwards by: its ways count as encapsulated.
+//! A message of another kind or family, or a truncated one, is `None`. A route that can be decoded only in part is
+//! reported as one that manylane does not forward by: its next hops count as encapsulated.
 
 mod link;
 mod neighbour;
@@ -32,7 +32,7 @@ pub(super) use next_hop::next_hop;
 pub(super) use route::{RTAX_MTU, RTNEXTHOP_BYTES, route};
 pub(super) use rule::rule;
 
-/// What a notification says; `kind` and `flags` are of its `struct nlmsghdr`.
+/// Decodes a notification; `kind` and `flags` are those of its `struct nlmsghdr`.
 pub(super) fn event(kind: u16, flags: u16, payload: &[u8]) -> Option<Event> {
     Some(match kind {
         libc::RTM_NEWLINK => Event::Link(link(payload)?),
@@ -56,13 +56,13 @@ pub(super) fn event(kind: u16, flags: u16, payload: &[u8]) -> Option<Event> {
     })
 }
 
-/// The attributes in `bytes` (`struct nlattr`): kind and value. A malformed one ends them.
+/// The attributes in `bytes` (`struct nlattr`): type and value. A malformed one ends the iteration.
 fn attributes(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     IterableChunks::new(bytes).map(|(header, value)| (header.r#type, value))
 }
 
 impl Family {
-    /// The family of a message; others (bridges', multicast routing's) are not of these tables.
+    /// The family of a message; `None` for others (bridges, multicast routing).
     fn of_message(family: u8) -> Option<Family> {
         match i32::from(family) {
             libc::AF_INET => Some(Family::V4),
@@ -79,7 +79,7 @@ impl Family {
         }
     }
 
-    /// The address that is left out of messages.
+    /// The address that messages omit.
     fn unspecified(self) -> IpAddr {
         match self {
             Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
@@ -95,7 +95,7 @@ impl Family {
         }
     }
 
-    /// An address of this family, of just so many bytes.
+    /// An address of this family, if `bytes` has its length.
     fn address(self, bytes: &[u8]) -> Option<IpAddr> {
         Some(match self {
             Family::V4 => IpAddr::from(<[u8; 4]>::try_from(bytes).ok()?),

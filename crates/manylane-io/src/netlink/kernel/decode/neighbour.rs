@@ -5,8 +5,8 @@ use netlink_bindings::rt_neigh::{Ndmsg, OpGetneighDump};
 use super::super::Neighbour;
 use super::Family;
 
-/// A neighbour. None for a bridge's table (`AF_BRIDGE`), and for addresses that we answer for
-/// (`NTF_PROXY`): they are in a table of their own, and could have the address of a neighbour.
+/// Decodes a neighbour. `None` for a bridge's table (`AF_BRIDGE`) and for proxied addresses (`NTF_PROXY`): they are in
+/// a table of their own, and could have the address of a neighbour.
 pub(in super::super) fn neighbour(payload: &[u8]) -> Option<Neighbour> {
     let (header, attributes) = OpGetneighDump::decode_request(payload);
     let family = Family::of_message(header.ndm_family)?;

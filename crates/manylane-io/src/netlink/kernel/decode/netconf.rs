@@ -1,11 +1,11 @@
-//! Settings of devices (linux/netconf.h). A notification has only what changed.
+//! Settings of devices (linux/netconf.h). A notification holds only what changed.
 
 use netlink_bindings::utils::parse_i32;
 
 use super::super::Netconf;
 use super::{Family, attributes};
 
-/// Settings of one device, of all, or of those to come.
+/// Decodes the settings of one device, of `all` or of `default`.
 pub(in super::super) fn netconf(payload: &[u8]) -> Option<Netconf> {
     let family = Family::of_message(*payload.first()?)?;
     let mut link = None;
@@ -31,7 +31,7 @@ pub(in super::super) fn netconf(payload: &[u8]) -> Option<Netconf> {
     Some(Netconf { link: link?, ..netconf })
 }
 
-/// `struct netconfmsg`, and what makes it a multiple of 4.
+/// `struct netconfmsg`, padded to a multiple of 4.
 const HEADER_BYTES: usize = 4;
 
 const NETCONFA_IFINDEX: u16 = 1;

@@ -5,7 +5,7 @@ use netlink_bindings::utils::{parse_u16, parse_u32};
 use super::super::{Hop, NextHop, NextHopKind};
 use super::{Family, attributes};
 
-/// A next-hop object: one way, a group, or nothing.
+/// Decodes a next-hop object: one next hop, a group, or a blackhole.
 pub(in super::super) fn next_hop(payload: &[u8]) -> Option<NextHop> {
     let (&[family, _scope, protocol, _, flags, ..], bytes) =
         payload.split_first_chunk::<HEADER_BYTES>()?;
@@ -38,13 +38,13 @@ pub(in super::super) fn next_hop(payload: &[u8]) -> Option<NextHop> {
     Some(NextHop { id: id?, family, protocol, kind })
 }
 
-/// The number of an object that is gone.
+/// The number of a removed object.
 pub(super) fn gone(payload: &[u8]) -> Option<u32> {
     let (_, value) = attributes(payload.get(HEADER_BYTES..)?).find(|&(kind, _)| kind == NHA_ID)?;
     parse_u32(value)
 }
 
-/// `struct nexthop_grp`: the weight is one more than what is said, its high byte new with Linux 6.12.
+/// `struct nexthop_grp`: the weight is one more than its field; the field's high byte exists since Linux 6.12.
 fn group(value: &[u8]) -> Vec<(u32, u16)> {
     let members = value.as_chunks::<8>().0.iter();
     members

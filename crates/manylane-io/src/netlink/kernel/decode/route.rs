@@ -1,4 +1,4 @@
-//! Routes: the one table of which there are a million entries, read in one pass.
+//! Routes: the one table with up to a million entries, decoded in one pass.
 
 use netlink_bindings::rt_route::Rtmsg;
 use netlink_bindings::utils::{parse_u16, parse_u32};
@@ -6,7 +6,7 @@ use netlink_bindings::utils::{parse_u16, parse_u32};
 use super::super::{Hop, Hops, Route};
 use super::{Family, attributes};
 
-/// A route. None for those of multicast routing, which have families of their own.
+/// Decodes a route. `None` for multicast routing, whose families are others.
 pub(in super::super) fn route(payload: &[u8]) -> Option<Route> {
     let (header, bytes) = payload.split_at_checked(Rtmsg::len())?;
     let header = Rtmsg::new_from_slice(header)?;
@@ -50,7 +50,7 @@ pub(in super::super) fn route(payload: &[u8]) -> Option<Route> {
         }
     }
     route.hops = match ways {
-        _ if leads_nowhere(route.kind) => Hops::One(None), // IPv6 says `lo`.
+        _ if leads_nowhere(route.kind) => Hops::One(None), // IPv6 reports `lo`.
         Some(ways) => match *ways.as_slice() {
             [way] => Hops::One(Some(way)),
             _ => Hops::Many(ways),
@@ -61,7 +61,7 @@ pub(in super::super) fn route(payload: &[u8]) -> Option<Route> {
     Some(route)
 }
 
-/// What a way of one route and each of several have in common.
+/// Reads an attribute that a route with one next hop has in common with each next hop of several.
 fn read_hop(hop: &mut Hop, family: Family, kind: u16, value: &[u8]) {
     let gateway = match kind {
         libc::RTA_GATEWAY => family.address(value),
@@ -74,7 +74,7 @@ fn read_hop(hop: &mut Hop, family: Family, kind: u16, value: &[u8]) {
     };
     match gateway {
         Some(gateway) => hop.gateway = Some(gateway),
-        None => hop.is_encapsulated = true, // To where, we cannot tell.
+        None => hop.is_encapsulated = true, // A gateway that we cannot read.
     }
 }
 
@@ -84,7 +84,7 @@ fn via(value: &[u8]) -> Option<std::net::IpAddr> {
     Family::of_message(u8::try_from(u16::from_ne_bytes(*family)).ok()?)?.address(address)
 }
 
-/// `struct rtnexthop`, and attributes, for each way. One that is cut short is a way that nobody can go.
+/// Each `struct rtnexthop` with its attributes. A truncated one becomes an encapsulated next hop.
 fn multipath(family: Family, mut bytes: &[u8]) -> Vec<Hop> {
     let mut ways = Vec::new();
     while let Some((&[low, high, flags, hops, a, b, c, d], _)) = bytes.split_first_chunk() {
@@ -112,7 +112,7 @@ fn mtu(metrics: &[u8]) -> Option<u32> {
     parse_u32(value).filter(|&mtu| mtu != 0)
 }
 
-/// `struct rta_cacheinfo`: the third word is the time left, with a sign; 0 is for ever.
+/// Whether the route expires, by `struct rta_cacheinfo`: the third word is the signed time left; 0 is for ever.
 fn expires(cacheinfo: &[u8]) -> bool {
     cacheinfo.get(8..12).is_some_and(|left| left != [0; 4])
 }

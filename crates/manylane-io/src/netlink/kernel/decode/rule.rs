@@ -1,4 +1,4 @@
-//! Rules of the routing policy (linux/fib_rules.h).
+//! Policy routing rules (linux/fib_rules.h).
 
 use netlink_bindings::rt_rule::FibRuleHdr;
 use netlink_bindings::utils::parse_u32;
@@ -6,7 +6,7 @@ use netlink_bindings::utils::parse_u32;
 use super::super::Rule;
 use super::{Family, attributes};
 
-/// A rule. None for those of multicast routing, which have families of their own.
+/// Decodes a rule. `None` for multicast routing, whose families are others.
 pub(in super::super) fn rule(payload: &[u8]) -> Option<Rule> {
     let (header, bytes) = payload.split_at_checked(FibRuleHdr::len())?;
     let header = FibRuleHdr::new_from_slice(header)?;
@@ -52,11 +52,11 @@ pub(in super::super) fn rule(payload: &[u8]) -> Option<Rule> {
                 continue;
             }
             FRA_PAD => continue,
-            // Always said; all ones suppress nothing.
+            // Always present; all ones suppress nothing.
             FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN if parse_u32(value)? == u32::MAX => {
                 continue;
             }
-            // Who made the rule chooses no packet.
+            // The protocol that added the rule selects no packet.
             FRA_PROTOCOL => {
                 rule.keep(kind, value);
                 continue;
@@ -73,7 +73,7 @@ pub(in super::super) fn rule(payload: &[u8]) -> Option<Rule> {
             FRA_SPORT_RANGE | FRA_DPORT_RANGE | FRA_SPORT_MASK | FRA_DPORT_MASK => "ports",
             FRA_DSCP | FRA_DSCP_MASK => "dscp",
             FRA_FLOWLABEL | FRA_FLOWLABEL_MASK => "flow label",
-            _ => "something unknown",
+            _ => "an unknown selector",
         };
         rule.keep(kind, value);
         if !rule.others.contains(&other) {

@@ -1,4 +1,4 @@
-//! Bytes that no kernel sent, and those that one could.
+//! Messages that no kernel sends, and messages that one could.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::netlink::kernel::{Hop, Hops, NextHopKind};
 
-/// Every kind of message that [`event`] reads, and the length of its header.
+/// Each kind of message that [`event`] reads, and the length of its header.
 const KINDS: [(u16, usize); 13] = [
     (libc::RTM_NEWLINK, 16),
     (libc::RTM_DELLINK, 16),
@@ -31,7 +31,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Attributes in attributes, some of them with a length that lies.
+/// Nested attributes, some of them with a wrong length.
 fn attributes_of_any_kind() -> impl Strategy<Value = Vec<u8>> {
     let leaf = prop_oneof![
         vec(any::<u8>(), 0..40),
@@ -146,5 +146,5 @@ fn a_rule_with_a_selector_of_a_later_kernel_says_so() {
     let mut payload = vec![libc::AF_INET as u8, 0, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0];
     payload.extend(attribute(14, &u32::MAX.to_ne_bytes()));
     payload.extend(attribute(99, &[1]));
-    assert_eq!(rule(&payload).expect("a rule").others, ["something unknown"]);
+    assert_eq!(rule(&payload).expect("a rule").others, ["an unknown selector"]);
 }
