@@ -1,7 +1,7 @@
-//! A station on a link: frames as they are, past the host's own stack.
+//! Sends and receives single raw frames on a link, bypassing the host's own stack.
 //!
-//! For labs and tests, where a program plays the hosts of a link and must see and send every bit. Ports
-//! are in [`port`](crate::port); this one socket does a system call for each frame.
+//! For labs and tests, in which a program plays the hosts of a link and must see and send every bit. Ports
+//! are in [`port`](crate::port); this socket makes a system call for each frame.
 
 use std::fmt;
 use std::io;
@@ -15,7 +15,7 @@ use crate::syscall::{check, check_length};
 /// A packet socket on one link: see packet(7).
 #[derive(Debug)]
 pub struct Station {
-    /// The standard library sends and receives without asking what kind of socket it has.
+    /// The standard library's `send` works on any kind of socket.
     socket: UdpSocket,
 }
 
@@ -28,21 +28,21 @@ impl Station {
         let index = Netlink::open()?.link(interface)?.index;
         let socket = socket().map_err(refused("make a packet socket for"))?;
         switch_on(&socket, libc::PACKET_AUXDATA).map_err(refused("ask for VLAN tags on"))?;
-        // Past the queueing discipline: until the kernel has noticed that a new link is up, that one drops
-        // what is sent, and says nothing.
+        // Past the queueing discipline: until the kernel has noticed that a new link is up, the qdisc silently drops
+        // sent frames.
         switch_on(&socket, libc::PACKET_QDISC_BYPASS).map_err(refused("send at once on"))?;
-        // Only once it is bound does it hear: nothing of other links can be waiting.
+        // It receives only once it is bound: no frames of other links can be pending.
         bind(&socket, index).map_err(refused("listen on"))?;
         Ok(Station { socket: socket.into() })
     }
 
-    /// Sends a frame, Ethernet header included. EMSGSIZE: the link carries no such frame.
+    /// Sends a frame, Ethernet header included. EMSGSIZE: the frame is too large for the link.
     pub fn send(&self, frame: &[u8]) -> io::Result<()> {
         self.socket.send(frame).map(drop)
     }
 
-    /// The next frame that was received, in `buffer`, as long as it fits behind four bytes; `None` when none
-    /// waits. The VLAN tag that the kernel takes off is in its place again.
+    /// Receives the next pending frame into `buffer`, which must be four bytes longer than the frame; `None` when none
+    /// is pending. A VLAN tag that the kernel removed is restored.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         let Some(room) = buffer.get_mut(TAG..) else { return Ok(None) };
         let (len, tag) = match self.receive_beside_tag(room) {
@@ -58,7 +58,7 @@ impl Station {
         Ok(Some(&buffer[..TAG + len]))
     }
 
-    /// The length of the frame that is now in `buffer`, and the tag that was taken off it.
+    /// Receives a frame into `buffer`; returns its length, and the tag that was removed from it.
     fn receive_beside_tag(&self, buffer: &mut [u8]) -> io::Result<(usize, Option<Tag>)> {
         let mut auxiliary = Auxiliary::new();
         let mut iov = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -67,8 +67,8 @@ impl Station {
         (message.msg_iov, message.msg_iovlen) = (&raw mut iov, 1);
         message.msg_control = (&raw mut auxiliary).cast();
         message.msg_controllen = size_of::<Auxiliary>();
-        // SAFETY: recvmsg(2) writes the message, ours, and what it names: the bytes of `buffer` and
-        // `auxiliary`, as many as it is told, which nobody else looks at during the call.
+        // SAFETY: recvmsg(2) writes the message, ours, and what it names: at most the given lengths of the bytes of
+        // `buffer` and of `auxiliary`, which no other code accesses during the call.
         let received = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, 0) };
         let len = check_length(received)?;
         Ok((len, auxiliary.tag(message.msg_controllen)))
@@ -114,23 +114,23 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Bytes of the two addresses of an Ethernet header, and of a tag behind them.
+/// The two addresses of an Ethernet header, and a tag behind them, in bytes.
 const ADDRESSES: usize = 12;
 const TAG: usize = size_of::<Tag>();
 
-/// Why there is no station.
+/// Why a station did not open.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum StationError {
-    /// There is no such link, or no netlink.
+    /// The link does not exist, or netlink failed.
     Link(NetlinkError),
     /// The kernel refused a step.
     Refused {
         /// The link.
         interface: String,
-        /// The step, to be read after "cannot".
+        /// The step, as in "cannot {step} {interface}".
         step: &'static str,
-        /// What it said.
+        /// The kernel's error.
         source: io::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! From the C convention, `-1` and `errno`, to `io::Result`.
+//! Converts the C convention of `-1` and `errno` to `io::Result`.
 
 use std::io;
 
-/// What a system call returned, or why it failed.
+/// The return value of a system call, or its error.
 pub fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
@@ -12,7 +12,7 @@ pub fn check_length(returned: libc::ssize_t) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())
 }
 
-/// Calls `call` again while a signal interrupts it.
+/// Repeats `call` while a signal interrupts it.
 pub fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {

@@ -7,12 +7,12 @@ use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-/// Writes `value` to a setting, named as under `/proc/sys`: `net/ipv6/conf/all/forwarding`.
+/// Writes `value` to a setting, named by its path under `/proc/sys`: `net/ipv6/conf/all/forwarding`.
 pub fn set(name: &str, value: &str) -> Result<(), SysctlError> {
     fs::write(path(name)?, value).map_err(|source| SysctlError { name: name.into(), source })
 }
 
-/// Reads a setting, without the line's end.
+/// Reads a setting, without the trailing newline.
 pub fn read(name: &str) -> Result<String, SysctlError> {
     fs::read_to_string(path(name)?)
         .map(|text| text.trim_end().into())
@@ -22,9 +22,9 @@ pub fn read(name: &str) -> Result<String, SysctlError> {
 /// A setting that could not be read or written.
 #[derive(Debug)]
 pub struct SysctlError {
-    /// The setting, as under `/proc/sys`.
+    /// The setting's path under `/proc/sys`.
     pub name: String,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: io::Error,
 }
 
@@ -48,7 +48,7 @@ impl std::error::Error for SysctlError {
     }
 }
 
-/// The file of a setting. A name that would lead out of `/proc/sys` is refused: root writes there.
+/// The file of a setting. A name that leads out of `/proc/sys` is refused: root writes there.
 fn path(name: &str) -> Result<PathBuf, SysctlError> {
     let name = Path::new(name);
     if name.components().all(|part| matches!(part, Component::Normal(_))) {

@@ -1,9 +1,8 @@
-//! How long packet sockets wait for the kernel here: for who uses libpcap.
+//! Measures how long the kernel makes packet sockets wait on this machine, for users of libpcap.
 //!
-//! A packet socket that hears nothing yet is bound at once. One that hears already has its hook taken out first,
-//! and the kernel waits until nobody can be looking at it (`packet_do_bind`); for a ring it waits whatever the
-//! socket hears (`packet_set_ring`), and so it does in close(2) (`packet_release`). `docs/packet-sockets.md` has
-//! the lesson.
+//! The kernel binds a packet socket at once if it receives nothing yet. If it already receives, the kernel first
+//! removes its hook and waits until no CPU can be using the hook (`packet_do_bind`); for a ring it waits in any case
+//! (`packet_set_ring`), and also in close(2) (`packet_release`). `docs/packet-sockets.md` explains this.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -12,25 +11,25 @@ use std::time::{Duration, Instant};
 use crate::interface::Interface;
 use crate::syscall::check;
 
-/// A way to come to a socket that receives from one device.
+/// A sequence of calls that opens a packet socket for one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Made for all packets, bound to the same, of any device.
+    /// Created for all packets, bound to the same protocol, of any device.
     Unchanged,
-    /// Made for all packets, then bound to the device: as by libpcap before 1.10.
+    /// Created for all packets, then bound to the device: as by libpcap before 1.10.
     ProtocolFirst,
-    /// Made with protocol 0, then bound to the device with the protocol.
+    /// Created with protocol 0, then bound to the device with the protocol.
     BoundOnce,
-    /// The same, with a ring made between: as by libpcap since 1.10.
+    /// The same, with a ring created in between: as by libpcap since 1.10.
     WithRing,
 }
 
 impl Way {
-    /// All of them.
+    /// All sequences.
     pub const ALL: [Way; 4] = [Way::Unchanged, Way::ProtocolFirst, Way::BoundOnce, Way::WithRing];
 }
 
-/// How long a socket took.
+/// How long the calls on a socket took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waited {
     /// Until it received.
@@ -39,10 +38,10 @@ pub struct Waited {
     pub close: Duration,
 }
 
-/// Opens a socket on `interface` of the calling thread's network namespace this way, and closes it. It disturbs
-/// nobody: it does not listen to what is for others, and holds a few packets at most, for a moment.
+/// Opens and closes a socket on `interface` of the calling thread's network namespace by the sequence `way`. Other
+/// programs are not disturbed: it does not enable promiscuous mode, and holds a few packets at most, for a moment.
 ///
-/// Needs CAP_NET_RAW, as the error says then (`EPERM`).
+/// Needs CAP_NET_RAW; without it, the error is `EPERM`.
 pub fn packet_socket(interface: &Interface, way: Way) -> io::Result<Waited> {
     let begin = Instant::now();
     let first = match way {
@@ -76,7 +75,7 @@ fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The smallest there is, of TPACKET_V1.
+/// Makes the smallest ring, of TPACKET_V1.
 fn make_ring(socket: &OwnedFd) -> io::Result<()> {
     let ring = libc::tpacket_req {
         tp_block_size: RING_BYTES,

@@ -1,19 +1,19 @@
-//! What was lost before it could be received.
+//! Packets lost before they could be received.
 
 use std::ops::AddAssign;
 
-/// Packets that a queue lost since it was opened, by the reason.
+/// A queue's lost packets since it was opened, by reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// The queue had no place, though there were frames: the worker is too slow.
+    /// The queue was full, though frames were free: the worker is too slow.
     pub ring_full: u64,
-    /// There was no frame: the pool is too small. In AF_XDP's zero-copy mode, how often the driver found
+    /// No frame was free: the pool is too small. In AF_XDP's zero-copy mode, how often the driver found
     /// none.
     pub no_buffer: u64,
-    /// Larger than the port provides for, or than can have been on a wire.
+    /// Larger than the port is configured for, or than any packet on a wire.
     pub too_large: u64,
-    /// Packets that their header, or the file they are in, describes as no packet that there can be; or
-    /// descriptors that the kernel, or we, did not accept, which is a bug.
+    /// Packets whose header or file describes an impossible packet; or
+    /// descriptors that the kernel or manylane rejected, which is a bug.
     pub invalid: u64,
 }
 

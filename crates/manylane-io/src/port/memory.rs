@@ -1,12 +1,12 @@
-//! Ports in memory: what tests, the demo and the benches use.
+//! Ports in memory, for tests, the demo and the benches.
 //!
-//! A receive queue is fed by a function (a generator, an injector) or by the wires of another memory
-//! port; a transmitter ends in a function (a sink, a checker) or in such wires: its own to each queue of the
-//! far end, where a flow's hash chooses, as a device there would. Which frames a function
-//! makes and what it checks is the business of the crates above: here it is only called.
+//! A function (a generator, an injector) or the wires of another memory port feed a receive queue; a transmitter ends
+//! in a function (a sink, a checker) or in such wires: its own wire to each queue of the far end, selected by flow
+//! hash, as a device selects a queue. The crates above define what a function generates or checks; this room only calls
+//! it.
 //!
-//! Packets in several frames, with checksums to complete and segments to cut, go as they are: who is at
-//! the far end of a wire sees the same metadata.
+//! Packets in several frames, with incomplete checksums or unsegmented, cross a wire unchanged: the far end sees
+//! the same metadata.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use manylane_sync::ring::{Consumer, Producer, ring};
 use super::{Sent, Wait};
 use crate::eventfd::EventFd;
 
-/// Makes packets: takes frames from the pool, as many as [`Pool::may_receive`] says, fills in window and
-/// bytes, and pushes up to `batch.room()` of them. Gets the time in nanoseconds.
+/// Generates packets: takes frames from the pool, as many as [`Pool::may_receive`] allows, fills in window and
+/// bytes, and pushes up to `batch.room()` of them. Its last argument is the time in nanoseconds.
 pub type Source = Box<dyn FnMut(&mut Pool, &mut Batch, u64) -> Next + Send>;
 
-/// Sees the packets that a port transmits, each by the handle of its first frame.
+/// Receives the packets that a port transmits, each by the handle of its first frame.
 pub type Sink = Box<dyn FnMut(&Region, &[Frame]) + Send>;
 
-/// Chooses among the receive queues of a wire's far end; the hash of a flow, from a packet's first frame.
+/// Computes a flow's hash from a packet's first frame; the hash selects a receive queue at a wire's far end.
 pub type FlowHash = fn(&[u8]) -> u32;
 
-/// When a source may have more.
+/// When a source may have more packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Now.
     More,
-    /// After so many nanoseconds.
+    /// After this many nanoseconds.
     After(u64),
-    /// When somebody rings the worker's doorbell.
+    /// When another thread rings the worker's doorbell.
     Doorbell,
     /// Never again.
     Done,
@@ -44,7 +44,7 @@ pub enum Next {
 
 /// A receive queue in memory.
 pub struct Receiver {
-    /// What is said of each packet: whole, so that it is also written whole, by one store.
+    /// The marks of each packet: complete, so that one store writes them.
     marks: Marks,
     feed: Feed,
 }
@@ -55,16 +55,16 @@ enum Feed {
         next: Next,
         not_before_ns: u64,
         now_ns: u64,
-        /// The source says what is to be done to checksum and segments.
+        /// The source sets checksum and segments.
         marks: bool,
     },
     /// One wire from each worker of the far end.
     Wires(Vec<FarEnd>),
-    /// Nothing ever comes.
+    /// No packet ever arrives.
     Nothing,
 }
 
-/// Where a wire comes out.
+/// The receiving end of a wire.
 struct FarEnd {
     wire: Consumer<Frame>,
     surplus: Arc<SharedCount>,
@@ -82,19 +82,19 @@ impl Receiver {
         Receiver { marks: Marks::received(port, queue, Checksum::Valid), feed }
     }
 
-    /// A queue of `port` that nothing comes from.
+    /// A queue of `port` that receives nothing.
     pub fn silent(port: PortId, queue: QueueId) -> Receiver {
         Receiver::of(port, queue, Feed::Nothing)
     }
 
-    /// The queue with packets marked as `checksum` that came in as valid, to stand for a device that does
-    /// not know.
+    /// Marks packets that arrive as valid with `checksum` instead, to stand for a device that cannot verify
+    /// checksums.
     pub fn with_checksum(mut self, checksum: Checksum) -> Receiver {
         self.marks.checksum = checksum;
         self
     }
 
-    /// The queue with checksum and segments of each packet as its source has set them
+    /// Keeps the checksum and segments of each packet as its source has set them
     /// ([`Region::set_entry`], then the marks), to stand for a device that leaves work undone. Without
     /// this a source need not set any.
     pub fn with_marks(mut self) -> Receiver {
@@ -133,7 +133,7 @@ impl Receiver {
         batch.len() - before
     }
 
-    /// Says where packets came in, and what is known of them.
+    /// Marks packets with their ingress port and the port's metadata.
     #[inline]
     fn mark(&self, region: View<'_>, frames: &mut [Frame]) {
         if let Feed::Source { marks: false, .. } = self.feed {
@@ -157,7 +157,7 @@ impl Receiver {
         }
     }
 
-    /// Frames, not packets, that wait in wires; the far end counts them as transmitted already.
+    /// Frames, not packets, that wait in wires; the far end has counted them as transmitted.
     pub(super) fn waiting(&self) -> usize {
         match &self.feed {
             Feed::Wires(wires) => wires.iter().map(FarEnd::waiting).sum(),
@@ -173,7 +173,7 @@ impl Receiver {
         self.marks.queue
     }
 
-    /// Gives back what still waits in wires; returns how many frames that were.
+    /// Returns the frames that wait in wires to `pool`; returns how many.
     pub fn close(mut self, pool: &mut Pool) -> u32 {
         let mut frames = 0;
         if let Feed::Wires(wires) = &mut self.feed {
@@ -201,18 +201,18 @@ impl FarEnd {
 
     fn waiting(&self) -> usize {
         match self.wire.waiting() {
-            0 => 0, // What is counted already has not been submitted: nobody can pop it.
+            0 => 0, // Frames counted in `surplus` may be unsubmitted: they cannot be popped yet.
             packets => packets + self.surplus.load() as usize,
         }
     }
 }
 
-/// One worker's way out into memory.
+/// One worker's transmit side in memory.
 pub struct Transmitter(Exit);
 
 enum Exit {
     Sink(Sink),
-    /// It takes nothing.
+    /// It accepts nothing.
     Nothing,
     /// One wire to each receive queue of the far end, and the bell of the worker that owns it.
     Wires {
@@ -224,27 +224,27 @@ enum Exit {
 struct WireEnd {
     to: PortId,
     wire: Producer<Frame>,
-    /// The frames behind the first of each packet in the wire. Chains write this line, shared by two
-    /// workers; single frames pay nothing for being counted.
+    /// The number of continuation frames in the wire. Chains write this cache line, shared by two
+    /// workers; single frames are not counted and cost nothing.
     surplus: Arc<SharedCount>,
-    /// Most of these.
+    /// The maximum of `surplus`.
     surplus_max: u64,
     bell: Arc<Doorbell<EventFd>>,
     /// Frames were pushed and not submitted.
     dirty: bool,
-    /// How many had been pushed when that was last noted.
+    /// How many frames had been pushed at the last `note`.
     noted: usize,
-    /// A frame found no place in this call, so that none after it may pass it.
+    /// A frame found no room in this call, so that no later one may overtake it.
     full: bool,
 }
 
 impl Transmitter {
-    /// A way out that ends in `sink`.
+    /// A transmitter into `sink`.
     pub fn into_sink(sink: Sink) -> Transmitter {
         Transmitter(Exit::Sink(sink))
     }
 
-    /// One that takes nothing, in place of one that was closed.
+    /// A transmitter that accepts nothing, to replace one that was closed.
     pub fn closed() -> Transmitter {
         Transmitter(Exit::Nothing)
     }
@@ -305,14 +305,14 @@ impl Transmitter {
 }
 
 impl Transmitter {
-    /// Notes what has been transmitted so far.
+    /// Marks the packets transmitted so far.
     pub(super) fn note(&mut self) {
         if let Exit::Wires { ends, .. } = &mut self.0 {
             ends.iter_mut().for_each(|end| end.noted = end.wire.pushed());
         }
     }
 
-    /// Whether the far end has received all that was noted: it looks at its wires one after another.
+    /// Whether the far end has received all marked packets: it polls its wires one after another.
     pub(super) fn has_taken_noted(&mut self) -> bool {
         match &mut self.0 {
             Exit::Sink(_) | Exit::Nothing => true,
@@ -339,15 +339,15 @@ impl WireEnd {
         self.full = pushed.is_err();
         self.dirty |= pushed.is_ok();
         if surplus > 0 && pushed.is_ok() {
-            self.surplus.add(surplus); // Before `submit`, after which the far end may take it away.
+            self.surplus.add(surplus); // Before `submit`, after which the far end may subtract it.
         }
         pushed
     }
 }
 
-/// Wires one way from a port with a transmitter for each of `workers` to the receive queues of `to`.
+/// One-way wires from a port with a transmitter for each of `workers` to the receive queues of `to`.
 ///
-/// A wire takes `capacity` packets, and as many frames behind the first ones of packets in several, or one
+/// A wire holds `capacity` packets, and as many continuation frames, or one
 /// packet's ([`CHAIN_MAX`]): two lines of the pool's sum. `bells` are the doorbells of the workers that own the queues,
 /// one per queue. Returns the receivers of `to`, one per queue, and the transmitters towards it, one per worker.
 pub fn wires(
@@ -392,7 +392,7 @@ mod tests {
     const PARTIAL: Checksum = Checksum::Partial { start: 290, offset: 16 };
     const TCP: Segments = Segments { kind: SegmentKind::Tcp4, ecn: false, size: 1448 };
 
-    /// The far end is in the same process: what a stack left undone is not done for a wire in memory.
+    /// The far end is in the same process: a wire in memory completes no checksum and segments nothing.
     #[test]
     fn a_wire_keeps_what_is_known_of_a_packet() {
         let (mut pool, mut batch) = (pool(), Batch::new());
@@ -444,7 +444,7 @@ mod tests {
         assert_all_home(&mut pool);
     }
 
-    /// Frames are what a pool has; packets in many must not keep more of them than the wire's sum says.
+    /// A pool has few frames; long packets must not keep more of them than the wire's sum allows.
     #[test]
     fn a_wire_is_full_of_frames_before_it_is_full_of_chains() {
         let mut pool = pool();
@@ -485,7 +485,7 @@ mod tests {
         assert_all_home(&mut pool);
     }
 
-    /// A pool's frame may have been anything: what a source does not set must not stay.
+    /// A reused frame may have any marks: those that a source does not set must not remain.
     #[test]
     fn a_source_says_only_when_asked_what_is_left_to_do() {
         for (asked, checksum, segments) in
@@ -511,7 +511,7 @@ mod tests {
     }
 
     /// Both ends on threads of their own, a short wire that is full most of the time, packets of 1 to 5
-    /// frames: they arrive whole and in order, and every frame comes home.
+    /// frames: they arrive whole and in order, and every frame comes back.
     #[test]
     fn chains_cross_a_wire_between_two_workers() {
         const PACKETS: u32 = 20_000;

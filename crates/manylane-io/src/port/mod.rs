@@ -1,8 +1,8 @@
-//! Ports: where frames enter and leave.
+//! Ports: where packets enter and leave.
 //!
-//! An open port is halves: a [`Receiver`] for each receive queue, owned by one worker, and a
-//! [`Transmitter`] for each worker, so that no queue has two owners and no worker locks. By which of the
-//! device's queues that one sends is [`Receiving`]'s to say.
+//! An open port has two kinds of parts: a [`Receiver`] for each receive queue, owned by one worker, and a
+//! [`Transmitter`] for each worker, so that no queue has two owners and no worker locks. [`Receiving`] assigns
+//! the device's transmit queues to workers.
 //!
 //! | driver        | what it is                                               |
 //! |---------------|----------------------------------------------------------|
@@ -11,10 +11,13 @@
 //! | [`tap`]       | a wire to the host's own stack                           |
 //! | [`pcap`]      | capture files: packets out of one, packets into one      |
 //! | [`memory`]    | functions that make and take frames, or a wire in memory |
-//! | [`tee`]       | wraps any of these: its packets are copied elsewhere     |
-//! | [`fault`]     | wraps any of these: its packets are lost, late, damaged  |
+//! | [`tee`]       | wraps any of these: copies its packets elsewhere         |
+//! | [`fault`]     | wraps any of these: drops, delays or damages its packets |
 //!
-//! A port knows no protocol above Ethernet. It says what it knows of a frame in its metadata.
+//! A port knows no protocol above Ethernet. It reports what it knows of a frame in the frame's metadata.
+//!
+//! May use: `manylane-frame`, `manylane-sync`, and this crate's `bpf`, `interface`, `netlink`, `eventfd`, `poll`.
+//! Touched by: workers, each its own receivers and transmitters; the control thread, which opens and closes ports.
 
 pub mod af_packet;
 pub mod af_xdp;
@@ -40,36 +43,36 @@ pub use tee::CopyCounts;
 pub use transmit_queue::Receiving;
 pub use vnet::PACKET_MAX;
 
-/// Tells the time, in nanoseconds since whenever its owner counts from.
+/// Returns the time in nanoseconds, counted from any moment.
 pub type Clock = Box<dyn FnMut() -> u64 + Send>;
 
-/// What wakes a worker for a receiver that has nothing now.
+/// The event that wakes a worker for an idle receiver.
 pub enum Wait<'r> {
     /// This descriptor becomes readable.
     Readable(BorrowedFd<'r>),
-    /// Time passes: there may be frames after so many nanoseconds.
+    /// Time passes: frames may arrive after this many nanoseconds.
     After(u64),
-    /// Whoever sends to it rings the worker's doorbell.
+    /// The sender rings the worker's doorbell.
     Doorbell,
-    /// There will be no more.
+    /// No more frames will arrive.
     Done,
 }
 
 impl Wait<'_> {
-    /// The same, but for something that is due after `due_ns` nanoseconds, if anything is.
+    /// The same, but for at most `due_ns` nanoseconds, if given.
     fn at_most(self, due_ns: Option<u64>) -> Self {
         let Some(due_ns) = due_ns else { return self };
         Wait::After(match self {
             Wait::After(wait_ns) => due_ns.min(wait_ns),
-            // A wait is for one thing: look at the descriptor by the clock meanwhile.
+            // A wait is for one event: check the descriptor by the clock meanwhile.
             Wait::Readable(_) => due_ns.min(LOOK_AGAIN_NS),
-            // A worker always hears its bell.
+            // A worker always waits for its bell too.
             Wait::Doorbell | Wait::Done => due_ns,
         })
     }
 }
 
-/// How soon to look again for frames whose queue cannot end the sleep.
+/// How soon to check again for frames whose queue cannot end the sleep.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 /// One receive queue of a port.
@@ -84,7 +87,7 @@ pub enum Receiver {
     Pcap(Box<pcap::Receiver>),
     /// In memory.
     Memory(memory::Receiver),
-    /// One that is copied.
+    /// One whose packets are copied.
     Tee(Box<tee::Receiver>),
     /// One with faults.
     Fault(Box<fault::Receiver>),
@@ -105,7 +108,7 @@ impl Receiver {
         }
     }
 
-    /// Gives the device frames to receive into, before the first [`receive`](Receiver::receive) does.
+    /// Posts frames to the device, before the first [`receive`](Receiver::receive) does.
     pub fn prime(&mut self, pool: &mut Pool) {
         match self {
             Receiver::AfXdp(queue) => queue.prime(pool),
@@ -117,14 +120,14 @@ impl Receiver {
         }
     }
 
-    /// Takes back what was sent by this queue's device, for whichever worker. Calls `completed` with the
-    /// port of entry of each frame.
+    /// Reclaims frames that this queue's device has sent, for all workers. Calls `completed` with the
+    /// ingress port of each packet.
     #[inline]
     pub fn reclaim(&mut self, pool: &mut Pool, mut completed: impl FnMut(PortId)) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.reclaim(pool, |meta| completed(meta.ingress)),
             Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Pcap(_) | Receiver::Memory(_) => 0,
-            // By a pointer: a closure in a closure would have no end.
+            // A `dyn` reference: nested closure types would recurse without end.
             Receiver::Tee(tee) => tee.inner.reclaim(pool, &mut completed as &mut dyn FnMut(PortId)),
             Receiver::Fault(fault) => {
                 fault.inner.reclaim(pool, &mut completed as &mut dyn FnMut(PortId))
@@ -158,7 +161,7 @@ impl Receiver {
         }
     }
 
-    /// What to wait for when there is nothing to receive.
+    /// The event to wait for when no frames are pending.
     pub fn wait(&self) -> Wait<'_> {
         match self {
             Receiver::AfXdp(queue) => Wait::Readable(queue.as_fd()),
@@ -171,7 +174,7 @@ impl Receiver {
         }
     }
 
-    /// What was lost before it could be received, since the port was opened. May be a system call.
+    /// The packets lost before they could be received, since the port was opened. May be a system call.
     pub fn losses(&self) -> Losses {
         match self {
             // The one failure would be a closed socket.
@@ -185,8 +188,7 @@ impl Receiver {
         }
     }
 
-    /// Frames that lie at the device, waiting to be received into, or received and not taken; and copies
-    /// that are late on purpose.
+    /// Frames held at the device, posted or received and not read yet; and delayed copies.
     pub fn posted(&self) -> usize {
         match self {
             Receiver::AfXdp(queue) => queue.posted(),
@@ -199,7 +201,7 @@ impl Receiver {
         }
     }
 
-    /// Frames taken back after they were sent, in all, by whichever transmitter.
+    /// Frames reclaimed after transmission, in all, of all transmitters.
     pub fn returned(&self) -> u64 {
         match self {
             Receiver::AfXdp(queue) => queue.returned(),
@@ -209,7 +211,7 @@ impl Receiver {
         }
     }
 
-    /// Whether frames wait that no descriptor tells of.
+    /// Whether frames are pending that no descriptor reports.
     pub fn has_frames(&self) -> bool {
         match self {
             Receiver::AfXdp(_) | Receiver::AfPacket(_) | Receiver::Tap(_) | Receiver::Pcap(_) => {
@@ -221,7 +223,7 @@ impl Receiver {
         }
     }
 
-    /// What was done to its packets on purpose.
+    /// The faults applied to its packets.
     pub fn faults(&self) -> FaultCounts {
         match self {
             Receiver::Tee(tee) => tee.inner.faults(),
@@ -230,7 +232,7 @@ impl Receiver {
         }
     }
 
-    /// What became of copies of its packets.
+    /// The counts of its packets' copies.
     pub fn copies(&self) -> CopyCounts {
         match self {
             Receiver::Tee(tee) => tee.inner.copies() + tee.counts(),
@@ -239,8 +241,8 @@ impl Receiver {
         }
     }
 
-    /// Takes the device's queue out of what wraps it, to be closed. What is held goes back to `pool`; the
-    /// ways out of copies come to `others`.
+    /// Unwraps the device's queue, to be closed. Held frames return to `pool`; the
+    /// transmitters of copies are added to `others`.
     pub fn unwrapped(self, pool: &mut Pool, others: &mut Vec<Transmitter>) -> Receiver {
         match self {
             Receiver::Tee(tee) => {
@@ -254,25 +256,25 @@ impl Receiver {
     }
 }
 
-/// What a transmitter took.
+/// The packets that a transmitter accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sent {
     /// Packets, each by the handle of its first frame.
     pub frames: usize,
-    /// Their bytes, without frame check sequence.
+    /// Their bytes, without the frame check sequence.
     pub bytes: u64,
 }
 
-/// What became of a packet that was to be sent when its port closed.
+/// What happened to a packet that was to be sent when its port closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The device, or whatever is there instead, had taken it whole.
+    /// The device, or its replacement, had accepted it whole.
     Transmitted,
-    /// It had not, or a part of it not.
+    /// The device had not accepted it, or not all its parts.
     Dropped,
 }
 
-/// One worker's way out through a port.
+/// One worker's transmit side of a port.
 pub enum Transmitter {
     /// Through a network device.
     AfXdp(Box<af_xdp::Transmitter>),
@@ -284,16 +286,16 @@ pub enum Transmitter {
     Pcap(Box<pcap::Transmitter>),
     /// Into memory.
     Memory(memory::Transmitter),
-    /// One that is copied.
+    /// One whose packets are copied.
     Tee(Box<tee::Transmitter>),
     /// One with faults.
     Fault(Box<fault::Transmitter>),
 }
 
 impl Transmitter {
-    /// Transmits frames from the front of `batch`; what finds no place stays there, in order. Frames
-    /// that are finished at once go back to `pool`, and `completed` is called with the port of entry of
-    /// each; for the others that happens in [`Receiver::reclaim`].
+    /// Transmits frames from the front of `batch`; those without room stay there, in order. Frames
+    /// that are completed at once return to `pool`, and `completed` is called with the ingress port of
+    /// each; for the others [`Receiver::reclaim`] does both.
     #[inline]
     pub fn transmit(
         &mut self,
@@ -314,7 +316,7 @@ impl Transmitter {
         }
     }
 
-    /// Tells the device that frames wait, if it must be told.
+    /// Notifies the device of pending frames, if it needs that.
     #[inline]
     pub fn flush(&mut self) {
         match self {
@@ -327,7 +329,7 @@ impl Transmitter {
         }
     }
 
-    /// Notes what has been transmitted and flushed so far.
+    /// Marks the packets transmitted and flushed so far.
     #[inline]
     pub fn note(&mut self) {
         match self {
@@ -339,25 +341,25 @@ impl Transmitter {
         }
     }
 
-    /// Whether the device has taken all that was [noted](Transmitter::note), and finished with it where that
-    /// matters, so that nothing which another worker transmits from now on leaves before it. What is late on
-    /// purpose does not count, nor does what a device that is down has refused
-    /// ([`af_xdp::Transmitter::has_taken_noted`] says what that means for the order).
+    /// Whether the device has accepted all [marked](Transmitter::note) packets, and completed them where that
+    /// matters, so that no packet which another worker transmits from now on leaves before them. Packets delayed on
+    /// purpose do not count, nor do those that a device that is down has refused
+    /// ([`af_xdp::Transmitter::has_taken_noted`] describes the effect on the order).
     #[inline]
     pub fn has_taken_noted(&mut self) -> bool {
         match self {
             Transmitter::AfXdp(queue) => queue.has_taken_noted(),
             Transmitter::Memory(queue) => queue.has_taken_noted(),
-            // Their calls return when that is so: but for a device whose queues XPS shares among cores
-            // (`af_packet`). A capture's packets are by worker anyway.
+            // Their calls return only then, except for a device whose queues XPS distributes among cores
+            // (`af_packet`). A capture file orders packets per worker anyway.
             Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Pcap(_) => true,
             Transmitter::Tee(tee) => tee.inner.has_taken_noted(),
             Transmitter::Fault(fault) => fault.inner.has_taken_noted(),
         }
     }
 
-    /// Frames that the device took and did not send, since the port was opened: they come back like the
-    /// others, so that nobody else knows.
+    /// Frames that the device accepted and did not send, since the port was opened: they come back like the
+    /// others, so that only this count shows them.
     pub fn dropped(&self) -> u64 {
         match self {
             Transmitter::AfXdp(queue) => queue.losses().dropped + queue.losses().unfit,
@@ -370,8 +372,8 @@ impl Transmitter {
         }
     }
 
-    /// Frames handed to the device in all, of which [`Receiver::returned`] have come back. 0 when frames are
-    /// finished at once.
+    /// Frames lent to the device in all; [`Receiver::returned`] counts those that came back. 0 when frames are
+    /// completed at once.
     pub fn lent(&self) -> u64 {
         match self {
             Transmitter::AfXdp(queue) => queue.lent(),
@@ -384,8 +386,8 @@ impl Transmitter {
         }
     }
 
-    /// The receive queue of the port whose owner takes back what is sent here; `None` when frames are
-    /// finished at once.
+    /// The receive queue of the port whose owner reclaims the frames sent here; `None` when frames are
+    /// completed at once.
     pub fn completion_queue(&self) -> Option<QueueId> {
         match self {
             Transmitter::AfXdp(queue) => Some(queue.completion_queue()),
@@ -398,8 +400,8 @@ impl Transmitter {
         }
     }
 
-    /// The transmit queue that it sends by; `None` where the kernel chooses one for each packet, or there
-    /// are none.
+    /// The transmit queue that it sends by; `None` where the kernel selects one for each packet, or the driver
+    /// has none.
     pub fn queue(&self) -> Option<QueueId> {
         match self {
             Transmitter::AfXdp(queue) => Some(queue.queue()),
@@ -410,14 +412,14 @@ impl Transmitter {
         }
     }
 
-    /// What it takes besides ordinary packets of one frame; anything else comes out wrong at the far end.
+    /// The packets it accepts besides plain ones of one frame; the far end would get any other wrong.
     pub fn offload(&self) -> Offload {
         match self {
             Transmitter::AfXdp(queue) => queue.offload(),
             Transmitter::AfPacket(queue) => queue.offload(),
             Transmitter::Tap(queue) => queue.offload(),
             Transmitter::Pcap(queue) => queue.offload(),
-            // Who is at the far end sees the metadata too.
+            // The far end sees the metadata too.
             Transmitter::Memory(_) => {
                 Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }
             }
@@ -426,8 +428,8 @@ impl Transmitter {
         }
     }
 
-    /// Frames that it took and its device has not seen: packets that are late on purpose. While there are
-    /// any, [`transmit`](Transmitter::transmit) is to be called in every turn, be it with an empty batch.
+    /// Frames accepted but not passed to its device: packets delayed on purpose. While there are
+    /// any, call [`transmit`](Transmitter::transmit) in every turn, if need be with an empty batch.
     #[inline]
     pub fn held(&self) -> usize {
         match self {
@@ -438,7 +440,7 @@ impl Transmitter {
     }
 
     /// How many nanoseconds after the last call to [`transmit`](Transmitter::transmit) the next is due,
-    /// though there be nothing new; `None` when nothing is held.
+    /// even without new packets; `None` when no frame is held.
     pub fn due_ns(&self) -> Option<u64> {
         match self {
             Transmitter::Fault(fault) => earlier(fault.due_ns(), fault.inner.due_ns()),
@@ -447,7 +449,7 @@ impl Transmitter {
         }
     }
 
-    /// What was done to its packets on purpose.
+    /// The faults applied to its packets.
     pub fn faults(&self) -> FaultCounts {
         match self {
             Transmitter::Tee(tee) => tee.inner.faults(),
@@ -456,7 +458,7 @@ impl Transmitter {
         }
     }
 
-    /// What became of copies of its packets.
+    /// The counts of its packets' copies.
     pub fn copies(&self) -> CopyCounts {
         match self {
             Transmitter::Tee(tee) => tee.inner.copies() + tee.counts(),
@@ -465,9 +467,9 @@ impl Transmitter {
         }
     }
 
-    /// Takes the device's way out out of what wraps it, to be closed. What is held is transmitted first;
-    /// what finds no place is given back. `ended` is called for each that is not under way now, with its
-    /// port of entry. The ways out of copies come to `others`.
+    /// Unwraps the device's transmitter, to be closed. Held packets are transmitted first;
+    /// those without room return to `pool`. `ended` is called with the ingress port of each that is not in flight
+    /// now. The transmitters of copies are added to `others`.
     pub fn unwrapped(
         self,
         pool: &mut Pool,
@@ -485,14 +487,14 @@ impl Transmitter {
         }
     }
 
-    /// As [`unwrapped`](Transmitter::unwrapped), for the way out of copies, of which nobody hears.
+    /// As [`unwrapped`](Transmitter::unwrapped), for a transmitter of copies, whose completions are not reported.
     fn unwrapped_copies(self, pool: &mut Pool, others: &mut Vec<Transmitter>) {
         let device = self.unwrapped(pool, others, &mut |_, _| {});
         others.push(device);
     }
 }
 
-/// The earlier of two moments, if there is any.
+/// The earlier of two moments, if any.
 fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     one.into_iter().chain(other).min()
 }

@@ -1,4 +1,4 @@
-//! What tests of wrapping ports wrap: numbered packets in, whatever comes out seen.
+//! Helpers for tests of wrapping ports: numbered packets in, recorded packets out.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,7 +14,7 @@ pub(super) const PORT: PortId = PortId(5);
 /// Bytes of packets, in order.
 pub(super) type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// With so many frames for packets that come.
+/// A pool with `frames` frames for received packets.
 pub(super) fn pool(frames: u32) -> Pool {
     let frames = frames + RESERVE as u32;
     let region = Region::new(RegionConfig { frames, frame_size: 2048 });
@@ -22,7 +22,7 @@ pub(super) fn pool(frames: u32) -> Pool {
     depot.expect("the frames are there").pool()
 }
 
-/// How many frames are free for packets that come.
+/// How many frames are free for received packets.
 pub(super) fn free(pool: &mut Pool) -> u32 {
     let frames = Vec::from_iter(std::iter::from_fn(|| pool.take()));
     let count = frames.len() as u32;
@@ -30,7 +30,7 @@ pub(super) fn free(pool: &mut Pool) -> u32 {
     count - RESERVE as u32
 }
 
-/// What packet `number` is made of: the number, and then the number's lowest byte.
+/// The content of packet `number`: the number, and then its lowest byte repeated.
 pub(super) fn content(number: u32, len: usize) -> Vec<u8> {
     let mut bytes = vec![number as u8; len];
     bytes[..4].copy_from_slice(&number.to_be_bytes());
@@ -54,7 +54,7 @@ pub(super) fn packet(pool: &mut Pool, number: u32, len: usize) -> Option<Frame> 
     Some(frame)
 }
 
-/// A queue from which `count` packets come, up to `burst` at a time, `len` says how long each.
+/// A queue that receives `count` packets, up to `burst` at a time, of `len` bytes each.
 pub(super) fn source(
     count: u32,
     burst: usize,
@@ -75,7 +75,7 @@ pub(super) fn source(
     Receiver::Memory(memory::Receiver::from_source(PORT, QueueId(2), Box::new(source)))
 }
 
-/// A way out that sees what it is given.
+/// A transmitter that records its packets.
 pub(super) fn sink() -> (Transmitter, Seen) {
     let seen = Seen::default();
     let to = seen.clone();
@@ -87,7 +87,7 @@ pub(super) fn sink() -> (Transmitter, Seen) {
     (Transmitter::Memory(memory::Transmitter::into_sink(Box::new(sink))), seen)
 }
 
-/// A way out with place for `places` packets, and its far end.
+/// A transmitter with room for `places` packets, and its far end.
 pub(super) fn wire(places: usize) -> (Transmitter, Receiver) {
     use manylane_sync::doorbell::Doorbell;
     let bell = Doorbell::new(crate::eventfd::EventFd::open().expect("eventfds are to be had"));

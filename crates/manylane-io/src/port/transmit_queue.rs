@@ -1,22 +1,22 @@
-//! By which of a port's transmit queues each worker sends: the one that matches the recorded receive queue.
+//! Assigns a port's transmit queues to workers: the one that matches the worker's receive queue.
 //!
-//! Linux records by which queue a packet came in, and sends a forwarded one by the queue of that number, less
-//! the number of transmit queues as often as it takes (`skb_tx_hash` in net/core/dev.c, where
-//! `skb_rx_queue_recorded`). So a core that has a queue of one device has the same of the other, and a flow,
-//! which one queue receives, leaves by one queue. Here there is a worker in between, and what is true of the
-//! queues that it receives by is true of all that it sends.
+//! Linux records by which queue a packet arrived, and sends a forwarded one by the queue of that number, modulo
+//! the number of transmit queues (`skb_tx_hash` in net/core/dev.c, where
+//! `skb_rx_queue_recorded`). So a core uses the queue of the same number on both devices, and a flow
+//! received by one queue leaves by one queue. Here a worker is in between, and the rule holds for the
+//! queues that it receives by and all packets that it sends.
 //!
-//! | driver        | what it can choose                                                                |
+//! | driver        | what it can select                                                                |
 //! |---------------|-----------------------------------------------------------------------------------|
-//! | `af_xdp`      | the queue that a socket is bound to, among those that the port receives by, too   |
-//! | `tap`         | the queue that is written to: by that number the host records where a packet came in |
-//! | `af_packet`   | nothing: the door of that room says what the kernel does                          |
-//! | `memory`      | nothing: a wire to each receive queue of the far end, where a flow's hash decides |
+//! | `af_xdp`      | the queue that a socket is bound to, among those that the port also receives by   |
+//! | `tap`         | the queue that is written to: the host records its number as the receive queue    |
+//! | `af_packet`   | nothing: the door of that room describes the kernel's choice                      |
+//! | `memory`      | nothing: a wire to each receive queue of the far end, selected by flow hash       |
 //! | `pcap`        | nothing: each worker has a lane of its own into the file                          |
 
 use manylane_frame::vocabulary::{QueueId, WorkerId};
 
-/// Who receives by which queues, of a port and of the others.
+/// The owners of receive queues, of a port and of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receiving<'o> {
     /// The owner of each receive queue of this port, in order.
@@ -26,21 +26,21 @@ pub struct Receiving<'o> {
 }
 
 impl Receiving<'_> {
-    /// How many workers there are.
+    /// The number of workers.
     pub fn workers(&self) -> usize {
         self.elsewhere.len()
     }
 
-    /// The transmit queue of each worker, where the port has so many to choose from.
+    /// The transmit queue of each worker, where the port has `queues` to select from.
     ///
     /// | a worker that                | sends by                                                         |
     /// |------------------------------|------------------------------------------------------------------|
     /// | owns queues of this port     | the first of them                                                |
-    /// | owns queues of others only   | the first of the first of these                                  |
-    /// | owns none: it is handed packets | its own number, or the next by which nobody sends, if there is one |
+    /// | owns queues of others only   | the number of the first of these                                 |
+    /// | owns no queue: hand-off only | its own number, or the next that no worker sends by, if any      |
     ///
-    /// All of it modulo the number of queues. Where two workers send by one queue, each has its own way into
-    /// it still.
+    /// All numbers are modulo the number of queues. Where two workers send by one queue, each has its own socket or
+    /// descriptor for it.
     ///
     /// # Panics
     ///
@@ -71,7 +71,7 @@ impl Receiving<'_> {
 mod tests {
     use super::*;
 
-    /// Owners of this port's queues, queues owned elsewhere, transmit queues; what each worker sends by.
+    /// Owners of this port's queues, queues owned elsewhere, transmit queues; the queue that each worker sends by.
     type Case = (&'static [u16], &'static [Option<u16>], u16, &'static [u16]);
 
     const NO: Option<u16> = None;
@@ -79,22 +79,22 @@ mod tests {
     #[test]
     fn a_worker_sends_by_the_queue_that_matches_what_it_receives_by() {
         let cases: [Case; 16] = [
-            // Who receives by a queue of the port sends by it: the first of several.
+            // A worker that receives by a queue of the port sends by it: the first of several.
             (&[0], &[NO], 1, &[0]),
             (&[0, 1], &[NO, NO], 2, &[0, 1]),
             (&[1, 0], &[NO, NO], 2, &[1, 0]),
             (&[0, 1, 0, 1], &[NO, NO], 4, &[0, 1]),
             (&[1, 1, 0, 0], &[NO, NO], 4, &[2, 0]),
-            // That comes before what it receives by elsewhere.
+            // That takes precedence over the queues it receives by elsewhere.
             (&[1, 0], &[Some(0), Some(1)], 2, &[1, 0]),
-            // Who receives elsewhere sends by the queue of that number.
+            // A worker that receives elsewhere sends by the queue of that number.
             (&[0, 0, 0, 0], &[NO, Some(1)], 4, &[0, 1]),
             (&[0, 0, 0, 0], &[NO, Some(3), Some(2)], 4, &[0, 3, 2]),
             (&[0, 0], &[NO, Some(2)], 2, &[0, 0]),
-            // There may be fewer to send by than to receive by.
+            // The port may have fewer transmit queues than receive queues.
             (&[0, 1, 2, 3], &[NO; 4], 2, &[0, 1, 0, 1]),
             (&[0, 1, 2, 3], &[NO; 4], 3, &[0, 1, 2, 0]),
-            // Who receives nothing has its own number, or the next by which nobody sends, or its own after all.
+            // A worker without queues has its own number, or the next that no worker sends by, or else its own.
             (&[0, 0, 0, 0], &[NO, NO, NO], 4, &[0, 1, 2]),
             (&[2, 2, 0], &[NO, NO, NO, NO], 4, &[2, 1, 0, 3]),
             (&[0], &[NO, Some(1), NO], 4, &[0, 1, 2]),

@@ -1,14 +1,14 @@
-//! Packets that we write into frames ourselves, instead of a device.
+//! Packets that we write into frames ourselves, in place of a device.
 
 use manylane_frame::{Frame, Pool, View};
 
 /// A packet of `len` bytes whose first frame's window begins at `head`. `fill` writes each frame's bytes,
-/// in order, with the region's view to read others by. `None`, with nothing taken, when the pool has not
-/// enough frames: the last of a list are for packets that are here already ([`Pool::receive_packet`]).
+/// in order, with the region's view to read others by. `None`, with no frame taken, when the pool has not
+/// enough frames: the last of a list are reserved for packets already received ([`Pool::receive_packet`]).
 ///
 /// # Panics
 ///
-/// When the packet is of more frames than a chain can have.
+/// When the packet needs more frames than a chain can have.
 #[inline]
 pub(super) fn write(
     pool: &mut Pool,
@@ -22,8 +22,8 @@ pub(super) fn write(
     Some(packet)
 }
 
-/// A copy of the packet, with its marks. Its first frame begins where that of `frame` does, so that what
-/// the marks say of places in the slot stays true. `None` when the pool has not enough frames.
+/// A copy of the packet, with its marks. Its first frame begins at the same offset as that of `frame`, so that
+/// marks that are offsets into the slot stay valid. `None` when the pool has not enough frames.
 #[inline]
 pub(super) fn copy(pool: &mut Pool, frame: &Frame) -> Option<Frame> {
     let meta = pool.region().meta(frame);
@@ -87,7 +87,7 @@ mod tests {
         packet.expect("there are frames")
     }
 
-    /// With so many frames for packets that come.
+    /// A pool with `frames` frames for received packets.
     fn pool(frames: u32) -> Pool {
         let frames = frames + RESERVE as u32;
         let region = Region::new(RegionConfig { frames, frame_size: 2048 });

@@ -11,15 +11,15 @@ use crate::interface::InterfaceError;
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum OpenError {
-    /// The interface does not exist here, or does not tell about itself.
+    /// The interface does not exist here, or its properties could not be read.
     Interface(InterfaceError),
-    /// `packet_max` is less than a packet of the interface's MTU has, or more than any has.
+    /// `packet_max` is less than the largest packet of the interface's MTU, or more than any packet has.
     PacketMax {
         /// The interface.
         interface: String,
-        /// The setting.
+        /// The value of the setting.
         packet_max: u32,
-        /// What the interface's MTU asks for.
+        /// The smallest value for the interface's MTU.
         least: u32,
     },
     /// The program that mutes the host's own stack did not load or attach.
@@ -28,16 +28,15 @@ pub enum OpenError {
     Refused {
         /// The interface.
         interface: String,
-        /// What was to be done, to be read after "cannot".
+        /// The step, as in "cannot {step}".
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// Whether this machine or user cannot have packet sockets at all, so that another interface would
-    /// fare no better.
+    /// Whether this machine or user cannot have packet sockets at all, so that another interface would not help.
     pub fn is_unavailable(&self) -> bool {
         match self {
             OpenError::Refused { source, .. } => matches!(

@@ -16,19 +16,17 @@ use crate::interface::{AllMulticast, Interface};
 /// How a port is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AfPacketConfig {
-    /// Bytes of the largest packet, with its Ethernet header: those that do not fit as many frames are
-    /// lost. Segments that the kernel has put together, or was to cut, have up to 64 KiB, whatever the
-    /// MTU.
+    /// Bytes of the largest packet, with its Ethernet header: a packet that needs more frames than that is lost.
+    /// Segments that the kernel has merged, or left for a device to cut, have up to 64 KiB, whatever the MTU.
     pub packet_max: u32,
-    /// Packets that a queue has frames ready for, and receives in a call: 1 to 64.
+    /// Packets that a queue has frames posted for, and receives per call: 1 to 64.
     pub packets: u32,
     /// Bytes that may wait in a queue, as the kernel counts them: about 700 for a small packet, and
-    /// little more than its length for a large one.
+    /// slightly more than its length for a large one.
     pub receive_buffer: u32,
-    /// Bytes that may be under way through a device, for each worker.
+    /// Bytes in flight through a device, for each worker.
     pub transmit_buffer: u32,
-    /// Whether packets go straight to the device, past its queueing discipline and past whoever
-    /// captures. Segments are cut by us then.
+    /// Whether packets bypass the device's queueing discipline and captures. manylane then cuts segments itself.
     pub bypass: bool,
 }
 
@@ -45,14 +43,13 @@ impl Default for AfPacketConfig {
 }
 
 impl AfPacketConfig {
-    /// Frames of `frame_size` bytes that a queue has ready for packets: a line of the pool's sum.
+    /// Frames of `frame_size` bytes that a queue keeps posted: a line of the pool's sum.
     pub fn frames_posted(&self, frame_size: u32) -> u32 {
         self.packets * frames_for(self.packet_max, frame_size) as u32
     }
 }
 
-/// An open port, for the control thread: as long as it exists, the host's own stack hears nothing of the
-/// device.
+/// An open port, for the control thread: while it exists, the host's own stack receives nothing from the device.
 pub struct AfPacket {
     port: PortId,
     interface: Interface,
@@ -62,41 +59,41 @@ pub struct AfPacket {
 
 /// A port and its parts.
 pub struct Opened {
-    /// For the control thread, to close it.
+    /// The port, for the control thread to close.
     pub port: AfPacket,
-    /// What was found.
+    /// The device's properties.
     pub facts: Facts,
-    /// One for each queue, in order: for its owner.
+    /// One for each queue, in order, for the queue's owner.
     pub receivers: Vec<Receiver>,
     /// One for each worker, in order.
     pub transmitters: Vec<Transmitter>,
 }
 
-/// What a port turned out to be.
+/// The properties of an opened port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The device's number in its network namespace.
     pub index: u32,
     /// Its Ethernet address.
     pub mac: [u8; 6],
-    /// Largest packet without the Ethernet header.
+    /// The MTU: the largest packet without the Ethernet header.
     pub mtu: u32,
     /// The driver's name.
     pub driver: String,
 }
 
-/// Where the frames of a closed port were.
+/// The frames and packets found when a port closed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Closed {
-    /// Frames that waited for packets.
+    /// Frames posted for packets.
     pub posted: usize,
-    /// Packets that waited in the sockets: these are lost, and no counter has seen them.
+    /// Packets that waited in the sockets: these are lost, and no counter includes them.
     pub unread: usize,
 }
 
 impl AfPacket {
-    /// Opens `interface` of the calling thread's network namespace, with so many queues, among which the
-    /// kernel shares packets by their flow's hash, the same both ways.
+    /// Opens `interface` of the calling thread's network namespace with `queues` queues. The kernel distributes packets
+    /// among them by flow hash, the same for both directions.
     ///
     /// # Panics
     ///
@@ -138,7 +135,7 @@ impl AfPacket {
             .collect::<io::Result<_>>()
             .map_err(refused("open a packet socket"))?;
         let multicast = AllMulticast::join(&interface).map_err(OpenError::Interface)?;
-        // From here on nobody hears of the device until the sockets are let hear.
+        // From here on the host's stack receives nothing from the device; the sockets start below.
         let link = program.attach(&interface).map_err(OpenError::Program)?;
         for socket in &sockets {
             socket.unshut().map_err(refused("open a packet socket"))?;
@@ -153,7 +150,7 @@ impl AfPacket {
         Ok(Opened { port, facts, receivers, transmitters })
     }
 
-    /// Closes the port and gives every frame back to `pool`. The host's own stack hears the device again.
+    /// Closes the port and returns every frame to `pool`. The host's own stack receives from the device again.
     ///
     /// # Panics
     ///
@@ -173,7 +170,7 @@ impl AfPacket {
             closed.posted += posted;
             closed.unread += unread;
         }
-        drop(self.link); // The last: what we do not hear any more nobody has answered meanwhile.
+        drop(self.link); // Last: until here the stack must not answer packets that we might have received.
         closed
     }
 
@@ -193,8 +190,8 @@ impl AfPacketConfig {
     }
 }
 
-/// A socket that is bound for receiving, and shut: before all of a group have joined, each would get
-/// packets that are another's.
+/// A bound receiving socket that accepts nothing yet: until all sockets of a fanout group have joined, each would get
+/// packets that belong to another.
 fn receiving(interface: &Interface, config: &AfPacketConfig) -> io::Result<Socket> {
     let socket = Unbound::open()?;
     socket.set(libc::PACKET_VNET_HDR, 1)?;

@@ -1,4 +1,4 @@
-//! One queue's way in.
+//! One queue's receive side.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -22,25 +22,25 @@ pub struct Receiver {
     region: Region,
     /// One for each message of a call, in the order in which the kernel fills them.
     landings: Box<[Landing]>,
-    /// How many landings, from the first, are full.
+    /// The first `ready` landings are full.
     ready: usize,
-    /// How many landings, from the first, may not be.
+    /// Only the first `used` landings may be incomplete.
     used: usize,
     messages: Messages,
     pub(super) port: PortId,
     queue: QueueId,
     counts: RefCell<Counts>,
-    /// Packets taken out of the socket's queue, whatever became of them.
+    /// Packets read from the socket's queue, including dropped ones.
     taken: u64,
     too_large: u64,
     invalid: u64,
 }
 
-/// What the kernel has counted; it forgets when asked.
+/// The kernel's counts; reading them resets them.
 #[derive(Default)]
 struct Counts {
     lost: Lost,
-    /// Packets that were put in the socket's queue.
+    /// Packets that the kernel put in the socket's queue.
     queued: u64,
 }
 
@@ -70,14 +70,13 @@ impl Receiver {
         }
     }
 
-    /// Receives as many packets as there are, and `batch` has room for, by one system call; returns how
-    /// many.
+    /// Receives pending packets, as many as `batch` has room for, by one system call; returns how many.
     #[inline]
     pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         self.prime(pool);
         let count = self.ready.min(batch.room());
         if count == 0 {
-            return 0; // The kernel keeps the packets, and drops what is too many.
+            return 0; // The kernel keeps the packets, and drops those beyond its buffer.
         }
         let messages = self.messages.prepare(&mut self.landings[..count]);
         // SAFETY: the debt of `Socket::receive`: `prepare` has put in the addresses of frames that the
@@ -91,13 +90,15 @@ impl Receiver {
         let before = batch.len();
         for place in 0..came {
             if let Some(frame) = self.take(place) {
-                batch.push(frame).expect("no more came than there is room for");
+                batch
+                    .push(frame)
+                    .expect("the kernel returns no more packets than there is room for");
             }
         }
         batch.len() - before
     }
 
-    /// Has frames ready for a whole batch of packets, as far as `pool` has them.
+    /// Posts frames for a whole batch of packets, as far as `pool` has them.
     #[inline]
     pub fn prime(&mut self, pool: &mut Pool) {
         let used = &mut self.landings[..self.used];
@@ -110,8 +111,8 @@ impl Receiver {
         lost.set_dry(self.ready == 0, || look(socket, queued));
     }
 
-    /// Brings the landings that are full to the front, and then those that miss least: what lies ready is
-    /// for packets also when there is nothing to replace it with.
+    /// Moves complete landings to the front, then those that lack fewest frames: complete ones receive packets even
+    /// when the pool has no replacements.
     #[cold]
     fn gather(&mut self) {
         self.landings.sort_unstable_by_key(|landing| Reverse(landing.frames()));
@@ -119,7 +120,7 @@ impl Receiver {
         self.used = self.landings.len();
     }
 
-    /// The packet that the kernel has put in a landing.
+    /// Takes the packet that the kernel has put in a landing.
     #[inline(always)]
     fn take(&mut self, place: usize) -> Option<Frame> {
         let message = &self.messages.headers[place];
@@ -143,13 +144,13 @@ impl Receiver {
         Some(frame)
     }
 
-    /// What the errors of `packet_recvmsg` mean: each but the first two has cost a packet.
+    /// Handles the errors of `packet_recvmsg`: each but the first two has cost a packet.
     #[cold]
     fn failed(&mut self, error: &io::Error) -> usize {
         match error.raw_os_error() {
-            Some(libc::EAGAIN) => {}                                // There is nothing.
-            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {} // Said once when the device goes.
-            // EINVAL: segments of a kind that the header has no word for.
+            Some(libc::EAGAIN) => {} // The queue is empty.
+            Some(libc::ENETDOWN | libc::ENXIO | libc::ENODEV) => {} // Returned once when the device goes down.
+            // EINVAL: segments of a kind that the header cannot express.
             _ => {
                 self.taken += 1;
                 self.invalid += 1;
@@ -158,7 +159,7 @@ impl Receiver {
         0
     }
 
-    /// Gives the frames back; returns how many, and how many packets nobody has read.
+    /// Returns the frames to `pool`; returns how many, and how many packets were unread.
     pub(super) fn close(mut self, pool: &mut Pool) -> (usize, usize) {
         let lost = look(&self.socket, &mut self.counts.get_mut().queued);
         self.counts.get_mut().lost.add(lost);
@@ -167,12 +168,12 @@ impl Receiver {
         (self.landings.iter_mut().map(|landing| landing.give_back(pool)).sum(), unread)
     }
 
-    /// Frames that wait for packets.
+    /// Frames posted for packets.
     pub fn posted(&self) -> usize {
         self.landings.iter().map(Landing::frames).sum()
     }
 
-    /// What was lost at this queue. A system call: for the statistics, not for every turn.
+    /// The losses of this queue. A system call: for the statistics, not for every turn.
     pub fn losses(&self) -> Losses {
         let counts = &mut *self.counts.borrow_mut();
         let lost = look(&self.socket, &mut counts.queued);
@@ -202,7 +203,7 @@ impl AsFd for Receiver {
     }
 }
 
-/// Adds to `queued` what the kernel has counted since the last look; returns the packets lost since.
+/// Adds to `queued` what the kernel has counted since the last call; returns the packets lost since.
 fn look(socket: &Socket, queued: &mut u64) -> u64 {
     // The one failure would be a closed socket.
     let counts = socket.counts().unwrap_or_default();
@@ -230,7 +231,7 @@ impl Messages {
         }
     }
 
-    /// Messages that lead into `landings`, which are full.
+    /// Messages that point into `landings`, which are complete.
     #[inline(always)]
     fn prepare(&mut self, landings: &mut [Landing]) -> &mut [libc::mmsghdr] {
         let parts = self.headers.iter_mut().zip(self.auxiliary.iter_mut());
@@ -239,28 +240,28 @@ impl Messages {
             let iov = landing.iov();
             (header.msg_iov, header.msg_iovlen) = (iov.as_mut_ptr(), iov.len());
             header.msg_control = ptr::from_mut(auxiliary).cast();
-            header.msg_controllen = size_of::<Auxiliary>(); // The kernel has put in what it wrote.
+            header.msg_controllen = size_of::<Auxiliary>(); // The kernel replaced it by the length it wrote.
         }
         &mut self.headers[..landings.len()]
     }
 
-    /// The tag that was taken off the packet of a message.
+    /// The tag that the kernel removed from the packet of a message.
     #[inline(always)]
     fn tag(&self, place: usize) -> Option<Tag> {
         self.auxiliary[place].tag(self.headers[place].msg_hdr.msg_controllen)
     }
 }
 
-/// Puts a tag between the addresses and the type. What the marks count from the slot's start stays true.
+/// Inserts a tag between the addresses and the ethertype. Marks count from the slot's start and stay valid.
 #[cold]
 fn put_tag_back(region: &Region, frame: &mut Frame, tag: Tag) {
     if region.meta(frame).len() < ADDRESSES || region.push_front(frame, tag.len() as u16).is_err() {
-        return; // Not a frame: the rules drop it.
+        return; // Too short for a frame: the rules drop it.
     }
     let bytes = region.bytes_mut(frame);
     bytes.copy_within(tag.len()..tag.len() + ADDRESSES, 0);
     bytes[ADDRESSES..ADDRESSES + tag.len()].copy_from_slice(&tag);
 }
 
-/// Bytes of the two addresses of an Ethernet header.
+/// The two addresses of an Ethernet header, in bytes.
 const ADDRESSES: usize = 12;

@@ -1,30 +1,30 @@
-//! A packet socket: what the system calls say. See packet(7), linux/if_packet.h.
+//! A packet socket: its system calls. See packet(7), linux/if_packet.h.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::syscall::{check, retry};
 
-/// A socket that hears nothing yet: made with protocol 0, the kernel has no hook for it (`packet_create`).
+/// A socket that receives nothing yet: it has protocol 0, so the kernel has installed no hook (`packet_create`).
 ///
-/// To bind is its last act: there is no way to bind a socket that hears already, for which the kernel would
-/// take the hook out and wait for a grace period (`packet_do_bind`), nor one to make a socket that does.
+/// Binding consumes it. No method binds a socket that already receives, for which the kernel would
+/// remove the hook and wait for a grace period (`packet_do_bind`), nor creates such a socket.
 pub(super) struct Unbound(Socket);
 
-/// A socket that is bound, for good. It does not block.
+/// A socket that is bound, permanently. It does not block.
 pub(super) struct Socket(OwnedFd);
 
-/// What a socket has counted since it was asked last.
+/// A socket's counts since the last query.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Packets that found a place.
+    /// Packets that were queued.
     pub queued: u64,
-    /// Packets that found none.
+    /// Packets dropped because the queue was full.
     pub dropped: u64,
 }
 
 impl Unbound {
-    /// A socket that receives nothing: its protocol is 0.
+    /// Opens a socket that receives nothing: its protocol is 0.
     pub fn open() -> io::Result<Unbound> {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket(2) takes no pointer.
@@ -38,13 +38,13 @@ impl Unbound {
         self.0.set(option, value)
     }
 
-    /// Sets how many bytes may wait in the socket, beyond the system's limit for users.
+    /// Sets how many bytes may wait in the socket, beyond the limit for unprivileged users.
     pub fn set_buffer(&self, option: libc::c_int, bytes: u32) -> io::Result<()> {
-        // The kernel doubles it, to make up for what it needs itself (socket(7)).
+        // The kernel doubles it, to cover its own overhead (socket(7)).
         self.0.set_option(libc::SOL_SOCKET, option, &(bytes / 2))
     }
 
-    /// Lets nothing in, whatever the socket will be bound to.
+    /// Rejects every packet, whatever the socket will be bound to.
     pub fn shut(&self) -> io::Result<()> {
         let mut refuse =
             libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
@@ -52,7 +52,7 @@ impl Unbound {
         self.0.set_option(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
     }
 
-    /// Binds to a device: for receiving everything, or with protocol 0 for nothing.
+    /// Binds to a device: to receive everything, or with protocol 0 nothing.
     pub fn bind(self, index: u32, protocol: u16) -> io::Result<Socket> {
         // SAFETY: all zeroes is a valid `sockaddr_ll`.
         let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
@@ -72,13 +72,13 @@ impl Unbound {
 }
 
 impl Socket {
-    /// Lets in what it is bound to.
+    /// Accepts packets from now on.
     pub fn unshut(&self) -> io::Result<()> {
         self.set_option(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0u32)
     }
 
-    /// Joins the group of sockets among which packets are shared by their flow's hash; the first gets
-    /// `None` and makes it. Returns its number.
+    /// Joins the fanout group, among whose sockets the kernel distributes packets by flow hash; the first socket passes
+    /// `None` and creates the group. Returns the group's number.
     pub fn join_fanout(&self, group: Option<u16>) -> io::Result<u16> {
         let kind = libc::PACKET_FANOUT_HASH | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
         let (number, flags) = match group {
@@ -90,22 +90,22 @@ impl Socket {
         unsafe { self.ask::<u32>(libc::PACKET_FANOUT) }.map(|group| group as u16)
     }
 
-    /// What was counted since the last call.
+    /// The counts since the last call.
     pub fn counts(&self) -> io::Result<Counts> {
         // SAFETY: PACKET_STATISTICS fills a `struct tpacket_stats`, for sockets without a ring.
         let counts: libc::tpacket_stats = unsafe { self.ask(libc::PACKET_STATISTICS) }?;
-        // `tp_packets` has those dropped, too.
+        // `tp_packets` includes the dropped packets.
         Ok(Counts {
             queued: u64::from(counts.tp_packets.wrapping_sub(counts.tp_drops)),
             dropped: u64::from(counts.tp_drops),
         })
     }
 
-    /// Receives up to as many packets as there are `messages`; returns how many.
+    /// Receives up to one packet per entry of `messages`; returns how many.
     ///
     /// # Safety
     ///
-    /// The addresses in `messages` are of memory that nobody else reads or writes during the call.
+    /// The addresses in `messages` point to memory that no other code reads or writes during the call.
     pub unsafe fn receive(&self, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
         let (first, count) = (messages.as_mut_ptr(), messages.len() as libc::c_uint);
         retry(|| {
@@ -124,12 +124,12 @@ impl Socket {
         })
     }
 
-    /// Sends `messages` in order, as far as the kernel takes them; returns how many. An error is about
+    /// Sends `messages` in order, as far as the kernel accepts them; returns how many. An error concerns
     /// the first.
     ///
     /// # Safety
     ///
-    /// The addresses in `messages` are of memory that nobody writes during the call.
+    /// The addresses in `messages` point to memory that no other code writes during the call.
     pub unsafe fn send(&self, messages: &mut [libc::mmsghdr]) -> io::Result<usize> {
         let (first, count) = (messages.as_mut_ptr(), messages.len() as libc::c_uint);
         retry(|| {
@@ -196,7 +196,7 @@ mod tests {
     use crate::namespace::Namespace;
     use crate::netlink::Netlink;
 
-    /// What makes bind(2) wait is a hook that is there already. Needs root.
+    /// bind(2) waits only for an installed hook. Needs root.
     #[test]
     fn a_socket_has_no_hook_before_it_is_bound() {
         if let Err(error) = Namespace::new_for_this_thread() {
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(hooks(), [format!("0000 {index} hooked 0")]);
     }
 
-    /// The packet sockets of this thread's namespace, as `packet_seq_show` has them.
+    /// The packet sockets of this thread's namespace, as `packet_seq_show` lists them.
     fn hooks() -> Vec<String> {
         let all = fs::read_to_string("/proc/thread-self/net/packet").expect("proc is mounted");
         let row = |line: &str| {

@@ -1,4 +1,4 @@
-//! One worker's way out.
+//! One worker's transmit side.
 
 use std::io;
 use std::mem;
@@ -16,13 +16,14 @@ pub struct Transmitter {
     socket: Socket,
     region: Region,
     outgoing: Outgoing,
-    /// Whether the device gets packets straight from us.
+    /// Whether packets bypass the queueing discipline.
     bypass: bool,
     pub(super) port: PortId,
     losses: TransmitLosses,
 }
 
-/// A batch as sendmmsg(2) wants it. Room for the largest is there from the start, so nothing moves.
+/// A batch in the form that sendmmsg(2) takes. Capacity for the largest batch is allocated at the start, so nothing
+/// moves.
 struct Outgoing {
     messages: Box<[libc::mmsghdr]>,
     headers: Box<[Header]>,
@@ -33,15 +34,15 @@ struct Outgoing {
 // `describe`, right before the system call that uses them, and never followed by us.
 unsafe impl Send for Outgoing {}
 
-/// What went wrong while sending.
+/// Packets and calls that failed while sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitLosses {
-    /// Packets that the kernel refused for what they are: larger than the device's MTU, or with marks
+    /// Packets that the kernel rejected as invalid: larger than the device's MTU, or with marks
     /// that do not fit their bytes. Their frames came back like all others.
     pub dropped: u64,
-    /// Calls that ended because the socket or the device's queue was full. The packets stay.
+    /// Calls that ended because the socket or the device's queue was full. The packets stay queued.
     pub stalls: u64,
-    /// Calls that the kernel refused: the device is down or gone. The packets stay.
+    /// Calls that the kernel refused: the device is down or gone. The packets stay queued.
     pub refused: u64,
 }
 
@@ -58,8 +59,8 @@ impl Transmitter {
         Transmitter { socket, region: region.clone(), outgoing, bypass, port, losses }
     }
 
-    /// Sends the packets of `batch` in order, as far as the kernel takes them; the rest stays in `batch`.
-    /// Those that are done go back to `pool`, and `completed` is called with the port of entry of each.
+    /// Sends the packets of `batch` in order, as far as the kernel accepts them; the rest stays in `batch`.
+    /// Completed packets return to `pool`, after `completed` is called with the ingress port of each.
     #[inline]
     pub fn transmit(
         &mut self,
@@ -86,14 +87,14 @@ impl Transmitter {
         sent
     }
 
-    /// Sends the first `count` messages; returns how many are done with, sent or not.
+    /// Sends the first `count` messages; returns how many are completed, sent or dropped.
     #[inline]
     fn send(&mut self, count: usize) -> usize {
         let mut done = 0;
         while done < count {
             let messages = &mut self.outgoing.messages[done..count];
             // SAFETY: the debt of `Socket::send`: `describe` has put in the addresses of headers of ours
-            // and of the bytes of frames that the caller's batch owns, whom we borrow; its lists have not
+            // and of the bytes of frames that the caller's batch owns, which we borrow; its lists have not
             // moved, which it has asserted.
             let outcome = unsafe { self.socket.send(messages) };
             match outcome {
@@ -107,11 +108,11 @@ impl Transmitter {
         done
     }
 
-    /// What the errors of `packet_snd` mean: whether the packet, and all after it, have to wait.
+    /// Handles the errors of `packet_snd`; returns whether the packet, and all after it, must wait.
     #[cold]
     fn failed(&mut self, error: &io::Error) -> bool {
         match error.raw_os_error() {
-            // The socket's buffer is full; the device's queue is; there is no memory now.
+            // The socket's buffer is full; the device's queue is; or memory is short now.
             Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
                 self.losses.stalls += 1;
                 true
@@ -120,7 +121,7 @@ impl Transmitter {
                 self.losses.refused += 1;
                 true
             }
-            // EMSGSIZE, EINVAL: this packet will never go, and must not keep the others.
+            // EMSGSIZE, EINVAL: the kernel will never send this packet; it must not block the others.
             _ => {
                 self.losses.dropped += 1;
                 false
@@ -128,9 +129,9 @@ impl Transmitter {
         }
     }
 
-    /// What it takes.
+    /// The packets it accepts.
     pub fn offload(&self) -> Offload {
-        // Bypassing the queues, nobody cuts what the device does not.
+        // With the bypass no code segments what the device does not.
         Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: !self.bypass }
     }
 
@@ -139,7 +140,7 @@ impl Transmitter {
         self.port
     }
 
-    /// What went wrong so far.
+    /// The failures so far.
     pub fn losses(&self) -> TransmitLosses {
         self.losses
     }
@@ -162,7 +163,7 @@ impl Outgoing {
             message.msg_hdr.msg_iov = self.iov.as_mut_ptr().wrapping_add(first);
             message.msg_hdr.msg_iovlen = self.iov.len() - first;
         }
-        // The kernel goes where the messages lead.
+        // The kernel follows the pointers in the messages.
         assert_eq!(self.iov.as_ptr(), lists, "there is room for every list there can be");
     }
 }

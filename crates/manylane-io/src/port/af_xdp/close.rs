@@ -1,4 +1,4 @@
-//! Closing a port: every frame that the kernel has comes home, and is accounted for.
+//! Closing a port: every frame that the kernel has comes back, and is accounted for.
 
 use std::collections::HashSet;
 use std::io;
@@ -21,23 +21,23 @@ use super::transmitter::Transmitter;
 pub struct Closed {
     /// To be sent, and completed while closing.
     pub completed: usize,
-    /// To be sent, taken by the kernel, and not completed within the bound.
+    /// To be sent, accepted by the kernel, and not completed within the bound.
     pub uncompleted: usize,
-    /// To be sent, of packets that the kernel had not taken whole: these are lost.
+    /// To be sent, in packets that the kernel had not accepted whole: these are lost.
     pub unsent: usize,
     /// Posted for receiving.
     pub posted: usize,
-    /// Received, and not read by us, or not whole yet: these packets are lost, and no counter has seen
+    /// Received, and not read by us, or of incomplete packets: these packets are lost, and no counter includes
     /// them.
     pub unread: usize,
-    /// Frames that the device did not let go of within the bound. They stay lent for ever, and the
-    /// region that much smaller. Only zero-copy devices can do that.
+    /// Frames that the device did not release within the bound. They stay lent for ever, and the
+    /// region has that many fewer. Only zero-copy devices can do that.
     pub held: usize,
 }
 
 impl AfXdp {
-    /// Closes the port: takes the program away, lets what is on the transmit rings leave, closes the
-    /// sockets, and gives every frame back to `pool`. Takes [`DRAIN_MAX`] at most, and two seconds more
+    /// Closes the port: detaches the program, lets the transmit rings drain, closes the
+    /// sockets, and returns every frame to `pool`. Takes [`DRAIN_MAX`] at most, and two seconds more
     /// for a zero-copy device.
     ///
     /// `ended` is called for each packet that was to be sent, as the hook of [`Receiver::reclaim`] would
@@ -59,7 +59,7 @@ impl AfXdp {
 
         let AfXdp { interface, own, transfer, .. } = self;
         let mut closed = Closed::default();
-        drop(own); // No new frames come in from here on, or none are sent to the sockets any more.
+        drop(own); // From here on no new frames arrive, or the sockets get none of them.
         let end = Instant::now() + DRAIN_MAX;
         loop {
             transmitters.iter_mut().for_each(Transmitter::flush);
@@ -67,7 +67,7 @@ impl AfXdp {
             if !is_sending(&receivers, &transmitters) || Instant::now() >= end {
                 break;
             }
-            thread::sleep(DRAIN_PAUSE); // Completions are no event that poll(2) reports.
+            thread::sleep(DRAIN_PAUSE); // poll(2) does not report completions.
         }
 
         let queues: Vec<u32> = receivers.iter().map(|receiver| receiver.queue.0.into()).collect();
@@ -82,7 +82,7 @@ impl AfXdp {
         let sending = sending(&receivers, &transmitters);
         // Unmaps the rings, then closes the sockets. When the last close(2) returns, the kernel is done
         // with what it copies (`xsk_unbind_dev` waits for a grace period); a device that reads and
-        // writes frames itself is told to stop, later, from a work queue.
+        // writes frames itself is stopped later, from a work queue.
         drop((receivers, transmitters));
         let is_free = transfer != Transfer::ZeroCopy
             || queues.iter().all(|&queue| wait_until_free(interface.index, queue));
@@ -93,7 +93,7 @@ impl AfXdp {
         closed.unread = unread + begun;
         closed.posted = posted.len().saturating_sub(unread);
         for address in posted {
-            // SAFETY: `Region::reclaim`'s debt: the frame's bit says that it was lent for receiving and
+            // SAFETY: `Region::reclaim`'s debt: the frame's bit shows that it was lent for receiving and
             // not reclaimed; the kernel is done with it, see above.
             pool.give_back(unsafe { region.reclaim(address) });
         }
@@ -141,8 +141,8 @@ fn sending(receivers: &[Receiver], transmitters: &[Transmitter]) -> Vec<u64> {
     lent.addresses()
 }
 
-/// The indices of the frames whose packets the kernel has not sent: on the transmit rings, but for the
-/// parts of a packet that it has taken already.
+/// The indices of the frames whose packets the kernel has not sent: on the transmit rings, except for the
+/// parts of a packet that it has already accepted.
 fn unsent(transmitters: &mut [Transmitter]) -> HashSet<u64> {
     transmitters
         .iter_mut()
@@ -153,8 +153,8 @@ fn unsent(transmitters: &mut [Transmitter]) -> HashSet<u64> {
         .collect()
 }
 
-/// Waits until the queue's last socket is gone for good: binds another, with memory of its own, for
-/// which the kernel says "busy" before. False when it stayed busy.
+/// Waits until the queue's last socket is fully released: binds another, with memory of its own, for
+/// which the kernel reports "busy" before. False when it stayed busy.
 fn wait_until_free(index: u32, queue: u32) -> bool {
     let Ok(memory) = Mapping::new(PROBE_BYTES) else { return false };
     let probe = || -> io::Result<()> {
@@ -167,14 +167,14 @@ fn wait_until_free(index: u32, queue: u32) -> bool {
     };
     match probe() {
         Ok(()) => true,
-        // The device is gone, and with it whoever could write.
+        // The device is gone, and with it any writer.
         Err(error) => error.raw_os_error() == Some(libc::ENODEV),
     }
 }
 
 /// One frame's worth.
 const PROBE_BYTES: usize = 4096;
-/// How long frames on their way out may take to leave when a port closes.
+/// How long frames in flight may take to leave when a port closes.
 pub const DRAIN_MAX: Duration = Duration::from_millis(100);
 const DRAIN_PAUSE: Duration = Duration::from_millis(1);
 

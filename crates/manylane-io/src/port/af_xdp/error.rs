@@ -12,18 +12,18 @@ use crate::interface::{Interface, InterfaceError};
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum OpenError {
-    /// The interface does not exist here, or does not tell about itself.
+    /// The interface does not exist here, or its properties could not be read.
     Interface(InterfaceError),
-    /// The interface has another number of receive queues than owners were named.
+    /// The number of owners differs from the interface's number of receive queues.
     Owners {
         /// The interface.
         interface: String,
         /// Its receive queues.
         queues: u32,
-        /// The owners named.
+        /// The number of owners.
         owners: usize,
     },
-    /// Packets of the interface's MTU do not fit as many frames as may be.
+    /// A packet of the interface's MTU does not fit into the frames that a packet may have.
     MtuTooLarge {
         /// The interface.
         interface: String,
@@ -36,14 +36,14 @@ pub enum OpenError {
     },
     /// A ring's size is no power of two, or out of bounds.
     RingSize {
-        /// The setting.
+        /// The setting's name.
         ring: &'static str,
         /// Its value.
         entries: u32,
     },
     /// The XDP program did not load or attach.
     Program(BpfError),
-    /// VLANs are to be told apart, and the device may hide their tags from the XDP program.
+    /// The port has VLANs, and the device may hide their tags from the XDP program.
     TagsHidden(TagsHidden),
     /// A queue belongs to another AF_XDP socket, and did so for two seconds.
     Busy {
@@ -58,16 +58,15 @@ pub enum OpenError {
         interface: String,
         /// The queue.
         queue: u32,
-        /// What was to be done, to be read after "cannot".
+        /// The step, as in "cannot {step}".
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// Whether this machine or user has no AF_XDP at all, so that another interface would fare no
-    /// better.
+    /// Whether this machine or user has no AF_XDP at all, so that another interface would not help.
     pub fn is_unavailable(&self) -> bool {
         match self {
             OpenError::Refused { source, .. } => matches!(
@@ -151,8 +150,8 @@ impl std::error::Error for OpenError {
     }
 }
 
-/// A device may take VLAN tags off its frames where the XDP program cannot see them: a frame of a VLAN then
-/// looks like one of none.
+/// A device may remove VLAN tags from its frames where the XDP program cannot see them: a frame of a VLAN then
+/// looks untagged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TagsHidden {
     /// The interface.
@@ -164,15 +163,15 @@ pub struct TagsHidden {
 }
 
 impl TagsHidden {
-    /// Whether that is so, with the program as it was attached.
+    /// The condition, if the program as attached cannot rule it out.
     pub(super) fn of(interface: &Interface, mode: Mode, has_tags: bool) -> Option<TagsHidden> {
-        // A veth's own flag says nothing: it is the peer that keeps the tag beside the frame, unseen from here.
+        // A veth's own flag shows nothing: its peer keeps the tag beside the frame, invisible from here.
         let may_hide = interface.takes_tags_off || interface.driver == "veth";
         let (name, driver) = (interface.name.clone(), interface.driver.clone());
         (may_hide && !has_tags).then_some(TagsHidden { interface: name, driver, mode })
     }
 
-    /// What becomes of a port without VLANs, and how to help it.
+    /// A warning for a port without VLANs: what happens, and the fix.
     pub fn warning(&self) -> String {
         let cure = match self.driver.as_str() {
             "veth" => "ethtool -K PEER txvlan off on its peer".into(),
@@ -209,7 +208,7 @@ fn next_step(source: &io::Error) -> &'static str {
     }
 }
 
-/// The largest MTU whose packets fit so many frames, with their Ethernet header and a tag.
+/// The largest MTU whose packets, with their Ethernet header and a tag, fit into `frames_max` frames.
 pub(super) fn mtu_max(frame_size: u32, frames_max: u8) -> u32 {
     let room = (frame_size - u32::from(HEADROOM)) * u32::from(frames_max);
     (room - ETHERNET_AND_TAG).min(IP_PACKET_MAX)
@@ -221,16 +220,16 @@ const IP_PACKET_MAX: u32 = 65_535;
 /// An Ethernet header and one 802.1Q tag.
 const ETHERNET_AND_TAG: u32 = 14 + 4;
 
-/// Two batches; the kernel's own least is 1.
+/// Two batches; the kernel's own minimum is 1.
 pub(super) const RING_MIN: u32 = 128;
-/// Beyond, a ring holds more than any region should lend to one queue.
+/// A larger ring would hold more frames than a region should lend to one queue.
 pub(super) const RING_MAX: u32 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A tag that is not told is lost wherever the device may take it off, in either mode.
+    /// An unreported tag is lost wherever the device may remove tags, in either mode.
     #[test]
     fn tags_are_hidden_where_they_are_taken_off_and_not_told() {
         let facts = |driver: &str, takes_tags_off| Interface {

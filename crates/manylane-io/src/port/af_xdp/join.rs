@@ -1,22 +1,22 @@
-//! Packets in several frames, put together as their descriptors come.
+//! Reassembly of packets in several frames from their descriptors.
 
 use manylane_frame::{Frame, Pool, Region};
 
-/// The packet whose frames are coming in.
+/// Assembles the packet whose frames are arriving.
 pub(super) struct Joiner {
     begun: Begun,
-    /// Bytes of the largest packet to be let in when it lies in several frames.
+    /// Bytes of the largest accepted packet among those in several frames.
     packet_max: usize,
     too_large: u64,
 }
 
-/// What has come in of a packet whose last frame has not.
+/// The state of a packet whose last frame has not arrived.
 enum Begun {
-    /// Nothing: the next frame is a packet's first.
+    /// No packet: the next frame is a packet's first.
     Nothing,
-    /// Its first frames.
+    /// The packet's first frames.
     Packet(Frame),
-    /// A part is missing, or too much, so what still comes of it goes the same way.
+    /// A part was missing or one too many: the rest of the packet is dropped too.
     Lost,
 }
 
@@ -25,9 +25,9 @@ impl Joiner {
         Joiner { begun: Begun::Nothing, packet_max, too_large: 0 }
     }
 
-    /// Adds the next `part`, which is missing when the descriptor was no good; the packet `goes_on` after
-    /// it or not. Returns the packet that is whole by that. One that cannot be is given back to `pool`,
-    /// all of it.
+    /// Adds the next `part`, `None` if its descriptor was invalid; `more` says whether the packet continues after it.
+    /// Returns the packet once it is whole. A packet that cannot become whole returns to `pool`,
+    /// with all its frames.
     #[cold]
     pub fn join(&mut self, part: Option<Frame>, goes_on: bool, pool: &mut Pool) -> Option<Frame> {
         let begun = match (self.take(), part) {
@@ -47,7 +47,7 @@ impl Joiner {
         }
     }
 
-    /// Gives back what has come; returns how many frames.
+    /// Returns the frames that have arrived to `pool`; returns how many.
     pub fn abandon(&mut self, pool: &mut Pool) -> usize {
         let frames = self.frames(pool.region());
         if let Begun::Packet(frame) = self.take() {
@@ -62,7 +62,7 @@ impl Joiner {
         matches!(self.begun, Begun::Nothing)
     }
 
-    /// How many frames it holds.
+    /// The number of frames it holds.
     pub fn frames(&self, region: &Region) -> usize {
         match &self.begun {
             Begun::Packet(frame) => region.meta(frame).frames(),
@@ -70,7 +70,7 @@ impl Joiner {
         }
     }
 
-    /// Packets that were larger than may be.
+    /// Packets dropped for their size.
     pub fn too_large(&self) -> u64 {
         self.too_large
     }
@@ -120,7 +120,7 @@ mod tests {
         lab.assert_all_home(0);
     }
 
-    /// A packet without one of its parts is no packet: wherever it is missing, all others go back, and the
+    /// A packet without one of its parts is dropped: wherever the part is missing, all others go back, and the
     /// next packet is whole again.
     #[test]
     fn a_packet_that_misses_a_part_is_dropped_whole() {

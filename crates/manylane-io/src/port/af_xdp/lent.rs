@@ -1,10 +1,10 @@
-//! Which frames the kernel has, kept by those who gave and took them.
+//! The frames lent to the kernel, recorded by the threads that lend and reclaim them.
 //!
-//! A frame is given by one thread and taken back by another (a transmitter's completions arrive at the
-//! owner of the queue), and workers share no line (I5). So each keeps its own bit for each frame, turns
-//! it over at every give or take, and nobody looks at another's. When all have stopped, the frames
-//! whose bits differ between givers and takers are those that the kernel still has: exact, and one bit
-//! operation on a line of one's own per frame.
+//! One thread lends a frame and another reclaims it (a transmitter's completions arrive at the
+//! owner of the queue), and workers share no cache line (I5). So each party keeps its own bit for each frame,
+//! toggles it whenever it lends or reclaims the frame, and reads no other party's bits. When all have stopped, the
+//! frames whose bits differ between lenders and reclaimers are those that the kernel still has: exact, at one bit
+//! operation per frame on a party's own line.
 
 use manylane_frame::Region;
 
@@ -20,7 +20,7 @@ impl Lent {
         Lent { bits: vec![0; words].into(), shift: region.frame_size().trailing_zeros() }
     }
 
-    /// Turns the bit of the frame at `address` over; returns what it was.
+    /// Toggles the bit of the frame at `address`; returns its previous value.
     ///
     /// # Panics
     ///
@@ -34,7 +34,7 @@ impl Lent {
         *word & bit == 0
     }
 
-    /// Counts another party's bits in: what was turned over by both is even again.
+    /// Merges another party's bits: a bit that both toggled is clear again.
     pub fn merge(&mut self, other: &Lent) {
         for (word, others) in self.bits.iter_mut().zip(&other.bits) {
             *word ^= others;

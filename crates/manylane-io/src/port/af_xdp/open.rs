@@ -20,38 +20,38 @@ use super::umem::{Bound, StepError, Umem};
 use crate::bpf::{Mode, XskLink, XskProgram};
 use crate::interface::{AllMulticast, Interface};
 
-/// An open port, for the control thread: as long as it exists, frames come in by it.
+/// An open port, for the control thread: while it exists, frames arrive at its sockets.
 ///
-/// It ends by [`AfXdp::close`], with all its parts. Dropping one of them closes its sockets as well,
+/// [`AfXdp::close`] ends it, with all its parts. Dropping one of them closes its sockets as well,
 /// but the frames that the kernel had stay lent for ever.
 pub struct AfXdp {
     pub(super) port: PortId,
     pub(super) interface: Interface,
-    /// What brings frames to the sockets, if that is the port's own.
+    /// The program and membership that bring frames to the sockets, if they are the port's own.
     pub(super) own: Option<(XskLink, AllMulticast)>,
     pub(super) transfer: Transfer,
 }
 
 /// A port and its parts.
 pub struct Opened {
-    /// For the control thread, to close it.
+    /// The port, for the control thread to close.
     pub port: AfXdp,
-    /// What was found and decided.
+    /// The device's properties, and how its queues were bound.
     pub facts: Facts,
-    /// One for each queue, in order: for its owner.
+    /// One for each queue, in order, for the queue's owner.
     pub receivers: Vec<Receiver>,
     /// One for each worker, in order.
     pub transmitters: Vec<Transmitter>,
 }
 
-/// What a port turned out to be.
+/// The properties of an opened port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The device's number in its network namespace.
     pub index: u32,
     /// Its Ethernet address.
     pub mac: [u8; 6],
-    /// Largest packet without the Ethernet header.
+    /// The MTU: the largest packet without the Ethernet header.
     pub mtu: u32,
     /// The driver's name.
     pub driver: String,
@@ -61,20 +61,20 @@ pub struct Facts {
     pub mode: Mode,
     /// Whether the device reads and writes frames itself.
     pub zero_copy: bool,
-    /// Most frames of a packet that is sent; 1 when packets may not lie in several, neither way.
+    /// The most frames of a packet that is sent; 1 when a packet must lie in one frame, in both directions.
     pub frames_max: u8,
-    /// If they may not, why.
+    /// If a packet must lie in one frame, why.
     pub single_because: Option<String>,
-    /// What is known of received transport checksums.
+    /// What the port reports about received transport checksums.
     pub checksum: Checksum,
-    /// Whether frames may come without the VLAN tags that they had on the wire.
+    /// Set if frames may arrive without the VLAN tags that they had on the wire.
     pub hidden_tags: Option<TagsHidden>,
 }
 
 impl AfXdp {
     /// Opens `interface` of the calling thread's network namespace.
     ///
-    /// `receiving` says who owns each receive queue; [`Interface::read`] tells how many there are.
+    /// `receiving` has the owner of each receive queue; [`Interface::read`] returns their number.
     ///
     /// # Panics
     ///
@@ -118,11 +118,11 @@ impl AfXdp {
         Ok(Opened { port, facts, receivers, transmitters })
     }
 
-    /// Opens the sockets of `interface` and nothing else: another program in its driver has frames for them, of
-    /// packets in one frame each. Of `config`, what is about programs, tags and several frames has no say.
+    /// Opens the sockets of `interface` only: another program in its driver directs frames to them, of
+    /// packets in one frame each. The parts of `config` about programs, tags and several frames have no effect.
     ///
-    /// `lasting` is how many queues there were before that program came. Those beyond, which virtio-net adds for a
-    /// program's sake, are never bound with zero copy: it takes them away with the program, forgets to let go of their
+    /// `lasting` is how many queues existed before that program was attached. virtio-net adds queues for a
+    /// program; those are never bound with zero copy: virtio-net removes them with the program without releasing their
     /// sockets' memory (Linux 6.18, "Failed to disable zero-copy!"), and the next program makes the kernel use it.
     ///
     /// # Panics
@@ -161,18 +161,18 @@ impl AfXdp {
 /// How the queues of a port were bound.
 struct Way {
     transfer: Transfer,
-    /// Why packets may not lie in several frames, if so.
+    /// Why a packet must lie in one frame, if so.
     single_because: Option<String>,
 }
 
-/// What all queues of a port that is being opened need to know.
+/// The shared parameters of all queues of a port that is being opened.
 struct Opening<'o> {
     umem: &'o mut Umem,
     port: PortId,
     interface: &'o Interface,
     config: AfXdpConfig,
     mode: Mode,
-    /// Queues that are there as long as the interface is.
+    /// Queues that exist as long as the interface does.
     lasting: u32,
 }
 
@@ -188,7 +188,7 @@ impl Opening<'_> {
         let exits = receiving.transmit_queues(self.queues_both_ways());
         let mut transmitters: Vec<_> = exits.iter().map(|_| None).collect();
         for (queue, owner) in (0..).zip(receiving.owners) {
-            // Who sends by a queue of its own needs no other socket for that.
+            // A worker that sends by a queue of its own needs no other socket for that.
             let owner = usize::from(owner.0);
             let transmits = u32::from(exits[owner].0) == queue;
             let copied = [Transfer::Copy];
@@ -200,7 +200,7 @@ impl Opening<'_> {
                 transmitters[owner] = transmitter;
             }
             transfers.push(way.transfer);
-            // What the first queue could, all must that stay: the port is of one kind.
+            // All lasting queues must match the first: the port has one transfer mode.
             if !is_lent {
                 ways = vec![way.transfer];
             }
@@ -219,16 +219,16 @@ impl Opening<'_> {
         Ok((receivers, transmitters, Way { transfer: transfers[0], single_because }))
     }
 
-    /// How many queues both receive and transmit: what is sent comes back by a receiver's rings.
+    /// How many queues both receive and transmit: completions arrive on a receiver's rings.
     fn queues_both_ways(&self) -> u16 {
         let Interface { receive_queues, transmit_queues, .. } = self.interface;
         (*receive_queues).min(*transmit_queues).max(1) as u16
     }
 
-    /// The ways to try, best first.
+    /// The transfer modes to try, best first.
     fn transfers(&self) -> Vec<Transfer> {
         let single = check_mtu(self.interface, self.umem.region(), 1).is_ok();
-        // Generic XDP sees frames that the driver has copied already. Software devices cannot: asking
+        // Generic XDP gets frames that the driver has copied already. Software devices cannot do zero-copy: an attempt
         // would register the region a second time only to be refused.
         let hopeless = self.mode == Mode::Generic
             || SOFTWARE_DRIVERS.contains(&self.interface.driver.as_str());
@@ -352,12 +352,12 @@ impl Opening<'_> {
         })
     }
 
-    /// Bytes of the largest packet in several frames that may come in.
+    /// Bytes of the largest accepted packet among those in several frames.
     fn packet_max(&self) -> usize {
         match self.mode {
             Mode::Native => usize::MAX,
-            // Generic XDP also gets what a stack on the same host left to its device to cut, without a
-            // word on how. It is larger than the MTU lets a packet be, which tells it apart.
+            // Generic XDP also gets packets that a stack on the same host left to its device to segment, without
+            // metadata. Such a packet is larger than the MTU allows, which identifies it.
             Mode::Generic => (self.interface.mtu + ETHERNET_AND_TAGS) as usize,
         }
     }
@@ -395,9 +395,9 @@ impl Opening<'_> {
         }
     }
 
-    /// None of `ways` worked.
+    /// The error when none of `ways` worked.
     fn not_bound(&self, queue: u32, ways: &[Transfer], (step, source): StepError) -> OpenError {
-        // So says a kernel before 6.6, which does not know the flag: one frame is all there is.
+        // A kernel before 6.6 answers so, since it does not know the flag: packets must lie in one frame.
         let unknown = ways == [Transfer::CopyChains] && source.raw_os_error() == Some(libc::EINVAL);
         match check_mtu(self.interface, self.umem.region(), 1) {
             Err(too_large) if unknown => too_large,
@@ -418,7 +418,7 @@ impl Opening<'_> {
     }
 }
 
-/// Lets transmitters know what has left, if they send by different queues.
+/// Gives transmitters the counts by which they see what has drained, if they send by different queues.
 fn count_what_leaves(receivers: &mut [Receiver], transmitters: &mut [Transmitter]) {
     let first = transmitters.first().map(|exit| exit.queue);
     if transmitters.iter().all(|exit| Some(exit.queue) == first) {
@@ -469,9 +469,9 @@ fn check_mtu(interface: &Interface, region: &Region, frames_max: u8) -> Result<(
     Ok(())
 }
 
-/// Most frames of a packet that the device takes.
+/// The most frames of a packet that the device accepts.
 fn chain_max(interface: &Interface) -> u8 {
-    // The kernel copies the first frame into the linear part of its packet and each other into one of 17
+    // The kernel copies the first frame into the linear part of its packet and each other one into one of 17
     // further parts (`MAX_SKB_FRAGS`); for some drivers the first as well (`IFF_TX_SKB_NO_LINEAR`).
     if NO_LINEAR_DRIVERS.contains(&interface.driver.as_str()) { 17 } else { 18 }
 }
@@ -479,7 +479,7 @@ fn chain_max(interface: &Interface) -> u8 {
 /// An Ethernet header and two tags.
 const ETHERNET_AND_TAGS: u32 = 14 + 2 * 4;
 
-/// Drivers of devices without memory of their own; `lo` has none at all.
+/// Drivers of devices without memory of their own; `lo` has no driver name.
 const SOFTWARE_DRIVERS: [&str; 3] = ["veth", "tun", ""];
 
 /// Drivers that have the kernel leave the linear part of a packet empty (`IFF_TX_SKB_NO_LINEAR`).

@@ -1,4 +1,4 @@
-//! One queue's way in, and the way back of what was sent by it.
+//! One queue's receive side, and the completions of its transmissions.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,27 +21,27 @@ pub struct Receiver {
     pub(super) completion: ConsumerRing<u64>,
     pub(super) socket: Socket,
     pub(super) region: Region,
-    /// Frames that the kernel has for receiving.
+    /// Frames lent to the kernel for receiving.
     pub(super) posted: Lent,
     pub(super) posted_count: u32,
-    /// The taker's bits of frames lent for transmitting; the givers are the transmitters.
+    /// The reclaimer's bits of frames lent for transmitting; the lenders are the transmitters.
     pub(super) completed: Lent,
-    /// Frames taken back from the completion ring.
+    /// Frames reclaimed from the completion ring.
     pub(super) returned: u64,
-    /// The same for those who transmit by this queue, where others transmit by others (`left.rs`).
+    /// The same number, published to the transmitters of this queue where others use other queues (`drain.rs`).
     pub(super) told: Option<Counters>,
     pub(super) port: PortId,
     pub(super) queue: QueueId,
     pub(super) checksum: Checksum,
     pub(super) joiner: Joiner,
     pub(super) takes_chains: bool,
-    /// Descriptors with the address of a frame that the kernel had not.
+    /// Descriptors whose address is not that of a frame lent to the kernel.
     pub(super) foreign: u64,
 }
 
 impl Receiver {
-    /// Appends the packets that came in to `batch`, as many as it has room for, and posts new frames from
-    /// `pool` in their place. Returns how many came.
+    /// Appends pending packets to `batch`, as many as it has room for, and posts new frames from
+    /// `pool` in their place. Returns how many were received.
     #[inline]
     pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         let before = batch.len();
@@ -56,7 +56,7 @@ impl Receiver {
         batch.len() - before
     }
 
-    /// Posts all the frames that the fill ring has room for, so that nothing is lost before the first
+    /// Posts as many frames as the fill ring has room for, so that no packet is lost before the first
     /// [`receive`](Receiver::receive).
     pub fn prime(&mut self, pool: &mut Pool) {
         self.refill(pool);
@@ -70,16 +70,16 @@ impl Receiver {
             frame => self.joiner.join(frame, goes_on, pool),
         };
         if let Some(packet) = packet {
-            batch.push(packet).expect("`receive` has looked for room");
+            batch.push(packet).expect("`receive` has checked the room");
         }
     }
 
-    /// The frame of a descriptor; `None` when it was not ours to take.
+    /// The frame of a descriptor; `None` when the kernel did not have that frame.
     #[inline(always)]
     fn posted_frame(&mut self, descriptor: libc::xdp_desc) -> Option<Frame> {
         let libc::xdp_desc { addr, len, .. } = descriptor;
         if !self.posted.turn(addr) {
-            self.posted.turn(addr); // As it was.
+            self.posted.turn(addr); // As before.
             self.foreign += 1;
             return None;
         }
@@ -89,21 +89,21 @@ impl Receiver {
         let mut frame = unsafe { self.region.reclaim(addr) };
         let frame_size = self.region.frame_size();
         let head = (addr as u32) & (frame_size - 1);
-        let tail = (head + len).min(frame_size); // The kernel keeps a descriptor inside of a frame.
+        let tail = (head + len).min(frame_size); // The kernel keeps a descriptor inside a frame.
         self.region.set_window(&mut frame, head as u16, tail as u16);
         self.region.set_ingress(&mut frame, self.port, self.queue, self.checksum);
         Some(frame)
     }
 
-    /// Posts frames wherever the fill ring has room; all of it at the first call.
+    /// Posts frames wherever the fill ring has room; fills it at the first call.
     #[inline]
     fn refill(&mut self, pool: &mut Pool) {
-        // Looking at the kernel's index costs a cache line, so wait until it is worth it.
+        // Reading the kernel's index costs a cache line, so wait until enough slots are free.
         let free = self.fill.free(REFILL_MIN);
         if free >= REFILL_MIN {
             self.post(pool, free);
         }
-        // Also when the ring is full: the driver may have fallen asleep right after the last look.
+        // Also when the ring is full: the driver may have gone to sleep right after the last check.
         if self.fill.needs_wakeup() {
             self.socket.kick_fill();
         }
@@ -114,7 +114,7 @@ impl Receiver {
     fn post(&mut self, pool: &mut Pool, free: u32) {
         let mut posted = 0;
         while posted < free {
-            // Packets are lost here rather than half way: `Losses::no_buffer`.
+            // Drop packets here rather than half way through the router: `Losses::no_buffer`.
             let frames = pool.may_receive((free - posted) as usize) as u32;
             if frames == 0 {
                 break;
@@ -134,8 +134,8 @@ impl Receiver {
         }
     }
 
-    /// Gives the frames that were sent by this queue back to `pool`, calling `completed` for each packet
-    /// first. Returns how many frames. They are those of all transmitters whose
+    /// Returns the frames sent by this queue to `pool`, after `completed` is called for each packet.
+    /// Returns how many frames: those of all transmitters whose
     /// [`completion_queue`](super::Transmitter::completion_queue) is this one.
     #[inline]
     pub fn reclaim(&mut self, pool: &mut Pool, mut completed: impl FnMut(&Meta)) -> usize {
@@ -163,30 +163,30 @@ impl Receiver {
         available as usize
     }
 
-    /// How many frames, not packets, wait to be received or reclaimed: a look before going to sleep. A
-    /// sleep in poll(2) ends when one can be received, not when one can be reclaimed.
+    /// How many frames, not packets, are ready to be received or reclaimed: the last check before sleeping. poll(2)
+    /// wakes for a frame to receive, not for one to reclaim.
     pub fn pending(&mut self) -> usize {
         (self.receive.available() + self.completion.available()) as usize
     }
 
-    /// Frames that lie here: in the kernel's hands for receiving, on the fill ring or with a packet that
-    /// we have not read yet, or with a packet that is not whole yet.
+    /// Frames held here: lent to the kernel for receiving, on the fill ring, in an unread
+    /// packet, or in an incomplete one.
     pub fn posted(&self) -> usize {
         self.posted_count as usize + self.joiner.frames(&self.region)
     }
 
-    /// Frames taken back after they were sent, since the port was opened.
+    /// Frames reclaimed after transmission, since the port was opened.
     pub fn returned(&self) -> u64 {
         self.returned
     }
 
-    /// What was lost at this queue, as the kernel counts it (`XDP_STATISTICS`). A system call: for the
+    /// The losses of this queue, as the kernel counts them (`XDP_STATISTICS`). A system call: for the
     /// statistics, not for every turn.
     pub fn losses(&self) -> io::Result<Losses> {
         let counts = self.socket.statistics()?;
-        // Copying counts a packet without a buffer as dropped (`__xsk_rcv`), and also the look at an empty
-        // ring. Where packets may lie in several frames it drops none for its size, and of those without
-        // enough buffers only some have found the ring quite empty.
+        // Copy mode counts a packet without a buffer as dropped (`__xsk_rcv`), and also counts the check of the empty
+        // ring. Where packets may lie in several frames the kernel drops none for its size, and of those without
+        // enough buffers only some have found the ring completely empty.
         let empty = counts.rx_fill_ring_empty_descs;
         let (no_buffer, too_large) = match self.takes_chains {
             true => (counts.rx_dropped, self.joiner.too_large()),
@@ -200,8 +200,8 @@ impl Receiver {
         })
     }
 
-    /// Packets that a program had for this socket, and that it had no place for: no frame, or none in the ring, or
-    /// one that is too short. A system call, as [`losses`](Receiver::losses).
+    /// Packets that a program directed to this socket and the socket refused: no frame, no room in the ring, or
+    /// a frame too short. A system call, as [`losses`](Receiver::losses).
     pub fn refused(&self) -> io::Result<u64> {
         let counts = self.socket.statistics()?;
         Ok(counts.rx_dropped + counts.rx_ring_full)
@@ -224,5 +224,5 @@ impl AsFd for Receiver {
     }
 }
 
-/// Half a batch: fewer are posted together with the next.
+/// Half a batch: fewer frames wait and are posted together with the next.
 const REFILL_MIN: u32 = BATCH_MAX as u32 / 2;

@@ -1,6 +1,6 @@
-//! One of a socket's four rings: memory that the kernel and we map, each moving one index.
+//! One of a socket's four rings: memory that the kernel and we map; each side moves one index.
 //!
-//! | ring       | carries           | who produces | who consumes |
+//! | ring       | carries           | producer     | consumer     |
 //! |------------|-------------------|--------------|--------------|
 //! | fill       | addresses         | we           | kernel       |
 //! | receive    | descriptors       | kernel       | we           |
@@ -22,7 +22,7 @@ use std::ptr::{self, NonNull};
 
 use manylane_sync::primitive::foreign::{AtomicU32, Ordering};
 
-/// Which of the four.
+/// The four rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Receive,
@@ -32,7 +32,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The socket option that makes the ring.
+    /// The socket option that creates the ring.
     pub fn option(self) -> libc::c_int {
         match self {
             Kind::Receive => libc::XDP_RX_RING,
@@ -42,7 +42,7 @@ impl Kind {
         }
     }
 
-    /// Which offset mmap(2) knows the ring by.
+    /// The mmap(2) offset that selects the ring.
     fn page_offset(self) -> libc::off_t {
         match self {
             Kind::Receive => libc::XDP_PGOFF_RX_RING,
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-/// What a ring carries: the kernel's `u64` or `struct xdp_desc`. Any bits are a valid one.
+/// A ring's entry type: the kernel's `u64` or `struct xdp_desc`. Any bits are a valid one.
 pub(super) trait Entry: Copy {}
 impl Entry for u64 {}
 impl Entry for libc::xdp_desc {}
@@ -71,7 +71,7 @@ impl Entry for libc::xdp_desc {}
 ///
 /// # Invariants
 ///
-/// 1. The three words and `mask + 1` entries lie in `_memory`, aligned, where the kernel said.
+/// 1. The three words and `mask + 1` entries lie in `_memory`, aligned, at the kernel's offsets.
 /// 2. There is one `Ring` for each ring of a socket.
 struct Ring<T> {
     producer: NonNull<AtomicU32>,
@@ -83,11 +83,11 @@ struct Ring<T> {
 }
 
 // SAFETY: the pointers lead into memory that the ring itself keeps mapped (invariant 1), and no other
-// thread has them (invariant 2). The other side is the kernel, which does not care for threads.
+// thread has them (invariant 2). The other side is the kernel, which does not depend on our threads.
 unsafe impl<T: Entry> Send for Ring<T> {}
 
 impl<T: Entry> Ring<T> {
-    /// Maps a ring that the socket was told to make with `entries`, a power of two.
+    /// Maps a ring that was created with `entries`, a power of two.
     fn map(
         socket: BorrowedFd<'_>,
         kind: Kind,
@@ -113,7 +113,7 @@ impl<T: Entry> Ring<T> {
     }
 
     fn producer(&self) -> &AtomicU32 {
-        // SAFETY: invariant 1; everybody, the kernel too, uses the word atomically.
+        // SAFETY: invariant 1; every party, the kernel too, accesses the word atomically.
         unsafe { self.producer.as_ref() }
     }
 
@@ -125,9 +125,9 @@ impl<T: Entry> Ring<T> {
     fn needs_wakeup(&self) -> bool {
         // SAFETY: as in `producer`.
         let flags = unsafe { self.flags.as_ref() };
-        // Relaxed: a hint. The kernel may set it right after we looked; who uses a ring therefore looks
-        // again in every turn in which something still lies there, and poll(2) wakes the driver
-        // (`xsk_poll`), so that nothing waits in a sleep.
+        // Relaxed: a hint. The kernel may set the flag right after this load; so each ring's user checks
+        // again in every turn in which entries remain, and poll(2) wakes the driver
+        // (`xsk_poll`), so that no entry waits during a sleep.
         flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
@@ -138,12 +138,12 @@ impl<T: Entry> Ring<T> {
     }
 }
 
-/// A ring that we put entries on: fill or transmit.
+/// A ring that we produce: fill or transmit.
 pub(super) struct ProducerRing<T> {
     ring: Ring<T>,
     /// Index of the next slot to write.
     next: u32,
-    /// What the kernel's index was when we last looked.
+    /// The kernel's index at the last check.
     consumed: u32,
 }
 
@@ -157,7 +157,7 @@ impl<T: Entry> ProducerRing<T> {
         Ok(ProducerRing { ring: Ring::map(socket, kind, entries, offsets)?, next: 0, consumed: 0 })
     }
 
-    /// How many entries there is room for; looks at the kernel's index when it seems fewer than
+    /// The number of free entries; reads the kernel's index when they seem fewer than
     /// `wanted`.
     #[inline]
     pub fn free(&mut self, wanted: u32) -> u32 {
@@ -168,11 +168,11 @@ impl<T: Entry> ProducerRing<T> {
         capacity - self.next.wrapping_sub(self.consumed)
     }
 
-    /// Puts an entry on the ring; the kernel sees it at the next `submit`.
+    /// Puts an entry on the ring; the next `submit` shows it to the kernel.
     ///
     /// # Panics
     ///
-    /// When there is no room; `free` tells.
+    /// When the ring is full; check `free` first.
     #[inline(always)]
     pub fn push(&mut self, entry: T) {
         assert!(self.next.wrapping_sub(self.consumed) <= self.ring.mask, "the ring is full");
@@ -183,7 +183,7 @@ impl<T: Entry> ProducerRing<T> {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Lets the kernel see everything pushed.
+    /// Shows all pushed entries to the kernel.
     #[inline]
     pub fn submit(&mut self) {
         // Release: pairs with the kernel's `smp_load_acquire` of the producer (xsk_queue.h, C in
@@ -191,7 +191,7 @@ impl<T: Entry> ProducerRing<T> {
         self.ring.producer().store(self.next, Ordering::Release);
     }
 
-    /// How many submitted entries the kernel has not taken.
+    /// How many submitted entries the kernel has not consumed.
     #[inline]
     pub fn waiting(&mut self) -> u32 {
         // Acquire: pairs with the kernel's `smp_store_release` of the consumer (xsk_queue.h, D in
@@ -200,16 +200,16 @@ impl<T: Entry> ProducerRing<T> {
         self.next.wrapping_sub(self.consumed)
     }
 
-    /// Whether the kernel wants a system call before it looks at this ring.
+    /// Whether the kernel needs a system call before it reads this ring.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.ring.needs_wakeup()
     }
 
-    /// The entries that the kernel has not taken, oldest first, after those that it has and that
-    /// directly lead to them, one by one, as `leads` says. It must not take any meanwhile.
+    /// The entries that the kernel has not consumed, oldest first, after those consumed ones that directly
+    /// lead to them, one by one, by `leads`. The kernel must not consume any meanwhile.
     pub fn untaken(&mut self, leads: impl Fn(&T) -> bool) -> Vec<T> {
-        self.waiting(); // Looks at the kernel's index.
+        self.waiting(); // Reads the kernel's index.
         let entry = |index: u32| {
             // SAFETY: valid for a read (invariant 1 of `Ring`); only we write these slots, and the kernel
             // has made them of zeroes, which are an entry.
@@ -225,12 +225,12 @@ impl<T: Entry> ProducerRing<T> {
     }
 }
 
-/// A ring that we take entries from: receive or completion.
+/// A ring that we consume: receive or completion.
 pub(super) struct ConsumerRing<T> {
     ring: Ring<T>,
     /// Index of the next slot to read.
     next: u32,
-    /// What the kernel's index was when we last looked.
+    /// The kernel's index at the last check.
     produced: u32,
 }
 
@@ -244,7 +244,7 @@ impl<T: Entry> ConsumerRing<T> {
         Ok(ConsumerRing { ring: Ring::map(socket, kind, entries, offsets)?, next: 0, produced: 0 })
     }
 
-    /// How many entries can be popped; looks at the kernel's index.
+    /// How many entries can be popped; reads the kernel's index.
     #[inline]
     pub fn available(&mut self) -> u32 {
         // Acquire: pairs with the kernel's `smp_store_release` of the producer (xsk_queue.h, B in
@@ -267,7 +267,7 @@ impl<T: Entry> ConsumerRing<T> {
         Some(entry)
     }
 
-    /// Gives the slots of all popped entries back to the kernel.
+    /// Returns the slots of all popped entries to the kernel.
     #[inline]
     pub fn release(&mut self) {
         // Release: pairs with the kernel's read of the consumer (xsk_queue.h, A in `xskq_prod_nb_free`,

@@ -1,4 +1,4 @@
-//! An AF_XDP socket: what the system calls say, without rings' contents. See the kernel's
+//! An AF_XDP socket: its system calls, without the rings' contents. See the kernel's
 //! Documentation/networking/af_xdp.rst.
 
 use std::io;
@@ -16,7 +16,7 @@ use crate::syscall::{check, check_length};
 #[derive(Clone)]
 pub(super) struct Socket(Arc<OwnedFd>);
 
-/// How packets get between the device and the region.
+/// How packets move between the device and the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transfer {
     /// The device reads and writes the region itself, each packet in one frame.
@@ -46,10 +46,10 @@ impl Socket {
         Ok(Socket(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
-    /// Makes `length` bytes the memory of this socket, and of those that will share it.
+    /// Registers `length` bytes as the memory of this socket, and of those that will share it.
     ///
-    /// The kernel pins the pages, so what it writes never lands elsewhere, whatever becomes of the
-    /// mapping.
+    /// The kernel pins the pages, so its writes never land elsewhere, even if the
+    /// mapping changes.
     pub fn register(&self, base: NonNull<u8>, length: usize, frame_size: u32) -> io::Result<()> {
         self.set(
             libc::XDP_UMEM_REG,
@@ -57,19 +57,19 @@ impl Socket {
                 addr: base.as_ptr() as u64,
                 len: length as u64,
                 chunk_size: frame_size,
-                headroom: 0, // Beside the 256 bytes that XDP always leaves.
+                headroom: 0, // Beside the 256 bytes that XDP always reserves.
                 flags: 0,
                 tx_metadata_len: 0,
             },
         )
     }
 
-    /// Makes one of the rings, with a power of two of entries.
+    /// Creates one of the rings, with a power of two of entries.
     pub fn make_ring(&self, kind: Kind, entries: u32) -> io::Result<()> {
         self.set(kind.option(), &entries)
     }
 
-    /// Where in their mappings the rings' parts are.
+    /// The offsets of the rings' parts in their mappings.
     pub fn ring_offsets(&self) -> io::Result<libc::xdp_mmap_offsets> {
         // SAFETY: XDP_MMAP_OFFSETS fills a `struct xdp_mmap_offsets`.
         unsafe { self.ask(libc::XDP_MMAP_OFFSETS) }
@@ -80,14 +80,14 @@ impl Socket {
         self.bind_with(index, queue, transfer.flags() | libc::XDP_USE_NEED_WAKEUP, 0)
     }
 
-    /// Binds to a queue with the region of `other`, a bound socket; its transfer and wake-up are as
-    /// `other`'s.
+    /// Binds to a queue with the region of `other`, a bound socket; its transfer and wake-up flags are those of
+    /// `other`.
     pub fn bind_shared(&self, index: u32, queue: u32, other: &Socket) -> io::Result<()> {
         self.bind_with(index, queue, libc::XDP_SHARED_UMEM, other.0.as_raw_fd() as u32)
     }
 
     /// Retries while the queue is busy: the kernel frees the queue of a closed socket later, from a work
-    /// queue, and there is nothing to wait on.
+    /// queue, and offers no event to wait for.
     fn bind_with(&self, index: u32, queue: u32, flags: u16, shared: u32) -> io::Result<()> {
         let address = libc::sockaddr_xdp {
             sxdp_family: libc::AF_XDP as u16,
@@ -120,7 +120,7 @@ impl Socket {
         unsafe { self.ask(libc::XDP_STATISTICS) }
     }
 
-    /// Makes the kernel look at the transmit ring.
+    /// Makes the kernel process the transmit ring.
     pub fn kick_transmit(&self) -> io::Result<()> {
         let fd = self.0.as_raw_fd();
         // SAFETY: sendto(2) with neither bytes nor an address reads nothing.
@@ -130,11 +130,11 @@ impl Socket {
         check_length(sent).map(|_| ())
     }
 
-    /// Makes the driver look at the fill ring.
+    /// Makes the driver process the fill ring.
     pub fn kick_fill(&self) {
         let (fd, none) = (self.0.as_raw_fd(), std::ptr::null_mut());
-        // SAFETY: recvfrom(2) with neither bytes nor an address writes nothing. Its outcome is of no
-        // interest: who still needs a wake-up says so in the ring's flags, at which we look again.
+        // SAFETY: recvfrom(2) with neither bytes nor an address writes nothing. Its result does not
+        // matter: a driver that still needs a wake-up keeps the ring's flag set, which we check again.
         let _ = unsafe {
             libc::recvfrom(fd, none, 0, libc::MSG_DONTWAIT, none.cast(), std::ptr::null_mut())
         };
@@ -145,7 +145,7 @@ impl Socket {
         Arc::downgrade(&self.0)
     }
 
-    /// The socket behind a handle, if it is still open.
+    /// The socket of a handle, if it is still open.
     pub fn upgrade(weak: &Weak<OwnedFd>) -> Option<Socket> {
         weak.upgrade().map(Socket)
     }
@@ -191,11 +191,11 @@ impl AsFd for Socket {
     }
 }
 
-/// Whether a queue belongs to another socket still.
+/// Whether a queue still belongs to another socket.
 pub(super) fn is_busy(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EBUSY)
 }
 
-/// How long a queue may stay busy after its socket was closed; 30 ms were seen.
+/// How long a queue may stay busy after its socket was closed; 30 ms were observed.
 const BUSY_MAX: Duration = Duration::from_secs(2);
 const BUSY_PAUSE: Duration = Duration::from_millis(2);

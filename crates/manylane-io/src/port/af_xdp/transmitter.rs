@@ -1,4 +1,4 @@
-//! One worker's way out.
+//! One worker's transmit side.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -17,44 +17,44 @@ pub struct Transmitter {
     pub(super) ring: ProducerRing<libc::xdp_desc>,
     pub(super) socket: Socket,
     pub(super) region: Region,
-    /// The giver's bits of frames lent for transmitting; the taker is the queue's receiver.
+    /// The lender's bits of frames lent for transmitting; the reclaimer is the queue's receiver.
     pub(super) sent: Lent,
     /// Frames put on the ring.
     pub(super) lent: u64,
-    /// What `lent` was when it was last noted.
+    /// The value of `lent` at the last [`note`](Transmitter::note).
     pub(super) noted: u64,
     /// The kernel refused the last kick, since the device is down or gone.
     pub(super) is_refused: bool,
-    /// Where the port is also sent through by other queues: what has left.
+    /// Where other workers send to the port by other queues: what this queue has drained.
     pub(super) left: Option<Left>,
     pub(super) transfer: Transfer,
-    /// Most frames of a packet.
+    /// The most frames of a packet.
     pub(super) frames_max: u8,
-    /// Slots of the ring that are not used: since the first chain as many as may be stepped back over.
+    /// Reserved slots of the ring: since the first chain, as many as the kernel may step back over.
     pub(super) spare: u32,
     pub(super) port: PortId,
     pub(super) queue: QueueId,
     pub(super) losses: TransmitLosses,
 }
 
-/// What went wrong while sending. None of it leaks a frame: each is completed or still on the ring.
+/// Failures while sending. None leaks a frame: each is completed or still on the ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitLosses {
     /// Packets that the device dropped (its peer's queue was full, or the peer is down).
     pub dropped: u64,
-    /// Kicks that moved nothing: the device or the completion ring was full. The frames stay.
+    /// Kicks that sent nothing: the device or the completion ring was full. The frames stay on the ring.
     pub stalls: u64,
-    /// Kicks that the kernel refused: the device is down or gone. The frames stay.
+    /// Kicks that the kernel refused: the device is down or gone. The frames stay on the ring.
     pub refused: u64,
-    /// Packets in more frames than [`offload`](Transmitter::offload) says, or with nothing in the first:
-    /// a bug of whoever sent them. They were given back at once.
+    /// Packets in more frames than [`offload`](Transmitter::offload) allows, or with an empty first frame:
+    /// a bug of the caller. They were returned to the pool at once.
     pub unfit: u64,
 }
 
 impl Transmitter {
     /// Puts the packets of `batch` on the ring, in order, as many as fit; the rest stays in `batch`.
-    /// Returns how many. They leave with the next [`flush`](Transmitter::flush). `completed` is called for
-    /// those that end here, being unfit.
+    /// Returns how many. The next [`flush`](Transmitter::flush) sends them. `completed` is called for
+    /// unfit packets, which end here.
     ///
     /// Every packet begins with at least an Ethernet header: the kernel would keep an empty frame until
     /// the port closes.
@@ -124,7 +124,7 @@ impl Transmitter {
             next = rest;
             let len = self.region.meta(&part).len();
             if len == 0 {
-                pool.give_back(part); // The kernel accepts none, and would drop the packet.
+                pool.give_back(part); // The kernel rejects an empty part, and would drop the packet.
                 continue;
             }
             bytes -= len;
@@ -142,7 +142,7 @@ impl Transmitter {
         self.ring.push(libc::xdp_desc { addr, len, options });
     }
 
-    /// Lets the kernel see what was pushed.
+    /// Shows the pushed entries to the kernel.
     #[inline(always)]
     fn submit(&mut self) {
         if let Some(left) = &mut self.left {
@@ -151,14 +151,14 @@ impl Transmitter {
         self.ring.submit();
     }
 
-    /// How many descriptors may be pushed, when so many are `wanted`.
+    /// How many descriptors may be pushed, when `wanted` are needed.
     #[inline(always)]
     fn room(&mut self, wanted: u32) -> u32 {
         self.ring.free(wanted + self.spare).saturating_sub(self.spare)
     }
 
-    /// Makes the kernel send what is on the ring, as far as the device takes it. Cheap when there is
-    /// nothing. Call it in every turn, also when nothing was added: what did not leave stays.
+    /// Makes the kernel send the ring's packets, as far as the device accepts them. Cheap when the ring is
+    /// empty. Call it in every turn, even when nothing was added: unsent packets stay on the ring.
     #[inline]
     pub fn flush(&mut self) {
         let waiting = self.ring.waiting();
@@ -166,22 +166,22 @@ impl Transmitter {
             match self.transfer {
                 Transfer::CopyChains | Transfer::Copy => self.kick_until_empty(waiting),
                 Transfer::ZeroCopy if self.ring.needs_wakeup() => drop(self.kick()),
-                Transfer::ZeroCopy => self.is_refused = false, // The driver is at it.
+                Transfer::ZeroCopy => self.is_refused = false, // The driver is working on it.
             }
         }
     }
 
-    /// Copying is done by this thread, inside of the system call, 32 frames at a time
-    /// (`TX_BATCH_SIZE` in net/xdp/xsk.c): more than a packet has, so that each time one leaves.
+    /// In copy mode this thread copies inside the system call, 32 frames at a time
+    /// (`TX_BATCH_SIZE` in net/xdp/xsk.c): more than a packet has, so that each call sends one.
     fn kick_until_empty(&mut self, mut waiting: u32) {
-        // Each kick but the last moves something, so there are at most as many as frames.
+        // Each kick but the last makes progress, so the number of frames bounds the number of kicks.
         let kicks_max = waiting + 1;
         for _ in 0..kicks_max {
             let kicked = self.kick();
             let left = self.ring.waiting();
             match kicked {
                 Kicked::Refused => return,
-                Kicked::Dropped => {} // One packet is off the ring, whether the index says so or not.
+                Kicked::Dropped => {} // One packet is off the ring, even if the index has not moved.
                 Kicked::Done if left == waiting => return,
                 Kicked::Again if left == waiting => {
                     self.losses.stalls += 1;
@@ -196,19 +196,19 @@ impl Transmitter {
         }
     }
 
-    /// One system call, and what the errors of `__xsk_generic_xmit` mean.
+    /// Makes one system call and handles the errors of `__xsk_generic_xmit`.
     fn kick(&mut self) -> Kicked {
         self.is_refused = false;
         let Err(error) = self.socket.kick_transmit() else { return Kicked::Done };
         match error.raw_os_error() {
-            // The batch is over, the device's queue is full, or the completion ring is.
+            // The batch is over, or the device's queue or the completion ring is full.
             Some(libc::EAGAIN) => Kicked::Again,
             // "SKB completed but not sent": its frame comes back like any other.
             Some(libc::EBUSY) => {
                 self.losses.dropped += 1;
                 Kicked::Dropped
             }
-            // ENOBUFS: no memory for the copy now. The frames stay.
+            // ENOBUFS: memory for the copy is short now. The frames stay on the ring.
             Some(libc::ENOBUFS | libc::ENOMEM) => {
                 self.losses.stalls += 1;
                 Kicked::Refused
@@ -222,13 +222,13 @@ impl Transmitter {
         }
     }
 
-    /// Frames on the ring: lent, and not taken by the kernel yet. What it has taken comes back by the
+    /// Frames on the ring: lent, and not accepted by the kernel yet. Accepted ones come back by the
     /// [completion queue](Transmitter::completion_queue).
     pub fn in_flight(&mut self) -> usize {
         self.ring.waiting() as usize
     }
 
-    /// Notes what has been put on the ring so far.
+    /// Marks the frames put on the ring so far.
     pub fn note(&mut self) {
         if let (Some(left), true) = (&mut self.left, self.noted != self.lent) {
             left.forget();
@@ -236,16 +236,16 @@ impl Transmitter {
         self.noted = self.lent;
     }
 
-    /// Whether all that was noted is ahead of what any other worker sends from now on, or is refused.
+    /// Whether all marked frames are ahead of what any other worker sends from now on, or are refused.
     ///
-    /// The kernel must have taken it. With copies the device has it then; else the driver takes from the
+    /// The kernel must have accepted them. In copy mode the device has them then; otherwise the driver serves the
     /// sockets of a queue in the order in which they filled their rings. Where all workers send by one queue
-    /// of the device that is enough; where not, the device must have finished with it.
+    /// of the device that is enough; otherwise the device must have completed them.
     ///
-    /// A device that is down sends nobody's packets, and may be down for days: who waited for it would let no
-    /// flow change its worker meanwhile, by whatever port that leaves. What it refused stays on the ring, since
-    /// the kernel may be at it again at any moment, and so cannot be withdrawn. When the device comes up, each
-    /// worker's next [`flush`](Transmitter::flush) sends what its ring has, and theirs come in no order: of a
+    /// A device that is down sends no packets, and may be down for days: waiting for it would keep every
+    /// flow on its worker meanwhile, at all ports. The refused frames stay on the ring, since
+    /// the kernel may retry them at any moment, and so cannot be withdrawn. When the device comes up, each
+    /// worker's next [`flush`](Transmitter::flush) sends its own ring, in no order among workers: of a
     /// flow that changed its worker while the device was down, at most a ring's packets may then leave behind
     /// newer ones, once.
     pub fn has_taken_noted(&mut self) -> bool {
@@ -258,25 +258,25 @@ impl Transmitter {
         self.lent
     }
 
-    /// What it takes: packets in several frames, where the kernel does.
+    /// The packets it accepts: those in several frames where the kernel supports them.
     pub fn offload(&self) -> Offload {
         Offload { frames_max: self.frames_max, ..Offload::NONE }
     }
 
-    /// The descriptors that the kernel has not sent, oldest first. It must not send any meanwhile.
+    /// The descriptors that the kernel has not sent, oldest first. The kernel must not send any meanwhile.
     pub(super) fn unsent(&mut self) -> Vec<libc::xdp_desc> {
-        // With the parts that it has of a packet whose others it has not: it drops what it has.
+        // Includes the accepted parts of a packet whose other parts the kernel lacks: it drops those.
         self.ring.untaken(|entry| entry.options & libc::XDP_PKT_CONTD != 0)
     }
 
-    /// The queue of the device that it sends by.
+    /// The device's transmit queue that it sends by.
     pub fn queue(&self) -> QueueId {
         self.queue
     }
 
-    /// The queue whose receiver reclaims what is sent here: the one of the same number.
+    /// The queue whose receiver reclaims the frames sent here: the one with the same number.
     ///
-    /// When that is another worker's and its completion ring is full, sending stalls until it
+    /// When another worker owns it and its completion ring is full, sending stalls until that worker
     /// reclaims: wake it.
     pub fn completion_queue(&self) -> QueueId {
         self.queue
@@ -287,7 +287,7 @@ impl Transmitter {
         self.port
     }
 
-    /// What went wrong so far.
+    /// The failures so far.
     pub fn losses(&self) -> TransmitLosses {
         self.losses
     }
@@ -300,12 +300,12 @@ impl AsFd for Transmitter {
 }
 
 enum Kicked {
-    /// The kernel has sent what it could, or the driver has been told.
+    /// The kernel has sent what it could, or the driver was notified.
     Done,
-    /// There is more, or no room.
+    /// Packets remain, or the device has no room.
     Again,
-    /// The device dropped one.
+    /// The device dropped one packet.
     Dropped,
-    /// Not now.
+    /// The kernel refuses for now.
     Refused,
 }

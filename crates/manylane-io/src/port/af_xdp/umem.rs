@@ -1,9 +1,9 @@
 //! One region as the memory of all AF_XDP sockets of the daemon.
 //!
-//! A socket either registers the region itself or shares it with one that is *bound* already. All that
-//! share one registration move packets the same way: the first decides whether by copy or zero-copy, and
-//! whether in several frames (`xp_assign_dev_shared` in net/xdp/xsk_buff_pool.c). So there are up to three
-//! registrations of the same region, one for each way; a frame may go in by one and out by another.
+//! A socket either registers the region itself or shares it with one that is *bound* already. All sockets of
+//! one registration move packets the same way: the first decides whether by copy or zero-copy, and
+//! whether in several frames (`xp_assign_dev_shared` in net/xdp/xsk_buff_pool.c). So the same region has up to three
+//! registrations, one per transfer mode; a frame may enter by one and leave by another.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use manylane_frame::Region;
 use super::ring::Kind;
 use super::socket::{Socket, Transfer, is_busy};
 
-/// The region, and who is bound with it.
+/// The region, and the sockets bound with it.
 pub struct Umem {
     region: Region,
     bound: Vec<(Transfer, Weak<OwnedFd>)>,
@@ -24,7 +24,7 @@ pub struct Umem {
 pub(super) struct Bound {
     pub socket: Socket,
     pub transfer: Transfer,
-    /// Why it was not the way before.
+    /// Why the preceding transfer mode was refused.
     pub refused: Option<StepError>,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Bound {
 pub(super) type StepError = (&'static str, io::Error);
 
 impl Umem {
-    /// Nobody is bound yet.
+    /// Wraps a region that no socket is bound with.
     pub fn new(region: Region) -> Umem {
         Umem { region, bound: Vec::new() }
     }
@@ -42,7 +42,7 @@ impl Umem {
         &self.region
     }
 
-    /// Binds a new socket with the given rings to a queue, by one of `transfers`: the first that works.
+    /// Binds a new socket with the given rings to a queue, by the first of `transfers` that works.
     pub(super) fn bind(
         &mut self,
         (index, queue): (u32, u32),
@@ -57,7 +57,7 @@ impl Umem {
                     self.bound.push((transfer, socket.downgrade()));
                     return Ok(Bound { socket, transfer, refused });
                 }
-                // The other way would find the queue as busy.
+                // Another transfer mode would find the queue busy too.
                 Err((step, error)) if is_busy(&error) => return Err((step, error)),
                 Err(error) => refused = Some(error),
             }
@@ -75,7 +75,7 @@ impl Umem {
         for other in others.filter_map(|(_, socket)| Socket::upgrade(socket)) {
             let socket = with_rings(rings)?;
             match socket.bind_shared(index, queue, &other) {
-                // Its device is gone, so it is not bound any more: the next, or a registration.
+                // Its device is gone, so it is not bound any more: try the next, or register.
                 Err(error) if error.raw_os_error() == Some(libc::EBADF) => {}
                 outcome => {
                     return outcome.map(|()| socket).map_err(|error| ("bind to a queue", error));

@@ -1,31 +1,31 @@
-//! Lots: which faults a packet meets.
+//! Random draws: the faults that each packet meets.
 
 use super::FaultConfig;
 
-/// A sequence of lots.
+/// A sequence of random draws.
 ///
-/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the same for the same seed and line.
+/// SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): the same sequence for the same seed and line.
 pub(super) struct Draws(u64);
 
-/// What one packet meets.
+/// The faults of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lot {
     pub drop: bool,
     pub duplicate: bool,
-    /// A number that says which bit.
+    /// A random number that selects the bit.
     pub corrupt: Option<u64>,
     pub delay_ns: Option<u64>,
     pub reorder: bool,
 }
 
 impl Draws {
-    /// Lots of `line`, one of several that share a seed.
+    /// The draws of `line`, one of several that share a seed.
     pub(super) fn new(seed: u64, line: u64) -> Draws {
-        // Through the mix, so that neighbouring lines have nothing in common.
+        // Mixed, so that neighbouring lines are unrelated.
         Draws(seed ^ Draws(line).next())
     }
 
-    /// The next packet's: always seven draws.
+    /// Draws the next packet's faults: always seven draws.
     pub(super) fn lot(&mut self, config: &FaultConfig) -> Lot {
         let [drop, duplicate, corrupt, delay, reorder] =
             [config.drop, config.duplicate, config.corrupt, config.delay, config.reorder]
@@ -42,7 +42,7 @@ impl Draws {
         }
     }
 
-    /// True as often as `likely` says: always for 1, never for 0.
+    /// True with probability `likely`: always for 1, never for 0.
     fn chance(&mut self, likely: f64) -> bool {
         // The upper 53 bits, as a fraction below 1.
         ((self.next() >> 11) as f64 / (1u64 << 53) as f64) < likely
@@ -57,7 +57,7 @@ impl Draws {
     }
 }
 
-/// `number` of the whole range, in the range below `bound`.
+/// Scales `number`, of the whole range, to the range below `bound`.
 pub(super) fn below(number: u64, bound: u64) -> u64 {
     ((u128::from(number) * u128::from(bound)) >> 64) as u64
 }
@@ -87,7 +87,7 @@ mod tests {
         assert!(lots.iter().all(|lot| lot.duplicate && !lot.reorder && lot.corrupt.is_none()));
     }
 
-    /// A fault more leaves the others where they were.
+    /// An additional fault leaves the others unchanged.
     #[test]
     fn one_fault_does_not_move_another() {
         let alone = FaultConfig { drop: 0.1, ..FaultConfig::default() };

@@ -1,30 +1,30 @@
-//! Packets that are late.
+//! Delayed and reordered packets.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 use manylane_frame::Frame;
 
-/// Packets that wait for a time or for others, and those that may go on.
+/// Packets that wait for a time or for other packets, and those ready to continue.
 ///
-/// All memory is there from the start: a packet that is held allocates nothing.
+/// All memory is allocated at the start: holding a packet allocates nothing.
 pub(super) struct Hold {
     /// By time, the earliest first.
     delayed: BinaryHeap<Delayed>,
-    /// In the order they came, which is the order they go.
+    /// In the order of arrival, in which they are also released.
     reordered: VecDeque<Reordered>,
     ready: VecDeque<Packet>,
-    /// Packets that went on, but for those that had been passed.
+    /// Packets that continued; released reordered packets are not counted.
     went: u64,
     /// Delayed packets so far.
     number: u64,
-    /// Frames that are delayed or reordered, and the most that may be.
+    /// Frames of delayed or reordered packets, and their maximum.
     frames: usize,
     frames_max: usize,
     ready_frames: usize,
 }
 
-/// A packet and how many frames it is of.
+/// A packet and the number of its frames.
 pub(super) struct Packet {
     pub frame: Frame,
     pub frames: usize,
@@ -37,7 +37,7 @@ struct Delayed {
 }
 
 struct Reordered {
-    /// How many packets are to have gone on.
+    /// The value of `went` at which the packet is released.
     after: u64,
     due_ns: u64,
     packet: Packet,
@@ -58,7 +58,7 @@ impl Hold {
         }
     }
 
-    /// Lets a packet go on, and those that it was to pass.
+    /// Lets a packet continue, and then the reordered packets that waited for it.
     pub(super) fn go(&mut self, packet: Packet) {
         self.push(packet);
         self.went += 1;
@@ -67,7 +67,7 @@ impl Hold {
         }
     }
 
-    /// Holds a packet until `due_ns`, or hands it back.
+    /// Holds a packet until `due_ns`, or returns it when full.
     pub(super) fn delay(&mut self, packet: Packet, due_ns: u64) -> Result<(), Packet> {
         self.number += 1;
         let number = self.number;
@@ -76,8 +76,8 @@ impl Hold {
         Ok(())
     }
 
-    /// Holds a packet until `distance` others have gone on, but not beyond `due_ns`; or hands it back.
-    /// Neither is ever less than for the one before.
+    /// Holds a packet until `distance` others have continued, but not beyond `due_ns`; or returns it when full.
+    /// Neither value may be less than for the packet before.
     pub(super) fn reorder(
         &mut self,
         packet: Packet,
@@ -90,7 +90,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Lets go on what is due.
+    /// Releases the packets that are due.
     pub(super) fn release(&mut self, now_ns: u64) {
         while self.delayed.peek().is_some_and(|first| first.due_ns <= now_ns) {
             let Delayed { packet, .. } = self.delayed.pop().expect("there is a first");
@@ -102,25 +102,25 @@ impl Hold {
         }
     }
 
-    /// The next packet that may go on.
+    /// The next packet ready to continue.
     pub(super) fn pop(&mut self) -> Option<Packet> {
         let packet = self.ready.pop_front()?;
         self.ready_frames -= packet.frames;
         Some(packet)
     }
 
-    /// Puts a packet back that found no place.
+    /// Puts back a packet for which the caller had no room.
     pub(super) fn put_back(&mut self, packet: Packet) {
         self.ready_frames += packet.frames;
         self.ready.push_front(packet);
     }
 
-    /// How many packets may go on.
+    /// How many packets are ready to continue.
     pub(super) fn ready(&self) -> usize {
         self.ready.len()
     }
 
-    /// When the next packet is due; at once when one may go on.
+    /// When the next packet is due; 0 when one is ready.
     pub(super) fn due_ns(&self) -> Option<u64> {
         if !self.ready.is_empty() {
             return Some(0);
@@ -130,7 +130,7 @@ impl Hold {
         delayed.into_iter().chain(reordered).min()
     }
 
-    /// Frames that are here.
+    /// The number of frames held here.
     pub(super) fn frames(&self) -> usize {
         self.frames + self.ready_frames
     }
@@ -170,7 +170,7 @@ impl PartialOrd for Delayed {
 }
 
 impl Ord for Delayed {
-    /// The greatest is the earliest, as a heap wants it; of one time, the one that came first.
+    /// The greatest is the earliest, as a heap needs it; at equal times, the one that arrived first.
     fn cmp(&self, other: &Delayed) -> Ordering {
         (other.due_ns, other.number).cmp(&(self.due_ns, self.number))
     }

@@ -1,4 +1,4 @@
-//! Where packets meet their faults: the same for either direction.
+//! Applies the faults to packets: the same for both directions.
 
 use manylane_frame::{Frame, Pool};
 
@@ -13,16 +13,16 @@ pub(super) struct Line {
     draws: Draws,
     pub(super) hold: Hold,
     pub(super) counts: FaultCounts,
-    /// Whether duplicates are in no ledger.
+    /// Whether duplicates are excluded from the ledger.
     copies: bool,
 }
 
 impl Line {
-    /// Line `number` of those that share a seed; `ready` packets, at most, may go on at a time.
+    /// Line `number` of those that share a seed; at most `ready` packets are ready to continue at a time.
     ///
     /// # Panics
     ///
-    /// When there cannot be such faults ([`FaultConfig::check`]).
+    /// When the configuration is invalid ([`FaultConfig::check`]).
     pub(super) fn new(config: FaultConfig, number: u64, copies: bool, ready: usize) -> Line {
         config.check().expect("the configuration was checked");
         Line {
@@ -34,7 +34,7 @@ impl Line {
         }
     }
 
-    /// Does to a packet what its lot says. False when it was dropped.
+    /// Applies its faults to a packet. False when the packet was dropped.
     pub(super) fn meet(&mut self, pool: &mut Pool, mut frame: Frame, now_ns: u64) -> bool {
         let Lot { drop, duplicate, corrupt, delay_ns, reorder } = self.draws.lot(&self.config);
         if drop {
@@ -87,7 +87,7 @@ fn packet(pool: &Pool, frame: Frame) -> Packet {
     Packet { frames: pool.region().meta(&frame).frames(), frame }
 }
 
-/// Inverts a bit of the packet, whichever `number` says; false when it has none.
+/// Inverts the bit of the packet that `number` selects; false when the packet has none.
 fn invert(pool: &Pool, frame: &mut Frame, number: u64) -> bool {
     let view = pool.region().view();
     let bits = view.meta(frame).packet_len() as u64 * 8;

@@ -1,27 +1,28 @@
-//! A port with faults: packets are dropped, duplicated, damaged, late or out of order, by a seed.
+//! A port with faults: drops, duplicates, damages, delays or reorders packets, by a seed.
 //!
-//! [`Receiver`] wraps a receive queue and [`Transmitter`] a way out; each has its own [`FaultConfig`] and
-//! draws its own lots, so that the same packets at the same times meet the same faults.
+//! [`Receiver`] wraps a receive queue and [`Transmitter`] a transmitter; each has its own [`FaultConfig`] and
+//! its own random draws, so that the same packets at the same times meet the same faults.
 //!
 //! | fault     | what happens                                                          | order            |
 //! |-----------|-----------------------------------------------------------------------|------------------|
 //! | drop      | the packet ends here                                                  | first            |
-//! | corrupt   | one bit of it, any, is another                                        | then             |
-//! | duplicate | a copy goes on right behind it, without further faults                | then             |
-//! | delay     | it goes on after a time; those behind pass it                         | one of these two |
-//! | reorder   | it goes on after some of those behind it, or after a time at the latest|                 |
+//! | corrupt   | one random bit of it is inverted                                      | then             |
+//! | duplicate | a copy follows directly behind it, without further faults             | then             |
+//! | delay     | it continues after a time; later packets overtake it                  | one of these two |
+//! | reorder   | it continues after some later packets, or after a time at the latest  |                  |
 //!
-//! Every packet takes the same number of lots, whatever they say, so that a fault more or less leaves the
-//! others where they were (`draw.rs`). What is held is bounded (`hold.rs`): a packet that finds no place
-//! goes on at once.
+//! Every packet takes the same number of draws, so that changing one fault leaves the
+//! others unchanged (`draw.rs`). The number of held packets is bounded (`hold.rs`): a packet that finds no room
+//! continues at once.
 //!
-//! Packets add up. What is dropped on the way in was never received, as if a wire had lost it. What is
-//! dropped on the way out is completed and counted like what a device drops
-//! ([`dropped`](super::Transmitter::dropped)); what is held there is in flight. A duplicate on the way in
-//! is received like any packet; one on the way out is in no ledger, and so marked `later`, as a copy of
-//! [`tee`](super::tee) is. The same of frames: what is held is told ([`posted`](super::Receiver::posted),
+//! Packets add up. One dropped at ingress was never received, as if a wire had lost it. One
+//! dropped at egress is completed and counted like a drop by a device
+//! ([`dropped`](super::Transmitter::dropped)); one held there is in flight. A duplicate at ingress
+//! is received like any packet; one at egress is in no ledger, and so marked `later`, as a copy of
+//! [`tee`](super::tee) is. Frames add up too: the frames held are reported ([`posted`](super::Receiver::posted),
 //! [`held`](super::Transmitter::held)).
 //!
+//! A packet with an incomplete checksum is damaged before the checksum is computed: no later stage can notice.
 //! A packet whose checksum is still to be completed is damaged before it is: nobody behind will notice.
 
 mod draw;
@@ -39,25 +40,25 @@ pub use transmitter::Transmitter;
 /// The faults of one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FaultConfig {
-    /// What the lots are drawn from.
+    /// The seed of the random draws.
     pub seed: u64,
-    /// How likely a packet is dropped, 0 to 1.
+    /// The probability that a packet is dropped, 0 to 1.
     pub drop: f64,
-    /// How likely a packet is duplicated, 0 to 1.
+    /// The probability that a packet is duplicated, 0 to 1.
     pub duplicate: f64,
-    /// How likely a bit of a packet is inverted, 0 to 1.
+    /// The probability that a bit of a packet is inverted, 0 to 1.
     pub corrupt: f64,
-    /// How likely a packet is late, 0 to 1.
+    /// The probability that a packet is delayed, 0 to 1.
     pub delay: f64,
-    /// By how many nanoseconds.
+    /// The delay in nanoseconds.
     pub delay_ns: RangeInclusive<u64>,
-    /// How likely a packet is passed by others, 0 to 1.
+    /// The probability that other packets overtake a packet, 0 to 1.
     pub reorder: f64,
-    /// By how many; at least 1.
+    /// How many packets overtake it; at least 1.
     pub reorder_packets: u32,
-    /// After how many nanoseconds it goes on in any case.
+    /// The time in nanoseconds after which it continues in any case.
     pub reorder_ns: u64,
-    /// Most frames that are held: some hundred bytes of memory each, from the start, and a line of the pool's
+    /// The most frames held. Each takes some hundred bytes of memory from the start; they are a line of the pool's
     /// sum for each queue and each worker.
     pub frames_max: u32,
 }
@@ -79,25 +80,25 @@ impl Default for FaultConfig {
     }
 }
 
-/// Faults that cannot be.
+/// Why a fault configuration is invalid.
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq)]
 pub enum FaultError {
     /// A probability is not between 0 and 1.
     Probability {
-        /// Which.
+        /// The setting's name.
         key: &'static str,
-        /// What it is.
+        /// The value.
         value: f64,
     },
     /// The longest delay is less than the shortest.
     Delay(RangeInclusive<u64>),
-    /// A packet that is passed by none is not out of order.
+    /// A packet that no other overtakes is not reordered.
     ReorderPackets,
 }
 
 impl FaultConfig {
-    /// Whether there can be such faults.
+    /// Checks the configuration.
     pub fn check(&self) -> Result<(), FaultError> {
         let FaultConfig { drop, duplicate, corrupt, delay, reorder, .. } = *self;
         for (key, value) in [
@@ -142,12 +143,12 @@ impl fmt::Display for FaultError {
 
 impl std::error::Error for FaultError {}
 
-/// What was done to packets on purpose.
+/// Counts of applied faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FaultCounts {
     /// Packets dropped.
     pub dropped: u64,
-    /// Packets duplicated: so many more.
+    /// Packets duplicated.
     pub duplicated: u64,
     /// Packets with a bit inverted.
     pub corrupted: u64,
@@ -155,9 +156,9 @@ pub struct FaultCounts {
     pub delayed: u64,
     /// Packets held until others had passed.
     pub reordered: u64,
-    /// Packets that were to be delayed or reordered and went on at once: as many are held as may be.
+    /// Packets that were to be delayed or reordered and continued at once: the hold was full.
     pub hold_full: u64,
-    /// Packets that were to be duplicated, and there was no frame.
+    /// Packets that were to be duplicated, but no frame was free.
     pub no_frame: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Faults on the way in.
+//! Faults at ingress.
 
 use manylane_frame::{BATCH_MAX, Batch, Pool};
 
@@ -10,19 +10,19 @@ use super::{FaultConfig, FaultCounts};
 pub struct Receiver {
     pub(in super::super) inner: AnyReceiver,
     line: Line,
-    /// The last time we were told.
+    /// The time of the last call.
     now_ns: u64,
 }
 
 impl Receiver {
-    /// Puts faults in front of `inner`.
+    /// Applies faults to the packets that `inner` receives.
     ///
     /// # Panics
     ///
-    /// When there cannot be such faults ([`FaultConfig::check`]).
+    /// When the configuration is invalid ([`FaultConfig::check`]).
     pub fn new(inner: AnyReceiver, config: FaultConfig) -> Receiver {
         let number = u64::from(inner.queue().0) << 1;
-        // What a call leaves, and what two batches make of it.
+        // The packets that one call leaves, and those that two batches produce.
         let line = Line::new(config, number, false, 3 * BATCH_MAX);
         Receiver { inner, line, now_ns: 0 }
     }
@@ -46,23 +46,23 @@ impl Receiver {
         batch.len() - before
     }
 
-    /// As [`AnyReceiver::wait`]: also for what is held.
+    /// As [`AnyReceiver::wait`], and for held packets.
     pub fn wait(&self) -> Wait<'_> {
         let due_ns = self.line.hold.due_ns().map(|due_ns| due_ns.saturating_sub(self.now_ns));
         self.inner.wait().at_most(due_ns)
     }
 
-    /// Frames that are held.
+    /// The number of frames held.
     pub fn held(&self) -> usize {
         self.line.hold.frames()
     }
 
-    /// What was done to packets.
+    /// The applied faults.
     pub fn counts(&self) -> FaultCounts {
         self.line.counts
     }
 
-    /// Gives back what is held, which was never received, and takes the queue out again.
+    /// Returns the held frames to `pool`, as never received, and the wrapped queue.
     pub fn close(mut self, pool: &mut Pool) -> AnyReceiver {
         self.line.hold.release(u64::MAX);
         while let Some(packet) = self.line.hold.pop() {

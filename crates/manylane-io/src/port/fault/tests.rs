@@ -58,7 +58,7 @@ fn packets_add_up_in_both_directions() {
             for count in [dropped, duplicated, corrupted, delayed, reordered] {
                 assert!(count > 100, "{counts:?}");
             }
-            // Damaged packets, and their copies, differ from what they were by one bit.
+            // Damaged packets and their copies differ from the original by one bit.
             let damage = seen.iter().filter_map(|bytes| damage(bytes));
             let damaged = damage.inspect(|&bits| assert_eq!(bits, 1)).count() as u64;
             assert!(
@@ -94,11 +94,11 @@ fn each_fault_alone_does_what_it_says() {
         assert_eq!(seen, Vec::from_iter((0..200).map(|place| place / 2)));
         assert_eq!(counts.duplicated, 100);
 
-        // All by as much: nothing passes.
+        // All by the same time: no packet overtakes another.
         let (seen, counts) = run(FaultConfig { delay: 1.0, ..none() });
         assert_eq!((seen, counts.delayed), (all(), 100));
 
-        // All are passed: as if none were, but for the time.
+        // All are held equally: the order is unchanged, only the time differs.
         let (seen, counts) = run(FaultConfig { reorder: 1.0, ..none() });
         assert_eq!((seen, counts.reordered), (all(), 100));
 
@@ -108,7 +108,7 @@ fn each_fault_alone_does_what_it_says() {
     }
 }
 
-/// Which of them, and when, by the time alone.
+/// By its time alone, whichever packet it is.
 #[test]
 fn a_delayed_packet_comes_when_it_is_due() {
     let mut pool = pool(FRAMES);
@@ -164,7 +164,7 @@ fn a_packet_is_passed_by_as_many_as_configured_or_until_its_time() {
     assert_eq!(free(&mut pool), 16);
 }
 
-/// A full hold is no reason to lose a packet, nor to hold it longer.
+/// A full hold neither loses a packet nor holds it longer.
 #[test]
 fn what_finds_no_place_in_the_hold_goes_on_at_once() {
     let config = FaultConfig { delay: 1.0, frames_max: 40, ..FaultConfig::default() };
@@ -183,7 +183,7 @@ fn what_finds_no_place_in_the_hold_goes_on_at_once() {
     assert_eq!(free(&mut pool), FRAMES);
 }
 
-/// A device without place: what was taken waits and nothing new is taken; frames add up.
+/// With a full device, accepted packets wait and new ones are refused; frames add up.
 #[test]
 fn a_full_device_holds_the_faults_back() {
     let mut pool = pool(FRAMES);
@@ -220,7 +220,7 @@ fn a_full_device_holds_the_faults_back() {
     assert_eq!(free(&mut pool), FRAMES);
 }
 
-/// Closing sends what is late; what the device has no place for is given back, and said to be lost.
+/// Closing sends held packets; those that the device has no room for are returned, and reported as lost.
 #[test]
 fn closing_flushes_what_is_held() {
     let mut pool = pool(FRAMES);
@@ -244,7 +244,7 @@ fn closing_flushes_what_is_held() {
     assert_eq!(free(&mut pool), FRAMES);
 }
 
-/// Faults in front of a copied port: the copies are of what the port got, faults and all.
+/// With faults in front of a copied port, the copies show the faults.
 #[test]
 fn ports_are_wrapped_twice() {
     let mut pool = pool(FRAMES);
@@ -305,8 +305,8 @@ fn faults_that_cannot_be_are_named() {
     }
 }
 
-/// Receives `packets` packets through faults, a call every 500 ns, until there are no more; what came, and
-/// what was done.
+/// Receives `packets` packets through faults, with a call every 500 ns, until all have arrived; returns the packets and
+/// the applied faults.
 fn receive(
     config: FaultConfig,
     packets: u32,
@@ -331,7 +331,7 @@ fn receive(
     (seen, receiver.faults())
 }
 
-/// The same on the way out; every packet is completed once, however it ended.
+/// The same at egress; every packet is completed once, however it ended.
 fn transmit(
     config: FaultConfig,
     packets: u32,
@@ -365,7 +365,7 @@ fn transmit(
     (seen, transmitter.faults())
 }
 
-/// A clock and what turns it.
+/// A clock and the counter that advances it.
 fn by_hand() -> (Counters, Clock) {
     let hand = Counters::new(1);
     let reader: CounterReader = hand.reader();
@@ -381,7 +381,7 @@ fn filled(pool: &mut Pool, numbers: std::ops::Range<u32>, len: fn(u32) -> usize)
     batch
 }
 
-/// How many bits differ from what the packet was, if any do.
+/// How many bits differ from the original packet, if any do.
 fn damage(bytes: &[u8]) -> Option<u32> {
     let is = number(bytes);
     if content(is, bytes.len()) == bytes {
@@ -390,7 +390,7 @@ fn damage(bytes: &[u8]) -> Option<u32> {
     // The damaged bit may be one of the number's.
     let candidates = std::iter::once(is).chain((0..32).map(|bit| is ^ 1 << bit));
     let differ = |number: u32| {
-        // The rest of a packet is all alike: a line of it is enough to tell numbers apart.
+        // The rest of a packet repeats: one line of it is enough to tell numbers apart.
         let was = content(number, bytes.len());
         let near = bytes.iter().zip(&was).take(60).map(|(is, was)| (is ^ was).count_ones());
         match near.sum::<u32>() {

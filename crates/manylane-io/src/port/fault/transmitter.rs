@@ -1,4 +1,4 @@
-//! Faults on the way out.
+//! Faults at egress.
 
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Pool};
@@ -8,21 +8,21 @@ use super::hold::Packet;
 use super::line::Line;
 use super::{FaultConfig, FaultCounts};
 
-/// A way out with faults.
+/// A transmitter with faults.
 pub struct Transmitter {
     pub(in super::super) inner: AnyTransmitter,
     line: Line,
     clock: Clock,
-    /// When we looked at the clock last.
+    /// The clock's time at the last call.
     now_ns: u64,
 }
 
 impl Transmitter {
-    /// Puts faults in front of `worker`'s way out; `clock` may count from any moment.
+    /// Applies faults to the packets of `worker`'s transmitter; `clock` may count from any moment.
     ///
     /// # Panics
     ///
-    /// When there cannot be such faults ([`FaultConfig::check`]).
+    /// When the configuration is invalid ([`FaultConfig::check`]).
     pub fn new(
         inner: AnyTransmitter,
         worker: WorkerId,
@@ -30,13 +30,13 @@ impl Transmitter {
         clock: Clock,
     ) -> Transmitter {
         let number = u64::from(worker.0) << 1 | 1;
-        // What a batch makes, when nothing was left before.
+        // The packets that one batch produces, when none remained before.
         let line = Line::new(config, number, true, 2 * BATCH_MAX);
         Transmitter { inner, line, clock, now_ns: 0 }
     }
 
-    /// As [`AnyTransmitter::transmit`]: also what is due. Takes nothing new while its device has no place
-    /// for what is.
+    /// As [`AnyTransmitter::transmit`], and sends held packets that are due. Accepts no new packets while its device
+    /// has no room for ready ones.
     pub(in super::super) fn transmit(
         &mut self,
         pool: &mut Pool,
@@ -62,23 +62,23 @@ impl Transmitter {
         sent
     }
 
-    /// Frames that are held.
+    /// The number of frames held.
     pub fn held(&self) -> usize {
         self.line.hold.frames()
     }
 
-    /// How long after the last look at the clock something is due.
+    /// How long after the last look at the clock a packet is due.
     pub(in super::super) fn due_ns(&self) -> Option<u64> {
         self.line.hold.due_ns().map(|due_ns| due_ns.saturating_sub(self.now_ns))
     }
 
-    /// What was done to packets.
+    /// The applied faults.
     pub fn counts(&self) -> FaultCounts {
         self.line.counts
     }
 
-    /// Transmits what is held, whether it is due or not, and takes the way out out again. What finds no
-    /// place is given back. `ended` is called for both, as far as they are not under way.
+    /// Transmits the held packets, due or not, and returns the wrapped transmitter. Packets without room
+    /// return to `pool`. `ended` is called for both, unless they are in flight.
     pub(in super::super) fn close(
         mut self,
         pool: &mut Pool,
@@ -97,10 +97,10 @@ impl Transmitter {
         self.inner
     }
 
-    /// Hands the device what may go on, in its order, as far as there is place.
+    /// Passes ready packets to the device, in order, as far as it has room.
     fn send(&mut self, pool: &mut Pool, completed: &mut dyn FnMut(PortId)) {
         loop {
-            // Copies and others by turns: nobody is to hear of a copy's completion.
+            // Runs of copies and of originals alternate: a copy's completion is not reported.
             let mut run = Batch::new();
             let mut copies = false;
             while !run.is_full()
@@ -117,7 +117,7 @@ impl Transmitter {
             }
             match copies {
                 true => self.inner.transmit(pool, &mut run, |_| {}),
-                // Also with nothing: it may hold some itself.
+                // Also with an empty batch: the transmitter may hold packets itself.
                 false => self.inner.transmit(pool, &mut run, &mut *completed),
             };
             let stuck = !run.is_empty();

@@ -1,4 +1,4 @@
-//! A capture file, read whole and checked.
+//! A capture file, read and checked as a whole.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,7 +12,7 @@ use pcap_file::pcapng::{Block, PcapNgParseError, PcapNgParser};
 use super::super::PACKET_MAX;
 use super::error::{Damage, ReadError};
 
-/// The packets of a file that can be sent, in its order.
+/// The replayable packets of a file, in its order.
 #[derive(Debug)]
 pub struct Capture {
     path: PathBuf,
@@ -21,10 +21,10 @@ pub struct Capture {
     skipped: Skipped,
 }
 
-/// Packets of a file that cannot be sent.
+/// Counts of a file's packets that cannot be replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// The capture has only the beginning of them.
+    /// The capture has only their beginning.
     pub truncated: u64,
     /// Larger than any packet.
     pub too_large: u64,
@@ -32,12 +32,12 @@ pub struct Skipped {
     pub not_ethernet: u64,
 }
 
-/// Where a packet is.
+/// The location of a packet in the file.
 #[derive(Clone, Copy, Debug)]
 struct Packet {
     offset: usize,
     len: u32,
-    /// Since the first packet was captured; never less than the packet before it.
+    /// Since the first packet was captured; never less than for the packet before it.
     since_ns: u64,
 }
 
@@ -89,17 +89,17 @@ impl Capture {
         &self.path
     }
 
-    /// How many packets can be sent; at least one.
+    /// The number of replayable packets; at least one.
     pub fn packets(&self) -> usize {
         self.packets.len()
     }
 
-    /// From the first to the last packet that can be sent, in nanoseconds.
+    /// The time from the first to the last replayable packet, in nanoseconds.
     pub fn duration_ns(&self) -> u64 {
         self.packets.last().map_or(0, |packet| packet.since_ns)
     }
 
-    /// What cannot be sent.
+    /// The packets that cannot be replayed.
     pub fn skipped(&self) -> Skipped {
         self.skipped
     }
@@ -111,14 +111,14 @@ impl Capture {
         &self.bytes[offset..offset + len as usize]
     }
 
-    /// When a packet was captured, in nanoseconds since the first; never before the packet in front of it.
+    /// When a packet was captured, in nanoseconds since the first; never less than for the packet before it.
     #[inline]
     pub fn since_ns(&self, packet: usize) -> u64 {
         self.packets[packet].since_ns
     }
 }
 
-/// What is made of a file.
+/// The packets found while reading a file.
 #[derive(Default)]
 struct Index {
     packets: Vec<Packet>,
@@ -129,7 +129,7 @@ struct Index {
     first: Option<Duration>,
 }
 
-/// Where reading ends early.
+/// Why reading ends early.
 enum Stop {
     NotEthernet(u32),
     CutShort(usize),
@@ -140,7 +140,7 @@ impl Index {
     fn read_pcap(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         let (mut rest, parser) = PcapParser::new(bytes).map_err(|error| stop_pcap(0, error))?;
         let header = parser.header();
-        // The upper half has flags, and the length of a check sequence.
+        // The upper half has flags, and the length of a frame check sequence.
         let link_type = u32::from(header.datalink) & 0xffff;
         if link_type != u32::from(DataLink::ETHERNET) {
             return Err(Stop::NotEthernet(link_type));
@@ -151,7 +151,8 @@ impl Index {
         };
         while !rest.is_empty() {
             let at = bytes.len() - rest.len();
-            // Raw: a snapshot length that was not kept to, or of 0, is no reason to refuse a file.
+            // Raw: a packet longer than the header's snapshot length, or a snapshot length of 0, does not invalidate a
+            // file.
             let (next, packet) =
                 parser.next_raw_packet(rest).map_err(|error| stop_pcap(at, error))?;
             let len = packet.data.len();
@@ -204,7 +205,7 @@ impl Index {
         Ok(())
     }
 
-    /// A packet of which the file has `captured` bytes. One without a time comes with the one before it.
+    /// Adds a packet; the file has `captured` bytes of it. One without a time gets that of the packet before it.
     fn add(&mut self, offset: usize, captured: usize, len: u32, time: Option<Duration>) {
         self.seen += 1;
         if captured < len as usize {

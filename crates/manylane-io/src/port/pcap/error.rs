@@ -1,4 +1,4 @@
-//! Why a capture was not read or written, and what the operator can do about it.
+//! Why a capture could not be read or written, and what the operator can do about it.
 
 use std::error::Error;
 use std::fmt;
@@ -7,99 +7,99 @@ use std::path::PathBuf;
 
 use super::capture::Skipped;
 
-/// Why a capture was not read.
+/// Why a capture could not be read.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum ReadError {
     /// The file cannot be read.
     Open {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The file is larger than it may be.
+    /// The file is larger than `bytes_max`.
     TooLarge {
-        /// The file.
+        /// The path.
         path: PathBuf,
         /// The bound, in bytes.
         bytes_max: u64,
     },
-    /// The file begins like no capture.
+    /// The file does not begin like a capture.
     Unknown {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// Its first bytes, four or all there are.
+        /// Its first bytes: four, or fewer if the file is shorter.
         first: Vec<u8>,
     },
-    /// The capture is of links that are not Ethernet.
+    /// The capture's link type is not Ethernet.
     NotEthernet {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// The link type, as tcpdump.org lists them.
+        /// The link type, as listed at tcpdump.org.
         link_type: u32,
     },
-    /// The file ends inside of a packet or block.
+    /// The file ends inside a packet or block.
     CutShort {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// Where that begins, in bytes from the start.
+        /// The start of that packet or block, in bytes from the start of the file.
         offset: u64,
         /// Packets before it.
         packets: u64,
     },
-    /// What is in the file makes no sense from here on.
+    /// The file is malformed from here on.
     Damaged {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// Where the packet or block begins, in bytes from the start.
+        /// The start of the packet or block, in bytes from the start of the file.
         offset: u64,
         /// Packets before it.
         packets: u64,
-        /// What is wrong there.
+        /// What is malformed.
         source: Damage,
     },
     /// Every packet was skipped.
     NothingToSend {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// Why.
+        /// The skipped packets.
         skipped: Skipped,
     },
 }
 
-/// What is wrong in a damaged file.
+/// What is malformed in a damaged file.
 #[derive(Debug)]
 pub enum Damage {
-    /// A packet or block would have so many bytes.
+    /// A packet or block claims this many bytes.
     Length(u64),
     /// The format's rules are broken.
     Format(Box<dyn Error + Send + Sync>),
 }
 
-/// Why a capture was not written.
+/// Why a capture could not be written.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum WriteError {
-    /// The file cannot be made.
+    /// The file could not be created.
     Create {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The file is the one that is read.
+    /// The file is the one that is being read.
     SameFile {
-        /// The file.
+        /// The path.
         path: PathBuf,
     },
     /// Writing failed, as on a full disk.
     Write {
-        /// The file.
+        /// The path.
         path: PathBuf,
-        /// Packets that were written before.
+        /// Packets written before.
         packets: u64,
-        /// What failed.
+        /// The error.
         source: Box<dyn Error + Send + Sync>,
     },
 }
@@ -184,7 +184,7 @@ impl fmt::Display for Damage {
         match self {
             Damage::Length(bytes) => write!(f, "a length of {bytes} bytes"),
             Damage::Format(source) => {
-                // What is wrong stands at the end of the library's chain.
+                // The cause is at the end of the library's error chain.
                 write!(f, "{source}")?;
                 let mut source = source.source();
                 while let Some(cause) = source {

@@ -1,4 +1,4 @@
-//! A worker's way into a file.
+//! A worker's path into a file.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -11,7 +11,7 @@ use manylane_sync::ring::{Consumer, Producer, ring};
 use super::super::{Clock, Sent};
 use crate::eventfd::EventFd;
 
-/// A lane: what is transmitted goes into the file that a [`Writer`](super::Writer) writes.
+/// A lane: its packets are recorded in the file that a [`Writer`](super::Writer) writes.
 pub struct Transmitter {
     port: PortId,
     clock: Clock,
@@ -23,16 +23,16 @@ pub struct Transmitter {
     counts: LaneCounts,
 }
 
-/// What a lane has done.
+/// The counts of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounts {
-    /// Packets given to the writer.
+    /// Packets passed to the writer.
     pub recorded: u64,
-    /// Packets for which there was no buffer: the disk is too slow, or the writer has failed.
+    /// Packets lost because no buffer was free: the disk is too slow, or the writer has failed.
     pub lost: u64,
 }
 
-/// Which way a packet went, as a capture says it.
+/// The direction of a packet, as a capture records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// It was received.
@@ -41,21 +41,21 @@ pub enum Direction {
     Out,
 }
 
-/// What a lane gives the writer.
+/// A message of a lane to the writer.
 pub(super) enum Parcel {
-    /// Records, one behind the other: a [`Record`] and its bytes.
+    /// Consecutive records: each a [`Record`] and its bytes.
     Records(Vec<u8>),
-    /// There will be no more.
+    /// The lane has ended.
     End,
 }
 
-/// What is known of a recorded packet.
+/// The metadata of a recorded packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     pub time_ns: u64,
-    /// Bytes that follow.
+    /// The number of bytes that follow.
     pub captured: u32,
-    /// Bytes of the packet.
+    /// The packet's length.
     pub len: u32,
     pub direction: Direction,
 }
@@ -66,7 +66,7 @@ pub(super) struct LaneEnd {
     pub empty: Producer<Vec<u8>>,
 }
 
-/// A lane of `buffers` buffers, whose parcels are announced by `bell`.
+/// A lane of `buffers` buffers; `bell` rings when a full one is passed to the writer.
 pub(super) fn lane(
     port: PortId,
     clock: Clock,
@@ -74,7 +74,7 @@ pub(super) fn lane(
     buffers: usize,
     bell: Arc<Doorbell<EventFd>>,
 ) -> (Transmitter, LaneEnd) {
-    let (full, records) = ring(buffers + 1); // And the end.
+    let (full, records) = ring(buffers + 1); // One more for the end.
     let (mut emptied, empty) = ring(buffers);
     for _ in 0..buffers {
         emptied.push(Vec::with_capacity(BUFFER)).expect("there is a place for each buffer");
@@ -88,7 +88,7 @@ pub(super) fn lane(
 }
 
 impl Transmitter {
-    /// Records all packets of `batch` and gives them back; what finds no buffer is lost and counted.
+    /// Records all packets of `batch` and returns their frames; packets without a buffer are lost and counted.
     #[inline]
     pub fn transmit(
         &mut self,
@@ -108,7 +108,7 @@ impl Transmitter {
         sent
     }
 
-    /// Records packets that stay whose they are.
+    /// Records packets, which stay their owner's.
     #[inline]
     pub fn record(&mut self, view: View<'_>, frames: &[Frame], direction: Direction) {
         if frames.is_empty() {
@@ -135,8 +135,8 @@ impl Transmitter {
         }
     }
 
-    /// Hands over what was recorded, if the writer waits for it: else a fuller buffer is worth more. So a
-    /// worker that falls asleep may keep a buffer until it wakes, or ends.
+    /// Passes the buffer to the writer if the writer waits for it; otherwise a fuller buffer is better. So a
+    /// sleeping worker may keep a partly filled buffer until it wakes, or ends.
     #[inline]
     pub fn flush(&mut self) {
         if self.filling.is_some() && self.full.is_drained() {
@@ -144,7 +144,7 @@ impl Transmitter {
         }
     }
 
-    /// What it takes.
+    /// The packets it accepts.
     pub fn offload(&self) -> Offload {
         Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }
     }
@@ -154,7 +154,7 @@ impl Transmitter {
         self.port
     }
 
-    /// What it has done.
+    /// Its counts.
     pub fn counts(&self) -> LaneCounts {
         self.counts
     }
@@ -202,7 +202,7 @@ impl Record {
         buffer.push(self.direction as u8);
     }
 
-    /// The record at the front of `bytes`, its packet's bytes, and the rest; `None` at the end.
+    /// The first record of `bytes`, its packet's bytes, and the rest; `None` at the end.
     pub(super) fn read(bytes: &[u8]) -> Option<(Record, &[u8], &[u8])> {
         let (time_ns, bytes) = bytes.split_first_chunk()?;
         let (captured, bytes) = bytes.split_first_chunk()?;
@@ -219,17 +219,17 @@ impl Record {
     }
 }
 
-/// Tells the time of day, for the times in a capture.
+/// A clock of the time of day, for the times in a capture.
 pub fn wall_clock() -> Clock {
     Box::new(|| {
         let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        // Before 1970 the clock is not set; after 2554 it is not ours to say.
+        // An earlier time than 1970 means that the clock is not set; after 2554 the number overflows.
         since.map_or(0, |since| since.as_nanos() as u64)
     })
 }
 
-/// Bytes of a record before its packet's.
+/// The bytes of a record before the packet's.
 const RECORD: usize = 8 + 4 + 4 + 1;
 
-/// Bytes of a buffer: some of the largest packets.
+/// The bytes of a buffer: several of the largest packets.
 pub(super) const BUFFER: usize = 256 << 10;

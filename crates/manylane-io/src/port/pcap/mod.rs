@@ -1,12 +1,12 @@
 //! Capture files: packets out of one, packets into one.
 //!
-//! What is received comes from a pcap or pcapng file, at the pace it was captured at or as fast as the
-//! worker goes, once, several times or for ever. What is transmitted goes into a pcapng file with
+//! Received packets come from a pcap or pcapng file, at the pace of their capture or as fast as the
+//! worker accepts them, once, several times or for ever. Transmitted packets are written to a pcapng file with
 //! nanoseconds.
 //!
-//! No worker touches a file. The one that is read is read and checked whole before the port is open, up
-//! to a bound; a turn copies packets out of memory. For the one that is written, each worker has a *lane*:
-//! buffers that it fills and a thread of the daemon's writes out ([`Writer`]). When all its buffers wait
+//! No worker touches a file. An input file is read and checked as a whole before the port opens, up
+//! to a bound; a turn copies packets out of memory. For an output file, each worker has a *lane*:
+//! buffers that the worker fills and a thread of the daemon writes out ([`Writer`]). When all buffers wait
 //! for the disk, packets are lost and counted.
 //!
 //! ```text
@@ -15,16 +15,16 @@
 //!    └───────────── ring, emptied ────────────┘
 //! ```
 //!
-//! | type            | what it is                              | whose                         |
+//! | type            | what it is                              | owner                         |
 //! |-----------------|-----------------------------------------|-------------------------------|
-//! | [`Capture`]     | a file that was read                    | shared by its receivers       |
-//! | [`Receiver`]    | a place in it                           | the worker owning the queue   |
+//! | [`Capture`]     | an input file                           | shared by its receivers       |
+//! | [`Receiver`]    | a position in it                        | the worker owning the queue   |
 //! | [`Transmitter`] | a lane                                  | one worker                    |
 //! | [`Writer`]      | the other end of all lanes, and the file| a thread of its own           |
 //!
-//! A packet of which the capture has only the beginning is skipped and counted, like one that is no
-//! Ethernet frame or larger than 64 KiB: half a packet was on no wire (`tcprewrite --fixlen=del`; tcpreplay
-//! alone would send it). A frame check sequence that was captured stays, as padding.
+//! A truncated packet is skipped and counted, like one that is not
+//! Ethernet or is larger than 64 KiB: half a packet was on no wire (`tcprewrite --fixlen=del` does the same; tcpreplay
+//! alone would send it). A captured frame check sequence stays, as padding.
 //!
 //! Before changing anything here read draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.
 

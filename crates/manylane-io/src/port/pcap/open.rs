@@ -13,16 +13,16 @@ use super::lane::wall_clock;
 use super::receiver::{Receiver, ReplayConfig};
 use super::writer::{FileConfig, Writer, is_same_file};
 
-/// How a port is opened. It has one receive queue, and a way out for each worker.
+/// How a port is opened. It has one receive queue, and a transmitter for each worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapConfig {
-    /// The capture whose packets are received; none come without one.
+    /// The capture whose packets are received; `None` receives nothing.
     pub read: Option<PathBuf>,
-    /// How they are received.
+    /// How its packets are replayed.
     pub replay: ReplayConfig,
-    /// Largest capture that is read: it stays in memory.
+    /// The largest capture that is read: it stays in memory.
     pub bytes_max: u64,
-    /// The capture that transmitted packets are written to; they are only counted without one.
+    /// The capture that transmitted packets are written to; with `None` they are only counted.
     pub write: Option<PathBuf>,
     /// How they are written.
     pub file: FileConfig,
@@ -40,15 +40,15 @@ impl Default for PcapConfig {
     }
 }
 
-/// A port's parts. It is closed by dropping them, which ends the writer.
+/// A port's parts. Dropping them closes the port and ends the writer.
 pub struct Opened {
-    /// What is read.
+    /// The capture that is received.
     pub capture: Option<Arc<Capture>>,
     /// The one queue.
     pub receiver: AnyReceiver,
     /// One for each worker, in order.
     pub transmitters: Vec<AnyTransmitter>,
-    /// What writes the file: [`Writer::run`] it on a thread.
+    /// The writer of the output file: [`Writer::run`] it on a thread.
     pub writer: Option<Writer>,
 }
 
@@ -56,14 +56,14 @@ pub struct Opened {
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum OpenError {
-    /// The capture was not read.
+    /// The capture could not be read.
     Read(ReadError),
-    /// The capture cannot be written.
+    /// The capture could not be written.
     Write(WriteError),
 }
 
 impl Opened {
-    /// Reads and makes the files of `port`.
+    /// Opens the files of `port`.
     pub fn open(port: PortId, workers: usize, config: &PcapConfig) -> Result<Opened, OpenError> {
         let PcapConfig { read, replay, bytes_max, write, file } = config;
         let capture = match read {

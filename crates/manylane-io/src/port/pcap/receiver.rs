@@ -1,4 +1,4 @@
-//! A place in a capture: packets out of memory.
+//! A position in a capture: packets out of memory.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -10,26 +10,26 @@ use super::super::write::write;
 use super::super::{Losses, Wait};
 use super::capture::{Capture, Skipped};
 
-/// How a capture is received.
+/// How a capture is replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayConfig {
-    /// When packets come.
+    /// When packets arrive.
     pub timing: Timing,
-    /// How often the whole file comes; `None` for ever.
+    /// How often the whole file is replayed; `None` for ever.
     pub passes: Option<NonZeroU32>,
-    /// What is said of transport checksums. A capture made where packets were sent has some that were
-    /// still to be completed, so the default is [`Checksum::Unknown`].
+    /// What the port reports about transport checksums. A capture made at the sender has some incomplete
+    /// ones, so the default is [`Checksum::Unknown`].
     pub checksum: Checksum,
 }
 
-/// When the packets of a capture come.
+/// When the packets of a capture arrive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timing {
-    /// As far apart as they were captured. A worker that was late catches up. The first packet of another
-    /// pass comes with the last of the pass before.
+    /// With the intervals of their capture. A late worker catches up. The first packet of a further
+    /// pass arrives with the last of the pass before.
     #[default]
     Original,
-    /// As fast as the worker takes them.
+    /// As fast as the worker receives them.
     Fast,
 }
 
@@ -49,13 +49,13 @@ pub struct Receiver {
     config: ReplayConfig,
     port: PortId,
     queue: QueueId,
-    /// Passes that are over.
+    /// Completed passes.
     passed: u64,
     /// Number of the next packet.
     next: usize,
-    /// When this pass began.
+    /// When the current pass began.
     began_ns: Option<u64>,
-    /// The last time we were told.
+    /// The time of the last call.
     now_ns: u64,
 }
 
@@ -72,8 +72,8 @@ impl Receiver {
         Receiver { capture, config, port, queue, passed, next, began_ns, now_ns }
     }
 
-    /// Receives the packets that are due, as many as `batch` has room and `pool` frames for; returns how
-    /// many. The others come later: nothing is lost.
+    /// Receives the due packets, as many as `batch` has room and `pool` has frames for; returns how
+    /// many. The others stay due: no packet is lost.
     #[inline]
     pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch, now_ns: u64) -> usize {
         let before = batch.len();
@@ -95,7 +95,7 @@ impl Receiver {
         batch.len() - before
     }
 
-    /// What to wait for.
+    /// The event to wait for.
     pub fn wait(&self) -> Wait<'_> {
         match self.is_done() {
             true => Wait::Done,
@@ -103,7 +103,7 @@ impl Receiver {
         }
     }
 
-    /// What was skipped; counted as each pass begins.
+    /// The skipped packets; counted as each pass begins.
     pub fn losses(&self) -> Losses {
         let passes = self.passed + u64::from(self.next > 0);
         let Skipped { truncated, too_large, not_ethernet } = self.capture.skipped();
@@ -129,7 +129,7 @@ impl Receiver {
         self.config.passes.is_some_and(|passes| self.passed >= passes.get().into())
     }
 
-    /// When the next packet comes.
+    /// When the next packet arrives.
     #[inline]
     fn due_ns(&self) -> u64 {
         match (self.config.timing, self.began_ns) {

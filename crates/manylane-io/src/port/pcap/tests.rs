@@ -15,7 +15,7 @@ use crate::port::write::write;
 
 const PORT: PortId = PortId(4);
 
-/// What tcpdump captured comes out as it went in, packet by packet.
+/// A capture by tcpdump passes unchanged, packet by packet.
 #[test]
 fn captures_go_through_unchanged() {
     let mut pool = pool(64);
@@ -56,7 +56,7 @@ fn captures_go_through_unchanged() {
     assert_eq!(free(&mut pool), 64);
 }
 
-/// Nanoseconds, the packet's whole length, what was kept of it, which way it went.
+/// Nanoseconds, the packet's length, the bytes kept, the direction.
 #[test]
 fn a_written_file_says_when_how_long_and_which_way() {
     let mut pool = pool(64);
@@ -157,7 +157,7 @@ fn skipped_packets_are_counted_with_each_pass() {
     pool.give_back_all(&mut batch);
 }
 
-/// A pool that is dry delays packets, also those of many frames; none is lost and no frame is.
+/// A dry pool delays packets, also those of many frames; no packet and no frame is lost.
 #[test]
 fn a_dry_pool_delays_and_loses_nothing() {
     let mut pool = pool(40);
@@ -185,7 +185,7 @@ fn a_dry_pool_delays_and_loses_nothing() {
     assert_eq!(free(&mut pool), 40);
 }
 
-/// A writer that does not come: the lane keeps what its buffers hold, and counts the rest.
+/// When the writer does not run, the lane keeps as many packets as its buffers hold, and counts the rest.
 #[test]
 fn a_slow_disk_loses_and_counts() {
     let mut pool = pool(64);
@@ -306,7 +306,7 @@ fn a_port_has_what_is_configured() {
     drop((receiver, transmitters));
     assert_eq!(writer.expect("it writes").run().expect("the disk has room"), Written::default());
 
-    // One file, by one name or by two.
+    // One file, by one path or by two.
     let [read, link] = ["in.pcap", "link.pcap"].map(|name| folder.join(name));
     std::fs::copy(captures().join("udp.pcap"), &read).expect("the disk has room");
     std::fs::hard_link(&read, &link).expect("it is the same disk");
@@ -325,7 +325,7 @@ fn a_port_has_what_is_configured() {
 
 const EPOCH: u128 = 1_700_000_000_123_456_789;
 
-/// A clock that goes on by a nanosecond with each look.
+/// A clock that advances by a nanosecond with each reading.
 fn ticking() -> crate::port::Clock {
     let mut now_ns = EPOCH as u64 - 1;
     Box::new(move || {
@@ -379,7 +379,7 @@ fn fast(capture: &Arc<Capture>, passes: Option<u32>) -> Receiver {
     Receiver::new(capture.clone(), PORT, QueueId(0), config)
 }
 
-/// Packets so many nanoseconds after the first.
+/// Packets `times_ns` nanoseconds after the first.
 fn spaced(times_ns: &[u32]) -> Arc<Capture> {
     let mut bytes = pcap_header();
     times_ns.iter().for_each(|&time_ns| bytes.extend(pcap_packet(time_ns, &[1; 60], 60)));
@@ -411,7 +411,7 @@ fn depot(frames: u32) -> Depot {
     Depot::new(region.expect("some KiB can be mapped"), 4).expect("the frames are there")
 }
 
-/// With so many frames for packets that come.
+/// A pool with `frames` frames for received packets.
 fn pool(frames: u32) -> Pool {
     depot(frames + RESERVE as u32).pool()
 }

@@ -1,4 +1,4 @@
-//! The file that is written, and the other end of the lanes into it.
+//! The output file, and the other end of the lanes into it.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -26,33 +26,33 @@ use crate::poll::poll;
 /// How a capture is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileConfig {
-    /// Most bytes of each packet that are kept.
+    /// The most bytes kept of each packet.
     pub snap_len: u32,
-    /// Bytes of memory for each worker, for packets that wait for the disk; 512 KiB at least.
+    /// Bytes of memory for each worker, for packets that wait for the disk; at least 512 KiB.
     pub memory_bytes: usize,
-    /// What the file calls the interface.
+    /// The interface's name in the file.
     pub interface: String,
 }
 
 impl Default for FileConfig {
     fn default() -> FileConfig {
-        // As much as tcpdump keeps; 4 MiB are 25 ms of a full 1 Gbit/s, longer than a disk's hiccup.
+        // tcpdump's snapshot length; 4 MiB are 25 ms of a full 1 Gbit/s, longer than a disk's hiccup.
         FileConfig { snap_len: 262_144, memory_bytes: 4 << 20, interface: "manylane".into() }
     }
 }
 
-/// What was written.
+/// The result of writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Packets.
     pub packets: u64,
-    /// Their bytes, as far as they were kept.
+    /// The bytes kept of them.
     pub bytes: u64,
 }
 
-/// Writes what comes through its lanes. [`Writer::run`] wants a thread of its own.
+/// Writes the packets of its lanes. Run [`Writer::run`] on a thread of its own.
 ///
-/// Packets of one lane are in their order; between lanes nothing orders them but their times (`reordercap`
+/// Packets of one lane are in order; between lanes only their times order them (`reordercap`
 /// sorts a file).
 pub struct Writer {
     path: PathBuf,
@@ -63,7 +63,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file at `path`, or empties it, and a lane into it for each of `clocks`, which tell the
+    /// Creates the file at `path`, or empties it, and a lane into it for each of `clocks`, which return the
     /// time of day.
     pub fn create(
         path: &Path,
@@ -100,7 +100,7 @@ impl Writer {
         Ok((Writer { path: path.into(), file, lanes, bell, written }, transmitters))
     }
 
-    /// Writes until all lanes have ended. After an error the lanes fill, and count what they lose.
+    /// Writes until all lanes have ended. After an error the lanes fill up, and count the packets they lose.
     pub fn run(mut self) -> Result<Written, WriteError> {
         loop {
             if self.turn()? {
@@ -111,13 +111,13 @@ impl Writer {
                 return Ok(self.written);
             }
             let waits = || self.lanes.iter().any(|lane| lane.full.waiting() > 0);
-            // The one failure is ENOMEM: then it turns instead of sleeping.
+            // The one failure is ENOMEM: then the loop spins instead of sleeping.
             self.bell.sleep(waits, || poll(&[self.bell.waker().as_fd()], None).is_ok());
             self.bell.waker().drain();
         }
     }
 
-    /// Writes what waits; returns whether anything did.
+    /// Writes pending packets; returns whether there were any.
     pub(super) fn turn(&mut self) -> Result<bool, WriteError> {
         let mut moved = false;
         let mut lanes = std::mem::take(&mut self.lanes);
@@ -138,7 +138,7 @@ impl Writer {
         outcome.map(|()| moved)
     }
 
-    /// Hands what was written to the kernel.
+    /// Flushes the file's buffer to the kernel.
     pub(super) fn flush(&mut self) -> Result<(), WriteError> {
         self.file.get_mut().flush().map_err(|source| self.failed(source.into()))
     }
@@ -169,7 +169,7 @@ impl Writer {
     }
 }
 
-/// Writes what comes before the packets.
+/// Writes the blocks before the packets.
 fn begin<W: Write>(
     file: W,
     config: &FileConfig,
@@ -181,11 +181,11 @@ fn begin<W: Write>(
         InterfaceDescriptionOption::IfTsResol(InterfaceTsResolution::NANO),
     ];
     file.write_pcapng_block(interface)?;
-    file.get_mut().flush()?; // A disk that is full already is told before anything else begins.
+    file.get_mut().flush()?; // Reports a full disk before anything else begins.
     Ok(file)
 }
 
-/// Whether both name one file, by whichever links.
+/// Whether both paths name one file, through any links.
 pub(super) fn is_same_file(one: &Path, other: &Path) -> io::Result<bool> {
     let [one, other] = [one.metadata()?, other.metadata()?];
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))

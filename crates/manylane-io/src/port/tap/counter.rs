@@ -1,12 +1,12 @@
-//! What the kernel counts for an interface.
+//! The kernel's counters of an interface.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
 
-/// Packets that the host sent and found no place, from a moment on.
+/// Packets that the host sent and the interface dropped for lack of room, since a moment.
 ///
-/// Read from proc(5)'s `/proc/net/dev`: netlink would wait for the lock of whoever configures any
-/// interface of the machine (RTNL), and it is a worker who asks.
+/// Read from proc(5)'s `/proc/net/dev`: netlink would wait for the lock of any process that configures an
+/// interface of the machine (RTNL), and a worker reads this.
 pub(super) struct Counter {
     file: File,
     interface: String,
@@ -15,7 +15,7 @@ pub(super) struct Counter {
 }
 
 impl Counter {
-    /// Counts from now on, for an interface of the calling thread's network namespace; any thread may ask.
+    /// Counts from now on, for an interface of the calling thread's network namespace; any thread may read it.
     pub fn open(interface: &str) -> io::Result<Counter> {
         let (file, text) = (File::open(PATH)?, Vec::new());
         let mut counter = Counter { file, interface: interface.into(), text, seen: 0 };
@@ -23,12 +23,12 @@ impl Counter {
         Ok(counter)
     }
 
-    /// Packets since the last look.
+    /// Packets since the last call.
     pub fn look(&mut self) -> u64 {
         self.text.clear();
         let read = self.file.rewind().and_then(|()| self.file.read_to_end(&mut self.text));
         let dropped = read.ok().and_then(|_| transmit_dropped(&self.text, &self.interface));
-        let Some(dropped) = dropped else { return 0 }; // It is gone.
+        let Some(dropped) = dropped else { return 0 }; // The interface is gone.
         dropped.saturating_sub(std::mem::replace(&mut self.seen, dropped))
     }
 }
@@ -43,10 +43,10 @@ fn transmit_dropped(text: &[u8], interface: &str) -> Option<u64> {
     })
 }
 
-/// Of the calling thread's network namespace, whatever becomes of the thread.
+/// Of the namespace in which the file was opened, even after the thread has ended.
 pub(super) const PATH: &str = "/proc/thread-self/net/dev";
 
-/// After eight counts of what was received: bytes, packets, errors.
+/// Position after eight receive counters: bytes, packets, errors.
 const TRANSMIT_DROPPED: usize = 8 + 3;
 
 #[cfg(test)]

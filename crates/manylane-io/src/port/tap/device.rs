@@ -1,4 +1,4 @@
-//! A queue of a TAP interface: what the system calls say. See linux/if_tun.h.
+//! A queue of a TAP interface: its system calls. See linux/if_tun.h.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -10,17 +10,17 @@ use libc::iovec;
 
 use crate::syscall::{check, check_length, retry};
 
-/// A queue that does not block. Its receiver and transmitters share it: the kernel takes frames from
+/// A queue that does not block. Its receiver and transmitters share it: the kernel accepts frames from
 /// several threads.
 #[derive(Clone)]
 pub(super) struct Queue(Arc<File>);
 
-/// Why a queue is not there: what was tried, and what the kernel said.
+/// The step of opening a queue that failed, and the kernel's error.
 pub(super) type StepError = (&'static str, io::Error);
 
 impl Queue {
-    /// Opens a queue of the interface called `name`, of the calling thread's network namespace; makes it
-    /// when there is none of that name.
+    /// Opens a queue of the interface called `name`, of the calling thread's network namespace; creates the interface
+    /// if it does not exist.
     pub fn open(name: &str, multi_queue: bool) -> Result<Queue, StepError> {
         let file = OpenOptions::new()
             .read(true)
@@ -48,7 +48,7 @@ impl Queue {
         Ok(())
     }
 
-    /// Tells the host to leave checksums and cutting to us. UDP's came with Linux 6.2.
+    /// Lets the host leave checksums and segmentation to us. UDP segmentation exists since Linux 6.2.
     fn accept_offloads(&self) -> io::Result<()> {
         let tcp = libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
         let udp = libc::TUN_F_USO4 | libc::TUN_F_USO6;
@@ -63,13 +63,13 @@ impl Queue {
         }
     }
 
-    /// Lets `program` choose the queue of each frame that the host sends, until what is returned ends.
+    /// Lets `program` select the queue of each frame that the host sends, until the returned value is dropped.
     pub fn steer_by(&self, program: BorrowedFd<'_>) -> io::Result<Steering> {
         self.set_steering(program.as_raw_fd())?;
         Ok(Steering(self.clone()))
     }
 
-    /// Hands the interface a program, or -1 for none.
+    /// Sets the interface's steering program, or -1 for none.
     fn set_steering(&self, program: libc::c_int) -> io::Result<()> {
         // SAFETY: TUNSETSTEERINGEBPF reads an `int`.
         check(unsafe {
@@ -78,11 +78,11 @@ impl Queue {
         Ok(())
     }
 
-    /// Reads a packet with its header; returns their length, or `iov`'s if that is less.
+    /// Reads a packet with its header; returns their length, or the length of `iov` if that is less.
     ///
     /// # Safety
     ///
-    /// The addresses in `iov` are of memory that nobody else reads or writes during the call.
+    /// The addresses in `iov` point to memory that no other code reads or writes during the call.
     pub unsafe fn read(&self, iov: &[iovec]) -> io::Result<usize> {
         retry(|| {
             // SAFETY: readv(2) writes what `iov` names: the caller's debt.
@@ -96,7 +96,7 @@ impl Queue {
     ///
     /// # Safety
     ///
-    /// The addresses in `iov` are of memory that nobody writes during the call.
+    /// The addresses in `iov` point to memory that no other code writes during the call.
     pub unsafe fn write(&self, iov: &[iovec]) -> io::Result<()> {
         retry(|| {
             // SAFETY: writev(2) reads what `iov` names: the caller's debt.
@@ -104,11 +104,11 @@ impl Queue {
                 unsafe { libc::writev(self.0.as_raw_fd(), iov.as_ptr(), iov.len() as libc::c_int) };
             check_length(written)
         })?;
-        Ok(()) // All of it, or an error.
+        Ok(()) // The kernel writes all of it, or fails.
     }
 }
 
-/// A program on an interface. One that outlives us goes back to the kernel's own way.
+/// A program on an interface. An interface that outlives this value returns to the kernel's own steering.
 pub(super) struct Steering(Queue);
 
 impl Drop for Steering {
@@ -137,7 +137,7 @@ mod tests {
     use crate::interface::Interface;
     use crate::namespace::Namespace;
 
-    /// Somebody may have made the interface, and have it after us. Needs root.
+    /// Another program may have created the interface and keep it after us. Needs root.
     #[test]
     fn a_program_leaves_the_interface_that_stays() {
         if let Err(error) = Namespace::new_for_this_thread() {
@@ -153,7 +153,7 @@ mod tests {
         drop(program);
         assert!(is_loaded(), "the interface has it");
         drop(steering);
-        // The kernel lets it go after a grace period.
+        // The kernel releases it after a grace period.
         let end = std::time::Instant::now() + std::time::Duration::from_secs(5);
         while is_loaded() {
             assert!(std::time::Instant::now() < end, "the interface has it still");

@@ -12,42 +12,42 @@ use crate::interface::InterfaceError;
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum OpenError {
-    /// An interface cannot have this name.
+    /// The interface name is invalid.
     Name {
         /// The name.
         interface: String,
     },
-    /// The interface does not tell about itself, or was not set up.
+    /// The interface's properties could not be read, or it could not be set up.
     Interface(InterfaceError),
-    /// The interface is another device.
+    /// The interface is not a TAP.
     NotTap {
         /// The interface.
         interface: String,
         /// Its driver.
         driver: String,
     },
-    /// Another program has the interface, or has all queues that there can be.
+    /// Another program has the interface, or all its possible queues.
     Busy {
         /// The interface.
         interface: String,
     },
-    /// The interface was made for one queue, or is no TAP but a TUN, or has no more queues.
+    /// The interface was created with one queue, is a TUN rather than a TAP, or has no more queues.
     OtherQueues {
         /// The interface.
         interface: String,
-        /// The queues asked for.
+        /// The number of queues requested.
         queues: u16,
     },
-    /// `packet_max` is less than a packet of the interface's MTU has, or more than any has.
+    /// `packet_max` is less than the largest packet of the interface's MTU, or more than any packet has.
     PacketMax {
         /// The interface.
         interface: String,
-        /// The setting.
+        /// The value of the setting.
         packet_max: u32,
-        /// What the interface's MTU asks for.
+        /// The smallest value for the interface's MTU.
         least: u32,
     },
-    /// The address for our end is no station's.
+    /// The address for our end is a group address, or zero.
     NoStation {
         /// The interface.
         interface: String,
@@ -59,11 +59,11 @@ pub enum OpenError {
         /// The interface.
         interface: String,
     },
-    /// What the kernel counts for the interface cannot be read.
+    /// The kernel's counters of the interface could not be read.
     Counts {
         /// The interface.
         interface: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// The program that steers flows to queues did not load.
@@ -72,16 +72,15 @@ pub enum OpenError {
     Refused {
         /// The interface.
         interface: String,
-        /// What was to be done, to be read after "cannot".
+        /// The step, as in "cannot {step}".
         step: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
 impl OpenError {
-    /// Whether this machine or user cannot have TAP interfaces at all, so that another would fare no
-    /// better.
+    /// Whether this machine or user cannot have TAP interfaces at all, so that another name would not help.
     pub fn is_unavailable(&self) -> bool {
         match self {
             OpenError::Refused { source, .. } => matches!(

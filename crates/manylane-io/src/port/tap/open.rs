@@ -17,9 +17,9 @@ use crate::netlink::Netlink;
 /// How a port is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TapConfig {
-    /// Our address on the wire; made of the host's when `None`, and as unique and as lasting as that.
+    /// Our address on the wire. `None` derives it from the host's, and makes it as unique and as stable.
     pub mac: Option<[u8; 6]>,
-    /// Bytes of the largest packet, with its Ethernet header: those that do not fit as many frames are
+    /// Bytes of the largest packet, with its Ethernet header: a packet that needs more frames than that is
     /// lost. The host's segments have up to 64 KiB, whatever the MTU.
     pub packet_max: u32,
 }
@@ -31,12 +31,12 @@ impl Default for TapConfig {
 }
 
 impl TapConfig {
-    /// Frames of `frame_size` bytes that a queue has ready for packets: a line of the pool's sum.
+    /// Frames of `frame_size` bytes that a queue keeps posted: a line of the pool's sum.
     pub fn frames_posted(&self, frame_size: u32) -> u32 {
         frames_for(self.landing_bytes(), frame_size) as u32
     }
 
-    /// One more than the largest packet: when all there is was written to, more may be lost.
+    /// One more than the largest packet: a packet that fills the whole buffer may have been truncated.
     fn landing_bytes(&self) -> u32 {
         self.packet_max.saturating_add(1)
     }
@@ -49,19 +49,19 @@ pub struct Tap {
     _steering: Option<Steering>,
 }
 
-/// A port and its parts. An interface that did not exist before lasts as long as one of them.
+/// A port and its parts. An interface that the port created exists as long as one of them.
 pub struct Opened {
-    /// For the control thread, to close it.
+    /// The port, for the control thread to close.
     pub port: Tap,
-    /// What was found and decided.
+    /// The interface's properties.
     pub facts: Facts,
-    /// One for each queue, in order: for its owner.
+    /// One for each queue, in order, for the queue's owner.
     pub receivers: Vec<Receiver>,
     /// One for each worker, in order.
     pub transmitters: Vec<Transmitter>,
 }
 
-/// What a port turned out to be.
+/// The properties of an opened port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The interface's number in its network namespace.
@@ -70,15 +70,15 @@ pub struct Facts {
     pub mac: [u8; 6],
     /// The host's: the interface's own.
     pub host_mac: [u8; 6],
-    /// Largest packet without the Ethernet header.
+    /// The MTU: the largest packet without the Ethernet header.
     pub mtu: u32,
-    /// Whether the interface was made, and set up, now.
+    /// Whether opening the port created the interface and set it up.
     pub created: bool,
 }
 
 impl Tap {
     /// Opens the TAP interface called `interface` of the calling thread's network namespace, with a queue
-    /// for each owner. When there is none of that name it is made, and set up; it goes with the port.
+    /// for each owner. If it does not exist, this creates it and sets it up, and it is removed with the port.
     ///
     /// # Panics
     ///
@@ -157,7 +157,7 @@ impl Tap {
         Ok(Opened { port, facts, receivers, transmitters })
     }
 
-    /// Closes the port and gives every frame back to `pool`; returns how many those were.
+    /// Closes the port and returns every frame to `pool`; returns how many frames.
     ///
     /// # Panics
     ///
@@ -197,7 +197,7 @@ impl TapConfig {
     }
 }
 
-/// Opens the queues. A single one may be of an interface that was made for several.
+/// Opens the queues. A single one may belong to an interface created with several.
 fn open_queues(interface: &str, queues: u16) -> Result<Vec<Queue>, super::device::StepError> {
     if queues > 1 {
         return (0..queues).map(|_| Queue::open(interface, true)).collect();
@@ -211,18 +211,18 @@ fn open_queues(interface: &str, queues: u16) -> Result<Vec<Queue>, super::device
     queue.map(|queue| vec![queue])
 }
 
-/// Our end's address, of the host's: locally administered, and another.
+/// Derives our end's address from the host's: locally administered, and different.
 fn opposite(mut mac: [u8; 6]) -> [u8; 6] {
     mac[0] = (mac[0] | LOCAL) ^ ANOTHER;
     mac
 }
 
-/// IEEE 802-2014, 8.2.2: a group's address; one that its owner chose.
+/// IEEE 802-2014, 8.2.2: the group bit, and the locally-administered bit.
 const GROUP: u8 = 1;
 const LOCAL: u8 = 2;
-/// A bit without a meaning in an address that its owner chose.
+/// A bit without a meaning in a locally administered address.
 const ANOTHER: u8 = 4;
-/// Longest name: IFNAMSIZ, less its zero.
+/// The longest name: IFNAMSIZ, less its zero.
 const NAME_MAX: usize = 15;
 /// `ether_setup`.
 const MTU_OF_A_NEW_ONE: u32 = 1500;

@@ -1,4 +1,4 @@
-//! One queue's way in.
+//! One queue's receive side.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,7 +11,7 @@ use super::super::vnet::{HEADER, Landed, Landing, Lost};
 use super::counter::Counter;
 use super::device::Queue;
 
-/// A queue and frames for one packet.
+/// A queue, and frames for one packet.
 pub struct Receiver {
     queue: Queue,
     region: Region,
@@ -19,7 +19,7 @@ pub struct Receiver {
     pub(super) port: PortId,
     number: QueueId,
     lost: RefCell<Lost>,
-    /// Only the first queue has it: the kernel counts for all of them together.
+    /// Only the first queue has it: the kernel counts for all queues together.
     counter: Option<RefCell<Counter>>,
     too_large: u64,
     invalid: u64,
@@ -47,23 +47,23 @@ impl Receiver {
         }
     }
 
-    /// Receives as many packets as there are, and `batch` has room for; returns how many.
+    /// Receives pending packets, as many as `batch` has room for; returns how many.
     #[inline]
     pub fn receive(&mut self, pool: &mut Pool, batch: &mut Batch) -> usize {
         let before = batch.len();
-        // Bounded by the room at the start, whatever comes: a worker never waits.
+        // Bounded by the room at the start, even if more packets arrive: a worker never waits.
         for _ in 0..batch.room() {
             if !self.prime(pool) {
-                break; // The kernel keeps the packets, and drops what is too many.
+                break; // The kernel keeps the packets, and drops those beyond its queue.
             }
             // SAFETY: the debt of `Queue::read`: by `Landing` invariant 1 the addresses are of frames
             // that the landing owns.
             match unsafe { self.queue.read(self.landing.iov()) } {
                 Ok(len) => self.land(len, batch),
                 Err(error) => match error.raw_os_error() {
-                    // A packet that the header has no word for; it is gone.
+                    // A packet that the header cannot express; the kernel has dropped it.
                     Some(libc::EINVAL) => self.invalid += 1,
-                    // There is nothing, or the interface is gone (EBADFD).
+                    // No packet is pending, or the interface is gone (EBADFD).
                     _ => break,
                 },
             }
@@ -71,7 +71,7 @@ impl Receiver {
         batch.len() - before
     }
 
-    /// Has frames ready for a packet; false when `pool` has not enough.
+    /// Posts frames for a packet; false when `pool` has not enough.
     #[inline]
     pub fn prime(&mut self, pool: &mut Pool) -> bool {
         let full = self.landing.fill(pool);
@@ -85,29 +85,29 @@ impl Receiver {
         if len < HEADER {
             self.invalid += 1;
         } else if len == self.landing.capacity() {
-            self.too_large += 1; // There is room for more than the largest that is provided for.
+            self.too_large += 1; // The buffer has room for one byte more than the largest packet.
         } else {
             match self.landing.land(&self.region, len, self.port, self.number) {
                 Landed::Packet(frame) => {
-                    batch.push(frame).expect("one for each place that there was");
+                    batch.push(frame).expect("the loop is bounded by the room");
                 }
                 Landed::Strange => self.invalid += 1,
             }
         }
     }
 
-    /// Gives the frames back; returns how many.
+    /// Returns the frames to `pool`; returns how many.
     pub(super) fn close(mut self, pool: &mut Pool) -> usize {
         self.landing.give_back(pool)
     }
 
-    /// Frames that wait for a packet.
+    /// Frames posted for a packet.
     pub fn posted(&self) -> usize {
         self.landing.frames()
     }
 
-    /// What was lost at this queue; what the interface's queues had no place for, all of them together,
-    /// is told by the first. System calls: for the statistics, not for every turn.
+    /// The losses of this queue. The first queue also reports the packets for which the interface had no room, for all
+    /// its queues. System calls: for the statistics, not for every turn.
     pub fn losses(&self) -> Losses {
         let mut lost = self.lost.borrow_mut();
         lost.add(look(&self.counter));

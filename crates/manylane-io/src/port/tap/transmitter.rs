@@ -1,4 +1,4 @@
-//! One worker's way out.
+//! One worker's transmit side.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::super::Sent;
 use super::super::vnet::{HEADER, Header, IOV_MAX, push_packet};
 use super::device::Queue;
 
-/// A way into a queue.
+/// Writes to a queue.
 pub struct Transmitter {
     queue: Queue,
     region: Region,
@@ -20,22 +20,22 @@ pub struct Transmitter {
     losses: TransmitLosses,
 }
 
-/// Room for the entries of the largest packet.
+/// The entries of a packet, with capacity for the largest.
 struct Iov(Vec<iovec>);
 
 // SAFETY: its pointers are what makes the type not `Send`. They are set right before the system call that
 // uses them, and never followed by us.
 unsafe impl Send for Iov {}
 
-/// What went wrong while sending.
+/// Packets and calls that failed while sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitLosses {
-    /// Packets that the kernel refused for what they are: with marks that do not fit their bytes. Their
+    /// Packets that the kernel rejected as invalid: their marks do not fit their bytes. Their
     /// frames came back like all others.
     pub dropped: u64,
-    /// Calls that ended for want of memory. The packets stay.
+    /// Calls that failed for lack of memory. The packets stay queued.
     pub stalls: u64,
-    /// Calls that the kernel refused: the interface is down or gone. The packets stay.
+    /// Calls that the kernel refused: the interface is down or gone. The packets stay queued.
     pub refused: u64,
 }
 
@@ -46,8 +46,8 @@ impl Transmitter {
         Transmitter { queue, region: region.clone(), iov, port, number, losses }
     }
 
-    /// Sends the packets of `batch` in order, as far as the host takes them; the rest stays in `batch`.
-    /// Those that are done go back to `pool`, and `completed` is called with the port of entry of each.
+    /// Sends the packets of `batch` in order, as far as the host accepts them; the rest stays in `batch`.
+    /// Completed packets return to `pool`, after `completed` is called with the ingress port of each.
     #[inline]
     pub fn transmit(
         &mut self,
@@ -70,7 +70,7 @@ impl Transmitter {
         sent
     }
 
-    /// Sends a packet; an error says that it has to wait.
+    /// Sends a packet; an error means that it must wait.
     #[inline]
     fn send(&mut self, frame: &Frame) -> Result<(), Wait> {
         let view = self.region.view();
@@ -87,7 +87,7 @@ impl Transmitter {
         }
     }
 
-    /// What the errors of `tun_get_user` mean.
+    /// Handles the errors of `tun_get_user`.
     #[cold]
     fn failed(&mut self, error: &io::Error) -> Result<(), Wait> {
         match error.raw_os_error() {
@@ -100,7 +100,7 @@ impl Transmitter {
                 self.losses.refused += 1;
                 Err(Wait)
             }
-            // EINVAL: this packet will never go, and must not keep the others.
+            // EINVAL: the kernel will never accept this packet; it must not block the others.
             _ => {
                 self.losses.dropped += 1;
                 Ok(())
@@ -108,7 +108,7 @@ impl Transmitter {
         }
     }
 
-    /// What it takes.
+    /// The packets it accepts.
     pub fn offload(&self) -> Offload {
         Offload { frames_max: CHAIN_MAX as u8, checksum: true, segments: true }
     }
@@ -123,11 +123,11 @@ impl Transmitter {
         self.port
     }
 
-    /// What went wrong so far.
+    /// The failures so far.
     pub fn losses(&self) -> TransmitLosses {
         self.losses
     }
 }
 
-/// The packet, and all after it, have to wait.
+/// The packet, and all after it, must wait.
 struct Wait;

@@ -1,16 +1,16 @@
 //! A port whose packets are also copied elsewhere: to a capture file, or to another port.
 //!
-//! [`Receiver`] wraps a receive queue and copies what is received; [`Transmitter`] wraps a way out and
-//! copies what that has taken. Both copy to a transmitter, which is any: [`pcap`](super::pcap) records the
-//! bytes, all others send frames of the pool. A packet is never late for its copy, and never lost.
+//! [`Receiver`] wraps a receive queue and copies received packets; [`Transmitter`] wraps a transmitter and
+//! copies the packets that it accepted. Both copy to any transmitter: [`pcap`](super::pcap) records the
+//! bytes, all others send frames of the pool. A copy never delays its packet, nor causes its loss.
 //!
-//! A copy is in no ledger of packets, as a capture is not: it is neither received nor created, and nobody
-//! hears of its completion. So it is marked `later`, as parts are that a device has on their own. Frames
-//! add up as always. For a copy that there is no frame for, or that the other way out does not take
-//! ([`Offload`]) or has no place for, a counter goes up.
+//! A copy is in no ledger of packets, as a capture is not: it is neither received nor created, and its
+//! completion is not reported. So it is marked `later`, like the parts that a device holds of a packet. Frames
+//! add up as always. A counter counts each copy without a frame, and each that the other transmitter does not accept
+//! ([`Offload`]) or has no room for.
 //!
-//! Copies in hand are at most [`COPIES_MAX`] frames and the rest of a packet; then they are sent. What the
-//! other way out keeps is bounded by its ring. Frames that it lends to a device are not in this port's
+//! At most [`COPIES_MAX`] frames of copies, and the rest of a packet, are collected before they are sent. The ring of
+//! the other transmitter bounds those that it keeps. Frames that it lends to a device are not in this port's
 //! [`lent`](super::Transmitter::lent), though they are among those that the device returns.
 
 use manylane_frame::vocabulary::{Checksum, Offload, PortId};
@@ -20,29 +20,29 @@ use super::pcap::Direction;
 use super::write::copy;
 use super::{Receiver as AnyReceiver, Sent, Transmitter as AnyTransmitter, Wait, earlier};
 
-/// A receive queue that is copied.
+/// A receive queue whose packets are copied.
 pub struct Receiver {
     pub(super) inner: AnyReceiver,
     copies: Copies,
 }
 
-/// A way out that is copied.
+/// A transmitter whose packets are copied.
 pub struct Transmitter {
     pub(super) inner: AnyTransmitter,
     copies: Copies,
 }
 
-/// What became of copies.
+/// Counts of copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyCounts {
-    /// Packets copied: the file or the other way out has them.
+    /// Packets copied: the file or the other transmitter has them.
     pub copied: u64,
-    /// Packets not copied for want of frames.
+    /// Packets not copied because no frame was free.
     pub no_frame: u64,
-    /// Packets not copied because the other way out would have sent them wrong: chains, segments, or
-    /// checksums that nobody would complete.
+    /// Packets not copied because the other transmitter would have sent them wrong: chains, segments, or
+    /// incomplete checksums.
     pub unfit: u64,
-    /// Packets copied in vain: the file's writer, or the other way out, had no place.
+    /// Packets copied in vain: the file's writer, or the other transmitter, had no room.
     pub refused: u64,
 }
 
@@ -59,7 +59,7 @@ impl std::ops::Add for CopyCounts {
     }
 }
 
-/// Where copies go.
+/// The destination of copies.
 struct Copies {
     to: AnyTransmitter,
     takes: Offload,
@@ -67,7 +67,7 @@ struct Copies {
 }
 
 impl Receiver {
-    /// Copies to `to` what `inner` receives.
+    /// Copies the packets that `inner` receives to `to`.
     pub fn new(inner: AnyReceiver, to: AnyTransmitter) -> Receiver {
         Receiver { inner, copies: Copies::new(to) }
     }
@@ -77,7 +77,7 @@ impl Receiver {
         let received = self.inner.receive(pool, batch, now_ns);
         let new = batch.len() - received..;
         if let AnyTransmitter::Pcap(file) = &mut self.copies.to {
-            // Straight into the file's buffer: no frame, no copy more.
+            // Directly into the file's buffer: no frame, no extra copy.
             let before = file.counts();
             file.record(pool.region().view(), &batch.as_slice()[new], Direction::In);
             self.copies.counts.copied += file.counts().recorded - before.recorded;
@@ -100,34 +100,34 @@ impl Receiver {
             }
             self.copies.send(pool, &mut copies);
         }
-        // In every turn, also for what a file has from turns before.
+        // In every turn, also for records that remain in a file's buffer.
         self.copies.to.flush();
         received
     }
 
-    /// As [`AnyReceiver::wait`]: also for what the copies' way out holds.
+    /// As [`AnyReceiver::wait`], and for packets that the copies' transmitter holds.
     pub(super) fn wait(&self) -> Wait<'_> {
         self.inner.wait().at_most(self.copies.to.due_ns())
     }
 
-    /// Frames that the copies' way out holds.
+    /// Frames that the copies' transmitter holds.
     pub(super) fn held(&self) -> usize {
         self.copies.to.held()
     }
 
-    /// What became of copies.
+    /// The counts of copies.
     pub fn counts(&self) -> CopyCounts {
         self.copies.counts
     }
 
-    /// Takes the queue out again, and the way out of the copies.
+    /// Returns the wrapped queue, and the transmitter of the copies.
     pub fn into_parts(self) -> (AnyReceiver, AnyTransmitter) {
         (self.inner, self.copies.to)
     }
 }
 
 impl Transmitter {
-    /// Copies to `to` what `inner` takes.
+    /// Copies the packets that `inner` accepts to `to`.
     pub fn new(inner: AnyTransmitter, to: AnyTransmitter) -> Transmitter {
         Transmitter { inner, copies: Copies::new(to) }
     }
@@ -151,7 +151,7 @@ impl Transmitter {
     }
 
     /// Transmits packets from the front of `batch`, as many as may be copied at a time. They are copied
-    /// before they are out of our hands; the copies of those that find no place go back.
+    /// before they leave our hands; the copies of packets without room are discarded.
     fn transmit_some(
         &mut self,
         pool: &mut Pool,
@@ -173,7 +173,7 @@ impl Transmitter {
         }
         let sent = self.inner.transmit(pool, &mut chunk, completed);
 
-        // A frame that is left was never given up, so that its number is still its own.
+        // A remaining frame never left our hands, so that its index is still its own.
         let mut left = chunk.iter().map(Frame::index).peekable();
         let mut taken = Batch::new();
         for (index, copy) in copies.into_iter().flatten() {
@@ -198,12 +198,12 @@ impl Transmitter {
         self.copies.to.flush();
     }
 
-    /// What became of copies.
+    /// The counts of copies.
     pub fn counts(&self) -> CopyCounts {
         self.copies.counts
     }
 
-    /// As [`AnyTransmitter::held`]: also what the copies' way out holds.
+    /// As [`AnyTransmitter::held`], with the packets that the copies' transmitter holds.
     pub(super) fn held(&self) -> usize {
         self.inner.held() + self.copies.to.held()
     }
@@ -213,7 +213,7 @@ impl Transmitter {
         earlier(self.inner.due_ns(), self.copies.to.due_ns())
     }
 
-    /// Takes the way out out again, and that of the copies.
+    /// Returns the wrapped transmitter, and that of the copies.
     pub fn into_parts(self) -> (AnyTransmitter, AnyTransmitter) {
         (self.inner, self.copies.to)
     }
@@ -251,7 +251,7 @@ impl Copies {
         }
     }
 
-    /// Sends copies, and gives back what finds no place. Nobody hears of completions.
+    /// Sends copies, and returns the frames of those without room. Completions are not reported.
     fn send(&mut self, pool: &mut Pool, copies: &mut Batch) {
         if copies.is_empty() && self.to.held() == 0 {
             return;
@@ -264,7 +264,7 @@ impl Copies {
         pool.give_back_all(copies);
     }
 
-    /// Packets that the file took and lost.
+    /// Packets that the file accepted and lost.
     fn lost(&self) -> u64 {
         match &self.to {
             AnyTransmitter::Pcap(file) => file.counts().lost,
@@ -273,7 +273,7 @@ impl Copies {
     }
 }
 
-/// Most frames of copies in hand, but for the rest of a packet.
+/// The most frames of copies collected, except for the rest of a packet.
 pub const COPIES_MAX: usize = 128;
 
 #[cfg(test)]

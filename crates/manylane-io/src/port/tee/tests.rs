@@ -61,7 +61,7 @@ fn what_is_transmitted_is_there_twice_and_completed_once() {
     assert_eq!(free(&mut pool), 4096);
 }
 
-/// What the port had no place for is not copied, and once when it is transmitted after all.
+/// A packet without room is not copied, and is copied once when it is transmitted after all.
 #[test]
 fn only_what_was_taken_is_copied() {
     let mut pool = pool(512);
@@ -88,7 +88,7 @@ fn only_what_was_taken_is_copied() {
     assert_eq!(free(&mut pool), 512);
 }
 
-/// A copy is never the reason that a packet waits.
+/// A copy never makes a packet wait.
 #[test]
 fn a_copy_without_a_place_is_counted() {
     let mut pool = pool(512);
@@ -130,8 +130,8 @@ fn a_copy_without_a_frame_is_counted() {
     assert_eq!(free(&mut pool), 40);
 }
 
-/// The copies of either direction may be late themselves: they are told, waited for, and at home at the
-/// end; and the copies of copies' file has its end.
+/// Copies of either direction may be delayed themselves: they are reported, waited for, and returned at the
+/// end; and the file of copies of copies is complete.
 #[test]
 fn copies_that_are_late_are_waited_for_and_come_home() {
     let mut pool = pool(512);
@@ -160,7 +160,7 @@ fn copies_that_are_late_are_waited_for_and_come_home() {
     assert_eq!((others.len(), free(&mut pool)), (4, 512));
 }
 
-/// A way out that takes ordinary packets only gets no others: they would leave wrong.
+/// A transmitter that accepts only plain packets gets no others: it would send them wrong.
 #[test]
 fn what_the_other_way_out_does_not_take_is_not_copied() {
     let mut pool = pool(128);
@@ -193,7 +193,7 @@ fn what_the_other_way_out_does_not_take_is_not_copied() {
     assert_eq!(free(&mut pool), 128);
 }
 
-/// Into a file from both directions, with one lane each; no frame is taken for what is received.
+/// Into a file from both directions, with one lane each; no frame is used for received packets.
 #[test]
 fn a_file_has_both_directions() {
     let folder = std::env::temp_dir().join(format!("manylane-tee-{}", std::process::id()));
@@ -211,7 +211,7 @@ fn a_file_has_both_directions() {
     while !matches!(receiver.wait(), Wait::Done) {
         receiver.receive(&mut pool, &mut batch, 0);
         for frame in batch.iter_mut() {
-            pool.truncate(frame, 100); // Else there is no room for a copy on the way out.
+            pool.truncate(frame, 100); // Otherwise the transmitter has no room for a copy.
         }
         transmitter.transmit(&mut pool, &mut batch, |_| {});
     }

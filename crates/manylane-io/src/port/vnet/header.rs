@@ -1,14 +1,13 @@
-//! The header of virtio (`struct virtio_net_hdr`), and what it means in our words.
+//! The virtio header (`struct virtio_net_hdr`), and its meaning in our terms.
 
 use manylane_frame::Meta;
 use manylane_frame::vocabulary::{Checksum, SegmentKind, Segments};
 
-/// Bytes of the header.
+/// The size of the header in bytes.
 pub const HEADER: usize = 10;
 const _: () = assert!(size_of::<Header>() == HEADER);
 
-/// `struct virtio_net_hdr`, in the machine's byte order: the kernel's, as long as nobody asks for
-/// another.
+/// `struct virtio_net_hdr`, in the machine's byte order: the kernel's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Header {
@@ -21,7 +20,7 @@ pub struct Header {
     checksum_offset: u16,
 }
 
-/// The header describes nothing that we know, or something that is not in the packet.
+/// The header describes something unknown, or something outside the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strange;
 
@@ -40,11 +39,11 @@ impl Header {
         }
     }
 
-    /// What the header says of a packet whose first frame has its bytes from `head` to `tail`.
+    /// The marks that the header implies for a packet whose first frame has its bytes from `head` to `tail`.
     #[inline]
     pub fn marks(&self, head: u16, tail: u16) -> Result<(Checksum, Segments), Strange> {
         if self.flags & NEEDS_CHECKSUM == 0 && self.kind == 0 {
-            return Ok((Checksum::Valid, Segments::NONE)); // As good as every packet from a wire.
+            return Ok((Checksum::Valid, Segments::NONE)); // As valid as a packet from a wire.
         }
         let checksum = match self.flags & NEEDS_CHECKSUM {
             0 => Checksum::Valid,
@@ -72,17 +71,17 @@ impl Header {
         Ok((checksum, segments))
     }
 
-    /// Says of a packet what its marks say.
+    /// The header for a packet with these marks.
     #[inline]
     pub fn of(meta: &Meta) -> Header {
         let mut header = Header::default();
         if let Checksum::Partial { start, offset } = meta.checksum {
             header.flags = NEEDS_CHECKSUM;
-            // Below 0 is a bug above us: it wraps, and the kernel refuses the packet.
+            // Below 0 is a bug of the caller: it wraps, and the kernel rejects the packet.
             header.checksum_start = start.wrapping_sub(meta.head());
             header.checksum_offset = offset;
-            // What a host parses should lie in one piece: up to the end of the largest header that can
-            // stand there, TCP's 60 bytes (RFC 9293 §3.1).
+            // The part that a host parses should be contiguous: up to the end of the largest header
+            // possible there, TCP's 60 bytes (RFC 9293 §3.1).
             let most = meta.len().min(usize::from(u16::MAX)) as u16;
             header.header_len = header.checksum_start.saturating_add(60).min(most);
         }
@@ -123,8 +122,8 @@ mod tests {
         checksum_offset: 16,
     };
 
-    /// The marks are counted from the slot, the header from the packet's first byte: so a header that
-    /// has moved in front of the packet changes one and not the other.
+    /// The marks are offsets into the slot, those of the header into the packet: so a header
+    /// inserted in front of the packet changes one and not the other.
     #[test]
     fn what_was_read_is_written_also_after_the_packet_grew_in_front() {
         let region = Region::new(RegionConfig { frames: 1, frame_size: 2048 });

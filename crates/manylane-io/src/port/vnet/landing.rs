@@ -1,4 +1,4 @@
-//! Frames that a packet is received into.
+//! Frames posted to receive a packet.
 
 use std::cmp::Reverse;
 
@@ -9,32 +9,32 @@ use manylane_frame::{Frame, HEADROOM, Pool, Region};
 use super::header::{HEADER, Header};
 use super::iov;
 
-/// Frames for one packet and its header, until one has come: the first with the usual headroom, the
-/// others whole. What a packet leaves empty waits for the next.
+/// Frames posted for one packet and its header: the first with the usual headroom, the
+/// others whole. Frames that a packet leaves empty stay for the next.
 ///
 /// # Invariants
 ///
-/// 1. When there are `wanted` frames, `iov` covers the bytes from `HEADROOM - HEADER` of the first one's
+/// 1. When `wanted` frames are posted, `iov` covers the bytes from `HEADROOM - HEADER` of the first one's
 ///    slot by its first entry, and those of all others, in order, by the rest; and nothing else.
-/// 2. When all but the first are there, the rest of `iov` covers them, or `iov` is empty: frames come
-///    back all at once, or it is cleared.
+/// 2. When all but the first are posted, the rest of `iov` covers them, or `iov` is empty: frames are
+///    returned all at once, or it is cleared.
 pub struct Landing {
-    /// The first of a packet last, so that a packet takes from the end what it needs.
+    /// The first of a packet last, so that a packet takes its frames from the end.
     frames: Vec<Frame>,
     wanted: usize,
     iov: Vec<iovec>,
 }
 
-/// A packet that came, or why it is none.
+/// A received packet, or why it is invalid.
 pub enum Landed {
-    /// It is in the frames that `Frame` heads, with its marks.
+    /// The packet, headed by this frame, with its marks.
     Packet(Frame),
-    /// Its header says what nobody knows. Its frames take the next.
+    /// Its header is invalid. The next packet reuses its frames.
     Strange,
 }
 
 // SAFETY: `iov` is what makes the type not `Send`. Its pointers are to slots of frames that the landing
-// owns, and only ever given to system calls by who has the landing.
+// owns, and only ever given to system calls by the thread that has the landing.
 unsafe impl Send for Landing {}
 
 impl Landing {
@@ -44,7 +44,7 @@ impl Landing {
         Landing { frames: Vec::with_capacity(wanted), wanted, iov: Vec::with_capacity(wanted) }
     }
 
-    /// Takes the frames that are missing from `pool`; false when it has not enough.
+    /// Takes the missing frames from `pool`; false when it has not enough.
     #[inline]
     pub fn fill(&mut self, pool: &mut Pool) -> bool {
         let kept = self.frames.len();
@@ -60,12 +60,12 @@ impl Landing {
         match self.wanted - kept {
             0 => {}
             1 if !self.iov.is_empty() => {
-                // The ordinary case, by invariant 2: a packet took the first frame only.
+                // The common case, by invariant 2: a packet took the first frame only.
                 self.iov[0].iov_base = first_base(pool.region(), &self.frames[kept]);
             }
             _ => {
-                // What goes round together stays together: in this order, frames that once lay one
-                // behind the other in memory still do, however often they were given back.
+                // Frames that circulate together stay together: in this order, frames once adjacent
+                // in memory still are, however often they were returned.
                 self.frames.sort_unstable_by_key(|frame| Reverse(frame.index()));
                 self.describe(pool.region());
             }
@@ -73,14 +73,14 @@ impl Landing {
         true
     }
 
-    /// Where the kernel may write, when the landing is full.
+    /// The memory that the kernel may write to, when the landing is full.
     #[inline]
     pub fn iov(&mut self) -> &mut [iovec] {
         debug_assert!(self.is_full(), "frames are missing");
         &mut self.iov
     }
 
-    /// Bytes it takes, with the header.
+    /// The bytes it can receive, with the header.
     pub fn capacity(&self) -> usize {
         self.iov.iter().map(|part| part.iov_len).sum()
     }
@@ -89,7 +89,7 @@ impl Landing {
     ///
     /// # Panics
     ///
-    /// When the landing has no room for so many bytes.
+    /// When the landing has less room than `len` bytes.
     #[inline]
     pub fn land(&mut self, region: &Region, len: usize, port: PortId, queue: QueueId) -> Landed {
         let view = region.view();
@@ -119,23 +119,23 @@ impl Landing {
         Landed::Packet(frame)
     }
 
-    /// Whether all frames are there that the largest packet needs.
+    /// Whether it has all frames that the largest packet needs.
     pub fn is_full(&self) -> bool {
         self.frames.len() == self.wanted
     }
 
-    /// Frames that lie here.
+    /// The number of posted frames.
     pub fn frames(&self) -> usize {
         self.frames.len()
     }
 
-    /// Gives all frames back; returns how many.
+    /// Returns all frames to `pool`; returns how many.
     pub fn give_back(&mut self, pool: &mut Pool) -> usize {
         self.iov.clear();
         self.frames.drain(..).map(|frame| pool.give_back(frame)).count()
     }
 
-    /// Writes `iov` anew.
+    /// Rebuilds `iov`.
     fn describe(&mut self, region: &Region) {
         let frame_size = region.frame_size() as usize;
         self.iov.clear();
@@ -155,14 +155,14 @@ fn first_base(region: &Region, frame: &Frame) -> *mut libc::c_void {
     slot(region, frame).wrapping_add(usize::from(HEADROOM) - HEADER).cast()
 }
 
-/// Where the frame's slot begins. An address only: the kernel has it for the time of a system call, while
-/// the landing owns the frame; by `Frame` invariant 1 the slot is inside of the region.
+/// The start of the frame's slot. An address only: the kernel has it for the time of a system call, while
+/// the landing owns the frame; by `Frame` invariant 1 the slot is inside the region.
 fn slot(region: &Region, frame: &Frame) -> *mut u8 {
     let offset = frame.index() as usize * region.frame_size() as usize;
     region.base().as_ptr().wrapping_add(offset)
 }
 
-/// Frames that packets of up to `packet_max` bytes are received into; somewhat larger ones may fit too.
+/// The number of frames to post for packets of up to `packet_max` bytes; slightly larger ones may fit too.
 pub const fn frames_for(packet_max: u32, frame_size: u32) -> usize {
     let beyond = packet_max.saturating_sub(frame_size - HEADROOM as u32);
     1 + beyond.div_ceil(frame_size) as usize
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(frames_for(super::super::PACKET_MAX, 4096), 17);
     }
 
-    /// Whatever was taken, and whether the pool had all that was missing or not.
+    /// Whichever frames were taken, and whether or not the pool had all missing ones.
     #[test]
     fn the_kernel_is_led_to_the_frames_that_are_there() {
         let (mut pool, mut landing) = rig();
@@ -217,8 +217,8 @@ mod tests {
         free.into_iter().for_each(|frame| pool.give_back(frame));
     }
 
-    /// However many frames each packet took, and whichever came home first: or the kernel would copy 2 KiB
-    /// at a time, by lists for which it has to allocate.
+    /// Whatever number of frames each packet took, and in whichever order they were returned: otherwise the kernel
+    /// would copy 2 KiB at a time, by lists for which it must allocate.
     #[test]
     fn frames_that_lie_one_behind_the_other_still_do_when_they_have_gone_round() {
         let (mut pool, mut landing) = rig();

@@ -1,20 +1,20 @@
-//! Whose fault it is when the kernel drops what we have not read.
+//! Attributes the kernel's drops of unread packets to a cause.
 
-/// Packets that the kernel dropped because its queue was full, by the reason why it was.
+/// Packets that the kernel dropped because its queue was full, by cause.
 ///
-/// While a receiver finds no frames it does not read, and the queue fills: those packets are lost to the
-/// pool, all others to the worker's slowness.
+/// While a receiver has no frames it does not read, and the queue fills: those packets are lost for lack of frames,
+/// all others because the worker is too slow.
 #[derive(Debug, Default)]
 pub struct Lost {
     dry: bool,
-    /// Lost while there were frames.
+    /// Lost while frames were free.
     pub slow: u64,
-    /// Lost while there were none.
+    /// Lost while no frame was free.
     pub no_buffer: u64,
 }
 
 impl Lost {
-    /// Notes `lost` packets since the last call.
+    /// Adds `lost` packets since the last call.
     pub fn add(&mut self, lost: u64) {
         match self.dry {
             true => self.no_buffer += lost,
@@ -22,8 +22,8 @@ impl Lost {
         }
     }
 
-    /// Notes whether there are frames now; `lost` tells how many packets were lost since the last look,
-    /// and is asked only when that changes.
+    /// Sets whether frames are lacking now; `lost` returns how many packets were lost since the last call,
+    /// and is called only when that changes.
     #[inline]
     pub fn set_dry(&mut self, dry: bool, lost: impl FnOnce() -> u64) {
         if dry != self.dry {

@@ -1,7 +1,7 @@
-//! Packets with a header of virtio in front: what AF_PACKET and TAP ports have in common.
+//! Packets with a virtio header in front, shared by AF_PACKET and TAP ports.
 //!
-//! By it the kernel says which checksum is still to be completed and what is to be cut in segments, and
-//! is told the same, so that a packet of 64 KiB goes through as it is. Before changing anything here read
+//! By the header the kernel reports an incomplete checksum and a packet to be segmented, and we report
+//! the same to the kernel, so that a packet of 64 KiB passes unchanged. Before changing anything here read
 //! linux/virtio_net.h and the virtio specification 1.3, 5.1.6.
 //!
 //! ```text
@@ -9,14 +9,14 @@
 //!                 246      256            frame_size           0                     frame_size
 //! ```
 //!
-//! | room        | what it is                                                    |
+//! | file        | what it is                                                    |
 //! |-------------|---------------------------------------------------------------|
-//! | `header.rs` | the header, and what it means in our words                    |
-//! | `landing.rs`| frames that a packet is received into                         |
-//! | `iov.rs`    | a packet's bytes as system calls want them                    |
-//! | `lost.rs`   | whose fault it is when the kernel drops what we have not read |
+//! | `header.rs` | the header, and its meaning in our terms                      |
+//! | `landing.rs`| frames posted to receive a packet                             |
+//! | `iov.rs`    | a packet's bytes as system calls take them                    |
+//! | `lost.rs`   | attributes the kernel's drops to a cause                      |
 //!
-//! The kernel reads and writes frames during a system call only, so they stay ours: nothing is lent.
+//! The kernel accesses frames during a system call only, so they stay ours: none is lent.
 
 mod header;
 mod iov;
@@ -30,13 +30,13 @@ pub(super) use iov::{IOV_MAX, push_packet};
 pub(super) use landing::{Landed, Landing, frames_for};
 pub(super) use lost::Lost;
 
-/// The largest packet there can be, with an Ethernet header and two tags: an IPv6 packet without a
+/// The largest possible packet, with an Ethernet header and two tags: an IPv6 packet without a
 /// jumbo payload.
 pub const PACKET_MAX: u32 = 14 + 2 * 4 + 40 + 65_535;
 const _: () = assert!(frames_for(PACKET_MAX + 1, 2048) <= CHAIN_MAX, "no landing is too long");
 
-/// Whether packets of up to `packet_max` bytes are enough for an interface of `mtu`, and not more than
-/// there can be; the least that is, if not.
+/// Checks that `packet_max` covers an interface of `mtu` and is possible; otherwise returns the smallest
+/// value for that MTU.
 pub(super) fn check_packet_max(packet_max: u32, mtu: u32) -> Result<(), u32> {
     let least = mtu.saturating_add(ETHERNET_AND_TAG).min(PACKET_MAX);
     match (least..=PACKET_MAX).contains(&packet_max) {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::*;
 
-/// Every capture of the repository, also those with packets that were captured in part.
+/// Every capture of the repository, including truncated packets.
 #[test]
 fn captures_of_tcpdump_are_read() {
     let mut packets = 0;
@@ -13,7 +13,7 @@ fn captures_of_tcpdump_are_read() {
         let capture = Capture::read(&path, 1 << 20).expect("it is a good capture");
         assert_eq!(capture.skipped(), Skipped::default(), "{}", path.display());
         for packet in 0..capture.packets() {
-            // Each was on Ethernet: two addresses and a type.
+            // Each is Ethernet: two addresses and a type.
             assert!(capture.bytes(packet).len() >= 42, "{}: {packet}", path.display());
             packets += 1;
         }
@@ -22,7 +22,7 @@ fn captures_of_tcpdump_are_read() {
     assert!(packets > 200, "{packets}");
 }
 
-/// Byte order and unit, in all four magic numbers.
+/// Byte order and unit, by all four magic numbers.
 #[test]
 fn a_pcap_is_read_in_either_order_and_unit() {
     for big in [false, true] {
@@ -59,7 +59,7 @@ fn what_cannot_be_sent_is_skipped_and_counted() {
         .with((1, 0, 4), b"half", 8)
         .with((2, 0, 0), b"", 0)
         .with((3, 0, large.len() as u32), &large, large.len() as u32)
-        .with((4, 0, 4), b"more", 3); // More than there was: some tools pad.
+        .with((4, 0, 4), b"more", 3); // More than the packet's length: some tools pad.
     let capture = file.parse().expect("two can be sent");
     assert_eq!(capture.skipped(), Skipped { truncated: 1, too_large: 1, not_ethernet: 0 });
     assert_eq!(
@@ -74,12 +74,12 @@ fn a_pcapng_is_read_block_by_block() {
     let packets = (0..capture.packets()).map(|packet| capture.bytes(packet));
     assert_eq!(Vec::from_iter(packets), [&b"enhanced"[..], b"simple", b"old", b"nano"]);
     let since = (0..4).map(|packet| capture.since_ns(packet));
-    // Microseconds, none, microseconds, nanoseconds.
+    // Microseconds, no time, microseconds, nanoseconds.
     assert_eq!(Vec::from_iter(since), [0, 0, 4_000, 6_001]);
     assert_eq!(capture.skipped(), Skipped { truncated: 1, too_large: 0, not_ethernet: 1 });
 }
 
-/// What a file says when it is no good: the name, the place and a way on.
+/// The message for a bad file has its name, the place and the fix.
 #[test]
 fn bad_files_say_what_and_where() {
     let two = Pcap::default().with((1, 0, 4), b"good", 4).with((2, 0, 4), b"also", 4);
@@ -128,7 +128,7 @@ fn a_file_that_is_not_there_or_too_large_is_refused_by_name() {
     assert!(matches!(error, ReadError::TooLarge { bytes_max, .. } if bytes_max == bytes - 1));
 }
 
-/// A file cut anywhere is either whole up to there or says where the piece begins that is not.
+/// A file cut anywhere is either whole up to there, or the error names where the incomplete piece begins.
 #[test]
 fn files_cut_anywhere_are_refused_or_shorter() {
     for (file, kind) in samples() {
@@ -155,7 +155,7 @@ fn files_cut_anywhere_are_refused_or_shorter() {
     }
 }
 
-/// Any byte changed to anything: an answer, never a panic, and no packet outside of the file.
+/// With any byte changed to anything, reading returns: it never panics, and no packet lies outside the file.
 #[test]
 fn files_changed_anywhere_are_read_or_refused() {
     let (mut read, mut refused) = (0, 0);
@@ -199,8 +199,8 @@ fn samples() -> [(Vec<u8>, &'static str); 4] {
     ]
 }
 
-/// Two interfaces, three kinds of packet, an unknown block, a packet in part; then a section in the other
-/// byte order, with nanoseconds, whose second interface is no Ethernet.
+/// Two interfaces, three kinds of packet, an unknown block, a truncated packet; then a section in the other
+/// byte order, with nanoseconds, whose second interface is not Ethernet.
 fn pcapng() -> Pcapng {
     let mut file = Pcapng(Vec::new());
     file.section(false);
@@ -261,7 +261,7 @@ struct Pcap {
 }
 
 impl Pcap {
-    /// With a packet, by seconds, fraction and captured length, its bytes and its length.
+    /// Adds a packet, by seconds, fraction and captured length, its bytes and its length.
     fn with(
         mut self,
         (seconds, fraction, captured): (u32, u32, u32),
