@@ -57,4 +57,4 @@ mod chain;
 mod messages;
 
 #[cfg(test)]
-mod errors;
+mod message_tests;

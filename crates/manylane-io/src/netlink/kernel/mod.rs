@@ -76,10 +76,10 @@
 //! consequences, and dumps do not take the lock that orders them: to confirm an event by reading a table, call
 //! [`settle`](super::Netlink::settle) first.
 
-mod ask;
 mod change;
 mod decode;
 mod dump;
+mod resolve;
 mod types;
 mod watch;
 

@@ -39,9 +39,9 @@
 //! whatever the kernel did with them.
 
 mod close;
+mod drain;
 mod error;
 mod join;
-mod left;
 mod lent;
 mod open;
 mod receiver;

@@ -8,9 +8,9 @@ use manylane_frame::vocabulary::{Checksum, PortId, QueueId, WorkerId};
 
 use super::super::Receiving;
 use super::AfXdpConfig;
+use super::drain::Queue;
 use super::error::{OpenError, RING_MAX, RING_MIN, TagsHidden, mtu_max};
 use super::join::Joiner;
-use super::left::Queue;
 use super::lent::Lent;
 use super::receiver::Receiver;
 use super::ring::{ConsumerRing, Kind, ProducerRing};

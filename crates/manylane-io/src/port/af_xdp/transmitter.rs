@@ -6,7 +6,7 @@ use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, Frame, Holder, Meta, Pool, Region};
 
 use super::super::Sent;
-use super::left::Left;
+use super::drain::Left;
 use super::lent::Lent;
 use super::ring::ProducerRing;
 use super::socket::{Socket, Transfer};

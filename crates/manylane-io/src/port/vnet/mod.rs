@@ -20,15 +20,15 @@
 
 mod header;
 mod iov;
-mod landing;
 mod lost;
+mod receive_buffer;
 
 use manylane_frame::CHAIN_MAX;
 
 pub(super) use header::{HEADER, Header};
 pub(super) use iov::{IOV_MAX, push_packet};
-pub(super) use landing::{Landed, Landing, frames_for};
 pub(super) use lost::Lost;
+pub(super) use receive_buffer::{Landed, Landing, frames_for};
 
 /// The largest possible packet, with an Ethernet header and two tags: an IPv6 packet without a
 /// jumbo payload.
