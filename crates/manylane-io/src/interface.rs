@@ -40,13 +40,13 @@ impl Interface {
     /// Reads the properties of the interface called `name`.
     pub fn read(name: &str) -> Result<Interface, InterfaceError> {
         let link = Netlink::open()?.link(name)?;
-        let asker = Ethtool::open().map_err(|source| InterfaceError::refused(name, source))?;
+        let ethtool = Ethtool::open().map_err(|source| InterfaceError::refused(name, source))?;
         // `IFLA_NUM_RX_QUEUES` is a maximum; channels are the queues in use. A device without channels (`lo`, TAP)
         // uses all its queues.
         let (receive_queues, transmit_queues) =
-            asker.channels(&link).unwrap_or((link.receive_queues, link.transmit_queues));
-        let driver = asker.driver(&link).unwrap_or_default();
-        let takes_tags_off = asker.flags(&link).is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0);
+            ethtool.channels(&link).unwrap_or((link.receive_queues, link.transmit_queues));
+        let driver = ethtool.driver(&link).unwrap_or_default();
+        let takes_tags_off = ethtool.flags(&link).is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0);
         let Link { index, name, mac, mtu, is_up, is_running, .. } = link;
         Ok(Interface {
             index,
@@ -78,12 +78,12 @@ impl Offloads {
     /// Reads the offloads of the interface called `name`.
     pub fn read(name: &str) -> Result<Offloads, InterfaceError> {
         let refused = |source| InterfaceError::refused(name, source);
-        let asker = Ethtool::open().map_err(refused)?;
-        let is_on = |question| asker.value(name, question).map(|value| value != 0);
+        let ethtool = Ethtool::open().map_err(refused)?;
+        let is_on = |query| ethtool.value(name, query).map(|value| value != 0);
         Ok(Offloads {
             gro: is_on(ETHTOOL_GGRO).map_err(refused)?,
             tso: is_on(ETHTOOL_GTSO).map_err(refused)?,
-            takes_tags_off: asker.value(name, ETHTOOL_GFLAGS).map_err(refused)? & ETH_FLAG_RXVLAN
+            takes_tags_off: ethtool.value(name, ETHTOOL_GFLAGS).map_err(refused)? & ETH_FLAG_RXVLAN
                 != 0,
         })
     }
@@ -207,7 +207,7 @@ impl Ethtool {
     fn driver(&self, link: &Link) -> io::Result<String> {
         let mut answer = DriverInfo { command: ETHTOOL_GDRVINFO, ..DriverInfo::EMPTY };
         // SAFETY: ETHTOOL_GDRVINFO fills a `struct ethtool_drvinfo`, which `DriverInfo` is.
-        unsafe { self.ask(&link.name, &mut answer) }?;
+        unsafe { self.query(&link.name, &mut answer) }?;
         let name = CStr::from_bytes_until_nul(&answer.driver).unwrap_or_default();
         Ok(name.to_string_lossy().into_owned())
     }
@@ -216,7 +216,7 @@ impl Ethtool {
     fn channels(&self, link: &Link) -> io::Result<(u32, u32)> {
         let mut answer = Channels { command: ETHTOOL_GCHANNELS, ..Channels::default() };
         // SAFETY: ETHTOOL_GCHANNELS fills a `struct ethtool_channels`, which `Channels` is.
-        unsafe { self.ask(&link.name, &mut answer) }?;
+        unsafe { self.query(&link.name, &mut answer) }?;
         let Channels { rx_count, tx_count, combined_count, .. } = answer;
         Ok((rx_count + combined_count, tx_count + combined_count))
     }
@@ -227,10 +227,10 @@ impl Ethtool {
     }
 
     /// Runs a query whose answer is one word.
-    fn value(&self, name: &str, question: u32) -> io::Result<u32> {
-        let mut answer = [question, 0];
+    fn value(&self, name: &str, query: u32) -> io::Result<u32> {
+        let mut answer = [query, 0];
         // SAFETY: ETHTOOL_GFLAGS, _GGRO and _GTSO fill a `struct ethtool_value`, two words; no other query gets here.
-        unsafe { self.ask(name, &mut answer) }?;
+        unsafe { self.query(name, &mut answer) }?;
         Ok(answer[1])
     }
 
@@ -239,7 +239,7 @@ impl Ethtool {
     /// # Safety
     ///
     /// `T` is the structure of linux/ethtool.h that belongs to the query's number.
-    unsafe fn ask<T>(&self, name: &str, answer: &mut T) -> io::Result<()> {
+    unsafe fn query<T>(&self, name: &str, answer: &mut T) -> io::Result<()> {
         // SAFETY: all zeroes is a valid `ifreq`.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes().take(15)) {

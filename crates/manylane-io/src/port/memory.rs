@@ -208,9 +208,9 @@ impl FarEnd {
 }
 
 /// One worker's transmit side in memory.
-pub struct Transmitter(Exit);
+pub struct Transmitter(Egress);
 
-enum Exit {
+enum Egress {
     Sink(Sink),
     /// It accepts nothing.
     Nothing,
@@ -241,12 +241,12 @@ struct WireEnd {
 impl Transmitter {
     /// A transmitter into `sink`.
     pub fn into_sink(sink: Sink) -> Transmitter {
-        Transmitter(Exit::Sink(sink))
+        Transmitter(Egress::Sink(sink))
     }
 
     /// A transmitter that accepts nothing, to replace one that was closed.
     pub fn closed() -> Transmitter {
-        Transmitter(Exit::Nothing)
+        Transmitter(Egress::Nothing)
     }
 
     #[inline]
@@ -258,7 +258,7 @@ impl Transmitter {
     ) -> Sent {
         let mut sent = Sent::default();
         match &mut self.0 {
-            Exit::Sink(sink) => {
+            Egress::Sink(sink) => {
                 sink(pool.region(), batch.as_slice());
                 let region = pool.region().view();
                 for packet in region.packets(batch.as_slice()) {
@@ -268,10 +268,10 @@ impl Transmitter {
                 sent.frames = batch.len();
                 pool.give_back_all(batch);
             }
-            Exit::Nothing => {}
-            Exit::Wires { ends, hash } => {
+            Egress::Nothing => {}
+            Egress::Wires { ends, hash } => {
                 let region = pool.region().view();
-                let mut left = Batch::new();
+                let mut unsent = Batch::new();
                 for frame in batch.drain() {
                     let meta = region.meta(&frame);
                     let (entry, bytes) = (meta.ingress, meta.packet_len() as u64);
@@ -283,18 +283,20 @@ impl Transmitter {
                             sent.frames += 1;
                             sent.bytes += bytes;
                         }
-                        Err(frame) => left.push(frame).expect("as many as came out fit in"),
+                        Err(frame) => unsent
+                            .push(frame)
+                            .expect("the new batch has room for the old one's frames"),
                     }
                 }
                 ends.iter_mut().for_each(|end| end.full = false);
-                *batch = left;
+                *batch = unsent;
             }
         }
         sent
     }
 
     pub(super) fn flush(&mut self) {
-        if let Exit::Wires { ends, .. } = &mut self.0 {
+        if let Egress::Wires { ends, .. } = &mut self.0 {
             for end in ends.iter_mut().filter(|end| end.dirty) {
                 end.wire.submit();
                 end.bell.ring();
@@ -307,7 +309,7 @@ impl Transmitter {
 impl Transmitter {
     /// Marks the packets transmitted so far.
     pub(super) fn note(&mut self) {
-        if let Exit::Wires { ends, .. } = &mut self.0 {
+        if let Egress::Wires { ends, .. } = &mut self.0 {
             ends.iter_mut().for_each(|end| end.noted = end.wire.pushed());
         }
     }
@@ -315,8 +317,10 @@ impl Transmitter {
     /// Whether the far end has received all marked packets: it polls its wires one after another.
     pub(super) fn has_taken_noted(&mut self) -> bool {
         match &mut self.0 {
-            Exit::Sink(_) | Exit::Nothing => true,
-            Exit::Wires { ends, .. } => ends.iter_mut().all(|end| end.wire.has_emptied(end.noted)),
+            Egress::Sink(_) | Egress::Nothing => true,
+            Egress::Wires { ends, .. } => {
+                ends.iter_mut().all(|end| end.wire.has_emptied(end.noted))
+            }
         }
     }
 }
@@ -379,7 +383,7 @@ pub fn wires(
     });
     let receivers = receivers.collect();
     let transmitters =
-        ends.into_iter().map(|ends| Transmitter(Exit::Wires { ends, hash })).collect();
+        ends.into_iter().map(|ends| Transmitter(Egress::Wires { ends, hash })).collect();
     (receivers, transmitters)
 }
 

@@ -65,20 +65,20 @@ impl Netlink {
         let mut changed = Changed::default();
         let mut batch = Batch::default();
         for (change, route) in changes {
-            if let Err(reason) = can_be_said(&route) {
+            if let Err(reason) = check_encodable(&route) {
                 changed.refuse(&[(change, route)], 0, io::Error::other(reason).into());
                 continue;
             }
             batch.push(change, route, self.socket.take_sequence());
             if batch.is_full() {
-                self.carry_out(&mut batch, &mut changed)?;
+                self.execute(&mut batch, &mut changed)?;
             }
         }
-        self.carry_out(&mut batch, &mut changed)?;
+        self.execute(&mut batch, &mut changed)?;
         Ok(changed)
     }
 
-    fn carry_out(&mut self, batch: &mut Batch, changed: &mut Changed) -> Result<(), NetlinkError> {
+    fn execute(&mut self, batch: &mut Batch, changed: &mut Changed) -> Result<(), NetlinkError> {
         let Some(last) = batch.finish() else { return Ok(()) };
         let count = batch.changes.len();
         changed.done += count as u64;
@@ -165,7 +165,7 @@ impl Batch {
 }
 
 /// Refuses a route that a request cannot encode.
-fn can_be_said(route: &Route) -> Result<(), &'static str> {
+fn check_encodable(route: &Route) -> Result<(), &'static str> {
     let hops = route.hops.as_slice();
     if hops.iter().any(|hop| hop.is_encapsulated) {
         return Err("manylane cannot encode encapsulation; use ip(8)");
@@ -231,14 +231,14 @@ fn write(bytes: &mut Vec<u8>, route: &Route) {
         [] => {}
         _ => {
             let all = push_header(bytes, libc::RTA_MULTIPATH, 0);
-            hops.iter().for_each(|hop| write_way(bytes, family, hop));
+            hops.iter().for_each(|hop| write_next_hop(bytes, family, hop));
             finalize_nested_header(bytes, all);
         }
     }
 }
 
 /// `struct rtnexthop`, and its gateway.
-fn write_way(bytes: &mut Vec<u8>, family: Family, hop: &Hop) {
+fn write_next_hop(bytes: &mut Vec<u8>, family: Family, hop: &Hop) {
     let start = bytes.len();
     bytes.extend((RTNEXTHOP_BYTES as u16).to_ne_bytes());
     bytes.extend([hop.flags & RTNH_F_ONLINK, (hop.weight - 1) as u8]);

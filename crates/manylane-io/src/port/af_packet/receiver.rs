@@ -11,7 +11,7 @@ use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Pool, Region};
 
 use super::super::Losses;
-use super::super::vnet::{HEADER, Landed, Landing, Lost};
+use super::super::vnet::{HEADER, Lost, ReceiveBuffer, Received};
 use super::open::AfPacketConfig;
 use super::socket::Socket;
 use crate::auxiliary::{Auxiliary, Tag};
@@ -21,10 +21,10 @@ pub struct Receiver {
     pub(super) socket: Socket,
     region: Region,
     /// One for each message of a call, in the order in which the kernel fills them.
-    landings: Box<[Landing]>,
-    /// The first `ready` landings are full.
+    buffers: Box<[ReceiveBuffer]>,
+    /// The first `ready` buffers are full.
     ready: usize,
-    /// Only the first `used` landings may be incomplete.
+    /// Only the first `used` buffers may be incomplete.
     used: usize,
     messages: Messages,
     pub(super) port: PortId,
@@ -52,14 +52,14 @@ impl Receiver {
         port: PortId,
         queue: QueueId,
     ) -> Receiver {
-        let landings = (0..config.packets).map(|_| Landing::new(region, config.packet_max));
-        let landings: Box<[Landing]> = landings.collect();
+        let buffers = (0..config.packets).map(|_| ReceiveBuffer::new(region, config.packet_max));
+        let buffers: Box<[ReceiveBuffer]> = buffers.collect();
         Receiver {
             socket,
             region: region.clone(),
             ready: 0,
-            used: landings.len(),
-            landings,
+            used: buffers.len(),
+            buffers,
             messages: Messages::new(),
             port,
             queue,
@@ -78,9 +78,9 @@ impl Receiver {
         if count == 0 {
             return 0; // The kernel keeps the packets, and drops those beyond its buffer.
         }
-        let messages = self.messages.prepare(&mut self.landings[..count]);
+        let messages = self.messages.prepare(&mut self.buffers[..count]);
         // SAFETY: the debt of `Socket::receive`: `prepare` has put in the addresses of frames that the
-        // landings own, by `Landing` invariant 1, and of `self.messages`' own control buffers.
+        // buffers own, by `ReceiveBuffer` invariant 1, and of `self.messages`' own control buffers.
         let came = match unsafe { self.socket.receive(messages) } {
             Ok(came) => came,
             Err(error) => return self.failed(&error),
@@ -101,9 +101,9 @@ impl Receiver {
     /// Posts frames for a whole batch of packets, as far as `pool` has them.
     #[inline]
     pub fn prime(&mut self, pool: &mut Pool) {
-        let used = &mut self.landings[..self.used];
-        match used.iter_mut().all(|landing| landing.fill(pool)) {
-            true => (self.ready, self.used) = (self.landings.len(), 0),
+        let used = &mut self.buffers[..self.used];
+        match used.iter_mut().all(|buffer| buffer.fill(pool)) {
+            true => (self.ready, self.used) = (self.buffers.len(), 0),
             false => self.gather(),
         }
         let Receiver { socket, counts, .. } = self;
@@ -111,16 +111,16 @@ impl Receiver {
         lost.set_dry(self.ready == 0, || look(socket, queued));
     }
 
-    /// Moves complete landings to the front, then those that lack fewest frames: complete ones receive packets even
+    /// Moves complete buffers to the front, then those that lack fewest frames: complete ones receive packets even
     /// when the pool has no replacements.
     #[cold]
     fn gather(&mut self) {
-        self.landings.sort_unstable_by_key(|landing| Reverse(landing.frames()));
-        self.ready = self.landings.partition_point(Landing::is_full);
-        self.used = self.landings.len();
+        self.buffers.sort_unstable_by_key(|buffer| Reverse(buffer.frames()));
+        self.ready = self.buffers.partition_point(ReceiveBuffer::is_full);
+        self.used = self.buffers.len();
     }
 
-    /// Takes the packet that the kernel has put in a landing.
+    /// Takes the packet that the kernel has put in a buffer.
     #[inline(always)]
     fn take(&mut self, place: usize) -> Option<Frame> {
         let message = &self.messages.headers[place];
@@ -133,8 +133,8 @@ impl Receiver {
             self.invalid += 1;
             return None;
         }
-        let landed = self.landings[place].land(&self.region, len, self.port, self.queue);
-        let Landed::Packet(mut frame) = landed else {
+        let received = self.buffers[place].received(&self.region, len, self.port, self.queue);
+        let Received::Packet(mut frame) = received else {
             self.invalid += 1;
             return None;
         };
@@ -165,12 +165,12 @@ impl Receiver {
         self.counts.get_mut().lost.add(lost);
         let unread = self.counts.get_mut().queued.saturating_sub(self.taken) as usize;
         drop(self.socket);
-        (self.landings.iter_mut().map(|landing| landing.give_back(pool)).sum(), unread)
+        (self.buffers.iter_mut().map(|buffer| buffer.give_back(pool)).sum(), unread)
     }
 
     /// Frames posted for packets.
     pub fn posted(&self) -> usize {
-        self.landings.iter().map(Landing::frames).sum()
+        self.buffers.iter().map(ReceiveBuffer::frames).sum()
     }
 
     /// The losses of this queue. A system call: for the statistics, not for every turn.
@@ -231,18 +231,18 @@ impl Messages {
         }
     }
 
-    /// Messages that point into `landings`, which are complete.
+    /// Messages that point into `buffers`, which are complete.
     #[inline(always)]
-    fn prepare(&mut self, landings: &mut [Landing]) -> &mut [libc::mmsghdr] {
+    fn prepare(&mut self, buffers: &mut [ReceiveBuffer]) -> &mut [libc::mmsghdr] {
         let parts = self.headers.iter_mut().zip(self.auxiliary.iter_mut());
-        for ((header, auxiliary), landing) in parts.zip(landings.iter_mut()) {
+        for ((header, auxiliary), buffer) in parts.zip(buffers.iter_mut()) {
             let header = &mut header.msg_hdr;
-            let iov = landing.iov();
+            let iov = buffer.iov();
             (header.msg_iov, header.msg_iovlen) = (iov.as_mut_ptr(), iov.len());
             header.msg_control = ptr::from_mut(auxiliary).cast();
             header.msg_controllen = size_of::<Auxiliary>(); // The kernel replaced it by the length it wrote.
         }
-        &mut self.headers[..landings.len()]
+        &mut self.headers[..buffers.len()]
     }
 
     /// The tag that the kernel removed from the packet of a message.

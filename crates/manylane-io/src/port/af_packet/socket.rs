@@ -87,13 +87,13 @@ impl Socket {
         };
         self.set(libc::PACKET_FANOUT, u32::from(number) | flags << 16)?;
         // SAFETY: PACKET_FANOUT fills an `int`.
-        unsafe { self.ask::<u32>(libc::PACKET_FANOUT) }.map(|group| group as u16)
+        unsafe { self.get_option::<u32>(libc::PACKET_FANOUT) }.map(|group| group as u16)
     }
 
     /// The counts since the last call.
     pub fn counts(&self) -> io::Result<Counts> {
         // SAFETY: PACKET_STATISTICS fills a `struct tpacket_stats`, for sockets without a ring.
-        let counts: libc::tpacket_stats = unsafe { self.ask(libc::PACKET_STATISTICS) }?;
+        let counts: libc::tpacket_stats = unsafe { self.get_option(libc::PACKET_STATISTICS) }?;
         // `tp_packets` includes the dropped packets.
         Ok(Counts {
             queued: u64::from(counts.tp_packets.wrapping_sub(counts.tp_drops)),
@@ -163,7 +163,7 @@ impl Socket {
     /// # Safety
     ///
     /// `T` is the plain structure that belongs to the option.
-    unsafe fn ask<T>(&self, option: libc::c_int) -> io::Result<T> {
+    unsafe fn get_option<T>(&self, option: libc::c_int) -> io::Result<T> {
         // SAFETY: all zeroes is a valid `T`: a structure of integers, the caller's debt.
         let mut answer: T = unsafe { std::mem::zeroed() };
         let mut length = size_of::<T>() as libc::socklen_t;

@@ -1,77 +1,77 @@
-//! What has left a device that sends by several queues.
+//! Counts the frames that have drained from a device with several transmit queues.
 //!
-//! What the kernel has taken from a transmit ring may wait in the device, which empties one queue in order, but
-//! several in none. So where workers send by different queues, what one has sent has left only when the device has
-//! finished with it. The completion ring says how many frames that is for the queue, not of whose socket: so a
-//! worker whose frames have been taken waits until as many have come back as all sockets of the queue had been given
-//! by then. Those ahead of its last one are among them, and the queue is emptied in order.
+//! Frames that the kernel has taken from a transmit ring may wait in the device, which empties each queue in order, but
+//! queues in no common order. So where workers send by different queues, a worker's frames have drained only when the
+//! device has completed them. The completion ring counts completed frames per queue, not per socket: so a
+//! worker whose frames the kernel has taken waits until the queue has completed as many frames as all its sockets had
+//! submitted by then. These include all frames ahead of the worker's last one, and the queue is emptied in order.
 //!
-//! | count                     | who writes              | who reads                       |
-//! |---------------------------|-------------------------|---------------------------------|
-//! | frames given, of a socket | its transmitter         | transmitters of the same queue  |
-//! | frames back, of a queue   | its receiver            | transmitters of the same queue  |
+//! | count                         | written by      | read by                         |
+//! |-------------------------------|-----------------|---------------------------------|
+//! | frames submitted, of a socket | its transmitter | transmitters of the same queue  |
+//! | frames completed, of a queue  | its receiver    | transmitters of the same queue  |
 
 use manylane_sync::counters::{CounterReader, Counters};
 
-/// The counts of a queue while its sockets are being made.
+/// The counts of a queue while its sockets are being opened.
 #[derive(Default)]
 pub(super) struct Queue {
-    given: Vec<CounterReader>,
-    returned: Option<CounterReader>,
+    submitted: Vec<CounterReader>,
+    completed: Option<CounterReader>,
 }
 
 impl Queue {
-    /// The receiver's side.
-    pub fn returned(&mut self) -> Counters {
+    /// The count that the receiver writes.
+    pub fn completed(&mut self) -> Counters {
         let counters = Counters::new(1);
-        self.returned = Some(counters.reader());
+        self.completed = Some(counters.reader());
         counters
     }
 
-    /// A further socket's side: what it is given.
-    pub fn given(&mut self) -> Counters {
+    /// The count that a further socket's transmitter writes.
+    pub fn submitted(&mut self) -> Counters {
         let counters = Counters::new(1);
-        self.given.push(counters.reader());
+        self.submitted.push(counters.reader());
         counters
     }
 
-    /// What has left by the queue, for a transmitter whose own count is `own`, when all sockets are made.
-    pub fn left(&self, own: Counters) -> Left {
-        let returned = self.returned.clone().expect("a queue that is sent by has a receiver");
-        Left { own, given: self.given.clone(), returned, wanted: Some(0) }
+    /// The drain state for a transmitter whose own count is `own`; call it when all sockets are open.
+    pub fn drain(&self, own: Counters) -> Drain {
+        let completed = self.completed.clone().expect("a transmit queue has a receiver");
+        Drain { own, submitted: self.submitted.clone(), completed, target: Some(0) }
     }
 }
 
-/// Whether what a transmitter has been given has left.
-pub(super) struct Left {
+/// Tells whether a transmitter's frames have drained from the device.
+pub(super) struct Drain {
     own: Counters,
-    /// Of all sockets of the queue, this one too.
-    given: Vec<CounterReader>,
-    returned: CounterReader,
-    /// How many frames are to be back, once all that was noted has been taken; until then, not known.
-    wanted: Option<u64>,
+    /// Of all sockets of the queue, including this one.
+    submitted: Vec<CounterReader>,
+    completed: CounterReader,
+    /// The count of completed frames at which all marked frames have drained; unknown until the kernel has taken them.
+    target: Option<u64>,
 }
 
-impl Left {
-    /// Tells the others of the queue how much this socket has been given. Before the kernel can see it.
+impl Drain {
+    /// Shows this socket's count to the queue's other transmitters. Call it before the kernel can see the frames.
     #[inline]
-    pub fn tell(&mut self, given: u64) {
-        self.own.set(0, given);
+    pub fn set_submitted(&mut self, count: u64) {
+        self.own.set(0, count);
     }
 
-    /// Something new was noted.
-    pub fn forget(&mut self) {
-        self.wanted = None;
+    /// Clears the target, when further frames were marked.
+    pub fn restart(&mut self) {
+        self.target = None;
     }
 
-    /// Whether all has left, when the kernel has taken all that was noted.
-    pub fn has_left(&mut self) -> bool {
-        // Whoever has a frame ahead of our last one in the device's queue told of it before the kernel took it,
+    /// Whether all marked frames have drained. Call it when the kernel has taken them.
+    pub fn has_drained(&mut self) -> bool {
+        // A worker with a frame ahead of our last one in the device's queue counted it before the kernel took it,
         // and the kernel took it before ours, under the queue's lock or in the driver's one thread: so by the
-        // kernel's order we see it here. No model sees the kernel; too many in the sum only take longer.
-        let sum = || self.given.iter().map(|given| given.load(0)).sum();
-        let wanted = *self.wanted.get_or_insert_with(sum);
-        self.returned.load(0) >= wanted
+        // kernel's order we see it here. No model sees the kernel; extra frames in the sum only take longer.
+        let sum = || self.submitted.iter().map(|count| count.load(0)).sum();
+        let target = *self.target.get_or_insert_with(sum);
+        self.completed.load(0) >= target
     }
 }
 
@@ -80,25 +80,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_ahead_in_the_queue_has_to_be_back() {
+    fn frames_ahead_in_the_queue_must_be_completed() {
         let mut queue = Queue::default();
-        let mut returned = queue.returned();
-        let (one, other) = (queue.given(), queue.given());
-        let (mut one, mut other) = (queue.left(one), queue.left(other));
-        assert!(one.has_left(), "nothing was given");
-        other.tell(7);
-        assert!(one.has_left(), "nothing was given here");
-        one.tell(3);
-        one.forget();
-        assert!(!one.has_left());
-        other.tell(20); // Behind ours.
-        returned.set(0, 9);
-        assert!(!one.has_left(), "it may be our last that is not back");
-        returned.set(0, 10);
-        assert!(one.has_left());
-        other.forget();
-        assert!(!other.has_left());
-        returned.set(0, 23);
-        assert!(one.has_left() && other.has_left());
+        let mut completed = queue.completed();
+        let (one, other) = (queue.submitted(), queue.submitted());
+        let (mut one, mut other) = (queue.drain(one), queue.drain(other));
+        assert!(one.has_drained(), "no frame was submitted");
+        other.set_submitted(7);
+        assert!(one.has_drained(), "this socket submitted none");
+        one.set_submitted(3);
+        one.restart();
+        assert!(!one.has_drained());
+        other.set_submitted(20); // Behind ours.
+        completed.set(0, 9);
+        assert!(!one.has_drained(), "the missing one may be our last");
+        completed.set(0, 10);
+        assert!(one.has_drained());
+        other.restart();
+        assert!(!other.has_drained());
+        completed.set(0, 23);
+        assert!(one.has_drained() && other.has_drained());
     }
 }

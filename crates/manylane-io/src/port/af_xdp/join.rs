@@ -4,14 +4,14 @@ use manylane_frame::{Frame, Pool, Region};
 
 /// Assembles the packet whose frames are arriving.
 pub(super) struct Joiner {
-    begun: Begun,
+    begun: Partial,
     /// Bytes of the largest accepted packet among those in several frames.
     packet_max: usize,
     too_large: u64,
 }
 
 /// The state of a packet whose last frame has not arrived.
-enum Begun {
+enum Partial {
     /// No packet: the next frame is a packet's first.
     Nothing,
     /// The packet's first frames.
@@ -22,35 +22,35 @@ enum Begun {
 
 impl Joiner {
     pub fn new(packet_max: usize) -> Joiner {
-        Joiner { begun: Begun::Nothing, packet_max, too_large: 0 }
+        Joiner { begun: Partial::Nothing, packet_max, too_large: 0 }
     }
 
     /// Adds the next `part`, `None` if its descriptor was invalid; `more` says whether the packet continues after it.
     /// Returns the packet once it is whole. A packet that cannot become whole returns to `pool`,
     /// with all its frames.
     #[cold]
-    pub fn join(&mut self, part: Option<Frame>, goes_on: bool, pool: &mut Pool) -> Option<Frame> {
+    pub fn join(&mut self, part: Option<Frame>, more: bool, pool: &mut Pool) -> Option<Frame> {
         let begun = match (self.take(), part) {
-            (Begun::Nothing, Some(first)) => Begun::Packet(first),
-            (Begun::Packet(frame), Some(part)) => self.append(frame, part, pool),
-            (Begun::Packet(frame), None) => lose(frame, pool),
-            (Begun::Lost, Some(part)) => lose(part, pool),
-            (Begun::Nothing | Begun::Lost, None) => Begun::Lost,
+            (Partial::Nothing, Some(first)) => Partial::Packet(first),
+            (Partial::Packet(frame), Some(part)) => self.append(frame, part, pool),
+            (Partial::Packet(frame), None) => lose(frame, pool),
+            (Partial::Lost, Some(part)) => lose(part, pool),
+            (Partial::Nothing | Partial::Lost, None) => Partial::Lost,
         };
         match begun {
-            begun if goes_on => {
+            begun if more => {
                 self.begun = begun;
                 None
             }
-            Begun::Packet(frame) => Some(frame),
-            Begun::Nothing | Begun::Lost => None,
+            Partial::Packet(frame) => Some(frame),
+            Partial::Nothing | Partial::Lost => None,
         }
     }
 
     /// Returns the frames that have arrived to `pool`; returns how many.
     pub fn abandon(&mut self, pool: &mut Pool) -> usize {
         let frames = self.frames(pool.region());
-        if let Begun::Packet(frame) = self.take() {
+        if let Partial::Packet(frame) = self.take() {
             pool.give_back(frame);
         }
         frames
@@ -59,14 +59,14 @@ impl Joiner {
     /// Whether the next frame is a packet's first.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
-        matches!(self.begun, Begun::Nothing)
+        matches!(self.begun, Partial::Nothing)
     }
 
     /// The number of frames it holds.
     pub fn frames(&self, region: &Region) -> usize {
         match &self.begun {
-            Begun::Packet(frame) => region.meta(frame).frames(),
-            Begun::Nothing | Begun::Lost => 0,
+            Partial::Packet(frame) => region.meta(frame).frames(),
+            Partial::Nothing | Partial::Lost => 0,
         }
     }
 
@@ -75,13 +75,13 @@ impl Joiner {
         self.too_large
     }
 
-    fn append(&mut self, mut frame: Frame, part: Frame, pool: &mut Pool) -> Begun {
+    fn append(&mut self, mut frame: Frame, part: Frame, pool: &mut Pool) -> Partial {
         let view = pool.region().view();
         let len = view.meta(&frame).packet_len() + view.meta(&part).len();
         let refused = match len > self.packet_max {
             true => part,
             false => match view.append(&mut frame, part) {
-                Ok(()) => return Begun::Packet(frame),
+                Ok(()) => return Partial::Packet(frame),
                 Err(part) => part,
             },
         };
@@ -90,14 +90,14 @@ impl Joiner {
         lose(frame, pool)
     }
 
-    fn take(&mut self) -> Begun {
-        std::mem::replace(&mut self.begun, Begun::Nothing)
+    fn take(&mut self) -> Partial {
+        std::mem::replace(&mut self.begun, Partial::Nothing)
     }
 }
 
-fn lose(frame: Frame, pool: &mut Pool) -> Begun {
+fn lose(frame: Frame, pool: &mut Pool) -> Partial {
     pool.give_back(frame);
-    Begun::Lost
+    Partial::Lost
 }
 
 #[cfg(test)]
@@ -185,7 +185,7 @@ mod tests {
             Lab { pool, joiner: Joiner::new(PACKET_MAX) }
         }
 
-        fn join(&mut self, bytes: Option<&[u8]>, goes_on: bool) -> Option<Frame> {
+        fn join(&mut self, bytes: Option<&[u8]>, more: bool) -> Option<Frame> {
             let part = bytes.map(|bytes| {
                 let mut frame = self.pool.take().expect("there are more frames than parts");
                 let view = self.pool.region().view();
@@ -194,7 +194,7 @@ mod tests {
                 view.bytes_mut(&mut frame).copy_from_slice(bytes);
                 frame
             });
-            self.joiner.join(part, goes_on, &mut self.pool)
+            self.joiner.join(part, more, &mut self.pool)
         }
 
         fn assert_all_home(&mut self, too_large: u64) {

@@ -26,7 +26,7 @@ impl Lent {
     ///
     /// When the address is beyond the region.
     #[inline(always)]
-    pub fn turn(&mut self, address: u64) -> bool {
+    pub fn toggle(&mut self, address: u64) -> bool {
         let frame = (address >> self.shift) as usize;
         let word = &mut self.bits[frame / 64];
         let bit = 1 << (frame % 64);
@@ -55,24 +55,24 @@ mod tests {
     use manylane_frame::RegionConfig;
 
     #[test]
-    fn what_was_given_and_not_taken_is_left() {
+    fn frames_lent_and_not_reclaimed_remain() {
         let region = Region::new(RegionConfig { frames: 100, frame_size: 2048 });
         let region = region.expect("200 KiB can be mapped");
-        let mut given = Lent::new(&region);
-        let mut also_given = Lent::new(&region);
-        let mut taken = Lent::new(&region);
+        let mut lent = Lent::new(&region);
+        let mut also_lent = Lent::new(&region);
+        let mut reclaimed = Lent::new(&region);
         for _ in 0..3 {
-            given.turn(7 * 2048 + 256);
-            taken.turn(7 * 2048 + 100);
+            lent.toggle(7 * 2048 + 256);
+            reclaimed.toggle(7 * 2048 + 100);
         }
-        assert!(!given.turn(99 * 2048));
-        also_given.turn(3 * 2048 + 1);
-        also_given.turn(64 * 2048);
-        assert!(!taken.turn(64 * 2048));
+        assert!(!lent.toggle(99 * 2048));
+        also_lent.toggle(3 * 2048 + 1);
+        also_lent.toggle(64 * 2048);
+        assert!(!reclaimed.toggle(64 * 2048));
 
-        taken.merge(&given);
-        taken.merge(&also_given);
-        assert_eq!(taken.addresses(), [3 * 2048, 99 * 2048]);
-        assert!(given.turn(99 * 2048), "it was set");
+        reclaimed.merge(&lent);
+        reclaimed.merge(&also_lent);
+        assert_eq!(reclaimed.addresses(), [3 * 2048, 99 * 2048]);
+        assert!(lent.toggle(99 * 2048), "it was set");
     }
 }

@@ -159,7 +159,7 @@ impl AfXdp {
 }
 
 /// How the queues of a port were bound.
-struct Way {
+struct Binding {
     transfer: Transfer,
     /// Why a packet must lie in one frame, if so.
     single_because: Option<String>,
@@ -180,43 +180,43 @@ impl Opening<'_> {
     fn bind_queues(
         &mut self,
         receiving: Receiving<'_>,
-    ) -> Result<(Vec<Receiver>, Vec<Transmitter>, Way), OpenError> {
-        let mut ways = self.transfers();
+    ) -> Result<(Vec<Receiver>, Vec<Transmitter>, Binding), OpenError> {
+        let mut allowed = self.transfers();
         let mut transfers = Vec::new();
         let mut single_because = None;
         let mut receivers = Vec::new();
-        let exits = receiving.transmit_queues(self.queues_both_ways());
-        let mut transmitters: Vec<_> = exits.iter().map(|_| None).collect();
+        let transmit_queues = receiving.transmit_queues(self.queues_both_ways());
+        let mut transmitters: Vec<_> = transmit_queues.iter().map(|_| None).collect();
         for (queue, owner) in (0..).zip(receiving.owners) {
             // A worker that sends by a queue of its own needs no other socket for that.
             let owner = usize::from(owner.0);
-            let transmits = u32::from(exits[owner].0) == queue;
+            let transmits = u32::from(transmit_queues[owner].0) == queue;
             let copied = [Transfer::Copy];
-            let is_lent = queue >= self.lasting && ways[0] == Transfer::ZeroCopy;
-            let own = if is_lent { &copied[..] } else { &ways };
-            let (receiver, transmitter, way) = self.bind_queue(queue, transmits, own)?;
+            let is_lent = queue >= self.lasting && allowed[0] == Transfer::ZeroCopy;
+            let own = if is_lent { &copied[..] } else { &allowed };
+            let (receiver, transmitter, binding) = self.bind_queue(queue, transmits, own)?;
             receivers.push(receiver);
             if transmits {
                 transmitters[owner] = transmitter;
             }
-            transfers.push(way.transfer);
+            transfers.push(binding.transfer);
             // All lasting queues must match the first: the port has one transfer mode.
             if !is_lent {
-                ways = vec![way.transfer];
+                allowed = vec![binding.transfer];
             }
-            single_because = single_because.or(way.single_because);
+            single_because = single_because.or(binding.single_because);
         }
         let mut transmitters: Vec<_> = transmitters
             .into_iter()
-            .zip(exits)
+            .zip(transmit_queues)
             .map(|(own, queue)| {
                 let first = &receivers[usize::from(queue.0)];
                 let transfer = transfers[usize::from(queue.0)];
                 own.map_or_else(|| self.bind_transmit_only(first, transfer), Ok)
             })
             .collect::<Result<_, _>>()?;
-        count_what_leaves(&mut receivers, &mut transmitters);
-        Ok((receivers, transmitters, Way { transfer: transfers[0], single_because }))
+        count_drained_frames(&mut receivers, &mut transmitters);
+        Ok((receivers, transmitters, Binding { transfer: transfers[0], single_because }))
     }
 
     /// How many queues both receive and transmit: completions arrive on a receiver's rings.
@@ -233,20 +233,20 @@ impl Opening<'_> {
         let hopeless = self.mode == Mode::Generic
             || SOFTWARE_DRIVERS.contains(&self.interface.driver.as_str());
         let zero_copy = self.config.zero_copy && !hopeless;
-        let ways = [
+        let modes = [
             (Transfer::ZeroCopy, zero_copy && single),
             (Transfer::CopyChains, self.config.multi_buffer),
             (Transfer::Copy, single),
         ];
-        ways.into_iter().filter(|way| way.1).map(|way| way.0).collect()
+        modes.into_iter().filter(|mode| mode.1).map(|mode| mode.0).collect()
     }
 
     fn bind_queue(
         &mut self,
         queue: u32,
         transmits: bool,
-        ways: &[Transfer],
-    ) -> Result<(Receiver, Option<Transmitter>, Way), OpenError> {
+        allowed: &[Transfer],
+    ) -> Result<(Receiver, Option<Transmitter>, Binding), OpenError> {
         let AfXdpConfig { rx_ring, tx_ring, fill_ring, completion_ring, .. } = self.config;
         let mut rings = vec![
             (Kind::Receive, rx_ring),
@@ -257,9 +257,9 @@ impl Opening<'_> {
             rings.push((Kind::Transmit, tx_ring));
         }
         let place = (self.interface.index, queue);
-        let bound = self.umem.bind(place, &rings, ways);
+        let bound = self.umem.bind(place, &rings, allowed);
         let Bound { socket, transfer, refused } =
-            bound.map_err(|error| self.not_bound(queue, ways, error))?;
+            bound.map_err(|error| self.not_bound(queue, allowed, error))?;
         let receiver =
             self.map_receiver(queue, &socket, transfer).map_err(|e| self.unmapped(queue, e))?;
         let transmitter = match transmits {
@@ -279,7 +279,7 @@ impl Opening<'_> {
                 _ => "multi_buffer = false".into(),
             }),
         };
-        Ok((receiver, transmitter, Way { transfer, single_because }))
+        Ok((receiver, transmitter, Binding { transfer, single_because }))
     }
 
     fn bind_transmit_only(
@@ -315,7 +315,7 @@ impl Opening<'_> {
             posted_count: 0,
             completed: Lent::new(region),
             returned: 0,
-            told: None,
+            completed_count: None,
             port: self.port,
             queue: QueueId(queue as u16),
             checksum: self.checksum(),
@@ -342,7 +342,7 @@ impl Opening<'_> {
             region: region.clone(),
             sent: Lent::new(region),
             lent: 0,
-            left: None,
+            drain: None,
             transfer,
             frames_max: self.frames_max(transfer),
             spare: 0,
@@ -376,7 +376,7 @@ impl Opening<'_> {
 
     fn facts(
         &self,
-        Way { transfer, single_because }: Way,
+        Binding { transfer, single_because }: Binding,
         hidden_tags: Option<TagsHidden>,
     ) -> Facts {
         let Interface { index, mac, mtu, driver, receive_queues, .. } = self.interface;
@@ -395,10 +395,11 @@ impl Opening<'_> {
         }
     }
 
-    /// The error when none of `ways` worked.
-    fn not_bound(&self, queue: u32, ways: &[Transfer], (step, source): StepError) -> OpenError {
+    /// The error when none of the `allowed` modes worked.
+    fn not_bound(&self, queue: u32, allowed: &[Transfer], (step, source): StepError) -> OpenError {
         // A kernel before 6.6 answers so, since it does not know the flag: packets must lie in one frame.
-        let unknown = ways == [Transfer::CopyChains] && source.raw_os_error() == Some(libc::EINVAL);
+        let unknown =
+            allowed == [Transfer::CopyChains] && source.raw_os_error() == Some(libc::EINVAL);
         match check_mtu(self.interface, self.umem.region(), 1) {
             Err(too_large) if unknown => too_large,
             _ => self.refused(queue, (step, source)),
@@ -419,19 +420,19 @@ impl Opening<'_> {
 }
 
 /// Gives transmitters the counts by which they see what has drained, if they send by different queues.
-fn count_what_leaves(receivers: &mut [Receiver], transmitters: &mut [Transmitter]) {
-    let first = transmitters.first().map(|exit| exit.queue);
-    if transmitters.iter().all(|exit| Some(exit.queue) == first) {
+fn count_drained_frames(receivers: &mut [Receiver], transmitters: &mut [Transmitter]) {
+    let first = transmitters.first().map(|transmitter| transmitter.queue);
+    if transmitters.iter().all(|transmitter| Some(transmitter.queue) == first) {
         return;
     }
     let mut queues: Vec<_> = receivers.iter().map(|_| Queue::default()).collect();
     for (receiver, queue) in receivers.iter_mut().zip(&mut queues) {
-        receiver.told = Some(queue.returned());
+        receiver.completed_count = Some(queue.completed());
     }
-    let queue = |exit: &Transmitter| usize::from(exit.queue.0);
-    let given: Vec<_> = transmitters.iter().map(|exit| queues[queue(exit)].given()).collect();
-    for (exit, own) in transmitters.iter_mut().zip(given) {
-        exit.left = Some(queues[queue(exit)].left(own));
+    let queue = |transmitter: &Transmitter| usize::from(transmitter.queue.0);
+    let counts: Vec<_> = transmitters.iter().map(|own| queues[queue(own)].submitted()).collect();
+    for (transmitter, own) in transmitters.iter_mut().zip(counts) {
+        transmitter.drain = Some(queues[queue(transmitter)].drain(own));
     }
 }
 

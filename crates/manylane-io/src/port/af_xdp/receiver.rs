@@ -29,7 +29,7 @@ pub struct Receiver {
     /// Frames reclaimed from the completion ring.
     pub(super) returned: u64,
     /// The same number, published to the transmitters of this queue where others use other queues (`drain.rs`).
-    pub(super) told: Option<Counters>,
+    pub(super) completed_count: Option<Counters>,
     pub(super) port: PortId,
     pub(super) queue: QueueId,
     pub(super) checksum: Checksum,
@@ -64,10 +64,10 @@ impl Receiver {
 
     #[inline(always)]
     fn take(&mut self, descriptor: libc::xdp_desc, pool: &mut Pool, batch: &mut Batch) {
-        let goes_on = descriptor.options & libc::XDP_PKT_CONTD != 0;
+        let more = descriptor.options & libc::XDP_PKT_CONTD != 0;
         let packet = match self.posted_frame(descriptor) {
-            Some(frame) if !goes_on && self.joiner.is_idle() => Some(frame),
-            frame => self.joiner.join(frame, goes_on, pool),
+            Some(frame) if !more && self.joiner.is_idle() => Some(frame),
+            frame => self.joiner.join(frame, more, pool),
         };
         if let Some(packet) = packet {
             batch.push(packet).expect("`receive` has checked the room");
@@ -78,8 +78,8 @@ impl Receiver {
     #[inline(always)]
     fn posted_frame(&mut self, descriptor: libc::xdp_desc) -> Option<Frame> {
         let libc::xdp_desc { addr, len, .. } = descriptor;
-        if !self.posted.turn(addr) {
-            self.posted.turn(addr); // As before.
+        if !self.posted.toggle(addr) {
+            self.posted.toggle(addr); // As before.
             self.foreign += 1;
             return None;
         }
@@ -123,7 +123,7 @@ impl Receiver {
                 let frame = pool.take().expect("the pool has just said so");
                 self.region.note(&frame, Holder::Receive(self.port));
                 let address = self.region.lend(frame);
-                self.posted.turn(address);
+                self.posted.toggle(address);
                 self.fill.push(address);
             }
             posted += frames;
@@ -144,7 +144,7 @@ impl Receiver {
             return 0;
         }
         while let Some(address) = self.completion.pop() {
-            self.completed.turn(address);
+            self.completed.toggle(address);
             // SAFETY: `Region::reclaim`'s debt: the kernel puts an address on the completion ring once
             // for each time it was on a transmit ring, after its last access (af_xdp.rst, "UMEM
             // Completion Ring"); transmitters put the address of a frame there when they lend it.
@@ -157,8 +157,8 @@ impl Receiver {
         }
         self.completion.release();
         self.returned += u64::from(available);
-        if let Some(told) = &mut self.told {
-            told.set(0, self.returned);
+        if let Some(count) = &mut self.completed_count {
+            count.set(0, self.returned);
         }
         available as usize
     }

@@ -72,7 +72,7 @@ impl Socket {
     /// The offsets of the rings' parts in their mappings.
     pub fn ring_offsets(&self) -> io::Result<libc::xdp_mmap_offsets> {
         // SAFETY: XDP_MMAP_OFFSETS fills a `struct xdp_mmap_offsets`.
-        unsafe { self.ask(libc::XDP_MMAP_OFFSETS) }
+        unsafe { self.get_option(libc::XDP_MMAP_OFFSETS) }
     }
 
     /// Binds to a queue with the region registered by `register`.
@@ -117,7 +117,7 @@ impl Socket {
 
     pub fn statistics(&self) -> io::Result<libc::xdp_statistics> {
         // SAFETY: XDP_STATISTICS fills a `struct xdp_statistics`.
-        unsafe { self.ask(libc::XDP_STATISTICS) }
+        unsafe { self.get_option(libc::XDP_STATISTICS) }
     }
 
     /// Makes the kernel process the transmit ring.
@@ -167,7 +167,7 @@ impl Socket {
     /// # Safety
     ///
     /// `T` is the plain structure that belongs to `option`; all zeroes is one.
-    unsafe fn ask<T>(&self, option: libc::c_int) -> io::Result<T> {
+    unsafe fn get_option<T>(&self, option: libc::c_int) -> io::Result<T> {
         // SAFETY: the caller's debt.
         let mut value: T = unsafe { mem::zeroed() };
         let mut length = size_of::<T>() as libc::socklen_t;

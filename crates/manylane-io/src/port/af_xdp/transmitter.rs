@@ -6,7 +6,7 @@ use manylane_frame::vocabulary::{Offload, PortId, QueueId};
 use manylane_frame::{Batch, Frame, Holder, Meta, Pool, Region};
 
 use super::super::Sent;
-use super::drain::Left;
+use super::drain::Drain;
 use super::lent::Lent;
 use super::ring::ProducerRing;
 use super::socket::{Socket, Transfer};
@@ -26,7 +26,7 @@ pub struct Transmitter {
     /// The kernel refused the last kick, since the device is down or gone.
     pub(super) is_refused: bool,
     /// Where other workers send to the port by other queues: what this queue has drained.
-    pub(super) left: Option<Left>,
+    pub(super) drain: Option<Drain>,
     pub(super) transfer: Transfer,
     /// The most frames of a packet.
     pub(super) frames_max: u8,
@@ -94,7 +94,7 @@ impl Transmitter {
     ) -> Sent {
         self.spare = u32::from(self.frames_max) - 1;
         let mut sent = Sent::default();
-        let mut left = Batch::new();
+        let mut unsent = Batch::new();
         for frame in batch.drain() {
             let meta = self.region.meta(&frame);
             let (frames, bytes) = (meta.frames() as u32, meta.packet_len() as u64);
@@ -102,16 +102,16 @@ impl Transmitter {
                 completed(meta);
                 self.losses.unfit += 1;
                 pool.give_back(frame);
-            } else if left.is_empty() && self.room(frames) >= frames {
+            } else if unsent.is_empty() && self.room(frames) >= frames {
                 self.push_packet(pool, frame, bytes as usize);
             } else {
-                left.push(frame).expect("as many as came out fit in");
+                unsent.push(frame).expect("the new batch has room for the old one's frames");
                 continue;
             }
             sent.frames += 1;
             sent.bytes += bytes;
         }
-        *batch = left;
+        *batch = unsent;
         self.submit();
         sent
     }
@@ -137,7 +137,7 @@ impl Transmitter {
     fn push(&mut self, frame: Frame, len: u32, options: u32) {
         self.region.note(&frame, Holder::Transmit(self.port));
         let addr = self.region.lend(frame);
-        self.sent.turn(addr);
+        self.sent.toggle(addr);
         self.lent += 1;
         self.ring.push(libc::xdp_desc { addr, len, options });
     }
@@ -145,8 +145,8 @@ impl Transmitter {
     /// Shows the pushed entries to the kernel.
     #[inline(always)]
     fn submit(&mut self) {
-        if let Some(left) = &mut self.left {
-            left.tell(self.lent);
+        if let Some(drain) = &mut self.drain {
+            drain.set_submitted(self.lent);
         }
         self.ring.submit();
     }
@@ -178,21 +178,21 @@ impl Transmitter {
         let kicks_max = waiting + 1;
         for _ in 0..kicks_max {
             let kicked = self.kick();
-            let left = self.ring.waiting();
+            let remaining = self.ring.waiting();
             match kicked {
                 Kicked::Refused => return,
                 Kicked::Dropped => {} // One packet is off the ring, even if the index has not moved.
-                Kicked::Done if left == waiting => return,
-                Kicked::Again if left == waiting => {
+                Kicked::Done if remaining == waiting => return,
+                Kicked::Again if remaining == waiting => {
                     self.losses.stalls += 1;
                     return;
                 }
                 Kicked::Done | Kicked::Again => {}
             }
-            if left == 0 {
+            if remaining == 0 {
                 return;
             }
-            waiting = left;
+            waiting = remaining;
         }
     }
 
@@ -230,8 +230,8 @@ impl Transmitter {
 
     /// Marks the frames put on the ring so far.
     pub fn note(&mut self) {
-        if let (Some(left), true) = (&mut self.left, self.noted != self.lent) {
-            left.forget();
+        if let (Some(drain), true) = (&mut self.drain, self.noted != self.lent) {
+            drain.restart();
         }
         self.noted = self.lent;
     }
@@ -250,7 +250,7 @@ impl Transmitter {
     /// newer ones, once.
     pub fn has_taken_noted(&mut self) -> bool {
         let taken = self.lent - u64::from(self.ring.waiting()) >= self.noted;
-        self.is_refused || taken && self.left.as_mut().is_none_or(Left::has_left)
+        self.is_refused || taken && self.drain.as_mut().is_none_or(Drain::has_drained)
     }
 
     /// Frames put on the ring since the port was opened.

@@ -9,7 +9,7 @@ pub(super) struct Draws(u64);
 
 /// The faults of one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lot {
+pub(super) struct PacketFaults {
     pub drop: bool,
     pub duplicate: bool,
     /// A random number that selects the bit.
@@ -26,14 +26,14 @@ impl Draws {
     }
 
     /// Draws the next packet's faults: always seven draws.
-    pub(super) fn lot(&mut self, config: &FaultConfig) -> Lot {
+    pub(super) fn next_faults(&mut self, config: &FaultConfig) -> PacketFaults {
         let [drop, duplicate, corrupt, delay, reorder] =
             [config.drop, config.duplicate, config.corrupt, config.delay, config.reorder]
                 .map(|likely| self.chance(likely));
         let bit = self.next();
         let (least_ns, most_ns) = config.delay_ns.clone().into_inner();
         let delay_ns = least_ns + below(self.next(), (most_ns - least_ns).saturating_add(1));
-        Lot {
+        PacketFaults {
             drop,
             duplicate,
             corrupt: corrupt.then_some(bit),
@@ -80,11 +80,14 @@ mod tests {
     fn probabilities_are_kept_and_the_ends_are_certain() {
         let config = FaultConfig { drop: 0.25, duplicate: 1.0, ..FaultConfig::default() };
         let mut draws = Draws::new(1, 0);
-        let lots = Vec::from_iter((0..100_000).map(|_| draws.lot(&config)));
-        let dropped = lots.iter().filter(|lot| lot.drop).count();
+        let all = Vec::from_iter((0..100_000).map(|_| draws.next_faults(&config)));
+        let dropped = all.iter().filter(|faults| faults.drop).count();
         // Four standard deviations of a fair coin of 1 in 4 are 548.
         assert!((24_452..=25_548).contains(&dropped), "{dropped}");
-        assert!(lots.iter().all(|lot| lot.duplicate && !lot.reorder && lot.corrupt.is_none()));
+        assert!(
+            all.iter()
+                .all(|faults| faults.duplicate && !faults.reorder && faults.corrupt.is_none())
+        );
     }
 
     /// An additional fault leaves the others unchanged.
@@ -94,7 +97,7 @@ mod tests {
         let with = FaultConfig { delay: 0.5, corrupt: 0.3, delay_ns: 5..=99, ..alone.clone() };
         let dropped = |config: &FaultConfig| {
             let mut draws = Draws::new(9, 4);
-            Vec::from_iter((0..1000).map(|_| draws.lot(config).drop))
+            Vec::from_iter((0..1000).map(|_| draws.next_faults(config).drop))
         };
         assert_eq!(dropped(&alone), dropped(&with));
     }
@@ -105,20 +108,20 @@ mod tests {
         let mut draws = Draws::new(2, 1);
         let mut seen = [0; 4];
         for _ in 0..1000 {
-            let delay_ns = draws.lot(&config).delay_ns.expect("each is delayed");
+            let delay_ns = draws.next_faults(&config).delay_ns.expect("each is delayed");
             seen[delay_ns as usize - 10] += 1;
         }
         assert!(seen.iter().all(|&count| count > 180), "{seen:?}");
         let config = FaultConfig { delay: 1.0, delay_ns: 0..=u64::MAX, ..config };
-        assert!(draws.lot(&config).delay_ns.is_some());
+        assert!(draws.next_faults(&config).delay_ns.is_some());
     }
 
     #[test]
-    fn lines_of_one_seed_have_their_own_lots() {
+    fn lines_of_one_seed_draw_independently() {
         let config = FaultConfig { drop: 0.5, ..FaultConfig::default() };
         let dropped = |line| {
             let mut draws = Draws::new(7, line);
-            Vec::from_iter((0..64).map(|_| draws.lot(&config).drop))
+            Vec::from_iter((0..64).map(|_| draws.next_faults(&config).drop))
         };
         assert_ne!(dropped(0), dropped(1));
         assert_eq!(dropped(1), dropped(1));

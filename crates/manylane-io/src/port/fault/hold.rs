@@ -15,7 +15,7 @@ pub(super) struct Hold {
     reordered: VecDeque<Reordered>,
     ready: VecDeque<Packet>,
     /// Packets that continued; released reordered packets are not counted.
-    went: u64,
+    passed: u64,
     /// Delayed packets so far.
     number: u64,
     /// Frames of delayed or reordered packets, and their maximum.
@@ -37,7 +37,7 @@ struct Delayed {
 }
 
 struct Reordered {
-    /// The value of `went` at which the packet is released.
+    /// The value of `passed` at which the packet is released.
     after: u64,
     due_ns: u64,
     packet: Packet,
@@ -50,7 +50,7 @@ impl Hold {
             delayed: BinaryHeap::with_capacity(frames_max),
             reordered: VecDeque::with_capacity(frames_max),
             ready: VecDeque::with_capacity(frames_max + ready),
-            went: 0,
+            passed: 0,
             number: 0,
             frames: 0,
             frames_max,
@@ -59,10 +59,10 @@ impl Hold {
     }
 
     /// Lets a packet continue, and then the reordered packets that waited for it.
-    pub(super) fn go(&mut self, packet: Packet) {
+    pub(super) fn pass(&mut self, packet: Packet) {
         self.push(packet);
-        self.went += 1;
-        while self.reordered.front().is_some_and(|first| first.after <= self.went) {
+        self.passed += 1;
+        while self.reordered.front().is_some_and(|first| first.after <= self.passed) {
             self.release_reordered();
         }
     }
@@ -85,7 +85,7 @@ impl Hold {
         due_ns: u64,
     ) -> Result<(), Packet> {
         let packet = self.take_room(packet)?;
-        let after = self.went + u64::from(distance);
+        let after = self.passed + u64::from(distance);
         self.reordered.push_back(Reordered { after, due_ns, packet });
         Ok(())
     }
@@ -93,9 +93,10 @@ impl Hold {
     /// Releases the packets that are due.
     pub(super) fn release(&mut self, now_ns: u64) {
         while self.delayed.peek().is_some_and(|first| first.due_ns <= now_ns) {
-            let Delayed { packet, .. } = self.delayed.pop().expect("there is a first");
+            let Delayed { packet, .. } =
+                self.delayed.pop().expect("the heap or queue has a first packet");
             self.frames -= packet.frames;
-            self.go(packet);
+            self.pass(packet);
         }
         while self.reordered.front().is_some_and(|first| first.due_ns <= now_ns) {
             self.release_reordered();
@@ -144,7 +145,8 @@ impl Hold {
     }
 
     fn release_reordered(&mut self) {
-        let Reordered { packet, .. } = self.reordered.pop_front().expect("there is a first");
+        let Reordered { packet, .. } =
+            self.reordered.pop_front().expect("the heap or queue has a first packet");
         self.frames -= packet.frames;
         self.push(packet);
     }

@@ -3,7 +3,7 @@
 use manylane_frame::{Frame, Pool};
 
 use super::super::write::copy;
-use super::draw::{Draws, Lot, below};
+use super::draw::{Draws, PacketFaults, below};
 use super::hold::{Hold, Packet};
 use super::{FaultConfig, FaultCounts};
 
@@ -35,8 +35,9 @@ impl Line {
     }
 
     /// Applies its faults to a packet. False when the packet was dropped.
-    pub(super) fn meet(&mut self, pool: &mut Pool, mut frame: Frame, now_ns: u64) -> bool {
-        let Lot { drop, duplicate, corrupt, delay_ns, reorder } = self.draws.lot(&self.config);
+    pub(super) fn apply(&mut self, pool: &mut Pool, mut frame: Frame, now_ns: u64) -> bool {
+        let PacketFaults { drop, duplicate, corrupt, delay_ns, reorder } =
+            self.draws.next_faults(&self.config);
         if drop {
             self.counts.dropped += 1;
             pool.give_back(frame);
@@ -45,7 +46,7 @@ impl Line {
         if let Some(number) = corrupt {
             self.counts.corrupted += u64::from(invert(pool, &mut frame, number));
         }
-        let twin = if duplicate { self.twin(pool, &frame) } else { None };
+        let duplicate_frame = if duplicate { self.duplicate_frame(pool, &frame) } else { None };
         let packet = packet(pool, frame);
         let held = if let Some(delay_ns) = delay_ns {
             self.counts.delayed += 1;
@@ -55,7 +56,7 @@ impl Line {
             let due_ns = now_ns.saturating_add(self.config.reorder_ns);
             self.hold.reorder(packet, self.config.reorder_packets, due_ns)
         } else {
-            self.hold.go(packet);
+            self.hold.pass(packet);
             Ok(())
         };
         if let Err(packet) = held {
@@ -64,22 +65,22 @@ impl Line {
                 None => self.counts.reordered -= 1,
             }
             self.counts.hold_full += 1;
-            self.hold.go(packet);
+            self.hold.pass(packet);
         }
-        if let Some(twin) = twin {
-            self.hold.go(twin);
+        if let Some(duplicate_frame) = duplicate_frame {
+            self.hold.pass(duplicate_frame);
         }
         true
     }
 
-    fn twin(&mut self, pool: &mut Pool, frame: &Frame) -> Option<Packet> {
-        let Some(mut twin) = copy(pool, frame) else {
+    fn duplicate_frame(&mut self, pool: &mut Pool, frame: &Frame) -> Option<Packet> {
+        let Some(mut duplicate_frame) = copy(pool, frame) else {
             self.counts.no_frame += 1;
             return None;
         };
         self.counts.duplicated += 1;
-        pool.region().meta_mut(&mut twin).later = self.copies;
-        Some(packet(pool, twin))
+        pool.region().meta_mut(&mut duplicate_frame).later = self.copies;
+        Some(packet(pool, duplicate_frame))
     }
 }
 

@@ -36,7 +36,7 @@ impl Receiver {
             let mut new = Batch::new();
             self.inner.receive(pool, &mut new, now_ns);
             for frame in new.drain() {
-                self.line.meet(pool, frame, now_ns);
+                self.line.apply(pool, frame, now_ns);
             }
         }
         while !batch.is_full() {

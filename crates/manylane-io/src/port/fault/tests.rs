@@ -148,9 +148,9 @@ fn a_packet_is_passed_by_as_many_as_configured_or_until_its_time() {
     };
     let held = hold.reorder(packet(), 2, 100).is_ok() && hold.reorder(packet(), 2, 100).is_ok();
     assert!(held);
-    hold.go(packet());
+    hold.pass(packet());
     assert_eq!((hold.ready(), hold.frames(), hold.due_ns()), (1, 3, Some(0)));
-    hold.go(packet());
+    hold.pass(packet());
     assert!(hold.reorder(packet(), 2, 110).is_ok());
     hold.release(109);
     assert_eq!((hold.ready(), hold.frames()), (4, 5));

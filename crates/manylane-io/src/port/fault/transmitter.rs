@@ -52,8 +52,8 @@ impl Transmitter {
                 let meta = pool.region().meta(&frame);
                 sent.frames += 1;
                 sent.bytes += meta.packet_len() as u64;
-                let entry = meta.ingress;
-                if !self.line.meet(pool, frame, self.now_ns) {
+                let entry = meta.entry;
+                if !self.line.apply(pool, frame, self.now_ns) {
                     completed(entry);
                 }
             }

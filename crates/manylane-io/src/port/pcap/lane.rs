@@ -17,7 +17,7 @@ pub struct Transmitter {
     clock: Clock,
     snap_len: usize,
     filling: Option<Vec<u8>>,
-    full: Producer<Parcel>,
+    full: Producer<LaneMessage>,
     empty: Consumer<Vec<u8>>,
     bell: Arc<Doorbell<EventFd>>,
     counts: LaneCounts,
@@ -42,7 +42,7 @@ pub enum Direction {
 }
 
 /// A message of a lane to the writer.
-pub(super) enum Parcel {
+pub(super) enum LaneMessage {
     /// Consecutive records: each a [`Record`] and its bytes.
     Records(Vec<u8>),
     /// The lane has ended.
@@ -62,7 +62,7 @@ pub(super) struct Record {
 
 /// The writer's end of a lane.
 pub(super) struct LaneEnd {
-    pub full: Consumer<Parcel>,
+    pub full: Consumer<LaneMessage>,
     pub empty: Producer<Vec<u8>>,
 }
 
@@ -174,12 +174,12 @@ impl Transmitter {
 
     fn hand_over(&mut self) {
         if let Some(buffer) = self.filling.take() {
-            self.push(Parcel::Records(buffer));
+            self.push(LaneMessage::Records(buffer));
         }
     }
 
-    fn push(&mut self, parcel: Parcel) {
-        let pushed = self.full.push(parcel);
+    fn push(&mut self, message: LaneMessage) {
+        let pushed = self.full.push(message);
         assert!(pushed.is_ok(), "the ring has a place for each buffer, and for the end");
         self.full.submit();
         self.bell.ring();
@@ -189,7 +189,7 @@ impl Transmitter {
 impl Drop for Transmitter {
     fn drop(&mut self) {
         self.hand_over();
-        self.push(Parcel::End);
+        self.push(LaneMessage::End);
     }
 }
 

@@ -19,7 +19,7 @@ use pcap_file::pcapng::blocks::interface_description::{
 
 use super::super::Clock;
 use super::error::WriteError;
-use super::lane::{BUFFER, Direction, LaneEnd, Parcel, Record, Transmitter, lane};
+use super::lane::{BUFFER, Direction, LaneEnd, LaneMessage, Record, Transmitter, lane};
 use crate::eventfd::EventFd;
 use crate::poll::poll;
 
@@ -123,10 +123,10 @@ impl Writer {
         let mut lanes = std::mem::take(&mut self.lanes);
         let mut outcome = Ok(());
         lanes.retain_mut(|lane| {
-            while let (Ok(()), Some(parcel)) = (&outcome, lane.full.pop()) {
+            while let (Ok(()), Some(message)) = (&outcome, lane.full.pop()) {
                 moved = true;
                 lane.full.release();
-                let Parcel::Records(mut buffer) = parcel else { return false };
+                let LaneMessage::Records(mut buffer) = message else { return false };
                 outcome = self.write(&buffer);
                 buffer.clear();
                 lane.empty.push(buffer).expect("there is a place for each buffer");

@@ -33,11 +33,11 @@ impl Default for TapConfig {
 impl TapConfig {
     /// Frames of `frame_size` bytes that a queue keeps posted: a line of the pool's sum.
     pub fn frames_posted(&self, frame_size: u32) -> u32 {
-        frames_for(self.landing_bytes(), frame_size) as u32
+        frames_for(self.buffer_bytes(), frame_size) as u32
     }
 
     /// One more than the largest packet: a packet that fills the whole buffer may have been truncated.
-    fn landing_bytes(&self) -> u32 {
+    fn buffer_bytes(&self) -> u32 {
         self.packet_max.saturating_add(1)
     }
 }
@@ -150,7 +150,7 @@ impl Tap {
         let mut counter = Some(counter);
         let receivers = (0..).zip(opened).map(|(number, queue)| {
             let number = QueueId(number);
-            Receiver::new(queue, region, config.landing_bytes(), port, number, counter.take())
+            Receiver::new(queue, region, config.buffer_bytes(), port, number, counter.take())
         });
         let receivers = receivers.collect();
         let port = Tap { port, interface: name(), _steering: steering };
@@ -183,7 +183,7 @@ impl Tap {
 impl TapConfig {
     fn check(&self, interface: &str, present: Option<&Interface>) -> Result<(), OpenError> {
         let TapConfig { packet_max, mac } = *self;
-        let mtu = present.map_or(MTU_OF_A_NEW_ONE, |facts| facts.mtu);
+        let mtu = present.map_or(NEW_TAP_MTU, |facts| facts.mtu);
         check_packet_max(packet_max, mtu).map_err(|least| {
             let interface = interface.into();
             OpenError::PacketMax { interface, packet_max, least }
@@ -225,7 +225,7 @@ const ANOTHER: u8 = 4;
 /// The longest name: IFNAMSIZ, less its zero.
 const NAME_MAX: usize = 15;
 /// `ether_setup`.
-const MTU_OF_A_NEW_ONE: u32 = 1500;
+const NEW_TAP_MTU: u32 = 1500;
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@ use manylane_frame::vocabulary::{PortId, QueueId};
 use manylane_frame::{Batch, Pool, Region};
 
 use super::super::Losses;
-use super::super::vnet::{HEADER, Landed, Landing, Lost};
+use super::super::vnet::{HEADER, Lost, ReceiveBuffer, Received};
 use super::counter::Counter;
 use super::device::Queue;
 
@@ -15,7 +15,7 @@ use super::device::Queue;
 pub struct Receiver {
     queue: Queue,
     region: Region,
-    landing: Landing,
+    buffer: ReceiveBuffer,
     pub(super) port: PortId,
     number: QueueId,
     lost: RefCell<Lost>,
@@ -29,7 +29,7 @@ impl Receiver {
     pub(super) fn new(
         queue: Queue,
         region: &Region,
-        landing_bytes: u32,
+        buffer_bytes: u32,
         port: PortId,
         number: QueueId,
         counter: Option<Counter>,
@@ -37,7 +37,7 @@ impl Receiver {
         Receiver {
             queue,
             region: region.clone(),
-            landing: Landing::new(region, landing_bytes),
+            buffer: ReceiveBuffer::new(region, buffer_bytes),
             port,
             number,
             lost: RefCell::default(),
@@ -56,10 +56,10 @@ impl Receiver {
             if !self.prime(pool) {
                 break; // The kernel keeps the packets, and drops those beyond its queue.
             }
-            // SAFETY: the debt of `Queue::read`: by `Landing` invariant 1 the addresses are of frames
-            // that the landing owns.
-            match unsafe { self.queue.read(self.landing.iov()) } {
-                Ok(len) => self.land(len, batch),
+            // SAFETY: the debt of `Queue::read`: by `ReceiveBuffer` invariant 1 the addresses are of frames
+            // that the buffer owns.
+            match unsafe { self.queue.read(self.buffer.iov()) } {
+                Ok(len) => self.received(len, batch),
                 Err(error) => match error.raw_os_error() {
                     // A packet that the header cannot express; the kernel has dropped it.
                     Some(libc::EINVAL) => self.invalid += 1,
@@ -74,36 +74,36 @@ impl Receiver {
     /// Posts frames for a packet; false when `pool` has not enough.
     #[inline]
     pub fn prime(&mut self, pool: &mut Pool) -> bool {
-        let full = self.landing.fill(pool);
+        let full = self.buffer.fill(pool);
         let counter = &self.counter;
         self.lost.get_mut().set_dry(!full, || look(counter));
         full
     }
 
     #[inline]
-    fn land(&mut self, len: usize, batch: &mut Batch) {
+    fn received(&mut self, len: usize, batch: &mut Batch) {
         if len < HEADER {
             self.invalid += 1;
-        } else if len == self.landing.capacity() {
+        } else if len == self.buffer.capacity() {
             self.too_large += 1; // The buffer has room for one byte more than the largest packet.
         } else {
-            match self.landing.land(&self.region, len, self.port, self.number) {
-                Landed::Packet(frame) => {
+            match self.buffer.received(&self.region, len, self.port, self.number) {
+                Received::Packet(frame) => {
                     batch.push(frame).expect("the loop is bounded by the room");
                 }
-                Landed::Strange => self.invalid += 1,
+                Received::InvalidHeader => self.invalid += 1,
             }
         }
     }
 
     /// Returns the frames to `pool`; returns how many.
     pub(super) fn close(mut self, pool: &mut Pool) -> usize {
-        self.landing.give_back(pool)
+        self.buffer.give_back(pool)
     }
 
     /// Frames posted for a packet.
     pub fn posted(&self) -> usize {
-        self.landing.frames()
+        self.buffer.frames()
     }
 
     /// The losses of this queue. The first queue also reports the packets for which the interface had no room, for all

@@ -22,7 +22,7 @@ pub struct Header {
 
 /// The header describes something unknown, or something outside the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Strange;
+pub struct InvalidHeader;
 
 impl Header {
     /// Reads the header that the kernel wrote.
@@ -41,17 +41,17 @@ impl Header {
 
     /// The marks that the header implies for a packet whose first frame has its bytes from `head` to `tail`.
     #[inline]
-    pub fn marks(&self, head: u16, tail: u16) -> Result<(Checksum, Segments), Strange> {
+    pub fn marks(&self, head: u16, tail: u16) -> Result<(Checksum, Segments), InvalidHeader> {
         if self.flags & NEEDS_CHECKSUM == 0 && self.kind == 0 {
             return Ok((Checksum::Valid, Segments::NONE)); // As valid as a packet from a wire.
         }
         let checksum = match self.flags & NEEDS_CHECKSUM {
             0 => Checksum::Valid,
             _ => {
-                let start = head.checked_add(self.checksum_start).ok_or(Strange)?;
+                let start = head.checked_add(self.checksum_start).ok_or(InvalidHeader)?;
                 let end = start.checked_add(self.checksum_offset).and_then(|at| at.checked_add(2));
                 if end.is_none_or(|end| end > tail) {
-                    return Err(Strange);
+                    return Err(InvalidHeader);
                 }
                 Checksum::Partial { start, offset: self.checksum_offset }
             }
@@ -61,11 +61,11 @@ impl Header {
             TCP4 => SegmentKind::Tcp4,
             TCP6 => SegmentKind::Tcp6,
             UDP => SegmentKind::Udp,
-            _ => return Err(Strange),
+            _ => return Err(InvalidHeader),
         };
         let segments = match kind {
             SegmentKind::None => Segments::NONE,
-            _ if self.segment_size == 0 => return Err(Strange),
+            _ if self.segment_size == 0 => return Err(InvalidHeader),
             _ => Segments { kind, ecn: self.kind & ECN != 0, size: self.segment_size },
         };
         Ok((checksum, segments))
@@ -162,17 +162,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_or_not_there_is_strange() {
+    fn an_unknown_or_impossible_header_is_invalid() {
         let plain = Header { flags: 2, ..Header::default() }; // DATA_VALID
         assert_eq!(plain.marks(256, 300), Ok((Checksum::Valid, Segments::NONE)));
-        for strange in [
+        for invalid in [
             Header { kind: 3, ..SEGMENT }, // UFO, which kernels no longer send
             Header { segment_size: 0, ..SEGMENT },
             Header { checksum_start: 1800, ..SEGMENT },
             Header { checksum_start: u16::MAX, ..SEGMENT },
             Header { checksum_offset: u16::MAX, ..SEGMENT },
         ] {
-            assert_eq!(strange.marks(256, 2048), Err(Strange), "{strange:?}");
+            assert_eq!(invalid.marks(256, 2048), Err(InvalidHeader), "{invalid:?}");
         }
     }
 }

@@ -12,7 +12,7 @@
 //! | file        | what it is                                                    |
 //! |-------------|---------------------------------------------------------------|
 //! | `header.rs` | the header, and its meaning in our terms                      |
-//! | `landing.rs`| frames posted to receive a packet                             |
+//! | `receive_buffer.rs`| frames posted to receive a packet                             |
 //! | `iov.rs`    | a packet's bytes as system calls take them                    |
 //! | `lost.rs`   | attributes the kernel's drops to a cause                      |
 //!
@@ -28,12 +28,12 @@ use manylane_frame::CHAIN_MAX;
 pub(super) use header::{HEADER, Header};
 pub(super) use iov::{IOV_MAX, push_packet};
 pub(super) use lost::Lost;
-pub(super) use receive_buffer::{Landed, Landing, frames_for};
+pub(super) use receive_buffer::{ReceiveBuffer, Received, frames_for};
 
 /// The largest possible packet, with an Ethernet header and two tags: an IPv6 packet without a
 /// jumbo payload.
 pub const PACKET_MAX: u32 = 14 + 2 * 4 + 40 + 65_535;
-const _: () = assert!(frames_for(PACKET_MAX + 1, 2048) <= CHAIN_MAX, "no landing is too long");
+const _: () = assert!(frames_for(PACKET_MAX + 1, 2048) <= CHAIN_MAX, "no buffer is too long");
 
 /// Checks that `packet_max` covers an interface of `mtu` and is possible; otherwise returns the smallest
 /// value for that MTU.

@@ -18,7 +18,7 @@ use super::iov;
 ///    slot by its first entry, and those of all others, in order, by the rest; and nothing else.
 /// 2. When all but the first are posted, the rest of `iov` covers them, or `iov` is empty: frames are
 ///    returned all at once, or it is cleared.
-pub struct Landing {
+pub struct ReceiveBuffer {
     /// The first of a packet last, so that a packet takes its frames from the end.
     frames: Vec<Frame>,
     wanted: usize,
@@ -26,22 +26,26 @@ pub struct Landing {
 }
 
 /// A received packet, or why it is invalid.
-pub enum Landed {
+pub enum Received {
     /// The packet, headed by this frame, with its marks.
     Packet(Frame),
     /// Its header is invalid. The next packet reuses its frames.
-    Strange,
+    InvalidHeader,
 }
 
-// SAFETY: `iov` is what makes the type not `Send`. Its pointers are to slots of frames that the landing
-// owns, and only ever given to system calls by the thread that has the landing.
-unsafe impl Send for Landing {}
+// SAFETY: `iov` is what makes the type not `Send`. Its pointers are to slots of frames that the buffer
+// owns, and only ever given to system calls by the thread that has the buffer.
+unsafe impl Send for ReceiveBuffer {}
 
-impl Landing {
+impl ReceiveBuffer {
     /// For packets of up to `packet_max` bytes, in frames of `region`.
-    pub fn new(region: &Region, packet_max: u32) -> Landing {
+    pub fn new(region: &Region, packet_max: u32) -> ReceiveBuffer {
         let wanted = frames_for(packet_max, region.frame_size());
-        Landing { frames: Vec::with_capacity(wanted), wanted, iov: Vec::with_capacity(wanted) }
+        ReceiveBuffer {
+            frames: Vec::with_capacity(wanted),
+            wanted,
+            iov: Vec::with_capacity(wanted),
+        }
     }
 
     /// Takes the missing frames from `pool`; false when it has not enough.
@@ -73,7 +77,7 @@ impl Landing {
         true
     }
 
-    /// The memory that the kernel may write to, when the landing is full.
+    /// The memory that the kernel may write to, when the buffer is full.
     #[inline]
     pub fn iov(&mut self) -> &mut [iovec] {
         debug_assert!(self.is_full(), "frames are missing");
@@ -89,21 +93,27 @@ impl Landing {
     ///
     /// # Panics
     ///
-    /// When the landing has less room than `len` bytes.
+    /// When the buffer has less room than `len` bytes.
     #[inline]
-    pub fn land(&mut self, region: &Region, len: usize, port: PortId, queue: QueueId) -> Landed {
+    pub fn received(
+        &mut self,
+        region: &Region,
+        len: usize,
+        port: PortId,
+        queue: QueueId,
+    ) -> Received {
         let view = region.view();
         let frame_size = region.frame_size() as u16; // 4096 at most.
         let mut left = len.saturating_sub(HEADER);
         let first = left.min(usize::from(frame_size - HEADROOM));
         let tail = HEADROOM + first as u16;
-        let frame = self.frames.last_mut().expect("a landing has a frame");
+        let frame = self.frames.last_mut().expect("a buffer has a frame");
         view.set_window(frame, HEADROOM - HEADER as u16, tail);
         let header = view.bytes(frame).first_chunk().copied().map(Header::read);
         let Ok((checksum, segments)) = header.expect("as long").marks(HEADROOM, tail) else {
-            return Landed::Strange;
+            return Received::InvalidHeader;
         };
-        let mut frame = self.frames.pop().expect("a landing has a frame");
+        let mut frame = self.frames.pop().expect("a buffer has a frame");
         view.set_window(&mut frame, HEADROOM, tail);
         view.set_ingress(&mut frame, port, queue, checksum);
         view.meta_mut(&mut frame).segments = segments;
@@ -113,10 +123,10 @@ impl Landing {
                 self.frames.pop().expect("the kernel writes no more than there is room for");
             let bytes = left.min(frame_size.into());
             view.set_window(&mut part, 0, bytes as u16);
-            view.append(&mut frame, part).expect("a landing has fewer frames than a chain");
+            view.append(&mut frame, part).expect("a buffer has fewer frames than a chain");
             left -= bytes;
         }
-        Landed::Packet(frame)
+        Received::Packet(frame)
     }
 
     /// Whether it has all frames that the largest packet needs.
@@ -140,7 +150,7 @@ impl Landing {
         let frame_size = region.frame_size() as usize;
         self.iov.clear();
         let mut frames = self.frames.iter().rev();
-        let first = frames.next().expect("a landing has a frame");
+        let first = frames.next().expect("a buffer has a frame");
         self.iov.push(iovec {
             iov_base: first_base(region, first),
             iov_len: frame_size - usize::from(HEADROOM) + HEADER,
@@ -156,7 +166,7 @@ fn first_base(region: &Region, frame: &Frame) -> *mut libc::c_void {
 }
 
 /// The start of the frame's slot. An address only: the kernel has it for the time of a system call, while
-/// the landing owns the frame; by `Frame` invariant 1 the slot is inside the region.
+/// the buffer owns the frame; by `Frame` invariant 1 the slot is inside the region.
 fn slot(region: &Region, frame: &Frame) -> *mut u8 {
     let offset = frame.index() as usize * region.frame_size() as usize;
     region.base().as_ptr().wrapping_add(offset)
@@ -187,31 +197,31 @@ mod tests {
     /// Whichever frames were taken, and whether or not the pool had all missing ones.
     #[test]
     fn the_kernel_is_led_to_the_frames_that_are_there() {
-        let (mut pool, mut landing) = rig();
-        assert!(landing.fill(&mut pool));
-        check(&mut landing, pool.region());
+        let (mut pool, mut buffer) = rig();
+        assert!(buffer.fill(&mut pool));
+        check(&mut buffer, pool.region());
         // The pool is fresh, so the frames lie one behind the other.
-        assert_eq!(landing.iov().len(), 2);
+        assert_eq!(buffer.iov().len(), 2);
         for (bytes, frames) in [(60, 1), (1792, 1), (1793, 2), (9000, 5), (60, 1), (60_000, 30)] {
-            let packet = land(&mut landing, pool.region(), bytes);
+            let packet = receive(&mut buffer, pool.region(), bytes);
             let meta = pool.region().meta(&packet);
             assert_eq!((meta.packet_len(), meta.frames()), (bytes, frames));
-            assert_eq!(landing.frames(), 33 - frames);
-            assert!(landing.fill(&mut pool));
-            check(&mut landing, pool.region());
+            assert_eq!(buffer.frames(), 33 - frames);
+            assert!(buffer.fill(&mut pool));
+            check(&mut buffer, pool.region());
             pool.give_back(packet);
 
             // The same when the pool has one too few at first.
-            let packet = land(&mut landing, pool.region(), bytes);
+            let packet = receive(&mut buffer, pool.region(), bytes);
             let mut held = Vec::from_iter(std::iter::from_fn(|| pool.take()));
             held.drain(..RESERVE + frames - 1).for_each(|frame| pool.give_back(frame));
-            assert!(!landing.fill(&mut pool));
+            assert!(!buffer.fill(&mut pool));
             held.drain(..).for_each(|frame| pool.give_back(frame));
-            assert!(landing.fill(&mut pool));
-            check(&mut landing, pool.region());
+            assert!(buffer.fill(&mut pool));
+            check(&mut buffer, pool.region());
             pool.give_back(packet);
         }
-        landing.give_back(&mut pool);
+        buffer.give_back(&mut pool);
         let free = Vec::from_iter(std::iter::from_fn(|| pool.take()));
         assert_eq!(free.len(), FRAMES as usize);
         free.into_iter().for_each(|frame| pool.give_back(frame));
@@ -221,56 +231,56 @@ mod tests {
     /// would copy 2 KiB at a time, by lists for which it must allocate.
     #[test]
     fn frames_that_lie_one_behind_the_other_still_do_when_they_have_gone_round() {
-        let (mut pool, mut landing) = rig();
+        let (mut pool, mut buffer) = rig();
         for bytes in [60_000, 3000, 45_000, 65_000, 60] {
-            assert!(landing.fill(&mut pool));
-            assert_eq!(landing.iov().len(), 2, "before {bytes} bytes");
-            let packet = land(&mut landing, pool.region(), bytes);
+            assert!(buffer.fill(&mut pool));
+            assert_eq!(buffer.iov().len(), 2, "before {bytes} bytes");
+            let packet = receive(&mut buffer, pool.region(), bytes);
             let meta = pool.region().meta(&packet);
             assert_eq!(meta.packet_len(), bytes);
             pool.give_back(packet);
         }
-        landing.give_back(&mut pool);
+        buffer.give_back(&mut pool);
     }
 
     #[test]
     fn a_packet_that_nobody_knows_costs_no_frame() {
-        let (mut pool, mut landing) = rig();
-        assert!(landing.fill(&mut pool));
-        let header = landing.iov()[0].iov_base.cast::<u8>();
+        let (mut pool, mut buffer) = rig();
+        assert!(buffer.fill(&mut pool));
+        let header = buffer.iov()[0].iov_base.cast::<u8>();
         // SAFETY: as in `land`.
         unsafe { header.add(1).write(3) };
-        let landed = landing.land(pool.region(), HEADER + 60, PortId(0), QueueId(0));
-        assert!(matches!(landed, Landed::Strange));
-        assert_eq!(landing.frames(), 33);
-        landing.give_back(&mut pool);
+        let received = buffer.received(pool.region(), HEADER + 60, PortId(0), QueueId(0));
+        assert!(matches!(received, Received::InvalidHeader));
+        assert_eq!(buffer.frames(), 33);
+        buffer.give_back(&mut pool);
     }
 
-    fn rig() -> (Pool, Landing) {
+    fn rig() -> (Pool, ReceiveBuffer) {
         let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
         let depot = Depot::new(region.expect("some KiB can be mapped"), 1);
         let pool = depot.expect("the frames are there").pool();
-        let landing = Landing::new(pool.region(), super::super::PACKET_MAX);
-        (pool, landing)
+        let buffer = ReceiveBuffer::new(pool.region(), super::super::PACKET_MAX);
+        (pool, buffer)
     }
 
-    fn land(landing: &mut Landing, region: &Region, bytes: usize) -> Frame {
-        let header = landing.iov()[0].iov_base.cast::<u8>();
-        // SAFETY: the landing owns the frame, whose headroom this is: the kernel would write there.
+    fn receive(buffer: &mut ReceiveBuffer, region: &Region, bytes: usize) -> Frame {
+        let header = buffer.iov()[0].iov_base.cast::<u8>();
+        // SAFETY: the buffer owns the frame, whose headroom this is: the kernel would write there.
         unsafe { header.write_bytes(0, HEADER) };
-        match landing.land(region, HEADER + bytes, PortId(0), QueueId(0)) {
-            Landed::Packet(frame) => frame,
-            Landed::Strange => panic!("the header is all zeroes"),
+        match buffer.received(region, HEADER + bytes, PortId(0), QueueId(0)) {
+            Received::Packet(frame) => frame,
+            Received::InvalidHeader => panic!("the header is all zeroes"),
         }
     }
 
-    /// `Landing` invariant 1.
-    fn check(landing: &mut Landing, region: &Region) {
-        let frames: Vec<_> = landing.frames.iter().rev().map(|frame| slot(region, frame)).collect();
+    /// `ReceiveBuffer` invariant 1.
+    fn check(buffer: &mut ReceiveBuffer, region: &Region) {
+        let frames: Vec<_> = buffer.frames.iter().rev().map(|frame| slot(region, frame)).collect();
         let mut expected = vec![(frames[0].wrapping_add(246), 2048 - 246)];
         expected.extend(frames[1..].iter().map(|&slot| (slot, 2048)));
         let mut found = Vec::new();
-        for part in landing.iov() {
+        for part in buffer.iov() {
             let (mut base, mut left) = (part.iov_base.cast::<u8>(), part.iov_len);
             while left > 0 {
                 let len = if found.is_empty() { left } else { left.min(2048) };

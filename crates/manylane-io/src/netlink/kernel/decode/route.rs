@@ -30,7 +30,7 @@ pub(in super::super) fn route(payload: &[u8]) -> Option<Route> {
         mtu: None,
         is_expiring: false,
     };
-    let mut hop = no_way(header.rtm_flags as u8);
+    let mut hop = empty_hop(header.rtm_flags as u8);
     let mut ways = None;
     for (kind, value) in attributes(bytes) {
         match kind {
@@ -55,7 +55,7 @@ pub(in super::super) fn route(payload: &[u8]) -> Option<Route> {
             [way] => Hops::One(Some(way)),
             _ => Hops::Many(ways),
         },
-        None if hop == no_way(hop.flags) => Hops::One(None),
+        None if hop == empty_hop(hop.flags) => Hops::One(None),
         None => Hops::One(Some(hop)),
     };
     Some(route)
@@ -92,7 +92,7 @@ fn multipath(family: Family, mut bytes: &[u8]) -> Vec<Hop> {
         let mut way = Hop {
             link: u32::from_ne_bytes([a, b, c, d]),
             weight: u16::from(hops) + 1,
-            ..no_way(flags)
+            ..empty_hop(flags)
         };
         let Some(inside) = bytes.get(RTNEXTHOP_BYTES..length) else {
             ways.push(Hop { is_encapsulated: true, ..way });
@@ -117,7 +117,7 @@ fn expires(cacheinfo: &[u8]) -> bool {
     cacheinfo.get(8..12).is_some_and(|left| left != [0; 4])
 }
 
-fn no_way(flags: u8) -> Hop {
+fn empty_hop(flags: u8) -> Hop {
     Hop { link: 0, gateway: None, weight: 1, flags, is_encapsulated: false }
 }
 
