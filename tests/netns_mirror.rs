@@ -118,7 +118,7 @@ impl Bed {
     }
 
     fn dump(&mut self) -> Dump {
-        self.netlink.settle().expect("the kernel is there");
+        self.netlink.wait_for_link_changes().expect("the kernel is there");
         dump(&mut self.netlink)
     }
 

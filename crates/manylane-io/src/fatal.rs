@@ -2,14 +2,14 @@
 //!
 //! The kernel removes a link when its last descriptor closes, and a dying process closes its descriptors *after* the
 //! kernel has freed its memory or dumped core: milliseconds to seconds. A panic first prints its message and perhaps a
-//! backtrace. A program must not forward by tables that no thread maintains for that long, so [`end_links_first`]
+//! backtrace. A program must not forward by tables that no thread maintains for that long, so [`detach_links_on_crash`]
 //! detaches the links first.
 //!
 //! | Event                                            | What detaches the links                        |
 //! |--------------------------------------------------|------------------------------------------------|
 //! | SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT, SIGSYS | the handler here; then the signal takes effect |
 //! | a panic, of any thread                           | the hook here; then the former hook, and abort |
-//! | SIGKILL                                          | the kernel, as the process ends: [`no_core`] keeps that short |
+//! | SIGKILL                                          | the kernel, as the process ends: [`disable_core_dumps`] keeps that short |
 //!
 //! A link is *detached* (`BPF_LINK_DETACH`), not closed: its owner keeps the descriptor and may be about to close it.
 #![expect(
@@ -33,32 +33,32 @@ pub const LINKS_MAX: usize = 512;
 
 /// The registration of a link to be detached on a crash, until this is dropped.
 #[derive(Debug)]
-pub struct EndsFirst {
+pub struct DetachOnCrash {
     place: usize,
 }
 
-impl EndsFirst {
+impl DetachOnCrash {
     /// Registers a link. Drop this before the descriptor closes: its number may be reused afterwards. `None` when
     /// [`LINKS_MAX`] links are registered; the kernel then removes the link when the process ends.
-    pub fn enter(link: BorrowedFd<'_>) -> Option<EndsFirst> {
+    pub fn register(link: BorrowedFd<'_>) -> Option<DetachOnCrash> {
         let fd = link.as_raw_fd() as u32;
         let place = LINKS.iter().position(|place| {
             // Relaxed: a handler in this thread sees the thread's own stores; one in another thread may run before
             // this call in any case.
             place.compare_exchange(NONE, fd, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         })?;
-        Some(EndsFirst { place })
+        Some(DetachOnCrash { place })
     }
 }
 
-impl Drop for EndsFirst {
+impl Drop for DetachOnCrash {
     fn drop(&mut self) {
-        LINKS[self.place].store(NONE, Ordering::Relaxed); // Relaxed: as in `enter`.
+        LINKS[self.place].store(NONE, Ordering::Relaxed); // Relaxed: as in `register`.
     }
 }
 
 /// From now on a crash detaches the registered links first, and a panic of any thread ends the process. Call it once.
-pub fn end_links_first() -> io::Result<()> {
+pub fn detach_links_on_crash() -> io::Result<()> {
     static ONCE: Once = Once::new();
     let mut result = Ok(());
     ONCE.call_once(|| {
@@ -76,7 +76,7 @@ pub fn end_links_first() -> io::Result<()> {
 
 /// Disables core dumps for this process, to a file and to a program. Dumping a full table takes seconds, during which
 /// descriptors stay open.
-pub fn no_core() -> io::Result<()> {
+pub fn disable_core_dumps() -> io::Result<()> {
     let mut limit = MaybeUninit::<libc::rlimit>::uninit();
     // SAFETY: getrlimit(2) writes a `limit`, or reports that it has not.
     check(unsafe { libc::getrlimit(libc::RLIMIT_CORE, limit.as_mut_ptr()) })?;
@@ -138,7 +138,7 @@ extern "C" fn handle(
 /// Detaches all links. Makes only system calls: it runs in signal handlers.
 fn detach_all() {
     for place in &LINKS {
-        let fd = place.load(Ordering::Relaxed); // Relaxed: as in `enter`.
+        let fd = place.load(Ordering::Relaxed); // Relaxed: as in `register`.
         if fd != NONE {
             // The link may be detached already; then the error does not matter.
             let _ = detach(fd);
@@ -188,9 +188,9 @@ mod tests {
         let fd = EventFd::open().expect("eventfds are to be had");
         let taken = || LINKS.iter().filter(|place| place.load(Ordering::Relaxed) != NONE).count();
         let before = taken();
-        let entered = EndsFirst::enter(fd.as_fd()).expect("there are places");
+        let registered = DetachOnCrash::register(fd.as_fd()).expect("there are places");
         assert_eq!(taken(), before + 1);
-        drop(entered);
+        drop(registered);
         assert_eq!(taken(), before);
     }
 

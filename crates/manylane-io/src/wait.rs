@@ -13,7 +13,7 @@ use crate::syscall::check;
 
 /// A sequence of calls that opens a packet socket for one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Sequence {
     /// Created for all packets, bound to the same protocol, of any device.
     Unchanged,
     /// Created for all packets, then bound to the device: as by libpcap before 1.10.
@@ -24,43 +24,44 @@ pub enum Way {
     WithRing,
 }
 
-impl Way {
+impl Sequence {
     /// All sequences.
-    pub const ALL: [Way; 4] = [Way::Unchanged, Way::ProtocolFirst, Way::BoundOnce, Way::WithRing];
+    pub const ALL: [Sequence; 4] =
+        [Sequence::Unchanged, Sequence::ProtocolFirst, Sequence::BoundOnce, Sequence::WithRing];
 }
 
 /// How long the calls on a socket took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waited {
+pub struct Durations {
     /// Until it received.
     pub open: Duration,
     /// Until it was closed.
     pub close: Duration,
 }
 
-/// Opens and closes a socket on `interface` of the calling thread's network namespace by the sequence `way`. Other
+/// Opens and closes a socket on `interface` of the calling thread's network namespace by the sequence `sequence`. Other
 /// programs are not disturbed: it does not enable promiscuous mode, and holds a few packets at most, for a moment.
 ///
 /// Needs CAP_NET_RAW; without it, the error is `EPERM`.
-pub fn packet_socket(interface: &Interface, way: Way) -> io::Result<Waited> {
+pub fn packet_socket(interface: &Interface, sequence: Sequence) -> io::Result<Durations> {
     let begin = Instant::now();
-    let first = match way {
-        Way::Unchanged | Way::ProtocolFirst => ALL,
-        Way::BoundOnce | Way::WithRing => 0,
+    let first = match sequence {
+        Sequence::Unchanged | Sequence::ProtocolFirst => ALL,
+        Sequence::BoundOnce | Sequence::WithRing => 0,
     };
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: socket(2) takes no pointer.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, first.to_be().into()) })?;
     // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
-    if way == Way::WithRing {
+    if sequence == Sequence::WithRing {
         make_ring(&socket)?;
     }
-    bind(&socket, if way == Way::Unchanged { 0 } else { interface.index })?;
+    bind(&socket, if sequence == Sequence::Unchanged { 0 } else { interface.index })?;
     let open = begin.elapsed();
     let begin = Instant::now();
     drop(socket);
-    Ok(Waited { open, close: begin.elapsed() })
+    Ok(Durations { open, close: begin.elapsed() })
 }
 
 fn bind(socket: &OwnedFd, index: u32) -> io::Result<()> {
@@ -104,7 +105,7 @@ mod tests {
 
     /// Needs root.
     #[test]
-    fn each_way_leads_to_a_socket() {
+    fn each_sequence_opens_a_socket() {
         if let Err(error) = Namespace::new_for_this_thread() {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {error}");
             eprintln!("SKIPPED {error}");
@@ -113,9 +114,10 @@ mod tests {
         let mut netlink = Netlink::open().expect("netlink is always there");
         netlink.set_up("lo").expect("every namespace has one");
         let interface = Interface::read("lo").expect("as above");
-        for way in Way::ALL {
-            let waited = packet_socket(&interface, way).unwrap_or_else(|error| panic!("{error}"));
-            assert!(waited.open > Duration::ZERO && waited.close > Duration::ZERO, "{way:?}");
+        for sequence in Sequence::ALL {
+            let waited =
+                packet_socket(&interface, sequence).unwrap_or_else(|error| panic!("{error}"));
+            assert!(waited.open > Duration::ZERO && waited.close > Duration::ZERO, "{sequence:?}");
         }
     }
 }

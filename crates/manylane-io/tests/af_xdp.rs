@@ -151,20 +151,20 @@ fn by_several_queues_packets_have_left_when_they_are_back() {
         let exits: Vec<_> = transmitters.iter().map(|exit| exit.queue().0).collect();
         assert_eq!(exits, [0, (queues - 1) as u16, 0][..workers]);
         for transmitter in &mut transmitters {
-            transmitter.note();
-            assert!(transmitter.has_taken_noted(), "it has sent nothing");
+            transmitter.set_drain_mark();
+            assert!(transmitter.has_drained(), "it has sent nothing");
             let mut batch = lab.datagrams(OUR_V6, PEER_V6, 2);
             transmitter.transmit(&mut lab.pool, &mut batch, |_| ());
-            transmitter.note();
-            assert!(!transmitter.has_taken_noted(), "the kernel has not been told");
+            transmitter.set_drain_mark();
+            assert!(!transmitter.has_drained(), "the kernel has not been told");
             transmitter.flush();
-            assert_eq!(transmitter.has_taken_noted(), queues == 1);
+            assert_eq!(transmitter.has_drained(), queues == 1);
         }
         for receiver in &mut receivers {
             let sent = exits.iter().filter(|&&queue| queue == receiver.queue().0).count();
             reclaim(receiver, &mut lab.pool, 2 * sent, |_| ());
         }
-        assert!(transmitters.iter_mut().all(Transmitter::has_taken_noted));
+        assert!(transmitters.iter_mut().all(Transmitter::has_drained));
         lab.close(port, receivers, transmitters);
         lab.assert_all_home();
     }
@@ -363,17 +363,17 @@ fn nobody_waits_for_what_a_device_that_is_down_refused() {
     for transmitter in &mut transmitters {
         let mut batch = lab.datagrams(OUR_V4, PEER_V4, 3);
         transmitter.transmit(&mut lab.pool, &mut batch, |_| ());
-        transmitter.note();
-        assert!(!transmitter.has_taken_noted(), "nobody has asked the device");
+        transmitter.set_drain_mark();
+        assert!(!transmitter.has_drained(), "nobody has asked the device");
         transmitter.flush();
         assert_eq!(transmitter.in_flight(), 3);
-        assert!(transmitter.has_taken_noted());
+        assert!(transmitter.has_drained());
     }
     set_up(true);
     for transmitter in &mut transmitters {
         transmitter.flush();
         assert_eq!(transmitter.in_flight(), 0);
-        assert!(transmitter.has_taken_noted());
+        assert!(transmitter.has_drained());
         (0..3).for_each(|number| assert_eq!(payload(&socket), [number]));
     }
     port.close(receivers, transmitters, &mut lab.pool, |_, _| ());

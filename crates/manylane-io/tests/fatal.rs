@@ -9,7 +9,7 @@ use std::panic;
 use std::process::{Command, Output};
 
 use manylane_io::bpf::fast::{Fast, Sizes, attached};
-use manylane_io::fatal::{EndsFirst, end_links_first, no_core};
+use manylane_io::fatal::{DetachOnCrash, detach_links_on_crash, disable_core_dumps};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Namespace;
 use manylane_io::netlink::{LinkEnd, Netlink};
@@ -75,11 +75,11 @@ fn dies() {
     let sizes = Sizes { groups4: 1024, ranges4: 4096, index6: 8192, leaves6: 1024 };
     let (fast, _tables) = Fast::load(&sizes).unwrap_or_else(|error| panic!("{error}"));
     let link = fast.attach(&interface).expect("nothing is there");
-    let _first = EndsFirst::enter(link.as_fd()).expect("there are places");
+    let _first = DetachOnCrash::register(link.as_fd()).expect("there are places");
     let count = move || attached(&interface).expect("everybody may ask").programs.len();
     println!("\nattached before: {}", count());
     panic::set_hook(Box::new(move |_| println!("attached in the hook: {}", count())));
-    no_core().and_then(|()| end_links_first()).expect("everybody may");
+    disable_core_dumps().and_then(|()| detach_links_on_crash()).expect("everybody may");
     match how.as_str() {
         "panic" => panic!("on purpose"),
         _ => println!("{}", deeper(1)),

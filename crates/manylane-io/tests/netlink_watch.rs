@@ -487,16 +487,16 @@ fn a_neighbour_that_is_asked_for_is_told_and_a_permanent_one_is_left_alone() {
         let mut witness = Witness::start();
         for address in ["10.0.0.2", "fd00::2"] {
             let address = address.parse().expect("the test wrote it");
-            netlink.ask_neighbour(link, address).expect("root may");
+            netlink.resolve_neighbour(link, address).expect("root may");
             witness.until(|event| {
                 matches!(event, Event::Neighbour(neighbour) if neighbour.address == address
                     && neighbour.mac.is_some() && neighbour.state == libc::NUD_REACHABLE)
             });
-            netlink.ask_neighbour(link, address).expect("it is known, which does no harm");
+            netlink.resolve_neighbour(link, address).expect("it is known, which does no harm");
         }
         ip("neigh add 10.0.0.9 lladdr 02:00:00:00:00:09 dev a0 nud permanent");
         let address: IpAddr = "10.0.0.9".parse().expect("the test wrote it");
-        netlink.ask_neighbour(link, address).expect("nothing is done");
+        netlink.resolve_neighbour(link, address).expect("nothing is done");
         let known = netlink.dump_neighbours().expect("root may");
         let permanent = known.iter().find(|neighbour| neighbour.address == address);
         let permanent = permanent.expect("it was just made");
@@ -504,7 +504,7 @@ fn a_neighbour_that_is_asked_for_is_told_and_a_permanent_one_is_left_alone() {
             (permanent.state, permanent.mac),
             (libc::NUD_PERMANENT, Some([2, 0, 0, 0, 0, 9]))
         );
-        let wrong = netlink.ask_neighbour(9999, address).expect_err("there is no such link");
+        let wrong = netlink.resolve_neighbour(9999, address).expect_err("there is no such link");
         assert!(
             wrong.to_string().starts_with("cannot ask for the neighbour 10.0.0.9 on link 9999")
         );

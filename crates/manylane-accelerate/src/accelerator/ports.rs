@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use crate::programs::{Driver, Fast, Link as Attachment, attached};
-use manylane_io::fatal::EndsFirst;
+use manylane_io::bpf::fast::{Driver, Fast, Link as Attachment, attached};
+use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::kernel::Link;
 use manylane_net::transit::layout::flags;
@@ -61,7 +61,7 @@ pub(super) struct Port {
 /// Our program on an interface. It is taken off when this is dropped.
 struct Program {
     /// First: it may not outlive the descriptor.
-    _first: Option<EndsFirst>,
+    _first: Option<DetachOnCrash>,
     _link: Attachment,
     /// On which.
     index: u32,
@@ -273,7 +273,7 @@ fn attach(fast: &Fast, name: &str) -> Result<(Program, Vec<String>), String> {
     let interface = Interface::read(name).map_err(|error| error.to_string())?;
     let others = attached(&interface).map_err(|error| error.to_string())?.programs;
     let link = fast.attach(&interface).map_err(|error| error.to_string())?;
-    let first = EndsFirst::enter(link.as_fd());
+    let first = DetachOnCrash::register(link.as_fd());
     let others = others.iter().map(|(id, name)| format!("{name} ({id})")).collect();
     Ok((Program { _first: first, _link: link, index: interface.index }, others))
 }

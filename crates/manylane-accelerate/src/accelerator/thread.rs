@@ -401,7 +401,7 @@ impl Thread {
         self.todo.judge |= self.trouble.is_some();
         for (link, address) in self.mirror.to_confirm(now()) {
             // It may have gone meanwhile; then nobody asks for it again.
-            let _ = self.netlink.ask_neighbour(link, address);
+            let _ = self.netlink.resolve_neighbour(link, address);
         }
         self.ports.list.iter_mut().for_each(|port| port.driver.sockets.retry());
         let is_other = self.ports.attach(&self.fast);

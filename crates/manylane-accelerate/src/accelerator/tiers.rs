@@ -21,8 +21,8 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
-use crate::programs::{Driver, DriverCounters, Failure, Fast, Link as Attachment};
-use manylane_io::fatal::EndsFirst;
+use manylane_io::bpf::fast::{Driver, DriverCounters, Failure, Fast, Link as Attachment};
+use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::Netlink;
 
@@ -66,7 +66,7 @@ pub(super) struct InDriver {
 /// Our program in a driver. It is taken off when this is dropped.
 pub(super) struct Program {
     /// First: it may not outlive the descriptor.
-    _first: Option<EndsFirst>,
+    _first: Option<DetachOnCrash>,
     _link: Attachment,
     index: u32,
     /// Receive queues before it came: some devices add some for it.
@@ -324,7 +324,7 @@ impl InDriver {
 fn attach(driver: &Driver, name: &str, pieces: bool) -> Result<Program, String> {
     let interface = Interface::read(name).map_err(|error| error.to_string())?;
     let link = driver.attach(&interface, pieces).map_err(|error| error.to_string())?;
-    let first = EndsFirst::enter(link.as_fd());
+    let first = DetachOnCrash::register(link.as_fd());
     let Interface { index, receive_queues: queues, .. } = interface;
     Ok(Program { _first: first, _link: link, index, queues, pieces })
 }

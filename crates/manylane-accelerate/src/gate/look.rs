@@ -9,7 +9,7 @@ use crate::programs::{self, DRIVER_NAME};
 use manylane_io::interface::{self, Interface};
 use manylane_io::iptables::{self, Legacy};
 use manylane_io::netlink::kernel::{Family, Link, NextHop, NextHopKind};
-use manylane_io::netlink::traffic::{Place, Qdisc, Side};
+use manylane_io::netlink::traffic::{Direction, Place, Qdisc};
 use manylane_io::netlink::{Netlink, NetlinkError, XdpFeatures, nftables, xfrm};
 use manylane_io::sysctl;
 
@@ -149,8 +149,8 @@ impl Gate {
                 |qdisc: &Qdisc| qdisc.link == link.index && qdisc.place == Place::Filters;
             if facts.qdiscs.iter().any(holds_filters) {
                 for (side, to) in [
-                    (Side::Ingress, &mut facts.ingress_filters),
-                    (Side::Egress, &mut facts.egress_filters),
+                    (Direction::Ingress, &mut facts.ingress_filters),
+                    (Direction::Egress, &mut facts.egress_filters),
                 ] {
                     let filters = or_unknown(self.traffic.filters(link.index, side), &mut unknown);
                     to.extend(filters.into_iter().map(|filter| (link.index, filter)));

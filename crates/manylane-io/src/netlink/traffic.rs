@@ -37,7 +37,7 @@ pub struct Filter {
 
 /// The direction of packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum Direction {
     /// Received packets.
     Ingress,
     /// Transmitted packets.
@@ -64,10 +64,14 @@ impl TrafficControl {
     }
 
     /// The filters of one direction of a device that has a qdisc for them ([`Place::Filters`]).
-    pub fn filters(&mut self, link: u32, side: Side) -> Result<Vec<Filter>, NetlinkError> {
-        let parent = match side {
-            Side::Ingress => TC_H_INGRESS & TC_H_MAJ_MASK | TC_H_MIN_INGRESS,
-            Side::Egress => TC_H_INGRESS & TC_H_MAJ_MASK | TC_H_MIN_EGRESS,
+    pub fn filters(
+        &mut self,
+        link: u32,
+        direction: Direction,
+    ) -> Result<Vec<Filter>, NetlinkError> {
+        let parent = match direction {
+            Direction::Ingress => TC_H_INGRESS & TC_H_MAJ_MASK | TC_H_MIN_INGRESS,
+            Direction::Egress => TC_H_INGRESS & TC_H_MAJ_MASK | TC_H_MIN_EGRESS,
         };
         let mut filters = Plain::list(RTM_GETTFILTER, &tcmsg(link, parent))
             .collect(&mut self.socket, filter)

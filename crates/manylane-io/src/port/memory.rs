@@ -232,8 +232,8 @@ struct WireEnd {
     bell: Arc<Doorbell<EventFd>>,
     /// Frames were pushed and not submitted.
     dirty: bool,
-    /// How many frames had been pushed at the last `note`.
-    noted: usize,
+    /// How many frames had been pushed at the last `set_drain_mark`.
+    drain_mark: usize,
     /// A frame found no room in this call, so that no later one may overtake it.
     full: bool,
 }
@@ -308,18 +308,18 @@ impl Transmitter {
 
 impl Transmitter {
     /// Marks the packets transmitted so far.
-    pub(super) fn note(&mut self) {
+    pub(super) fn set_drain_mark(&mut self) {
         if let Egress::Wires { ends, .. } = &mut self.0 {
-            ends.iter_mut().for_each(|end| end.noted = end.wire.pushed());
+            ends.iter_mut().for_each(|end| end.drain_mark = end.wire.pushed());
         }
     }
 
     /// Whether the far end has received all marked packets: it polls its wires one after another.
-    pub(super) fn has_taken_noted(&mut self) -> bool {
+    pub(super) fn has_drained(&mut self) -> bool {
         match &mut self.0 {
             Egress::Sink(_) | Egress::Nothing => true,
             Egress::Wires { ends, .. } => {
-                ends.iter_mut().all(|end| end.wire.has_emptied(end.noted))
+                ends.iter_mut().all(|end| end.wire.has_emptied(end.drain_mark))
             }
         }
     }
@@ -373,7 +373,7 @@ pub fn wires(
                 surplus_max: capacity.max(CHAIN_MAX) as u64, // Or a packet would wait for ever.
                 bell: bell.clone(),
                 dirty: false,
-                noted: 0,
+                drain_mark: 0,
                 full: false,
             });
             FarEnd { wire: consumer, surplus }

@@ -331,30 +331,30 @@ impl Transmitter {
 
     /// Marks the packets transmitted and flushed so far.
     #[inline]
-    pub fn note(&mut self) {
+    pub fn set_drain_mark(&mut self) {
         match self {
-            Transmitter::AfXdp(queue) => queue.note(),
-            Transmitter::Memory(queue) => queue.note(),
+            Transmitter::AfXdp(queue) => queue.set_drain_mark(),
+            Transmitter::Memory(queue) => queue.set_drain_mark(),
             Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Pcap(_) => {}
-            Transmitter::Tee(tee) => tee.inner.note(),
-            Transmitter::Fault(fault) => fault.inner.note(),
+            Transmitter::Tee(tee) => tee.inner.set_drain_mark(),
+            Transmitter::Fault(fault) => fault.inner.set_drain_mark(),
         }
     }
 
-    /// Whether the device has accepted all [marked](Transmitter::note) packets, and completed them where that
+    /// Whether the device has accepted all [marked](Transmitter::set_drain_mark) packets, and completed them where that
     /// matters, so that no packet which another worker transmits from now on leaves before them. Packets delayed on
     /// purpose do not count, nor do those that a device that is down has refused
-    /// ([`af_xdp::Transmitter::has_taken_noted`] describes the effect on the order).
+    /// ([`af_xdp::Transmitter::has_drained`] describes the effect on the order).
     #[inline]
-    pub fn has_taken_noted(&mut self) -> bool {
+    pub fn has_drained(&mut self) -> bool {
         match self {
-            Transmitter::AfXdp(queue) => queue.has_taken_noted(),
-            Transmitter::Memory(queue) => queue.has_taken_noted(),
+            Transmitter::AfXdp(queue) => queue.has_drained(),
+            Transmitter::Memory(queue) => queue.has_drained(),
             // Their calls return only then, except for a device whose queues XPS distributes among cores
             // (`af_packet`). A capture file orders packets per worker anyway.
             Transmitter::AfPacket(_) | Transmitter::Tap(_) | Transmitter::Pcap(_) => true,
-            Transmitter::Tee(tee) => tee.inner.has_taken_noted(),
-            Transmitter::Fault(fault) => fault.inner.has_taken_noted(),
+            Transmitter::Tee(tee) => tee.inner.has_drained(),
+            Transmitter::Fault(fault) => fault.inner.has_drained(),
         }
     }
 

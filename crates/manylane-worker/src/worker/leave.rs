@@ -84,8 +84,8 @@ impl Work {
         let has_no_arrivals = handoff.as_mut().is_none_or(|handoff| handoff.has_no_arrivals());
         // Later than what the hand-off may have noted: it waits for more, and for nothing that is to come.
         let taken = exits.iter_mut().all(|exit| {
-            exit.transmitter.note();
-            exit.transmitter.held() == 0 && exit.transmitter.has_taken_noted()
+            exit.transmitter.set_drain_mark();
+            exit.transmitter.held() == 0 && exit.transmitter.has_drained()
         });
         has_no_arrivals && taken
     }

@@ -134,7 +134,7 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
             return USAGE.into();
         }
     };
-    let prepared = fatal::end_links_first().and_then(|()| fatal::no_core());
+    let prepared = fatal::detach_links_on_crash().and_then(|()| fatal::disable_core_dumps());
     if let Err(error) = prepared {
         return done::<()>(Err(format!("cannot prepare for the worst: {error}")));
     }

@@ -115,7 +115,7 @@ impl Netlink {
     /// The kernel announces a link's removal before it removes the link's routes, and dumps do not take its lock: a
     /// dump right after such an event may still show the old state. This waits for the lock, for some 10 ms while links
     /// are created or removed, in any namespace.
-    pub fn settle(&mut self) -> Result<(), NetlinkError> {
+    pub fn wait_for_link_changes(&mut self) -> Result<(), NetlinkError> {
         let header = Ifinfomsg { ifi_index: LOOPBACK, ..Default::default() };
         let request = rt_link::Request::new().op_getlink_do(&header);
         self.change(|| "wait for changes of links".into(), &request)

@@ -74,7 +74,7 @@
 //!
 //! [`Watch`] joins all groups on one socket, so events arrive in the kernel's order. An event may arrive before its
 //! consequences, and dumps do not take the lock that orders them: to confirm an event by reading a table, call
-//! [`settle`](super::Netlink::settle) first.
+//! [`wait_for_link_changes`](super::Netlink::wait_for_link_changes) first.
 
 mod change;
 mod decode;

@@ -12,7 +12,7 @@ impl Netlink {
     /// (`NTF_USE`). An answer arrives as an event, or never.
     ///
     /// A permanent entry is left alone: the request would clear its permanent state and its Ethernet address.
-    pub fn ask_neighbour(&mut self, link: u32, address: IpAddr) -> Result<(), NetlinkError> {
+    pub fn resolve_neighbour(&mut self, link: u32, address: IpAddr) -> Result<(), NetlinkError> {
         let step = || format!("ask for the neighbour {address} on link {link}");
         let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
         let header =

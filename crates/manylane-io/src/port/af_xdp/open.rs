@@ -335,7 +335,7 @@ impl Opening<'_> {
         let region = self.umem.region();
         let entries = self.config.tx_ring;
         Ok(Transmitter {
-            noted: 0,
+            drain_mark: 0,
             is_refused: false,
             ring: ProducerRing::map(socket.as_fd(), Kind::Transmit, entries, &offsets)?,
             socket,

@@ -21,8 +21,8 @@ pub struct Transmitter {
     pub(super) sent: Lent,
     /// Frames put on the ring.
     pub(super) lent: u64,
-    /// The value of `lent` at the last [`note`](Transmitter::note).
-    pub(super) noted: u64,
+    /// The value of `lent` at the last [`set_drain_mark`](Transmitter::set_drain_mark).
+    pub(super) drain_mark: u64,
     /// The kernel refused the last kick, since the device is down or gone.
     pub(super) is_refused: bool,
     /// Where other workers send to the port by other queues: what this queue has drained.
@@ -229,11 +229,11 @@ impl Transmitter {
     }
 
     /// Marks the frames put on the ring so far.
-    pub fn note(&mut self) {
-        if let (Some(drain), true) = (&mut self.drain, self.noted != self.lent) {
+    pub fn set_drain_mark(&mut self) {
+        if let (Some(drain), true) = (&mut self.drain, self.drain_mark != self.lent) {
             drain.restart();
         }
-        self.noted = self.lent;
+        self.drain_mark = self.lent;
     }
 
     /// Whether all marked frames are ahead of what any other worker sends from now on, or are refused.
@@ -248,8 +248,8 @@ impl Transmitter {
     /// worker's next [`flush`](Transmitter::flush) sends its own ring, in no order among workers: of a
     /// flow that changed its worker while the device was down, at most a ring's packets may then leave behind
     /// newer ones, once.
-    pub fn has_taken_noted(&mut self) -> bool {
-        let taken = self.lent - u64::from(self.ring.waiting()) >= self.noted;
+    pub fn has_drained(&mut self) -> bool {
+        let taken = self.lent - u64::from(self.ring.waiting()) >= self.drain_mark;
         self.is_refused || taken && self.drain.as_mut().is_none_or(Drain::has_drained)
     }
 

@@ -158,10 +158,10 @@ impl Work {
         let Some(handoff) = handoff else { return };
         if !handoff.noted {
             handoff.completions.note();
-            exits.iter_mut().for_each(|exit| exit.transmitter.note());
+            exits.iter_mut().for_each(|exit| exit.transmitter.set_drain_mark());
         }
-        handoff.noted = !exits.iter_mut().all(|exit| exit.transmitter.has_taken_noted());
-        #[cfg(feature = "broken-rules")]
+        handoff.noted = !exits.iter_mut().all(|exit| exit.transmitter.has_drained());
+        #[cfg(test)]
         if handoff.announces_what_is_noted {
             handoff.noted = false;
         }

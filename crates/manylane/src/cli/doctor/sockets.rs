@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use manylane_io::interface::{Interface, InterfaceError};
-use manylane_io::wait::{Waited, Way, packet_socket};
+use manylane_io::wait::{Durations, Sequence, packet_socket};
 use serde::Serialize;
 
 use super::wrapped;
@@ -66,24 +66,24 @@ pub(super) fn examine(name: &str) -> Result<Finding, SocketsError> {
     let refused = |source| SocketsError::Refused { interface: interface.name.clone(), source };
     let mut tries = Vec::new();
     for _ in 0..TRIES {
-        let each = Way::ALL.into_iter().map(|way| packet_socket(&interface, way));
-        tries.push(each.collect::<io::Result<Vec<Waited>>>().map_err(refused)?);
+        let each = Sequence::ALL.into_iter().map(|way| packet_socket(&interface, way));
+        tries.push(each.collect::<io::Result<Vec<Durations>>>().map_err(refused)?);
     }
     let waited = |place: usize| {
-        let median = |part: fn(&Waited) -> Duration| {
+        let median = |part: fn(&Durations) -> Duration| {
             let mut all: Vec<_> = tries.iter().map(|ways| part(&ways[place])).collect();
             all.sort();
             all[all.len() / 2]
         };
-        Waited { open: median(|waited| waited.open), close: median(|waited| waited.close) }
+        Durations { open: median(|waited| waited.open), close: median(|waited| waited.close) }
     };
-    let ways: Vec<_> = Way::ALL.into_iter().zip((0..).map(waited)).collect();
+    let ways: Vec<_> = Sequence::ALL.into_iter().zip((0..).map(waited)).collect();
     Ok(finding(&ways))
 }
 
-fn finding(ways: &[(Way, Waited)]) -> Finding {
+fn finding(ways: &[(Sequence, Durations)]) -> Finding {
     let us = |time: Duration| time.as_nanos() as f64 / 1e3;
-    let row = |&(way, waited): &(Way, Waited)| Row {
+    let row = |&(way, waited): &(Sequence, Durations)| Row {
         way: words(way),
         open_us: us(waited.open),
         close_us: us(waited.close),
@@ -91,13 +91,13 @@ fn finding(ways: &[(Way, Waited)]) -> Finding {
     let opens_slowly =
         |wanted| ways.iter().any(|(way, waited)| *way == wanted && waited.open > SLOW);
     let mut advice = Vec::new();
-    if opens_slowly(Way::ProtocolFirst) {
+    if opens_slowly(Sequence::ProtocolFirst) {
         advice.push(
             "create packet sockets with protocol 0, and give the protocol to bind(2), once; with libpcap: \
              use 1.10 or newer",
         );
     }
-    if opens_slowly(Way::WithRing) {
+    if opens_slowly(Sequence::WithRing) {
         advice.push(
             "a ring (PACKET_RX_RING) waits in every libpcap: open captures before they are needed, and keep \
              them; for a short look recvmsg(2) without a ring begins at once",
@@ -132,12 +132,12 @@ impl Finding {
     }
 }
 
-fn words(way: Way) -> &'static str {
+fn words(way: Sequence) -> &'static str {
     match way {
-        Way::Unchanged => "made for all packets, bound to the same",
-        Way::ProtocolFirst => "made for all packets, then bound (libpcap before 1.10)",
-        Way::BoundOnce => "made with protocol 0, bound once",
-        Way::WithRing => "the same with a ring (libpcap since 1.10)",
+        Sequence::Unchanged => "made for all packets, bound to the same",
+        Sequence::ProtocolFirst => "made for all packets, then bound (libpcap before 1.10)",
+        Sequence::BoundOnce => "made with protocol 0, bound once",
+        Sequence::WithRing => "the same with a ring (libpcap since 1.10)",
     }
 }
 
@@ -172,9 +172,10 @@ mod tests {
     fn who_waits_is_told_what_to_do() {
         let waited = |open| {
             let (open, close) = (Duration::from_micros(open), Duration::from_micros(16_000));
-            Waited { open, close }
+            Durations { open, close }
         };
-        let ways: Vec<_> = Way::ALL.into_iter().zip([16, 7984, 19, 14_000].map(waited)).collect();
+        let ways: Vec<_> =
+            Sequence::ALL.into_iter().zip([16, 7984, 19, 14_000].map(waited)).collect();
         let found = finding(&ways);
         assert_eq!(found.advice.len(), 3);
         let said = found.text("lo");
@@ -185,8 +186,8 @@ mod tests {
 
     #[test]
     fn where_nothing_waits_there_is_no_advice() {
-        let waited = Waited { open: SLOW, close: SLOW };
-        let found = finding(&Way::ALL.map(|way| (way, waited)));
+        let waited = Durations { open: SLOW, close: SLOW };
+        let found = finding(&Sequence::ALL.map(|way| (way, waited)));
         assert!(found.advice.is_empty());
         assert!(found.text("lo").ends_with("\nnothing waits here\n"));
     }
