@@ -4,7 +4,6 @@
 //! the process that mounted it.
 
 use std::ffi::CStr;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -91,9 +90,10 @@ impl Offloads {
 
 /// Why the properties of an interface could not be read.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum InterfaceError {
     /// This namespace has no interface of that name.
+    #[error("interface {name} does not exist; existing interfaces: {}", .present.join(", "))]
     NoSuchInterface {
         /// The name that was looked up.
         name: String,
@@ -101,8 +101,10 @@ pub enum InterfaceError {
         present: Vec<String>,
     },
     /// The netlink request failed.
-    Netlink(NetlinkError),
+    #[error("{0}")]
+    Netlink(#[source] NetlinkError),
     /// The kernel refused the request.
+    #[error("cannot query {interface}: {source}; {}", next_step(.source))]
     Refused {
         /// The interface.
         interface: String,
@@ -128,34 +130,12 @@ impl From<NetlinkError> for InterfaceError {
     }
 }
 
-impl fmt::Display for InterfaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            InterfaceError::NoSuchInterface { name, present } => {
-                write!(f, "there is no interface {name}; there are: {}", present.join(", "))
-            }
-            InterfaceError::Netlink(error) => error.fmt(f),
-            InterfaceError::Refused { interface, source } => {
-                write!(f, "cannot ask about {interface}: {source}")?;
-                f.write_str(match source.raw_os_error() {
-                    Some(libc::EPERM) => "; needs root (CAP_NET_RAW)",
-                    Some(libc::ENODEV) => {
-                        "; the interface is gone; `ip link` shows those there are"
-                    }
-                    _ => "; `ip -details link` shows what the kernel knows of it",
-                })
-            }
-        }
-    }
-}
-
-impl std::error::Error for InterfaceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            InterfaceError::NoSuchInterface { .. } => None,
-            InterfaceError::Netlink(error) => Some(error),
-            InterfaceError::Refused { source, .. } => Some(source),
-        }
+/// What the operator can do about it.
+fn next_step(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM) => "needs root (CAP_NET_RAW)",
+        Some(libc::ENODEV) => "the interface is gone; `ip link` lists the existing ones",
+        _ => "`ip -details link` shows what the kernel knows of it",
     }
 }
 
@@ -183,7 +163,7 @@ fn join_all_multicast(index: u32) -> io::Result<OwnedFd> {
         mr_alen: 0,
         mr_address: [0; 8],
     };
-    // SAFETY: setsockopt(2) reads as many bytes of `request` as it is told to.
+    // SAFETY: setsockopt(2) reads the given number of bytes of `request`.
     check(unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -256,7 +236,7 @@ impl Ethtool {
 fn socket(family: libc::c_int, kind: libc::c_int) -> io::Result<OwnedFd> {
     // SAFETY: socket(2) takes no pointer.
     let fd = check(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -7,9 +7,7 @@
 //! A program is a list of (`code`, `jt`, `jf`, `k`), the fields of `struct bpf_insn`. See pcap-filter(7),
 //! pcap_compile(3PCAP), bpf(4).
 
-use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
-use std::fmt;
 use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,14 +24,19 @@ pub const SNAP_MAX: u32 = 262_144;
 
 /// Why a filter has no program.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PcapError {
     /// libpcap is not installed, or lacks a function that we need.
+    #[error(
+        "filters need libpcap, which cannot be loaded ({}): `apt-get install libpcap0.8`, or capture without a filter",
+        Chain(.source)
+    )]
     Missing {
         /// The dynamic linker's error.
         source: libloading::Error,
     },
     /// libpcap does not understand the expression.
+    #[error("the filter `{expression}` is wrong: {message}; pcap-filter(7) describes the language")]
     Expression {
         /// The expression.
         expression: String,
@@ -41,6 +44,7 @@ pub enum PcapError {
         message: String,
     },
     /// libpcap could not allocate.
+    #[error("no memory for libpcap's compiler; free some")]
     OutOfMemory,
 }
 
@@ -97,8 +101,8 @@ pub fn interpret(
     }
     // SAFETY: it reads the program, to where that leads, and at most `cut` bytes of the packet, which `bytes` holds.
     // - The program stays inside: `bpf_validate` has found that each jump does, and that the last instruction
-    //   ends it. It ends, since `is_harmless` has let no jump go backward.
-    // - It uses words of memory that exist, by `bpf_validate`, and that were written, by `clear`.
+    //   ends it. The program ends, since `is_harmless` has let no jump go backward.
+    // - The program uses words of memory that exist, by `bpf_validate`, and that were written, by `clear`.
     // - `is_harmless` has refused the instructions on which it aborts and the shifts that C does not define.
     Ok(Some(unsafe { (libpcap.filter)(raw.as_ptr(), bytes.as_ptr(), len, cut) }))
 }
@@ -156,7 +160,7 @@ impl Libpcap {
 
     fn load() -> Result<Libpcap, libloading::Error> {
         // SAFETY: loading libpcap runs no code but the C library's: it has neither constructors nor
-        // destructors. The same holds for both names; the second is Debian's.
+        // destructors. Both names denote one library; the second is Debian's.
         let library =
             unsafe { Library::new("libpcap.so.1").or_else(|_| Library::new("libpcap.so.0.8"))? };
         // SAFETY: the types are those of the declarations in pcap/pcap.h and pcap/bpf.h, unchanged
@@ -192,7 +196,7 @@ struct Handle<'l> {
 impl<'l> Handle<'l> {
     fn open(libpcap: &'l Libpcap, snap: u32) -> Result<Handle<'l>, PcapError> {
         let snap = snap.clamp(1, SNAP_MAX) as c_int;
-        // SAFETY: two numbers go in; a handle or null comes out (pcap_open_dead(3PCAP)).
+        // SAFETY: the function takes two numbers and returns a handle or null (pcap_open_dead(3PCAP)).
         let pcap = NonNull::new(unsafe { (libpcap.open_dead)(DLT_EN10MB, snap) });
         Ok(Handle { libpcap, pcap: pcap.ok_or(PcapError::OutOfMemory)? })
     }
@@ -251,35 +255,6 @@ struct RawInstruction {
     jt: c_uchar,
     jf: c_uchar,
     k: c_uint,
-}
-
-impl fmt::Display for PcapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PcapError::Missing { source } => write!(
-                f,
-                "filters need libpcap, which cannot be loaded ({}): `apt-get install libpcap0.8`, or \
-                 capture without a filter",
-                Chain(source)
-            ),
-            PcapError::Expression { expression, message } => {
-                write!(
-                    f,
-                    "the filter `{expression}` is wrong: {message}; pcap-filter(7) has the language"
-                )
-            }
-            PcapError::OutOfMemory => write!(f, "no memory for libpcap's compiler; free some"),
-        }
-    }
-}
-
-impl Error for PcapError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            PcapError::Missing { source } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 const DLT_EN10MB: c_int = 1;

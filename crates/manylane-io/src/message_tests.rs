@@ -59,14 +59,14 @@ fn netlink() {
         NoSuchInterface: [(
             NoSuchInterface { name: "eth7".into(), present: vec!["lo".into(), "eth0".into()] },
             ["eth7"],
-            "there are: lo, eth0"
+            "existing interfaces: lo, eth0"
         )],
         Refused: [
             (refused(libc::EPERM), [what, EPERM, "(Nexthop has invalid gateway)"], "needs root"),
             (refused(libc::EEXIST), [what], "take another name"),
-            (refused(libc::ENETUNREACH), [what], "has to be on a connected network"),
+            (refused(libc::ENETUNREACH), [what], "must be on a connected network"),
             (refused(libc::ENETDOWN), [what], "set the link up"),
-            (refused(libc::ENODEV), [what], "`ip link` shows"),
+            (refused(libc::ENODEV), [what], "`ip link` lists"),
             (refused(libc::EOPNOTSUPP), [what], "needs a kernel"),
             (refused(libc::EIO), [what, EIO], "`manylane doctor`"),
         ],
@@ -79,11 +79,11 @@ fn interfaces() {
         |number| InterfaceError::Refused { interface: "eth0".into(), source: said(number) };
     let netlink = || NetlinkError::Unavailable { source: said(libc::EPERM) };
     messages!(InterfaceError {
-        NoSuchInterface: [(absent(), ["eth7"], "there are: lo, eth0")],
+        NoSuchInterface: [(absent(), ["eth7"], "existing interfaces: lo, eth0")],
         Netlink: [(Netlink(netlink()), ["netlink socket"], "needs root")],
         Refused: [
             (refused(libc::EPERM), ["eth0", EPERM], "needs root (CAP_NET_RAW)"),
-            (refused(libc::ENODEV), ["eth0"], "`ip link` shows"),
+            (refused(libc::ENODEV), ["eth0"], "`ip link` lists"),
             (refused(libc::EIO), ["eth0", EIO], "`ip -details link` shows"),
         ],
     });
@@ -110,7 +110,7 @@ fn rings() {
         Refused: [(
             Refused { step: "memfd_create", source: said(libc::ENOMEM) },
             ["memfd_create", "Cannot allocate memory"],
-            "ask for fewer or smaller blocks"
+            "request fewer or smaller blocks"
         )],
         NotARing: [(
             NotARing("it is not sealed"),
@@ -127,7 +127,7 @@ fn rings() {
 
 #[test]
 fn libpcap() {
-    // SAFETY: there is no library of this name, whose initialisation could do anything.
+    // SAFETY: no library has this name, so none is initialised.
     let missing = unsafe { libloading::Library::new("libmanylane-none.so") };
     messages!(PcapError {
         Missing: [(
@@ -138,7 +138,7 @@ fn libpcap() {
         Expression: [(
             Expression { expression: "prot 1".into(), message: "syntax error".into() },
             ["`prot 1`", "syntax error"],
-            "pcap-filter(7) has the language"
+            "pcap-filter(7) describes the language"
         )],
         OutOfMemory: [(OutOfMemory, ["libpcap"], "free some")],
     });

@@ -4,7 +4,6 @@
 //! under `/run/netns`, so nothing is left behind when the process dies, by SIGKILL too. Labs and tests
 //! give each [`Host`] such a thread.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -50,28 +49,20 @@ impl AsFd for Namespace {
 }
 
 /// A network namespace that could not be made, opened or entered.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {step} a network namespace: {source}; {}", next_step(.source))]
 pub struct NamespaceError {
     pub(crate) step: &'static str,
     pub(crate) source: io::Error,
 }
 
-impl fmt::Display for NamespaceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NamespaceError { step, source } = self;
-        write!(f, "cannot {step} a network namespace: {source}")?;
-        f.write_str(match source.raw_os_error() {
-            Some(libc::EPERM) => "; needs root (CAP_SYS_ADMIN)",
-            Some(libc::ENOSPC) => "; raise /proc/sys/user/max_net_namespaces",
-            Some(libc::ENOENT) => "; mount /proc",
-            _ => "; `lsns -t net` shows those there are",
-        })
-    }
-}
-
-impl std::error::Error for NamespaceError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
+/// What the operator can do about it.
+fn next_step(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM) => "needs root (CAP_SYS_ADMIN)",
+        Some(libc::ENOSPC) => "raise /proc/sys/user/max_net_namespaces",
+        Some(libc::ENOENT) => "mount /proc",
+        _ => "`lsns -t net` lists the existing ones",
     }
 }
 
@@ -140,7 +131,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         drop(self.jobs.take()); // The thread's loop ends when its last sender is gone.
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // It cannot have panicked: `run` catches that.
+            let _ = thread.join(); // The thread cannot have panicked: `run` catches that.
         }
     }
 }

@@ -3,7 +3,6 @@
 //! For labs and tests, in which a program plays the hosts of a link and must see and send every bit. Ports
 //! are in [`port`](crate::port); this socket makes a system call for each frame.
 
-use std::fmt;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -31,7 +30,7 @@ impl Station {
         // Past the queueing discipline: until the kernel has noticed that a new link is up, the qdisc silently drops
         // sent frames.
         switch_on(&socket, libc::PACKET_QDISC_BYPASS).map_err(refused("send at once on"))?;
-        // It receives only once it is bound: no frames of other links can be pending.
+        // The socket receives only once it is bound: no frames of other links can be pending.
         bind(&socket, index).map_err(refused("listen on"))?;
         Ok(Station { socket: socket.into() })
     }
@@ -87,7 +86,7 @@ fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: socket(2) takes no pointer.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -120,11 +119,13 @@ const TAG: usize = size_of::<Tag>();
 
 /// Why a station did not open.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum StationError {
     /// The link does not exist, or netlink failed.
-    Link(NetlinkError),
+    #[error("{0}")]
+    Link(#[from] NetlinkError),
     /// The kernel refused a step.
+    #[error("cannot {step} {interface}: {source}; {}", next_step(.source))]
     Refused {
         /// The link.
         interface: String,
@@ -135,32 +136,10 @@ pub enum StationError {
     },
 }
 
-impl fmt::Display for StationError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StationError::Link(error) => error.fmt(f),
-            StationError::Refused { interface, step, source } => {
-                write!(f, "cannot {step} {interface}: {source}")?;
-                f.write_str(match source.kind() {
-                    io::ErrorKind::PermissionDenied => "; needs root (CAP_NET_RAW)",
-                    _ => "; see that the link is there and up (`ip link`)",
-                })
-            }
-        }
-    }
-}
-
-impl std::error::Error for StationError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StationError::Link(error) => Some(error),
-            StationError::Refused { source, .. } => Some(source),
-        }
-    }
-}
-
-impl From<NetlinkError> for StationError {
-    fn from(error: NetlinkError) -> Self {
-        StationError::Link(error)
+/// What the operator can do about it.
+fn next_step(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "needs root (CAP_NET_RAW)",
+        _ => "check that the link exists and is up (`ip link`)",
     }
 }

@@ -20,7 +20,8 @@ pub fn read(name: &str) -> Result<String, SysctlError> {
 }
 
 /// A setting that could not be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("cannot use the setting /proc/sys/{name}: {source}; {}", next_step(.source))]
 pub struct SysctlError {
     /// The setting's path under `/proc/sys`.
     pub name: String,
@@ -28,23 +29,12 @@ pub struct SysctlError {
     pub source: io::Error,
 }
 
-impl std::fmt::Display for SysctlError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let SysctlError { name, source } = self;
-        write!(f, "cannot use the setting /proc/sys/{name}: {source}")?;
-        f.write_str(match source.kind() {
-            io::ErrorKind::PermissionDenied => "; run as root (CAP_NET_ADMIN)",
-            io::ErrorKind::NotFound => {
-                "; look for a mistyped interface, or a kernel built without it"
-            }
-            _ => "; see whether `sysctl` can",
-        })
-    }
-}
-
-impl std::error::Error for SysctlError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.source)
+/// What the operator can do about it.
+fn next_step(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::PermissionDenied => "run as root (CAP_NET_ADMIN)",
+        io::ErrorKind::NotFound => "look for a mistyped interface, or a kernel built without it",
+        _ => "see whether `sysctl` can",
     }
 }
 

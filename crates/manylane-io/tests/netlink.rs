@@ -102,7 +102,7 @@ fn refusals_say_what_was_tried_and_what_to_do() {
     host.run(|| {
         let mut netlink = Netlink::open().expect("netlink is always there");
         let gone = netlink.set_up("eth7").expect_err("there is none").to_string();
-        assert_eq!(gone, "there is no interface eth7; there are: lo");
+        assert_eq!(gone, "interface eth7 does not exist; existing interfaces: lo");
 
         let pair = (LinkEnd::new("v0"), LinkEnd::new("v1"));
         netlink.create_veth(&pair.0, &pair.1, None).expect("the names are free");

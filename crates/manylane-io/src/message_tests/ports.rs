@@ -19,7 +19,7 @@ fn af_packet() {
         AfPacketError::Refused { interface: ETH0(), step, source: said(number) }
     };
     messages!(AfPacketError {
-        Interface: [(Interface(absent()), ["eth7"], "there are: lo, eth0")],
+        Interface: [(Interface(absent()), ["eth7"], "existing interfaces: lo, eth0")],
         PacketMax: [(
             PacketMax { interface: ETH0(), packet_max: 100, least: 1532 },
             ["eth0", "packet_max = 100"],
@@ -29,7 +29,7 @@ fn af_packet() {
         Refused: [
             (refused(libc::EPERM), ["eth0", "open a packet socket", EPERM], "needs root"),
             (refused(libc::EAFNOSUPPORT), ["eth0"], "needs a kernel"),
-            (refused(libc::ENODEV), ["eth0"], "`ip link` shows"),
+            (refused(libc::ENODEV), ["eth0"], "`ip link` lists"),
             (refused(libc::ENOSPC), ["eth0"], "take fewer workers"),
             (refused(libc::EIO), ["eth0", EIO], "`manylane doctor`"),
         ],
@@ -51,7 +51,7 @@ fn af_xdp() {
         AfXdpError::Refused { interface: ETH0(), queue: 3, step, source: said(number) }
     };
     messages!(AfXdpError {
-        Interface: [(Interface(absent()), ["eth7"], "there are: lo, eth0")],
+        Interface: [(Interface(absent()), ["eth7"], "existing interfaces: lo, eth0")],
         Owners: [(
             Owners { interface: ETH0(), queues: 4, owners: 2 },
             ["eth0", "4 receive queues", "2 have an owner"],
@@ -81,7 +81,7 @@ fn af_xdp() {
             (refused(libc::EPERM), ["eth0 queue 3", "bind the AF_XDP socket", EPERM], "needs root"),
             (refused(libc::EAFNOSUPPORT), ["eth0 queue 3"], "needs a kernel"),
             (refused(libc::ENOBUFS), ["eth0 queue 3"], "raise the limit of locked memory"),
-            (refused(libc::ENODEV), ["eth0 queue 3"], "`ip link` shows"),
+            (refused(libc::ENODEV), ["eth0 queue 3"], "`ip link` lists"),
             (refused(libc::EOPNOTSUPP), ["eth0 queue 3"], "try zero_copy = false"),
             (refused(libc::EIO), ["eth0 queue 3", EIO], "`manylane doctor`"),
         ],
@@ -102,7 +102,7 @@ fn tap() {
             ["`a-name-too-long"],
             "choose another"
         )],
-        Interface: [(Interface(absent()), ["eth7"], "there are: lo, eth0")],
+        Interface: [(Interface(absent()), ["eth7"], "existing interfaces: lo, eth0")],
         NotTap: [(
             NotTap { interface: ETH0(), driver: "veth".into() },
             ["eth0", "`veth`"],

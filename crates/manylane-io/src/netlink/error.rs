@@ -1,20 +1,21 @@
 //! Why the kernel refused a netlink request.
 
-use std::fmt;
 use std::io;
 
 use super::socket::Refusal;
 
 /// Why a netlink request failed.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum NetlinkError {
     /// No netlink socket could be opened.
+    #[error("cannot open a netlink socket: {source}; {}", next_step(.source))]
     Unavailable {
         /// The kernel's error.
         source: io::Error,
     },
     /// The namespace has no interface of that name.
+    #[error("interface {name} does not exist; existing interfaces: {}", .present.join(", "))]
     NoSuchInterface {
         /// The name that was looked up.
         name: String,
@@ -22,6 +23,7 @@ pub enum NetlinkError {
         present: Vec<String>,
     },
     /// The kernel refused a request.
+    #[error("cannot {step}: {source}{}; {}", explained(.explanation), next_step(.source))]
     Refused {
         /// The request, as in "cannot {step}".
         step: String,
@@ -54,35 +56,10 @@ impl NetlinkError {
     }
 }
 
-impl fmt::Display for NetlinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            NetlinkError::Unavailable { source } => {
-                write!(f, "cannot open a netlink socket: {source}; {}", next_step(source))
-            }
-            NetlinkError::NoSuchInterface { name, present } => {
-                write!(f, "there is no interface {name}; there are: {}", present.join(", "))
-            }
-            NetlinkError::Refused { step, explanation, source } => {
-                write!(f, "cannot {step}: {source}")?;
-                if let Some(explanation) = explanation {
-                    write!(f, " ({})", explanation.trim_end_matches('.'))?;
-                }
-                write!(f, "; {}", next_step(source))
-            }
-        }
-    }
-}
-
-impl std::error::Error for NetlinkError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            NetlinkError::Unavailable { source } | NetlinkError::Refused { source, .. } => {
-                Some(source)
-            }
-            NetlinkError::NoSuchInterface { .. } => None,
-        }
-    }
+/// The kernel's explanation in parentheses, if it sent one.
+fn explained(explanation: &Option<String>) -> String {
+    let text = explanation.as_deref().map(|text| format!(" ({})", text.trim_end_matches('.')));
+    text.unwrap_or_default()
 }
 
 /// What the operator can do about it.
@@ -91,11 +68,11 @@ fn next_step(source: &io::Error) -> &'static str {
         libc::EPERM | libc::EACCES => "needs root (CAP_NET_ADMIN) in this network namespace",
         libc::EEXIST => "remove the existing one, or take another name",
         libc::ENETUNREACH | libc::EHOSTUNREACH => {
-            "the gateway has to be on a connected network whose link is up"
+            "the gateway must be on a connected network whose link is up"
         }
         libc::ENETDOWN => "set the link up first (`ip link set up`)",
-        libc::ENODEV => "the interface is gone; `ip link` shows those there are",
-        libc::EOPNOTSUPP => "needs a kernel that is built with it",
-        _ => "`manylane doctor` shows what this machine can",
+        libc::ENODEV => "the interface is gone; `ip link` lists the existing ones",
+        libc::EOPNOTSUPP => "needs a kernel built with this feature",
+        _ => "`manylane doctor` shows what this machine supports",
     }
 }

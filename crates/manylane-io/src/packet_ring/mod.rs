@@ -47,7 +47,6 @@
     reason = "words in memory that another process maps: `foreign` is for them"
 )]
 
-use std::fmt;
 use std::io;
 
 mod fanout;
@@ -104,15 +103,21 @@ impl RingConfig {
 
 /// Why a ring could not be created or opened.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RingError {
     /// The block size is out of bounds, or no power of two.
+    #[error(
+        "invalid block size of {0} bytes: take a power of two from {BLOCK_SIZE_MIN} to {BLOCK_SIZE_MAX}"
+    )]
     BlockSize(u32),
     /// The number of blocks is out of bounds.
+    #[error("invalid size of a packet ring, {0} blocks: take {BLOCKS_MIN} to {BLOCKS_MAX}")]
     Blocks(u32),
     /// The number of lanes is out of bounds.
+    #[error("invalid size of a packet ring, {0} lanes: take 1 to {LANES_MAX}, one for each worker")]
     Lanes(u32),
     /// The kernel refused one step, named by its system call.
+    #[error("no memory for a packet ring ({step}: {source}): request fewer or smaller blocks")]
     Refused {
         /// The system call.
         step: &'static str,
@@ -120,61 +125,19 @@ pub enum RingError {
         source: io::Error,
     },
     /// The descriptor is not that of a ring.
+    #[error("the descriptor is not that of a packet ring: {0}; use the one that the daemon sent")]
     NotARing(&'static str),
     /// The descriptor is that of a ring of another version.
+    #[error(
+        "the packet ring is of version {theirs:#x}, but this program reads {ours:#x}: use the program that came with the \
+         daemon"
+    )]
     OtherVersion {
         /// The version of the ring.
         theirs: u64,
         /// The version that this program reads.
         ours: u64,
     },
-}
-
-impl fmt::Display for RingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RingError::BlockSize(size) => write!(
-                f,
-                "a block of {size} bytes cannot be: take a power of two from {BLOCK_SIZE_MIN} to {BLOCK_SIZE_MAX}"
-            ),
-            RingError::Blocks(blocks) => {
-                write!(
-                    f,
-                    "a packet ring of {blocks} blocks cannot be: take {BLOCKS_MIN} to {BLOCKS_MAX}"
-                )
-            }
-            RingError::Lanes(lanes) => {
-                write!(
-                    f,
-                    "a packet ring of {lanes} lanes cannot be: take 1 to {LANES_MAX}, one for each worker"
-                )
-            }
-            RingError::Refused { step, source } => write!(
-                f,
-                "no memory for a packet ring ({step}: {source}): ask for fewer or smaller blocks"
-            ),
-            RingError::NotARing(why) => {
-                write!(
-                    f,
-                    "the descriptor is not that of a packet ring: {why}; use the one that the daemon sent"
-                )
-            }
-            RingError::OtherVersion { theirs, ours } => write!(
-                f,
-                "the packet ring is of version {theirs:#x} and this program reads {ours:#x}: \
-                 use the program that came with the daemon"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RingError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RingError::Refused { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }
 
 #[cfg(test)]

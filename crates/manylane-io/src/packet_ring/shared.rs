@@ -130,7 +130,7 @@ fn memfd() -> io::Result<OwnedFd> {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => create(flags),
         outcome => outcome,
     }?;
-    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -217,14 +217,14 @@ mod tests {
         let other = FileHeader { version: VERSION ^ 1, ..ours };
         assert!(refused(other, LENGTH, SEALS).contains("use the program that came with"));
         let other = FileHeader { block_size: 4095, ..ours };
-        assert!(refused(other, LENGTH, SEALS).contains("a block of 4095 bytes"));
+        assert!(refused(other, LENGTH, SEALS).contains("block size of 4095 bytes"));
         for blocks in [0, 1, BLOCKS_MAX + 1, u32::MAX] {
             let other = FileHeader { blocks, ..ours };
-            assert!(refused(other, LENGTH, SEALS).contains("blocks cannot be: take 2 to 1024"));
+            assert!(refused(other, LENGTH, SEALS).contains("blocks: take 2 to 1024"));
         }
         for lanes in [0, LANES_MAX + 1, u32::MAX] {
             let other = FileHeader { lanes, ..ours };
-            assert!(refused(other, LENGTH, SEALS).contains("lanes cannot be: take 1 to 1024"));
+            assert!(refused(other, LENGTH, SEALS).contains("lanes: take 1 to 1024"));
         }
     }
 

@@ -10,11 +10,16 @@ use crate::interface::{Interface, InterfaceError};
 
 /// Why a port did not open.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The interface does not exist here, or its properties could not be read.
-    Interface(InterfaceError),
+    #[error("{0}")]
+    Interface(#[source] InterfaceError),
     /// The number of owners differs from the interface's number of receive queues.
+    #[error(
+        "{interface} has {queues} receive queues, but {owners} have an owner; name one for each \
+         (`ethtool -l {interface}` shows them)"
+    )]
     Owners {
         /// The interface.
         interface: String,
@@ -24,6 +29,7 @@ pub enum OpenError {
         owners: usize,
     },
     /// A packet of the interface's MTU does not fit into the frames that a packet may have.
+    #[error("{}", mtu_too_large(.interface, *.mtu, *.frame_size, *.frames_max))]
     MtuTooLarge {
         /// The interface.
         interface: String,
@@ -35,6 +41,7 @@ pub enum OpenError {
         frames_max: u8,
     },
     /// A ring's size is no power of two, or out of bounds.
+    #[error("{ring} = {entries}: take a power of two from {RING_MIN} to {RING_MAX}")]
     RingSize {
         /// The setting's name.
         ring: &'static str,
@@ -42,10 +49,15 @@ pub enum OpenError {
         entries: u32,
     },
     /// The XDP program did not load or attach.
-    Program(BpfError),
+    #[error("{0}")]
+    Program(#[source] BpfError),
     /// The port has VLANs, and the device may hide their tags from the XDP program.
+    #[error("{0}; choose `driver = \"af_packet\"`, or {fix}", fix = .0.visible_by())]
     TagsHidden(TagsHidden),
     /// A queue belongs to another AF_XDP socket, and did so for two seconds.
+    #[error(
+        "queue {queue} of {interface} belongs to another AF_XDP socket; `ss --xdp -p` shows its program, which must end"
+    )]
     Busy {
         /// The interface.
         interface: String,
@@ -53,6 +65,7 @@ pub enum OpenError {
         queue: u32,
     },
     /// The kernel refused a step.
+    #[error("{interface} queue {queue}: cannot {step}: {source}; {}", next_step(.source))]
     Refused {
         /// The interface.
         interface: String,
@@ -79,77 +92,6 @@ impl OpenError {
     }
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Interface(error) => error.fmt(f),
-            OpenError::Program(error) => error.fmt(f),
-            OpenError::TagsHidden(hidden) => {
-                write!(f, "{hidden}; choose `driver = \"af_packet\"`, or ")?;
-                match hidden.driver.as_str() {
-                    "veth" => f.write_str("`mode = \"native\"` with Linux 6.8"),
-                    _ => write!(f, "ethtool -K {} rxvlan off", hidden.interface),
-                }
-            }
-            OpenError::Owners { interface, queues, owners } => write!(
-                f,
-                "{interface} has {queues} receive queues and {owners} have an owner; name one for each (`ethtool -l \
-                 {interface}` shows them)"
-            ),
-            OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max } => {
-                let (here, most) = (mtu_max(*frame_size, *frames_max), mtu_max(4096, *frames_max));
-                write!(
-                    f,
-                    "{interface}: an MTU of {mtu} needs larger frames than {frame_size} bytes"
-                )?;
-                match frames_max {
-                    1 => write!(f, ", or Linux 6.6 with `multi_buffer`")?,
-                    _ => write!(f, ", of which a packet has at most {frames_max}")?,
-                }
-                match *frame_size < 4096 {
-                    true if *mtu <= most => {
-                        write!(
-                            f,
-                            "; set `size = 4096` in [frames], or ip link set dev {interface} mtu {here}"
-                        )
-                    }
-                    true => write!(
-                        f,
-                        "; ip link set dev {interface} mtu {most} with `size = 4096` in [frames], or mtu {here}"
-                    ),
-                    false => write!(f, "; ip link set dev {interface} mtu {most}"),
-                }
-            }
-            OpenError::RingSize { ring, entries } => {
-                write!(f, "{ring} = {entries}: take a power of two from {RING_MIN} to {RING_MAX}")
-            }
-            OpenError::Busy { interface, queue } => write!(
-                f,
-                "queue {queue} of {interface} belongs to another AF_XDP socket; `ss --xdp -p` shows \
-                 whose, end that program"
-            ),
-            OpenError::Refused { interface, queue, step, source } => {
-                write!(
-                    f,
-                    "{interface} queue {queue}: cannot {step}: {source}; {}",
-                    next_step(source)
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            OpenError::Interface(error) => Some(error),
-            OpenError::Program(error) => Some(error),
-            OpenError::Refused { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
 /// A device may remove VLAN tags from its frames where the XDP program cannot see them: a frame of a VLAN then
 /// looks untagged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,6 +111,14 @@ impl TagsHidden {
         let may_hide = interface.takes_tags_off || interface.driver == "veth";
         let (name, driver) = (interface.name.clone(), interface.driver.clone());
         (may_hide && !has_tags).then_some(TagsHidden { interface: name, driver, mode })
+    }
+
+    /// How the operator makes the tags visible.
+    fn visible_by(&self) -> String {
+        match self.driver.as_str() {
+            "veth" => "`mode = \"native\"` with Linux 6.8".into(),
+            _ => format!("ethtool -K {} rxvlan off", self.interface),
+        }
     }
 
     /// A warning for a port without VLANs: what happens, and the fix.
@@ -194,17 +144,38 @@ impl fmt::Display for TagsHidden {
     }
 }
 
+/// The MTU, the frame size that is too small for it, and the fixes.
+fn mtu_too_large(interface: &str, mtu: u32, frame_size: u32, frames_max: u8) -> String {
+    let (here, most) = (mtu_max(frame_size, frames_max), mtu_max(4096, frames_max));
+    let frames = match frames_max {
+        1 => ", or Linux 6.6 with `multi_buffer`".into(),
+        _ => format!("; a packet has at most {frames_max} frames"),
+    };
+    let fix = match frame_size < 4096 {
+        true if mtu <= most => {
+            format!("set `size = 4096` in [frames], or ip link set dev {interface} mtu {here}")
+        }
+        true => format!(
+            "ip link set dev {interface} mtu {most} with `size = 4096` in [frames], or mtu {here}"
+        ),
+        false => format!("ip link set dev {interface} mtu {most}"),
+    };
+    format!(
+        "{interface}: an MTU of {mtu} needs larger frames than {frame_size} bytes{frames}; {fix}"
+    )
+}
+
 /// What the operator can do about it.
 fn next_step(source: &io::Error) -> &'static str {
     match source.raw_os_error().unwrap_or_default() {
         libc::EPERM | libc::EACCES => "needs root (CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF)",
-        libc::EAFNOSUPPORT => "needs a kernel that is built with CONFIG_XDP_SOCKETS",
+        libc::EAFNOSUPPORT => "needs a kernel built with CONFIG_XDP_SOCKETS",
         libc::ENOBUFS | libc::ENOMEM => {
             "raise the limit of locked memory (`ulimit -l`, LimitMEMLOCK=), or take fewer frames"
         }
-        libc::ENODEV => "the interface is gone; `ip link` shows those there are",
-        libc::EOPNOTSUPP => "the driver cannot; try zero_copy = false",
-        _ => "`manylane doctor` shows what this machine can",
+        libc::ENODEV => "the interface is gone; `ip link` lists the existing ones",
+        libc::EOPNOTSUPP => "the driver does not support it; try zero_copy = false",
+        _ => "`manylane doctor` shows what this machine supports",
     }
 }
 
@@ -269,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn an_mtu_that_does_not_fit_names_its_cures() {
+    fn an_mtu_that_does_not_fit_names_its_fixes() {
         let text = |mtu, frame_size, frames_max| {
             let interface = "eth0".into();
             OpenError::MtuTooLarge { interface, mtu, frame_size, frames_max }.to_string()
@@ -282,7 +253,7 @@ mod tests {
         let jumbo = text(9000, 4096, 1);
         assert!(jumbo.ends_with("mtu 3822"), "{jumbo}");
         let huge = text(65_535, 2048, 18);
-        assert!(huge.contains("at most 18; set `size = 4096` in [frames]"), "{huge}");
+        assert!(huge.contains("at most 18 frames; set `size = 4096` in [frames]"), "{huge}");
         assert!(huge.ends_with("mtu 32238"), "{huge}");
     }
 }

@@ -17,13 +17,13 @@
 //!
 //! Packets add up. One dropped at ingress was never received, as if a wire had lost it. One
 //! dropped at egress is completed and counted like a drop by a device
-//! ([`dropped`](super::Transmitter::dropped)); one held there is in flight. A duplicate at ingress
+//! ([`dropped`](super::Transmitter::dropped)); one held at egress is in flight. A duplicate at ingress
 //! is received like any packet; one at egress is in no ledger, and so marked `later`, as a copy of
 //! [`tee`](super::tee) is. Frames add up too: the frames held are reported ([`posted`](super::Receiver::posted),
 //! [`held`](super::Transmitter::held)).
 //!
 //! A packet with an incomplete checksum is damaged before the checksum is computed: no later stage can notice.
-//! A packet whose checksum is still to be completed is damaged before it is: nobody behind will notice.
+//! A packet with an incomplete checksum is damaged before the checksum is computed: no later stage can notice.
 
 mod draw;
 mod hold;
@@ -31,7 +31,6 @@ mod line;
 mod receiver;
 mod transmitter;
 
-use std::fmt;
 use std::ops::RangeInclusive;
 
 pub use receiver::Receiver;
@@ -82,9 +81,10 @@ impl Default for FaultConfig {
 
 /// Why a fault configuration is invalid.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum FaultError {
     /// A probability is not between 0 and 1.
+    #[error("`{key}` is {value}, but a probability is 0 to 1; take 0 to 1")]
     Probability {
         /// The setting's name.
         key: &'static str,
@@ -92,8 +92,10 @@ pub enum FaultError {
         value: f64,
     },
     /// The longest delay is less than the shortest.
+    #[error("a delay of {} to {} ns: give the shorter one first", .0.start(), .0.end())]
     Delay(RangeInclusive<u64>),
     /// A packet that no other overtakes is not reordered.
+    #[error("`reorder_packets` is 0, and no packet would overtake another: take 1 or more")]
     ReorderPackets,
 }
 
@@ -121,27 +123,6 @@ impl FaultConfig {
         Ok(())
     }
 }
-
-impl fmt::Display for FaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            FaultError::Probability { key, value } => {
-                write!(f, "`{key}` is {value}, and a probability is not; take 0 to 1")
-            }
-            FaultError::Delay(delay_ns) => write!(
-                f,
-                "a delay of {} to {} ns: give the shorter one first",
-                delay_ns.start(),
-                delay_ns.end()
-            ),
-            FaultError::ReorderPackets => f.write_str(
-                "`reorder_packets` is 0, and no packet would pass another: take 1 or more",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for FaultError {}
 
 /// Counts of applied faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -288,15 +288,15 @@ fn faults_that_cannot_be_are_named() {
     let table = [
         (
             FaultConfig { drop: 1.01, ..good.clone() },
-            "`drop` is 1.01, and a probability is not; take 0 to 1",
+            "`drop` is 1.01, but a probability is 0 to 1; take 0 to 1",
         ),
-        (FaultConfig { reorder: -0.5, ..good.clone() }, "`reorder` is -0.5, and a"),
-        (FaultConfig { corrupt: f64::NAN, ..good.clone() }, "`corrupt` is NaN, and a"),
+        (FaultConfig { reorder: -0.5, ..good.clone() }, "`reorder` is -0.5, but a"),
+        (FaultConfig { corrupt: f64::NAN, ..good.clone() }, "`corrupt` is NaN, but a"),
         #[expect(clippy::reversed_empty_ranges, reason = "it is the fault")]
         (FaultConfig { delay_ns: 5..=4, ..good.clone() }, "a delay of 5 to 4 ns: give the shorter"),
         (
             FaultConfig { reorder_packets: 0, ..good.clone() },
-            "`reorder_packets` is 0, and no packet would pass another",
+            "`reorder_packets` is 0, and no packet would overtake another",
         ),
     ];
     for (config, says) in table {
@@ -331,7 +331,7 @@ fn receive(
     (seen, receiver.faults())
 }
 
-/// The same at egress; every packet is completed once, however it ended.
+/// Transmits packets through faults; every packet is completed once, however it ended.
 fn transmit(
     config: FaultConfig,
     packets: u32,

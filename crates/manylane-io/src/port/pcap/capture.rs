@@ -250,7 +250,7 @@ const SNAP_MAX: usize = 262_144;
 const BLOCK_MAX: usize = 16 << 20;
 /// Bytes of a block before the packet's (draft-ietf-opsawg-pcapng, 4.3 and appendix A).
 const ENHANCED_DATA: usize = 8 + 20;
-/// The same of a simple packet block (4.4).
+/// The bytes of a simple packet block before the packet's (4.4).
 const SIMPLE_DATA: usize = 8 + 4;
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! Why a capture could not be read or written, and what the operator can do about it.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use super::capture::Skipped;
+use crate::chain::Chain;
 
 /// Why a capture could not be read.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The file cannot be read.
+    #[error("{}: cannot read the capture: {source}; name a file that this user can read", .path.display())]
     Open {
         /// The path.
         path: PathBuf,
@@ -19,6 +20,11 @@ pub enum ReadError {
         source: io::Error,
     },
     /// The file is larger than `bytes_max`.
+    #[error(
+        "{}: more than {bytes_max} bytes, and a capture is read whole into memory; raise `bytes_max`, or split it \
+         with `editcap -c 1000000`",
+        .path.display()
+    )]
     TooLarge {
         /// The path.
         path: PathBuf,
@@ -26,6 +32,7 @@ pub enum ReadError {
         bytes_max: u64,
     },
     /// The file does not begin like a capture.
+    #[error("{}: {}; make one with `tcpdump -w`", .path.display(), unknown(.first))]
     Unknown {
         /// The path.
         path: PathBuf,
@@ -33,6 +40,11 @@ pub enum ReadError {
         first: Vec<u8>,
     },
     /// The capture's link type is not Ethernet.
+    #[error(
+        "{}: its link type is {link_type}, and only Ethernet (1) can be sent; capture on an Ethernet interface, not \
+         on `any`",
+        .path.display()
+    )]
     NotEthernet {
         /// The path.
         path: PathBuf,
@@ -40,6 +52,11 @@ pub enum ReadError {
         link_type: u32,
     },
     /// The file ends inside a packet or block.
+    #[error(
+        "{0}: the packet or block at byte {offset}, after packet {packets}, is incomplete; keep the packets before it \
+         with `tcpdump -r {0} -w NEW`",
+        .path.display()
+    )]
     CutShort {
         /// The path.
         path: PathBuf,
@@ -49,6 +66,11 @@ pub enum ReadError {
         packets: u64,
     },
     /// The file is malformed from here on.
+    #[error(
+        "{0}: damaged at byte {offset}, after packet {packets}: {source}; keep the packets before it with `tcpdump -r \
+         {0} -c {packets} -w NEW`",
+        .path.display()
+    )]
     Damaged {
         /// The path.
         path: PathBuf,
@@ -60,6 +82,11 @@ pub enum ReadError {
         source: Damage,
     },
     /// Every packet was skipped.
+    #[error(
+        "{}: no packet can be sent: {} were truncated (capture with `-s 0`), {} are larger than 64 KiB, {} are not \
+         Ethernet frames; name another capture",
+        .path.display(), .skipped.truncated, .skipped.too_large, .skipped.not_ethernet
+    )]
     NothingToSend {
         /// The path.
         path: PathBuf,
@@ -68,20 +95,35 @@ pub enum ReadError {
     },
 }
 
+/// What a file is that does not begin like a capture.
+fn unknown(first: &[u8]) -> String {
+    let what = match first {
+        [] => "is empty",
+        [0x1f, 0x8b, ..] => "is compressed; unpack it with `gunzip`",
+        [0x28, 0xb5, 0x2f, 0xfd] => "is compressed; unpack it with `unzstd`",
+        _ => "is neither pcap nor pcapng",
+    };
+    let first = first.iter().map(|byte| format!(" {byte:02x}")).collect::<String>();
+    format!("{what} (it begins with{first})")
+}
+
 /// What is malformed in a damaged file.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum Damage {
     /// A packet or block claims this many bytes.
+    #[error("a length of {0} bytes")]
     Length(u64),
     /// The format's rules are broken.
+    #[error("{}", Chain(.0.as_ref()))]
     Format(Box<dyn Error + Send + Sync>),
 }
 
 /// Why a capture could not be written.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The file could not be created.
+    #[error("{}: cannot create the capture: {source}; name a file that this user may write", .path.display())]
     Create {
         /// The path.
         path: PathBuf,
@@ -89,11 +131,16 @@ pub enum WriteError {
         source: io::Error,
     },
     /// The file is the one that is being read.
+    #[error("{}: is being read and would be overwritten; write to another file", .path.display())]
     SameFile {
         /// The path.
         path: PathBuf,
     },
     /// Writing failed, as on a full disk.
+    #[error(
+        "{}: cannot write after {packets} packets: {source}; make room (`df` shows it), or name another file",
+        .path.display()
+    )]
     Write {
         /// The path.
         path: PathBuf,
@@ -102,133 +149,4 @@ pub enum WriteError {
         /// The error.
         source: Box<dyn Error + Send + Sync>,
     },
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::Open { path, source } => {
-                write!(
-                    f,
-                    "{}: cannot read the capture: {source}; name a file that this user can read",
-                    path.display()
-                )
-            }
-            ReadError::TooLarge { path, bytes_max } => write!(
-                f,
-                "{}: more than {bytes_max} bytes, and a capture is read whole into memory; raise \
-                 `bytes_max`, or split it with `editcap -c 1000000`",
-                path.display()
-            ),
-            ReadError::Unknown { path, first } => {
-                let what = match first.as_slice() {
-                    [] => "is empty",
-                    [0x1f, 0x8b, ..] => "is compressed; unpack it with `gunzip`",
-                    [0x28, 0xb5, 0x2f, 0xfd] => "is compressed; unpack it with `unzstd`",
-                    _ => "is neither pcap nor pcapng",
-                };
-                let first = first.iter().map(|byte| format!(" {byte:02x}")).collect::<String>();
-                write!(
-                    f,
-                    "{}: {what} (it begins with{first}); make one with `tcpdump -w`",
-                    path.display()
-                )
-            }
-            ReadError::NotEthernet { path, link_type } => write!(
-                f,
-                "{}: its link type is {link_type}, and only Ethernet (1) can be sent; capture on an \
-                 Ethernet interface, not on `any`",
-                path.display()
-            ),
-            ReadError::CutShort { path, offset, packets } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path}: ends inside of what begins at byte {offset}, after packet {packets}; keep \
-                     what is before it with `tcpdump -r {path} -w NEW`"
-                )
-            }
-            ReadError::Damaged { path, offset, packets, source } => {
-                let path = path.display();
-                write!(
-                    f,
-                    "{path}: damaged at byte {offset}, after packet {packets}: {source}; keep what is \
-                     before it with `tcpdump -r {path} -c {packets} -w NEW`"
-                )
-            }
-            ReadError::NothingToSend { path, skipped } => {
-                let Skipped { truncated, too_large, not_ethernet } = skipped;
-                write!(
-                    f,
-                    "{}: no packet can be sent: {truncated} were captured in part (capture with `-s \
-                     0`), {too_large} are larger than 64 KiB, {not_ethernet} are no Ethernet frames; name another capture",
-                    path.display()
-                )
-            }
-        }
-    }
-}
-
-impl Error for ReadError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            ReadError::Open { source, .. } => Some(source),
-            ReadError::Damaged { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Damage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Damage::Length(bytes) => write!(f, "a length of {bytes} bytes"),
-            Damage::Format(source) => {
-                // The cause is at the end of the library's error chain.
-                write!(f, "{source}")?;
-                let mut source = source.source();
-                while let Some(cause) = source {
-                    write!(f, ": {cause}")?;
-                    source = cause.source();
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-impl Error for Damage {}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WriteError::Create { path, source } => {
-                write!(
-                    f,
-                    "{}: cannot make the capture: {source}; name a file that this user may write",
-                    path.display()
-                )
-            }
-            WriteError::SameFile { path } => write!(
-                f,
-                "{}: would be written over while it is read; write to another file",
-                path.display()
-            ),
-            WriteError::Write { path, packets, source } => write!(
-                f,
-                "{}: cannot write after {packets} packets: {source}; make room (`df` shows it), or name another file",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl Error for WriteError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        match self {
-            WriteError::Create { source, .. } => Some(source),
-            WriteError::Write { source, .. } => Some(source.as_ref()),
-            WriteError::SameFile { .. } => None,
-        }
-    }
 }

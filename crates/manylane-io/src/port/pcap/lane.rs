@@ -35,9 +35,9 @@ pub struct LaneCounts {
 /// The direction of a packet, as a capture records it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It was received.
+    /// Received.
     In,
-    /// It was transmitted.
+    /// Transmitted.
     Out,
 }
 
@@ -159,7 +159,7 @@ impl Transmitter {
         self.counts
     }
 
-    /// The buffer that has `needed` bytes left, if there is one.
+    /// The buffer that has `needed` bytes left, if any has.
     #[inline]
     fn place(&mut self, needed: usize) -> Option<&mut Vec<u8>> {
         if self.filling.as_ref().is_some_and(|buffer| buffer.capacity() - buffer.len() < needed) {

@@ -1,6 +1,6 @@
 //! Capture files: packets out of one, packets into one.
 //!
-//! Received packets come from a pcap or pcapng file, at the pace of their capture or as fast as the
+//! The port receives the packets of a pcap or pcapng file, at the pace of their capture or as fast as the
 //! worker accepts them, once, several times or for ever. Transmitted packets are written to a pcapng file with
 //! nanoseconds.
 //!
@@ -23,7 +23,7 @@
 //! | [`Writer`]      | the other end of all lanes, and the file| a thread of its own           |
 //!
 //! A truncated packet is skipped and counted, like one that is not
-//! Ethernet or is larger than 64 KiB: half a packet was on no wire (`tcprewrite --fixlen=del` does the same; tcpreplay
+//! Ethernet or is larger than 64 KiB: half a packet was on no wire (`tcprewrite --fixlen=del` also skips it; tcpreplay
 //! alone would send it). A captured frame check sequence stays, as padding.
 //!
 //! Before changing anything here read draft-ietf-opsawg-pcap and draft-ietf-opsawg-pcapng.

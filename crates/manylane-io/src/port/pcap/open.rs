@@ -13,7 +13,7 @@ use super::lane::wall_clock;
 use super::receiver::{Receiver, ReplayConfig};
 use super::writer::{FileConfig, Writer, is_same_file};
 
-/// How a port is opened. It has one receive queue, and a transmitter for each worker.
+/// How a port is opened. A port has one receive queue, and a transmitter for each worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PcapConfig {
     /// The capture whose packets are received; `None` receives nothing.
@@ -54,11 +54,13 @@ pub struct Opened {
 
 /// Why a port did not open.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The capture could not be read.
+    #[error(transparent)]
     Read(ReadError),
     /// The capture could not be written.
+    #[error(transparent)]
     Write(WriteError),
 }
 
@@ -99,23 +101,5 @@ impl Opened {
             }
         };
         Ok(Opened { capture, receiver, transmitters, writer })
-    }
-}
-
-impl std::fmt::Display for OpenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            OpenError::Read(error) => error.fmt(f),
-            OpenError::Write(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            OpenError::Read(error) => error.source(),
-            OpenError::Write(error) => error.source(),
-        }
     }
 }

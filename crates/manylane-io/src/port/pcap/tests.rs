@@ -313,11 +313,11 @@ fn a_port_has_what_is_configured() {
     for write in [read.clone(), link] {
         let same = PcapConfig { read: Some(read.clone()), write: Some(write), ..config.clone() };
         let error = Opened::open(PORT, 1, &same).err().expect("it would be emptied");
-        assert!(error.to_string().contains("would be written over while it is read"), "{error}");
+        assert!(error.to_string().contains("is being read and would be overwritten"), "{error}");
     }
     let nowhere = PcapConfig { write: Some(folder.join("no/out.pcapng")), ..config };
     let error = Opened::open(PORT, 1, &nowhere).err().expect("there is no such folder");
-    assert!(error.to_string().contains("no/out.pcapng: cannot make the capture"), "{error}");
+    assert!(error.to_string().contains("no/out.pcapng: cannot create the capture"), "{error}");
     let silent = Opened::open(PORT, 1, &PcapConfig::default()).expect("nothing is asked for");
     assert!(matches!(silent.receiver.wait(), Wait::Done) && silent.writer.is_none());
     std::fs::remove_dir_all(&folder).expect("it is ours");

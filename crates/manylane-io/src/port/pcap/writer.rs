@@ -117,7 +117,7 @@ impl Writer {
         }
     }
 
-    /// Writes pending packets; returns whether there were any.
+    /// Writes pending packets; returns whether any were pending.
     pub(super) fn turn(&mut self) -> Result<bool, WriteError> {
         let mut moved = false;
         let mut lanes = std::mem::take(&mut self.lanes);

@@ -1,6 +1,5 @@
 //! Why a port did not open, and what the operator can do about it.
 
-use std::fmt;
 use std::io;
 
 use super::super::vnet::PACKET_MAX;
@@ -10,16 +9,21 @@ use crate::interface::InterfaceError;
 
 /// Why a port did not open.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The interface name is invalid.
+    #[error("`{interface}`: an interface's name has 1 to 15 bytes; choose another")]
     Name {
         /// The name.
         interface: String,
     },
     /// The interface's properties could not be read, or it could not be set up.
-    Interface(InterfaceError),
+    #[error("{0}")]
+    Interface(#[source] InterfaceError),
     /// The interface is not a TAP.
+    #[error(
+        "{interface} is no TAP interface (its driver is `{driver}`); choose another driver, or an unused name"
+    )]
     NotTap {
         /// The interface.
         interface: String,
@@ -27,11 +31,18 @@ pub enum OpenError {
         driver: String,
     },
     /// Another program has the interface, or all its possible queues.
+    #[error(
+        "{interface} is in use; end the program that has it (/proc/*/fdinfo shows `iff: {interface}`)"
+    )]
     Busy {
         /// The interface.
         interface: String,
     },
     /// The interface was created with one queue, is a TUN rather than a TAP, or has no more queues.
+    #[error(
+        "{interface} cannot be opened as a TAP with {queues} queues; create it with `ip tuntap add dev {interface} mode \
+         tap multi_queue`, or delete it and manylane creates it"
+    )]
     OtherQueues {
         /// The interface.
         interface: String,
@@ -39,6 +50,9 @@ pub enum OpenError {
         queues: u16,
     },
     /// `packet_max` is less than the largest packet of the interface's MTU, or more than any packet has.
+    #[error(
+        "{interface}: packet_max = {packet_max}: take {least} (its MTU and headers) to {PACKET_MAX}"
+    )]
     PacketMax {
         /// The interface.
         interface: String,
@@ -48,6 +62,10 @@ pub enum OpenError {
         least: u32,
     },
     /// The address for our end is a group address, or zero.
+    #[error(
+        "{interface}: `mac` is {}, a group address or zero; choose one like 02:00:00:00:00:01",
+        .mac.map(|byte| format!("{byte:02x}")).join(":")
+    )]
     NoStation {
         /// The interface.
         interface: String,
@@ -55,11 +73,15 @@ pub enum OpenError {
         mac: [u8; 6],
     },
     /// The address for our end is the host's.
+    #[error(
+        "{interface}: `mac` is the interface's own, which belongs to the host's end; choose another for ours"
+    )]
     SameMac {
         /// The interface.
         interface: String,
     },
     /// The kernel's counters of the interface could not be read.
+    #[error("{interface}: cannot read {PATH}, where its losses are counted: {source}; mount /proc")]
     Counts {
         /// The interface.
         interface: String,
@@ -67,8 +89,10 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The program that steers flows to queues did not load.
-    Program(BpfError),
+    #[error("{0}")]
+    Program(#[source] BpfError),
     /// The kernel refused a step.
+    #[error("{interface}: cannot {step}: {source}; {}", next_step(.source))]
     Refused {
         /// The interface.
         interface: String,
@@ -93,76 +117,13 @@ impl OpenError {
     }
 }
 
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            OpenError::Name { interface } => {
-                write!(f, "`{interface}`: an interface's name has 1 to 15 bytes; choose another")
-            }
-            OpenError::Interface(error) => error.fmt(f),
-            OpenError::NotTap { interface, driver } => write!(
-                f,
-                "{interface} is no TAP interface (its driver is `{driver}`); choose another driver, or a \
-                 name that is free"
-            ),
-            OpenError::Busy { interface } => write!(
-                f,
-                "{interface} is in use; end the program that has it (/proc/*/fdinfo shows `iff: \
-                 {interface}`)"
-            ),
-            OpenError::OtherQueues { interface, queues } => write!(
-                f,
-                "{interface} cannot be opened as a TAP with {queues} queues; make it with `ip tuntap \
-                 add dev {interface} mode tap multi_queue`, or let it be made"
-            ),
-            OpenError::PacketMax { interface, packet_max, least } => write!(
-                f,
-                "{interface}: packet_max = {packet_max}: take {least} (its MTU and headers) to \
-                 {PACKET_MAX}"
-            ),
-            OpenError::NoStation { interface, mac } => {
-                let mac = mac.map(|byte| format!("{byte:02x}")).join(":");
-                write!(
-                    f,
-                    "{interface}: `mac` is {mac}, a group's address or none; choose one like \
-                     02:00:00:00:00:01"
-                )
-            }
-            OpenError::SameMac { interface } => write!(
-                f,
-                "{interface}: `mac` is the interface's own, which is the host's end; choose another for \
-                 ours"
-            ),
-            OpenError::Counts { interface, source } => write!(
-                f,
-                "{interface}: cannot read {PATH}, where its losses are counted: {source}; mount /proc"
-            ),
-            OpenError::Program(error) => error.fmt(f),
-            OpenError::Refused { interface, step, source } => {
-                write!(f, "{interface}: cannot {step}: {source}; {}", next_step(source))
-            }
-        }
-    }
-}
-
-impl std::error::Error for OpenError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            OpenError::Interface(error) => Some(error),
-            OpenError::Program(error) => Some(error),
-            OpenError::Refused { source, .. } | OpenError::Counts { source, .. } => Some(source),
-            _ => None,
-        }
-    }
-}
-
 /// What the operator can do about it.
 fn next_step(source: &io::Error) -> &'static str {
     match source.raw_os_error().unwrap_or_default() {
         libc::EPERM | libc::EACCES => "needs root (CAP_NET_ADMIN, CAP_BPF)",
         libc::ENOENT | libc::ENODEV => {
-            "needs a kernel that is built with CONFIG_TUN, and, in a container, to be given /dev/net/tun"
+            "needs a kernel built with CONFIG_TUN, and, in a container, the device /dev/net/tun"
         }
-        _ => "`manylane doctor` shows what this machine can",
+        _ => "`manylane doctor` shows what this machine supports",
     }
 }

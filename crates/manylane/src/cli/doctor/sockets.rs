@@ -159,7 +159,7 @@ mod tests {
             SocketsError::Refused { interface: "eth0".into(), source }
         };
         messages!(SocketsError {
-            Interface: [(Interface(absent), ["eth7"], "there are: lo, eth0")],
+            Interface: [(Interface(absent), ["eth7"], "existing interfaces: lo, eth0")],
             Refused: [
                 (refused(1), ["eth0", "not permitted"], "run it as root"),
                 (refused(5), ["eth0", "Input/output error"], "`ip link` shows"),

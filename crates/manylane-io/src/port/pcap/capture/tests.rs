@@ -94,8 +94,8 @@ fn bad_files_say_what_and_where() {
     let table: [(Vec<u8>, &str); 9] = [
         (
             cut,
-            "x.pcap: ends inside of what begins at byte 44, after packet 1; keep what is before it \
-               with `tcpdump -r x.pcap -w NEW`",
+            "x.pcap: the packet or block at byte 44, after packet 1, is incomplete; keep the packets \
+               before it with `tcpdump -r x.pcap -w NEW`",
         ),
         (long, "x.pcap: damaged at byte 44, after packet 1: a length of 2147483647 bytes; keep"),
         (linux, "x.pcap: its link type is 113, and only Ethernet (1) can be sent"),
@@ -103,11 +103,11 @@ fn bad_files_say_what_and_where() {
             block,
             "x.pcap: damaged at byte 28, after packet 0: Invalid raw block format: Block length",
         ),
-        (half, "x.pcap: no packet can be sent: 1 were captured in part (capture with `-s 0`)"),
+        (half, "x.pcap: no packet can be sent: 1 were truncated (capture with `-s 0`)"),
         (vec![], "x.pcap: is empty"),
         (b"GET /".to_vec(), "x.pcap: is neither pcap nor pcapng (it begins with 47 45 54 20)"),
         (vec![0x1f, 0x8b, 8, 0], "x.pcap: is compressed; unpack it with `gunzip`"),
-        (vec![0xd4, 0xc3, 0xb2, 0xa1], "x.pcap: ends inside of what begins at byte 0"),
+        (vec![0xd4, 0xc3, 0xb2, 0xa1], "x.pcap: the packet or block at byte 0"),
     ];
     for (bytes, says) in table {
         let error = Capture::parse(Path::new("x.pcap"), bytes).expect_err(says).to_string();
