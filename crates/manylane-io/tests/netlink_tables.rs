@@ -137,7 +137,7 @@ fn said(route: &Route, names: &HashMap<u32, String>) -> String {
     said
 }
 
-/// The same of what `ip -j -N route` shows, which does not repeat the table that it was asked for.
+/// A route as `ip -j -N route` shows it, which does not repeat the requested table.
 fn shown(route: &Value, asked: Option<u32>) -> String {
     let kind = number(&route["type"]);
     let mut said = format!("{} type {kind}", route["dst"].as_str().expect("text"));
@@ -310,7 +310,7 @@ fn next_hop_objects_are_read() {
         let shown = ip_json("-N nexthop show");
         assert_eq!(objects.len(), shown.len());
         for (object, shown) in objects.iter().zip(&shown) {
-            // With encapsulation there are two keys `id`, and the last one wins.
+            // With encapsulation the object has two keys `id`, and the last one wins.
             if shown.get("encap").is_none() {
                 assert_eq!(u64::from(object.id), number(&shown["id"]));
             }
@@ -358,7 +358,7 @@ fn rules_are_read() {
             ("fwmark 5/7 table 500", &["mark"]),
             ("uidrange 5-7 table 500", &["user"]),
             ("ipproto tcp dport 80 table 500", &["ports", "protocol"]),
-            ("oif w0 table 500", &["exit"]),
+            ("oif w0 table 500", &["egress interface"]),
             ("l3mdev", &["l3mdev"]),
             ("suppress_prefixlength 0 table main", &["suppression"]),
             ("suppress_ifgroup 5 table main", &["suppression"]),

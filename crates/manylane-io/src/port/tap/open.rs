@@ -91,20 +91,13 @@ impl Tap {
         config: TapConfig,
     ) -> Result<Opened, OpenError> {
         let queues = receiving.owners.len() as u16;
-        let exits = receiving.transmit_queues(queues);
+        let transmit_queues = receiving.transmit_queues(queues);
         let name = || interface.to_owned();
         let refused = |(step, source)| OpenError::Refused { interface: name(), step, source };
         if interface.is_empty() || interface.len() > NAME_MAX {
             return Err(OpenError::Name { interface: name() });
         }
-        let present = match Interface::read(interface) {
-            Ok(facts) if facts.driver != "tun" => {
-                return Err(OpenError::NotTap { interface: name(), driver: facts.driver });
-            }
-            Ok(facts) => Some(facts),
-            Err(InterfaceError::NoSuchInterface { .. }) => None,
-            Err(error) => return Err(OpenError::Interface(error)),
-        };
+        let present = existing_tap(interface)?;
         config.check(interface, present.as_ref())?;
 
         let opened = open_queues(interface, queues).map_err(|error| {
@@ -116,35 +109,18 @@ impl Tap {
                 _ => refused(error),
             }
         })?;
-        let steering = match opened.as_slice() {
-            [first, _, ..] => {
-                let mut program = SteerProgram::load().map_err(OpenError::Program)?;
-                let steering = first.steer_by(program.fd());
-                Some(steering.map_err(|source| refused(("steer flows to queues", source)))?)
-            }
-            _ => None,
-        };
+        let steering = steer(interface, &opened)?;
 
         if present.is_none() {
             Netlink::open()
                 .and_then(|mut netlink| netlink.set_up(interface))
                 .map_err(|error| OpenError::Interface(error.into()))?;
         }
-        let facts = Interface::read(interface).map_err(OpenError::Interface)?;
-        let facts = Facts {
-            index: facts.index,
-            mac: config.mac.unwrap_or_else(|| opposite(facts.mac)),
-            host_mac: facts.mac,
-            mtu: facts.mtu,
-            created: present.is_none(),
-        };
-        if facts.mac == facts.host_mac {
-            return Err(OpenError::SameMac { interface: name() });
-        }
-        let exit = |queue: QueueId| {
+        let facts = Facts::read(interface, config, present.is_none())?;
+        let transmitter = |queue: QueueId| {
             Transmitter::new(opened[usize::from(queue.0)].clone(), region, port, queue)
         };
-        let transmitters = exits.into_iter().map(exit).collect();
+        let transmitters = transmit_queues.into_iter().map(transmitter).collect();
         let counter = Counter::open(interface)
             .map_err(|source| OpenError::Counts { interface: name(), source })?;
         let mut counter = Some(counter);
@@ -195,6 +171,42 @@ impl TapConfig {
             _ => Ok(()),
         }
     }
+}
+
+impl Facts {
+    fn read(interface: &str, config: TapConfig, created: bool) -> Result<Facts, OpenError> {
+        let Interface { index, mac: host_mac, mtu, .. } =
+            Interface::read(interface).map_err(OpenError::Interface)?;
+        let mac = config.mac.unwrap_or_else(|| opposite(host_mac));
+        if mac == host_mac {
+            return Err(OpenError::SameMac { interface: interface.to_owned() });
+        }
+        Ok(Facts { index, mac, host_mac, mtu, created })
+    }
+}
+
+/// The properties of the TAP interface called `interface`; `None` when no interface has that name.
+fn existing_tap(interface: &str) -> Result<Option<Interface>, OpenError> {
+    match Interface::read(interface) {
+        Ok(facts) if facts.driver != "tun" => {
+            Err(OpenError::NotTap { interface: interface.to_owned(), driver: facts.driver })
+        }
+        Ok(facts) => Ok(Some(facts)),
+        Err(InterfaceError::NoSuchInterface { .. }) => Ok(None),
+        Err(error) => Err(OpenError::Interface(error)),
+    }
+}
+
+/// Lets our program select queues, where the interface has several.
+fn steer(interface: &str, queues: &[Queue]) -> Result<Option<Steering>, OpenError> {
+    let [first, _, ..] = queues else { return Ok(None) };
+    let mut program = SteerProgram::load().map_err(OpenError::Program)?;
+    let steering = first.steer_by(program.fd()).map_err(|source| OpenError::Refused {
+        interface: interface.to_owned(),
+        step: "steer flows to queues",
+        source,
+    })?;
+    Ok(Some(steering))
 }
 
 /// Opens the queues. A single one may belong to an interface created with several.

@@ -29,64 +29,57 @@ pub(in super::super) fn rule(payload: &[u8]) -> Option<Rule> {
         rest: Vec::new(),
     };
     for (kind, value) in attributes(bytes) {
-        let other = match kind {
-            FRA_PRIORITY => {
-                rule.priority = parse_u32(value)?;
-                continue;
-            }
-            FRA_TABLE => {
-                rule.table = parse_u32(value)?;
-                continue;
-            }
-            FRA_SRC => {
-                rule.from = Some((family.address(value)?, header.src_len));
-                continue;
-            }
-            FRA_DST => {
-                rule.to = Some((family.address(value)?, header.dst_len));
-                continue;
-            }
+        match kind {
+            FRA_PRIORITY => rule.priority = parse_u32(value)?,
+            FRA_TABLE => rule.table = parse_u32(value)?,
+            FRA_SRC => rule.from = Some((family.address(value)?, header.src_len)),
+            FRA_DST => rule.to = Some((family.address(value)?, header.dst_len)),
             FRA_IIFNAME => {
                 let name = value.split(|&byte| byte == 0).next().unwrap_or_default();
                 rule.iif = Some(String::from_utf8_lossy(name).into_owned());
-                continue;
             }
-            FRA_PAD => continue,
+            FRA_PAD => {}
             // Always present; all ones suppress nothing.
-            FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN if parse_u32(value)? == u32::MAX => {
-                continue;
-            }
+            FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN if parse_u32(value)? == u32::MAX => {}
             // The protocol that added the rule selects no packet.
-            FRA_PROTOCOL => {
-                rule.keep(kind, value);
-                continue;
-            }
-            FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN => "suppression",
-            FRA_GOTO => "goto",
-            FRA_FWMARK | FRA_FWMASK => "mark",
-            FRA_FLOW => "realm",
-            FRA_TUN_ID => "tunnel",
-            FRA_OIFNAME => "exit",
-            FRA_L3MDEV => "l3mdev",
-            FRA_UID_RANGE => "user",
-            FRA_IP_PROTO => "protocol",
-            FRA_SPORT_RANGE | FRA_DPORT_RANGE | FRA_SPORT_MASK | FRA_DPORT_MASK => "ports",
-            FRA_DSCP | FRA_DSCP_MASK => "dscp",
-            FRA_FLOWLABEL | FRA_FLOWLABEL_MASK => "flow label",
-            _ => "an unknown selector",
-        };
-        rule.keep(kind, value);
-        if !rule.others.contains(&other) {
-            rule.others.push(other);
+            FRA_PROTOCOL => rule.keep(kind, value),
+            _ => rule.add_other(kind, value),
         }
     }
     Some(rule)
 }
 
 impl Rule {
+    /// Adds a selector or action that has no field of its own, once by name.
+    fn add_other(&mut self, kind: u16, value: &[u8]) {
+        self.keep(kind, value);
+        let name = other_name(kind);
+        if !self.others.contains(&name) {
+            self.others.push(name);
+        }
+    }
+
     fn keep(&mut self, kind: u16, value: &[u8]) {
         self.rest.extend(kind.to_ne_bytes());
         self.rest.extend(value);
+    }
+}
+
+fn other_name(kind: u16) -> &'static str {
+    match kind {
+        FRA_SUPPRESS_IFGROUP | FRA_SUPPRESS_PREFIXLEN => "suppression",
+        FRA_GOTO => "goto",
+        FRA_FWMARK | FRA_FWMASK => "mark",
+        FRA_FLOW => "realm",
+        FRA_TUN_ID => "tunnel",
+        FRA_OIFNAME => "egress interface",
+        FRA_L3MDEV => "l3mdev",
+        FRA_UID_RANGE => "user",
+        FRA_IP_PROTO => "protocol",
+        FRA_SPORT_RANGE | FRA_DPORT_RANGE | FRA_SPORT_MASK | FRA_DPORT_MASK => "ports",
+        FRA_DSCP | FRA_DSCP_MASK => "dscp",
+        FRA_FLOWLABEL | FRA_FLOWLABEL_MASK => "flow label",
+        _ => "an unknown selector",
     }
 }
 
