@@ -42,7 +42,7 @@ pub fn pin(core: usize) -> io::Result<()> {
 /// When the name holds a zero byte.
 pub fn name_thread(name: &str) {
     let name = CString::new(name).expect("a thread's name has no zero byte");
-    // SAFETY: prctl(2), PR_SET_NAME reads the string, up to its zero or 16 bytes. It cannot fail.
+    // SAFETY: prctl(2), PR_SET_NAME reads the string, up to its zero or 16 bytes, and cannot fail.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 

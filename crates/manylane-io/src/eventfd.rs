@@ -19,7 +19,7 @@ impl EventFd {
     pub fn open() -> io::Result<EventFd> {
         // SAFETY: eventfd(2) takes no pointer.
         let fd = check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) })?;
-        // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+        // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
         Ok(EventFd(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 

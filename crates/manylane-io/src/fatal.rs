@@ -105,7 +105,7 @@ fn catch(signal: libc::c_int, former: &Former) -> io::Result<()> {
     // On the thread's alternate stack, if it has one: the main stack may have overflowed.
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
     // SAFETY: the conditions of sigaction(2):
-    // - `action` is valid, and `handle` has the type that SA_SIGINFO asks for and calls only system calls and what
+    // - `action` is valid, and `handle` has the type that SA_SIGINFO requires and calls only system calls and what
     //   signal-safety(7) lists;
     // - `former` is a place for one action, which no thread reads before the handler is set: this is done once.
     check(unsafe { libc::sigaction(signal, action, former.0.get().cast()) })?;
@@ -149,7 +149,7 @@ fn detach_all() {
 /// `BPF_LINK_DETACH` of linux/bpf.h: the program is detached when this returns.
 fn detach(fd: u32) -> io::Result<()> {
     let attributes = [fd, 0];
-    // SAFETY: bpf(2) reads as many bytes of `attributes` as it is told to; no field is a pointer.
+    // SAFETY: bpf(2) reads the given number of bytes of `attributes`; no field is a pointer.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_bpf,

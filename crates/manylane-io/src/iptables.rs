@@ -116,7 +116,7 @@ fn read(kind: &Kind, table: &str) -> io::Result<(Hooks, Vec<u8>)> {
     };
     // SAFETY: socket(2) takes no pointer.
     let fd = check(unsafe { libc::socket(kind.family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     for _ in 0..TRIES_MAX {
         let mut hooks = Hooks::default();

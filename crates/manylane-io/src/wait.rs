@@ -20,7 +20,7 @@ pub enum Sequence {
     ProtocolFirst,
     /// Created with protocol 0, then bound to the device with the protocol.
     BoundOnce,
-    /// The same, with a ring created in between: as by libpcap since 1.10.
+    /// As `BoundOnce`, with a ring created in between: as by libpcap since 1.10.
     WithRing,
 }
 
@@ -52,7 +52,7 @@ pub fn packet_socket(interface: &Interface, sequence: Sequence) -> io::Result<Du
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: socket(2) takes no pointer.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, first.to_be().into()) })?;
-    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(fd) };
     if sequence == Sequence::WithRing {
         make_ring(&socket)?;

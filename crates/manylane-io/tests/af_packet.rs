@@ -189,7 +189,7 @@ fn the_hosts_own_stack_hears_nothing_until_the_port_closes() {
     assert_eq!(payload(&socket), b"to the stack");
 }
 
-/// The kernel takes the outer tag off before anybody sees it; a second one stays in the bytes.
+/// The kernel removes the outer tag before any socket sees the packet; a second tag stays in the bytes.
 #[test]
 fn tags_are_put_back_where_they_were() {
     let Some(mut lab) = Lab::new(2048) else { return };
@@ -243,8 +243,8 @@ fn what_the_device_refuses_is_dropped_and_the_rest_goes() {
     lab.assert_all_home();
 }
 
-/// Past the queueing discipline nobody cuts what the device cannot, so that is not offered; checksums are
-/// completed all the same.
+/// Past the queueing discipline no code segments what the device cannot, so segments are not offered; checksums are
+/// completed nevertheless.
 #[test]
 fn a_bypass_takes_all_but_segments() {
     let Some(mut lab) = Lab::new(2048) else { return };
@@ -309,7 +309,7 @@ fn while_the_device_is_down_packets_stay_with_the_caller() {
     lab.assert_all_home();
 }
 
-/// A flow stays in its queue, no packet comes twice, and all queues get some.
+/// A flow stays in its queue, no packet arrives twice, and all queues get some.
 #[test]
 fn several_queues_share_by_flow() {
     let Some(mut lab) = Lab::new(2048) else { return };
@@ -350,7 +350,7 @@ fn several_queues_share_by_flow() {
     lab.assert_all_home();
 }
 
-/// What a worker is too slow for, and what there was no frame for, have different names.
+/// Packets lost to a slow worker, and those lost for lack of frames, have different names.
 #[test]
 fn losses_have_the_right_name() {
     let Some(mut lab) = Lab::with_frames(2048, 8 + RESERVE as u32) else { return };
@@ -383,7 +383,7 @@ fn losses_have_the_right_name() {
     lab.assert_all_home();
 }
 
-/// Frames that lie ready are for packets that come, also when there are none to take their place.
+/// Posted frames receive packets even when the pool has none to replace them.
 #[test]
 fn a_dry_pool_keeps_no_packet_from_frames_that_lie_ready() {
     let Some(mut lab) = Lab::with_frames(2048, 64 + RESERVE as u32) else { return };
@@ -501,7 +501,7 @@ impl Lab {
         Some(Lab { peer, region, pool, frames })
     }
 
-    /// Opens `r0` as port 3; `None` (and a line that says why) when there is no AF_PACKET.
+    /// Opens `r0` as port 3; `None` (and a line that says why) without AF_PACKET.
     fn open(&mut self, queues: u16, workers: usize, config: AfPacketConfig) -> Option<Opened> {
         match AfPacket::open(&self.region, PortId(3), "r0", workers, queues, config) {
             Ok(opened) => Some(opened),
@@ -577,7 +577,7 @@ impl Lab {
         packet::udp((PEER_MAC, from), (OUR_MAC, to), payload)
     }
 
-    /// A packet in so many frames, the first of which begins at 300.
+    /// A packet in `parts` frames; the first begins at 300.
     fn chain(&mut self, bytes: &[u8], parts: usize) -> Frame {
         let view = self.region.view();
         let mut packet: Option<Frame> = None;

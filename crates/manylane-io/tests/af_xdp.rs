@@ -312,7 +312,7 @@ fn a_full_ring_leaves_the_rest_in_the_batch() {
     lab.assert_all_home();
 }
 
-/// Unread and unsent frames, frames on the fill ring: all come home, under their names, and the
+/// Unread and unsent frames, frames on the fill ring: all are returned, under their names, and the
 /// interface can be opened again at once.
 #[test]
 fn a_closed_port_gives_every_frame_back() {

@@ -214,7 +214,7 @@ fn a_full_ring_leaves_whole_packets_in_the_batch() {
     lab.assert_all_home();
 }
 
-/// The kernel takes 32 frames at a time, and drops what it has of a packet when the port closes.
+/// The kernel takes 32 frames at a time, and drops a partly taken packet when the port closes.
 #[test]
 fn a_packet_of_which_the_kernel_has_a_part_is_lost_whole() {
     let Some(mut lab) = Lab::without_ipv6() else { return };
@@ -350,7 +350,7 @@ fn generic_mode_does_not_let_uncut_packets_in() {
     lab.assert_all_home();
 }
 
-/// Frames of packets that nobody has read come home like the others.
+/// Frames of unread packets are returned like the others.
 #[test]
 fn unread_jumbo_packets_come_home() {
     let Some(mut lab) = Lab::without_ipv6() else { return };

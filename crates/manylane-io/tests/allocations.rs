@@ -1,5 +1,5 @@
-//! Who does not call the allocator: no port does in a turn, and reading a million routes does not for each.
-//! What concerns the kernel needs root.
+//! Code that must not call the allocator: a port's turn, and each route of a dump of a million.
+//! The tests with kernel sockets need root.
 
 mod common;
 
@@ -247,7 +247,7 @@ fn turns(ends: &mut [End; 2], pool: &mut Pool) {
     assert_eq!((calls, received), (0, 900 * 16));
 }
 
-/// An Ethernet frame for experiments (IEEE 802's 0x88b5), with so many bytes in each frame.
+/// An Ethernet frame for experiments (IEEE 802's 0x88b5), with `parts` bytes in its frames.
 fn packet(pool: &mut Pool, parts: &[usize]) -> Frame {
     let mut packet: Option<Frame> = None;
     for &len in parts {

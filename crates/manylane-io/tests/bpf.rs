@@ -53,7 +53,7 @@ fn it_leaves_the_interface_with_its_link() {
     });
 }
 
-/// The program that asks for tags loads for a TAP too, whose driver does not answer.
+/// The program that reads tags loads for a TAP too, whose driver does not report them.
 #[test]
 fn only_a_driver_that_tells_tags_is_believed_to() {
     let Some(host) = common::host("xdp-tags") else { return };
@@ -75,7 +75,7 @@ fn only_a_driver_that_tells_tags_is_believed_to() {
     });
 }
 
-/// Nothing of ours may forward, or swallow, when nobody is left to answer for it (I7).
+/// No program may forward or drop packets after the process that attached it has ended (I7).
 #[test]
 fn it_leaves_with_a_process_that_is_killed() {
     let Some(host) = common::host("killed") else { return };

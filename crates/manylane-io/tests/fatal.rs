@@ -57,7 +57,7 @@ fn child(how: &str) -> Output {
     run_in(Command::new("env"), how)
 }
 
-/// The same, started by another program.
+/// As above, started by another program.
 fn run_in(mut command: Command, how: &str) -> Output {
     command.arg(env::current_exe().expect("it is running"));
     command.args(["--exact", "dies", "--nocapture", "--test-threads=1"]).env(ROLE, how);
@@ -93,5 +93,5 @@ fn deeper(number: u64) -> u64 {
 }
 
 const ROLE: &str = "MANYLANE_DIES";
-/// `SIGABRT`; after what it has to say of the stack, the standard library aborts.
+/// `SIGABRT`; after its message about the stack, the standard library aborts.
 const ABORT: i32 = 6;

@@ -1,4 +1,4 @@
-//! Routes changed by the thousand: how that is told, what is lost, and that each arrives as it was meant. Needs root.
+//! Routes changed in bulk: their events, losses, and that each route arrives as sent. Needs root.
 
 mod common;
 

@@ -10,9 +10,9 @@ use common::ip::{Witness, has_carrier, ip, lab};
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Event, Family, Hop, NextHopKind, Route};
 
-/// Carries out commands of ip(8) one by one, and compares what is told of routes and next-hop objects, but for
-/// what the kernel made by itself. `? 4 PREFIX` and `? 6 PREFIX` show what is in the main table then; `carrier lost`,
-/// `back` and `up` wait until that is told of v0.
+/// Runs commands of ip(8) one by one, and compares the announced routes and next-hop objects, except for
+/// those that the kernel made by itself. `? 4 PREFIX` and `? 6 PREFIX` show the main table at that point; `carrier
+/// lost`, `back` and `up` wait until that is announced for v0.
 fn check(steps: &[(&str, &[&str])]) {
     let mut netlink = Netlink::open().expect("netlink is always there");
     let names: HashMap<_, _> = netlink
@@ -62,7 +62,7 @@ fn present(netlink: &mut Netlink, names: &HashMap<u32, String>, asked: &str) -> 
     lines
 }
 
-/// An event in short. What is told of links depends on when their carrier is looked at.
+/// An event in short. Announcements of links depend on when the kernel checks their carrier.
 fn line(names: &HashMap<u32, String>, event: &Event) -> Option<String> {
     let of = |route: &Route| {
         let network = format!("{}/{}", route.destination, route.prefix_len);
@@ -158,14 +158,14 @@ fn ipv6_ways_with_routers_become_one_route() {
                 &["append 2001:db8::/32 fd01::2@w0 fd00::2@v0 fd00::3@v0"],
             ),
             ("? 6 2001:db8::/32", &["fd00::2@v0 fd00::3@v0 fd01::2@w0"]),
-            // One way goes: only that one is told.
+            // One next hop is removed: only that one is announced.
             ("-6 route del 2001:db8::/32 via fd00::3", &["gone 2001:db8::/32 fd00::3@v0"]),
             ("? 6 2001:db8::/32", &["fd00::2@v0 fd01::2@w0"]),
             (
                 "-6 route append 2001:db8::/32 nexthop via fd00::4 nexthop via fd01::4",
                 &["append 2001:db8::/32 fd00::2@v0 fd01::2@w0 fd00::4@v0 fd01::4@w0"],
             ),
-            // One event for each way that was asked to go.
+            // One event for each next hop that was to be removed.
             (
                 "-6 route del 2001:db8::/32 nexthop via fd00::2 nexthop via fd01::2",
                 &["gone 2001:db8::/32 fd00::2@v0", "gone 2001:db8::/32 fd01::2@w0"],
@@ -199,7 +199,7 @@ fn ipv6_routes_without_routers_stay_apart_and_are_replaced_by_their_like() {
             ("? 6 2001:db8::/32", &["link@v0", "link@w0", "fd00::4@v0"]),
             ("-6 route replace 2001:db8::/32 dev v1", &["replace 2001:db8::/32 link@v1"]),
             ("? 6 2001:db8::/32", &["link@v1", "link@w0", "fd00::4@v0"]),
-            // Where there is none of its kind, the first of the other kind.
+            // Without a route of its kind, the first of the other kind.
             ("-6 route add 2001:db8:1::/48 dev v0", &["add 2001:db8:1::/48 link@v0"]),
             (
                 "-6 route replace 2001:db8:1::/48 via fd00::2",
@@ -254,7 +254,7 @@ fn ipv4_goes_down_with_a_link_in_silence_and_partly_comes_back_so() {
             ("addr add 10.0.0.1/24 dev v0", &[]),
             ("? 4 192.0.2.0/24", &[]),
             ("? 4 192.0.3.0/24", &["10.0.0.2@v0 10.0.1.2@w0"]),
-            // With a link goes a route of which it is one way.
+            // Removing a link removes a route with one next hop on it.
             ("link del v0", &["v0 gone"]),
             ("? 4 192.0.3.0/24", &[]),
         ])
@@ -277,7 +277,7 @@ fn ipv6_tells_what_goes_with_a_link_but_not_what_is_dead() {
             ),
             ("carrier lost", &[]),
             ("carrier back", &[]),
-            // A route of which all ways go is told way by way.
+            // A route that loses all next hops is announced hop by hop.
             (
                 "link set v0 down",
                 &[
@@ -293,7 +293,7 @@ fn ipv6_tells_what_goes_with_a_link_but_not_what_is_dead() {
             // One way of a route, with the flags that it had.
             ("link del v0", &["gone 2001:db8:3::/48 !fd00::2@v0", "v0 gone"]),
             ("? 6 2001:db8:3::/48", &["fd01::2@w0"]),
-            // And it can be told to be silent.
+            // And a setting makes it silent.
             ("sysctl net/ipv6/route/skip_notify_on_dev_down=1", &[]),
             ("link set w0 down", &[]),
             ("? 6 2001:db8:3::/48", &[]),
@@ -338,7 +338,7 @@ fn routes_are_told_again_when_their_next_hop_object_changes_unless_that_is_switc
                     "replace 192.0.3.0/24 id 3 10.0.0.9@v0*4 10.0.1.2@w0*3",
                 ],
             ),
-            // It is not the first of its list that is meant by this `replace`.
+            // This `replace` does not mean the first of its list.
             ("route prepend 192.0.2.0/24 via 10.0.1.9", &["add 192.0.2.0/24 10.0.1.9@w0"]),
             (
                 "nexthop replace id 1 via 10.0.0.8 dev v0",
@@ -374,7 +374,7 @@ fn next_hop_objects_go_by_hand_with_an_event_and_with_their_link_without() {
             ("nexthop add id 3 group 1/2", &["object 3 [(1, 1), (2, 1)]"]),
             ("route add 192.0.2.0/24 nhid 1", &["add 192.0.2.0/24 id 1 10.0.0.2@v0"]),
             ("route add 192.0.3.0/24 nhid 3", &["add 192.0.3.0/24 id 3 10.0.0.2@v0 10.0.1.2@w0"]),
-            // Its IPv4 routes go in silence; groups are told, their routes are not.
+            // Its IPv4 routes are removed silently; groups are announced, their routes are not.
             ("nexthop del id 1", &["object 1 gone", "object 3 [(2, 1)]"]),
             ("? 4 192.0.2.0/24", &[]),
             ("? 4 192.0.3.0/24", &["id 3 10.0.1.2@w0"]),
@@ -506,7 +506,7 @@ fn a_neighbour_that_is_asked_for_is_told_and_a_permanent_one_is_left_alone() {
         );
         let wrong = netlink.resolve_neighbour(9999, address).expect_err("there is no such link");
         assert!(
-            wrong.to_string().starts_with("cannot ask for the neighbour 10.0.0.9 on link 9999")
+            wrong.to_string().starts_with("cannot resolve the neighbour 10.0.0.9 on link 9999")
         );
     });
 }

@@ -25,7 +25,7 @@ fn what_one_station_sends_the_other_hears() {
         let ready = poll(&[right.as_fd()], Some(Duration::from_secs(20))).expect("one descriptor");
         assert!(ready.is_ready(0), "{len} bytes did not come");
         assert_eq!(right.receive(&mut buffer).expect("it is up"), Some(&frame[..]));
-        // Nobody hears himself.
+        // A station does not receive its own frames.
         assert_eq!(left.receive(&mut buffer).expect("it is up"), None);
     }
     for tag in [[0x81, 0, 0xb0, 100], [0x88, 0xa8, 0, 200]] {

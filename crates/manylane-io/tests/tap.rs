@@ -274,7 +274,7 @@ fn losses_have_the_right_name() {
     lab.assert_all_home();
 }
 
-/// A read says nothing of what it had no room for: the largest packet must not look like that.
+/// A read truncates silently: the largest packet must not look truncated.
 #[test]
 fn the_largest_packet_comes_and_a_larger_one_is_counted() {
     let Some(mut lab) = Lab::new(2048) else { return };
@@ -325,7 +325,7 @@ fn what_the_host_refuses_is_dropped_and_what_it_cannot_take_now_stays() {
     lab.assert_all_home();
 }
 
-/// One that somebody made stays as it is, and stays when the port closes.
+/// An interface made by another program stays unchanged, and stays when the port closes.
 #[test]
 fn an_interface_that_is_there_is_attached_to() {
     for kind in [&["mode", "tap"][..], &["mode", "tap", "multi_queue"]] {
@@ -339,7 +339,7 @@ fn an_interface_that_is_there_is_attached_to() {
             let busy = lab.try_open("t0", 1, TapConfig::default());
             match kind.len() {
                 2 => assert!(matches!(busy, Err(OpenError::Busy { .. }))),
-                _ => drop(busy.expect("another queue")), // It primed nothing, so it has no frames.
+                _ => drop(busy.expect("another queue")), // The receiver primed nothing, so it has no frames.
             }
             port.close(receivers, transmitters, &mut lab.pool);
             lab.assert_all_home();
@@ -410,8 +410,8 @@ impl Lab {
         Some(Lab { region, pool, frames })
     }
 
-    /// Opens `t0` as port 3, and gives the host an address; `None` (and a line that says why) when
-    /// there is no TAP.
+    /// Opens `t0` as port 3, and gives the host an address; `None` (and a line that says why)
+    /// without TAP.
     fn open(&mut self, queues: u16, workers: usize) -> Option<Opened> {
         self.open_with(queues, workers, TapConfig::default())
     }
@@ -427,7 +427,7 @@ impl Lab {
             Ok(opened) => {
                 let mut netlink = Netlink::open().expect("netlink is always there");
                 let [host, ours] = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().expect("one"));
-                let _ = netlink.add_address("t0", host, 24); // It may have it.
+                let _ = netlink.add_address("t0", host, 24); // The interface may have it.
                 netlink.add_neighbour("t0", ours, OUR_MAC).expect("root may");
                 Some(opened)
             }

@@ -90,7 +90,7 @@ pub unsafe fn call<T>(command: libc::c_int, attributes: &mut T) -> io::Result<li
 pub unsafe fn open<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
     // SAFETY: the caller's debt.
     let fd = unsafe { call(command, attributes) }?;
-    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -2,8 +2,8 @@
 //!
 //! | program          | where it runs            | what it does                                |
 //! |------------------|--------------------------|---------------------------------------------|
-//! | [`XskProgram`]   | XDP of an AF_XDP port    | every frame goes to the socket of its queue, with its VLAN tag |
-//! | [`MuteProgram`]  | tcx of an AF_PACKET port | nothing goes to the host's own stack        |
+//! | [`XskProgram`]   | XDP of an AF_XDP port    | directs frames to the socket of their queue, with their VLAN tags |
+//! | [`MuteProgram`]  | tcx of an AF_PACKET port | the host's own stack gets no packets        |
 //! | [`SteerProgram`] | queues of a TAP port     | a flow stays in its queue                   |
 //!
 //! `x.bpf.c` is the source and `x.bpf.o` the object compiled into the crate; `xsk.bpf.c` has the build command.

@@ -4,7 +4,7 @@
 // ways. Left alone, the kernel moves a flow to the queue by which an answer to it was last written, so
 // that frames that still lie in the other queue are overtaken.
 //
-// Fragments have no ports (but the first), so all of a datagram go by the addresses alone.
+// Fragments have no ports (but the first), so only the addresses count for all of a datagram.
 //
 // Built by `ci.sh bpf` as `xsk.bpf.c` says, to `steer.bpf.o`.
 

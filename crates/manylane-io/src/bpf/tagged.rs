@@ -92,7 +92,7 @@ fn load(code: &[Instruction], index: u32) -> io::Result<OwnedFd> {
 fn link(program: &OwnedFd, index: u32) -> io::Result<OwnedFd> {
     let program = program.as_raw_fd() as u32;
     let mut attributes = Link { program, interface: index, attach: ATTACH_XDP, flags: NATIVE };
-    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer. It returns a
+    // SAFETY: BPF_LINK_CREATE reads `union bpf_attr` as `Link` lays it out; no field is a pointer. The command returns a
     // descriptor.
     unsafe { call::open(LINK_CREATE, &mut attributes) }
 }

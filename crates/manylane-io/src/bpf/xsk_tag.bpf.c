@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // As xsk.bpf.c, for a device that may have taken a VLAN tag off the frame: it is put back, so that the
-// socket's frame is as it was on the wire. On a veth it is the peer that has (`tx-vlan-offload`): its
+// socket's frame is as it was on the wire. On a veth the peer has removed it (`tx-vlan-offload`): its
 // kernel hands the tag over beside the frame, and frames of all VLANs would look alike.
 //
-// What asks for the tag is a function of the kernel's (Linux 6.8, Documentation/networking/
+// A kernel function reads the tag (Linux 6.8, Documentation/networking/
 // xdp-rx-metadata.rst), whose number is another in each kernel. The loader (`tagged.rs`) puts it in where
 // this calls RX_VLAN_TAG, no helper's number, and makes the program one of the device's (xdp.frags for
 // what xsk.bpf.c says).

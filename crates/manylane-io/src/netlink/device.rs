@@ -22,13 +22,13 @@ pub fn tells_tags(index: u32) -> Result<bool, Refusal> {
 /// The XDP features that a driver reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpFeatures {
-    /// It runs programs and honours their redirects (`basic` and `redirect`).
+    /// The driver runs programs and honours their redirects (`basic` and `redirect`).
     pub redirects: bool,
-    /// It transmits frames redirected to it (`ndo-xmit`). Some drivers report this and do not.
+    /// The driver transmits frames redirected to it (`ndo-xmit`). Some drivers report this and do not.
     pub transmits: bool,
-    /// It also transmits multi-buffer frames (`ndo-xmit-sg`).
+    /// The driver also transmits multi-buffer frames (`ndo-xmit-sg`).
     pub transmits_pieces: bool,
-    /// It lets sockets provide its receive memory (`xsk-zerocopy`).
+    /// The driver lets sockets provide its receive memory (`xsk-zerocopy`).
     pub zero_copy: bool,
 }
 

@@ -136,7 +136,7 @@ impl Netlink {
             .map_err(|refusal| NetlinkError::refused("list the links".into(), refusal))
     }
 
-    /// The link called `name`. If there is none, the error lists the existing links.
+    /// The link called `name`. If it does not exist, the error lists the existing links.
     pub fn link(&mut self, name: &str) -> Result<Link, NetlinkError> {
         let mut links = self.links()?;
         match links.iter().position(|link| link.name == name) {

@@ -73,7 +73,7 @@ fn bind(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: all zeroes is a valid `sockaddr_nl`.
     let mut address: libc::sockaddr_nl = unsafe { mem::zeroed() };
     address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
-    // SAFETY: bind(2) reads as many bytes of `address` as it is told to.
+    // SAFETY: bind(2) reads the given number of bytes of `address`.
     check(unsafe {
         libc::bind(
             fd.as_raw_fd(),

@@ -1,5 +1,5 @@
-//! Requests in raw bytes, and an iterator over the attributes of replies: for subsystems of which we read few
-//! attributes.
+//! Requests in raw bytes, and an iterator over the attributes of replies: for subsystems whose replies
+//! we read few attributes of.
 
 use netlink_bindings::traits::{NetlinkRequest, Protocol};
 

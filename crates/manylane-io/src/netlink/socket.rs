@@ -119,8 +119,8 @@ impl Socket {
         self.sequence
     }
 
-    /// Sends several requests at once and waits for the answer to the one numbered `last`, the only one that asks for
-    /// an answer; `refused` is called for each earlier request that the kernel refused.
+    /// Sends several requests at once and waits for the answer to the one numbered `last`, the only one with an
+    /// acknowledgement flag; `refused` is called for each earlier request that the kernel refused.
     pub(super) fn exchange(
         &mut self,
         requests: &[u8],
@@ -236,7 +236,7 @@ pub(super) fn open_descriptor(protocol: libc::c_int) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
     // SAFETY: socket(2) takes no pointer.
     let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) })?;
-    // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+    // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -20,7 +20,7 @@ pub struct Qdisc {
 pub enum Place {
     /// At the root: all egress traffic passes it.
     Root,
-    /// It does not queue: it holds the filters of `ingress` and `clsact`.
+    /// Not queueing: it holds the filters of `ingress` and `clsact`.
     Filters,
     /// Below another qdisc.
     Below,

@@ -29,7 +29,7 @@ pub struct Policy {
     pub source: (IpAddr, u8),
     /// The destination prefix.
     pub destination: (IpAddr, u8),
-    /// It blocks the packets it matches.
+    /// The policy blocks the packets it matches.
     pub blocks: bool,
     /// Its number alone does not identify it: it belongs to a mark or an XFRM interface.
     pub is_marked: bool,
@@ -46,7 +46,7 @@ pub fn policies() -> Result<Policies, NetlinkError> {
     // `xfrm_userpolicy_default`: in, fwd, out.
     let blocks = match socket.ask(&request, |reply| Some(*reply.first_chunk::<3>()?)) {
         Ok(defaults) => defaults.map(|default| default == XFRM_USERPOLICY_BLOCK),
-        // Before Linux 5.14 there is no such setting.
+        // Before Linux 5.14 the kernel has no such setting.
         Err(Refusal { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => [false; 3],
         Err(refusal) => return Err(refused(refusal)),
     };

@@ -80,7 +80,7 @@ pub struct Totals {
 /// # Invariants
 ///
 /// 1. `next` points at `room` bytes of the current block, which is the writer's; both are multiples of 8.
-///    `room` is 0 when there is no current block.
+///    `room` is 0 without a current block.
 struct Cursor {
     next: NonNull<u8>,
     room: usize,
@@ -246,7 +246,7 @@ impl Writer<'_> {
         true
     }
 
-    /// Whether a packet of `generation`, of which `kept` bytes are kept, would fit.
+    /// Whether a packet of `generation` would fit, with `kept` bytes kept.
     pub fn has_room(&mut self, generation: Generation, kept: u32) -> bool {
         let cursor = self.writer.state();
         if cursor.packets == 0 {
@@ -282,7 +282,7 @@ impl Writer<'_> {
         mem::take(&mut cursor.news)
     }
 
-    /// Opens a block for a packet of which `wanted` bytes are to be kept; returns how many fit.
+    /// Opens a block for a packet, to keep `wanted` bytes; returns how many fit.
     #[cold]
     fn begin(&mut self, generation: Generation, wanted: usize) -> Option<usize> {
         self.retire();

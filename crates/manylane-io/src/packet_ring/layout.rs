@@ -8,7 +8,7 @@ use super::{
 ///
 /// # Invariants
 ///
-/// 1. They are within the bounds of the room's constants, and `block_size` is a power of two; so nothing
+/// 1. The sizes are within the bounds of the room's constants, and `block_size` is a power of two; so nothing
 ///    below overflows, and each object at an offset ends within `len`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {

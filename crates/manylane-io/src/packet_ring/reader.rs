@@ -146,7 +146,7 @@ impl Reader {
 ///
 /// # Invariants
 ///
-/// 1. `records` points at `bytes` bytes, aligned to 8, that nobody writes while the block is held.
+/// 1. `records` points at `bytes` bytes, aligned to 8, that no party writes while the block is held.
 pub struct Block<'a> {
     records: NonNull<u8>,
     bytes: usize,
@@ -202,7 +202,7 @@ impl Block<'_> {
 ///
 /// # Invariants
 ///
-/// 1. `next` points at `left` bytes of the block, and is aligned to 8 unless there are none.
+/// 1. `next` points at `left` bytes of the block, and is aligned to 8 unless `left` is 0.
 #[derive(Clone)]
 pub struct Packets<'a> {
     next: NonNull<u8>,
@@ -240,8 +240,8 @@ impl<'a> Packets<'a> {
     /// The next record, if it lies in the block and is valid.
     fn parse(&mut self) -> Option<Packet<'a>> {
         let room = self.left.checked_sub(HEADER)?;
-        // SAFETY: `HEADER` bytes are left and aligned (invariant 1), and any bits are a header. It is read
-        // once: what is checked is what is used.
+        // SAFETY: `HEADER` bytes are left and aligned (invariant 1), and any bits are a header. This reads
+        // it once: the checked value is the used one.
         let header = unsafe { self.next.cast::<Header>().read_volatile() };
         let captured = header.captured();
         if captured > room {

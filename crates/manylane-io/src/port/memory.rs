@@ -212,7 +212,7 @@ pub struct Transmitter(Egress);
 
 enum Egress {
     Sink(Sink),
-    /// It accepts nothing.
+    /// Accepts nothing.
     Nothing,
     /// One wire to each receive queue of the far end, and the bell of the worker that owns it.
     Wires {
@@ -515,7 +515,7 @@ mod tests {
     }
 
     /// Both ends on threads of their own, a short wire that is full most of the time, packets of 1 to 5
-    /// frames: they arrive whole and in order, and every frame comes back.
+    /// frames: they arrive whole and in order, and every frame is returned.
     #[test]
     fn chains_cross_a_wire_between_two_workers() {
         const PACKETS: u32 = 20_000;

@@ -14,7 +14,7 @@
 //! | [`tee`]       | wraps any of these: copies its packets elsewhere         |
 //! | [`fault`]     | wraps any of these: drops, delays or damages its packets |
 //!
-//! A port knows no protocol above Ethernet. It reports what it knows of a frame in the frame's metadata.
+//! A port knows no protocol above Ethernet. The port reports what it knows of a frame in the frame's metadata.
 //!
 //! May use: `manylane-frame`, `manylane-sync`, and this crate's `bpf`, `interface`, `netlink`, `eventfd`, `poll`.
 //! Touched by: workers, each its own receivers and transmitters; the control thread, which opens and closes ports.
@@ -59,7 +59,7 @@ pub enum Wait<'r> {
 }
 
 impl Wait<'_> {
-    /// The same, but for at most `due_ns` nanoseconds, if given.
+    /// Limits the wait to `due_ns` nanoseconds, if given.
     fn at_most(self, due_ns: Option<u64>) -> Self {
         let Some(due_ns) = due_ns else { return self };
         Wait::After(match self {
@@ -428,8 +428,8 @@ impl Transmitter {
         }
     }
 
-    /// Frames accepted but not passed to its device: packets delayed on purpose. While there are
-    /// any, call [`transmit`](Transmitter::transmit) in every turn, if need be with an empty batch.
+    /// Frames accepted but not passed to its device: packets delayed on purpose. While any are
+    /// held, call [`transmit`](Transmitter::transmit) in every turn, if need be with an empty batch.
     #[inline]
     pub fn held(&self) -> usize {
         match self {

@@ -85,7 +85,7 @@ mod tests {
             (&[1, 0], &[NO, NO], 2, &[1, 0]),
             (&[0, 1, 0, 1], &[NO, NO], 4, &[0, 1]),
             (&[1, 1, 0, 0], &[NO, NO], 4, &[2, 0]),
-            // That takes precedence over the queues it receives by elsewhere.
+            // A queue of the port takes precedence over the queues it receives by elsewhere.
             (&[1, 0], &[Some(0), Some(1)], 2, &[1, 0]),
             // A worker that receives elsewhere sends by the queue of that number.
             (&[0, 0, 0, 0], &[NO, Some(1)], 4, &[0, 1]),

@@ -53,8 +53,8 @@ impl Witness {
         Witness { watch, marks: 0 }
     }
 
-    /// What the kernel told from the last call until now. The end is marked by a rule, made and removed:
-    /// its events come behind those of all that was done before.
+    /// The events from the last call until now. A rule, added and removed, marks the end:
+    /// its events arrive behind those of all earlier changes.
     pub fn told(&mut self) -> Vec<Event> {
         self.marks += 1;
         let priority = MARK + self.marks;

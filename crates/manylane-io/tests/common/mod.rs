@@ -15,7 +15,7 @@ use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink};
 
 /// Says on standard error that a test was skipped. In CI (`CI=true`) that is a failure: there the
-/// machine has what it takes.
+/// machine supports the test.
 pub fn skip(why: impl std::fmt::Display) {
     assert!(std::env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {why}");
     eprintln!("SKIPPED {why}");

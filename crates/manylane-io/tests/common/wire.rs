@@ -1,4 +1,4 @@
-//! Two ports as a wire: whatever comes in by one leaves by the other, marks and all; and TCP over it.
+//! Two ports as a wire: a packet received by one is transmitted by the other, with its marks; and TCP over it.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};

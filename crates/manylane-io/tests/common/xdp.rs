@@ -41,8 +41,8 @@ impl Lab {
         Some(lab)
     }
 
-    /// The same for tests that count each packet: without IPv6, whose stack says on its own which
-    /// groups it listens to.
+    /// As above, for tests that count each packet: without IPv6, whose stack sends reports of multicast
+    /// groups on its own.
     pub fn without_ipv6() -> Option<Lab> {
         Lab::silent(1, 2048, "1")
     }
@@ -66,7 +66,7 @@ impl Lab {
         Some(lab)
     }
 
-    /// Opens `r0` as port 3; `None` (and a line that says why) when there is no AF_XDP.
+    /// Opens `r0` as port 3; `None` (and a line that says why) without AF_XDP.
     pub fn open(
         &mut self,
         owners: &[WorkerId],
@@ -164,7 +164,7 @@ impl Lab {
         self.peer.run(move || set_mtu("p0", mtu));
     }
 
-    /// Frames for the peer, as if they had come in by port 9; each carries its number.
+    /// Frames for the peer, as if received by port 9; each carries its number.
     pub fn datagrams(&mut self, from: &str, to: &str, count: u8) -> Batch {
         self.datagrams_to(PEER_MAC, from, to, count)
     }
@@ -180,7 +180,7 @@ impl Lab {
         batch
     }
 
-    /// A packet of `bytes`, as if it had come in by port 9, with `part` of them in each frame.
+    /// A packet of `bytes`, as if received by port 9, with `part` of them in each frame.
     pub fn packet(&mut self, bytes: &[u8], part: usize) -> Frame {
         let mut packet: Option<Frame> = None;
         for bytes in bytes.chunks(part) {

@@ -38,7 +38,7 @@ int put_on(struct __sk_buff *skb)
 	return put(skb, outer) < 0 ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
-// What is in no VLAN, or in another, is nobody's.
+// Drops a frame that is in no VLAN, or in another.
 SEC("classifier")
 int take_off(struct __sk_buff *skb)
 {

@@ -49,7 +49,7 @@ impl Changed {
 }
 
 impl Netlink {
-    /// Adds routes, all of which must be new.
+    /// Adds new routes; the kernel must have none of them.
     pub fn load_routes(
         &mut self,
         routes: impl IntoIterator<Item = Route>,
@@ -147,7 +147,7 @@ impl Batch {
         self.changes.len() >= BATCH_REQUESTS || self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Makes the last request ask for an answer and returns its sequence number; `None` without a request.
+    /// Sets the last request's acknowledgement flag and returns its sequence number; `None` without a request.
     fn finish(&mut self) -> Option<u32> {
         let (start, sequence) = self.last?;
         let flags = start + 6;

@@ -73,9 +73,9 @@ impl Netlink {
         Ok(settings)
     }
 
-    /// Passes each route of a family, or of one of its tables, to `each`; returns how many there were.
+    /// Passes each route of a family, or of one of its tables, to `each`; returns their number.
     ///
-    /// It allocates only for routes with several next hops. The kernel does not report routes that change during the
+    /// This allocates only for routes with several next hops. The kernel does not report routes that change during the
     /// dump: see the table at the head of this module.
     pub fn dump_routes(
         &mut self,

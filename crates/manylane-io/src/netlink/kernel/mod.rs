@@ -22,7 +22,7 @@
 //! | `ip -6 route` | event | meaning |
 //! |---|---|---|
 //! | `append via` | `is_appended` with *all* next hops: the new one first, not in the table's order | the complete set of next hops; order does not matter |
-//! | `append nexthop nexthop` | one event with all next hops | the same |
+//! | `append nexthop nexthop` | one event with all next hops | the complete set of next hops |
 //! | `append dev`, `append nhid` | `is_appended` with one next hop | a separate route behind the others: which of several the kernel uses depends on neighbours |
 //! | `replace via`, `replace nexthop` | `is_replaced`, the new next hops | replaces all next hops via routers; without any, the first other route |
 //! | `replace dev`, blackhole and the like, `nhid` | `is_replaced` | replaces the first route of that sort; without one, the next hops via routers |

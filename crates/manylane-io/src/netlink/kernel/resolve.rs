@@ -1,4 +1,4 @@
-//! Asking the kernel to resolve a neighbour.
+//! Makes the kernel resolve a neighbour.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ impl Netlink {
     ///
     /// A permanent entry is left alone: the request would clear its permanent state and its Ethernet address.
     pub fn resolve_neighbour(&mut self, link: u32, address: IpAddr) -> Result<(), NetlinkError> {
-        let step = || format!("ask for the neighbour {address} on link {link}");
+        let step = || format!("resolve the neighbour {address} on link {link}");
         let family = if address.is_ipv4() { Family::V4 } else { Family::V6 };
         let header =
             Ndmsg { ndm_family: family.number(), ndm_ifindex: link as i32, ..Default::default() };

@@ -64,7 +64,7 @@ pub struct Address {
 /// A next hop of a route, or of a next-hop object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Hop {
-    /// The egress device; 0 when there is none.
+    /// The egress device; 0 for a next hop without a device.
     pub link: u32,
     /// The next router, of either family (`RTA_GATEWAY`, `RTA_VIA`); `None` where the destination is a neighbour.
     pub gateway: Option<IpAddr>,

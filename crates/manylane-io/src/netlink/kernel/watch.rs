@@ -28,7 +28,7 @@ pub struct Read {
     /// drops everything until its queue is empty; so this stays true until a read has emptied the queue. A dump made
     /// after a read with `overrun` and without `more` is complete again, with the events that follow.
     pub overrun: bool,
-    /// The bound of one read was reached: there may be more.
+    /// The bound of one read was reached: more events may be pending.
     pub more: bool,
 }
 

@@ -86,7 +86,7 @@ fn a_damaged_block_ends_where_it_stops_making_sense() {
     }
 }
 
-/// It harms only itself: its own blocks, its own losses.
+/// Such a reader harms only itself: its own blocks, its own losses.
 #[test]
 fn a_reader_that_claims_all_blocks_loses_all_packets() {
     let (memfd, lanes) = create_shared(&SMALL, 1).expect("there is memory");

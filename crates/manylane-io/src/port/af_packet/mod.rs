@@ -1,6 +1,6 @@
 //! AF_PACKET: frames through packet sockets, with the kernel's metadata.
 //!
-//! The kernel copies each packet once, directly into or out of our frames, 64 packets per system call. It reports
+//! The kernel copies each packet once, directly into or out of our frames, 64 packets per system call. The kernel reports
 //! incomplete checksums and unsegmented packets (`vnet`), and accepts both: hosts on veth send segments of 64 KiB, and
 //! manylane forwards them whole.
 //!

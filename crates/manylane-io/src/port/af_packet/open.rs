@@ -93,7 +93,7 @@ pub struct Closed {
 
 impl AfPacket {
     /// Opens `interface` of the calling thread's network namespace with `queues` queues. The kernel distributes packets
-    /// among them by flow hash, the same for both directions.
+    /// among them by flow hash; both directions of a flow get one queue.
     ///
     /// # Panics
     ///

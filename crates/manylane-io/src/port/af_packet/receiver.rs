@@ -217,8 +217,8 @@ struct Messages {
     auxiliary: Box<[Auxiliary]>,
 }
 
-// SAFETY: the pointers in `headers` are what makes the type not `Send`. They are set by `prepare`, right
-// before the system call that uses them, and never followed by us.
+// SAFETY: the pointers in `headers` are what makes the type not `Send`. `prepare` sets the pointers right
+// before the system call that uses them, and we never follow them.
 unsafe impl Send for Messages {}
 
 impl Messages {

@@ -11,7 +11,7 @@ use crate::syscall::{check, retry};
 /// remove the hook and wait for a grace period (`packet_do_bind`), nor creates such a socket.
 pub(super) struct Unbound(Socket);
 
-/// A socket that is bound, permanently. It does not block.
+/// A non-blocking socket that is bound, permanently.
 pub(super) struct Socket(OwnedFd);
 
 /// A socket's counts since the last query.
@@ -29,7 +29,7 @@ impl Unbound {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket(2) takes no pointer.
         let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-        // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+        // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
         Ok(Unbound(Socket(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
@@ -146,7 +146,7 @@ impl Socket {
     }
 
     fn set_option<T>(&self, level: i32, option: libc::c_int, value: &T) -> io::Result<()> {
-        // SAFETY: setsockopt(2) reads as many bytes of `value` as it is told to; for a filter also the
+        // SAFETY: setsockopt(2) reads the given number of bytes of `value`; for a filter also the
         // instructions that it points at, which outlive the call.
         check(unsafe {
             libc::setsockopt(

@@ -30,15 +30,15 @@ struct Outgoing {
     iov: Vec<iovec>,
 }
 
-// SAFETY: the pointers in `messages` and `iov` are what makes the type not `Send`. They are set by
-// `describe`, right before the system call that uses them, and never followed by us.
+// SAFETY: the pointers in `messages` and `iov` are what makes the type not `Send`. `describe`
+// sets the pointers right before the system call that uses them, and we never follow them.
 unsafe impl Send for Outgoing {}
 
 /// Packets and calls that failed while sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitLosses {
     /// Packets that the kernel rejected as invalid: larger than the device's MTU, or with marks
-    /// that do not fit their bytes. Their frames came back like all others.
+    /// that do not fit their bytes. Their frames returned to the pool like all others.
     pub dropped: u64,
     /// Calls that ended because the socket or the device's queue was full. The packets stay queued.
     pub stalls: u64,

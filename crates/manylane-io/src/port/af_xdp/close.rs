@@ -30,7 +30,7 @@ pub struct Closed {
     /// Received, and not read by us, or of incomplete packets: these packets are lost, and no counter includes
     /// them.
     pub unread: usize,
-    /// Frames that the device did not release within the bound. They stay lent for ever, and the
+    /// Frames that the device did not release within the bound. These frames stay lent for ever, and the
     /// region has that many fewer. Only zero-copy devices can do that.
     pub held: usize,
 }

@@ -72,7 +72,7 @@ impl Entry for libc::xdp_desc {}
 /// # Invariants
 ///
 /// 1. The three words and `mask + 1` entries lie in `_memory`, aligned, at the kernel's offsets.
-/// 2. There is one `Ring` for each ring of a socket.
+/// 2. Each ring of a socket has one `Ring`.
 struct Ring<T> {
     producer: NonNull<AtomicU32>,
     consumer: NonNull<AtomicU32>,
@@ -259,7 +259,7 @@ impl<T: Entry> ConsumerRing<T> {
         if self.next == self.produced {
             return None;
         }
-        // SAFETY: `slot` is valid for a read of a `T`, of which any bits are a value (invariant 1 of
+        // SAFETY: `slot` is valid for a read of a `T`, and any bits are a valid `T` (invariant 1 of
         // `Ring`). By the Acquire in `available` the kernel has written it, and it stays off the slot
         // until `release`.
         let entry = unsafe { self.ring.slot(self.next).read() };
@@ -276,7 +276,7 @@ impl<T: Entry> ConsumerRing<T> {
     }
 }
 
-/// A mapping of a socket. It holds the socket open (mmap(2) takes a reference to the file): the queue
+/// A mapping of a socket, which holds the socket open (mmap(2) takes a reference to the file): the queue
 /// is free only after this is dropped *and* the descriptor closed.
 struct Memory {
     base: NonNull<u8>,

@@ -42,7 +42,7 @@ impl Socket {
         let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
         // SAFETY: socket(2) takes no pointer.
         let fd = check(unsafe { libc::socket(libc::AF_XDP, kind, 0) })?;
-        // SAFETY: the kernel just made this descriptor for us, so nobody else owns it.
+        // SAFETY: the kernel just made this descriptor for us, so no other value owns it.
         Ok(Socket(Arc::new(unsafe { OwnedFd::from_raw_fd(fd) })))
     }
 
@@ -151,7 +151,7 @@ impl Socket {
     }
 
     fn set<T>(&self, option: libc::c_int, value: &T) -> io::Result<()> {
-        // SAFETY: setsockopt(2) reads as many bytes of `value` as it is told to.
+        // SAFETY: setsockopt(2) reads the given number of bytes of `value`.
         check(unsafe {
             libc::setsockopt(
                 self.0.as_raw_fd(),

@@ -47,7 +47,7 @@ pub struct TransmitLosses {
     /// Kicks that the kernel refused: the device is down or gone. The frames stay on the ring.
     pub refused: u64,
     /// Packets in more frames than [`offload`](Transmitter::offload) allows, or with an empty first frame:
-    /// a bug of the caller. They were returned to the pool at once.
+    /// a bug of the caller. These packets were returned to the pool at once.
     pub unfit: u64,
 }
 
@@ -203,7 +203,7 @@ impl Transmitter {
         match error.raw_os_error() {
             // The batch is over, or the device's queue or the completion ring is full.
             Some(libc::EAGAIN) => Kicked::Again,
-            // "SKB completed but not sent": its frame comes back like any other.
+            // "SKB completed but not sent": the kernel completes its frame like any other.
             Some(libc::EBUSY) => {
                 self.losses.dropped += 1;
                 Kicked::Dropped

@@ -1,4 +1,4 @@
-//! Applies the faults to packets: the same for both directions.
+//! Applies the faults to packets, in either direction.
 
 use manylane_frame::{Frame, Pool};
 

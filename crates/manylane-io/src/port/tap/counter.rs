@@ -33,7 +33,7 @@ impl Counter {
     }
 }
 
-/// The count in the line of `interface`, if there is one (`dev_seq_printf_stats`).
+/// The count in the line of `interface`, if it has one (`dev_seq_printf_stats`).
 fn transmit_dropped(text: &[u8], interface: &str) -> Option<u64> {
     text.split(|&byte| byte == b'\n').find_map(|line| {
         let line = line.trim_ascii_start().strip_prefix(interface.as_bytes())?;

@@ -7,7 +7,7 @@
 //! Before changing anything here read the kernel's Documentation/networking/tuntap.rst. Facts that it omits:
 //!
 //! - The interface's own MAC address is the host's end. Ours is another ([`TapConfig::mac`]), or both
-//!   ends of the wire would have the same.
+//!   ends of the wire would have one address.
 //! - An interface created with `multi_queue` can only be opened with `multi_queue`, and one without only without.
 //! - By default, the kernel moves a flow to the queue by which an answer to it was last written, ahead of
 //!   packets that still wait in the old one. So our own program selects queues

@@ -23,15 +23,15 @@ pub struct Transmitter {
 /// The entries of a packet, with capacity for the largest.
 struct Iov(Vec<iovec>);
 
-// SAFETY: its pointers are what makes the type not `Send`. They are set right before the system call that
-// uses them, and never followed by us.
+// SAFETY: its pointers are what makes the type not `Send`. `send` sets them right before the system call that
+// uses them, and we never follow them.
 unsafe impl Send for Iov {}
 
 /// Packets and calls that failed while sending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransmitLosses {
     /// Packets that the kernel rejected as invalid: their marks do not fit their bytes. Their
-    /// frames came back like all others.
+    /// frames returned to the pool like all others.
     pub dropped: u64,
     /// Calls that failed for lack of memory. The packets stay queued.
     pub stalls: u64,

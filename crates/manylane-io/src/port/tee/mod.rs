@@ -150,8 +150,8 @@ impl Transmitter {
         sent
     }
 
-    /// Transmits packets from the front of `batch`, as many as may be copied at a time. They are copied
-    /// before they leave our hands; the copies of packets without room are discarded.
+    /// Transmits packets from the front of `batch`, as many as may be copied at a time. Copies are made
+    /// before the packets leave our hands; the copies of packets without room are discarded.
     fn transmit_some(
         &mut self,
         pool: &mut Pool,

@@ -1,7 +1,7 @@
 //! Packets with a virtio header in front, shared by AF_PACKET and TAP ports.
 //!
 //! By the header the kernel reports an incomplete checksum and a packet to be segmented, and we report
-//! the same to the kernel, so that a packet of 64 KiB passes unchanged. Before changing anything here read
+//! both to the kernel, so that a packet of 64 KiB passes unchanged. Before changing anything here read
 //! linux/virtio_net.h and the virtio specification 1.3, 5.1.6.
 //!
 //! ```text

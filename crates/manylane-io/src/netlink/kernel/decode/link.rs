@@ -49,7 +49,7 @@ pub(in super::super) fn link(payload: &[u8]) -> Option<Link> {
         ),
         qdisc: attributes.get_qdisc().map(text).unwrap_or_default(),
         xdp: attributes.get_xdp().ok().and_then(|xdp| {
-            // Without `IFLA_XDP_PROG_ID` there may be several programs, one per attachment mode.
+            // Without `IFLA_XDP_PROG_ID` the device may have several programs, one per attachment mode.
             let ids = [
                 xdp.get_prog_id(),
                 xdp.get_drv_prog_id(),

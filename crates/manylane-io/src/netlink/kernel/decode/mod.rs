@@ -1,4 +1,4 @@
-//! Decoding a message into our types: the same for dump replies and notifications.
+//! Decoding a message into our types, for dump replies and notifications alike.
 //!
 //! | Table | decoded by | because |
 //! |---|---|---|
