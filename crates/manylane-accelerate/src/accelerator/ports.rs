@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use manylane_io::bpf::fast::{Driver, Fast, Link as Attachment, attached};
+use crate::programs::{Driver, Fast, Link as Attachment, attached};
 use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::kernel::Link;

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 
-use manylane_io::bpf::fast::{Driver, DriverCounters, Failure, Fast, Link as Attachment};
+use crate::programs::{Driver, DriverCounters, Failure, Fast, Link as Attachment};
 use manylane_io::fatal::DetachOnCrash;
 use manylane_io::interface::Interface;
 use manylane_io::netlink::Netlink;

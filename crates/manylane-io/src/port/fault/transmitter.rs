@@ -52,9 +52,9 @@ impl Transmitter {
                 let meta = pool.region().meta(&frame);
                 sent.frames += 1;
                 sent.bytes += meta.packet_len() as u64;
-                let entry = meta.entry;
+                let ingress = meta.ingress;
                 if !self.line.apply(pool, frame, self.now_ns) {
-                    completed(entry);
+                    completed(ingress);
                 }
             }
             self.send(pool, completed);
