@@ -229,7 +229,7 @@ fn other_object(name: &str) -> Option<Vec<u8>> {
 const SHORTEST: usize = 54;
 
 /// The program that reads tags from the priority: a test run has no other way to say them.
-static TRIAL: &[u8] = include_bytes!("../../crates/manylane-accelerate/src/programs/trial.bpf.o");
+static TRIAL: &[u8] = include_bytes!("../../../crates/manylane-io/src/bpf/fast/trial.bpf.o");
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,6 +10,7 @@
 //! | `MANYLANE_PACKETS` | so many of them                      |
 //! | `MANYLANE_PACKET`  | one of them alone, by its number     |
 
+#[path = "mod.rs"]
 mod differential;
 
 use std::env;

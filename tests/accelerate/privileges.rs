@@ -1,7 +1,7 @@
 //! What `manylane accelerate` may still do, once it forwards: in each of its threads, as root and as another user; that
 //! this is enough to follow ports and to change tiers; and what a service manager hears of it.
 
-#[path = "messages/mod.rs"]
+#[path = "../messages/mod.rs"]
 #[allow(dead_code, unused_macros)] // The pages of errors are in the crates.
 mod messages;
 

@@ -27,6 +27,7 @@ pub mod ipv4;
 pub mod ipv6;
 pub mod link;
 pub mod plan;
+#[path = "../random.rs"]
 pub mod random;
 pub mod read;
 pub mod row;

@@ -14,6 +14,6 @@ pub mod driver;
 pub mod forwarder;
 pub mod packets;
 pub mod program;
-#[path = "../differential/random.rs"]
+#[path = "../random.rs"]
 pub mod random;
 pub mod world;

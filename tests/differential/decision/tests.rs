@@ -18,6 +18,7 @@
 //! | `MANYLANE_PACKETS`    | so many of them                                 |
 //! | `MANYLANE_BPF_OBJECT` | another object of the program, such as a mutant |
 
+#[path = "mod.rs"]
 mod decision;
 
 use std::collections::BTreeMap;

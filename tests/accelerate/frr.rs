@@ -1,6 +1,5 @@
 //! FRR on four accelerated routers in a diamond: OSPF between them, BGP for the hosts' networks, both with ECMP.
 
-#[path = "accelerate_diamond/mod.rs"]
 mod diamond;
 
 use diamond::{Diamond, LINKS};

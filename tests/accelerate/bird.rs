@@ -1,7 +1,6 @@
 //! BIRD on four accelerated routers in a diamond: an AS of its own for each, BGP by each link, and `merge paths`, which
 //! gives the kernel all equal ways; IPv4 and IPv6.
 
-#[path = "accelerate_diamond/mod.rs"]
 mod diamond;
 
 use diamond::{Diamond, LINKS, addresses};
