@@ -1,27 +1,36 @@
 #!/usr/bin/env bash
-# Everything a change has to pass: `./ci.sh` runs all steps, `./ci.sh STEP...` some of them.
+# Everything that a change must pass: `./ci.sh` runs all steps, `./ci.sh STEP...` runs some of them.
 #
-# The last line of the output is "N passed, M failed": the tests of all steps, and one failure for
-# each step that failed otherwise. The exit status is 0 only if nothing failed. With CI=true a line
-# that begins with SKIPPED is a failure too: there the machine has what it takes.
+# All steps together take two lanes at once: scenarios, which mostly wait, and what computes, at the lowest priority.
+# The output of a step is then printed when the step ends. Named steps run one after another and print at once.
 #
-# Needs Rust with clippy and rustfmt. As root on Debian, running all steps first installs the other
-# tools. What root may do only (network namespaces, BPF) is skipped for others, saying so.
+# The last line of the output is "N passed, M failed": the tests of all steps, and one failure for each step that
+# failed otherwise. The exit status is 0 only if nothing failed. With CI=true, each line that begins with SKIPPED counts
+# as a failure too: a CI machine has all that the tests need.
+#
+# Needs Rust with clippy and rustfmt. As root on Debian, a run of all steps installs the other tools first. Steps that
+# need root (network namespaces, BPF) print SKIPPED for other users.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 exec </dev/null
 
-# Slow mirrors: cargo's default of 3 gave up in practice.
+# Three retries, cargo's default, were too few for slow mirrors.
 export CARGO_NET_RETRY="${CARGO_NET_RETRY:-10}"
 export CARGO_TERM_COLOR="${CARGO_TERM_COLOR:-never}"
-# What is built once need not be ready to be built again.
+# Nothing is built twice, so cargo need not prepare for it.
 export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 
 target=${CARGO_TARGET_DIR:-$PWD/target}
-# A run that hangs ends, with a failure and what was said until then.
+# A run that hangs is ended after this time, as a failure, and its output is printed.
 seconds_max=4500
-steps=(fmt clippy build test doc loom bpf fuzz-smoke netns docs bench-smoke deb)
+# The steps of a run of all: these first, one after another ...
+first=(fmt build)
+# ... then these two lanes at once. Steps of one lane share target folders, which cargo locks while it builds: a step
+# of `waits` builds nothing, or begins when the other lane builds elsewhere.
+waits=(netns docs deb bench-smoke)
+computes=(loom counted fuzz-smoke clippy doc test bpf)
+steps=("${first[@]}" "${waits[@]}" "${computes[@]}")
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
     clang llvm libbpf-dev gcc g++ adduser chromium systemd libcap2-bin"
 
@@ -50,7 +59,7 @@ step_build() {
 # All tests but those of the other steps: unit tests, documentation, and what needs no root.
 step_test() {
     local name tests=()
-    for name in $(test_targets '.name != "manylane-io"' 'test("^(netns|accelerate)_") | not'); do
+    for name in $(test_targets '.name != "manylane-io"' 'test("^(netns|accelerate|differential)$") | not'); do
         tests+=(--test "$name")
     done
     local status=0
@@ -67,7 +76,13 @@ step_doc() {
 
 # The protocols of manylane-sync in every interleaving (crates/manylane-sync/tests/loom.rs).
 step_loom() {
-    under_loom cargo test -p manylane-sync --profile quick --test loom
+    under_loom cargo test -p manylane-sync --release --test loom
+}
+
+# Atomics that count find writes to shared lines (I5) in tests that have such writes, and in none of the forwarder's.
+step_counted() {
+    counting cargo test -p manylane-sync --release --lib
+    counting cargo test --manifest-path bench/counted/Cargo.toml --release --locked
 }
 
 # The BPF sources compile, to the instructions in the repository; another clang may find others, and
@@ -84,7 +99,7 @@ step_bpf() {
 
 # Each fuzz target builds, and survives FUZZ_SECONDS (10) from its corpus.
 step_fuzz_smoke() {
-    local host name program found
+    local host
     if ! PATH="$target/tools/bin:$PATH" cargo fuzz --version >/dev/null 2>&1; then
         # With its own target folder, a second installation after a failed one continues.
         CARGO_TARGET_DIR=$target/tools/target \
@@ -93,16 +108,22 @@ step_fuzz_smoke() {
     host=$(rustc -vV | sed -n 's/^host: //p')
     # No sanitizer: those need a nightly compiler. Coverage feedback works without.
     PATH="$target/tools/bin:$PATH" cargo fuzz build --sanitizer none --target-dir "$target/fuzz"
-    for name in $(PATH="$target/tools/bin:$PATH" cargo fuzz list); do
-        program=$target/fuzz/$host/release/$name
-        # What libFuzzer finds goes into its first folder, the seeds stay as they are. Started
-        # directly: `cargo fuzz run` would wait for any other cargo's lock.
-        found=$(mktemp -d -p "$work")
-        mkdir -p "fuzz/artifacts/$name"
-        "$program" "$found" "fuzz/corpus/$name" -max_total_time="${FUZZ_SECONDS:-10}" \
-            -artifact_prefix="fuzz/artifacts/$name/" -print_final_stats=1 -verbosity=0 2>&1 |
-            grep -v '# Uses: ' # The dictionary it would recommend.
-    done
+    PATH="$target/tools/bin:$PATH" cargo fuzz list |
+        xargs --max-procs=2 --replace bash -c 'set -euo pipefail; fuzz_briefly "$@"' - {} "$target/fuzz/$host/release"
+}
+
+# Runs fuzz target $1, a program in folder $2, from its corpus, and prints its output when it ends.
+fuzz_briefly() {
+    local name=$1 found status=0
+    # libFuzzer writes its findings into its first folder, so the seeds stay as they are. Started directly: `cargo fuzz
+    # run` would wait for any other cargo's lock.
+    found=$(mktemp -d -p "$work")
+    mkdir -p "fuzz/artifacts/$name"
+    "$2/$name" "$found" "fuzz/corpus/$name" -max_total_time="${FUZZ_SECONDS:-10}" \
+        -artifact_prefix="fuzz/artifacts/$name/" -print_final_stats=1 -verbosity=0 >"$found.said" 2>&1 || status=$?
+    # But for the dictionary that it recommends.
+    { echo "--- $name"; grep -v '# Uses: ' "$found.said"; } | cat
+    return "$status"
 }
 
 # Whole systems in network namespaces, the kernel on both ends; and the tests of manylane-io, alike. Of the whole
@@ -110,7 +131,7 @@ step_fuzz_smoke() {
 step_netns() {
     local name tests=()
     root "scenarios in network namespaces" || return 0
-    for name in $(test_targets '.name == "manylane"' 'test("^(netns|accelerate)_")') \
+    for name in $(test_targets '.name == "manylane"' 'test("^(netns|accelerate|differential)$")') \
         $(test_targets '.name == "manylane-io"' 'true'); do
         tests+=(--test "$name")
     done
@@ -125,14 +146,12 @@ step_docs() {
     tests/docs.sh pages
 }
 
-# The benches run, tiny, and what they print can be read by a machine. `scale` fails when workers write
-# lines that they share (I5), and the tests of what it counts by show that it would.
+# The benches run, tiny, and a machine can read what they print. `scale` fails when workers write lines that they
+# share (I5).
 step_bench_smoke() {
     local question
     step_build
-    counting cargo test -p manylane-sync --profile quick --lib
-    counting cargo test --manifest-path bench/counted/Cargo.toml --release --locked
-    # `seed all` asks `scale`, too.
+    # `seed all` includes `scale`, which builds and runs what `counted` tests.
     for question in fib forward tcp veth "seed all --html $work/report.html"; do
         # shellcheck disable=SC2086 # A question may be several words.
         "$target/debug/manylane-bench" $question --quick --json >>"$work/bench.json"
@@ -154,8 +173,8 @@ step_bench_smoke() {
     }
 }
 
-# The Debian package, left in target/debian: built, and tried under systemd on a machine of its own. Of DEB_PROFILE: a
-# release build, unless all steps run, which try what `build` built.
+# The Debian package, left in target/debian: built, and tried under systemd on a machine of its own. Of profile
+# DEB_PROFILE: `release`, unless all steps run, which test what `build` built.
 step_deb() {
     local package
     package=$(contrib/debian/package "${DEB_PROFILE:-release}")
@@ -211,8 +230,8 @@ root() {
     [ "$(id -u)" -eq 0 ] || { echo "SKIPPED $1: needs root"; return 1; }
 }
 
-# Installs the Debian packages that are missing. Others than root see what fails without them.
-install_packages() {
+# Installs the Debian packages that are missing. Other users than root see what fails without them.
+step_packages() {
     local package missing=()
     [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || return 0
     for package in $packages; do
@@ -238,28 +257,56 @@ without_daemons() {
     return "$status"
 }
 
-# Runs function $2 as step $1. Its failure is counted, and the next step runs all the same.
+# Runs steps one after another: `live` prints their output as it comes, `whole` when a step ends. As a shell of its own,
+# which SIGTERM ends together with the running step.
+lane() {
+    local step how=$1
+    stopped= running=
+    trap 'stopped=yes; [ -z "$running" ] || kill "$running"' TERM
+    for step in "${@:2}"; do
+        [ -n "$stopped" ] || run "$step" "$how"
+    done
+}
+
+# Runs one step of a lane. A failure is counted, and the lane goes on.
 run() {
-    local before=$SECONDS status
-    current=$1
-    echo
-    echo "=== $1"
-    set +e
-    # In a process group of its own, so that what hangs in it is ended with it.
-    timeout --kill-after=30 "$((seconds_max > SECONDS ? seconds_max - SECONDS : 1))" bash -c "set -euo pipefail; $2" 2>&1 | tee "$work/step"
-    status=${PIPESTATUS[0]}
-    [ "$status" -ne 124 ] || echo "=== $1: ended, $seconds_max s have passed"
-    set -e
-    cat "$work/step" >>"$work/log"
-    if [ "$status" -ne 0 ]; then
-        echo "=== $1 FAILED (status $status) after $((SECONDS - before)) s"
-        # Failed tests count themselves.
-        [ "$(count 6 "$work/step")" -gt 0 ] || others_failed=$((others_failed + 1))
-        failed=1
-    else
-        echo "=== $1: $((SECONDS - before)) s"
+    local step=$1 how=$2 begun=$SECONDS computed status=0 result file=$work/output.$1
+    computed=$(cpu_seconds)
+    : >"$file"
+    # In a process group of its own, so that all its processes end with it. (A shell's background jobs ignore SIGINT,
+    # which tests send.)
+    env --default-signal=INT,QUIT timeout --kill-after=30 "$((seconds_max > SECONDS ? seconds_max - SECONDS : 1))" \
+        bash -c "set -euo pipefail; step_${step//-/_}" >"$file" 2>&1 &
+    running=$!
+    if [ "$how" = live ]; then
+        printf '\n=== %s\n' "$step"
+        tail --follow --lines=+1 --pid="$running" --sleep-interval=0.2 "$file" &
     fi
-    current=
+    wait "$running" || status=$?
+    [ -z "$stopped" ] || wait "$running" || status=$? # The signal ended the first wait.
+    running=
+    wait # For `tail`.
+    result="$((SECONDS - begun)) s, $(($(cpu_seconds) - computed)) s of CPU"
+    {
+        flock 9
+        [ "$how" = live ] || { printf '\n=== %s\n' "$step"; cat "$file"; }
+        [ "$status" -ne 124 ] || echo "=== $step: ended after $seconds_max s of the run"
+        if [ "$status" -eq 0 ]; then
+            echo "=== $step: $result"
+        else
+            echo "=== $step FAILED (status $status): $result"
+            # Failed tests count themselves.
+            [ "$(count 6 "$file")" -gt 0 ] || echo "$step" >>"$work/failed"
+        fi
+        cat "$file" >>"$work/log"
+    } 9>>"$work/lock"
+}
+
+# The CPU time of this shell's children so far, in seconds. (A file: in a pipe, `times` would be another shell's.)
+cpu_seconds() {
+    times >"$work/times.$BASHPID"
+    awk 'NR == 2 { split($1 "m" $2, part, /m|s/); print int(60 * part[1] + part[2] + 60 * part[4] + part[5]) }' \
+        "$work/times.$BASHPID"
 }
 
 # The sum of column $1 of cargo's "test result: ok. N passed; M failed; ..." in file $2.
@@ -267,15 +314,15 @@ count() {
     awk -v column="$1" '/^test result: / { sum += $column } END { print sum + 0 }' "$2"
 }
 
-# The last words, whatever happened.
+# Ends the lanes, and prints the last line, whatever happened.
 finish() {
-    local status=$? skipped passed broken
+    local status=$? others_failed skipped passed broken
     trap - EXIT
     set +e
-    if [ -n "$current" ]; then # Interrupted within a step.
-        others_failed=$((others_failed + 1))
-        [ ! -e "$work/step" ] || cat "$work/step" >>"$work/log"
-    fi
+    # shellcheck disable=SC2046 # One word each.
+    kill $(jobs -p) 2>/dev/null
+    wait
+    others_failed=$(wc -l <"$work/failed")
     if [ "${CI:-}" = true ] && skipped=$(grep -E '^[[:space:]]*SKIPPED\b' "$work/log"); then
         echo "=== skipped, which is a failure with CI=true:"
         echo "$skipped"
@@ -284,7 +331,7 @@ finish() {
     passed=$(count 4 "$work/log")
     broken=$(($(count 6 "$work/log") + others_failed))
     rm -rf "$work"
-    [ "$failed" -eq 0 ] && [ "$broken" -eq 0 ] || [ "$status" -ne 0 ] || status=1
+    [ "$broken" -eq 0 ] || [ "$status" -ne 0 ] || status=1
     echo "$passed passed, $broken failed"
     exit "$status"
 }
@@ -300,21 +347,23 @@ for step in "$@"; do
 done
 
 work=$(mktemp -d)
-: >"$work/log"
+touch "$work/log" "$work/failed"
 export packages target work
 # shellcheck disable=SC2046 # One word each.
 export -f $(compgen -A function)
-current= failed=0 others_failed=0
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-if [ "$#" -eq 0 ]; then
-    run packages install_packages
-    set -- "${steps[@]}"
-    # What it tries is the package; for a file to use, the step is run alone.
+if [ "$#" -gt 0 ]; then
+    lane live "$@" &
+    wait
+else
+    # A run of all steps tests the package; for a package to use, run the step alone.
     export DEB_PROFILE="${DEB_PROFILE:-dev}"
+    lane live packages "${first[@]}" &
+    wait
+    lane whole "${waits[@]}" &
+    { renice -n 19 "$BASHPID" >/dev/null; lane whole "${computes[@]}"; } &
+    wait
 fi
-for step in "$@"; do
-    run "$step" "step_${step//-/_}"
-done

@@ -1,9 +1,7 @@
 //! BIRD on four accelerated routers in a diamond: an AS of its own for each, BGP by each link, and `merge paths`, which
 //! gives the kernel all equal ways; IPv4 and IPv6.
 
-mod diamond;
-
-use diamond::{Diamond, LINKS, addresses};
+use crate::diamond::{Diamond, LINKS, addresses};
 use manylane::lab::daemons::Bird;
 use manylane::lab::{SERVER_V4, SERVER_V6};
 

@@ -1,8 +1,6 @@
 //! FRR on four accelerated routers in a diamond: OSPF between them, BGP for the hosts' networks, both with ECMP.
 
-mod diamond;
-
-use diamond::{Diamond, LINKS};
+use crate::diamond::{Diamond, LINKS};
 use manylane::lab::SERVER_V4;
 use manylane::lab::daemons::Frr;
 

@@ -1,10 +1,6 @@
 //! What `manylane accelerate` may still do, once it forwards: in each of its threads, as root and as another user; that
 //! this is enough to follow ports and to change tiers; and what a service manager hears of it.
 
-#[path = "../messages/mod.rs"]
-#[allow(dead_code, unused_macros)] // The pages of errors are in the crates.
-mod messages;
-
 use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixDatagram;
@@ -12,13 +8,13 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::messages::Page;
 use manylane::api::Client;
 use manylane::api::Setting;
 use manylane::api::accelerate::{AcceleratedPort, AcceleratorStatus};
 use manylane::lab::accelerated::{IN_A_ROW, plain_hosts};
 use manylane::lab::scenario::{all_answered, assert_narrow, signal, spawn_in};
 use manylane::lab::{SERVER_V4, SERVER_V6, Topology, until};
-use messages::Page;
 use nix::sys::signal::Signal;
 
 /// NET_ADMIN, NET_RAW, PERFMON, BPF.

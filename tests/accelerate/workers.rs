@@ -3,13 +3,16 @@
 //! The hosts fill in their checksums themselves, as for the driver tier: a veth's driver does not see that they are
 //! still to be. Needs root.
 
-#[path = "workers/bed.rs"]
-mod workers;
+mod bed;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Mutex;
 use std::thread;
 
+use bed::{
+    Hung, both_by_workers, by_workers, changed, dropped, forwarded_by, in_tier, is_forwarded_by,
+    lost, set, start, switches,
+};
 use manylane::api::accelerate::AcceleratedPort;
 use manylane::lab::accelerated::{
     Accelerated, IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES, plain_hosts, topology,
@@ -20,10 +23,6 @@ use manylane::lab::{
     tcp_transfer, udp_stream, until,
 };
 use nix::sys::signal::Signal;
-use workers::{
-    Hung, both_by_workers, by_workers, changed, dropped, forwarded_by, in_tier, is_forwarded_by,
-    lost, set, start, switches,
-};
 
 #[test]
 fn packets_are_forwarded_by_workers_and_counted_once() {

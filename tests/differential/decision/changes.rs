@@ -14,7 +14,7 @@ use manylane_net::transit::{Adjacency, TransitMut};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::primitive::{AtomicU64, Ordering};
 
-use super::random::Random;
+use crate::random::Random;
 
 /// Few, so that each is changed again and again while somebody looks.
 pub const NEIGHBOURS: usize = 3;

@@ -9,11 +9,11 @@
 //! | `forwarder.rs` | `forward` of `manylane-net` over the same routes                             |
 //! | `changes.rs`   | records that say whose they are, replaced while packets are tried            |
 
-pub mod changes;
-pub mod driver;
-pub mod forwarder;
-pub mod packets;
-pub mod program;
-#[path = "../random.rs"]
-pub mod random;
-pub mod world;
+mod changes;
+mod driver;
+mod forwarder;
+mod packets;
+mod program;
+mod world;
+
+mod tests;

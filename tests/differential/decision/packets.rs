@@ -11,8 +11,8 @@ use manylane_net::wire::checksum::Sum;
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ipv4, ipv6, protocol};
 
-use super::random::Random;
 use super::world::{DEVICES, VLANS, World, vlan_of};
+use crate::random::Random;
 
 /// A frame, and how it comes in.
 #[derive(Clone, Debug)]

@@ -18,9 +18,6 @@
 //! | `MANYLANE_PACKETS`    | so many of them                                 |
 //! | `MANYLANE_BPF_OBJECT` | another object of the program, such as a mutant |
 
-#[path = "mod.rs"]
-mod decision;
-
 use std::collections::BTreeMap;
 use std::env;
 use std::net::Ipv4Addr;
@@ -28,13 +25,13 @@ use std::sync::mpsc::{self, TryRecvError};
 use std::thread;
 use std::time::Instant;
 
-use decision::changes::{Changer, NEIGHBOURS, Versions, behind, version};
-use decision::driver::{Became, InDriver};
-use decision::forwarder::{Engine, PACKET_MAX, Sent};
-use decision::packets::{Choice, Packet, packet};
-use decision::program::{Difference, Lab, Program};
-use decision::random::Random;
-use decision::world::{World, sizes};
+use super::changes::{Changer, NEIGHBOURS, Versions, behind, version};
+use super::driver::{Became, InDriver};
+use super::forwarder::{Engine, PACKET_MAX, Sent};
+use super::packets::{Choice, Packet, packet};
+use super::program::{Difference, Lab, Program};
+use super::world::{World, sizes};
+use crate::random::Random;
 use manylane::lab::scenario::skip;
 use manylane_net::fib::{IpPrefix, Limits};
 use manylane_net::transit::layout::flags::{EGRESS, FORWARDING_V4, INGRESS, RP_STRICT};

@@ -17,7 +17,7 @@ use manylane_net::transit::{
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::{Domain, Reader};
 
-use super::random::Random;
+use crate::random::Random;
 
 /// Ports with a device of their own, from 1 on.
 pub const DEVICES: u16 = 6;

@@ -1,8 +1,8 @@
 //! Packets: which, and what is odd about them.
 
 use super::plan::Side;
-use super::random::Random;
 use super::{ipv4, ipv6, link};
+use crate::random::Random;
 
 /// A packet to be sent to both routers.
 #[derive(Clone, Debug)]

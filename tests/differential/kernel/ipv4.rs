@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use super::generate::{self, Body, ICMP, UDP, body, checksum, oddities};
 use super::link;
 use super::plan::{self, Side, Way};
-use super::random::Random;
 use super::twin::MARK;
+use crate::random::Random;
 
 /// A packet in parts.
 struct Packet {

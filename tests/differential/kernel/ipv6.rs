@@ -5,8 +5,8 @@ use std::net::Ipv6Addr;
 use super::generate::{self, Body, ICMPV6, UDP, body, checksum, oddities};
 use super::link;
 use super::plan::Side;
-use super::random::Random;
 use super::twin::MARK;
+use crate::random::Random;
 
 /// A packet in parts.
 struct Packet {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use super::generate::ICMPV6;
 use super::ipv6;
 use super::plan::Side;
-use super::random::Random;
+use crate::random::Random;
 
 pub const IPV4: u16 = 0x0800;
 pub const ARP: u16 = 0x0806;

@@ -4,7 +4,6 @@
 //! |---------------|---------------------------------------------------------------------------|
 //! | `plan.rs`     | addresses and routes of both labs, and who is a neighbour                  |
 //! | `twin.rs`     | a lab: a router of either kind, and the stations at its two links          |
-//! | `random.rs`   | numbers that a seed decides                                               |
 //! | `generate.rs` | packets: which, and what is odd about them                                |
 //! | `ipv4.rs`     | … of IPv4                                                                 |
 //! | `ipv6.rs`     | … of IPv6                                                                 |
@@ -20,15 +19,15 @@
 //! router would answer only after seconds (a neighbour that is silent, a fragment that never comes) is not
 //! generated: what time does is for other scenarios.
 
-pub mod compare;
-pub mod generate;
-pub mod intended;
-pub mod ipv4;
-pub mod ipv6;
-pub mod link;
-pub mod plan;
-#[path = "../random.rs"]
-pub mod random;
-pub mod read;
-pub mod row;
-pub mod twin;
+mod compare;
+mod generate;
+mod intended;
+mod ipv4;
+mod ipv6;
+mod link;
+mod plan;
+mod read;
+mod row;
+mod twin;
+
+mod tests;

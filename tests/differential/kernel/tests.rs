@@ -1,7 +1,7 @@
 //! The kernel as the measure: thousands of packets, half of them odd, through a kernel's router and through
 //! manylane with the same addresses, routes and neighbours, and what leaves the two compared field by field.
 //!
-//! A difference is a failure unless a row of `differential/intended.rs` has it with its reason; and so is
+//! A difference is a failure unless a row of `intended.rs` has it with its reason; and so is
 //! a row that has nothing to explain any more. A failure says how to see its packet alone:
 //!
 //! | variable           | for                                  |
@@ -10,21 +10,18 @@
 //! | `MANYLANE_PACKETS` | so many of them                      |
 //! | `MANYLANE_PACKET`  | one of them alone, by its number     |
 
-#[path = "mod.rs"]
-mod differential;
-
 use std::env;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 use std::panic;
 use std::thread;
 
-use differential::compare::{Case, without_redirects};
-use differential::generate::{BURST, Shot, shot};
-use differential::intended::INTENDED;
-use differential::plan::Side;
-use differential::twin::{Outputs, Twin};
-use differential::{ipv4, ipv6};
+use super::compare::{Case, without_redirects};
+use super::generate::{BURST, Shot, shot};
+use super::intended::INTENDED;
+use super::plan::Side;
+use super::twin::{Outputs, Twin};
+use super::{ipv4, ipv6};
 use manylane_io::affinity;
 
 /// Most packets pass by the shortest way, which no rule interrupts.
@@ -176,7 +173,7 @@ fn compare(port: &'static str, usual: Asked) {
 
 /// How a failure is seen again.
 const REPLAY: &str = "the packet alone by MANYLANE_SEED=… MANYLANE_PACKET=… cargo test -p manylane --test \
-                      netns_differential by_af";
+                      differential by_af";
 
 /// Failures that are told in full: a broken rule has thousands.
 const TOLD_MAX: u64 = 20;

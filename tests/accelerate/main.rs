@@ -1,0 +1,25 @@
+//! Scenarios of the accelerator: a kernel's router between two hosts, and `manylane accelerate` beside it.
+//!
+//! One file is one scenario; `cargo test -p manylane --test accelerate lease::` runs the tests of one. They need root,
+//! and print `SKIPPED` without it. The rules of `tests/netns/main.rs` hold here too.
+
+#[path = "../messages/mod.rs"]
+#[allow(dead_code, unused_macros)] // The pages of errors are in the crates.
+mod messages;
+
+mod bird;
+mod diamond;
+mod driver;
+mod fail_open;
+mod filters;
+mod frr;
+mod gate_doctor;
+mod hosts;
+mod keepalives;
+mod lease;
+mod mirror;
+mod privileges;
+mod rules;
+mod table;
+mod transit;
+mod workers;
