@@ -12,7 +12,7 @@ fn start(queues: u32) -> Option<Scenario> {
         return None;
     }
     let lab = LabOptions { queues, ..LabOptions::default() };
-    let steering = "queue"; // By flow, each would forward for both: see `netns_handoff`.
+    let steering = "queue"; // By flow, each would forward for both: see `netns::handoff`.
     Scenario::start_with(lab, &RouterOptions { workers: 2, steering, ..RouterOptions::default() })
 }
 

@@ -24,7 +24,7 @@
 //! | `udp.rs`      | [`UdpStream`]: numbered datagrams                                |
 //! | `tcp.rs`      | [`TcpTransfer`]: both directions of a connection at once          |
 //! | `content.rs`  | [`Content`]: bytes that the receiver knows without being told     |
-//! | `scenario.rs` | what the tests in `tests/netns_*.rs` share                        |
+//! | `scenario.rs` | what the tests in `tests/netns/` share                        |
 //! | `topology.rs` | [`Topology`]: any number of hosts and routers, from a text        |
 //! | `steady.rs`   | [`Steady`]: numbered datagrams while something else changes       |
 //! | `tools.rs`    | `ip`, `nft`, `tc` and others in a namespace; [`until`]            |

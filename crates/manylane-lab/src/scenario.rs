@@ -1,4 +1,4 @@
-//! What the scenarios of `tests/` share: labs, `manylane run` as a process, and checks that panic.
+//! What the scenarios in `tests/netns/` share.
 //!
 //! Whatever goes wrong panics: this is for tests, and what a test sees is the message.
 

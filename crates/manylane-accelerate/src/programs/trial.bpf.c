@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// The program of ingress.bpf.c, for test runs with tags (`tests/accelerate_decision.rs`): BPF_PROG_TEST_RUN hands
+// The program of ingress.bpf.c, for test runs with tags (`tests/differential/decision/`): BPF_PROG_TEST_RUN hands
 // over a packet without one, so here its queueing priority says what the tag was.
 //
 // | bits of the priority | say                                    |

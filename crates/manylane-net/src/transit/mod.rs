@@ -4,7 +4,7 @@
 //! what is ordinary *transit*, and leaves everything else to the kernel, untouched. It reads the tables of
 //! this room, in memory that both have mapped; one thread writes them, with plain stores. [`Transit`] is
 //! the program's twin: the same decision over the same tables, in Rust, to be read and to be tested
-//! against (`tests/accelerate_decision.rs`). Both forward a strict part of what
+//! against (`tests/differential/decision/`). Both forward a strict part of what
 //! [`forward`](crate::forward) forwards, and alike.
 //!
 //! | file      | what is in it                                                                  |
