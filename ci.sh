@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Everything that a change must pass: `./ci.sh` runs all steps, `./ci.sh STEP...` runs some of them.
 #
-# All steps together take two lanes at once: scenarios, which mostly wait, and what computes, at the lowest priority.
-# The output of a step is then printed when the step ends. Named steps run one after another and print at once.
+# A run of all steps has three lanes at once: two of scenarios, which mostly wait, and one that computes, at the lowest
+# priority. It prints the output of a step when the step ends. Named steps run one after another and print at once.
 #
 # The last line of the output is "N passed, M failed": the tests of all steps, and one failure for each step that
 # failed otherwise. The exit status is 0 only if nothing failed. With CI=true, each line that begins with SKIPPED counts
@@ -26,11 +26,12 @@ target=${CARGO_TARGET_DIR:-$PWD/target}
 seconds_max=4500
 # The steps of a run of all: these first, one after another ...
 first=(fmt build)
-# ... then these two lanes at once. Steps of one lane share target folders, which cargo locks while it builds: a step
-# of `waits` builds nothing, or begins when the other lane builds elsewhere.
-waits=(netns docs deb bench-smoke)
-computes=(loom counted fuzz-smoke clippy doc test bpf)
-steps=("${first[@]}" "${waits[@]}" "${computes[@]}")
+# ... then these lanes at once. Cargo locks a target folder while it builds there, so `computes` begins with steps that
+# build in folders of their own, while the scenarios, which `build` built, start.
+router=(netns io docs deb)
+accelerator=(accelerate bench-smoke)
+computes=(loom counted fuzz-smoke differential clippy doc test bpf)
+steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${computes[@]}")
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
     clang llvm libbpf-dev gcc g++ adduser chromium systemd libcap2-bin"
 
@@ -126,16 +127,28 @@ fuzz_briefly() {
     return "$status"
 }
 
-# Whole systems in network namespaces, the kernel on both ends; and the tests of manylane-io, alike. Of the whole
-# workspace, as the other steps: of one package, other features would be wanted of others, and built anew.
+# Whole systems in network namespaces, with a kernel's stack at both ends: the router's scenarios ...
 step_netns() {
+    as_root "scenarios of the router" --test netns
+}
+
+# ... the accelerator's ...
+step_accelerate() {
+    as_root "scenarios of the accelerator" --test accelerate
+}
+
+# ... and the same random packets through two implementations.
+step_differential() {
+    as_root "differential tests" --test differential
+}
+
+# The tests of manylane-io, in network namespaces too.
+step_io() {
     local name tests=()
-    root "scenarios in network namespaces" || return 0
-    for name in $(test_targets '.name == "manylane"' 'test("^(netns|accelerate|differential)$")') \
-        $(test_targets '.name == "manylane-io"' 'true'); do
+    for name in $(test_targets '.name == "manylane-io"' 'true'); do
         tests+=(--test "$name")
     done
-    cargo test --workspace --no-fail-fast "${tests[@]}" -- --show-output --test-threads=1
+    as_root "tests of manylane-io" "${tests[@]}"
 }
 
 # The links of the documentation lead somewhere, and the commands of its pages do what they say.
@@ -197,6 +210,14 @@ under_loom() {
 # Runs a command with atomics that count, in the target folder where the bench looks for them.
 counting() {
     RUSTFLAGS="${RUSTFLAGS:-} --cfg manylane_counted" CARGO_TARGET_DIR="$target/counted" "$@"
+}
+
+# Runs tests that need root, said to be $1 if they are skipped, one after another: threads of one process would disturb
+# each other's waits, by the signals of children that end. Of the whole workspace, as other steps: tests of one package
+# would have dependencies with other features, to be built anew.
+as_root() {
+    root "$1" || return 0
+    cargo test --workspace --no-fail-fast "${@:2}" -- --show-output --test-threads=1
 }
 
 # The names of the test targets of the packages, and of the names, that two filters let pass.
@@ -363,7 +384,8 @@ else
     export DEB_PROFILE="${DEB_PROFILE:-dev}"
     lane live packages "${first[@]}" &
     wait
-    lane whole "${waits[@]}" &
+    lane whole "${router[@]}" &
+    lane whole "${accelerator[@]}" &
     { renice -n 19 "$BASHPID" >/dev/null; lane whole "${computes[@]}"; } &
     wait
 fi
