@@ -187,10 +187,10 @@ step_bench_smoke() {
 }
 
 # The Debian package, left in target/debian: built, and tried under systemd on a machine of its own. Of profile
-# DEB_PROFILE: `release`, unless all steps run, which test what `build` built.
+# DEB_PROFILE: `dist`, unless all steps run, which test what `build` built.
 step_deb() {
     local package
-    package=$(contrib/debian/package "${DEB_PROFILE:-release}")
+    package=$(contrib/debian/package "${DEB_PROFILE:-dist}")
     dpkg-deb --info "$package"
     if command -v lintian >/dev/null; then
         lintian --allow-root --fail-on error "$package"
