@@ -5,13 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use serde_json::json;
 
-/// Where figures go.
+/// Where figures are printed.
 pub struct Output {
     /// The question, as the `bench` field says it.
     pub bench: &'static str,
     /// One JSON object a line, instead of a table's row.
     pub json: bool,
-    /// All that came this way, for a report.
+    /// All figures so far, for a report.
     kept: Mutex<Vec<Row>>,
 }
 
@@ -22,7 +22,7 @@ pub struct Row {
     pub bench: &'static str,
     /// The figure's name.
     pub figure: String,
-    /// The median, or what else [`Output::part`] was told.
+    /// The median, or another quantile ([`Output::part`]).
     pub value: f64,
     /// The least of the runs.
     pub min: f64,
@@ -65,7 +65,7 @@ impl Output {
         }
     }
 
-    /// Has a figure in the report without printing it.
+    /// Adds a figure to the report without printing it.
     pub fn keep(&self, name: &str, unit: &str, runs: &[f64], part: f64) -> Option<Row> {
         let mut sorted = runs.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -83,7 +83,7 @@ impl Output {
         Some(row)
     }
 
-    /// Says something to people only.
+    /// Prints a line for people only.
     pub fn note(&self, text: &str) {
         if !self.json {
             println!("{text}");
@@ -111,33 +111,38 @@ impl Rounds {
         }
     }
 
+    /// Adds the values of another round.
+    pub fn append(&mut self, round: Rounds) {
+        for Figure { name, unit, values } in round.0 {
+            values.into_iter().for_each(|value| self.push(&name, unit, value));
+        }
+    }
+
     /// Adds the figure `name` = `over` / `under`, round by round: what neighbours in time have in
     /// common, such as the core's frequency, cancels out.
-    ///
-    /// # Panics
-    ///
-    /// When one of the two was not measured.
     pub fn ratio(&mut self, name: &str, over: &str, under: &str) {
         let pairs = self.values(over).iter().zip(self.values(under));
         let values = pairs.map(|(over, under)| Some((*over)? / (*under)?)).collect();
         self.0.push(Figure { name: name.into(), unit: "x", values });
     }
 
+    /// Adds several ratios, as name, over, under.
+    pub fn ratios(&mut self, ratios: &[[&str; 3]]) {
+        ratios.iter().for_each(|[name, over, under]| self.ratio(name, over, under));
+    }
+
     /// The figure's newest value, if it could be measured.
-    ///
-    /// # Panics
-    ///
-    /// When there is no such figure.
     pub fn last(&self, name: &str) -> Option<f64> {
         self.values(name).last().copied().flatten()
     }
 
-    /// The same when both have `part` in them, which is no part of the question and is taken off.
+    /// Adds a ratio whose two sides both contain `part`, which is no part of the question and is subtracted.
     pub fn ratio_net(&mut self, name: &str, over: &str, under: &str, part: &str) {
-        let pairs = self.values(over).iter().zip(self.values(under)).zip(self.values(part));
-        let values =
-            pairs.map(|((over, under), part)| Some(((*over)? - (*part)?) / ((*under)? - (*part)?)));
-        let values = values.collect();
+        let rounds = self.values(over).iter().zip(self.values(under)).zip(self.values(part));
+        let net = |((over, under), part): ((&Option<f64>, &Option<f64>), &Option<f64>)| {
+            Some(((*over)? - (*part)?) / ((*under)? - (*part)?))
+        };
+        let values = rounds.map(net).collect();
         self.0.push(Figure { name: name.into(), unit: "x", values });
     }
 
@@ -161,17 +166,14 @@ impl Rounds {
         }
     }
 
+    /// Of a figure that was measured: else it panics.
     fn values(&self, name: &str) -> &[Option<f64>] {
         let figure = self.0.iter().find(|figure| figure.name == name);
         &figure.unwrap_or_else(|| panic!("{name} is measured")).values
     }
 }
 
-/// The value below which `part` (0 to 1) of the sorted `values` lie.
-///
-/// # Panics
-///
-/// When there are no values.
+/// The value below which `part` (0 to 1) of the `sorted` values, of which there is one at least, lie.
 pub fn quantile(sorted: &[f64], part: f64) -> f64 {
     let last = sorted.len() - 1;
     sorted[((sorted.len() as f64 * part) as usize).min(last)]

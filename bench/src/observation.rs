@@ -1,34 +1,30 @@
-//! What does it cost to be looked at?
+//! What does observation cost?
 //!
-//! A whole daemon forwards between ports in memory, from a generator, with one worker on a core of its own. On
-//! another core its API answers, as `manylane run` has it, and is asked for all that `top`, the dashboard and
-//! Prometheus ask for: counters, metrics, the routes' and frames' tables, and the next 32 packets as a trace. Time is
-//! cut into slices of a quarter of a second: in every second one it is asked, once.
+//! A whole daemon forwards between ports in memory, from a generator, with one worker on a core of its own. On another
+//! core its API answers, as in `manylane run`, all queries of `top`, the dashboard and Prometheus: counters, metrics, the
+//! routes' and frames' tables, and the next 32 packets as a trace. Time is cut into slices of a quarter of a second: in
+//! every second one a client sends all queries, once.
 //!
-//! `observation_cost` is by how many percent the worker forwards less when that is done once a second: the frames that
-//! slices with a question lack beside their neighbours, as a share of what is forwarded in a second. (Over whole
-//! seconds, what is looked for would be less than what two seconds on one machine differ by.)
+//! `observation_cost` is by how many percent the worker forwards less when a client does so once a second: the frames that
+//! slices with queries lack beside their neighbours, as a share of what is forwarded in a second. (Over whole seconds, the
+//! difference would be less than that of any two seconds on one machine.)
 //!
 //! Needs two cores; with one it is left out.
 
 use std::fs;
-use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
+use std::thread::JoinHandle;
 
 use manylane::api::{
     self, Client, ClientError, Socket, Source, TraceLine, TraceRequest, TraceWhat,
 };
 use manylane::config::{Config, Environment};
 use manylane::control::Daemon;
-use manylane_io::affinity;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
-use crate::figure::Output;
+use crate::prelude::{Duration, Instant, Output, affinity, io, thread};
 
 const CONFIG: &str = r#"
 [workers]
@@ -68,14 +64,14 @@ const PATHS: [&str; 10] = [
     "/v1/neighbours",
 ];
 
-/// What `top` asks for.
+/// What `top` queries.
 const TRACED: u32 = 32;
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Longer than a question takes.
 const SLICE: Duration = Duration::from_millis(250);
 
-/// How often somebody asks who looks at it.
+/// How often an observer queries.
 const INTERVAL_S: f64 = 1.0;
 
 /// Measures and prints; the worker runs on `core`, of these.
@@ -126,10 +122,10 @@ struct Slice {
     rate: f64,
 }
 
-/// A daemon, and what answers for it.
+/// A daemon, and its API.
 struct Lab {
     daemon: Daemon,
-    source: Arc<dyn Source>,
+    source: std::sync::Arc<dyn Source>,
     client: Client,
     stop: oneshot::Sender<()>,
     api: JoinHandle<io::Result<()>>,
@@ -155,7 +151,7 @@ impl Lab {
             let stopped = async { stopped.await.unwrap_or_default() };
             runtime.block_on(api::serve(socket, served, stopped))
         });
-        Ok(Lab { daemon, source, client: Client::new(Path::new(&path)), stop, api, folder })
+        Ok(Lab { daemon, source, client: Client::new(&path), stop, api, folder })
     }
 
     /// What is forwarded in a slice, in which it is asked for everything, or for nothing.
@@ -177,7 +173,7 @@ impl Lab {
         self.source.ledger().transmitted
     }
 
-    /// All that there is to know.
+    /// Queries everything.
     fn ask(&self) -> Result<(), ClientError> {
         for path in PATHS {
             self.client.ask_text(path)?;

@@ -7,6 +7,8 @@ use std::path::Path;
 use flate2::read::GzDecoder;
 use manylane_net::fib::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
+pub use crate::random::Random;
+
 /// A table's prefixes.
 pub struct Prefixes {
     /// IPv4, sorted, each once.
@@ -16,8 +18,13 @@ pub struct Prefixes {
 }
 
 impl Prefixes {
+    /// Those of a file, or a synthetic table.
+    pub fn of(file: Option<&Path>) -> io::Result<Prefixes> {
+        file.map_or_else(|| Ok(Prefixes::synthetic()), Prefixes::read)
+    }
+
     /// Reads one prefix a line, any line end; empty lines and `#` lines are skipped.
-    pub fn read(path: &Path) -> io::Result<Prefixes> {
+    fn read(path: &Path) -> io::Result<Prefixes> {
         let open = File::open(path);
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("prefix file {}: {error}", path.display()))
@@ -67,11 +74,9 @@ impl Prefixes {
 }
 
 fn parse(line: &str) -> Result<IpPrefix, String> {
-    let prefix = if line.contains(':') {
-        line.parse().map(IpPrefix::V6)
-    } else {
-        line.parse().map(IpPrefix::V4)
-    };
+    let is_ipv6 = line.contains(':');
+    let prefix =
+        if is_ipv6 { line.parse().map(IpPrefix::V6) } else { line.parse().map(IpPrefix::V4) };
     prefix.map_err(|error| error.to_string())
 }
 
@@ -79,51 +84,28 @@ fn parse(line: &str) -> Result<IpPrefix, String> {
 /// and 160,147 prefixes of January 2024, counted).
 const IPV4_LEN: usize = 900_000;
 const IPV6_LEN: usize = 160_000;
-const IPV4_LENGTHS: [(u8, u32); 10] = [
-    (24, 596),
-    (23, 103),
-    (22, 115),
-    (21, 52),
-    (20, 45),
-    (19, 26),
-    (18, 14),
-    (17, 9),
-    (16, 16),
-    (30, 1),
+#[rustfmt::skip]
+const IPV4_LENGTHS: &[(u8, usize)] = &[
+    (24, 596), (23, 103), (22, 115), (21, 52), (20, 45), (19, 26), (18, 14), (17, 9), (16, 16), (30, 1),
 ];
-const IPV6_LENGTHS: [(u8, u32); 8] =
-    [(48, 470), (32, 140), (44, 110), (40, 100), (36, 80), (46, 50), (47, 40), (29, 10)];
-
-/// A xorshift generator: small, seeded, the same on every machine.
-pub struct Random(pub u64);
+const IPV6_LENGTHS: &[(u8, usize)] =
+    &[(48, 470), (32, 140), (44, 110), (40, 100), (36, 80), (46, 50), (47, 40), (29, 10)];
 
 impl Random {
-    /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-
-    fn length(&mut self, lengths: &[(u8, u32)]) -> u8 {
-        let mut left = self.below(lengths.iter().map(|&(_, parts)| parts as usize).sum()) as u32;
-        for &(length, parts) in lengths {
-            match left.checked_sub(parts) {
-                Some(rest) => left = rest,
-                None => return length,
+    fn length(&mut self, lengths: &[(u8, usize)]) -> u8 {
+        let mut left = self.below(lengths.iter().map(|&(_, parts)| parts).sum());
+        let drawn = lengths.iter().find(|&&(_, parts)| match left.checked_sub(parts) {
+            Some(rest) => {
+                left = rest;
+                false
             }
-        }
-        lengths[0].0
+            None => true,
+        });
+        drawn.unwrap_or(&lengths[0]).0
     }
 
     fn ipv4_prefix(&mut self) -> Ipv4Prefix {
-        let length = self.length(&IPV4_LENGTHS);
+        let length = self.length(IPV4_LENGTHS);
         loop {
             let bits = self.next() as u32;
             if (1..224).contains(&(bits >> 24)) && bits >> 24 != 127 {
@@ -134,7 +116,7 @@ impl Random {
 
     /// In 2000::/3, in clusters: an allocation of 29 to 32 bits holds many of its holder's prefixes.
     fn ipv6_prefix(&mut self) -> Ipv6Prefix {
-        let length = self.length(&IPV6_LENGTHS);
+        let length = self.length(IPV6_LENGTHS);
         let holder = u128::from(0x2400_0000 + (self.below(20_000) as u32) * 0x2311);
         let bits = holder << 96 | (u128::from(self.next()) << 32);
         Ipv6Prefix::containing(bits.into(), length).expect("a length up to 128")
@@ -149,23 +131,20 @@ pub trait Draw {
     fn draw(&self, random: &mut Random) -> Self::Address;
 }
 
-impl Draw for [Ipv4Prefix] {
-    type Address = u32;
+macro_rules! draw {
+    ($prefix:ty, $bits:ty, $random:ident => $host:expr) => {
+        impl Draw for [$prefix] {
+            type Address = $bits;
 
-    fn draw(&self, random: &mut Random) -> u32 {
-        let prefix = self[random.below(self.len())];
-        let host = u32::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
-        u32::from(prefix.addr()) | (random.next() as u32 & host)
-    }
+            fn draw(&self, $random: &mut Random) -> $bits {
+                let prefix = self[$random.below(self.len())];
+                let host = <$bits>::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
+                let bits: $bits = $host;
+                prefix.addr().to_bits() | (bits & host)
+            }
+        }
+    };
 }
 
-impl Draw for [Ipv6Prefix] {
-    type Address = u128;
-
-    fn draw(&self, random: &mut Random) -> u128 {
-        let prefix = self[random.below(self.len())];
-        let host = u128::MAX.checked_shr(prefix.len().into()).unwrap_or(0);
-        let bits = u128::from(random.next()) << 64 | u128::from(random.next());
-        u128::from(prefix.addr()) | (bits & host)
-    }
-}
+draw!(Ipv4Prefix, u32, random => random.next() as u32);
+draw!(Ipv6Prefix, u128, random => u128::from(random.next()) << 64 | u128::from(random.next()));

@@ -28,29 +28,32 @@
 //!
 //! Needs two cores for the one thing measured.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
-use std::hint::spin_loop;
-use std::io;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::Instant;
 
-use manylane_io::affinity;
-use manylane_sync::CacheAligned;
-use manylane_sync::primitive::{AtomicU64, Ordering};
 use serde_json::Value;
 
-use crate::figure::{Output, quantile};
+use crate::prelude::*;
+
+/// Which cache lines do workers take from each other, and what would 128 cores do?
+#[derive(clap::Args)]
+pub struct Plan {
+    #[command(flatten)]
+    pace: Pace,
+}
 
 /// Counts, measures the one thing, and prints.
-pub fn run(quick: bool, output: &Output) -> io::Result<()> {
-    let counted = counted(quick, None)?;
-    let (slices, runs) = if quick { (4, 3) } else { (64, 9) };
-    let mut transactions: Vec<f64> =
-        (0..runs).map(|_| transaction_ns(slices)).collect::<io::Result<_>>()?;
+pub fn run(plan: &Plan) -> io::Result<()> {
+    measure(&plan.pace, &plan.pace.output("scale"))
+}
+
+/// The same for a report.
+pub fn measure(pace: &Pace, output: &Output) -> io::Result<()> {
+    let counted = counted(pace.quick, None)?;
+    let transactions =
+        (0..pace.rounds(3, 9, 3)).map(|_| transaction_ns(if pace.quick { 4 } else { 64 }));
+    let mut transactions = transactions.collect::<io::Result<Vec<f64>>>()?;
     transactions.sort_by(f64::total_cmp);
     if output.json {
         counted.lines.iter().for_each(|line| println!("{line}"));
@@ -65,20 +68,17 @@ pub fn run(quick: bool, output: &Output) -> io::Result<()> {
     }
     output.figure("line_transaction_ns", "ns", &transactions);
     let modelled = counted.modelled();
-    if output.json {
-        for (name, values) in &modelled {
-            for (workers, lines) in values {
-                let ns: Vec<f64> = transactions.iter().map(|ns| ns * lines).collect();
-                output.figure(&format!("{name}_{workers}w"), "ns", &ns);
+    for (name, values) in &modelled {
+        for (workers, lines) in values {
+            let ns: Vec<f64> = transactions.iter().map(|ns| ns * lines).collect();
+            let name = format!("{name}_{workers}w");
+            match output.json {
+                true => output.figure(&name, "ns", &ns),
+                false => _ = output.keep(&name, "ns", &ns, 0.5),
             }
         }
-    } else {
-        for (name, values) in &modelled {
-            for (workers, lines) in values {
-                let ns: Vec<f64> = transactions.iter().map(|ns| ns * lines).collect();
-                output.keep(&format!("{name}_{workers}w"), "ns", &ns, 0.5);
-            }
-        }
+    }
+    if !output.json {
         println!("\nMODEL, not measured: ns for each operation of all cores together");
         let ns = quantile(&transactions, 0.5);
         let in_ns = |(name, values): (String, Values)| {
@@ -213,10 +213,6 @@ pub fn counted(quick: bool, only: Option<&str>) -> io::Result<Counted> {
 /// upgrade and a transfer, by which the model's transactions are measured as it counts them.
 fn transaction_ns(slices: u64) -> io::Result<f64> {
     const ROUNDS: u64 = 4096;
-    let cores = affinity::cores()?;
-    let &[.., one, other] = &cores[..] else {
-        return Err(io::Error::other("two cores are needed, to measure how a line changes hands"));
-    };
     let number = CacheAligned(AtomicU64::new(0));
     let await_number = |wanted| {
         // Relaxed: nothing else is passed along.
@@ -224,31 +220,25 @@ fn transaction_ns(slices: u64) -> io::Result<f64> {
             spin_loop();
         }
     };
-    thread::scope(|scope| {
-        let away = scope.spawn(|| {
-            let pinned = affinity::pin(one);
+    let slice = |slice| {
+        let start = Instant::now();
+        for round in slice * ROUNDS..(slice + 1) * ROUNDS {
+            number.store(2 * round + 1, Ordering::Relaxed);
+            await_number(2 * round + 2);
+        }
+        start.elapsed().as_nanos() as f64 / (4 * ROUNDS) as f64
+    };
+    let [least, _] = Bench::new(&None, false)?.once(|thread| match thread {
+        0 => (0..slices).map(slice).fold(f64::INFINITY, f64::min),
+        _ => {
             for round in 0..slices * ROUNDS {
                 await_number(2 * round + 1);
                 number.store(2 * round + 2, Ordering::Relaxed);
             }
-            pinned
-        });
-        let home = scope.spawn(|| {
-            let pinned = affinity::pin(other); // Also when not pinned: the other waits for us.
-            let slice = |slice| {
-                let start = Instant::now();
-                for round in slice * ROUNDS..(slice + 1) * ROUNDS {
-                    number.store(2 * round + 1, Ordering::Relaxed);
-                    await_number(2 * round + 2);
-                }
-                start.elapsed().as_nanos() as f64 / (4 * ROUNDS) as f64
-            };
-            let least = (0..slices).map(slice).fold(f64::INFINITY, f64::min);
-            pinned.map(|()| least)
-        });
-        away.join().expect("it does not panic")?;
-        home.join().expect("it does not panic")
-    })
+            0.0
+        }
+    })?;
+    Ok(least)
 }
 
 #[cfg(test)]

@@ -1,26 +1,23 @@
-//! Threads that measure side by side: pinned, started together, and believed only if they were.
+//! Threads that measure side by side, pinned and started together, and what they measured.
 //!
-//! A slice is a stretch of time in which one or two threads repeat something. It counts if nothing came
-//! between, by three conditions that were set before anything was measured, as parts of its length:
+//! A slice is a stretch of time in which one or two threads repeat something. It counts if nothing disturbed it, by three
+//! conditions that were set before anything was measured, as parts of its length:
 //!
 //! - the threads began within 4 %,
 //! - they ended within 4 %,
-//! - none was away for more than 4 %: a thread looks at its clock every 100 us at the latest, so that
-//!   more than 250 us between two looks mean that somebody else had the core; such pauses add up.
+//! - no thread was away for more than 4 %: a thread looks at its clock every 100 us at the latest, so more than 250 us
+//!   between two looks mean that another process had the core; such pauses add up.
 //!
-//! Otherwise it is refused and measured again, five times in all. Without the first two, a slice in
-//! which the threads hardly met passes for contention that costs nothing; without the third, one with
-//! a thread that lost its core in the middle. The thread that drives all this sleeps meanwhile.
+//! Otherwise it is refused and measured again, five times in all. Without the first two conditions, a slice in which the
+//! threads hardly met would pass for contention that costs nothing; without the third, so would one with a thread that
+//! lost its core in the middle. The thread that drives the others sleeps meanwhile.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
-use std::io;
 use std::panic;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::sync::{Barrier, PoisonError};
 
-use manylane_io::affinity;
-use manylane_sync::primitive::{AtomicUsize, Ordering};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::prelude::*;
 
 /// How many operations a loop does without asking anything.
 pub const BATCH: u64 = 64;
@@ -37,38 +34,37 @@ const PAUSE: Duration = Duration::from_micros(250);
 /// 4 % of half a second: no slice is meant to be that long.
 const HOPELESS: Duration = Duration::from_millis(20);
 
-/// The cores to measure on.
-pub struct Team {
+/// Two cores to measure on, and the rounds measured there.
+pub struct Bench {
     cores: Vec<usize>,
     slice: Duration,
     tolerance: f64,
-    /// The same for pauses.
+    /// The tolerance for pauses.
     pauses: f64,
     refused: usize,
+    /// All figures so far.
+    pub rounds: Rounds,
 }
 
-impl Team {
-    /// Two threads, on `cores` or, without them, on the last two of the cores we may use. `quick`
-    /// slices are short and always count.
-    pub fn new(cores: Option<[usize; 2]>, quick: bool) -> io::Result<Team> {
+impl Bench {
+    /// On `cores` or, without them, on the last two of the cores that this process may use. `quick` slices are short and
+    /// always count.
+    pub fn new(cores: &Option<Vec<usize>>, quick: bool) -> io::Result<Bench> {
         let cores = match cores {
-            Some(cores) => cores.to_vec(),
+            Some(cores) => cores.clone(),
             None => affinity::cores()?.into_iter().rev().take(2).collect(),
         };
         match cores[..] {
             [one, other] if one != other => {}
             _ => return Err(io::Error::other(format!("two cores are needed, not {cores:?}"))),
         }
-        Ok(Team {
-            cores,
-            slice: Duration::from_millis(if quick { 4 } else { 100 }),
-            tolerance: if quick { f64::INFINITY } else { TOLERANCE },
-            pauses: if quick { f64::INFINITY } else { TOLERANCE },
-            refused: 0,
-        })
+        let slice = Duration::from_millis(if quick { 4 } else { 100 });
+        let tolerance = if quick { f64::INFINITY } else { TOLERANCE };
+        let rounds = Rounds::default();
+        Ok(Bench { cores, slice, tolerance, pauses: tolerance, refused: 0, rounds })
     }
 
-    /// What is measured pauses by itself, in system calls: nobody can tell that from somebody else.
+    /// For work that pauses by itself, in system calls: its pauses look like another process's.
     pub fn allow_pauses(&mut self) {
         self.pauses = f64::INFINITY;
         self.tolerance = self.tolerance.max(OWN_PAUSE);
@@ -79,7 +75,7 @@ impl Team {
         &self.cores
     }
 
-    /// Makes slices at most so long, where there are many to measure.
+    /// Limits the length of slices, where there are many to measure.
     pub fn shorten(&mut self, slice: Duration) {
         self.slice = self.slice.min(slice);
     }
@@ -89,13 +85,70 @@ impl Team {
         self.slice
     }
 
-    /// How many slices did not count so far.
-    pub fn refused(&self) -> usize {
-        self.refused
+    /// Prints all figures, and how many slices did not count.
+    pub fn print(&self, output: &Output) -> io::Result<()> {
+        output.figure("slices_refused", "count", &[self.refused as f64]);
+        self.rounds.print(output)
     }
 
-    /// Lets `threads` threads do `work`, which gets the thread's number, until a slice counts. None
-    /// when that does not happen.
+    /// Adds this round's value of a figure.
+    pub fn push(&mut self, name: &str, unit: &'static str, value: Option<f64>) {
+        self.rounds.push(name, unit, value);
+    }
+
+    /// Adds this round's value of a figure in nanoseconds.
+    pub fn ns(&mut self, name: &str, value: Option<f64>) {
+        self.push(name, "ns", value);
+    }
+
+    /// Measures a slice and adds the nanoseconds of an operation.
+    pub fn time(
+        &mut self,
+        name: &str,
+        threads: usize,
+        work: impl Fn(usize, Lap<'_>) -> Share + Sync,
+    ) -> io::Result<Option<Slice>> {
+        let slice = self.slice(threads, work)?;
+        self.ns(name, ns_of(&slice));
+        Ok(slice)
+    }
+
+    /// Lets both threads do `work` once, started together.
+    pub fn once<T: Send>(&self, work: impl Fn(usize) -> T + Sync) -> io::Result<[T; 2]> {
+        let start_line = Barrier::new(2);
+        let member = |thread: usize| {
+            let pinned = affinity::pin(self.cores[thread]);
+            start_line.wait();
+            let done = work(thread);
+            pinned.map(|()| done)
+        };
+        thread::scope(|scope| {
+            let running = [0, 1].map(|thread| scope.spawn(move || member(thread)));
+            let [one, other] = running.map(|thread| thread.join().expect("it does not panic"));
+            Ok([one?, other?])
+        })
+    }
+
+    /// Nanoseconds an operation, and of all threads' CPU time.
+    pub fn with_cpu(
+        &mut self,
+        threads: usize,
+        work: impl Fn(usize, Lap<'_>) -> Share + Sync,
+    ) -> io::Result<Option<(f64, f64)>> {
+        let cpu = [const { CacheAligned(AtomicU64::new(0)) }; 2];
+        let slice = self.slice(threads, |thread, lap| {
+            let start = cpu_time();
+            let share = work(thread, lap);
+            let used = cpu_time().saturating_sub(start);
+            // Relaxed: the thread's end orders.
+            cpu[thread].store(used.as_nanos() as u64, Ordering::Relaxed);
+            share
+        })?;
+        let cpu_ns: u64 = cpu[..threads].iter().map(|cpu| cpu.load(Ordering::Relaxed)).sum();
+        Ok(slice.map(|slice| (slice.ns(), cpu_ns as f64 / slice.operations() as f64)))
+    }
+
+    /// Lets `threads` threads do `work`, which gets the thread's number, until a slice counts. None when none does.
     pub fn slice(
         &mut self,
         threads: usize,
@@ -153,7 +206,37 @@ impl Team {
     }
 }
 
-/// A thread's way into a slice.
+/// The CPU time that this thread has used, by the kernel's account.
+pub fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// Locks what a measuring thread uses alone. A panic elsewhere is reported where the thread is joined.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What [`Slice::ns`] says, if the slice counts.
+pub fn ns_of(slice: &Option<Slice>) -> Option<f64> {
+    slice.as_ref().map(Slice::ns)
+}
+
+/// Nanoseconds an operation of one thread, if the slice counts.
+pub fn of(slice: &Option<Slice>, thread: usize) -> Option<f64> {
+    slice.as_ref().map(|slice| slice.of(thread).ns())
+}
+
+/// Stops the other thread, also when ours panics.
+pub struct Stopping<'a>(pub &'a AtomicBool);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        // Relaxed: only a sign; joining the thread orders the rest.
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A thread's start line in a slice.
 pub struct Lap<'a> {
     arrived: &'a AtomicUsize,
     threads: usize,
@@ -171,7 +254,7 @@ impl Lap<'_> {
         Watch::new(Instant::now())
     }
 
-    /// How long the slice is, for who counts operations himself.
+    /// How long the slice is, for work that counts its operations itself.
     pub fn length(&self) -> Duration {
         self.slice
     }
@@ -230,8 +313,8 @@ impl Watch {
         now - self.start
     }
 
-    /// Whether the thread was away so long that no slice could count. Who does a number of operations,
-    /// not what fits into a time, asks this and gives up: they may take minutes on a loaded machine.
+    /// Whether the thread was away so long that no slice could count. Work of a fixed number of operations, not of a fixed
+    /// time, checks this and gives up: the operations may take minutes on a loaded machine.
     pub fn is_hopeless(&self) -> bool {
         self.away > HOPELESS
     }
@@ -323,14 +406,11 @@ mod tests {
     #[test]
     fn a_slice_counts_when_its_threads_agree() {
         let epoch = Instant::now();
-        assert!(
-            slice([share(epoch, 0, 1000, 5), share(epoch, 3, 1001, 5)])
-                .counts(TOLERANCE, TOLERANCE)
-        );
-        assert!(
-            slice([share(epoch, 0, 1000, 40), share(epoch, 40, 1000, 5)])
-                .counts(TOLERANCE, TOLERANCE)
-        );
+        for (one, other) in [((0, 1000, 5), (3, 1001, 5)), ((0, 1000, 40), (40, 1000, 5))] {
+            let [one, other] =
+                [one, other].map(|(start, end, away)| share(epoch, start, end, away));
+            assert!(slice([one, other]).counts(TOLERANCE, TOLERANCE));
+        }
     }
 
     #[test]
@@ -341,10 +421,7 @@ mod tests {
             let bad = share(epoch, bad.0, bad.1, bad.2);
             assert!(!slice([good, bad]).counts(TOLERANCE, TOLERANCE), "{bad:?}");
             assert!(!slice([bad, good]).counts(TOLERANCE, TOLERANCE), "{bad:?}");
-            assert!(
-                slice([bad, good]).counts(f64::INFINITY, f64::INFINITY),
-                "a quick one always counts"
-            );
+            assert!(slice([bad, good]).counts(f64::INFINITY, f64::INFINITY), "a quick one counts");
         }
     }
 
@@ -364,29 +441,29 @@ mod tests {
 
     #[test]
     fn threads_do_their_own_work_and_a_lap_counts_every_batch() {
-        let mut team = Team::new(None, true).expect("this test needs two cores");
+        let mut bench = Bench::new(&None, true).expect("this test needs two cores");
         let batches = [const { AtomicUsize::new(0) }; 2];
         let work = |number: usize, lap: Lap<'_>| {
             lap.run(|| {
                 batches[number].fetch_add(1, Ordering::Relaxed);
             })
         };
-        let slice = team.slice(2, work).expect("the cores are ours").expect("a quick one counts");
+        let slice = bench.slice(2, work).expect("the cores are ours").expect("a quick one counts");
         for (number, batches) in batches.iter().enumerate() {
             let operations = batches.load(Ordering::Relaxed) as u64 * BATCH;
             assert!(operations > 0);
             assert_eq!(slice.of(number).operations, operations);
         }
-        assert_eq!(team.refused(), 0);
+        assert_eq!(bench.refused, 0);
     }
 
     #[test]
     fn a_slice_that_never_counts_is_given_up() {
-        let mut team = Team::new(None, true).expect("this test needs two cores");
-        (team.tolerance, team.pauses) = (-1.0, -1.0);
-        let slice = team.slice(1, |_, lap| lap.run(|| ())).expect("the core is ours");
+        let mut bench = Bench::new(&None, true).expect("this test needs two cores");
+        (bench.tolerance, bench.pauses) = (-1.0, -1.0);
+        let slice = bench.slice(1, |_, lap| lap.run(|| ())).expect("the core is ours");
         assert!(slice.is_none());
-        assert_eq!(team.refused(), ATTEMPTS);
+        assert_eq!(bench.refused, ATTEMPTS);
     }
 
     #[test]
@@ -407,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn who_gives_up_does_not_count_however_long_it_took() {
+    fn a_share_that_was_given_up_does_not_count_however_long_it_took() {
         let now = Instant::now();
         let start = now - Duration::from_secs(1);
         let mut watch = Watch { start, last: now - HOPELESS, away: Duration::ZERO };
@@ -418,15 +495,12 @@ mod tests {
         let gave_up = watch.give_up(7);
         assert_eq!(gave_up.operations(), 7);
         assert!(!Slice(vec![gave_up]).counts(TOLERANCE, TOLERANCE));
-        assert!(
-            Slice(vec![gave_up]).counts(f64::INFINITY, f64::INFINITY),
-            "a quick one always counts"
-        );
+        assert!(Slice(vec![gave_up]).counts(f64::INFINITY, f64::INFINITY), "a quick one counts");
     }
 
     #[test]
     fn one_core_twice_is_refused() {
-        let refused = Team::new(Some([0, 0]), true).err().expect("they are one core");
+        let refused = Bench::new(&Some(vec![0, 0]), true).err().expect("they are one core");
         assert_eq!(refused.to_string(), "two cores are needed, not [0, 0]");
     }
 

@@ -12,6 +12,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
+use manylane_frame::vocabulary::{Checksum, PortId, QueueId, Segments};
 use manylane_frame::{HEADROOM, Marks};
 use snmalloc_rs::SnMalloc;
 
@@ -23,6 +24,16 @@ pub const DATA_LEN: usize = 2048;
 
 /// Bytes of a frame of the fix: the largest untagged Ethernet frame.
 pub const FIXED_LEN: usize = 1514;
+
+/// The metadata that a receiving port writes.
+pub const MARKS: Marks = Marks {
+    entry: PortId(0),
+    queue: QueueId(0),
+    checksum: Checksum::Valid,
+    own: false,
+    later: false,
+    segments: Segments::NONE,
+};
 
 /// Makes glibc keep what it has: untuned, it spends most of its time across cores giving the top of
 /// the heap to the kernel and taking it again. For the whole process.
@@ -261,16 +272,15 @@ impl<H: Heap> Drop for Packets<H> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use manylane_frame::vocabulary::{Checksum, PortId, QueueId, Segments};
 
     #[test]
     fn a_hot_list_keeps_as_many_heads_as_it_is_long() {
         let mut packets = Packets::<Glibc>::hot_list(2);
-        let held: Vec<_> = (0..3).map(|_| packets.take(60, marks())).collect();
+        let held: Vec<_> = (0..3).map(|_| packets.take(60, MARKS)).collect();
         let heads: Vec<_> = held.iter().map(|packet| packet.0.cast::<u8>()).collect();
         held.into_iter().for_each(|packet| packets.give_back(packet));
         assert_eq!(packets.hot, heads[..2]);
-        let again = packets.take(60, marks());
+        let again = packets.take(60, MARKS);
         assert_eq!(again.0.cast(), heads[1], "the last one given back");
         packets.give_back(again);
     }
@@ -284,12 +294,12 @@ mod tests {
 
     fn large<H: Heap>() {
         let mut before = Packets::<H>::before();
-        let packet = before.take(9000, marks());
+        let packet = before.take(9000, MARKS);
         assert_eq!(size(&packet), (9000, 1));
         before.give_back(packet);
         let mut after = Packets::<H>::hot_list(1);
         for (len, expected) in [(1514, 1), (1515, 2), (9000, 6)] {
-            let packet = after.take(len, marks());
+            let packet = after.take(len, MARKS);
             assert_eq!(size(&packet), (len as u32, expected));
             after.give_back(packet);
         }
@@ -307,16 +317,5 @@ mod tests {
             next = unsafe { fragment.as_ref() }.next;
         }
         (head.len, pieces)
-    }
-
-    fn marks() -> Marks {
-        Marks {
-            ingress: PortId(0),
-            queue: QueueId(0),
-            checksum: Checksum::Valid,
-            own: false,
-            later: false,
-            segments: Segments::NONE,
-        }
     }
 }

@@ -10,8 +10,6 @@
 //! by frame and not in the packets, the length can be looked at without the lock, and a sleeper is found out
 //! by a look instead of an interrupt between processors.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::mem::MaybeUninit;

@@ -10,8 +10,6 @@
 //! the next turn of every worker, microseconds and not ticks of a clock; who waits for it sleeps no longer than it
 //! must; and what a hook delivers is written over and over to one place of the worker's own.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::thread;

@@ -4,7 +4,6 @@ pub mod calls;
 pub mod frame;
 pub mod handoff;
 pub mod hook;
-pub mod live;
 pub mod neighbour;
 pub mod packet_socket;
 pub mod refcount;

@@ -18,16 +18,24 @@
 
 use manylane_sync::primitive::{AtomicU64, Ordering, fence};
 
+macro_rules! counts {
+    ($($count:ident),*) => {$(
+        impl $count {
+            /// A count of `references`.
+            pub fn new(references: u64) -> $count {
+                $count(AtomicU64::new(references))
+            }
+        }
+    )*};
+}
+
+counts!(CasRef, ArcTwin, XaddCasRef, StickyRef, PairRef);
+
 /// Increment unless zero by compare-and-swap: `atomic_inc_not_zero()` of the Linux kernel, and
 /// `atomic_dec_and_test()`.
 pub struct CasRef(AtomicU64);
 
 impl CasRef {
-    /// A count of `references`.
-    pub fn new(references: u64) -> CasRef {
-        CasRef(AtomicU64::new(references))
-    }
-
     /// Takes a reference, unless there is none left.
     #[inline(always)]
     #[must_use]
@@ -67,11 +75,6 @@ pub struct ArcTwin(AtomicU64);
 impl ArcTwin {
     /// As `std`: more is a leak in a loop.
     const REFERENCES_MAX: u64 = i64::MAX as u64;
-
-    /// A count of `references`.
-    pub fn new(references: u64) -> ArcTwin {
-        ArcTwin(AtomicU64::new(references))
-    }
 
     /// `Weak::upgrade`.
     #[inline(always)]
@@ -113,11 +116,6 @@ pub struct XaddCasRef(AtomicU64);
 
 impl XaddCasRef {
     const DEAD: u64 = 1 << 63;
-
-    /// A count of `references`.
-    pub fn new(references: u64) -> XaddCasRef {
-        XaddCasRef(AtomicU64::new(references))
-    }
 
     /// Takes a reference, unless the object is dead.
     #[inline(always)]
@@ -170,11 +168,6 @@ impl StickyRef {
     /// A reader made it final, and no put has claimed the death yet.
     const HELPED: u64 = 1 << 62;
 
-    /// A count of `references`.
-    pub fn new(references: u64) -> StickyRef {
-        StickyRef(AtomicU64::new(references))
-    }
-
     /// Takes a reference, unless zero is final.
     #[inline(always)]
     #[must_use]
@@ -225,11 +218,6 @@ impl StickyRef {
 pub struct PairRef(AtomicU64);
 
 impl PairRef {
-    /// A count of `references`.
-    pub fn new(references: u64) -> PairRef {
-        PairRef(AtomicU64::new(references))
-    }
-
     /// Adds one. What was there before.
     #[inline(always)]
     pub fn get(&self) -> u64 {

@@ -4,12 +4,11 @@ mod content;
 pub mod machine;
 mod plot;
 
-use std::error::Error;
 use std::fmt::Write;
 
 use crate::figure::Row;
 use content::{MODEL, SECTIONS, Section};
-use plot::{Bars, Curve, GRID, Of, Role, TEXT, bars, code, curves, row, short};
+use plot::{Bars, Curve, Drawn, GRID, Of, Role, TEXT, bars, code, curves, row, short};
 
 /// What a page is made of.
 pub struct Report<'a> {
@@ -23,23 +22,17 @@ pub struct Report<'a> {
     pub quick: bool,
 }
 
-type Page = Result<String, Box<dyn Error + Send + Sync>>;
-
 impl Report<'_> {
     /// The page, as HTML.
-    pub fn page(&self) -> Page {
+    pub fn page(&self) -> Drawn<String> {
         let mut page = String::from(HEAD);
         page += include_str!("page.css");
-        for role in Role::ALL {
-            let (stand_in, name) = (code(role.stand_in()), role.name());
-            writeln!(page, "svg [fill=\"{stand_in}\"] {{ fill: var(--{name}); }}")?;
-            writeln!(page, "svg [stroke=\"{stand_in}\"] {{ stroke: var(--{name}); }}")?;
-            writeln!(page, ".legend .{name} {{ background: var(--{name}); }}")?;
-        }
-        for (colour, name) in [(TEXT, "ink"), (GRID, "line")] {
+        let roles = Role::ALL.map(|role| (role.stand_in(), role.name()));
+        for (colour, name) in roles.into_iter().chain([(TEXT, "ink"), (GRID, "line")]) {
             let stand_in = code(colour);
             writeln!(page, "svg [fill=\"{stand_in}\"] {{ fill: var(--{name}); }}")?;
             writeln!(page, "svg [stroke=\"{stand_in}\"] {{ stroke: var(--{name}); }}")?;
+            writeln!(page, ".legend .{name} {{ background: var(--{name}); }}")?;
         }
         page += "</style>\n</head>\n<body>\n<h1>Five mechanisms, before and after</h1>\n";
         page += "<p class=\"soft\">What manylane's mechanisms cost, beside what they replace. Medians of runs that were \
@@ -52,8 +45,8 @@ impl Report<'_> {
         }
         page += "<table class=\"machine\"><tbody>\n";
         for (name, value) in self.machine {
-            let value = escaped(value);
-            let value = if *name == "Command" { format!("<code>{value}</code>") } else { value };
+            let (value, is_code) = (escaped(value), *name == "Command");
+            let value = if is_code { format!("<code>{value}</code>") } else { value };
             writeln!(page, "<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>")?;
         }
         page += "</tbody></table>\n<ul class=\"legend\">\n";
@@ -70,15 +63,12 @@ impl Report<'_> {
         Ok(page)
     }
 
-    fn summary(&self, page: &mut String) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn summary(&self, page: &mut String) -> Drawn {
         *page += "<table class=\"summary\"><thead><tr><th>Times as good as before, here</th><th class=\"n\">The fix, \
             rebuilt</th><th class=\"n\">manylane</th></tr></thead><tbody>\n";
         for section in &SECTIONS {
-            write!(
-                page,
-                "<tr><th scope=\"row\"><a href=\"#{}\">{}</a></th>",
-                section.id, section.title
-            )?;
+            let Section { id, title, .. } = section;
+            write!(page, "<tr><th scope=\"row\"><a href=\"#{id}\">{title}</a></th>")?;
             for (gain, role) in section.gains.into_iter().zip([Role::Fix, Role::Manylane]) {
                 write!(page, "<td class=\"n\">{}</td>", self.gain(section, gain, role))?;
             }
@@ -92,19 +82,15 @@ impl Report<'_> {
     fn gain(&self, section: &Section, gain: Option<&str>, role: Role) -> String {
         if let Some(gain) = gain {
             let row = row(self.rows, section.benches[0], gain);
-            return row.map_or("not measured".into(), |row| {
-                format!(
-                    "{} <span class=\"soft\">({} to {})</span>",
-                    short(row.value),
-                    short(row.min),
-                    short(row.max)
-                )
+            return row.map_or("not measured".into(), |Row { value, min, max, .. }| {
+                let [value, min, max] = [*value, *min, *max].map(short);
+                format!("{value} <span class=\"soft\">({min} to {max})</span>")
             });
         }
         let first = &section.here[0];
         let median = |role| {
             let bar = first.bars.iter().find(|bar| bar.role == role)?;
-            Some(bar.value(first.bench, self.rows)?.median)
+            Some(bar.value(first.bench, self.rows)?[0])
         };
         match (median(Role::Before), median(role)) {
             (Some(before), Some(after)) => {
@@ -115,11 +101,7 @@ impl Report<'_> {
         }
     }
 
-    fn section(
-        &self,
-        page: &mut String,
-        section: &Section,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn section(&self, page: &mut String, section: &Section) -> Drawn {
         let Section { id, title, text, source, benches, here, .. } = section;
         writeln!(
             page,
@@ -130,30 +112,19 @@ impl Report<'_> {
             self.figure(page, plot, "here", "measured here")?;
         }
         *page += "</div>\n";
-        let shown: Vec<&str> = here
-            .iter()
-            .flat_map(|plot| plot.bars)
-            .filter_map(|bar| match bar.of {
-                Of::Figure(name) => Some(name),
-                Of::Stated { .. } => None,
-            })
-            .collect();
+        let bars = || here.iter().flat_map(|plot| plot.bars);
+        let is_shown =
+            |row: &&Row| bars().any(|bar| matches!(bar.of, Of::Figure(name) if name == row.figure));
         let of = |row: &&Row| benches.contains(&row.bench);
         let (plotted, others): (Vec<&Row>, Vec<&Row>) =
-            self.rows.iter().filter(of).partition(|row| shown.contains(&row.figure.as_str()));
+            self.rows.iter().filter(of).partition(is_shown);
         rows(page, "What is plotted, in figures", &plotted)?;
         rows(page, "All other figures", &others)?;
         *page += "</section>\n";
         Ok(())
     }
 
-    fn figure(
-        &self,
-        page: &mut String,
-        plot: &Bars,
-        class: &str,
-        whose: &str,
-    ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn figure(&self, page: &mut String, plot: &Bars, class: &str, whose: &str) -> Drawn {
         let better = if plot.less_is_better { "less" } else { "more" };
         let scale = if plot.logarithmic { ", logarithmic" } else { "" };
         writeln!(
@@ -166,7 +137,7 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn model(&self, page: &mut String) -> Result<(), Box<dyn Error + Send + Sync>> {
+    fn model(&self, page: &mut String) -> Drawn {
         let curve = |(role, label, name): (Role, &'static str, &str)| -> Curve {
             let points = self.rows.iter().filter(|row| row.bench == "scale").filter_map(|row| {
                 let workers =
@@ -196,7 +167,7 @@ impl Report<'_> {
 }
 
 /// A table that can be opened.
-fn rows(page: &mut String, title: &str, rows: &[&Row]) -> Result<(), Box<dyn Error + Send + Sync>> {
+fn rows(page: &mut String, title: &str, rows: &[&Row]) -> Drawn {
     if rows.is_empty() {
         return Ok(());
     }

@@ -72,26 +72,12 @@ pub enum Of {
     Stated { value: f64, least: f64, most: f64 },
 }
 
-/// A bar's value: median, least, largest.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Value {
-    pub median: f64,
-    pub min: f64,
-    pub max: f64,
-}
-
 impl Bar {
-    /// Its value, if it was measured.
-    pub fn value(&self, bench: &str, rows: &[Row]) -> Option<Value> {
+    /// Its median, least and largest value, if it was measured.
+    pub fn value(&self, bench: &str, rows: &[Row]) -> Option<[f64; 3]> {
         match self.of {
-            Of::Stated { value, least, most } => {
-                Some(Value { median: value, min: least, max: most })
-            }
-            Of::Figure(name) => row(rows, bench, name).map(|row| Value {
-                median: row.value,
-                min: row.min,
-                max: row.max,
-            }),
+            Of::Stated { value, least, most } => Some([value, least, most]),
+            Of::Figure(name) => row(rows, bench, name).map(|row| [row.value, row.min, row.max]),
         }
     }
 }
@@ -102,7 +88,8 @@ pub fn row<'a>(rows: &'a [Row], bench: &str, figure: &str) -> Option<&'a Row> {
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), Box<dyn Error + Send + Sync>>;
+/// What drawing gives, or an error of the drawing.
+pub type Drawn<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 const WIDTH: i32 = 560;
 const LEFT: i32 = 196;
@@ -110,13 +97,13 @@ const RIGHT: i32 = WIDTH - 66;
 const BAR: i32 = 30;
 
 /// An SVG of the bars: to the median, with a line from the least to the largest.
-pub fn bars(plot: &Bars, rows: &[Row]) -> Result<String, Box<dyn Error + Send + Sync>> {
+pub fn bars(plot: &Bars, rows: &[Row]) -> Drawn<String> {
     let values: Vec<_> = plot.bars.iter().map(|bar| bar.value(plot.bench, rows)).collect();
     let known = || values.iter().flatten();
     let scale = Scale::new(
         plot.logarithmic,
-        known().map(|value| value.min.min(value.median)),
-        known().map(|value| value.max.max(value.median)),
+        known().map(|[median, min, _]| min.min(*median)),
+        known().map(|[median, _, max]| max.max(*median)),
         (LEFT, RIGHT),
     );
     let foot = BAR * plot.bars.len() as i32 + 6;
@@ -133,7 +120,7 @@ pub fn bars(plot: &Bars, rows: &[Row]) -> Result<String, Box<dyn Error + Send + 
                 text(area, "not measured", (LEFT + 8, middle), HPos::Left)?;
                 continue;
             };
-            let [end, min, max] = [value.median, value.min, value.max].map(|value| scale.at(value));
+            let [end, min, max] = value.map(|value| scale.at(value));
             let rectangle = [(LEFT, middle - 9), (end.max(LEFT + 1), middle + 9)];
             area.draw(&Rectangle::new(rectangle, bar.role.stand_in().filled()))?;
             if max - min > 1 {
@@ -146,7 +133,7 @@ pub fn bars(plot: &Bars, rows: &[Row]) -> Result<String, Box<dyn Error + Send + 
                 Of::Stated { value, least, .. } if least < value => {
                     format!("{} to {}", short(least), short(value))
                 }
-                _ => short(value.median),
+                _ => short(value[0]),
             };
             text(area, &said, (end.max(max) + 7, middle), HPos::Left)?;
         }
@@ -160,7 +147,7 @@ pub type Curve = (Role, &'static str, Vec<(f64, f64)>);
 const CURVES_WIDTH: i32 = 760;
 
 /// An SVG of curves over the number of workers, both axes logarithmic. What is 0 lies on the axis.
-pub fn curves(curves: &[Curve]) -> Result<String, Box<dyn Error + Send + Sync>> {
+pub fn curves(curves: &[Curve]) -> Drawn<String> {
     const FOOT: i32 = 230;
     let points = || curves.iter().flat_map(|(_, _, points)| points);
     let positive = || points().map(|&(_, y)| y).filter(|y| *y > 0.0);
@@ -192,10 +179,7 @@ pub fn curves(curves: &[Curve]) -> Result<String, Box<dyn Error + Send + Sync>> 
     })
 }
 
-fn drawn(
-    (width, height): (i32, i32),
-    draw: impl FnOnce(&Area<'_>) -> Drawn,
-) -> Result<String, Box<dyn Error + Send + Sync>> {
+fn drawn((width, height): (i32, i32), draw: impl FnOnce(&Area<'_>) -> Drawn) -> Drawn<String> {
     let mut svg = String::new();
     let area = SVGBackend::with_string(&mut svg, (width as u32, height as u32)).into_drawing_area();
     draw(&area)?;

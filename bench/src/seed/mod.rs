@@ -1,7 +1,7 @@
 //! What does each mechanism cost beside what it replaces?
 //!
-//! One file for each mechanism; all of them measure in rounds (A B A B ...), so that what is compared
-//! was measured within the same second, and on two cores at most.
+//! One file for each mechanism; all of them measure in rounds (A B A B ...), so that contestants are measured within the
+//! same second, and on two cores at most.
 
 pub mod all;
 pub mod frame;
@@ -11,44 +11,89 @@ pub mod rcu;
 pub mod refcount;
 pub mod socket;
 
-use std::io;
+use std::path::PathBuf;
 
-use crate::figure::{Output, Rounds};
-use crate::threads::Team;
+use crate::prelude::*;
 
-/// How to measure.
+/// What does a mechanism cost beside what it replaces?
+#[derive(Default, clap::Args)]
 pub struct Plan {
-    /// Short slices that always count, few rounds.
-    pub quick: bool,
-    /// How many rounds.
-    pub runs: usize,
-    /// The cores, if not the last two.
-    pub cores: Option<[usize; 2]>,
-    /// Only so many of the regimes of `handoff`: for a profiler.
-    pub scenes: Option<usize>,
+    /// Which one
+    mechanism: Mechanism,
+    #[command(flatten)]
+    pub pace: Pace,
+    /// The two cores to run on; without them, the last two
+    #[arg(long, num_args = 2, value_names = ["CORE", "CORE"])]
+    pub cores: Option<Vec<usize>>,
+    /// With `neighbour`: so many frames by each way besides, such as the source's 160000000
+    #[arg(long)]
+    frames: Option<u64>,
+    /// With `handoff`: between veth devices beside the kernel's forwarding, and TCP; as root
+    #[arg(long)]
+    veth: bool,
+    /// With `all`: a page with a plot for each mechanism
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// With `handoff`: only the first so many regimes, for a profiler
+    #[arg(long)]
+    scenes: Option<usize>,
+    /// The child that `frame` starts
+    #[arg(long, hide = true)]
+    untuned: bool,
 }
 
-/// Fewer rounds have no median to speak of.
-const RUNS_MIN: usize = 7;
-const RUNS_QUICK: usize = 2;
+#[derive(Clone, Copy, Default, clap::ValueEnum)]
+enum Mechanism {
+    /// Each of them, and the model of `scale`; `--html` makes a report of it
+    #[default]
+    All,
+    /// Packet memory
+    Frame,
+    /// Reference counts
+    Refcount,
+    /// Grace periods
+    Rcu,
+    /// The header for a neighbour
+    Neighbour,
+    /// What is received on one core and forwarded on another
+    Handoff,
+    /// Packet sockets that are opened, bound and closed; the kernel's as root
+    Socket,
+}
 
-/// Measures round after round, without what the first one gives, and prints.
+/// Measures one mechanism, or all, and prints.
+pub fn run(plan: &Plan) -> io::Result<()> {
+    let output = |bench| plan.pace.output(bench);
+    match plan.mechanism {
+        Mechanism::All => all::run(plan),
+        Mechanism::Frame if plan.untuned => frame::serve(plan),
+        Mechanism::Frame => frame::run(plan, &output("seed/frame")),
+        Mechanism::Refcount => refcount::run(plan, &output("seed/refcount")),
+        Mechanism::Rcu => rcu::run(plan, &output("seed/rcu")),
+        Mechanism::Neighbour => neighbour::run(plan, plan.frames, &output("seed/neighbour")),
+        Mechanism::Handoff if plan.veth => handoff::veth::run(plan, &output("seed/handoff")),
+        Mechanism::Handoff => handoff::run(plan, &output("seed/handoff")),
+        Mechanism::Socket => socket::run(plan, &output("seed/socket")),
+    }
+}
+
+/// Measures round after round, without what the first one gives, and prints. Fewer than 7 rounds have no median to speak
+/// of.
 fn interleave(
     plan: &Plan,
     output: &Output,
-    mut round: impl FnMut(&mut Team, &mut Rounds) -> io::Result<()>,
+    mut round: impl FnMut(&mut Bench) -> io::Result<()>,
     finish: impl FnOnce(&mut Rounds),
 ) -> io::Result<()> {
-    let mut team = Team::new(plan.cores, plan.quick)?;
-    output.note(&format!("cores {:?}", team.cores()));
-    round(&mut team, &mut Rounds::default())?; // Warms up.
-    let mut rounds = Rounds::default();
-    for _ in 0..if plan.quick { RUNS_QUICK } else { plan.runs.max(RUNS_MIN) } {
-        round(&mut team, &mut rounds)?;
+    let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
+    output.note(&format!("cores {:?}", bench.cores()));
+    round(&mut bench)?; // Warms up.
+    bench.rounds = Rounds::default();
+    for _ in 0..plan.pace.rounds(2, 9, 7) {
+        round(&mut bench)?;
     }
-    finish(&mut rounds);
-    output.figure("slices_refused", "count", &[team.refused() as f64]);
-    rounds.print(output)
+    finish(&mut bench.rounds);
+    bench.print(output)
 }
 
 #[cfg(test)]
@@ -59,7 +104,8 @@ mod tests {
     /// Also while other tests run: a quick slice counts whatever happened beside it.
     #[test]
     fn each_mechanism_can_be_measured_quickly() {
-        let plan = Plan { quick: true, runs: 0, cores: None, scenes: None };
+        let pace = Pace { quick: true, json: true, runs: None };
+        let plan = Plan { pace, ..Plan::default() };
         let output = |bench| Output::new(bench, true);
         refcount::run(&plan, &output("seed/refcount")).expect("a reference is held all the time");
         neighbour::measure(&plan, Some(4096), &output("seed/neighbour"))
@@ -69,7 +115,7 @@ mod tests {
             ipv6: vec!["2001:db8:9::/48".parse().expect("a prefix")],
         };
         handoff::measure(&plan, &prefixes, &output("seed/handoff"))
-            .expect("nothing is missing, nothing reordered");
+            .expect("no frame is missing or reordered");
         rcu::run(&plan, &output("seed/rcu")).expect("readers turn until the writer is done");
         socket::run(&plan, &output("seed/socket")).expect("every frame is forwarded");
     }

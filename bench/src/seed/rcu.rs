@@ -28,21 +28,13 @@
 //!
 //! Needs two cores with nothing else on them.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 use std::array;
-use std::hint::{black_box, spin_loop};
-use std::io;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use crossbeam_epoch::{Collector, Guard};
-use manylane_sync::primitive::{AtomicBool, AtomicU64, Ordering};
-use manylane_sync::rcu::{Domain, Limbo, Reader};
+use manylane_sync::rcu::Limbo;
 
 use super::{Plan, interleave};
-use crate::figure::{Output, Rounds, quantile};
-use crate::threads::{BATCH, Lap, Share, Slice, Team};
+use crate::prelude::*;
 
 /// As many as the peer has room for: each adds a line to what a writer scans.
 const READERS_MAX: usize = 8;
@@ -58,35 +50,28 @@ const GAPS: [(&str, Duration); 3] =
 
 /// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
-    let synchronizes = if plan.quick { SYNCHRONIZES_QUICK } else { SYNCHRONIZES };
+    let synchronizes = if plan.pace.quick { SYNCHRONIZES_QUICK } else { SYNCHRONIZES };
     output.note(&format!(
         "a domain of {READERS_MAX}, one reader; crossbeam-epoch; limbo of {BOUND}; each latency includes \
          one look at the clock"
     ));
-    let round = |team: &mut Team, rounds: &mut Rounds| {
-        let clock = team.slice(1, |_, lap| {
-            lap.run(|| {
-                for _ in 0..BATCH {
-                    black_box(Instant::now());
-                }
-            })
-        })?;
-        rounds.push("clock_ns", "ns", clock.map(|slice| slice.ns()));
-        quiescent(team, rounds)?;
-        reclaim(team, rounds)?;
-        for (name, gap) in GAPS {
-            grace_period(team, rounds, ("synchronize", name), gap, synchronizes, &|domain| {
+    let round = |bench: &mut Bench| {
+        bench.time("clock_ns", 1, |_, lap| times(&lap, || _ = black_box(Instant::now())))?;
+        quiescent(bench)?;
+        reclaim(bench)?;
+        for gap in GAPS {
+            grace_period(bench, "synchronize", gap, synchronizes, &|domain: &Domain| {
                 domain.synchronize();
             })?;
-            grace_period(team, rounds, ("ticket", name), gap, synchronizes, &|domain| {
+            grace_period(bench, "ticket", gap, synchronizes, &|domain: &Domain| {
                 let ticket = domain.start();
                 while !domain.is_over(ticket) {
                     spin_loop();
                 }
             })?;
         }
-        limbo_bound(team, rounds)?;
-        epoch_garbage(team, rounds)
+        limbo_bound(bench)?;
+        epoch_garbage(bench)
     };
     interleave(plan, output, round, |rounds| {
         rounds.ratio("retire_over_epoch_flush", "retire_box_ns", "epoch_defer_flush_ns");
@@ -94,90 +79,71 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     })
 }
 
-/// What the readers' side pays.
-fn quiescent(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
-    let domain = Domain::new(READERS_MAX);
-    let slice = team.slice(1, |_, lap| repeat_quiescent(&domain, &lap))?;
-    rounds.push("quiescent_ns", "ns", slice.map(|slice| slice.ns()));
-
-    let slice = team.slice(2, |thread, lap| match thread {
-        0 => repeat_quiescent(&domain, &lap),
-        _ => lap.run(|| {
-            for _ in 0..BATCH {
-                domain.start();
-            }
-        }),
-    })?;
-    rounds.push("quiescent_gp_ns", "ns", slice.map(|slice| slice.of(0).ns()));
-
-    let slice = team.slice(1, |_, lap| {
-        let mut reader = register(&domain);
-        lap.run(|| {
-            for _ in 0..BATCH {
-                let reader = black_box(&mut reader);
-                reader.offline();
-                reader.online();
-            }
-        })
-    })?;
-    rounds.push("offline_online_ns", "ns", slice.map(|slice| slice.ns()));
-
-    let collector = Collector::new();
-    let slice = team.slice(1, |_, lap| {
-        let handle = collector.register();
-        lap.run(|| {
-            for _ in 0..BATCH {
-                drop(black_box(handle.pin()));
-            }
-        })
-    })?;
-    rounds.push("epoch_pin_ns", "ns", slice.map(|slice| slice.ns()));
-    Ok(())
-}
-
-/// The reader is behind a reference, as in a worker: what it saw last is loaded, not kept in a register.
-fn repeat_quiescent(domain: &Domain, lap: &Lap<'_>) -> Share {
-    let mut reader = register(domain);
+/// A loop of this operation.
+#[inline(always)]
+fn times(lap: &Lap<'_>, mut operation: impl FnMut()) -> Share {
     lap.run(|| {
         for _ in 0..BATCH {
-            black_box(&mut reader).quiescent();
+            operation();
         }
     })
 }
 
-/// What the writer pays for each object that it replaces, alone and with a reader beside it.
-fn reclaim(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
-    let slice = team.slice(1, |_, lap| retire(&lap, &Domain::new(READERS_MAX), || 7_u32))?;
-    rounds.push("retire_ns", "ns", slice.map(|slice| slice.ns()));
+/// What the readers' side pays.
+fn quiescent(bench: &mut Bench) -> io::Result<()> {
+    let domain = Domain::new(READERS_MAX);
+    // The reader is behind a reference, as in a worker: what it saw last is loaded, not kept in a register.
+    let quiescent = |lap: Lap<'_>| {
+        let mut reader = register(&domain);
+        times(&lap, || black_box(&mut reader).quiescent())
+    };
+    bench.time("quiescent_ns", 1, |_, lap| quiescent(lap))?;
+    let slice = bench.slice(2, |thread, lap| match thread {
+        0 => quiescent(lap),
+        _ => times(&lap, || _ = domain.start()),
+    })?;
+    bench.ns("quiescent_gp_ns", of(&slice, 0));
+    bench.time("offline_online_ns", 1, |_, lap| {
+        let mut reader = register(&domain);
+        times(&lap, || {
+            let reader = black_box(&mut reader);
+            reader.offline();
+            reader.online();
+        })
+    })?;
+    let collector = Collector::new();
+    bench.time("epoch_pin_ns", 1, |_, lap| {
+        let handle = collector.register();
+        times(&lap, || drop(black_box(handle.pin())))
+    })?;
+    Ok(())
+}
 
-    let slice = team.slice(1, |_, lap| {
+/// What the writer pays for each object that it replaces, alone and with a reader beside it.
+fn reclaim(bench: &mut Bench) -> io::Result<()> {
+    let new = || Domain::new(READERS_MAX);
+    bench.time("retire_ns", 1, |_, lap| retire(&lap, &new(), || 7_u32))?;
+    bench.time("box_ns", 1, |_, lap| {
         lap.run(|| {
             let boxes: [_; BATCH as usize] = array::from_fn(|_| record());
             drop(black_box(boxes));
         })
     })?;
-    rounds.push("box_ns", "ns", slice.map(|slice| slice.ns()));
-
-    let slice = team.slice(1, |_, lap| retire(&lap, &Domain::new(READERS_MAX), record))?;
-    rounds.push("retire_box_ns", "ns", slice.map(|slice| slice.ns()));
-
+    bench.time("retire_box_ns", 1, |_, lap| retire(&lap, &new(), record))?;
     for (name, flush) in [("epoch_defer_ns", false), ("epoch_defer_flush_ns", true)] {
-        let slice = team.slice(1, |_, lap| {
+        bench.time(name, 1, |_, lap| {
             let handle = Collector::new().register();
             lap.run(|| defer_batch(&handle.pin(), flush))
         })?;
-        rounds.push(name, "ns", slice.map(|slice| slice.ns()));
     }
-
     let turn = GAPS[1].1;
-    let slice = beside_a_reader(team, turn, |domain, lap| retire(&lap, domain, record))?;
-    rounds.push("retire_box_ns_r1", "ns", slice.map(|slice| slice.of(0).ns()));
-
-    let slice = beside_a_pinned_one(team, turn, |collector, lap| {
+    let slice = beside_a_reader(bench, turn, |domain, lap| retire(&lap, domain, record))?;
+    bench.ns("retire_box_ns_r1", of(&slice, 0));
+    let slice = beside_a_pinned_one(bench, turn, |collector, lap| {
         let handle = collector.register();
         lap.run(|| defer_batch(&handle.pin(), true))
     })?;
-    rounds.push("epoch_defer_flush_ns_r1", "ns", slice.map(|slice| slice.of(0).ns()));
+    bench.ns("epoch_defer_flush_ns_r1", of(&slice, 0));
     Ok(())
 }
 
@@ -223,15 +189,14 @@ fn record() -> Box<[u64; 8]> {
 
 /// Latencies of `wait`, one after the other, beside a reader that turns every `gap`.
 fn grace_period(
-    team: &mut Team,
-    rounds: &mut Rounds,
-    (what, gap_name): (&str, &str),
-    gap: Duration,
+    bench: &mut Bench,
+    what: &str,
+    (gap_name, gap): (&str, Duration),
     times: usize,
     wait: &(impl Fn(&Domain) + Sync),
 ) -> io::Result<()> {
     let latencies = Mutex::new(Vec::new());
-    let slice = beside_a_reader(team, gap, |domain, lap| {
+    let slice = beside_a_reader(bench, gap, |domain, lap| {
         let mut taken = Vec::with_capacity(times);
         let mut watch = lap.start();
         let mut before = Duration::ZERO;
@@ -242,22 +207,22 @@ fn grace_period(
             before = now;
         }
         let (done, hopeless) = (taken.len() as u64, watch.is_hopeless());
-        *latencies.lock().unwrap_or_else(PoisonError::into_inner) = taken;
+        *lock(&latencies) = taken;
         if hopeless { watch.give_up(done) } else { watch.share(done) }
     })?;
-    let mut sorted = latencies.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut sorted = std::mem::take(&mut *lock(&latencies));
     sorted.sort_by(f64::total_cmp);
     for (part_name, part) in [("p50", 0.5), ("p99", 0.99)] {
         let value = slice.as_ref().map(|_| quantile(&sorted, part));
-        rounds.push(&format!("{what}_{part_name}_ns_{gap_name}"), "ns", value);
+        bench.ns(&format!("{what}_{part_name}_ns_{gap_name}"), value);
     }
     Ok(())
 }
 
 /// How much waits when a writer never pauses: up to the bound, then objects are handed back.
-fn limbo_bound(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
+fn limbo_bound(bench: &mut Bench) -> io::Result<()> {
     let counts = [const { AtomicU64::new(0) }; 2];
-    let slice = beside_a_reader(team, GAPS[2].1, |domain, lap| {
+    let slice = beside_a_reader(bench, GAPS[2].1, |domain, lap| {
         let mut limbo = Limbo::new(domain.clone(), BOUND);
         let (mut waiting_max, mut refused) = (0, 0);
         let share = lap.run(|| {
@@ -276,23 +241,23 @@ fn limbo_bound(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
     })?;
     let [waiting_max, refused] = counts.map(|count| count.into_inner() as f64);
     let seen = |value: &dyn Fn(&Slice) -> f64| slice.as_ref().map(value);
-    rounds.push("limbo_bound", "count", Some(BOUND as f64));
-    rounds.push("limbo_waiting_max", "count", seen(&|_| waiting_max));
+    bench.push("limbo_bound", "count", Some(BOUND as f64));
+    bench.push("limbo_waiting_max", "count", seen(&|_| waiting_max));
     let reached = if waiting_max as usize == BOUND { 1.0 } else { 0.0 };
-    rounds.push("limbo_bound_reached", "count", seen(&|_| reached));
+    bench.push("limbo_bound_reached", "count", seen(&|_| reached));
     let attempts = |slice: &Slice| slice.of(0).operations() as f64;
-    rounds.push("limbo_refused_per_retire", "x", seen(&|slice| refused / attempts(slice)));
+    bench.push("limbo_refused_per_retire", "x", seen(&|slice| refused / attempts(slice)));
     let turns = |slice: &Slice| slice.of(1).operations() as f64;
     let accepted = |slice: &Slice| (attempts(slice) - refused) / turns(slice);
-    rounds.push("limbo_accepted_per_turn", "count", seen(&accepted));
+    bench.push("limbo_accepted_per_turn", "count", seen(&accepted));
     Ok(())
 }
 
 /// The same where nothing is handed back: the most that was deferred and not freed yet.
-fn epoch_garbage(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
+fn epoch_garbage(bench: &mut Bench) -> io::Result<()> {
     for (name, flush) in [("epoch_garbage_max", false), ("epoch_garbage_max_flushed", true)] {
         let garbage = AtomicU64::new(0);
-        let slice = beside_a_pinned_one(team, GAPS[2].1, |collector, lap| {
+        let slice = beside_a_pinned_one(bench, GAPS[2].1, |collector, lap| {
             FREED.store(0, Ordering::Relaxed);
             let handle = collector.register();
             let (mut deferred, mut most) = (0, 0);
@@ -311,7 +276,7 @@ fn epoch_garbage(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
             share
         })?;
         let garbage = garbage.into_inner() as f64;
-        rounds.push(name, "count", slice.map(|_| garbage));
+        bench.push(name, "count", slice.map(|_| garbage));
     }
     Ok(())
 }
@@ -322,12 +287,12 @@ static FREED: AtomicU64 = AtomicU64::new(0);
 
 /// The first thread does `work`, the second is a reader that is quiescent every `gap`.
 fn beside_a_reader(
-    team: &mut Team,
+    bench: &mut Bench,
     gap: Duration,
     work: impl Fn(&Domain, Lap<'_>) -> Share + Sync,
 ) -> io::Result<Option<Slice>> {
     beside(
-        team,
+        bench,
         || Domain::new(READERS_MAX),
         work,
         |domain, lap, stop| {
@@ -339,40 +304,30 @@ fn beside_a_reader(
 
 /// The same for crossbeam-epoch: the second thread is pinned for `gap`, again and again.
 fn beside_a_pinned_one(
-    team: &mut Team,
+    bench: &mut Bench,
     gap: Duration,
     work: impl Fn(&Collector, Lap<'_>) -> Share + Sync,
 ) -> io::Result<Option<Slice>> {
-    beside(team, Collector::new, work, |collector, lap, stop| {
+    beside(bench, Collector::new, work, |collector, lap, stop| {
         let handle = collector.register();
         turn(&lap, gap, stop, || handle.pin(), drop)
     })
 }
 
 fn beside<P: Sync>(
-    team: &mut Team,
+    bench: &mut Bench,
     prepare: impl Fn() -> P,
     work: impl Fn(&P, Lap<'_>) -> Share + Sync,
     reader: impl Fn(&P, Lap<'_>, &AtomicBool) -> Share + Sync,
 ) -> io::Result<Option<Slice>> {
     let fresh = || (prepare(), AtomicBool::new(false));
-    team.slice_with(2, fresh, |(prepared, stop), thread, lap| match thread {
+    bench.slice_with(2, fresh, |(prepared, stop), thread, lap| match thread {
         0 => {
             let _stopping = Stopping(stop);
             work(prepared, lap)
         }
         _ => reader(prepared, lap, stop),
     })
-}
-
-/// Stops the other thread, also when ours panics.
-struct Stopping<'a>(&'a AtomicBool);
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        // Relaxed: only a sign; joining the thread orders the rest.
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 /// Turns until told to stop: what `begin` gives is held for `gap`, and goes to `end`.

@@ -1,10 +1,10 @@
-//! An accelerator in a process of its own: to be killed, and to be stopped while its program goes on.
+//! An accelerator in a process of its own: to be killed, and to be stopped while its program forwards on.
 
 use std::env;
 use std::fs;
-use std::io::{self, BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{self, Child, Stdio};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
 use std::time::Duration;
 
 use manylane::accelerate::{Accelerator, Options};
@@ -14,61 +14,52 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;
 
-use super::bed::PORTS;
-use crate::tcp::{Stop, mortal};
+use crate::network::{Done, PORTS, Process, Stop, mortal};
 
 /// A child that accelerates. Killed when dropped.
 pub struct Served {
-    child: Child,
+    process: Process,
     socket: PathBuf,
 }
 
 impl Served {
-    /// Starts it in a router's namespace, with a lease of so many milliseconds, and waits until it forwards.
-    pub fn start(router: &Host, lease_ms: u64) -> Result<Served, Stop> {
-        let program = env::current_exe()?;
+    /// Starts it in a router's namespace, with a lease of `lease_ms`, and waits until it forwards.
+    pub fn start(router: &Host, lease_ms: u64) -> Done<Served> {
         let socket = env::temp_dir().join(format!("manylane-bench-{}.sock", process::id()));
-        let mut command = mortal(&program.to_string_lossy());
+        let mut command = mortal(&env::current_exe()?.to_string_lossy());
         command.args(["veth", "--serve"]).arg(&socket).args(["--lease", &lease_ms.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut child = router.run(move || command.spawn())?;
-        let stdout = child.stdout.take().expect("it is a pipe");
-        let served = Served { child, socket };
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        match line.trim() {
-            FORWARDS => Ok(served),
+        let (process, mut lines) = Process::start(router, command)?;
+        let served = Served { process, socket };
+        match lines.next().as_deref() {
+            Some(FORWARDS) => Ok(served),
             _ => Err(Stop::Failed("the accelerator in a child did not start".into())),
         }
     }
 
-    /// Asks its API.
-    pub fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, Stop> {
-        let client = Client::new(&self.socket).with_patience(PATIENCE);
-        client.ask(path).map_err(Stop::failed)
+    /// Queries its API.
+    pub fn ask<T: DeserializeOwned>(&self, path: &str) -> Done<T> {
+        Ok(Client::new(&self.socket).with_patience(PATIENCE).ask(path)?)
     }
 
     /// Sends it a signal.
-    pub fn signal(&self, number: Signal) -> Result<(), Stop> {
-        let pid = Pid::from_raw(self.child.id().try_into().expect("a pid is an i32"));
-        kill(pid, number).map_err(Stop::failed)
+    pub fn signal(&self, signal: Signal) -> Done {
+        let pid = Pid::from_raw(self.process.0.id().try_into().expect("a pid is an i32"));
+        Ok(kill(pid, signal)?)
     }
 }
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Neither can fail in a way that matters: it may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_file(&self.socket); // The child may have removed it.
     }
 }
 
-/// What the child does, until it is killed.
-pub fn serve(socket: PathBuf, lease_ms: u64) -> io::Result<()> {
+/// The child's part, until it is killed.
+pub fn serve(socket: &Path, lease_ms: u64) -> io::Result<()> {
     let lease = Duration::from_millis(lease_ms);
     let stale_limit = Duration::from_secs(2).max(lease);
-    let options = Options { lease, stale_limit, socket: Some(socket), ..Options::new(PORTS) };
+    let socket = Some(socket.to_owned());
+    let options = Options { lease, stale_limit, socket, ..Options::new(PORTS) };
     let accelerator = Accelerator::start(options).map_err(io::Error::other)?;
     println!("{FORWARDS}");
     while accelerator.is_alive() {
@@ -78,5 +69,5 @@ pub fn serve(socket: PathBuf, lease_ms: u64) -> io::Result<()> {
 }
 
 const FORWARDS: &str = "forwards";
-/// A million routes may have to be read first.
+/// The child may have to read a million routes first.
 const PATIENCE: Duration = Duration::from_secs(120);

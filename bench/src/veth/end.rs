@@ -1,31 +1,31 @@
-//! What is lost when an accelerator is killed, and how long tables outlive one that is stopped.
+//! How many packets a killed accelerator loses, and how long a stopped one's tables outlive it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use manylane::api::accelerate::AcceleratedPort;
+use manylane::lab::accelerated::IN_A_ROW;
 use manylane::lab::{SERVER_V4, Steady, SteadyOptions};
 use nix::sys::signal::Signal;
 
-use super::Plan;
-use super::bed::Bed;
 use super::child::Served;
+use super::{Plan, last_after};
 use crate::figure::Rounds;
-use crate::tcp::Stop;
+use crate::network::{Done, Network, Stop};
 
 /// Both, round by round.
-pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result<(), Stop> {
-    let bed = Bed::kernel(&[])?;
-    let topology = bed.topology();
-    let [client, server, router] = ["client", "server", "r1"].map(|name| topology.host(name));
+pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Done {
+    let network = Network::with_routes(IN_A_ROW, &[])?;
+    let [client, server, router] = ["client", "server", "r1"].map(|name| network.host(name));
     let options = SteadyOptions { per_second: 5000, ..SteadyOptions::to(SERVER_V4) };
-    let stream = Steady::start(client, server, options).map_err(Stop::failed)?;
+    let stream = Steady::start(client, server, options)?;
     for _ in 0..plan.rounds() {
         let served = Served::start(router, LEASE_MS)?;
-        goes_the_fast_way(&served, &stream)?;
+        check_that_it_forwards(&served, &stream)?;
         let mark = stream.mark();
         stream.forget_silence();
         stream.after(BEFORE);
         served.signal(Signal::SIGKILL)?;
-        drop(served); // It waits for the end.
+        drop(served); // Waits for its end.
         let end = stream.after(AFTER);
         stream.arrives("after the kill");
         let silence = stream.arrivals().longest_silence;
@@ -34,33 +34,27 @@ pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Result<(), Stop> {
     }
     for _ in 0..plan.rounds() {
         let served = Served::start(router, LEASE_MS)?;
-        goes_the_fast_way(&served, &stream)?;
+        check_that_it_forwards(&served, &stream)?;
         served.signal(Signal::SIGSTOP)?;
-        let tool = |line: &str| topology.try_tool("r1", line).map_err(Stop::failed);
-        tool(&format!("ip route add blackhole {SERVER_V4}/32"))?;
+        network.tool("r1", &format!("ip route add blackhole {SERVER_V4}/32"))?;
         let gone = Instant::now();
         stream.after(AFTER);
-        let last = stream
-            .arrivals()
-            .last
-            .map_or(Duration::ZERO, |last| last.saturating_duration_since(gone));
-        rounds.push("stale_ms", "ms", Some(last.as_secs_f64() * 1e3));
+        rounds.push("stale_ms", "ms", Some(last_after(&stream, gone)));
         drop(served);
-        tool(&format!("ip route del blackhole {SERVER_V4}/32"))?;
+        network.tool("r1", &format!("ip route del blackhole {SERVER_V4}/32"))?;
         stream.arrives("the route is back");
     }
     Ok(())
 }
 
-fn goes_the_fast_way(served: &Served, stream: &Steady) -> Result<(), Stop> {
+fn check_that_it_forwards(served: &Served, stream: &Steady) -> Done {
     stream.arrives("accelerated");
-    let ports =
-        || served.ask::<Vec<manylane::api::accelerate::AcceleratedPort>>("/v1/accelerate/ports");
+    let ports = || served.ask::<Vec<AcceleratedPort>>("/v1/accelerate/ports");
     let before: u64 = ports()?.iter().map(|port| port.forwarded).sum();
     stream.after(BEFORE);
     let after: u64 = ports()?.iter().map(|port| port.forwarded).sum();
     match after - before {
-        0 => Err(Stop::Failed(format!("nothing is forwarded by us: {:#?}", ports()?))),
+        0 => Err(Stop::Failed(format!("the accelerator forwards nothing: {:#?}", ports()?))),
         _ => Ok(()),
     }
 }

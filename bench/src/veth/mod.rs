@@ -27,150 +27,161 @@
 //!
 //! Needs root, iperf3, and for figures that mean something a machine with nothing else on it.
 
-mod bed;
 mod child;
 mod end;
 mod mirror;
-mod rate;
-mod tcp;
 mod tiers;
 
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use manylane::lab::{Pinger, SERVER_V4, Topology, ping};
-use manylane_io::affinity;
+use manylane::accelerate::Options;
+use manylane::lab::accelerated::IN_A_ROW;
+use manylane::lab::{Outcome, Pinger, SERVER_V4, Steady, ping};
 
+use crate::Pace;
 use crate::figure::{Output, Rounds, quantile};
+use crate::network::{Done, Network, PORTS, Stop, ask, routes, threads_s};
 use crate::prefixes::Prefixes;
-use crate::tcp::{Stop, can_run};
-use bed::Bed;
 
-pub use child::serve;
-pub use rate::send;
-
-/// How to measure.
+/// What does `manylane accelerate` gain over the kernel's router, and what happens when it ends?
+#[derive(clap::Args)]
 pub struct Plan {
-    /// One short round.
-    pub quick: bool,
-    /// How many rounds.
-    pub runs: usize,
-    /// The table to load; a synthetic one without.
-    pub prefixes: Option<PathBuf>,
-    /// Only groups whose names begin so.
-    pub only: String,
+    #[command(flatten)]
+    pace: Pace,
+    /// Prefixes to load, one a line; `.gz` is unpacked. Without it, a synthetic table.
+    #[arg(long, value_name = "FILE")]
+    prefixes: Option<PathBuf>,
+    /// Only groups whose names begin so: rate, full, tcp, latency, idle, gap, mirror, churn
+    #[arg(long, value_name = "WORD", default_value = "")]
+    only: String,
+    /// The child that accelerates: its API's socket
+    #[arg(long, hide = true)]
+    serve: Option<PathBuf>,
+    /// The child's lease in milliseconds
+    #[arg(long, hide = true, default_value_t = 200)]
+    lease: u64,
 }
 
 impl Plan {
-    fn has(&self, group: &str) -> bool {
-        group.starts_with(&self.only)
+    fn has(&self, groups: &[&str]) -> bool {
+        groups.iter().any(|group| group.starts_with(&self.only))
     }
 
     fn rounds(&self) -> usize {
-        if self.quick { 1 } else { self.runs.max(1) }
+        self.pace.rounds(1, 7, 1)
     }
 
     /// How long each frame rate is measured.
     fn slice(&self) -> Duration {
-        Duration::from_millis(if self.quick { 200 } else { 1500 })
-    }
-
-    fn table(&self) -> io::Result<Prefixes> {
-        match &self.prefixes {
-            Some(path) => Prefixes::read(path),
-            None => {
-                let mut table = Prefixes::synthetic();
-                if self.quick {
-                    table.ipv4.truncate(QUICK_TABLE);
-                    table.ipv6.truncate(QUICK_TABLE / 5);
-                }
-                Ok(table)
-            }
-        }
+        Duration::from_millis(if self.pace.quick { 200 } else { 1500 })
     }
 }
 
 /// Measures and prints, or says why not.
-pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
-    let cores = affinity::cores()?;
-    let &[first, .., last] = &cores[..] else {
-        eprintln!("SKIPPED veth: needs two cores");
-        return Ok(());
-    };
-    match measure(plan, output, [first, last]) {
-        Err(Stop::NotHere(why)) => {
-            eprintln!("SKIPPED veth: {why}");
-            Ok(())
-        }
-        Err(Stop::Failed(why)) => Err(io::Error::other(why)),
-        Ok(rounds) => rounds.print(output),
+pub fn run(plan: &Plan) -> io::Result<()> {
+    if let Some(socket) = &plan.serve {
+        return child::serve(socket, plan.lease);
     }
+    let output = plan.pace.output("veth");
+    ask("veth", 2, &output, |cores| measure(plan, &output, cores))
 }
 
-fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Result<Rounds, Stop> {
-    can_run()?;
+fn measure(plan: &Plan, output: &Output, cores: [usize; 2]) -> Done<Rounds> {
     output.note(&format!(
         "generator and router on core {}, TCP's server on core {}",
         cores[0], cores[1]
     ));
     let mut rounds = Rounds::default();
-    if plan.has("rate") {
+    if plan.has(&["rate"]) {
         tiers::measure(plan, &[], "", cores, &mut rounds)?;
     }
-    if ["tcp", "latency", "idle"].iter().any(|group| plan.has(group)) {
-        small(plan, cores, &mut rounds)?;
+    if plan.has(&["tcp", "latency", "idle"]) {
+        with_few_routes(plan, cores, &mut rounds)?;
     }
-    if plan.has("gap") {
+    if plan.has(&["gap"]) {
         end::measure(plan, &mut rounds)?;
     }
-    if ["full", "mirror", "churn"].iter().any(|group| plan.has(group)) {
-        full(plan, cores, &mut rounds)?;
+    if plan.has(&["full", "mirror", "churn"]) {
+        with_full_table(plan, cores, &mut rounds)?;
     }
     Ok(rounds)
 }
 
-/// With a few routes.
-fn small(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result<(), Stop> {
-    let beds = [Bed::kernel(&[])?, Bed::accelerated(&[])?];
-    if plan.has("idle") {
+/// The kernel and the accelerator, and what the names of their figures have for each.
+type Both = [(&'static str, Network); 2];
+
+fn with_few_routes(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
+    let mut both = [
+        ("_kernel", Network::with_routes(IN_A_ROW, &[])?),
+        ("", Network::accelerated(IN_A_ROW, &[], Options::new(PORTS))?),
+    ];
+    if plan.has(&["idle"]) {
         for _ in 0..plan.rounds() {
-            rounds.push("idle_percent", "%", Some(bed::idle_percent(plan.slice())?));
+            rounds.push("idle_percent", "%", Some(idle_percent(plan.slice())?));
         }
     }
-    if plan.has("tcp") {
-        tcp::measure(plan, &beds, cores, rounds)?;
+    if plan.has(&["tcp"]) {
+        tcp(plan, &mut both, cores, rounds)?;
     }
-    if plan.has("latency") {
-        latency(plan, &beds, rounds)?;
+    if plan.has(&["latency"]) {
+        latency(plan, &both, rounds)?;
     }
-    beds.into_iter().try_for_each(Bed::close)
+    both.into_iter().try_for_each(|(_, network)| network.close())
 }
 
 /// With the Internet's table.
-fn full(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Result<(), Stop> {
-    let routes = bed::routes(&plan.table()?);
-    if plan.has("full") {
+fn with_full_table(plan: &Plan, cores: [usize; 2], rounds: &mut Rounds) -> Done {
+    let mut table = Prefixes::of(plan.prefixes.as_deref())?;
+    if plan.prefixes.is_none() && plan.pace.quick {
+        table.ipv4.truncate(QUICK_TABLE);
+        table.ipv6.truncate(QUICK_TABLE / 5);
+    }
+    let routes = routes(&table);
+    if plan.has(&["full"]) {
         tiers::measure(plan, &routes, "_full", cores, rounds)?;
     }
-    if plan.has("mirror") {
-        mirror::measure(plan, Bed::accelerated(&routes)?, &routes, rounds)?;
+    if plan.has(&["mirror"]) {
+        mirror::measure(plan, &routes, rounds)?;
     }
-    if plan.has("churn") {
+    if plan.has(&["churn"]) {
         mirror::churn(plan, &routes, cores[0], rounds)?;
     }
     Ok(())
 }
 
-fn latency(plan: &Plan, beds: &[Bed; 2], rounds: &mut Rounds) -> Result<(), Stop> {
-    let count = if plan.quick { 200 } else { 20_000 };
+/// iperf3, the hosts' offloads at their defaults, with 1 and with 8 connections.
+fn tcp(plan: &Plan, both: &mut Both, cores: [usize; 2], rounds: &mut Rounds) -> Done {
+    for (_, network) in &mut *both {
+        network.serve_tcp(cores, &[SERVER_V4])?;
+    }
+    let seconds = if plan.pace.quick { 1 } else { 3 };
+    let counts = [(1, ""), (8, "_8")];
     for _ in 0..plan.rounds() {
-        for bed in beds {
-            let mut times = round_trips(bed.topology(), count)?;
+        for (connections, suffix) in counts {
+            for (router, network) in &*both {
+                let gbps = network.transfer(SERVER_V4, seconds, connections)?.gbps;
+                rounds.push(&format!("tcp{router}_gbps{suffix}"), "Gb/s", Some(gbps));
+            }
+        }
+    }
+    for (_, suffix) in counts {
+        let [over, under] = ["", "_kernel"].map(|router| format!("tcp{router}_gbps{suffix}"));
+        rounds.ratio(&format!("tcp_over_kernel{suffix}"), &over, &under);
+    }
+    Ok(())
+}
+
+fn latency(plan: &Plan, both: &Both, rounds: &mut Rounds) -> Done {
+    let count = if plan.pace.quick { 200 } else { 20_000 };
+    for _ in 0..plan.rounds() {
+        for (router, network) in both {
+            let mut times = round_trips(network, count)?;
             times.sort_by(f64::total_cmp);
             for (name, part) in [("p50", 0.5), ("p99", 0.99)] {
-                let name = format!("ping{}_{name}_us", bed.suffix("_kernel", ""));
-                rounds.push(&name, "us", Some(quantile(&times, part)));
+                let time = quantile(&times, part);
+                rounds.push(&format!("ping{router}_{name}_us"), "us", Some(time));
             }
         }
     }
@@ -179,21 +190,30 @@ fn latency(plan: &Plan, beds: &[Bed; 2], rounds: &mut Rounds) -> Result<(), Stop
     Ok(())
 }
 
-/// Microseconds, of so many pings one after the other.
-fn round_trips(topology: &Topology, count: u32) -> Result<Vec<f64>, Stop> {
-    let client = topology.host("client");
-    ping(client, SERVER_V4, 56, 3).map_err(Stop::failed)?; // Neighbours are known.
-    let mut pinger = Pinger::open(client, SERVER_V4).map_err(Stop::failed)?;
-    let mut times = Vec::new();
-    for _ in 0..count {
-        match pinger.ask(56, PATIENCE).map_err(Stop::failed)? {
-            manylane::lab::Outcome::Reply { round_trip, is_intact: true, .. } => {
-                times.push(round_trip.as_secs_f64() * 1e6);
-            }
-            other => return Err(Stop::Failed(format!("a ping was not answered: {other:?}"))),
-        }
-    }
-    Ok(times)
+/// Microseconds, of `count` pings one after the other.
+fn round_trips(network: &Network, count: u32) -> Done<Vec<f64>> {
+    let client = network.host("client");
+    ping(client, SERVER_V4, 56, 3)?; // Neighbours are known.
+    let mut pinger = Pinger::open(client, SERVER_V4)?;
+    let round_trip = |_| match pinger.ask(56, PATIENCE)? {
+        Outcome::Reply { round_trip, is_intact: true, .. } => Ok(round_trip.as_secs_f64() * 1e6),
+        other => Err(Stop::Failed(format!("a ping was not answered: {other:?}"))),
+    };
+    (0..count).map(round_trip).collect()
+}
+
+/// Of one core, what the threads of all accelerators of this process take while no packet passes.
+fn idle_percent(slice: Duration) -> io::Result<f64> {
+    let threads_s = || threads_s(|name| ["mirror", "reclaim", "api"].contains(&name));
+    let (begun, before) = (Instant::now(), threads_s()?);
+    std::thread::sleep(slice);
+    Ok((threads_s()? - before) / begun.elapsed().as_secs_f64() * 100.0)
+}
+
+/// Milliseconds from `moment` to the stream's last arrival.
+fn last_after(stream: &Steady, moment: Instant) -> f64 {
+    let last = stream.arrivals().last;
+    last.map_or(0.0, |last| last.saturating_duration_since(moment).as_secs_f64() * 1e3)
 }
 
 const QUICK_TABLE: usize = 20_000;

@@ -1,8 +1,8 @@
 //! The tiers side by side: the kernel, our program in the driver, our workers, and what they are measured against, all
 //! with the same sink, in turn.
 //!
-//! Frames of 64 bytes come from a generator that shares a core with whoever forwards in a softirq; workers have the
-//! other core. They end in one of three sinks at the server, and the kernel is measured with each:
+//! The generator of 64-byte frames shares a core with forwarding in softirqs; workers have the other core. Frames end in
+//! one of three sinks at the server, and the kernel is measured with each:
 //!
 //! | sink       | what takes frames at the server                        | suffix   |
 //! |------------|--------------------------------------------------------|----------|
@@ -20,32 +20,28 @@ use std::time::{Duration, Instant};
 
 use manylane::accelerate::{Options, TierChoice};
 use manylane::api::accelerate::Accelerated;
-use manylane::lab::accelerated::IN_A_ROW_BY_TWO_QUEUES;
-use manylane_io::bpf::{Destinations, LiveGenerator, LiveOptions, LiveSink, Yardstick};
+use manylane::lab::accelerated::{IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES};
+use manylane_io::bpf::{Destinations, LiveSink, Yardstick};
 use manylane_io::interface::Interface;
-use manylane_net::wire::ethernet::{self, Mac, ether_type};
-use manylane_net::wire::{ipv4, ipv6, protocol, udp};
+use manylane_net::wire::ethernet::Mac;
 
 use super::Plan;
-use super::bed::{Bed, NOBODYS_MAC, PORTS};
-use super::rate::rate;
 use crate::figure::Rounds;
-use crate::tcp::Stop;
+use crate::network::{Done, NOBODYS_MAC, Network, PORTS, Stop, rate};
 
-/// Who forwards.
+/// What forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contestant {
     Kernel,
     /// Our program at tcx, which is for software devices: measured as those are.
     Ingress,
     Driver,
-    /// So many workers.
     Workers(usize),
-    /// An XDP program that asks the kernel's tables.
+    /// An XDP program that queries the kernel's tables.
     Fib,
     /// An XDP program that looks up nothing.
     Floor,
-    /// Nobody: frames are dropped where they come in.
+    /// Nothing: the router drops frames where it receives them.
     Generator,
 }
 
@@ -58,11 +54,19 @@ enum Sink {
 
 use Contestant::{Driver, Fib, Floor, Generator, Ingress, Kernel, Workers};
 
-/// Who is measured with each sink.
+/// The contestants with each sink.
 const WITH: [(Sink, &[Contestant]); 3] = [
     (Sink::Xdp, &[Generator, Floor, Kernel, Fib, Driver, Workers(1), Workers(2)]),
     (Sink::Gro, &[Kernel, Fib, Driver, Workers(1)]),
     (Sink::Plain, &[Kernel, Ingress, Workers(1)]),
+];
+
+/// Over, under, and the sinks with which their ratio is printed.
+const RATIOS: [(Contestant, Contestant, &[Sink]); 4] = [
+    (Driver, Kernel, &[Sink::Xdp, Sink::Gro]),
+    (Driver, Fib, &[Sink::Xdp, Sink::Gro]),
+    (Workers(1), Kernel, &[Sink::Xdp, Sink::Gro, Sink::Plain]),
+    (Workers(2), Kernel, &[Sink::Xdp]),
 ];
 
 impl Contestant {
@@ -78,12 +82,19 @@ impl Contestant {
             Generator => "generator",
         }
     }
-}
 
-impl Contestant {
-    /// The name of its rate.
+    /// The tier of the accelerator that it is.
+    fn tier(self) -> Option<&'static str> {
+        match self {
+            Ingress => Some("ingress"),
+            Driver => Some("driver"),
+            Workers(_) => Some("workers"),
+            Kernel | Fib | Floor | Generator => None,
+        }
+    }
+
+    /// The name of its rate. Ingress has one sink, and no suffix for it.
     fn figure(self, sink: Sink) -> String {
-        // What is at tcx has one sink, and no suffix for it.
         let sink = if self == Ingress { "" } else { sink.suffix() };
         format!("{}_mpps{sink}", self.name())
     }
@@ -99,18 +110,24 @@ impl Sink {
     }
 }
 
-/// All with this table, of which `suffix` says what it is.
+/// All with this table, which `suffix` names.
 pub fn measure(
     plan: &Plan,
     routes: &[(IpAddr, u8)],
     suffix: &str,
     cores: [usize; 2],
     rounds: &mut Rounds,
-) -> Result<(), Stop> {
+) -> Done {
+    let accelerated = |links, workers| {
+        let worker_cores = vec![cores[1], cores[0]];
+        let options = Options { workers: Some(workers), worker_cores, ..Options::new(PORTS) };
+        Network::accelerated(links, routes, options)
+    };
     let mut places = [
-        Place::new(Bed::kernel(routes)?)?,
-        Place::new(Bed::accelerated_with(routes, options(1, cores))?)?,
-        Place::new(with_two_queues(routes, options(2, cores))?)?,
+        Place::new(Network::with_routes(IN_A_ROW, routes)?)?,
+        Place::new(accelerated(IN_A_ROW, 1)?)?,
+        // A queue for each worker on every link. One sender's frames arrive by one of them.
+        Place::new(accelerated(IN_A_ROW_BY_TWO_QUEUES, 2)?)?,
     ];
     let flows = if suffix.is_empty() { few() } else { many(routes) };
     for _ in 0..plan.rounds() {
@@ -123,11 +140,8 @@ pub fn measure(
                         _ => &mut places[0],
                     };
                     let mpps = place.forwarded(contestant, sink, flows, cores[0], plan)?;
-                    rounds.push(
-                        &format!("{}{suffix}{kind}", contestant.figure(sink)),
-                        "Mpps",
-                        Some(mpps),
-                    );
+                    let name = format!("{}{suffix}{kind}", contestant.figure(sink));
+                    rounds.push(&name, "Mpps", Some(mpps));
                 }
                 if sink == Sink::Xdp {
                     net(rounds, &format!("{suffix}{kind}"));
@@ -135,33 +149,27 @@ pub fn measure(
             }
         }
     }
-    rounds.ratio(
-        &format!("ingress_over_kernel{suffix}"),
-        &format!("ingress_mpps{suffix}"),
-        &format!("kernel_mpps_plain{suffix}"),
-    );
-    for (over, under, sinks) in [
-        (Driver, Kernel, &[Sink::Xdp, Sink::Gro][..]),
-        (Driver, Fib, &[Sink::Xdp, Sink::Gro]),
-        (Workers(1), Kernel, &[Sink::Xdp, Sink::Gro, Sink::Plain]),
-        (Workers(2), Kernel, &[Sink::Xdp]),
-    ] {
+    let mut ratio = |name: &str, over: &str, under: &str, end: &str| {
+        let [name, over, under] = [name, over, under].map(|part| format!("{part}{end}"));
+        rounds.ratio(&name, &over, &under);
+    };
+    ratio("ingress_over_kernel", "ingress_mpps", "kernel_mpps_plain", suffix);
+    for (over, under, sinks) in RATIOS {
         for &sink in sinks {
             for (kind, _) in with(sink, &flows) {
+                let name = format!("{}_over_{}{}", over.name(), under.name(), sink.suffix());
                 let end = format!("{suffix}{kind}");
-                let name = format!("{}_over_{}{}{end}", over.name(), under.name(), sink.suffix());
-                let [over, under] = [over, under].map(|who| format!("{}{end}", who.figure(sink)));
-                rounds.ratio(&name, &over, &under);
+                ratio(&name, &over.figure(sink), &under.figure(sink), &end);
             }
         }
     }
     for (kind, _) in with(Sink::Xdp, &flows) {
-        let of = |who: &str| format!("{who}_net_ns{suffix}{kind}");
-        rounds.ratio(&format!("driver_over_floor{suffix}{kind}"), &of("driver"), &of("floor"));
+        let end = format!("{suffix}{kind}");
+        ratio("driver_over_floor", "driver_net_ns", "floor_net_ns", &end);
     }
     let of = |family: &str| format!("driver_net_ns{suffix}{family}");
     rounds.ratio(&format!("driver_v6_over_v4{suffix}"), &of("_v6"), &of(""));
-    places.into_iter().try_for_each(|place| place.bed.close())
+    places.into_iter().try_for_each(|place| place.network.close())
 }
 
 /// What one frame costs without the generator's part.
@@ -174,31 +182,20 @@ fn net(rounds: &mut Rounds, suffix: &str) {
     }
 }
 
-/// A queue for each of two workers on every link. The frames of one sender come by one of them.
-fn with_two_queues(routes: &[(IpAddr, u8)], options: Options) -> Result<Bed, Stop> {
-    let mut bed = Bed::kernel_between(IN_A_ROW_BY_TWO_QUEUES, routes)?;
-    bed.accelerate(options)?;
-    Ok(bed)
-}
-
-fn options(workers: usize, [first, last]: [usize; 2]) -> Options {
-    Options { workers: Some(workers), worker_cores: vec![last, first], ..Options::new(PORTS) }
-}
-
-/// A bed, and what is set there.
+/// A network, and the sink that is set there.
 struct Place {
-    bed: Bed,
+    network: Network,
     sink: Option<(Sink, Option<LiveSink>)>,
 }
 
 impl Place {
-    fn new(bed: Bed) -> Result<Place, Stop> {
+    fn new(network: Network) -> Done<Place> {
         // Both ways are to be the tier's.
-        bed.topology().try_tool("client", "ethtool -K eth0 gro on").map_err(Stop::failed)?;
-        Ok(Place { bed, sink: None })
+        network.tool("client", "ethtool -K eth0 gro on")?;
+        Ok(Place { network, sink: None })
     }
 
-    /// Million frames a second that reach the sink; nearly all of them have to be by the contestant.
+    /// Million frames a second that reach the sink. The contestant has to forward nearly all of them.
     fn forwarded(
         &mut self,
         contestant: Contestant,
@@ -206,105 +203,79 @@ impl Place {
         flows: &Flows,
         core: usize,
         plan: &Plan,
-    ) -> Result<f64, Stop> {
+    ) -> Done<f64> {
         self.end_in(sink)?;
-        let router = self.bed.topology().host("r1");
+        let network = &self.network;
+        let router = network.host("r1");
         let mut dropped_at_once = None;
         let mut _yardstick = None;
-        let tier = match contestant {
-            Kernel => None,
-            Ingress => Some("ingress"),
-            Driver => Some("driver"),
-            Workers(_) => Some("workers"),
+        match contestant {
             Fib | Floor => {
                 let which = if contestant == Fib { Yardstick::Fib } else { Yardstick::Floor };
                 let link = router.run(move || {
                     let [lan, wan] = PORTS.map(Interface::read);
-                    let (lan, wan) = (lan.map_err(Stop::failed)?, wan.map_err(Stop::failed)?);
-                    let nobody: Mac = NOBODYS_MAC.parse().expect("it is written in bed.rs");
-                    which.attach(&lan, &wan, [nobody.0, wan.mac]).map_err(Stop::failed)
+                    let (lan, wan) = (lan?, wan?);
+                    let nobody: Mac = NOBODYS_MAC.parse().expect("it is written in network.rs");
+                    Done::Ok(which.attach(&lan, &wan, [nobody.0, wan.mac])?)
                 });
                 _yardstick = Some(link?);
-                None
             }
-            Generator => {
-                dropped_at_once = Some(router.run(|| sink_at("lan"))?);
-                None
-            }
-        };
-        if let (Some(source), Some(tier)) = (self.bed.source(), tier) {
-            choose(&source, tier)?;
+            Generator => dropped_at_once = Some(router.run(|| sink_at("lan"))?),
+            Kernel | Ingress | Driver | Workers(_) => {}
+        }
+        let tier = contestant.tier();
+        let source = network.accelerator();
+        if let (Some(source), Some(tier)) = (&source, tier) {
+            choose(source, tier)?;
         }
         let by_tier = || -> Option<u64> {
-            let ledger = self.bed.source()?.ledger();
+            let ledger = source.as_ref()?.ledger();
             tier.map(|tier| ledger.tiers.get(tier).copied().unwrap_or(0))
         };
-        let generator = self.generator(flows, core)?;
+        let generator = network.generate(flows, 1, core)?;
         let before = by_tier();
         let (frames, elapsed) = rate(plan.slice(), || match (&dropped_at_once, &self.sink) {
             (Some(sink), _) | (None, Some((_, Some(sink)))) => Ok(sink.dropped().0),
-            _ => self.bed.received(),
+            _ => network.received(),
         })?;
         if let (Some(before), Some(after)) = (before, by_tier())
             && ((after - before) as f64) < frames * 0.95
         {
-            let ledger = self.bed.source().map(|source| source.ledger());
-            let why = format!(
-                "{} of {frames} frames were forwarded by {tier:?}: {ledger:#?}",
-                after - before
-            );
+            let (count, ledger) = (after - before, source.map(|source| source.ledger()));
+            let why = format!("{tier:?} forwarded {count} of {frames} frames: {ledger:#?}");
             return Err(Stop::Failed(why));
         }
         generator.stop()?;
         Ok(frames / elapsed / 1e6)
     }
 
-    /// What is sent from now on ends there.
-    fn end_in(&mut self, sink: Sink) -> Result<(), Stop> {
+    /// Frames end in this sink from now on.
+    fn end_in(&mut self, sink: Sink) -> Done {
         if self.sink.as_ref().is_some_and(|set| set.0 == sink) {
             return Ok(());
         }
         drop(self.sink.take());
         let gro = if sink == Sink::Gro { "on" } else { "off" };
-        let topology = self.bed.topology();
-        topology.try_tool("server", &format!("ethtool -K eth0 gro {gro}")).map_err(Stop::failed)?;
+        self.network.tool("server", &format!("ethtool -K eth0 gro {gro}"))?;
         let program = match sink {
-            Sink::Xdp => Some(topology.host("server").run(|| sink_at("eth0"))?),
+            Sink::Xdp => Some(self.network.host("server").run(|| sink_at("eth0"))?),
             Sink::Gro | Sink::Plain => None,
         };
         self.sink = Some((sink, program));
         Ok(())
     }
-
-    fn generator(&self, (destinations, one): &Flows, core: usize) -> Result<LiveGenerator, Stop> {
-        let topology = self.bed.topology();
-        let (gateway, ours) = (topology.mac("r1", "lan")?, topology.mac("client", "eth0")?);
-        let options = LiveOptions {
-            frame: frame([gateway, ours].map(Mac), *one),
-            destinations: destinations.clone(),
-            ports: 1,
-            per_second: 0,
-            core: Some(core),
-        };
-        topology.host("client").run(move || {
-            let interface = Interface::read("eth0").map_err(Stop::failed)?;
-            LiveGenerator::start(&interface, options).map_err(Stop::failed)
-        })
-    }
 }
 
-fn sink_at(name: &str) -> Result<LiveSink, Stop> {
-    let interface = Interface::read(name).map_err(Stop::failed)?;
-    LiveSink::attach(&interface).map_err(Stop::failed)
+fn sink_at(name: &str) -> Done<LiveSink> {
+    Ok(LiveSink::attach(&Interface::read(name)?)?)
 }
 
-/// Who is to forward from now on; waits until they do, both in and out.
-fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Result<(), Stop> {
+/// Sets the tier that forwards from now on; waits until it does, receiving and transmitting.
+fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Done {
     debug_assert!(TierChoice::named(tier).is_some());
     for port in PORTS {
-        source
-            .set(&format!("port.{port}.tier"), tier)
-            .map_err(|error| Stop::Failed(format!("{port} to {tier}: {error:?}")))?;
+        let set = source.set(&format!("port.{port}.tier"), tier);
+        set.map_err(|error| Stop::Failed(format!("{port} to {tier}: {error:?}")))?;
     }
     let patience = Instant::now() + PATIENCE;
     loop {
@@ -315,18 +286,18 @@ fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Result<(), Stop> {
         if Instant::now() > patience {
             return Err(Stop::Failed(format!("the tier {tier} did not begin: {ports:#?}")));
         }
-        thread::sleep(LOOK); // It is another thread that decides, and tells nobody here.
+        thread::sleep(LOOK); // Another thread decides, and notifies nobody here.
     }
 }
 
 /// Where the frames of a family go, and one such address.
 type Flows = (Destinations, IpAddr);
 
-/// Flows, and the suffix that they have in the figures' names.
+/// Flows, and their suffix in the figures' names.
 type Kind = (&'static str, Flows);
 
 /// The kinds of flows that are measured with a sink. Other sinks than XDP are about what lies behind the router: one kind
-/// says it.
+/// shows it.
 fn with(sink: Sink, flows: &[Kind]) -> &[Kind] {
     if sink == Sink::Xdp { flows } else { &flows[..1] }
 }
@@ -361,50 +332,6 @@ fn many(routes: &[(IpAddr, u8)]) -> Vec<Kind> {
         ("_v6", (Destinations::Drawn(drawn), one)),
         ("_near", (Destinations::Near, [10, 128, 0, 1].into())),
     ]
-}
-
-/// 64 bytes of UDP.
-fn frame([to, from]: [Mac; 2], destination: IpAddr) -> Vec<u8> {
-    let mut frame = vec![0; 64];
-    let (head, packet) = frame.split_at_mut(ethernet::HEADER_LEN);
-    let emitted = match destination {
-        IpAddr::V4(destination) => {
-            ethernet::emit(head, to, from, ether_type::IPV4).expect("it fits");
-            let (header, datagram) = packet.split_at_mut(ipv4::HEADER_LEN);
-            datagram[..4].copy_from_slice(&[0x04, 0, 0, 9]);
-            datagram[5] = datagram.len() as u8; // UDP's length; without a checksum.
-            let source = Ipv4Addr::new(10, 1, 0, 1);
-            let fields = ipv4::Header {
-                tos: 0,
-                identification: 0,
-                dont_fragment: false,
-                ttl: 64,
-                protocol: protocol::UDP,
-                source,
-                destination,
-            };
-            fields.emit(header, datagram.len())
-        }
-        IpAddr::V6(destination) => {
-            ethernet::emit(head, to, from, ether_type::IPV6).expect("it fits");
-            let (header, datagram) = packet.split_at_mut(ipv6::HEADER_LEN);
-            let source = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1);
-            let ports = [1024, 9]
-                .map(|port| move |address| std::net::SocketAddrV6::new(address, port, 0, 0));
-            udp::emit_v6(datagram, ports[0](source), ports[1](destination)).expect("it fits");
-            let fields = ipv6::Header {
-                traffic_class: 0,
-                flow_label: 0,
-                next_header: protocol::UDP,
-                hop_limit: 64,
-                source,
-                destination,
-            };
-            fields.emit(header, datagram.len())
-        }
-    };
-    emitted.expect("it fits");
-    frame
 }
 
 const FLOWS: u32 = 1 << 16;

@@ -2,9 +2,9 @@
 //!
 //! A worker of the product forwards between two memory ports with a full table, destinations drawn
 //! inside announced prefixes. With `manylane` that is all. With the others the same worker does the
-//! same, and for each frame that is received, memory is taken as their scheme has it, and given back
-//! when the frame has left. That memory is not touched but for its head, which is to their advantage; that
-//! the frame itself still comes from the pool is not, and costs what `manylane_ns` says.
+//! same, and for each frame that it receives, the device takes memory as their scheme has it, and gives it back
+//! when the frame has left. Of that memory only the head is touched, which is to their advantage; the frame itself still
+//! comes from the pool, which is not, and costs what `manylane_ns` says.
 //!
 //! | figure                                | what                                                      |
 //! |---------------------------------------|-----------------------------------------------------------|
@@ -17,54 +17,43 @@
 //! | `allocator_calls_per_frame`           | by the worker's thread, over 10 million frames            |
 //! | `allocator_calls_per_frame_odd`       | the same where every fourth frame is an odd one (`odd.rs`) |
 
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
-
-use manylane::control::routing::Routing;
-use manylane::stats::{PortCount, StatsReader};
-use manylane::worker::{Clock, Worker};
-use manylane_frame::vocabulary::PortId;
-use manylane_frame::{BATCH_MAX, Batch, Depot, Pool, Region, RegionConfig};
-use manylane_net::icmp::RateLimit;
-use manylane_sync::counters::CounterReader;
-use manylane_sync::rcu::Domain;
-use nix::time::{ClockId, clock_gettime};
-
 use super::FRAMES;
-use super::device::{self, ARRIVED, Arrival, Device, LENGTHS, OVERRUNS, Switch, Targets};
 use super::odd::Odd;
 use super::scheme::Scheme;
 use crate::baseline::calls::calls;
 use crate::baseline::frame::{Glibc, Packets};
-use crate::figure::Rounds;
-use crate::forward::{load, pin_next_hops, routing, worker};
-use crate::histogram::Snapshot;
-use crate::prefixes::Prefixes;
-use crate::threads::Team;
+use crate::histogram::{self, Snapshot};
+use crate::prefixes::{Prefixes, Random};
+use crate::prelude::*;
+use crate::router::{self, Ground, Place};
+use crate::traffic::{
+    ARRIVED, Arrival, Device, FRAME_LEN, Head, LOST, Reading, Run, Switch, TARGETS, Target,
+    ground_with_table, ipv4_template, targets, write_ipv4,
+};
 
+/// Frames without fragments that Ethernet has: the smallest and the largest.
+const LENGTHS: [usize; 2] = [64, 1514];
 const SCHEMES: usize = 4;
 const RINGS: [u64; 2] = [256, 1024];
 const COUNTED: u64 = 10_000_000;
 const COUNTED_QUICK: u64 = 200_000;
 /// Part of the capacity at which latency is measured.
 const LOAD: f64 = 0.8;
+const MANYLANE: &str = "manylane";
 
 /// One worker for each scheme, all over the same tables.
 pub struct Forwarding {
     lanes: Vec<Mutex<Lane>>,
     odd: Mutex<Odd>,
     counted: u64,
-    _routing: Routing,
+    _ground: Ground,
 }
 
 /// A worker, and the switch and counters of its device.
 struct Lane {
     name: &'static str,
-    worker: Worker,
-    clock: Clock,
+    lane: router::Lane,
     switch: Switch,
-    stats: StatsReader,
     device: CounterReader,
     latencies: [CounterReader; 2],
 }
@@ -72,17 +61,11 @@ struct Lane {
 impl Forwarding {
     /// Loads the table and prepares the workers.
     pub fn new(quick: bool) -> io::Result<Forwarding> {
-        let domain = Domain::new(SCHEMES);
-        let mut routing = routing(&domain)?;
-        let hops = pin_next_hops(&mut routing)?;
         let prefixes = Prefixes::synthetic();
-        load(&mut routing, &prefixes, &hops)?;
-        let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
-        let region = region.map_err(io::Error::other)?;
-        let depot = Depot::new(region, SCHEMES).expect("the region is new");
-        let targets = Arc::new(Targets::new(&prefixes));
+        let ground = ground_with_table(SCHEMES, FRAMES, &prefixes)?;
+        let frames = Arc::new(Frames::new(&prefixes));
         let lane = |name, scheme: Option<Packets<Glibc>>| {
-            Lane::new(name, &domain, &routing, depot.pool(), &targets, scheme).map(Mutex::new)
+            Lane::new(name, &ground, &frames, scheme).map(Mutex::new)
         };
         let lanes = vec![
             lane("before", Some(Packets::before()))?,
@@ -92,105 +75,92 @@ impl Forwarding {
         ];
         let odd = Mutex::new(Odd::new()?);
         let counted = if quick { COUNTED_QUICK } else { COUNTED };
-        Ok(Forwarding { lanes, odd, counted, _routing: routing })
+        Ok(Forwarding { lanes, odd, counted, _ground: ground })
     }
 
     /// Measures everything once.
-    pub fn round(&mut self, team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
-        for (length, bytes) in LENGTHS.iter().enumerate() {
+    pub fn round(&mut self, bench: &mut Bench) -> io::Result<()> {
+        for (length, bytes) in LENGTHS.into_iter().enumerate() {
             for lane in &self.lanes {
-                capacity_and_latency(team, rounds, lane, length, &bytes.to_string())?;
+                capacity_and_latency(bench, lane, length, bytes)?;
             }
         }
         for ring in RINGS {
             for lane in &self.lanes {
-                overruns(team, rounds, lane, ring)?;
+                overruns(bench, lane, ring)?;
             }
         }
         let manylane = self.lanes.last().expect("there are four");
-        lock(manylane).switch.set(0, Arrival::Always);
-        let counted = self.counted;
-        let calls = calls_per_frame(team, manylane, counted, |lane| lane.turn())?;
-        rounds.push("allocator_calls_per_frame", "calls", calls);
-        let calls = calls_per_frame(team, &self.odd, counted, Odd::turn)?;
-        rounds.push("allocator_calls_per_frame_odd", "calls", calls);
+        lock(manylane).switch.set(Arrival::Always, 0);
+        let calls = calls_per_frame(bench, manylane, self.counted, |lane| lane.lane.turn())?;
+        bench.push("allocator_calls_per_frame", "calls", calls);
+        let calls = calls_per_frame(bench, &self.odd, self.counted, Odd::turn)?;
+        bench.push("allocator_calls_per_frame_odd", "calls", calls);
         lock(&self.odd).check()
     }
 
     /// What the rounds give together.
     pub fn ratios(rounds: &mut Rounds) {
         for bytes in LENGTHS {
-            rounds.ratio(
-                &format!("hotlist_forward_gain_{bytes}"),
-                &format!("forward_before_cpu_ns_{bytes}"),
-                &format!("forward_hotlist1024_cpu_ns_{bytes}"),
-            );
-            rounds.ratio(
-                &format!("forward_gain_{bytes}"),
-                &format!("forward_before_cpu_ns_{bytes}"),
-                &format!("forward_manylane_cpu_ns_{bytes}"),
-            );
+            for (name, under) in [("hotlist_forward", "hotlist1024"), ("forward", "manylane")] {
+                let [over, under] =
+                    ["before", under].map(|of| format!("forward_{of}_cpu_ns_{bytes}"));
+                rounds.ratio(&format!("{name}_gain_{bytes}"), &over, &under);
+            }
         }
     }
 }
 
-const MANYLANE: &str = "manylane";
-
 fn capacity_and_latency(
-    team: &mut Team,
-    rounds: &mut Rounds,
+    bench: &mut Bench,
     lane: &Mutex<Lane>,
     length: usize,
-    bytes: &str,
+    bytes: usize,
 ) -> io::Result<()> {
     let name = lock(lane).name;
-    let cpu_ns = Mutex::new(0.0);
-    lock(lane).switch.set(length, Arrival::Always);
-    let before = lock(lane).counts();
-    let slice = team.slice(1, |_, lap| {
+    lock(lane).switch.set(Arrival::Always, length);
+    let before = lock(lane).lane.counts();
+    let measured = bench.with_cpu(1, |_, lap| {
         let mut lane = lock(lane);
-        let start = cpu_time();
-        let share = lap.run_of(BATCH_MAX as u64, || _ = lane.turn());
-        let used = cpu_time().saturating_sub(start);
-        *lock(&cpu_ns) = used.as_nanos() as f64 / share.operations() as f64;
-        share
+        lap.run_of(BATCH_MAX as u64, || _ = lane.lane.turn())
     })?;
-    let after = lock(lane).counts();
+    let after = lock(lane).lane.counts();
     if after[0] == before[0] || after[0] - before[0] != after[1] - before[1] {
         return Err(io::Error::other(format!("{name}: not every frame was forwarded")));
     }
-    let ns = slice.as_ref().map(|slice| slice.ns());
-    let cpu_ns = slice.as_ref().map(|_| *lock(&cpu_ns));
-    rounds.push(&format!("forward_{name}_ns_{bytes}"), "ns", ns);
-    rounds.push(&format!("forward_{name}_cpu_ns_{bytes}"), "ns", cpu_ns);
+    let ns = measured.map(|(ns, _)| ns);
+    bench.ns(&format!("forward_{name}_ns_{bytes}"), ns);
+    bench.ns(&format!("forward_{name}_cpu_ns_{bytes}"), measured.map(|(_, cpu_ns)| cpu_ns));
 
     let mut latency = None;
     if let Some(ns) = ns {
-        lock(lane).switch.set(length, Arrival::Every((ns * 1000.0 / LOAD) as u64));
+        lock(lane).switch.set(Arrival::Every((ns * 1000.0 / LOAD) as u64), length);
         let before = Snapshot::of(&lock(lane).latencies);
-        let slice = team.slice(1, |_, lap| {
-            let mut lane = lock(lane);
-            lap.run_of(1, || _ = lane.turn())
-        })?;
+        let slice = one_by_one(bench, lane)?;
         let after = Snapshot::of(&lock(lane).latencies);
         latency = slice.map(|_| (after, before));
     }
     for (part_name, part) in [("p50", 0.5), ("p99", 0.99)] {
         let value = latency.as_ref().and_then(|(after, before)| after.quantile_since(before, part));
-        rounds.push(&format!("forward_{name}_latency_ns_{bytes}_{part_name}"), "ns", value);
+        bench.ns(&format!("forward_{name}_latency_ns_{bytes}_{part_name}"), value);
     }
     Ok(())
 }
 
-fn overruns(team: &mut Team, rounds: &mut Rounds, lane: &Mutex<Lane>, ring: u64) -> io::Result<()> {
-    lock(lane).switch.set(0, Arrival::Bursts(ring));
-    let device = lock(lane).device.clone();
-    let counts = || [ARRIVED, OVERRUNS].map(|count| device.load(count));
-    let before = counts();
-    let slice = team.slice(1, |_, lap| {
+/// A slice of turns with a look at the clock after each.
+fn one_by_one(bench: &mut Bench, lane: &Mutex<Lane>) -> io::Result<Option<Slice>> {
+    bench.slice(1, |_, lap| {
         let mut lane = lock(lane);
-        lap.run_of(1, || _ = lane.turn())
-    })?;
+        lap.run_of(1, || _ = lane.lane.turn())
+    })
+}
+
+fn overruns(bench: &mut Bench, lane: &Mutex<Lane>, ring: u64) -> io::Result<()> {
+    lock(lane).switch.set(Arrival::Bursts(ring), 0);
+    let device = lock(lane).device.clone();
+    let counts = || [ARRIVED, LOST].map(|count| device.load(count));
+    let before = counts();
+    let slice = one_by_one(bench, lane)?;
     let after = counts();
     let [arrived, overruns] = [0, 1].map(|count| (after[count] - before[count]) as f64);
     let prefix = match lock(lane).name {
@@ -198,19 +168,19 @@ fn overruns(team: &mut Team, rounds: &mut Rounds, lane: &Mutex<Lane>, ring: u64)
         name => format!("{name}_"),
     };
     let value = slice.map(|_| overruns / arrived * 1e6);
-    rounds.push(&format!("{prefix}overruns_ring{ring}"), "ppm", value);
+    bench.push(&format!("{prefix}overruns_ring{ring}"), "ppm", value);
     Ok(())
 }
 
 /// Over so many frames, or a few more.
 fn calls_per_frame<L: Send>(
-    team: &mut Team,
+    bench: &mut Bench,
     lane: &Mutex<L>,
     counted: u64,
     turn: impl Fn(&mut L) -> usize + Sync,
 ) -> io::Result<Option<f64>> {
     let per_frame = Mutex::new(0.0);
-    let slice = team.slice(1, |_, lap| {
+    let slice = bench.slice(1, |_, lap| {
         let mut lane = lock(lane);
         let mut watch = lap.start();
         let mut forward = |at_least| {
@@ -236,47 +206,93 @@ fn calls_per_frame<L: Send>(
 impl Lane {
     fn new<S: Scheme + Send + 'static>(
         name: &'static str,
-        domain: &Domain,
-        routing: &Routing,
-        pool: Pool,
-        targets: &Arc<Targets>,
-        scheme: Option<S>,
+        ground: &Ground,
+        frames: &Arc<Frames>,
+        mut scheme: Option<S>,
     ) -> io::Result<Lane>
     where
         S::Batch: Send,
     {
         let switch = Switch::new();
-        let mut device = Device::new(&switch, targets.clone(), scheme);
+        let (frames, mut next) = (frames.clone(), 0);
+        let mut device =
+            Device::new(switch.reader(), u64::MAX, move |pool: &Pool, batch: &mut [Frame], run| {
+                frames.write(pool.region(), batch, &mut next, run);
+            });
         let counters = device.counters();
-        let source =
-            move |pool: &mut Pool, batch: &mut Batch, now_ns| device.receive(pool, batch, now_ns);
-        let clock = Clock::start();
+        let mut memory = S::batch();
+        let source = move |pool: &mut Pool, batch: &mut Batch, now_ns| {
+            device.receive(pool, batch, now_ns);
+            if let Some(scheme) = &mut scheme {
+                // The frames of the last turn have left: their memory is free, and new frames need some.
+                scheme.give_back_all(&mut memory);
+                scheme.take_into(&mut memory, batch.len());
+            }
+            Next::More
+        };
         let [(first, first_late), (second, second_late)] =
-            [(); 2].map(|()| device::sink(&switch, clock));
-        let limit = RateLimit::new(1000, 50);
-        let (worker, stats) =
-            worker(domain, routing, pool, vec![Box::new(source)], [first, second], limit, clock)?;
+            [(); 2].map(|()| sink(switch.reader(), ground.clock));
+        let source: Source = Box::new(source);
+        let lane = ground.lane(Place::new(0, [source], [first, second])?)?;
         let latencies = [first_late, second_late];
-        Ok(Lane { name, worker, clock, switch, stats, device: counters, latencies })
+        Ok(Lane { name, lane, switch, device: counters, latencies })
+    }
+}
+
+/// What the device writes: headers to destinations inside announced prefixes, and bytes behind them.
+struct Frames {
+    /// By length.
+    targets: [Vec<Target>; 2],
+    templates: [Head; 2],
+    rest: [u8; LENGTHS[1] - FRAME_LEN],
+}
+
+impl Frames {
+    fn new(prefixes: &Prefixes) -> Frames {
+        Frames {
+            targets: LENGTHS.map(|len| targets(prefixes, &mut Random(99), len)),
+            templates: LENGTHS.map(|len| ipv4_template(Ipv4Addr::UNSPECIFIED, len).0),
+            rest: [0x5a; LENGTHS[1] - FRAME_LEN],
+        }
     }
 
+    /// Writes frames of the `mix`th length, and the nanosecond when each was due.
     #[inline(always)]
-    fn turn(&mut self) -> usize {
-        self.worker.turn(self.clock.now_ns())
-    }
-
-    /// Frames received and transmitted so far.
-    fn counts(&self) -> [u64; 2] {
-        let sum = |what| (0..2).map(|port| self.stats.port(PortId(port), what)).sum();
-        [PortCount::Received, PortCount::Transmitted].map(sum)
+    fn write(&self, region: &Region, frames: &mut [Frame], next: &mut usize, run: Run) {
+        let (region, len, template) = (region.view(), LENGTHS[run.mix], &self.templates[run.mix]);
+        let mut due_ps = run.due_ps;
+        for frame in frames {
+            let target = &self.targets[run.mix][*next % TARGETS];
+            *next += 1;
+            region.set_window(frame, HEADROOM, HEADROOM + len as u16);
+            let (headers, rest) = region.bytes_mut(frame).split_at_mut(FRAME_LEN);
+            write_ipv4(headers, template, target);
+            rest.copy_from_slice(&self.rest[..len - FRAME_LEN]);
+            if run.gap_ps > 0 {
+                headers[STAMP..STAMP + 8].copy_from_slice(&(due_ps / 1000).to_ne_bytes());
+                due_ps += run.gap_ps;
+            }
+        }
     }
 }
 
-/// What the kernel says that this thread has used.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
+/// Where a frame says when it was due: behind the UDP header, where no rule looks.
+const STAMP: usize = 48;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+/// The transmitting half: counts how long after its due time each frame left, when they have one.
+fn sink(switch: Reading, clock: Clock) -> (Sink, CounterReader) {
+    let mut latencies = histogram::counters();
+    let reader = latencies.reader();
+    let sink = move |region: &Region, frames: &[Frame]| {
+        if !switch.is_timed() {
+            return;
+        }
+        let now_ns = clock.now_ns();
+        for frame in frames {
+            let stamp = region.bytes(frame)[STAMP..].first_chunk().expect("the frame has 64 bytes");
+            let late_ns = now_ns.saturating_sub(u64::from_ne_bytes(*stamp));
+            latencies.add(histogram::bucket(late_ns), 1);
+        }
+    };
+    (Box::new(sink), reader)
 }

@@ -28,7 +28,6 @@
 //!
 //! Needs two cores with nothing else on them, and 100 MiB.
 
-mod device;
 mod forward;
 mod odd;
 mod scheme;
@@ -37,15 +36,9 @@ mod work;
 
 pub use untuned::serve;
 
-use std::io;
-use std::time::Duration;
-
-use manylane_frame::{Depot, Region, RegionConfig};
-
 use super::{Plan, interleave};
 use crate::baseline::frame::{Glibc, Mimalloc, Packets, Snmalloc, tune_glibc};
-use crate::figure::{Output, Rounds};
-use crate::threads::Team;
+use crate::prelude::*;
 use forward::Forwarding;
 use scheme::{Manylane, Scheme};
 use untuned::Untuned;
@@ -92,97 +85,86 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
     let depot = Depot::new(region.map_err(io::Error::other)?, 2).expect("the region is new");
     let mut untuned = Untuned::start(plan)?;
-    let mut forwarding = Forwarding::new(plan.quick)?;
+    let mut forwarding = Forwarding::new(plan.pace.quick)?;
     output.note("a packet: take, fill in the metadata, give back; 32 a call, 64 outstanding");
-    let round = |team: &mut Team, rounds: &mut Rounds| {
-        team.shorten(SLICE);
+    let round = |bench: &mut Bench| {
+        bench.shorten(SLICE);
         for (number, row) in ROWS.iter().enumerate() {
-            measure(team, rounds, row, "before", &Packets::<Glibc>::before)?;
-            row.push(rounds, "before_untuned", untuned.measure(number)?);
-            measure(team, rounds, row, "hotlist128", &|| Packets::<Glibc>::hot_list(128))?;
-            measure(team, rounds, row, "hotlist1024", &|| Packets::<Glibc>::hot_list(1024))?;
-            measure(team, rounds, row, "snmalloc", &Packets::<Snmalloc>::before)?;
-            measure(team, rounds, row, "mimalloc", &Packets::<Mimalloc>::before)?;
-            measure(team, rounds, row, "manylane", &|| Manylane::<false>::new(&depot))?;
-            measure(team, rounds, row, "manylane_bare", &|| Manylane::<true>::new(&depot))?;
+            row.measure(bench, "before", &Packets::<Glibc>::before)?;
+            row.push(bench, "before_untuned", untuned.measure(number)?);
+            row.measure(bench, "hotlist128", &|| Packets::<Glibc>::hot_list(128))?;
+            row.measure(bench, "hotlist1024", &|| Packets::<Glibc>::hot_list(1024))?;
+            row.measure(bench, "snmalloc", &Packets::<Snmalloc>::before)?;
+            row.measure(bench, "mimalloc", &Packets::<Mimalloc>::before)?;
+            row.measure(bench, "manylane", &|| Manylane::<false>::new(&depot))?;
+            row.measure(bench, "manylane_bare", &|| Manylane::<true>::new(&depot))?;
         }
-        jumbo(team, rounds, "before", &Packets::<Glibc>::before)?;
-        jumbo(team, rounds, "hotlist1024", &|| Packets::<Glibc>::hot_list(1024))?;
-        jumbo(team, rounds, "snmalloc", &Packets::<Snmalloc>::before)?;
-        jumbo(team, rounds, "mimalloc", &Packets::<Mimalloc>::before)?;
-        jumbo(team, rounds, "manylane", &|| Manylane::<false>::new(&depot))?;
-        forwarding.round(team, rounds)
+        jumbo(bench, "before", &Packets::<Glibc>::before)?;
+        jumbo(bench, "hotlist1024", &|| Packets::<Glibc>::hot_list(1024))?;
+        jumbo(bench, "snmalloc", &Packets::<Snmalloc>::before)?;
+        jumbo(bench, "mimalloc", &Packets::<Mimalloc>::before)?;
+        jumbo(bench, "manylane", &|| Manylane::<false>::new(&depot))?;
+        forwarding.round(bench)
     };
     interleave(plan, output, round, |rounds| {
-        for suffix in ROWS.iter().flat_map(|row| row.suffixes) {
-            for across in ["", "cross_"] {
-                for (prefix, over) in OTHERS {
-                    rounds.ratio(
-                        &format!("{prefix}{across}gain{suffix}"),
-                        &format!("{over}_{across}ns{suffix}"),
-                        &format!("manylane_{across}ns{suffix}"),
-                    );
-                }
+        let both = ["", "cross_"].map(|across| {
+            ROWS.iter().flat_map(|row| row.suffixes).map(move |suffix| (across, *suffix))
+        });
+        for (across, suffix) in both.into_iter().flatten().chain([("", "_jumbo")]) {
+            for (prefix, over) in OTHERS {
+                let [over, under] = [over, "manylane"].map(|of| format!("{of}_{across}ns{suffix}"));
+                rounds.ratio(&format!("{prefix}{across}gain{suffix}"), &over, &under);
             }
-        }
-        for (prefix, over) in OTHERS {
-            rounds.ratio(
-                &format!("{prefix}gain_jumbo"),
-                &format!("{over}_ns_jumbo"),
-                "manylane_ns_jumbo",
-            );
         }
         Forwarding::ratios(rounds);
     })
 }
 
 impl Row {
+    fn measure<S: Scheme>(
+        &self,
+        bench: &mut Bench,
+        name: &str,
+        scheme: &(impl Fn() -> S + Sync),
+    ) -> io::Result<()> {
+        let measured = self.both(bench, scheme)?;
+        self.push(bench, name, measured);
+        Ok(())
+    }
+
     /// Adds what was measured on one core, and across two, under each of the row's names.
-    fn push(&self, rounds: &mut Rounds, name: &str, [one, cross]: [Option<f64>; 2]) {
+    fn push(&self, bench: &mut Bench, name: &str, [one, cross]: [Option<f64>; 2]) {
         for suffix in self.suffixes {
-            rounds.push(&format!("{name}_ns{suffix}"), "ns", one);
-            rounds.push(&format!("{name}_cross_ns{suffix}"), "ns", cross);
+            bench.ns(&format!("{name}_ns{suffix}"), one);
+            bench.ns(&format!("{name}_cross_ns{suffix}"), cross);
         }
+    }
+
+    /// On one core, and across two.
+    fn both<S: Scheme>(
+        &self,
+        bench: &mut Bench,
+        scheme: &(impl Fn() -> S + Sync),
+    ) -> io::Result<[Option<f64>; 2]> {
+        let one = bench.slice(1, |_, lap| work::on_one_core(&mut scheme(), self, &lap))?;
+        let cross = bench.slice_with(
+            2,
+            || work::Between::<S>::new(self),
+            |between, thread, lap| match thread {
+                0 => work::take(&mut scheme(), self, between, &lap),
+                _ => work::give_back(&mut scheme(), self, between, &lap),
+            },
+        )?;
+        Ok([one, cross].map(|slice| ns_of(&slice)))
     }
 }
 
-fn measure<S: Scheme>(
-    team: &mut Team,
-    rounds: &mut Rounds,
-    row: &Row,
-    name: &str,
-    scheme: &(impl Fn() -> S + Sync),
-) -> io::Result<()> {
-    let measured = both(team, row, scheme)?;
-    row.push(rounds, name, measured);
-    Ok(())
-}
-
-/// On one core, and across two.
-fn both<S: Scheme>(
-    team: &mut Team,
-    row: &Row,
-    scheme: &(impl Fn() -> S + Sync),
-) -> io::Result<[Option<f64>; 2]> {
-    let one = team.slice(1, |_, lap| work::on_one_core(&mut scheme(), row, &lap))?;
-    let cross = team.slice_with(
-        2,
-        || work::Between::<S>::new(row),
-        |between, thread, lap| match thread {
-            0 => work::take(&mut scheme(), row, between, &lap),
-            _ => work::give_back(&mut scheme(), row, between, &lap),
-        },
-    )?;
-    Ok([one, cross].map(|slice| slice.map(|slice| slice.ns())))
-}
-
 fn jumbo<S: Scheme>(
-    team: &mut Team,
-    rounds: &mut Rounds,
+    bench: &mut Bench,
     name: &str,
     scheme: &(impl Fn() -> S + Sync),
 ) -> io::Result<()> {
-    let slice = team.slice(1, |_, lap| work::large(&mut scheme(), JUMBO_LEN, &lap))?;
-    rounds.push(&format!("{name}_ns_jumbo"), "ns", slice.map(|slice| slice.ns()));
+    let large = |_, lap: Lap<'_>| work::large(&mut scheme(), JUMBO_LEN, &lap);
+    bench.time(&format!("{name}_ns_jumbo"), 1, large)?;
     Ok(())
 }

@@ -1,30 +1,21 @@
-//! The forwarding worker where the way is not ordinary: does it call the allocator there?
+//! The forwarding worker off the fast path: does it call the allocator there?
 //!
-//! Every fourth frame is odd, in turn: too old (an error goes back), larger than the exit's MTU (cut),
-//! for us (an echo is answered), for a neighbour that nobody knows (held, and given up later), broken
-//! (dropped). Time is the device's: each turn takes 10 ms of it, so that what waits for seconds
-//! happens too.
-
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
-use std::time::Duration;
+//! Every fourth frame is an exception, by turns: its TTL ends (the worker returns an error), it is larger than the
+//! egress MTU (cut), for us (the worker answers an echo), for an unknown neighbour (held, and given up later), broken
+//! (dropped). Time is the device's: each turn takes 10 ms of it, so that what takes seconds happens too.
 
 use manylane::config::InterfaceAddress;
-use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
-use manylane::stats::StatsReader;
-use manylane::worker::{Clock, Worker};
-use manylane_frame::vocabulary::{Created, DropReason, Offload, PortId};
-use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
-use manylane_io::port::memory::{Next, Sink};
+use manylane::control::routing::RoutedPort;
+use manylane_frame::vocabulary::{Created, DropReason};
 use manylane_net::forward::{Ipv4Interface, PortFacts};
 use manylane_net::icmp::RateLimit;
-use manylane_net::neighbour::Key;
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::icmp::kind::ECHO_REQUEST;
 use manylane_net::wire::{icmp, ipv4, protocol};
-use manylane_sync::rcu::Domain;
 
-use crate::forward::worker;
+use crate::packet;
+use crate::prelude::*;
+use crate::router::{self, Ground, Lane, Place, no_sinks};
 
 const TURN_NS: u64 = 10_000_000;
 const FRAMES: u32 = 4096;
@@ -36,46 +27,36 @@ const UNKNOWN: u8 = 8;
 
 /// The worker, its tables and its clock.
 pub struct Odd {
-    /// Always there, until it ends.
+    /// Some until it ends.
     worker: Option<Worker>,
     stats: StatsReader,
     now_ns: u64,
-    _routing: Routing,
+    _ground: Ground,
 }
 
 impl Odd {
     /// Two ports, a station behind each.
     pub fn new() -> io::Result<Odd> {
-        let domain = Domain::new(1);
-        let limits =
-            RoutingLimits { neighbours_max: 256, long_ipv4_routes: 1024, ipv6_routes: 1024 };
-        let ports = [0, 1].map(port).into();
-        let mut routing = Routing::new(&domain, ports, limits).map_err(io::Error::other)?;
+        let mut ground = Ground::new(1, FRAMES, [0, 1].map(port).into())?;
         for (number, station) in (0..).zip(STATIONS) {
-            let key = Key { port: PortId(number), addr: station.into() };
-            let mac = mac(1, number).0;
-            let set = routing.set_neighbour(key, mac, Duration::ZERO, &mut Told::default());
-            set.map_err(io::Error::other)?;
+            ground.set_neighbour(PortId(number), station.into(), mac(1, number).0)?;
         }
-        let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
-        let depot = Depot::new(region.map_err(io::Error::other)?, 1).expect("the region is new");
-        let mut source = Source::new();
-        let feed = move |pool: &mut Pool, batch: &mut Batch, _| source.fill(pool, batch);
-        let sinks: [Sink; 2] = [Box::new(|_, _| {}), Box::new(|_, _| {})];
+        let mut source = Traffic::new();
+        let feed: Source =
+            Box::new(move |pool: &mut Pool, batch: &mut Batch, _| source.fill(pool, batch));
         let errors = RateLimit::new(0, u32::MAX >> 2); // Every one of them is sent.
-        let clock = Clock::start();
-        let (worker, stats) =
-            worker(&domain, &routing, depot.pool(), vec![Box::new(feed)], sinks, errors, clock)?;
-        Ok(Odd { worker: Some(worker), stats, now_ns: 0, _routing: routing })
+        let Lane { worker, stats, .. } =
+            ground.lane(Place { errors, ..Place::new(0, [feed], no_sinks())? })?;
+        Ok(Odd { worker: Some(worker), stats, now_ns: 0, _ground: ground })
     }
 
-    /// See `Worker::turn`.
+    /// See [`Worker::turn`].
     pub fn turn(&mut self) -> usize {
         self.now_ns += TURN_NS;
         self.worker.as_mut().expect("it has not ended").turn(self.now_ns)
     }
 
-    /// An error when one of the ways was not taken so far.
+    /// An error when one kind of exception has not happened so far.
     pub fn check(&self) -> io::Result<()> {
         let port = PortId(0);
         let [errors, replies, fragments] = [Created::Error, Created::Reply, Created::Fragment]
@@ -83,10 +64,11 @@ impl Odd {
         let dropped = |why| self.stats.dropped(port, why);
         let broken = dropped(DropReason::Ipv4ChecksumInvalid);
         let given_up = dropped(DropReason::NeighbourFailed);
-        let ways = [errors, replies, fragments, broken, given_up];
-        match ways.contains(&0) {
-            true => Err(io::Error::other(format!("an odd way was not taken: {ways:?}"))),
-            false => Ok(()),
+        match [errors, replies, fragments, broken, given_up] {
+            counts if counts.contains(&0) => {
+                Err(io::Error::other(format!("an exception did not happen: {counts:?}")))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -100,21 +82,10 @@ impl Drop for Odd {
 
 fn port(number: u16) -> RoutedPort {
     let addr = Ipv4Addr::new(10, number as u8, 0, 1);
-    let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, number + 1);
-    RoutedPort {
-        facts: PortFacts {
-            mac: mac(0, number),
-            mtu: MTU[usize::from(number)],
-            offload: Offload::NONE,
-            ipv4: vec![Ipv4Interface { addr, len: 16 }],
-            ipv6: Vec::new(),
-            link_local: Some(link_local),
-            vlan: None,
-            vlans: Vec::new(),
-            anycast: Vec::new(),
-        },
-        addresses: vec![InterfaceAddress { address: addr.into(), length: 16 }],
-    }
+    let (mac, mtu) = (mac(0, number), MTU[usize::from(number)]);
+    let ipv4 = vec![Ipv4Interface { addr, len: 16 }];
+    let facts = PortFacts { mac, mtu, ipv4, ..router::port(number).facts };
+    RoutedPort { facts, addresses: vec![InterfaceAddress { address: addr.into(), length: 16 }] }
 }
 
 fn mac(whose: u8, port: u16) -> Mac {
@@ -122,14 +93,14 @@ fn mac(whose: u8, port: u16) -> Mac {
 }
 
 /// Frames, ready to be copied.
-struct Source {
+struct Traffic {
     ordinary: Vec<u8>,
     odd: Vec<Vec<u8>>,
     next: usize,
 }
 
-impl Source {
-    fn new() -> Source {
+impl Traffic {
+    fn new() -> Traffic {
         let ordinary = packet(STATIONS[1], 64, 64);
         let mut odd = vec![packet(STATIONS[1], 1, 64), packet(STATIONS[1], 64, 1514)];
         let mut echo = packet(OURS, 64, 64);
@@ -141,7 +112,7 @@ impl Source {
         let mut broken = packet(STATIONS[1], 64, 64);
         broken[24] ^= 1; // Its header's checksum.
         odd.push(broken);
-        Source { ordinary, odd, next: 0 }
+        Traffic { ordinary, odd, next: 0 }
     }
 
     fn fill(&mut self, pool: &mut Pool, batch: &mut Batch) -> Next {
@@ -170,15 +141,8 @@ fn packet(destination: Ipv4Addr, ttl: u8, len: usize) -> Vec<u8> {
 }
 
 fn header(destination: Ipv4Addr, ttl: u8, protocol: u8, len: usize) -> ipv4::Header {
-    ipv4::Header {
-        tos: 0,
-        identification: len as u16,
-        dont_fragment: false,
-        ttl,
-        protocol,
-        source: STATIONS[0],
-        destination,
-    }
+    let header = packet::ipv4(protocol, ttl, [STATIONS[0], destination]);
+    ipv4::Header { identification: len as u16, ..header }
 }
 
 #[cfg(test)]
@@ -188,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_odd_way_is_taken() {
+    fn every_exception_happens() {
         let mut odd = Odd::new().expect("8 MiB can be mapped");
         assert!(odd.check().is_err(), "nothing has come yet");
         // In turns, not seconds: a turn is 10 ms.

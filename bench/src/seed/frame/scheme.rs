@@ -1,9 +1,9 @@
 //! The ways to packet memory that are compared, behind one face.
 
-use manylane_frame::vocabulary::{Checksum, PortId, QueueId, Segments};
-use manylane_frame::{BATCH_MAX, Batch, Depot, Frame, HEADROOM, Marks, Pool, View};
+use manylane_frame::View;
 
-use crate::baseline::frame::{Heap, Packet, Packets};
+use crate::baseline::frame::{Heap, MARKS, Packet, Packets};
+use crate::prelude::*;
 
 /// Bytes of the packets whose memory is taken.
 pub const PACKET_LEN: u16 = 64;
@@ -156,13 +156,3 @@ impl<const BARE: bool> Scheme for Manylane<BARE> {
 }
 
 const ENOUGH: &str = "the region has more frames than are outstanding";
-
-/// What a receiving port writes.
-pub const MARKS: Marks = Marks {
-    ingress: PortId(0),
-    queue: QueueId(0),
-    checksum: Checksum::Valid,
-    own: false,
-    later: false,
-    segments: Segments::NONE,
-};

@@ -5,13 +5,13 @@
 //! for one that was disturbed, comes out. The child ends when its input does.
 
 use std::env;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::{ROWS, SLICE, both};
+use super::{ROWS, SLICE};
 use crate::baseline::frame::{Glibc, Packets};
+use crate::prelude::*;
 use crate::seed::Plan;
-use crate::threads::Team;
 
 /// The child, seen from its parent.
 pub struct Untuned {
@@ -24,12 +24,9 @@ impl Untuned {
     /// Starts the child, to measure as `plan` says.
     pub fn start(plan: &Plan) -> io::Result<Untuned> {
         let mut command = Command::new(env::current_exe()?);
-        command.args(["seed", "frame", "--untuned"]);
-        if plan.quick {
-            command.arg("--quick");
-        }
-        if let Some(cores) = plan.cores {
-            command.arg("--cores").args(cores.map(|core| core.to_string()));
+        command.args(["compare", "frame", "--untuned"]).args(plan.pace.quick.then_some("--quick"));
+        if let Some(cores) = &plan.cores {
+            command.arg("--cores").args(cores.iter().map(usize::to_string));
         }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let rows = child.stdin.take();
@@ -58,14 +55,14 @@ impl Drop for Untuned {
 
 /// The child's part.
 pub fn serve(plan: &Plan) -> io::Result<()> {
-    let mut team = Team::new(plan.cores, plan.quick)?;
-    team.shorten(SLICE);
+    let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
+    bench.shorten(SLICE);
     // It gives memory back to the system and has it anew, milliseconds at a time.
-    team.allow_pauses();
+    bench.allow_pauses();
     for line in io::stdin().lines() {
         let row = line?.parse().ok().and_then(|number: usize| ROWS.get(number));
         let row = row.ok_or_else(|| io::Error::other("rows go by their numbers"))?;
-        let figures = both(&mut team, row, &Packets::<Glibc>::before)?;
+        let figures = row.both(&mut bench, &Packets::<Glibc>::before)?;
         let [one, cross] = figures.map(|ns| ns.map_or("-".into(), |ns| ns.to_string()));
         println!("{one} {cross}");
     }

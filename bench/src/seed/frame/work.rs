@@ -1,19 +1,10 @@
 //! The measured loops.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 use std::array;
-use std::hint::black_box;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
-
-use manylane_frame::BATCH_MAX;
-use manylane_sync::primitive::{AtomicBool, Ordering};
-use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::Row;
 use super::scheme::Scheme;
-use crate::threads::{Lap, Share};
+use crate::prelude::*;
 
 /// At most so many frames at a time without a look at the clock: with an allocator that asks the kernel
 /// for each, more would seem a pause.
@@ -208,6 +199,5 @@ fn receive<S: Scheme>(
 }
 
 fn end<T>(end: &Mutex<Option<T>>) -> T {
-    let mut end = end.lock().unwrap_or_else(PoisonError::into_inner);
-    end.take().expect("each side takes its own end, once an attempt")
+    lock(end).take().expect("each side takes its own end, once an attempt")
 }

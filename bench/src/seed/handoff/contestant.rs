@@ -1,31 +1,19 @@
-//! Who forwards: the product's workers, with what is between them.
+//! The contestants: the product's workers, with what is between them.
 
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use manylane::control::routing::Routing;
-use manylane::stats::{PortCount, StatsReader};
+use manylane::worker::HandOff;
 use manylane::worker::handoff::{HandOffReader, Mesh, limits};
-use manylane::worker::{Clock, HandOff, Worker};
-use manylane_frame::vocabulary::{DropReason, PortId, WorkerId};
-use manylane_frame::{BATCH_MAX, Batch, Depot, Pool};
-use manylane_io::eventfd::EventFd;
-use manylane_io::port::memory::{Next, Source};
-use manylane_net::icmp::RateLimit;
+use manylane_frame::vocabulary::DropReason;
 use manylane_net::wire::ethernet::HEADER_LEN;
 use manylane_net::wire::flow::flow_hash;
-use manylane_sync::counters::CounterReader;
-use manylane_sync::doorbell::Doorbell;
 use manylane_sync::handoff::{RECEIVER, SteeringMap};
-use manylane_sync::rcu::Domain;
-use manylane_sync::words::{Words, WordsMut};
 
 use super::order::{BUCKETS, Order};
-use super::sink::{SinkCount, SinkReader, sink};
-use super::traffic::{Device, DeviceCount, Reading, Traffic};
+use super::sink::{DUPLICATED, EXTENT, MOVES, N_REORDERING, REORDERED, SinkReader, sink};
+use super::stamp::{Traffic, device};
 use crate::baseline::handoff::{Links, List, Queue};
-use crate::forward::{FRAME_LEN, Place, stopped, worker_at};
-use crate::threads::{Lap, Share, Team};
+use crate::prelude::*;
+use crate::router::{self, Bell, Place, bell};
+use crate::traffic::{ARRIVED, Device, FRAME_LEN, LOST, Reading, Run, source};
 
 /// Frames that wait between two cores at most: the kernel's `netdev_max_backlog`.
 pub const MAX_BACKLOG: u32 = 1000;
@@ -34,22 +22,14 @@ pub const PORTS: usize = 2;
 /// So that a look at the clock comes often enough also where a frame takes 300 ns.
 const TURNS: usize = 2;
 
-/// What all stand on.
-pub struct Ground<'a> {
-    /// Grace periods.
-    pub domain: &'a Domain,
-    /// The tables.
-    pub routing: &'a Routing,
-    /// Frames.
-    pub depot: &'a Depot,
-    /// What comes.
-    pub traffic: &'a Arc<Traffic>,
-    /// How it comes.
+/// What all contestants stand on.
+pub struct Ground {
+    pub router: router::Ground,
+    /// What comes, and how.
+    pub traffic: Arc<Traffic>,
     pub switch: Reading,
     /// What is next to each frame in a list.
     pub links: Links,
-    /// Everybody's.
-    pub clock: Clock,
 }
 
 /// One or two workers that do it in one way.
@@ -64,10 +44,8 @@ pub struct Contestant {
 }
 
 struct Lane {
-    worker: Worker,
-    clock: Clock,
-    stats: StatsReader,
-    /// Of who hands frames on.
+    lane: router::Lane,
+    /// Of a worker that hands frames on.
     handed: Option<HandOffReader>,
     last: Busy,
 }
@@ -121,36 +99,20 @@ pub struct Counts {
 }
 
 impl Contestant {
-    /// One worker receives and forwards.
-    pub fn one_core(ground: &Ground<'_>) -> io::Result<Contestant> {
-        Contestant::apart("one_core", ground, 1)
-    }
-
-    /// Two workers, each with a queue of its own: as far as two cores go.
-    pub fn ideal(ground: &Ground<'_>) -> io::Result<Contestant> {
-        Contestant::apart("ideal", ground, 2)
-    }
-
-    fn apart(name: &'static str, ground: &Ground<'_>, workers: usize) -> io::Result<Contestant> {
+    /// `one_core`: one worker receives and forwards. `ideal`: two workers, each with a queue of its own: as far as two
+    /// cores go.
+    pub fn apart(name: &'static str, ground: &Ground, workers: usize) -> io::Result<Contestant> {
         let mut seats = Seats::new(ground);
         for _ in 0..workers {
-            let mut device = seats.device();
-            let source = move |pool: &mut Pool, batch: &mut Batch, now_ns| {
-                device.receive(pool, batch, now_ns);
-                Next::More
-            };
+            let source = source(seats.device());
             let books = [(); PORTS].map(|()| Order::books(1).remove(0));
-            seats.seat(Some(Box::new(source)), books, None, None)?;
+            seats.seat(Some(source), books, None)?;
         }
         Ok(seats.contestant(name, Steering::Fixed))
     }
 
-    /// One receives and splices all to the other's queue, or only what `by_flow` is steered there.
-    pub fn spliced(
-        name: &'static str,
-        ground: &Ground<'_>,
-        by_flow: bool,
-    ) -> io::Result<Contestant> {
+    /// One worker receives and splices all to the other's queue, or only what `by_flow` is steered there.
+    pub fn spliced(name: &'static str, ground: &Ground, by_flow: bool) -> io::Result<Contestant> {
         let mut seats = Seats::new(ground);
         let [ours, theirs] = books_of_two();
         let queue = Arc::new(Queue::new(&ground.links));
@@ -159,16 +121,16 @@ impl Contestant {
             device: seats.device(),
             received: List::new(&ground.links),
             queue: queue.clone(),
-            bell: Doorbell::new(EventFd::open()?),
+            bell: bell()?,
             handed: by_flow.then(|| handed.reader()),
         };
-        let source = move |pool: &mut Pool, batch: &mut Batch, now_ns| {
+        let source: Source = Box::new(move |pool: &mut Pool, batch: &mut Batch, now_ns| {
             splicer.receive(pool, batch, now_ns);
             Next::More
-        };
-        seats.seat(Some(Box::new(source)), ours, None, None)?;
+        });
+        seats.seat(Some(source), ours, None)?;
         let mut list = List::new(&ground.links);
-        let source = move |pool: &mut Pool, batch: &mut Batch, _| {
+        let source: Source = Box::new(move |pool: &mut Pool, batch: &mut Batch, _| {
             let region = pool.region().view();
             if list.len() == 0 && queue.len() > 0 {
                 queue.take(&mut list);
@@ -180,35 +142,25 @@ impl Contestant {
                 batch.push(frame).expect("it is not full");
             }
             Next::More
-        };
-        seats.seat(Some(Box::new(source)), theirs, None, None)?;
+        });
+        seats.seat(Some(source), theirs, None)?;
         let steering = if by_flow { Steering::Listed(handed) } else { Steering::Fixed };
         Ok(seats.contestant(name, steering))
     }
 
-    /// One receives and hands on to the other by manylane's rings.
-    pub fn handoff(ground: &Ground<'_>) -> io::Result<Contestant> {
+    /// One worker receives and hands on to the other by manylane's rings.
+    pub fn handoff(ground: &Ground) -> io::Result<Contestant> {
         let mut seats = Seats::new(ground);
         let [ours, theirs] = books_of_two();
         let map = SteeringMap::new(PORTS * BUCKETS, RECEIVER);
         let limits = limits::words(MAX_BACKLOG, 300, 64);
-        let bell = || EventFd::open().map(|fd| Arc::new(Doorbell::new(fd)));
-        let bells = [bell()?, bell()?];
-        let capacity = MAX_BACKLOG as usize;
+        let (bells, capacity) = ([bell()?, bell()?], MAX_BACKLOG as usize);
         let reader = limits.reader();
         let mesh = Mesh::lay(&[true, false], capacity, &bells, &map.reader(), PORTS, &reader);
-        let mut ends = mesh.ends.into_iter();
-        let mut end = || ends.next().expect("one for each worker");
-        let mut device = seats.device();
-        let source = move |pool: &mut Pool, batch: &mut Batch, now_ns| {
-            device.receive(pool, batch, now_ns);
-            Next::More
-        };
-        let limited = Some(limits.reader());
-        let (handoff, handed) = end();
-        seats.seat(Some(Box::new(source)), ours, Some((handoff, handed)), limited.clone())?;
-        let (handoff, handed) = end();
-        seats.seat(None, theirs, Some((handoff, handed)), limited)?;
+        let mut ends = mesh.ends.into_iter().map(|end| (end, limits.reader()));
+        let source = source(seats.device());
+        seats.seat(Some(source), ours, ends.next())?;
+        seats.seat(None, theirs, ends.next())?;
         Ok(seats.contestant("handoff", Steering::Map(map, limits)))
     }
 
@@ -239,9 +191,7 @@ impl Contestant {
         while quiet < 4 {
             let mut moved = 0;
             for lane in &self.lanes {
-                let mut lane = lock(lane);
-                let now_ns = lane.clock.now_ns();
-                moved += lane.worker.turn(now_ns);
+                moved += lock(lane).lane.turn();
             }
             let now = self.counts();
             let still = moved == 0
@@ -255,13 +205,13 @@ impl Contestant {
     /// of them.
     pub fn measure(
         &self,
-        team: &mut Team,
+        bench: &mut Bench,
         part: u32,
         prepare: impl Fn(),
         meddle: impl Fn(&mut Wheel<'_>) + Sync,
     ) -> io::Result<Option<Measured>> {
         let last = self.lanes.len() - 1;
-        let slice = team.slice_with(self.lanes.len(), prepare, |(), thread, lap| {
+        let slice = bench.slice_with(self.lanes.len(), prepare, |(), thread, lap| {
             lock(&self.lanes[thread]).run(&lap, part, || {
                 if thread == last {
                     meddle(&mut Wheel(&self.steering));
@@ -288,8 +238,8 @@ impl Contestant {
 
     /// What has been counted so far.
     pub fn counts(&self) -> Counts {
-        let device = |what| self.devices.iter().map(|device| device.load(what as usize)).sum();
-        let sink = |what| self.sinks.iter().map(move |sink| sink.counters.load(what as usize));
+        let device = |what| self.devices.iter().map(|device| device.load(what)).sum();
+        let sink = |what| self.sinks.iter().map(move |sink| sink.counters.load(what));
         let dropped = |reason| -> u64 {
             self.stats.iter().map(|stats| stats.dropped(PortId(0), reason)).sum()
         };
@@ -297,17 +247,17 @@ impl Contestant {
         let backlog_full = dropped(DropReason::BacklogFull);
         let flow_limit = dropped(DropReason::FlowLimit);
         Counts {
-            arrived: device(DeviceCount::Arrived),
-            lost_port: device(DeviceCount::Lost),
+            arrived: device(ARRIVED),
+            lost_port: device(LOST),
             backlog_full,
             flow_limit,
             lost_other: all - backlog_full - flow_limit,
             transmitted: self.stats.iter().map(transmitted).sum(),
-            reordered: sink(SinkCount::Reordered).sum(),
-            duplicated: sink(SinkCount::Duplicated).sum(),
-            moves: sink(SinkCount::Moves).sum(),
-            n_reordering: sink(SinkCount::NReordering).max().unwrap_or(0),
-            extent: sink(SinkCount::Extent).max().unwrap_or(0),
+            reordered: sink(REORDERED).sum(),
+            duplicated: sink(DUPLICATED).sum(),
+            moves: sink(MOVES).sum(),
+            n_reordering: sink(N_REORDERING).max().unwrap_or(0),
+            extent: sink(EXTENT).max().unwrap_or(0),
         }
     }
 }
@@ -346,17 +296,18 @@ impl Lane {
     fn run(&mut self, lap: &Lap<'_>, part: u32, mut meddle: impl FnMut()) -> Share {
         let counts = |lane: &Lane| {
             let handed = lane.handed.as_ref().map_or(0, |handed| handed.handed_to(1));
-            [transmitted(&lane.stats), handed, refused(&lane.stats)]
+            [transmitted(&lane.lane.stats), handed, refused(&lane.lane.stats)]
         };
         let before = counts(self);
         let length = lap.length() / part;
         let mut busy_ns = 0;
         let mut watch = lap.start();
-        let mut now_ns = self.clock.now_ns();
+        let router::Lane { worker, clock, .. } = &mut self.lane;
+        let mut now_ns = clock.now_ns();
         loop {
             for _ in 0..TURNS {
-                let moved = self.worker.turn(now_ns);
-                let end_ns = self.clock.now_ns();
+                let moved = worker.turn(now_ns);
+                let end_ns = clock.now_ns();
                 busy_ns += if moved > 0 { end_ns - now_ns } else { 0 };
                 now_ns = end_ns;
             }
@@ -381,17 +332,17 @@ fn transmitted(stats: &StatsReader) -> u64 {
     stats.port(PortId(0), PortCount::Transmitted)
 }
 
-/// The receiving half of the source's way.
-struct Splicer {
-    device: Device,
+/// The receiving half of the source's design.
+struct Splicer<W> {
+    device: Device<W>,
     received: List,
     queue: Arc<Queue>,
-    bell: Doorbell<EventFd>,
+    bell: Bell,
     /// Which buckets the other core has; none: it has all.
     handed: Option<Words<u32>>,
 }
 
-impl Splicer {
+impl<W: FnMut(&Pool, &mut [Frame], Run)> Splicer<W> {
     #[inline]
     fn receive(&mut self, pool: &mut Pool, batch: &mut Batch, now_ns: u64) {
         if self.queue.len() + BATCH_MAX > MAX_BACKLOG as usize {
@@ -422,21 +373,24 @@ impl Splicer {
 
 /// A contestant while it is put together.
 struct Seats<'a> {
-    ground: &'a Ground<'a>,
+    ground: &'a Ground,
     lanes: Vec<Mutex<Lane>>,
     devices: Vec<CounterReader>,
     sinks: Vec<SinkReader>,
     stats: Vec<StatsReader>,
 }
 
+/// A worker's end of the hand-off, and its limits.
+type End = ((HandOff, HandOffReader), Words<u32>);
+
 impl<'a> Seats<'a> {
-    fn new(ground: &'a Ground<'a>) -> Seats<'a> {
+    fn new(ground: &'a Ground) -> Seats<'a> {
         let (lanes, devices, sinks, stats) = Default::default();
         Seats { ground, lanes, devices, sinks, stats }
     }
 
-    fn device(&mut self) -> Device {
-        let device = Device::new(self.ground.switch.clone(), self.ground.traffic.clone());
+    fn device(&mut self) -> Device<impl FnMut(&Pool, &mut [Frame], Run) + Send + use<>> {
+        let device = device(self.ground.switch.clone(), self.ground.traffic.clone());
         self.devices.push(device.counters());
         device
     }
@@ -445,29 +399,22 @@ impl<'a> Seats<'a> {
         &mut self,
         source: Option<Source>,
         books: [Order; PORTS],
-        handoff: Option<(HandOff, HandOffReader)>,
-        limited: Option<Words<u32>>,
+        handoff: Option<End>,
     ) -> io::Result<()> {
-        let Ground { domain, routing, depot, clock, .. } = *self.ground;
+        let Ground { router, switch, .. } = self.ground;
         let sinks = books.map(|order| {
-            let (sink, reader) = sink(order, self.ground.switch.clone(), clock);
+            let (sink, reader) = sink(order, switch.clone(), router.clock);
             self.sinks.push(reader);
             sink
         });
-        let (handoff, handed) = handoff.unzip();
-        let place = Place {
-            id: WorkerId(self.lanes.len() as u16),
-            sources: source.into_iter().collect(),
-            sinks,
-            errors: RateLimit::new(1000, 50),
-            handoff: handoff.map(Box::new),
-            limits: limited.unwrap_or_else(|| limits::words(MAX_BACKLOG, 300, 64).reader()),
-            phase: stopped(),
-            taps: None,
-        };
-        let (worker, stats) = worker_at(domain, routing, depot.pool(), place, clock)?;
-        self.stats.push(stats.clone());
-        self.lanes.push(Mutex::new(Lane { worker, clock, stats, handed, last: Busy::default() }));
+        let mut place = Place::new(self.lanes.len() as u16, source, sinks)?;
+        let handed = handoff.map(|((handoff, handed), limits)| {
+            (place.handoff, place.limits) = (Some(Box::new(handoff)), limits);
+            handed
+        });
+        let lane = router.lane(place)?;
+        self.stats.push(lane.stats.clone());
+        self.lanes.push(Mutex::new(Lane { lane, handed, last: Busy::default() }));
         Ok(())
     }
 
@@ -482,8 +429,4 @@ impl<'a> Seats<'a> {
 fn books_of_two() -> [[Order; PORTS]; 2] {
     let mut ports = [(); PORTS].map(|()| Order::books(2));
     [0; 2].map(|first| ports.each_mut().map(|books| books.remove(first)))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

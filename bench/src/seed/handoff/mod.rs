@@ -11,7 +11,7 @@
 //! | `handoff`         | manylane's rings                                                                |
 //! | `ideal`           | two workers, a queue for each                                                   |
 //!
-//! `baseline/handoff.rs` has the list. Who keeps a share keeps the one with which he forwards most, found by
+//! `baseline/handoff.rs` has the list. A receiver that keeps a share keeps the one with which it forwards most, found by
 //! trial in the first round, which warms up; a worker that rebalances finds it by its load.
 //!
 //! | figure                              | what                                                          |
@@ -34,7 +34,7 @@
 //! | `<name>_duplicated`                 | frames that came twice: an error unless 0                     |
 //! | `reordering_n_max`, `reordering_extent_max` | of all rows                                           |
 //!
-//! Figures that end in `_heavy` have 300 ns more for each frame, by whoever forwards it, alike for all: the
+//! Figures that end in `_heavy` have 300 ns more for each frame, at the worker that forwards it, alike for all: the
 //! source's regime, where forwarding cost a kernel's price. `_zipf`: a heavy-tailed mix of flows.
 //! After each slice every frame is accounted for, or it is an error.
 //!
@@ -45,28 +45,19 @@
 mod contestant;
 mod order;
 mod sink;
-mod traffic;
+mod stamp;
 mod transfer;
 pub mod veth;
 
-use std::hint::black_box;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-use manylane_frame::{BATCH_MAX, Batch, Depot, Pool, Region, RegionConfig};
-use manylane_sync::rcu::Domain;
-
 use super::{Plan, interleave};
 use crate::baseline::handoff::Links;
-use crate::figure::{Output, Rounds};
-use crate::forward::{load, pin_next_hops, routing};
 use crate::histogram::Snapshot;
 use crate::prefixes::Prefixes;
-use crate::threads::Team;
+use crate::prelude::*;
+use crate::traffic::{Arrival, Device, Run, Switch, ground_with_table};
 use contestant::{Contestant, Counts, Ground, Measured, PORTS, Wheel};
 use order::BUCKETS;
-use traffic::{Arrival, Device, Mix, Switch, Traffic};
+use stamp::{Mix, Traffic, device};
 use transfer::Transfer;
 
 const FRAMES: u32 = 16_384;
@@ -78,7 +69,7 @@ const LATENCY_LOAD: f64 = 0.8;
 const LOADS: [(&str, f64); 4] = [("08x", LATENCY_LOAD), ("1x", 1.0), ("15x", 1.5), ("3x", 3.0)];
 const MOVES: Duration = Duration::from_millis(2);
 
-/// A regime: what comes, and what forwarding costs besides.
+/// A regime: the end of its figures' names, what comes, and whether forwarding is given extra work.
 struct Scene {
     suffix: &'static str,
     mix: Mix,
@@ -103,57 +94,46 @@ pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> io::Result<
         "{} IPv4 prefixes, 64-byte frames, random destinations; one queue, two cores",
         prefixes.ipv4.len()
     ));
-    let domain = Domain::new(WORKERS);
-    let mut routing = routing(&domain)?;
-    let hops = pin_next_hops(&mut routing)?;
-    load(&mut routing, prefixes, &hops)?;
-    let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
-    let depot = Depot::new(region.map_err(io::Error::other)?, WORKERS + 1).expect("it is new");
     let traffic = Arc::new(Traffic::new(prefixes));
     let switch = Switch::new();
     let ground = Ground {
-        domain: &domain,
-        routing: &routing,
-        depot: &depot,
-        traffic: &traffic,
+        router: ground_with_table(WORKERS, FRAMES, prefixes)?,
+        traffic: traffic.clone(),
         switch: switch.reader(),
         links: Links::new(FRAMES),
-        clock: manylane::worker::Clock::start(),
     };
     let mut lab = Lab {
-        one_core: Contestant::one_core(&ground)?,
-        spliced: Contestant::spliced("spliced", &ground, false)?,
-        spliced_by_flow: Contestant::spliced("spliced_by_flow", &ground, true)?,
-        handoff: Contestant::handoff(&ground)?,
-        ideal: Contestant::ideal(&ground)?,
-        generator: Mutex::new((Device::new(switch.reader(), traffic.clone()), depot.pool())),
-        traffic: traffic.clone(),
+        all: [
+            Contestant::apart("one_core", &ground, 1)?,
+            Contestant::spliced("spliced", &ground, false)?,
+            Contestant::spliced("spliced_by_flow", &ground, true)?,
+            Contestant::handoff(&ground)?,
+            Contestant::apart("ideal", &ground, 2)?,
+        ],
+        generator: Mutex::new((device(switch.reader(), traffic), ground.router.depot.pool())),
+        ground: &ground,
         switch: Mutex::new(switch),
         transfer: Transfer::new(),
         steps: None,
         shares: [None; SCENES.len()],
-        quick: plan.quick,
-        scenes: plan.scenes.unwrap_or(SCENES.len()),
+        quick: plan.pace.quick,
     };
-    let scenes = lab.scenes;
-    interleave(
-        plan,
-        output,
-        |team, rounds| lab.round(team, rounds),
-        |rounds| Lab::ratios(rounds, scenes),
-    )
+    let scenes = &SCENES[..plan.scenes.unwrap_or(SCENES.len()).min(SCENES.len())];
+    interleave(plan, output, |bench| lab.round(bench, scenes), |rounds| ratios(rounds, scenes))
 }
 
-/// Everything that is measured.
-struct Lab {
-    one_core: Contestant,
-    spliced: Contestant,
-    spliced_by_flow: Contestant,
-    handoff: Contestant,
-    ideal: Contestant,
+/// The places of [`Lab::all`].
+const ONE_CORE: usize = 0;
+const SPLICED_BY_FLOW: usize = 2;
+const HANDOFF: usize = 3;
+const IDEAL: usize = 4;
+
+/// Everything that is measured. `W` writes the generator's frames.
+struct Lab<'a, W> {
+    all: [Contestant; 5],
     /// A device and a pool without a worker around them.
-    generator: Mutex<(Device, Pool)>,
-    traffic: Arc<Traffic>,
+    generator: Mutex<(Device<W>, Pool)>,
+    ground: &'a Ground,
     switch: Mutex<Switch>,
     transfer: Transfer,
     /// Of extra work, that take [`HEAVY_NS`].
@@ -161,92 +141,78 @@ struct Lab {
     /// By scene: what is handed on, by `spliced_by_flow` and by `handoff`.
     shares: [Option<[f64; 2]>; SCENES.len()],
     quick: bool,
-    scenes: usize,
 }
 
-impl Lab {
-    fn round(&mut self, team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
-        for (number, scene) in SCENES.iter().enumerate().take(self.scenes) {
-            self.scene(team, rounds, number, scene)?;
+impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
+    fn round(&mut self, bench: &mut Bench, scenes: &[Scene]) -> io::Result<()> {
+        for (number, scene) in scenes.iter().enumerate() {
+            self.scene(bench, number, scene)?;
         }
-        rounds.push("transfer_ns", "ns", self.transfer.measure(team)?);
-        let all = self.all().map(Contestant::counts);
+        self.transfer.measure(bench)?;
+        let all = self.counts();
         let most = |what: fn(&Counts) -> u64| all.iter().map(what).max().unwrap_or(0) as f64;
-        rounds.push("reordering_n_max", "frames", Some(most(|counts| counts.n_reordering)));
-        rounds.push("reordering_extent_max", "frames", Some(most(|counts| counts.extent)));
+        bench.push("reordering_n_max", "frames", Some(most(|counts| counts.n_reordering)));
+        bench.push("reordering_extent_max", "frames", Some(most(|counts| counts.extent)));
         Ok(())
     }
 
-    fn all(&self) -> [&Contestant; 5] {
-        [&self.one_core, &self.spliced, &self.spliced_by_flow, &self.handoff, &self.ideal]
+    fn counts(&self) -> [Counts; 5] {
+        self.all.each_ref().map(Contestant::counts)
     }
 
-    fn scene(
-        &mut self,
-        team: &mut Team,
-        rounds: &mut Rounds,
-        number: usize,
-        scene: &Scene,
-    ) -> io::Result<()> {
+    fn scene(&mut self, bench: &mut Bench, number: usize, scene: &Scene) -> io::Result<()> {
         let suffix = scene.suffix;
         self.set(Arrival::Off, scene.mix);
         if self.steps.is_none() {
-            self.steps = steps(team)?;
+            self.steps = steps(bench)?;
         }
         let steps = if scene.heavy { self.steps.unwrap_or(0) } else { 0 };
         lock(&self.switch).set_work(steps);
-        let before = self.all().map(Contestant::counts);
+        let before = self.counts();
         let shares = match self.shares[number] {
             Some(shares) => shares,
-            None => self.find_shares(team, scene)?,
+            None => self.find_shares(bench, scene)?,
         };
         self.shares[number] = Some(shares);
         let buckets = shares.map(|share| self.buckets(scene.mix, share));
-        self.spliced_by_flow.steer(&buckets[0]);
-        self.handoff.steer(&buckets[1]);
+        self.all[SPLICED_BY_FLOW].steer(&buckets[0]);
+        self.all[HANDOFF].steer(&buckets[1]);
 
         let mut capacity_ns = [None; 5];
         for which in 0..capacity_ns.len() {
-            let measured = self.slice(team, which, Arrival::Always, scene.mix, 1)?;
+            let measured = self.slice(bench, which, Arrival::Always, scene.mix, 1)?;
             capacity_ns[which] = measured.map(|measured| measured.ns);
-            let name = self.all()[which].name;
-            rounds.push(
-                &format!("{name}_mpps{suffix}"),
-                "Mpps",
-                measured.map(|measured| 1e3 / measured.ns),
-            );
+            let name = format!("{}_mpps{suffix}", self.all[which].name);
+            bench.push(&name, "Mpps", measured.map(|measured| 1e3 / measured.ns));
             if which == HANDOFF {
                 let handed = measured.map(|measured| measured.handed);
-                rounds.push(&format!("share{suffix}"), "part", handed);
+                bench.push(&format!("share{suffix}"), "part", handed);
                 let refused = measured.map(|measured| measured.refused);
-                rounds.push(&format!("refused{suffix}"), "part", refused);
+                bench.push(&format!("refused{suffix}"), "part", refused);
                 if !scene.heavy {
-                    let one_ns = capacity_ns[ONE_CORE];
-                    self.cost(team, rounds, scene, measured.zip(one_ns))?;
+                    self.cost(bench, scene, measured.zip(capacity_ns[ONE_CORE]))?;
                 }
             }
         }
         for (which, capacity_ns) in capacity_ns.into_iter().enumerate() {
             for (load_name, load) in LOADS {
-                let is_latency = load == LATENCY_LOAD;
                 let is_goodput = load == 3.0 && which != IDEAL;
-                if which == HANDOFF || is_latency || is_goodput {
-                    self.loaded(team, rounds, which, scene, capacity_ns, load_name, load)?;
+                if which == HANDOFF || load == LATENCY_LOAD || is_goodput {
+                    self.loaded(bench, which, scene, capacity_ns, (load_name, load))?;
                 }
             }
         }
-        self.handoff.steer(&self.buckets(scene.mix, 0.5));
-        let even = self.slice(team, HANDOFF, Arrival::Always, scene.mix, 1)?;
-        rounds.push(&format!("even_mpps{suffix}"), "Mpps", even.map(|even| 1e3 / even.ns));
-        self.handoff.steer(&buckets[1]);
-        self.moving(team, rounds, scene, &buckets[1])?;
-        for (contestant, before) in self.all().into_iter().zip(before) {
-            let after = contestant.counts();
+        self.all[HANDOFF].steer(&self.buckets(scene.mix, 0.5));
+        let even = self.slice(bench, HANDOFF, Arrival::Always, scene.mix, 1)?;
+        bench.push(&format!("even_mpps{suffix}"), "Mpps", even.map(|even| 1e3 / even.ns));
+        self.all[HANDOFF].steer(&buckets[1]);
+        self.moving(bench, scene, &buckets[1])?;
+        for ((contestant, before), after) in self.all.iter().zip(before).zip(self.counts()) {
             let name = contestant.name;
             let reordered = after.reordered - before.reordered;
             let duplicated = after.duplicated - before.duplicated;
-            rounds.push(&format!("{name}_reordered{suffix}"), "frames", Some(reordered as f64));
-            rounds.push(&format!("{name}_duplicated{suffix}"), "frames", Some(duplicated as f64));
+            bench.push(&format!("{name}_reordered{suffix}"), "frames", Some(reordered as f64));
+            bench.push(&format!("{name}_duplicated{suffix}"), "frames", Some(duplicated as f64));
             if reordered + duplicated > 0 {
                 let why = format!("{name}{suffix}: {reordered} reordered, {duplicated} duplicated");
                 return Err(io::Error::other(why));
@@ -256,32 +222,31 @@ impl Lab {
     }
 
     fn set(&self, arrival: Arrival, mix: Mix) {
-        lock(&self.switch).set(arrival, mix);
+        lock(&self.switch).set(arrival, mix as usize);
     }
 
     /// One slice of a contestant, and all of its frames accounted for.
     fn slice(
         &self,
-        team: &mut Team,
+        bench: &mut Bench,
         which: usize,
         arrival: Arrival,
         mix: Mix,
         part: u32,
     ) -> io::Result<Option<Measured>> {
-        self.slice_with(team, which, arrival, mix, part, |_| ()).map(|(measured, _)| measured)
+        Ok(self.slice_with(bench, which, (arrival, mix), part, |_| ())?.0)
     }
 
     /// The same, and what was counted in the attempt that counts.
     fn slice_with(
         &self,
-        team: &mut Team,
+        bench: &mut Bench,
         which: usize,
-        arrival: Arrival,
-        mix: Mix,
+        (arrival, mix): (Arrival, Mix),
         part: u32,
         meddle: impl Fn(&mut Wheel<'_>) + Sync,
     ) -> io::Result<(Option<Measured>, [Seen; 2])> {
-        let contestant = self.all()[which];
+        let contestant = &self.all[which];
         let seen = || Seen { late: Snapshot::of(&contestant.late()), counts: contestant.counts() };
         let before = Mutex::new(None);
         let prepare = || {
@@ -290,7 +255,7 @@ impl Lab {
             *lock(&before) = Some(seen());
             self.set(arrival, mix);
         };
-        let measured = contestant.measure(team, part, prepare, meddle)?;
+        let measured = contestant.measure(bench, part, prepare, meddle)?;
         let after = seen(); // Before what is still on its way leaves, late.
         self.set(Arrival::Off, mix);
         contestant.check()?;
@@ -300,31 +265,14 @@ impl Lab {
 
     /// What a frame handed on costs more than one that is not.
     fn cost(
-        &mut self,
-        team: &mut Team,
-        rounds: &mut Rounds,
+        &self,
+        bench: &mut Bench,
         scene: &Scene,
         measured: Option<(Measured, f64)>,
     ) -> io::Result<()> {
-        let receive_ns = self.receive_ns(team, scene.mix)?;
-        let suffix = scene.suffix;
-        rounds.push(&format!("receive_ns{suffix}"), "ns", receive_ns);
-        let costs = measured
-            .zip(receive_ns)
-            .map(|((measured, one_ns), receive_ns)| costs(&measured, receive_ns, one_ns));
-        let sum = costs.map(|[out, other]| out + other);
-        rounds.push(&format!("cost_ns{suffix}"), "ns", sum);
-        rounds.push(&format!("cost_out_ns{suffix}"), "ns", costs.map(|costs| costs[0]));
-        rounds.push(&format!("cost_in_ns{suffix}"), "ns", costs.map(|costs| costs[1]));
-        Ok(())
-    }
-
-    /// A frame, made and given back.
-    fn receive_ns(&mut self, team: &mut Team, mix: Mix) -> io::Result<Option<f64>> {
-        self.set(Arrival::Always, mix);
-        let generator = &self.generator;
-        let slice = team.slice(1, |_, lap| {
-            let mut generator = lock(generator);
+        self.set(Arrival::Always, scene.mix);
+        let slice = bench.time(&format!("receive_ns{}", scene.suffix), 1, |_, lap| {
+            let mut generator = lock(&self.generator);
             let (device, pool) = &mut *generator;
             let mut batch = Batch::new();
             lap.run_of(BATCH_MAX as u64, || {
@@ -332,40 +280,44 @@ impl Lab {
                 pool.give_back_all(&mut batch);
             })
         })?;
-        self.set(Arrival::Off, mix);
-        Ok(slice.map(|slice| slice.ns()))
+        self.set(Arrival::Off, scene.mix);
+        let costs = measured
+            .zip(ns_of(&slice))
+            .map(|((measured, one_ns), receive_ns)| costs(&measured, receive_ns, one_ns));
+        let mut push = |name: &str, value| bench.ns(&format!("{name}{}", scene.suffix), value);
+        push("cost_ns", costs.map(|[out, other]| out + other));
+        push("cost_out_ns", costs.map(|costs| costs[0]));
+        push("cost_in_ns", costs.map(|costs| costs[1]));
+        Ok(())
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one row")]
     fn loaded(
-        &mut self,
-        team: &mut Team,
-        rounds: &mut Rounds,
+        &self,
+        bench: &mut Bench,
         which: usize,
         scene: &Scene,
         capacity_ns: Option<f64>,
-        load_name: &str,
-        load: f64,
+        (load_name, load): (&str, f64),
     ) -> io::Result<()> {
-        let suffix = scene.suffix;
-        let name = self.all()[which].name;
+        let Scene { suffix, mix, .. } = *scene;
+        let name = self.all[which].name;
         // If the capacity is not known, what comes of this is not counted either.
         let gap_ps = (capacity_ns.unwrap_or(100.0) * 1000.0 / load) as u64;
         // A busy machine may have forwarded nothing in a trial: a part of that is none of a rate.
         let arrival = Arrival::Every(gap_ps.clamp(1, SECOND_PS));
         let (measured, [before, after]) =
-            self.slice_with(team, which, arrival, scene.mix, 1, |_| ())?;
+            self.slice_with(bench, which, (arrival, mix), 1, |_| ())?;
         let measured = measured.zip(capacity_ns);
         if load == LATENCY_LOAD {
             for (end, part) in [("p50", 0.5), ("p99", 0.99), ("p999", 0.999)] {
                 let value = measured.and_then(|_| after.late.quantile_since(&before.late, part));
-                rounds.push(&format!("{name}_latency_ns_{end}{suffix}"), "ns", value);
+                bench.ns(&format!("{name}_latency_ns_{end}{suffix}"), value);
             }
         }
         if load == 3.0 {
             let prefix = if which == HANDOFF { String::new() } else { format!("{name}_") };
             let goodput = measured.map(|(measured, capacity_ns)| capacity_ns / measured.ns);
-            rounds.push(&format!("{prefix}goodput_at_3x{suffix}"), "x", goodput);
+            bench.push(&format!("{prefix}goodput_at_3x{suffix}"), "x", goodput);
         }
         if which == HANDOFF {
             let (now, then) = (after.counts, before.counts);
@@ -377,52 +329,46 @@ impl Lab {
                 ("other", now.lost_other - then.lost_other),
             ] {
                 let lost = measured.map(|_| lost as f64 / offered * 1e6);
-                rounds.push(&format!("lost_{place}_at_{load_name}{suffix}"), "ppm", lost);
+                bench.push(&format!("lost_{place}_at_{load_name}{suffix}"), "ppm", lost);
             }
         }
         Ok(())
     }
 
     /// Half of the buckets change worker again and again.
-    fn moving(
-        &mut self,
-        team: &mut Team,
-        rounds: &mut Rounds,
-        scene: &Scene,
-        handed: &[bool; BUCKETS],
-    ) -> io::Result<()> {
+    fn moving(&self, bench: &mut Bench, scene: &Scene, handed: &[bool; BUCKETS]) -> io::Result<()> {
         // Turned a little further each time.
         let last = Mutex::new((Instant::now(), 0));
         let meddle = |wheel: &mut Wheel<'_>| {
             let mut last = lock(&last);
             if last.0.elapsed() >= MOVES {
                 *last = (Instant::now(), last.1 + 1);
-                wheel
-                    .steer(&std::array::from_fn(|bucket| handed[(bucket + last.1 * 37) % BUCKETS]));
+                let turned = |bucket| handed[(bucket + last.1 * 37) % BUCKETS];
+                wheel.steer(&std::array::from_fn(turned));
             }
         };
         let (measured, [before, after]) =
-            self.slice_with(team, HANDOFF, Arrival::Always, scene.mix, 1, meddle)?;
+            self.slice_with(bench, HANDOFF, (Arrival::Always, scene.mix), 1, meddle)?;
         let mpps = measured.map(|measured| 1e3 / measured.ns);
-        rounds.push(&format!("moving_mpps{}", scene.suffix), "Mpps", mpps);
+        bench.push(&format!("moving_mpps{}", scene.suffix), "Mpps", mpps);
         let moves = (after.counts.moves - before.counts.moves) as f64 / PORTS as f64;
         if moves == 0.0 && measured.is_some() && !self.quick {
             return Err(io::Error::other("no bucket moved"));
         }
-        let moves = measured.map(|_| moves / team.slice_length().as_secs_f64());
-        rounds.push(&format!("moves_per_s{}", scene.suffix), "1/s", moves);
-        self.handoff.steer(handed);
+        let moves = measured.map(|_| moves / bench.slice_length().as_secs_f64());
+        bench.push(&format!("moves_per_s{}", scene.suffix), "1/s", moves);
+        self.all[HANDOFF].steer(handed);
         Ok(())
     }
 
     /// The shares to hand on in a scene, by `spliced_by_flow` and by `handoff`: the best of some, then of some
     /// around that one.
-    fn find_shares(&mut self, team: &mut Team, scene: &Scene) -> io::Result<[f64; 2]> {
+    fn find_shares(&self, bench: &mut Bench, scene: &Scene) -> io::Result<[f64; 2]> {
         let mut shares = [0.6; 2];
         if !self.quick {
             for (which, share) in [SPLICED_BY_FLOW, HANDOFF].into_iter().zip(&mut shares) {
                 for step in [0.08, 0.02] {
-                    *share = self.best_share(team, scene, which, *share, step)?;
+                    *share = self.best_share(bench, scene.mix, which, *share, step)?;
                 }
             }
         }
@@ -431,36 +377,33 @@ impl Lab {
 
     /// By trial.
     fn best_share(
-        &mut self,
-        team: &mut Team,
-        scene: &Scene,
+        &self,
+        bench: &mut Bench,
+        mix: Mix,
         which: usize,
         around: f64,
         step: f64,
     ) -> io::Result<f64> {
-        let shares: Vec<f64> =
-            (-4..=4).map(|steps| (around + f64::from(steps) * step).min(0.98)).collect();
-        let mut tried: Vec<Vec<f64>> = vec![Vec::new(); shares.len()];
+        let shares = (-4..=4).map(|steps| (around + f64::from(steps) * step).min(0.98));
+        let mut tried: Vec<(f64, Vec<f64>)> = shares.map(|share| (share, Vec::new())).collect();
         for _ in 0..5 {
-            for (&share, tried) in shares.iter().zip(&mut tried) {
-                let buckets = self.buckets(scene.mix, share);
-                self.all()[which].steer(&buckets);
-                let measured = self.slice(team, which, Arrival::Always, scene.mix, 4)?;
+            for (share, tried) in &mut tried {
+                self.all[which].steer(&self.buckets(mix, *share));
+                let measured = self.slice(bench, which, Arrival::Always, mix, 4)?;
                 tried.extend(measured.map(|measured| measured.ns));
             }
         }
-        let median = |tried: &mut Vec<f64>| {
+        let medians = tried.iter_mut().map(|(share, tried)| {
             tried.sort_by(f64::total_cmp);
-            tried.get(tried.len() / 2).copied().unwrap_or(f64::INFINITY)
-        };
-        let medians = shares.iter().zip(tried.iter_mut().map(median));
+            (*share, tried.get(tried.len() / 2).copied().unwrap_or(f64::INFINITY))
+        });
         let best = medians.min_by(|one, other| one.1.total_cmp(&other.1));
-        Ok(best.map_or(around, |(&share, _)| share))
+        Ok(best.map_or(around, |(share, _)| share))
     }
 
     /// Buckets with that share of the frames, as far as there are such.
     fn buckets(&self, mix: Mix, share: f64) -> [bool; BUCKETS] {
-        let shares = self.traffic.shares(mix);
+        let shares = self.ground.traffic.shares(mix);
         let mut order: [usize; BUCKETS] = std::array::from_fn(|bucket| bucket);
         order.sort_by(|&one, &other| shares[other].total_cmp(&shares[one]));
         // The largest first, so that the smallest fill the rest; and in each step to where more is missing, so
@@ -472,29 +415,25 @@ impl Lab {
         }
         handed
     }
+}
 
-    fn ratios(rounds: &mut Rounds, scenes: usize) {
-        for Scene { suffix, .. } in SCENES.into_iter().take(scenes) {
-            let mut over = |name: &str, over: &str, under: &str| {
-                let [over, under] = [over, under].map(|name| format!("{name}_mpps{suffix}"));
-                rounds.ratio(&format!("{name}{suffix}"), &over, &under);
-            };
-            over("gain", "handoff", "one_core");
-            over("even_gain", "even", "one_core");
-            over("spliced_gain", "spliced", "one_core");
-            over("spliced_by_flow_gain", "spliced_by_flow", "one_core");
-            over("ideal_gain", "ideal", "one_core");
-            over("of_ideal", "handoff", "ideal");
-            over("moving_over_still", "moving", "handoff");
+fn ratios(rounds: &mut Rounds, scenes: &[Scene]) {
+    for Scene { suffix, .. } in scenes {
+        for [name, over, under] in [
+            ["gain", "handoff", "one_core"],
+            ["even_gain", "even", "one_core"],
+            ["spliced_gain", "spliced", "one_core"],
+            ["spliced_by_flow_gain", "spliced_by_flow", "one_core"],
+            ["ideal_gain", "ideal", "one_core"],
+            ["of_ideal", "handoff", "ideal"],
+            ["moving_over_still", "moving", "handoff"],
+        ] {
+            let [over, under] = [over, under].map(|name| format!("{name}_mpps{suffix}"));
+            rounds.ratio(&format!("{name}{suffix}"), &over, &under);
         }
     }
 }
 
-/// In the order of [`Lab::all`].
-const ONE_CORE: usize = 0;
-const SPLICED_BY_FLOW: usize = 2;
-const HANDOFF: usize = 3;
-const IDEAL: usize = 4;
 /// Picoseconds in a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
 
@@ -514,14 +453,10 @@ struct Seen {
     counts: Counts,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// How many steps of extra work take [`HEAVY_NS`].
-fn steps(team: &mut Team) -> io::Result<Option<u64>> {
+fn steps(bench: &mut Bench) -> io::Result<Option<u64>> {
     const STEPS: u64 = 256;
-    let slice = team.slice(1, |_, lap| {
+    let slice = bench.slice(1, |_, lap| {
         let mut state = 1;
         let share = lap.run_of(16, || {
             (0..16).for_each(|place| state = sink::work(state ^ place, STEPS));

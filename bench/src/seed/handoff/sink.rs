@@ -1,49 +1,37 @@
-//! Where frames end: their order is checked, their lateness counted, and each is given the extra work.
-
-use std::hint::black_box;
-
-use manylane::worker::Clock;
-use manylane_frame::{Frame, Region};
-use manylane_io::port::memory;
-use manylane_sync::counters::{CounterReader, Counters};
+//! Where frames end: the sink checks their order, counts how late they are, and gives each the extra work.
 
 use super::order::{Found, Order};
-use super::traffic::{Reading, Stamp};
+use super::stamp::Stamp;
 use crate::histogram;
+use crate::prelude::*;
+use crate::traffic::Reading;
 
-/// What a sink counts.
-#[derive(Clone, Copy)]
-#[repr(usize)]
-pub enum SinkCount {
-    /// Frames that came late (RFC 4737).
-    Reordered,
-    /// Frames that came again.
-    Duplicated,
-    /// Buckets that had been another worker's.
-    Moves,
-    /// The largest n of n-reordering (a level).
-    NReordering,
-    /// The largest extent (a level).
-    Extent,
-}
-
-const COUNTS: usize = SinkCount::Extent as usize + 1;
+/// What a sink counts: frames that came late (RFC 4737) ...
+pub const REORDERED: usize = 0;
+/// ... frames that came again ...
+pub const DUPLICATED: usize = 1;
+/// ... buckets that had been another worker's ...
+pub const MOVES: usize = 2;
+/// ... and as levels the largest n of n-reordering, and the largest extent.
+pub const N_REORDERING: usize = 3;
+/// See [`N_REORDERING`].
+pub const EXTENT: usize = 4;
 
 /// One frame in so many has its lateness counted, so that this costs next to nothing.
 const SAMPLED: u64 = 8;
 
-/// Anybody's view of a sink.
+/// What a sink counts, for other threads.
 #[derive(Clone)]
 pub struct SinkReader {
-    /// See [`SinkCount`].
+    /// By [`REORDERED`] and so on.
     pub counters: CounterReader,
     /// By `histogram`.
     pub late: CounterReader,
 }
 
 /// The end of one port for one worker.
-pub fn sink(mut order: Order, switch: Reading, clock: Clock) -> (memory::Sink, SinkReader) {
-    let mut counters = Counters::new(COUNTS);
+pub fn sink(mut order: Order, switch: Reading, clock: Clock) -> (Sink, SinkReader) {
+    let mut counters = Counters::new(EXTENT + 1);
     let mut late = histogram::counters();
     let reader = SinkReader { counters: counters.reader(), late: late.reader() };
     let mut state = 1;
@@ -70,12 +58,11 @@ pub fn sink(mut order: Order, switch: Reading, clock: Clock) -> (memory::Sink, S
 #[cold]
 fn count(counters: &mut Counters, found: Found) {
     match found {
-        Found::Moved => counters.add(SinkCount::Moves as usize, 1),
-        Found::Duplicated => counters.add(SinkCount::Duplicated as usize, 1),
+        Found::Moved => counters.add(MOVES, 1),
+        Found::Duplicated => counters.add(DUPLICATED, 1),
         Found::Reordered { n, extent } => {
-            counters.add(SinkCount::Reordered as usize, 1);
-            for (level, value) in [(SinkCount::NReordering, n), (SinkCount::Extent, extent)] {
-                let level = level as usize;
+            counters.add(REORDERED, 1);
+            for (level, value) in [(N_REORDERING, n), (EXTENT, extent)] {
                 counters.set(level, counters.load(level).max(value));
             }
         }

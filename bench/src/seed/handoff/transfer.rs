@@ -1,23 +1,13 @@
 //! The floor: what it takes that a frame's two lines go to another core, and come back.
 //!
 //! One core writes the line of the packet and that of the metadata, the other reads and writes both; indices go
-//! through the product's rings, 64 at a time, and nothing else is done. Each asks for what it is about to
-//! touch. No hand-off of frames that are written by who receives can cost less than this, both sides
+//! through the product's rings, 64 at a time, and nothing else is done. Each prefetches what it is about to
+//! touch. No hand-off of frames that the receiver writes can cost less than this, both sides
 //! together, less what one core alone takes to write and read lines that it has.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
-use std::hint::spin_loop;
-use std::io;
-use std::sync::Mutex;
-
-use manylane_frame::BATCH_MAX;
-use manylane_sync::CacheAligned;
-use manylane_sync::primitive::{AtomicU64, Ordering};
-use manylane_sync::ring::{Consumer, Producer, ring};
 use manylane_sync::words::{prefetch, prefetch_to_write};
 
-use crate::threads::{Share, Team};
+use crate::prelude::*;
 
 /// In circulation: as many as two workers have in their lists and between them.
 const FRAMES: usize = 4096;
@@ -52,10 +42,9 @@ impl Transfer {
     }
 
     /// Nanoseconds a frame.
-    pub fn measure(&self, team: &mut Team) -> io::Result<Option<f64>> {
-        let slice = team.slice(2, |thread, lap| {
-            let side = if thread == 0 { &self.first } else { &self.second };
-            let mut side = side.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    pub fn measure(&self, bench: &mut Bench) -> io::Result<()> {
+        let slice = bench.slice(2, |thread, lap| {
+            let mut side = lock(if thread == 0 { &self.first } else { &self.second });
             let mut watch = lap.start();
             let mut frames = 0;
             while watch.look() < lap.length() {
@@ -63,11 +52,11 @@ impl Transfer {
                     frames += side.turn(&self.lines, thread == 0);
                 }
             }
-            // Both move the same frames: they are counted where they come back.
-            let share: Share = watch.share(if thread == 0 { 0 } else { frames });
-            share
+            // Both move the same frames: the side counts them where they come back.
+            watch.share(if thread == 0 { 0 } else { frames })
         })?;
-        Ok(slice.map(|slice| slice.ns() / 2.0))
+        bench.ns("transfer_ns", slice.map(|slice| slice.ns() / 2.0));
+        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! What does it cost to send to one neighbour from many cores?
 //!
-//! A frame: 64 bytes are written into it as by a device; then its way out finds the neighbour, writes
-//! the link-layer header, and counts TTL and checksum down.
+//! A frame: 64 bytes are written into it as by a device; then the neighbour is found, the link-layer
+//! header written, and TTL and checksum are decremented.
 //!
 //! | name       | the neighbour                                                                       |
 //! |------------|-------------------------------------------------------------------------------------|
@@ -33,92 +33,78 @@
 //!
 //! Needs two cores with nothing else on them.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 mod forward;
 
-use std::hint::{black_box, spin_loop};
-use std::io;
-use std::net::Ipv4Addr;
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use manylane_frame::BATCH_MAX;
-use manylane_frame::vocabulary::PortId;
-use manylane_io::affinity;
-use manylane_net::fib::{NextHop as Mark, NextHopId};
+use manylane_net::fib::NextHop as Mark;
 use manylane_net::neighbour::{
     Adjacencies, AdjacencyState, AdjacencyTable, AdjacencyWords, Header, Key, Rewrite,
 };
 use manylane_net::nexthop::{NextHop, NextHops, NextHopsMut};
 use manylane_net::wire::ethernet::ether_type;
-use manylane_sync::CacheAligned;
-use manylane_sync::primitive::{AtomicU64, Ordering};
-use manylane_sync::rcu::{Domain, Index, Reader};
-use manylane_sync::words::WordsMut;
-use nix::time::{ClockId, clock_gettime};
 
 use super::{Plan, interleave};
 use crate::baseline::neighbour::Table;
-use crate::figure::{Output, Rounds};
-use crate::forward::{FRAME_LEN, ipv4_template};
+use crate::prelude::*;
 use crate::scale;
-use crate::threads::{Lap, Share, Team};
+use crate::threads::cpu_time;
+use crate::traffic::{DESTINATION, FRAME_LEN, ipv4_template};
 use forward::Forwarding;
 
-/// Measures and prints; with `frames`, so many by each way besides.
+/// Measures and prints; with `frames`, so many by each design besides.
 pub fn run(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<()> {
-    shared_writes(plan.quick, output)?;
+    // The child's figures, which are exact.
+    for (name, lines) in scale::counted(plan.pace.quick, Some("neighbour"))?.others() {
+        output.figure(name, "lines", &[*lines]);
+    }
     measure(plan, frames, output)
 }
 
 /// What can be measured, without what is counted.
 pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<()> {
     output.note("ns a frame to one neighbour; without a suffix, two threads");
-    let lab = Lab::new();
+    let table = Arc::new(old_table());
+    let (before, nocache) = (Old::<true>(table.clone()), Old::<false>(table));
+    let manylane = Manylane::new();
     let forwarding = Forwarding::new()?;
     let rows: [(&str, &dyn Row); 3] =
-        [("before", &lab.before), ("nocache", &lab.nocache), ("manylane", &lab.manylane)];
-    let round = |team: &mut Team, rounds: &mut Rounds| {
-        let fresh = lab.fresh.measure(team, 1)?;
-        rounds.push("fresh_ns", "ns", fresh.map(|(ns, _)| ns));
+        [("before", &before), ("nocache", &nocache), ("manylane", &manylane)];
+    let round = |bench: &mut Bench| {
+        let fresh = Fresh.measure(bench, 1)?;
+        bench.ns("fresh_ns", fresh.map(|(ns, _)| ns));
         for threads in [1, 2] {
             for (name, row) in rows {
-                push(rounds, name, "", threads, row.measure(team, threads)?);
+                let measured = row.measure(bench, threads)?;
+                push(bench, name, "", threads, measured);
             }
         }
         for threads in [1, 2] {
-            for (lanes, order) in [(forwarding.ways(), ""), (forwarding.singly(), "_b1")] {
+            for (lanes, order) in [(&forwarding.batched, ""), (&forwarding.singly, "_b1")] {
                 for lanes in lanes {
-                    let measured = lanes.measure(team, threads)?;
-                    push(rounds, &format!("forward_{}", lanes.name), order, threads, measured);
+                    let measured = lanes.measure(bench, threads)?;
+                    push(bench, &format!("forward_{}", lanes.name), order, threads, measured);
                 }
             }
         }
-        lab.changing(team, rounds)
+        changing(&manylane, bench)
     };
     interleave(plan, output, round, |rounds| {
         for (prefix, order) in [("", ""), ("forward_", ""), ("forward_", "_b1")] {
-            for (way, of) in [("nocache", "nocache"), ("manylane", "manylane")] {
+            for way in ["nocache", "manylane"] {
                 // The path's gain is `forward_gain`, as the mechanism's is `manylane_gain`.
                 let name = match (prefix, way) {
                     ("forward_", "manylane") => "forward".into(),
                     _ => format!("{prefix}{way}"),
                 };
-                for (suffix, end) in [("", ""), ("_1t", "_1t")] {
-                    let over = format!("{prefix}before_ns{order}{end}");
-                    let under = format!("{prefix}{of}_ns{order}{end}");
-                    rounds.ratio(&format!("{name}_gain{order}{suffix}"), &over, &under);
+                for end in ["", "_1t"] {
+                    let [over, under] =
+                        ["before", way].map(|of| format!("{prefix}{of}_ns{order}{end}"));
+                    rounds.ratio(&format!("{name}_gain{order}{end}"), &over, &under);
                 }
             }
             for (name, way) in [("", "manylane"), ("before_", "before"), ("nocache_", "nocache")] {
                 let two = format!("{prefix}{way}_ns{order}");
-                rounds.ratio(
-                    &format!("{prefix}{name}scaling_2{order}"),
-                    &format!("{two}_1t"),
-                    &two,
-                );
+                let name = format!("{prefix}{name}scaling_2{order}");
+                rounds.ratio(&name, &format!("{two}_1t"), &two);
             }
         }
         rounds.ratio_net("manylane_gain_net", "before_ns", "manylane_ns", "fresh_ns");
@@ -129,92 +115,58 @@ pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<
     }
 }
 
-fn push(
-    rounds: &mut Rounds,
-    name: &str,
-    order: &str,
-    threads: usize,
-    measured: Option<(f64, f64)>,
-) {
-    let suffix = if threads == 1 { "_1t" } else { "" };
-    rounds.push(&format!("{name}_ns{order}{suffix}"), "ns", measured.map(|(ns, _)| ns));
-    rounds.push(&format!("{name}_cpu_ns{order}{suffix}"), "ns", measured.map(|(_, cpu_ns)| cpu_ns));
+fn push(bench: &mut Bench, name: &str, order: &str, threads: usize, measured: Option<(f64, f64)>) {
+    let end = if threads == 1 { "_1t" } else { "" };
+    bench.ns(&format!("{name}_ns{order}{end}"), measured.map(|(ns, _)| ns));
+    bench.ns(&format!("{name}_cpu_ns{order}{end}"), measured.map(|(_, cpu_ns)| cpu_ns));
 }
 
-/// The child's figures, which are exact.
-fn shared_writes(quick: bool, output: &Output) -> io::Result<()> {
-    let counted = scale::counted(quick, Some("neighbour"))?;
-    for (name, lines) in counted.others() {
-        output.figure(name, "lines", &[*lines]);
-    }
-    Ok(())
-}
-
-/// The tables that frames go by, each with the one neighbour.
-struct Lab {
-    fresh: Fresh,
-    before: Old<true>,
-    nocache: Old<false>,
-    manylane: Manylane,
-}
-
-impl Lab {
-    fn new() -> Lab {
-        let table = Arc::new(old_table());
-        let (before, nocache) = (Old(table.clone()), Old(table));
-        Lab { fresh: Fresh, before, nocache, manylane: Manylane::new() }
-    }
-
-    /// The address changes every millisecond. Its bytes, and those of our own address that go with it,
-    /// are all the same: a header in which two differ is of two.
-    fn changing(&self, team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
-        const EVERY: Duration = Duration::from_millis(1);
-        let [mixed, changes] = [const { CacheAligned(AtomicU64::new(0)) }; 2];
-        let manylane = &self.manylane;
-        manylane.set_address([0; 6], [0; 6]);
-        let slice = team.slice(2, |thread, lap| match thread {
-            0 => {
-                let (mut reader, mut frames) = (manylane.join(), Frames::new());
-                let mut found = 0;
-                let share = lap.run(|| {
-                    manylane.batch(&mut reader, &mut frames);
-                    found += frames
-                        .heads()
-                        .filter(|head| !head[..12].iter().all(|byte| *byte == head[0]))
-                        .count();
-                });
-                // Relaxed, and below: the threads' ends order.
-                mixed.fetch_add(found as u64, Ordering::Relaxed);
-                share
-            }
-            _ => {
-                let mut next = Instant::now() + EVERY;
-                let mut made = 0;
-                let share = lap.run_of(1, || {
-                    if Instant::now() >= next {
-                        next += EVERY;
-                        made += 1;
-                        manylane.set_address([made as u8; 6], [made as u8; 6]);
-                    }
-                    spin_loop();
-                });
-                changes.fetch_add(made, Ordering::Relaxed);
-                share
-            }
-        })?;
-        manylane.set_address(MAC, OURS);
-        let mixed = mixed.load(Ordering::Relaxed);
-        if mixed > 0 {
-            return Err(io::Error::other(format!("{mixed} frames have parts of two addresses")));
+/// The address changes every millisecond. Its bytes, and those of our own address that go with it, are all equal: a
+/// header in which two differ is a mixture of two.
+fn changing(manylane: &Manylane, bench: &mut Bench) -> io::Result<()> {
+    const EVERY: Duration = Duration::from_millis(1);
+    let [mixed, changes] = [const { CacheAligned(AtomicU64::new(0)) }; 2];
+    manylane.set_address([0; 6], [0; 6]);
+    let slice = bench.slice(2, |thread, lap| match thread {
+        0 => {
+            let (mut reader, mut frames) = (manylane.join(), Frames::new());
+            let mut found = 0;
+            let share = lap.run(|| {
+                manylane.batch(&mut reader, &mut frames);
+                let is_mixed = |head: &&[u8; 34]| !head[..12].iter().all(|byte| *byte == head[0]);
+                found += frames.heads().filter(is_mixed).count();
+            });
+            // Relaxed, and below: the threads' ends order.
+            mixed.fetch_add(found as u64, Ordering::Relaxed);
+            share
         }
-        rounds.push("mixed_frames", "count", Some(mixed as f64));
-        let reader = slice.as_ref().map(|slice| slice.of(0));
-        rounds.push("changing_ns", "ns", reader.map(Share::ns));
-        let seconds = reader.map(|share| share.ns() * share.operations() as f64 / 1e9);
-        let changes = changes.load(Ordering::Relaxed) as f64;
-        rounds.push("changes_per_s", "1/s", seconds.map(|seconds| changes / seconds));
-        Ok(())
+        _ => {
+            let mut next = Instant::now() + EVERY;
+            let mut made = 0;
+            let share = lap.run_of(1, || {
+                if Instant::now() >= next {
+                    next += EVERY;
+                    made += 1;
+                    manylane.set_address([made as u8; 6], [made as u8; 6]);
+                }
+                spin_loop();
+            });
+            changes.fetch_add(made, Ordering::Relaxed);
+            share
+        }
+    })?;
+    manylane.set_address(MAC, OURS);
+    let mixed = mixed.load(Ordering::Relaxed);
+    if mixed > 0 {
+        return Err(io::Error::other(format!("{mixed} frames have parts of two addresses")));
     }
+    bench.push("mixed_frames", "count", Some(mixed as f64));
+    let reader = slice.as_ref().map(|slice| slice.of(0));
+    bench.ns("changing_ns", reader.map(Share::ns));
+    let seconds = reader.map(|share| share.ns() * share.operations() as f64 / 1e9);
+    let changes = changes.load(Ordering::Relaxed) as f64;
+    bench.push("changes_per_s", "1/s", seconds.map(|seconds| changes / seconds));
+    Ok(())
 }
 
 /// The neighbour.
@@ -241,7 +193,7 @@ const HEAD: usize = 256;
 impl Frames {
     fn new() -> Frames {
         let slots = (0..BATCH_MAX).map(|_| Slot([0; 2048])).collect();
-        Frames { slots, template: ipv4_template(Ipv4Addr::new(198, 51, 100, 9), FRAME_LEN).0 }
+        Frames { slots, template: ipv4_template(DESTINATION, FRAME_LEN).0 }
     }
 
     /// Writes each frame, and lets it go out.
@@ -270,7 +222,7 @@ fn age(head: &mut [u8; 34]) {
     [head[24], head[25]] = sum.to_be_bytes();
 }
 
-/// A way out.
+/// A design's loop.
 trait Way: Sync {
     /// What each thread has of its own.
     type Own;
@@ -284,15 +236,15 @@ trait Way: Sync {
 /// A way's loop, compiled for it alone.
 trait Row: Sync {
     /// Nanoseconds a frame, and of CPU time. An error when the frames are not what they should be.
-    fn measure(&self, team: &mut Team, threads: usize) -> io::Result<Option<(f64, f64)>>;
+    fn measure(&self, bench: &mut Bench, threads: usize) -> io::Result<Option<(f64, f64)>>;
 
     /// Sends so many.
     fn send(&self, frames: u64);
 }
 
 impl<W: Way> Row for W {
-    fn measure(&self, team: &mut Team, threads: usize) -> io::Result<Option<(f64, f64)>> {
-        timed(team, threads, |_, lap| {
+    fn measure(&self, bench: &mut Bench, threads: usize) -> io::Result<Option<(f64, f64)>> {
+        bench.with_cpu(threads, |_, lap| {
             let (mut own, mut frames) = (self.join(), Frames::new());
             let share = lap.run_of(BATCH_MAX as u64, || self.batch(&mut own, &mut frames));
             frames.check();
@@ -321,30 +273,6 @@ impl Frames {
             assert_eq!(head[..], expected[..34], "the frame goes to the neighbour");
         }
     }
-}
-
-/// Nanoseconds a frame, and of CPU time of all threads.
-fn timed(
-    team: &mut Team,
-    threads: usize,
-    work: impl Fn(usize, Lap<'_>) -> Share + Sync,
-) -> io::Result<Option<(f64, f64)>> {
-    let cpu = [const { CacheAligned(AtomicU64::new(0)) }; 2];
-    let slice = team.slice(threads, |thread, lap| {
-        let start = cpu_time();
-        let share = work(thread, lap);
-        let used = cpu_time().saturating_sub(start);
-        // Relaxed: the thread's end orders.
-        cpu[thread].store(used.as_nanos() as u64, Ordering::Relaxed);
-        share
-    })?;
-    let cpu_ns: u64 = cpu[..threads].iter().map(|cpu| cpu.load(Ordering::Relaxed)).sum();
-    Ok(slice.map(|slice| (slice.ns(), cpu_ns as f64 / slice.operations() as f64)))
-}
-
-/// What the kernel says that this thread has used.
-fn cpu_time() -> Duration {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// The writing of the frames alone.
@@ -418,9 +346,10 @@ impl Manylane {
         let key = Key { port: PortId(1), addr: ADDRESS.into() };
         let header = Header::ethernet(mac, ours, ether_type::IPV4);
         let rewrite =
-            Rewrite { key, egress: key.port, state: AdjacencyState::Resolved, header, mtu: 1500 };
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        table.publish(SLOT, &rewrite).expect("readers are quiescent more often than it changes");
+            Rewrite { key, exit: key.port, state: AdjacencyState::Resolved, header, mtu: 1500 };
+        lock(&self.table)
+            .publish(SLOT, &rewrite)
+            .expect("readers are quiescent more often than it changes");
     }
 }
 
@@ -453,7 +382,7 @@ impl Way for Manylane {
     }
 }
 
-/// So many frames by each way, half of them by each thread.
+/// So many frames by each design, half of them by each thread.
 fn whole_run(
     plan: &Plan,
     frames: u64,
@@ -461,12 +390,12 @@ fn whole_run(
     forwarding: &Forwarding,
     output: &Output,
 ) -> io::Result<()> {
-    let team = Team::new(plan.cores, plan.quick)?;
+    let bench = Bench::new(&plan.cores, plan.pace.quick)?;
     for (name, row) in rows {
-        by_two(&team, &format!("run_{name}"), output, |_| row.send(frames / 2))?;
+        by_two(&bench, &format!("run_{name}"), output, |_| row.send(frames / 2))?;
     }
-    for lanes in forwarding.ways() {
-        by_two(&team, &format!("run_forward_{}", lanes.name), output, |thread| {
+    for lanes in &forwarding.batched {
+        by_two(&bench, &format!("run_forward_{}", lanes.name), output, |thread| {
             lanes.send(thread, frames / 2);
         })?;
     }
@@ -475,29 +404,20 @@ fn whole_run(
 }
 
 /// Wall and CPU seconds of what two threads do.
-fn by_two(team: &Team, name: &str, output: &Output, work: impl Fn(usize) + Sync) -> io::Result<()> {
-    let start_line = Barrier::new(2);
-    let times: io::Result<Vec<_>> = thread::scope(|scope| {
-        let member = |(thread, &core): (usize, &usize)| {
-            let (work, start_line) = (&work, &start_line);
-            scope.spawn(move || {
-                let pinned = affinity::pin(core);
-                start_line.wait();
-                let (start, cpu) = (Instant::now(), cpu_time());
-                work(thread);
-                pinned.map(|()| (start, Instant::now(), cpu_time() - cpu))
-            })
-        };
-        let running: Vec<_> = team.cores().iter().enumerate().map(member).collect();
-        let ended = running.into_iter().map(|thread| thread.join().expect("frames go out"));
-        ended.collect()
-    });
-    let times = times?;
-    let (start, end) = times
-        .iter()
-        .fold((times[0].0, times[0].1), |(start, end), time| (start.min(time.0), end.max(time.1)));
-    let cpu: Duration = times.iter().map(|time| time.2).sum();
-    output.figure(&format!("{name}_wall_s"), "s", &[(end - start).as_secs_f64()]);
-    output.figure(&format!("{name}_cpu_s"), "s", &[cpu.as_secs_f64()]);
+fn by_two(
+    bench: &Bench,
+    name: &str,
+    output: &Output,
+    work: impl Fn(usize) + Sync,
+) -> io::Result<()> {
+    let times = bench.once(|thread| {
+        let (start, cpu) = (Instant::now(), cpu_time());
+        work(thread);
+        (start, Instant::now(), cpu_time() - cpu)
+    })?;
+    let [one, other] = times;
+    let wall = one.1.max(other.1) - one.0.min(other.0);
+    output.figure(&format!("{name}_wall_s"), "s", &[wall.as_secs_f64()]);
+    output.figure(&format!("{name}_cpu_s"), "s", &[(one.2 + other.2).as_secs_f64()]);
     Ok(())
 }

@@ -21,35 +21,21 @@
 //! Of each of the first three, the reference is to a dst of the same four words, which a lookup finds by
 //! the same index.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 use std::array;
-use std::io;
-use std::net::Ipv4Addr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use manylane_frame::vocabulary::PortId;
-use manylane_frame::{BATCH_MAX, Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 use manylane_net::fib::{
-    Ipv4Fib, Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Limits, NextHop as Mark, NextHopId,
+    Ipv4Fib, Ipv4Prefix, Ipv4Sizes, Ipv4Tables, Ipv4Writer, Limits, NextHop as Mark,
 };
 use manylane_net::nexthop::NextHopsMut;
 use manylane_net::nexthop::dst::{DstRef, Dsts, DstsMut, Facts, Flags};
-use manylane_sync::CacheAligned;
-use manylane_sync::primitive::{AtomicU64, Ordering};
-use manylane_sync::rcu::{Domain, Guard, Index, Reader};
-use manylane_sync::ring::{Consumer, Producer, ring};
-use manylane_sync::words::WordsMut;
 
 use crate::baseline::refcount::CasRef;
-use crate::figure::Rounds;
-use crate::forward::{FRAME_LEN, ipv4_template};
-use crate::threads::{Lap, Share, Team};
+use crate::prelude::*;
+use crate::traffic::{DESTINATION, FRAME_LEN, Head, ipv4_template, write_same};
 
 const FLOWS: u16 = 4096;
 /// Frames on their way between two threads at most.
 const RING: usize = 512;
-const DESTINATION: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 9);
 const MTU: u32 = 1500;
 
 /// What both threads of every row read.
@@ -57,8 +43,8 @@ pub struct EndToEnd {
     depot: Depot,
     fib: Ipv4Fib,
     domain: Domain,
-    shared: OldDst<Shared>,
-    split: OldDst<Split>,
+    shared: Vec<OneLine>,
+    split: Vec<TwoLines>,
     product: Dsts,
     _writers: (Ipv4Writer, DstsMut),
 }
@@ -69,70 +55,53 @@ impl EndToEnd {
         let region = RegionConfig { frames: 4096, frame_size: 2048 };
         let region = Region::new(region).map_err(io::Error::other)?;
         let domain = Domain::new(4);
+        let hop = NextHopId::new(7).expect("it is small");
         let tables = Ipv4Tables::zeroed(Ipv4Sizes::for_long_routes(64));
         let mut ipv4 = Ipv4Writer::new(tables, &domain, Limits::default());
         let network = Ipv4Prefix::containing(DESTINATION, 24).expect("24 is a length");
-        ipv4.insert(network, hop()).map_err(io::Error::other)?;
+        ipv4.insert(network, hop).map_err(io::Error::other)?;
         let generation = NextHopsMut::new(WordsMut::zeroed(16)).generation();
         let mut dsts = DstsMut::new(domain.clone(), 16, 4, generation);
         let (port, flags) = (PortId(1), Flags::default());
-        let facts = Facts { next_hop: hop(), neighbour: Some(1), port, mtu: MTU, flags };
+        let facts = Facts { next_hop: hop, neighbour: Some(1), port, mtu: MTU, flags };
         dsts.publish(&facts).map_err(io::Error::other)?;
+        let facts = |id| [id, 1 | u64::from(MTU) << 32, 2, 0].map(AtomicU64::new);
+        let one = |id| OneLine { facts: facts(id), count: CasRef::new(1) };
+        let two = |id| (CacheAligned(facts(id)), CacheAligned(CasRef::new(1)));
         Ok(EndToEnd {
             depot: Depot::new(region, 8).expect("the region is new"),
             fib: ipv4.reader(),
             domain,
-            shared: OldDst::new(),
-            split: OldDst::new(),
+            shared: (0..16).map(one).collect(),
+            split: (0..16).map(two).collect(),
             product: dsts.reader(),
             _writers: (ipv4, dsts),
         })
     }
 
     /// Measures each once.
-    pub fn round(&self, team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
-        let product = Counted(&self.product);
-        let guard = Uncounted(&self.product);
-        self.row(team, rounds, "cas_shared", &self.shared)?;
-        self.row(team, rounds, "cas_split", &self.split)?;
-        self.row(team, rounds, "rcuref", &product)?;
-        self.row(team, rounds, "guard", &guard)
+    pub fn round(&self, bench: &mut Bench) -> io::Result<()> {
+        self.row(bench, "cas_shared", &self.shared)?;
+        self.row(bench, "cas_split", &self.split)?;
+        self.row(bench, "rcuref", &Counted(&self.product))?;
+        self.row(bench, "guard", &Uncounted(&self.product))
     }
 
-    /// What the rounds give together.
-    pub fn ratios(rounds: &mut Rounds) {
-        rounds.ratio("e2e_layout_gain", "e2e_cas_shared_ns", "e2e_cas_split_ns");
-        rounds.ratio("e2e_count_gain", "e2e_cas_split_ns", "e2e_rcuref_ns");
-        rounds.ratio("end_to_end_gain", "e2e_cas_shared_ns", "e2e_rcuref_ns");
-        rounds.ratio("uncounted_gain", "e2e_rcuref_ns", "e2e_guard_ns");
-    }
-
-    fn row<K: Keep>(
-        &self,
-        team: &mut Team,
-        rounds: &mut Rounds,
-        name: &str,
-        keep: &K,
-    ) -> io::Result<()> {
-        let slice = team.slice_with(
+    fn row<K: Keep>(&self, bench: &mut Bench, name: &str, keep: &K) -> io::Result<()> {
+        let slice = bench.slice_with(
             2,
             || Pair::new(&self.depot),
             |pair: &Pair<K::Held>, thread, lap| {
                 let reader = self.domain.register().expect("there is a place for each thread");
-                let mut end = Side { lab: self, keep, reader, side: lock(&pair.0[thread]) };
-                end.run(&lap)
+                Side { lab: self, keep, reader, side: lock(&pair.0[thread]) }.run(&lap)
             },
         )?;
-        rounds.push(&format!("e2e_{name}_ns"), "ns", slice.map(|slice| slice.ns()));
+        bench.ns(&format!("e2e_{name}_ns"), ns_of(&slice));
         Ok(())
     }
 }
 
-fn hop() -> NextHopId {
-    NextHopId::new(7).expect("it is small")
-}
-
-/// A way to keep the result of a lookup.
+/// A design that keeps the result of a lookup.
 trait Keep: Sync {
     /// What goes with a frame.
     type Held: Send;
@@ -143,7 +112,7 @@ trait Keep: Sync {
     /// Under the receiver's guard: the port.
     fn read(&self, guard: Guard<'_>, held: &Self::Held, look_up: impl FnOnce() -> u32) -> PortId;
 
-    /// The frame has gone.
+    /// The frame has left.
     fn put(&self, guard: Guard<'_>, held: Self::Held);
 }
 
@@ -191,66 +160,31 @@ impl Keep for Uncounted<'_> {
     fn put(&self, _: Guard<'_>, (): ()) {}
 }
 
-/// Dsts by next-hop id, as many as the product's table has, with a count that is a loop.
-struct OldDst<L>(Vec<L>);
-
-/// Where count and facts lie.
-trait Layout: Sync + Send {
-    fn new(facts: [u64; 4]) -> Self;
-    fn count(&self) -> &CasRef;
-    fn facts(&self) -> &[AtomicU64; 4];
-}
-
-/// On one line.
+/// Dsts by next-hop id, as many as the product's table has, with a count that is a loop. Count and facts on one line:
 #[repr(C, align(128))]
-struct Shared {
+struct OneLine {
     facts: [AtomicU64; 4],
     count: CasRef,
 }
 
-/// Each on lines of its own.
-#[repr(C)]
-struct Split {
-    facts: CacheAligned<[AtomicU64; 4]>,
-    count: CacheAligned<CasRef>,
+/// And each on lines of its own.
+type TwoLines = (CacheAligned<[AtomicU64; 4]>, CacheAligned<CasRef>);
+
+trait Layout: Sync + Send {
+    fn parts(&self) -> (&[AtomicU64; 4], &CasRef);
 }
 
-impl Layout for Shared {
-    fn new(facts: [u64; 4]) -> Shared {
-        Shared { facts: facts.map(AtomicU64::new), count: CasRef::new(1) }
-    }
-
+impl Layout for OneLine {
     #[inline(always)]
-    fn count(&self) -> &CasRef {
-        &self.count
-    }
-
-    #[inline(always)]
-    fn facts(&self) -> &[AtomicU64; 4] {
-        &self.facts
+    fn parts(&self) -> (&[AtomicU64; 4], &CasRef) {
+        (&self.facts, &self.count)
     }
 }
 
-impl Layout for Split {
-    fn new(facts: [u64; 4]) -> Split {
-        let facts = CacheAligned(facts.map(AtomicU64::new));
-        Split { facts, count: CacheAligned(CasRef::new(1)) }
-    }
-
+impl Layout for TwoLines {
     #[inline(always)]
-    fn count(&self) -> &CasRef {
-        &self.count
-    }
-
-    #[inline(always)]
-    fn facts(&self) -> &[AtomicU64; 4] {
-        &self.facts
-    }
-}
-
-impl<L: Layout> OldDst<L> {
-    fn new() -> OldDst<L> {
-        OldDst((0..16).map(|id| L::new([id, 1 | u64::from(MTU) << 32, 2, 0])).collect())
+    fn parts(&self) -> (&[AtomicU64; 4], &CasRef) {
+        (&self.0, &self.1)
     }
 }
 
@@ -260,25 +194,25 @@ fn load(facts: &[AtomicU64; 4]) -> [u64; 4] {
     array::from_fn(|word| facts[word].load(Ordering::Relaxed)) // Relaxed: they do not change.
 }
 
-impl<L: Layout> Keep for OldDst<L> {
+impl<L: Layout> Keep for Vec<L> {
     type Held = u32;
 
     #[inline(always)]
     fn hold(&self, _: Guard<'_>, id: Index<'_, Mark>) -> (u32, u32) {
-        let dst = &self.0[id.raw() as usize];
-        let mtu = (load(dst.facts())[1] >> 32) as u32;
-        assert!(dst.count().get(), "the table keeps a reference");
+        let (facts, count) = self[id.raw() as usize].parts();
+        let mtu = (load(facts)[1] >> 32) as u32;
+        assert!(count.get(), "the table keeps a reference");
         (mtu, id.raw())
     }
 
     #[inline(always)]
     fn read(&self, _: Guard<'_>, &held: &u32, _: impl FnOnce() -> u32) -> PortId {
-        PortId(load(self.0[held as usize].facts())[1] as u16)
+        PortId(load(self[held as usize].parts().0)[1] as u16)
     }
 
     #[inline(always)]
     fn put(&self, _: Guard<'_>, held: u32) {
-        assert!(!self.0[held as usize].count().put(), "the table keeps a reference");
+        assert!(!self[held as usize].parts().1.put(), "the table keeps a reference");
     }
 }
 
@@ -303,12 +237,11 @@ impl<H: Send> Pair<H> {
     }
 }
 
-/// What is left in the rings goes home. (Its references stay: nobody asks how many there are.)
+/// Frames that are left in the rings return to their pools. (Their references stay: no code reads how many there are.)
 impl<H: Send> Drop for Pair<H> {
     fn drop(&mut self) {
         for ends in &mut self.0 {
-            let Ends { pool, received, .. } =
-                ends.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let Ends { pool, received, .. } = &mut *lock(ends);
             while let Some((frame, _)) = received.pop() {
                 pool.give_back(frame);
             }
@@ -343,20 +276,16 @@ impl<K: Keep> Side<'_, K> {
 
     /// A batch, or what finds room.
     #[inline(always)]
-    fn send(&mut self, template: &[u8; FRAME_LEN]) {
+    fn send(&mut self, template: &Head) {
         let (guard, EndToEnd { fib, .. }, keep) = (self.reader.guard(), self.lab, self.keep);
         let Ends { pool, sent, batch, flow, .. } = &mut *self.side;
         let wanted = sent.room(BATCH_MAX);
         pool.take_into(batch, wanted);
-        let region = pool.region().view();
-        for frame in batch.iter_mut() {
-            region.set_window(frame, HEADROOM, HEADROOM + FRAME_LEN as u16);
-            let bytes = region.bytes_mut(frame).first_chunk_mut::<FRAME_LEN>();
-            let bytes = bytes.expect("the window was just set");
-            *bytes = *template;
+        write_same(pool, batch, FRAME_LEN, template, |bytes| {
             *flow = (*flow + 1) % FLOWS;
             bytes[34..36].copy_from_slice(&flow.to_be_bytes());
-        }
+        });
+        let region = pool.region().view();
         let mut packets = batch.drain().map(|mut frame| {
             let bytes = region.bytes_mut(&mut frame);
             let id = fib.lookup(guard, destination(bytes));
@@ -396,8 +325,4 @@ impl<K: Keep> Side<'_, K> {
 #[inline(always)]
 fn destination(bytes: &[u8]) -> u32 {
     bytes[30..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -31,24 +31,16 @@
 //!
 //! Needs two cores with nothing else on them.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 mod end_to_end;
 
 use std::array;
-use std::hint::black_box;
-use std::io;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
-use manylane_sync::CacheAligned;
-use manylane_sync::primitive::{AtomicU64, Ordering};
-use manylane_sync::rcu::{Domain, Guard, Reader};
 use manylane_sync::refcount::{DebtRef, RcuRef, Shared, WeakShared};
 
 use super::{Plan, interleave};
 use crate::baseline::refcount::{ArcTwin, CasRef, PairRef, StickyRef, XaddCasRef};
-use crate::figure::{Output, Rounds};
-use crate::threads::{BATCH, Lap, Share, Slice, Team};
+use crate::prelude::*;
 use end_to_end::EndToEnd;
 
 /// Measures and prints.
@@ -71,45 +63,40 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
         ("sticky", &lab.sticky),
         ("xadd_cas", &lab.xadd_cas),
     ];
-    let round = |team: &mut Team, rounds: &mut Rounds| {
+    let round = |bench: &mut Bench| {
         for (name, row) in rows {
-            let slice = row.slice(team, 1)?;
-            rounds.push(&format!("{name}_ns"), "ns", slice.map(|slice| slice.ns()));
+            row.time(bench, &format!("{name}_ns"), 1)?;
         }
         for (name, row) in rows {
-            let slice = row.slice(team, 2)?;
-            let ns = slice.as_ref().map(Slice::ns);
-            rounds.push(&format!("{name}_ns_contended"), "ns", ns);
-            let fairness = slice.as_ref().map(Slice::fairness);
-            rounds.push(&format!("{name}_fairness"), "x", fairness);
+            let slice = row.time(bench, &format!("{name}_ns_contended"), 2)?;
+            bench.push(&format!("{name}_fairness"), "x", slice.as_ref().map(Slice::fairness));
         }
-        lab.failures(team, rounds)?;
-        layout(team, rounds)?;
-        end_to_end.round(team, rounds)
+        lab.failures(bench)?;
+        layout(bench)?;
+        end_to_end.round(bench)
     };
-    interleave(plan, output, round, |rounds| {
-        for (name, over, under) in RATIOS {
-            rounds.ratio(name, over, under);
-        }
-        EndToEnd::ratios(rounds);
-    })
+    interleave(plan, output, round, |rounds| rounds.ratios(&RATIOS))
 }
 
 /// Name, over, under: of neighbours in a round. The floor is the pair whose answers are looked at.
-const RATIOS: [(&str, &str, &str); 13] = [
-    ("gain_contended", "cas_ns_contended", "rcuref_ns_contended"),
-    ("gain_debt_contended", "cas_ns_contended", "debt_ns_contended"),
-    ("arc_over_weakshared", "arc_upgrade_ns_contended", "weakshared_upgrade_ns_contended"),
-    ("cas_over_floor", "cas_ns_contended", "fetch_add_pair_ns_contended"),
-    ("rcuref_over_floor", "rcuref_ns_contended", "fetch_add_pair_ns_contended"),
-    ("debt_over_floor", "debt_ns_contended", "fetch_add_pair_ns_contended"),
-    ("weakshared_over_floor", "weakshared_upgrade_ns_contended", "fetch_add_pair_ns_contended"),
-    ("arc_over_floor", "arc_upgrade_ns_contended", "fetch_add_pair_ns_contended"),
-    ("rcuref_over_cas_alone", "rcuref_ns", "cas_ns"),
-    ("debt_over_cas_alone", "debt_ns", "cas_ns"),
-    ("layout_gain", "layout_read_shared_ns", "layout_read_split_ns"),
-    ("layout_count_gain", "layout_count_shared_ns", "layout_count_split_ns"),
-    ("layout_both_gain", "layout_both_shared_ns", "layout_both_split_ns"),
+const RATIOS: [[&str; 3]; 17] = [
+    ["gain_contended", "cas_ns_contended", "rcuref_ns_contended"],
+    ["gain_debt_contended", "cas_ns_contended", "debt_ns_contended"],
+    ["arc_over_weakshared", "arc_upgrade_ns_contended", "weakshared_upgrade_ns_contended"],
+    ["cas_over_floor", "cas_ns_contended", "fetch_add_pair_ns_contended"],
+    ["rcuref_over_floor", "rcuref_ns_contended", "fetch_add_pair_ns_contended"],
+    ["debt_over_floor", "debt_ns_contended", "fetch_add_pair_ns_contended"],
+    ["weakshared_over_floor", "weakshared_upgrade_ns_contended", "fetch_add_pair_ns_contended"],
+    ["arc_over_floor", "arc_upgrade_ns_contended", "fetch_add_pair_ns_contended"],
+    ["rcuref_over_cas_alone", "rcuref_ns", "cas_ns"],
+    ["debt_over_cas_alone", "debt_ns", "cas_ns"],
+    ["layout_gain", "layout_read_shared_ns", "layout_read_split_ns"],
+    ["layout_count_gain", "layout_count_shared_ns", "layout_count_split_ns"],
+    ["layout_both_gain", "layout_both_shared_ns", "layout_both_split_ns"],
+    ["e2e_layout_gain", "e2e_cas_shared_ns", "e2e_cas_split_ns"],
+    ["e2e_count_gain", "e2e_cas_split_ns", "e2e_rcuref_ns"],
+    ["end_to_end_gain", "e2e_cas_shared_ns", "e2e_rcuref_ns"],
+    ["uncounted_gain", "e2e_rcuref_ns", "e2e_guard_ns"],
 ];
 
 /// One object of each kind, each with one reference more than the threads take. A count is the first
@@ -153,23 +140,19 @@ impl Lab {
     }
 
     /// How many exchanges fail for each pair, of two threads.
-    fn failures(&self, team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
-        let value = failed_per_op(team, |failed| {
+    fn failures(&self, bench: &mut Bench) -> io::Result<()> {
+        failed_per_op(bench, "cas", |failed| {
             alive(self.cas.get_counting(|| *failed += 1));
             not_last(self.cas.put());
         })?;
-        rounds.push("cas_failed_per_op", "x", value);
-        let value = failed_per_op(team, |failed| {
+        failed_per_op(bench, "arc", |failed| {
             alive(self.arc_twin.get_counting(|| *failed += 1));
             not_last(self.arc_twin.put());
         })?;
-        rounds.push("arc_failed_per_op", "x", value);
-        let value = failed_per_op(team, |failed| {
+        failed_per_op(bench, "xadd_cas", |failed| {
             alive(self.xadd_cas.get());
             not_last(self.xadd_cas.put_counting(|| *failed += 1));
-        })?;
-        rounds.push("xadd_cas_failed_per_op", "x", value);
-        Ok(())
+        })
     }
 }
 
@@ -186,19 +169,16 @@ trait Count: Sync {
 
 /// A count's hot loop, compiled for it alone; what is dynamic is which loop runs.
 trait Row {
-    fn slice(&self, team: &mut Team, threads: usize) -> io::Result<Option<Slice>>;
+    fn time(&self, bench: &mut Bench, name: &str, threads: usize) -> io::Result<Option<Slice>>;
 }
 
 impl<C: Count> Row for C {
-    fn slice(&self, team: &mut Team, threads: usize) -> io::Result<Option<Slice>> {
-        team.slice(threads, |_, lap| repeat(self, &lap))
+    fn time(&self, bench: &mut Bench, name: &str, threads: usize) -> io::Result<Option<Slice>> {
+        bench.time(name, threads, |_, lap| {
+            let mut own = self.join();
+            lap.run(|| self.batch(&mut own))
+        })
     }
-}
-
-#[inline(always)]
-fn repeat<C: Count>(count: &C, lap: &Lap<'_>) -> Share {
-    let mut own = count.join();
-    lap.run(|| count.batch(&mut own))
 }
 
 #[inline(always)]
@@ -235,25 +215,46 @@ fn broken(how: &str) -> ! {
     panic!("a reference is held all the time, but {how}");
 }
 
+/// Counts whose threads have nothing of their own, with one pair of each.
 macro_rules! plain_count {
-    ($($count:ty),*) => {$(
-        impl Count for CacheAligned<$count> {
+    ($($count:ty: |$this:ident| $pair:block)*) => {$(
+        impl Count for $count {
             type Own = ();
 
             fn join(&self) {}
 
             #[inline(always)]
-            fn batch(&self, _: &mut ()) {
-                unrolled(|| {
-                    alive(self.get());
-                    not_last(self.put());
-                });
+            fn batch(&self, (): &mut ()) {
+                let $this = self;
+                unrolled(|| $pair);
             }
         }
     )*};
 }
 
-plain_count!(CasRef, StickyRef, XaddCasRef);
+plain_count! {
+    CacheAligned<CasRef>: |this| { alive(this.get()); not_last(this.put()); }
+    CacheAligned<StickyRef>: |this| { alive(this.get()); not_last(this.put()); }
+    CacheAligned<XaddCasRef>: |this| { alive(this.get()); not_last(this.put()); }
+    CacheAligned<DebtRef>: |this| {
+        alive(this.get());
+        not_last(this.put(|| broken("it is destroyed")));
+    }
+    Blind<'_>: |this| { let _ = (this.0.get(), this.0.put()); }
+    (Arc<Value>, Weak<Value>): |this| { upgraded(this.1.upgrade()); }
+    (Shared<Value>, WeakShared<Value>): |this| { upgraded(this.1.upgrade()); }
+}
+
+/// A pair without a look at the answers, for which the processor has cheaper instructions.
+struct Blind<'a>(&'a PairRef);
+
+#[inline(always)]
+fn upgraded<T>(owner: Option<T>) {
+    match owner {
+        Some(owner) => drop(owner),
+        None => broken("the object died"),
+    }
+}
 
 impl Count for CacheAligned<PairRef> {
     /// More than the count ever is. Not a constant: the compiler would ask the flags, not the value.
@@ -268,37 +269,6 @@ impl Count for CacheAligned<PairRef> {
         unrolled(|| {
             alive(self.get() < *limit);
             not_last(self.put() >= *limit);
-        });
-    }
-}
-
-/// The same without a look at the answers, for which the processor has cheaper instructions.
-struct Blind<'a>(&'a PairRef);
-
-impl Count for Blind<'_> {
-    type Own = ();
-
-    fn join(&self) {}
-
-    #[inline(always)]
-    fn batch(&self, _: &mut ()) {
-        unrolled(|| {
-            let _ = self.0.get();
-            let _ = self.0.put();
-        });
-    }
-}
-
-impl Count for CacheAligned<DebtRef> {
-    type Own = ();
-
-    fn join(&self) {}
-
-    #[inline(always)]
-    fn batch(&self, _: &mut ()) {
-        unrolled(|| {
-            alive(self.get());
-            not_last(self.put(|| broken("it is destroyed")));
         });
     }
 }
@@ -322,42 +292,19 @@ impl Count for Guarded {
     }
 }
 
-macro_rules! upgraded {
-    ($strong:ty, $weak:ty) => {
-        impl Count for ($strong, $weak) {
-            type Own = ();
-
-            fn join(&self) {}
-
-            #[inline(always)]
-            fn batch(&self, _: &mut ()) {
-                unrolled(|| match self.1.upgrade() {
-                    Some(owner) => drop(owner),
-                    None => broken("the object died"),
-                });
-            }
-        }
-    };
-}
-
-upgraded!(Arc<Value>, Weak<Value>);
-upgraded!(Shared<Value>, WeakShared<Value>);
-
-/// What `pair` counts, for each pair.
-fn failed_per_op(team: &mut Team, pair: impl Fn(&mut u64) + Sync) -> io::Result<Option<f64>> {
+/// Measures what `pair` counts, for each pair.
+fn failed_per_op(bench: &mut Bench, name: &str, pair: impl Fn(&mut u64) + Sync) -> io::Result<()> {
     let totals = [const { CacheAligned(AtomicU64::new(0)) }; 2];
-    let slice = team.slice(2, |thread, lap| {
+    let slice = bench.slice(2, |thread, lap| {
         let mut failed = 0;
-        let share = lap.run(|| {
-            for _ in 0..BATCH {
-                pair(&mut failed);
-            }
-        });
+        let share = lap.run(|| (0..BATCH).for_each(|_| pair(&mut failed)));
         totals[thread].store(failed, Ordering::Relaxed);
         share
     })?;
     let failed: u64 = totals.iter().map(|total| total.load(Ordering::Relaxed)).sum();
-    Ok(slice.map(|slice| failed as f64 / slice.operations() as f64))
+    let value = slice.map(|slice| failed as f64 / slice.operations() as f64);
+    bench.push(&format!("{name}_failed_per_op"), "x", value);
+    Ok(())
 }
 
 /// What a packet reads of a cached route beside its count, in four words.
@@ -377,7 +324,7 @@ struct OnTwoLines {
 }
 
 /// Readers of the fields beside get and put of the count: in another thread, and in the same.
-fn layout(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
+fn layout(bench: &mut Bench) -> io::Result<()> {
     let fields = || array::from_fn(|_| AtomicU64::new(7));
     let shared = OnOneLine { count: RcuRef::new(1), fields: fields() };
     let split = OnTwoLines { count: CacheAligned(RcuRef::new(1)), fields: CacheAligned(fields()) };
@@ -385,52 +332,43 @@ fn layout(team: &mut Team, rounds: &mut Rounds) -> io::Result<()> {
         [("shared", &shared.count, &shared.fields), ("split", &*split.count, &*split.fields)];
     for (place, count, fields) in places {
         let domain = Domain::new(2);
-        let register = || domain.register().expect("there is a place for each thread");
-        let slice = team.slice(2, |thread, lap| match thread {
-            0 => lap.run(|| {
-                for _ in 0..BATCH {
-                    read(fields);
-                }
-            }),
-            _ => {
-                let mut reader = register();
-                lap.run(|| {
-                    let guard = reader.guard();
-                    for _ in 0..BATCH {
-                        get_and_put(count, guard);
-                    }
-                    reader.quiescent();
-                })
-            }
+        let slice = bench.slice(2, |thread, lap| match thread {
+            0 => lap.run(|| (0..BATCH).for_each(|_| read(fields))),
+            _ => counting::<false>(&domain, lap, count, fields),
         })?;
-        let of = |thread| slice.as_ref().map(|slice: &Slice| slice.of(thread).ns());
-        rounds.push(&format!("layout_read_{place}_ns"), "ns", of(0));
-        rounds.push(&format!("layout_count_{place}_ns"), "ns", of(1));
-
-        let slice = team.slice(2, |_, lap| {
-            let mut reader = register();
-            lap.run(|| {
-                let guard = reader.guard();
-                for _ in 0..BATCH {
-                    read(fields);
-                    get_and_put(count, guard);
-                }
-                reader.quiescent();
-            })
+        bench.ns(&format!("layout_read_{place}_ns"), of(&slice, 0));
+        bench.ns(&format!("layout_count_{place}_ns"), of(&slice, 1));
+        bench.time(&format!("layout_both_{place}_ns"), 2, |_, lap| {
+            counting::<true>(&domain, lap, count, fields)
         })?;
-        rounds.push(&format!("layout_both_{place}_ns"), "ns", slice.map(|slice| slice.ns()));
     }
     Ok(())
+}
+
+/// Gets and puts; `READS` the fields before each pair.
+#[inline(always)]
+fn counting<const READS: bool>(
+    domain: &Domain,
+    lap: Lap<'_>,
+    count: &RcuRef,
+    fields: &Fields,
+) -> Share {
+    let mut reader = domain.register().expect("there is a place for each thread");
+    lap.run(|| {
+        let guard = reader.guard();
+        for _ in 0..BATCH {
+            if READS {
+                read(fields);
+            }
+            alive(count.get());
+            not_last(count.put(guard));
+        }
+        reader.quiescent();
+    })
 }
 
 #[inline(always)]
 fn read(fields: &Fields) {
     // Relaxed: plain loads that are done each time.
     black_box(fields.iter().map(|field| field.load(Ordering::Relaxed)).sum::<u64>());
-}
-
-#[inline(always)]
-fn get_and_put(count: &RcuRef, guard: Guard<'_>) {
-    alive(count.get());
-    not_last(count.put(guard));
 }

@@ -1,24 +1,13 @@
 //! How fast captures are written to a file without loss: a worker forwards on one core, a reader has the other.
 
-#![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
-
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, Write};
-use std::path::PathBuf;
+use std::io::{BufWriter, Seek, Write};
 use std::process;
-use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
-
-use manylane_io::affinity;
-use manylane_sync::counters::SharedCount;
-use manylane_sync::primitive::{AtomicBool, Ordering};
-use manylane_sync::rcu::Domain;
-use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::contestant::{Captures, Drain};
-use super::load::{Arrival, Bed, Load};
-use crate::figure::Rounds;
+use super::load::{Bed, Load};
+use crate::prelude::*;
+use crate::traffic::Arrival;
 
 /// Bytes of a packet on the wire.
 pub const LEN: usize = 1514;
@@ -36,21 +25,21 @@ pub struct Extent {
 /// Measures with packets cut to 128 bytes, and whole.
 pub fn measure<C: Captures>(
     bed: &Bed,
-    cores: &[usize],
+    bench: &mut Bench,
     extent: &Extent,
-    rounds: &mut Rounds,
     make: impl Fn(&Domain, usize) -> C,
 ) -> io::Result<()> {
+    let [first, second] = [bench.cores()[0], bench.cores()[1]];
     for (name, snap) in [("snap128", 128), ("full", LEN)] {
-        let mut contestant = make(&bed.domain, snap);
-        let load = Load::begin(bed, &cores[..1], LEN, |place| contestant.tap(place))?;
+        let mut contestant = make(&bed.ground.domain, snap);
+        let load = Load::begin(bed, &[first], LEN, &mut contestant)?;
         let (socket, reader) = contestant.capture()?;
-        let (mpps, load) = lossless(load, reader, cores[1], extent)?;
+        let (mpps, load) = lossless(load, reader, second, extent)?;
         contestant.close(socket)?;
         load.end()?;
         let named = |unit| format!("{}capture_{name}_{unit}", contestant.prefix());
-        rounds.push(&named("mpps"), "Mpps", Some(mpps));
-        rounds.push(&named("gbps"), "Gb/s", Some(mpps * snap as f64 * 8e-3));
+        bench.push(&named("mpps"), "Mpps", Some(mpps));
+        bench.push(&named("gbps"), "Gb/s", Some(mpps * snap as f64 * 8e-3));
     }
     Ok(())
 }
@@ -64,19 +53,20 @@ fn lossless<R: Drain>(
 ) -> io::Result<(f64, Load)> {
     let lost = reader.lost();
     let stop = AtomicBool::new(false);
+    let rest = || Ok(thread::sleep(extent.slice));
     thread::scope(|scope| {
         let writes = scope.spawn(|| write(reader, core, &stop));
         let _stopping = Stopping(&stop);
         load.set(Arrival::Always);
-        let (most, ()) = load.rate(|| rest(extent.slice))?;
-        load.set(Arrival::Idle);
+        let (most, ()) = load.rate(rest)?;
+        load.set(Arrival::Off);
         let (mut least, mut most) = (0.0, most);
         for step in 0..extent.steps {
             let wanted = if step == 0 { most } else { (least + most) / 2.0 };
             let before = lost.load();
             load.set(Arrival::Every((1e6 / wanted).min(GAP_PS_MAX) as u64));
-            let (rate, ()) = load.rate(|| rest(extent.slice))?;
-            load.set(Arrival::Idle);
+            let (rate, ()) = load.rate(rest)?;
+            load.set(Arrival::Off);
             match lost.load() == before {
                 true => least = rate.max(least),
                 false => most = wanted,
@@ -91,25 +81,10 @@ fn lossless<R: Drain>(
     })
 }
 
-fn rest(length: Duration) -> io::Result<()> {
-    thread::sleep(length);
-    Ok(())
-}
-
-/// Stops the reader, also when something else failed.
-struct Stopping<'a>(&'a AtomicBool);
-
-impl Drop for Stopping<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Writes what comes to a file that nobody else sees, over and over.
+/// Writes what arrives to a file without a name, over and over.
 fn write(mut reader: impl Drain, core: usize, stop: &AtomicBool) -> io::Result<()> {
     affinity::pin(core)?;
-    let name = format!("manylane-bench-{}", process::id());
-    let path: PathBuf = std::env::temp_dir().join(name);
+    let path = std::env::temp_dir().join(format!("manylane-bench-{}", process::id()));
     let file = File::create(&path)?;
     fs::remove_file(path)?;
     let mut file = BufWriter::with_capacity(1 << 20, file);
@@ -129,7 +104,7 @@ fn write(mut reader: impl Drain, core: usize, stop: &AtomicBool) -> io::Result<(
 
 /// A packet a millisecond: less is no rate.
 const GAP_PS_MAX: f64 = 1e9;
-/// Then it begins again: what a disk takes for ever is not the question.
+/// Then the file begins again: how long a disk takes so much is not the question.
 const FILE_BYTES: u64 = 256 << 20;
 
 /// A worker's end of what copies packets one by one.
@@ -147,7 +122,7 @@ pub struct Copied {
     lost: Arc<SharedCount>,
 }
 
-/// Buffers that go round between a worker and a reader.
+/// Buffers that circulate between a worker and a reader.
 pub fn copies(snap: usize) -> (Copying, Copied) {
     let (mut give, empty) = ring(WAITING);
     let (full, take) = ring(WAITING);

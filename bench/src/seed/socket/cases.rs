@@ -1,29 +1,24 @@
 //! How long the cases take, one after the other.
 
-use std::io;
-use std::time::{Duration, Instant};
-
 use super::contestant::{ALL, PORTS, Sockets};
-use crate::figure::{Output, quantile};
+use crate::prelude::*;
 
-/// What the cases took, in microseconds.
+/// What the cases took, in microseconds: opening and binding in three ways, rebinding, closing.
 #[derive(Default)]
-pub struct Took {
-    /// By case.
-    bind: [Vec<f64>; 3],
-    rebind: Vec<f64>,
-    close: Vec<f64>,
-}
+pub struct Took([Vec<f64>; 5]);
+
+const CASES: [&str; 5] = ["bind1_us", "bind2_us", "bind3_us", "rebind_us", "close_us"];
 
 impl Took {
-    /// Goes through the cases `count` times, or, when that takes long, for as long as `most`.
+    /// Repeats the cases `count` times, or, when that takes long, for as long as `most`.
     pub fn measure<S: Sockets>(sockets: &mut S, count: usize, most: Duration) -> io::Result<Took> {
         // As the source has them: the same protocol, of all devices; bound to a device; made with protocol 0.
         let cases = [(ALL, None), (ALL, Some(PORTS[0])), (0, Some(PORTS[0]))];
-        let mut took = Took::default();
+        let Took([one, two, three, mut rebind, mut close]) = Took::default();
+        let mut bind = [one, two, three];
         let begin = Instant::now();
-        while took.rebind.len() < count && (begin.elapsed() < most || took.rebind.is_empty()) {
-            for ((protocol, port), bind) in cases.into_iter().zip(&mut took.bind) {
+        while rebind.len() < count && (begin.elapsed() < most || rebind.is_empty()) {
+            for ((protocol, port), bind) in cases.into_iter().zip(&mut bind) {
                 let start = Instant::now();
                 let mut socket = sockets.open(protocol)?;
                 sockets.bind(&mut socket, port, ALL)?;
@@ -31,25 +26,15 @@ impl Took {
                 if protocol == 0 {
                     let start = Instant::now();
                     sockets.bind(&mut socket, Some(PORTS[1]), ALL)?;
-                    took.rebind.push(microseconds(start));
+                    rebind.push(microseconds(start));
                 }
                 let start = Instant::now();
                 sockets.close(socket)?;
-                took.close.push(microseconds(start));
+                close.push(microseconds(start));
             }
         }
-        Ok(took)
-    }
-
-    fn rows(self) -> [(&'static str, Vec<f64>); 5] {
-        let [one, two, three] = self.bind;
-        [
-            ("bind1_us", one),
-            ("bind2_us", two),
-            ("bind3_us", three),
-            ("rebind_us", self.rebind),
-            ("close_us", self.close),
-        ]
+        let [one, two, three] = bind;
+        Ok(Took([one, two, three, rebind, close]))
     }
 }
 
@@ -57,24 +42,19 @@ fn microseconds(start: Instant) -> f64 {
     start.elapsed().as_nanos() as f64 / 1e3
 }
 
-/// All rounds of all rows.
+/// All rounds of all rows, by name.
 #[derive(Default)]
-pub struct Latencies(Vec<Row>);
-
-struct Row {
-    name: String,
-    rounds: Vec<Vec<f64>>,
-}
+pub struct Latencies(Vec<(String, Vec<Vec<f64>>)>);
 
 impl Latencies {
     /// Adds a round: its figures are called `prefix`, the case, `suffix`.
     pub fn push(&mut self, prefix: &str, suffix: &str, took: Took) {
-        for (case, mut values) in took.rows() {
+        for (case, mut values) in CASES.into_iter().zip(took.0) {
             values.sort_by(f64::total_cmp);
             let name = format!("{prefix}{case}{suffix}");
-            match self.0.iter_mut().find(|row| row.name == name) {
-                Some(row) => row.rounds.push(values),
-                None => self.0.push(Row { name, rounds: vec![values] }),
+            match self.0.iter_mut().find(|row| row.0 == name) {
+                Some((_, rounds)) => rounds.push(values),
+                None => self.0.push((name, vec![values])),
             }
         }
     }
@@ -82,7 +62,7 @@ impl Latencies {
     /// Prints for each row the value in the middle and the one that one of a hundred exceeds, of all rounds
     /// together: `runs` is how often it was done.
     pub fn print(&self, output: &Output) {
-        for Row { name, rounds } in &self.0 {
+        for (name, rounds) in &self.0 {
             let all = rounds.concat();
             output.figure(name, "us", &all);
             output.part(&format!("{name}_p99"), "us", &all, 0.99);
@@ -91,9 +71,9 @@ impl Latencies {
 
     /// Prints the medians of `over` over those of `under`, round by round; nothing where one was not measured.
     pub fn ratio(&self, output: &Output, name: &str, over: &str, under: &str) {
-        let row = |name| self.0.iter().find(|row| row.name == name);
+        let row = |name| self.0.iter().find(|row| row.0 == name).map(|(_, rounds)| rounds);
         let Some((over, under)) = row(over).zip(row(under)) else { return };
-        let pairs = over.rounds.iter().zip(&under.rounds);
+        let pairs = over.iter().zip(under);
         let gains = pairs.map(|(over, under)| quantile(over, 0.5) / quantile(under, 0.5));
         output.figure(name, "x", &gains.collect::<Vec<_>>());
     }

@@ -1,17 +1,14 @@
-//! Who opens, binds and closes sockets: what each has to offer, and the rebuilt ones. manylane's own are in `own`.
+//! What opens, binds and closes sockets: what each contestant has to offer, and the rebuilt ones. manylane's own are in
+//! `own`.
 
-use std::hint::black_box;
-use std::io::{self, Write};
-use std::sync::Arc;
+use std::io::Write;
 
-use manylane_frame::{Batch, Pool};
-use manylane_io::port::memory::Source;
-use manylane_sync::counters::SharedCount;
-use manylane_sync::rcu::Domain;
+use manylane::worker::Taps as WorkerTaps;
+use manylane_frame::vocabulary::WorkerId;
 
 use super::capture::{Copied, Copying, copies};
 use crate::baseline::hook::{HookList, HookWalker, Wanted};
-use crate::forward::Place;
+use crate::prelude::*;
 
 /// `ETH_P_ALL`.
 pub const ALL: u16 = 3;
@@ -22,7 +19,6 @@ pub const SNAP: usize = 128;
 
 /// Opens, binds and closes.
 pub trait Sockets {
-    /// An open socket.
     type Socket;
 
     /// What its figures' names begin with.
@@ -31,7 +27,7 @@ pub trait Sockets {
     /// A socket for a protocol: for [`ALL`], of all ports until it is bound; for 0, of none.
     fn open(&mut self, protocol: u16) -> io::Result<Self::Socket>;
 
-    /// Binds it to a port, or to all. After that nothing is delivered by the old binding.
+    /// Binds it to a port, or to all. After that the old binding delivers nothing.
     fn bind(
         &mut self,
         socket: &mut Self::Socket,
@@ -39,8 +35,10 @@ pub trait Sockets {
         protocol: u16,
     ) -> io::Result<()>;
 
-    /// Ends it.
-    fn close(&mut self, socket: Self::Socket) -> io::Result<()>;
+    fn close(&mut self, socket: Self::Socket) -> io::Result<()> {
+        drop(socket);
+        Ok(())
+    }
 }
 
 /// Which packets a filter lets pass, by the UDP source port: packets are numbered there.
@@ -56,25 +54,31 @@ pub enum Matching {
 
 /// Sockets that our own workers deliver to.
 pub trait Taps: Sockets {
-    /// A worker that looks at them.
-    fn tap(&mut self, place: Place) -> Place;
+    /// A worker's source that delivers to them.
+    fn source(&mut self, source: Source) -> Source {
+        source
+    }
 
-    /// A socket of port 0 with this filter and [`SNAP`]. Each packet is copied: who has a ring empties it.
+    /// A worker's table of them.
+    fn taps(&mut self, _: WorkerId) -> Option<WorkerTaps> {
+        None
+    }
+
+    /// A socket of port 0 with this filter and [`SNAP`]. Each packet is copied; a contestant with a ring empties it.
     fn want(&mut self, matching: Matching) -> io::Result<Self::Socket>;
 }
 
 /// Sockets that can be read, beside one worker.
 pub trait Captures: Taps {
-    /// Who reads.
     type Reader: Drain;
 
-    /// A socket of port 0 that wants everything, and what reads it. Once, after the worker was made.
+    /// A socket of port 0 that wants everything, and its reader. Once, after the worker was made.
     fn capture(&mut self) -> io::Result<(Self::Socket, Self::Reader)>;
 }
 
 /// Writes a capture.
 pub trait Drain: Send {
-    /// Writes what has come, with a header for each packet; returns how many bytes.
+    /// Writes what has arrived, with a header for each packet; returns how many bytes.
     fn drain(&mut self, to: &mut impl Write) -> io::Result<u64>;
 
     /// How many packets found no place.
@@ -85,32 +89,27 @@ pub trait Drain: Send {
 pub struct Rebuilt {
     prefix: &'static str,
     list: HookList,
-    /// Where a capture goes, until the worker has it; and who reads it.
-    copying: Option<Copying>,
-    copied: Option<Copied>,
+    /// A capture's two ends, until the worker and the reader have them.
+    capture: (Option<Copying>, Option<Copied>),
 }
 
 impl Rebuilt {
     /// As it was before: to bind is always to unregister, to wait, to register.
     pub fn before(domain: &Domain) -> Rebuilt {
-        Rebuilt::new("before_", domain, false)
+        let list = HookList::new(domain.clone(), false);
+        Rebuilt { prefix: "before_", list, capture: (None, None) }
     }
 
     /// With the source's fix.
     pub fn source(domain: &Domain) -> Rebuilt {
-        Rebuilt::new("source_", domain, true)
+        let list = HookList::new(domain.clone(), true);
+        Rebuilt { prefix: "source_", list, capture: (None, None) }
     }
 
     /// With a ring of buffers, each a packet, up to `snap` bytes of it.
     pub fn capturing(domain: &Domain, snap: usize) -> Rebuilt {
         let (copying, copied) = copies(snap);
-        let rebuilt = Rebuilt::source(domain);
-        Rebuilt { copying: Some(copying), copied: Some(copied), ..rebuilt }
-    }
-
-    fn new(prefix: &'static str, domain: &Domain, skips: bool) -> Rebuilt {
-        let list = HookList::new(domain.clone(), skips);
-        Rebuilt { prefix, list, copying: None, copied: None }
+        Rebuilt { capture: (Some(copying), Some(copied)), ..Rebuilt::source(domain) }
     }
 }
 
@@ -137,10 +136,8 @@ impl Sockets for Rebuilt {
 }
 
 impl Taps for Rebuilt {
-    fn tap(&mut self, mut place: Place) -> Place {
-        let tap = |source| walk_behind(source, self.list.walker(), self.copying.take());
-        place.sources = place.sources.into_iter().map(tap).collect();
-        place
+    fn source(&mut self, source: Source) -> Source {
+        walk_behind(source, self.list.walker(), self.capture.0.take())
     }
 
     fn want(&mut self, matching: Matching) -> io::Result<usize> {
@@ -160,11 +157,11 @@ impl Captures for Rebuilt {
 
     fn capture(&mut self) -> io::Result<(usize, Copied)> {
         let socket = self.want(Matching::Everything)?;
-        Ok((socket, self.copied.take().expect("it was made for a capture, and asked once")))
+        Ok((socket, self.capture.1.take().expect("it was made for a capture, and asked once")))
     }
 }
 
-/// A source whose packets the hooks see, as they come in. Without a capture a copy goes over the one before.
+/// A source whose packets the hooks see, as they arrive. Without a capture each copy overwrites the one before.
 fn walk_behind(mut source: Source, walker: HookWalker, mut capture: Option<Copying>) -> Source {
     let mut copy = [0; SNAP];
     Box::new(move |pool: &mut Pool, batch: &mut Batch, now_ns| {

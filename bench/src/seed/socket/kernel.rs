@@ -1,6 +1,5 @@
 //! The kernel's packet sockets, in the calling thread's network namespace.
 
-use std::io;
 use std::os::fd::OwnedFd;
 
 use manylane_io::interface::Interface;
@@ -9,14 +8,13 @@ use manylane_io::netlink::{LinkEnd, Netlink};
 
 use super::contestant::Sockets;
 use crate::baseline::packet_socket;
+use crate::prelude::*;
 
-/// Its devices are two ends of a link.
-pub struct Kernel {
-    devices: [u32; 2],
-}
+/// The indices of two devices, which are the ends of a link.
+pub struct Kernel([u32; 2]);
 
 impl Kernel {
-    /// Moves the calling thread into a network namespace of its own, for good, and lays a link there. Needs root.
+    /// Moves the calling thread into a network namespace of its own, for good, and makes a link there. Needs root.
     pub fn in_a_new_namespace() -> io::Result<Kernel> {
         Namespace::new_for_this_thread().map_err(io::Error::other)?;
         let names = ["k0", "k1"];
@@ -28,7 +26,7 @@ impl Kernel {
             netlink.set_up(name).map_err(io::Error::other)?;
             *device = Interface::read(name).map_err(io::Error::other)?.index;
         }
-        Ok(Kernel { devices })
+        Ok(Kernel(devices))
     }
 }
 
@@ -44,12 +42,7 @@ impl Sockets for Kernel {
     }
 
     fn bind(&mut self, socket: &mut OwnedFd, port: Option<u16>, protocol: u16) -> io::Result<()> {
-        let index = port.map_or(0, |port| self.devices[usize::from(port)]);
+        let index = port.map_or(0, |port| self.0[usize::from(port)]);
         packet_socket::bind(socket, index, protocol)
-    }
-
-    fn close(&mut self, socket: OwnedFd) -> io::Result<()> {
-        drop(socket);
-        Ok(())
     }
 }

@@ -46,20 +46,14 @@ mod load;
 mod own;
 mod remote;
 
-use std::io;
-use std::thread;
-use std::time::{Duration, Instant};
-
-use manylane_sync::rcu::Domain;
+use crate::prelude::*;
+use crate::traffic::{Arrival, FRAME_LEN};
 
 use super::{Plan, interleave};
-use crate::figure::{Output, Rounds};
-use crate::forward::FRAME_LEN;
-use crate::threads::Team;
 use cases::{Latencies, Took};
 use contestant::{ALL, Matching, PORTS, Rebuilt, Sockets, Taps};
 use kernel::Kernel;
-use load::{Arrival, Bed, Load};
+use load::{Bed, Load};
 use own::Own;
 use remote::Remote;
 
@@ -77,72 +71,63 @@ struct Extent {
 
 /// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
-    let extent = match plan.quick {
-        true => Extent {
-            times: 20,
-            most: ms(100),
-            rate: ms(50),
-            capture: capture::Extent { slice: ms(20), steps: 2 },
-        },
-        false => Extent {
-            times: 300,
-            most: ms(2000),
-            rate: ms(400),
-            capture: capture::Extent { slice: ms(200), steps: 8 },
-        },
+    let extent = |times, most, rate, slice, steps| {
+        let capture = capture::Extent { slice: ms(slice), steps };
+        Extent { times, most: ms(most), rate: ms(rate), capture }
     };
-    // A thread of its own enters the kernel's namespace, and goes with it.
+    let extent = match plan.pace.quick {
+        true => extent(20, 100, 50, 20, 2),
+        false => extent(300, 2000, 400, 200, 8),
+    };
+    // A thread of its own enters the kernel's namespace, and leaves it by its end.
     let measured = thread::scope(|scope| scope.spawn(|| measure(plan, &extent, output)).join());
     measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 fn measure(plan: &Plan, extent: &Extent, output: &Output) -> io::Result<()> {
-    let mut kernel = match Kernel::in_a_new_namespace() {
-        Ok(kernel) => Some(kernel),
-        Err(error) => {
-            eprintln!("SKIPPED the kernel's part of seed socket: {error}");
-            None
-        }
-    };
-    // Who sleeps between two looks at a grace period is not to sleep for the usual 50 us longer.
+    let kernel = Kernel::in_a_new_namespace();
+    let mut kernel = kernel
+        .inspect_err(|error| eprintln!("SKIPPED the kernel's part of compare socket: {error}"))
+        .ok();
+    // A thread that sleeps between two looks at a grace period is not to sleep for the usual 50 us longer.
     nix::sys::prctl::set_timerslack(1)?;
-    let cores = Team::new(plan.cores, plan.quick)?.cores().to_vec();
+    let cores = Bench::new(&plan.cores, plan.pace.quick)?.cores().to_vec();
     let mut before = Stand::new(&cores, Rebuilt::before)?;
     let mut source = Stand::new(&cores, Rebuilt::source)?;
     let mut own = Stand::new(&cores, Own::new)?;
-    // Where workers come and go.
+    // For workers that start and end.
     let bed = Bed::new()?;
-    let rebuilt = [Rebuilt::before as fn(&Domain) -> Rebuilt, Rebuilt::source];
     let mut latencies = Latencies::default();
     let mut is_warm = false;
-    let round = |team: &mut Team, rounds: &mut Rounds| {
+    let round = |bench: &mut Bench| {
         // What the first round gives counts as little as its figures do.
         let mut warming = Latencies::default();
         let latencies = if is_warm { &mut latencies } else { &mut warming };
         is_warm = true;
-        for arrival in [Arrival::Idle, Arrival::Always] {
+        for (arrival, end) in [(Arrival::Off, ""), (Arrival::Always, "_load")] {
+            let mut push = |prefix: &str, took| latencies.push(prefix, end, took);
             if let Some(kernel) = &mut kernel {
-                // Any workers will do.
-                before.load.set(arrival);
-                latencies.push(kernel.prefix(), suffix(arrival), extent.cases(kernel)?);
-                before.load.set(Arrival::Idle);
+                before.load.set(arrival); // Any workers serve as the load.
+                push(kernel.prefix(), extent.cases(kernel)?);
+                before.load.set(Arrival::Off);
             }
-            before.cases(arrival, extent, latencies)?;
-            source.cases(arrival, extent, latencies)?;
-            own.cases(arrival, extent, latencies)?;
+            push(before.contestant.prefix(), before.cases(arrival, extent)?);
+            push(source.contestant.prefix(), source.cases(arrival, extent)?);
+            push(own.contestant.prefix(), own.cases(arrival, extent)?);
             let mut remote = Remote::new(&cores, arrival == Arrival::Always)?;
-            latencies.push(remote.prefix(), suffix(arrival), extent.cases(&mut remote)?);
+            push(remote.prefix(), extent.cases(&mut remote)?);
             let mut remote = remote.with_small_rings();
-            latencies.push(remote.prefix(), suffix(arrival), extent.cases(&mut remote)?);
+            push(remote.prefix(), extent.cases(&mut remote)?);
             remote.end()?;
         }
-        before.slowdown(extent, rounds)?;
-        source.slowdown(extent, rounds)?;
-        own.slowdown(extent, rounds)?;
-        capture::measure(&bed, &cores, &extent.capture, rounds, Rebuilt::capturing)?;
-        capture::measure(&bed, &cores, &extent.capture, rounds, Own::capturing)?;
-        rebuilt.into_iter().try_for_each(|rebuilt| cost(&bed, team, rounds, rebuilt))?;
-        cost(&bed, team, rounds, Own::new)
+        before.slowdown(extent, bench)?;
+        source.slowdown(extent, bench)?;
+        own.slowdown(extent, bench)?;
+        capture::measure(&bed, bench, &extent.capture, Rebuilt::capturing)?;
+        capture::measure(&bed, bench, &extent.capture, Own::capturing)?;
+        cost(&bed, bench, Rebuilt::before)?;
+        cost(&bed, bench, Rebuilt::source)?;
+        cost(&bed, bench, Own::new)
     };
     interleave(plan, output, round, |_| ())?;
     latencies.print(output);
@@ -182,41 +167,32 @@ struct Stand<C> {
 impl<C: Taps> Stand<C> {
     fn new(cores: &[usize], make: impl FnOnce(&Domain) -> C) -> io::Result<Stand<C>> {
         let bed = Bed::new()?;
-        let mut contestant = make(&bed.domain);
-        let load = Load::begin(&bed, cores, FRAME_LEN, |place| contestant.tap(place))?;
+        let mut contestant = make(&bed.ground.domain);
+        let load = Load::begin(&bed, cores, FRAME_LEN, &mut contestant)?;
         Ok(Stand { contestant, load, _bed: bed })
     }
 
-    fn cases(
-        &mut self,
-        arrival: Arrival,
-        extent: &Extent,
-        latencies: &mut Latencies,
-    ) -> io::Result<()> {
+    fn cases(&mut self, arrival: Arrival, extent: &Extent) -> io::Result<Took> {
         self.load.set(arrival);
         let took = extent.cases(&mut self.contestant)?;
-        self.load.set(Arrival::Idle);
-        latencies.push(self.contestant.prefix(), suffix(arrival), took);
-        Ok(())
+        self.load.set(Arrival::Off);
+        Ok(took)
     }
 
-    /// What the workers forward, without and with sockets that come and go.
-    fn slowdown(&mut self, extent: &Extent, rounds: &mut Rounds) -> io::Result<()> {
+    /// What the workers forward, without and with sockets that open and close.
+    fn slowdown(&mut self, extent: &Extent, bench: &mut Bench) -> io::Result<()> {
         let Stand { contestant, load, .. } = self;
-        let name = |figure| format!("{}{figure}", contestant.prefix());
-        let names = ["forward_mpps", "forward_opening_mpps", "opens_per_s"].map(name);
-        let ratio = name("forward_slowdown");
         load.set(Arrival::Always);
-        let (still, ()) = load.rate(|| {
-            thread::sleep(extent.rate);
-            Ok(())
-        })?;
+        let (still, ()) = load.rate(|| Ok(thread::sleep(extent.rate)))?;
         let (opening, opens) = load.rate(|| come_and_go(contestant, extent.rate))?;
-        load.set(Arrival::Idle);
-        rounds.push(&names[0], "Mpps", Some(still));
-        rounds.push(&names[1], "Mpps", Some(opening));
-        rounds.push(&names[2], "1/s", Some(opens as f64 / extent.rate.as_secs_f64()));
-        rounds.push(&ratio, "x", Some(still / opening));
+        load.set(Arrival::Off);
+        let mut push = |figure, unit, value| {
+            bench.push(&format!("{}{figure}", contestant.prefix()), unit, Some(value));
+        };
+        push("forward_mpps", "Mpps", still);
+        push("forward_opening_mpps", "Mpps", opening);
+        push("opens_per_s", "1/s", opens as f64 / extent.rate.as_secs_f64());
+        push("forward_slowdown", "x", still / opening);
         Ok(())
     }
 }
@@ -237,28 +213,23 @@ fn come_and_go<S: Sockets>(sockets: &mut S, length: Duration) -> io::Result<u64>
 }
 
 /// What sockets cost one worker for each frame.
-fn cost<C: Taps>(
-    bed: &Bed,
-    team: &mut Team,
-    rounds: &mut Rounds,
-    make: impl Fn(&Domain) -> C,
-) -> io::Result<()> {
-    let mut contestant = make(&bed.domain);
+fn cost<C: Taps>(bed: &Bed, bench: &mut Bench, make: impl Fn(&Domain) -> C) -> io::Result<()> {
+    let mut contestant = make(&bed.ground.domain);
     let rows = [("1", 1), ("8", 8)].into_iter().flat_map(|(number, sockets)| {
         MATCHINGS.map(|(which, matching)| (format!("{number}_{which}"), sockets, matching))
     });
     let idle = ("idle".to_owned(), 0, Matching::Nothing);
     for (row, sockets, matching) in std::iter::once(idle).chain(rows) {
-        let plain = bed.cost(team, |place| place)?;
-        // No worker is there yet, or any more, while sockets come and go: nothing waits.
+        let plain = bed.cost::<C>(bench, None)?;
+        // No worker runs yet, or any more, while sockets open and close: nothing waits.
         let open: Vec<_> =
             (0..sockets).map(|_| contestant.want(matching)).collect::<io::Result<_>>()?;
-        let tapped = bed.cost(team, |place| contestant.tap(place))?;
+        let tapped = bed.cost(bench, Some(&mut contestant))?;
         open.into_iter().try_for_each(|socket| contestant.close(socket))?;
         let name = format!("{}cost_{row}_ns", contestant.prefix());
-        rounds.push(&name, "ns", tapped.zip(plain).map(|(tapped, plain)| tapped - plain));
+        bench.ns(&name, tapped.zip(plain).map(|(tapped, plain)| tapped - plain));
         if sockets == 0 {
-            rounds.push(&format!("{}forward_ns", contestant.prefix()), "ns", plain);
+            bench.ns(&format!("{}forward_ns", contestant.prefix()), plain);
         }
     }
     Ok(())
@@ -266,13 +237,6 @@ fn cost<C: Taps>(
 
 const MATCHINGS: [(&str, Matching); 3] =
     [("none", Matching::Nothing), ("some", Matching::Something), ("all", Matching::Everything)];
-
-fn suffix(arrival: Arrival) -> &'static str {
-    match arrival {
-        Arrival::Idle => "",
-        _ => "_load",
-    }
-}
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)

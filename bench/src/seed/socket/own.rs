@@ -1,26 +1,22 @@
 //! manylane's own sockets.
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread::{self, JoinHandle};
+use std::io::Write;
+use std::thread::JoinHandle;
 
 use manylane::socket::{PacketSocket, SocketError, protocol};
-use manylane::worker::Clock;
-use manylane_frame::vocabulary::PortId;
-use manylane_io::eventfd::EventFd;
+use manylane::worker::Taps as WorkerTaps;
+use manylane_frame::vocabulary::WorkerId;
 use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::{Instruction, Program};
-use manylane_sync::counters::SharedCount;
-use manylane_sync::doorbell::Doorbell;
-use manylane_sync::rcu::Domain;
 
 use super::contestant::{ALL, Captures, Drain, Matching, PORTS, SNAP, Sockets, Taps};
-use crate::forward::{Place, no_sockets};
+use crate::prelude::*;
+use crate::router::{bell, no_sockets};
 
 /// The product's, its figures without a prefix.
 pub struct Own {
     sockets: manylane::socket::Sockets,
-    /// Those that are wanted are read on and on.
+    /// Wanted sockets, which a thread reads on and on.
     read: Arc<Mutex<Vec<PacketSocket>>>,
     reads: Option<JoinHandle<()>>,
     /// What a capture keeps of a packet.
@@ -43,13 +39,13 @@ impl Own {
 
     /// For captures of up to `snap` bytes of each packet.
     pub fn capturing(domain: &Domain, snap: usize) -> Own {
-        let bell = Doorbell::new(EventFd::open().expect("there are descriptors"));
-        let sockets = no_sockets(domain, &Arc::new(bell), Clock::start());
+        let bell = bell().expect("there are descriptors");
+        let sockets = no_sockets(domain, &bell, Clock::start());
         Own { sockets, read: Arc::default(), reads: None, snap: snap as u32 }
     }
 
     fn read(&self) -> MutexGuard<'_, Vec<PacketSocket>> {
-        self.read.lock().expect("who reads does not panic")
+        self.read.lock().expect("the reading thread does not panic")
     }
 
     /// A socket of port 0.
@@ -96,7 +92,7 @@ impl Sockets for Own {
     fn bind(&mut self, socket: &mut Open, port: Option<u16>, protocol: u16) -> io::Result<()> {
         match socket {
             Open::Here(socket) => socket.bind(port.map(PortId), protocol).map_err(io::Error::other),
-            Open::Elsewhere => Err(io::Error::other("it is bound to what was wanted")),
+            Open::Elsewhere => Err(io::Error::other("it is bound already")),
         }
     }
 
@@ -109,9 +105,8 @@ impl Sockets for Own {
 }
 
 impl Taps for Own {
-    fn tap(&mut self, place: Place) -> Place {
-        let taps = self.sockets.taps(place.id, None);
-        Place { taps: Some(taps), ..place }
+    fn taps(&mut self, worker: WorkerId) -> Option<WorkerTaps> {
+        Some(self.sockets.taps(worker, None))
     }
 
     fn want(&mut self, matching: Matching) -> io::Result<Open> {
@@ -120,14 +115,14 @@ impl Taps for Own {
         if self.reads.is_none() {
             let read = self.read.clone();
             self.reads = Some(thread::Builder::new().name("reader".into()).spawn(move || {
-                let mut sockets = read.lock().expect("who reads does not panic");
+                let mut sockets = read.lock().expect("the reading thread does not panic");
                 while !sockets.is_empty() {
                     for socket in &mut *sockets {
                         while socket.receive().is_some() {}
                     }
                     drop(sockets);
                     thread::yield_now();
-                    sockets = read.lock().expect("who reads does not panic");
+                    sockets = read.lock().expect("the reading thread does not panic");
                 }
             })?);
         }
@@ -144,7 +139,7 @@ impl Captures for Own {
     }
 }
 
-/// Who writes a capture.
+/// Reads a capture.
 pub struct Reads {
     socket: PacketSocket,
     lost: Arc<SharedCount>,
@@ -199,7 +194,7 @@ fn filter(matching: Matching, snap: u32) -> Program {
     Program::new(list).expect("it ends")
 }
 
-/// A socket's that is read on and on.
+/// Of a socket that a thread reads on and on.
 const RING: RingConfig = RingConfig { block_size: 64 << 10, blocks: 8, retire_ns: 1_000_000 };
-/// A capture's: 8 MiB for each worker.
+/// Of a capture: 8 MiB for each worker.
 const CAPTURE: RingConfig = RingConfig { block_size: 512 << 10, blocks: 16, retire_ns: 1_000_000 };

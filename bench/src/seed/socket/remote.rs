@@ -1,17 +1,17 @@
 //! manylane's sockets from outside: by the daemon's socket, as another process has them. (The client is a thread of
 //! the bench: what an address space more costs at a switch is not in it.)
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 
 use manylane::config::{Config, Environment};
 use manylane::control::Daemon;
-use manylane::socket::client::{Options, RemoteError, RemoteSocket, path_beside};
+use manylane::socket::client::{Options, RemoteSocket, path_beside};
 use manylane::socket::remote::Listener;
 use manylane_io::packet_ring::RingConfig;
 
 use super::contestant::Sockets;
+use crate::prelude::*;
 
 /// A daemon with two workers and two ports in memory, and its sockets.
 pub struct Remote {
@@ -34,7 +34,7 @@ impl Remote {
         Ok(Remote { prefix: "remote_", ring: Options::default().ring, daemon: Some(daemon), path })
     }
 
-    /// With the smallest rings from now on: what is left is the calls.
+    /// With the smallest rings from now on: only the calls remain.
     pub fn with_small_rings(mut self) -> Remote {
         self.prefix = "remote_small_";
         self.ring = RingConfig { block_size: 4096, blocks: 2, ..self.ring };
@@ -49,10 +49,6 @@ impl Remote {
             missing => Err(io::Error::other(format!("{missing} packets are missing"))),
         }
     }
-
-    fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl Sockets for Remote {
@@ -64,7 +60,7 @@ impl Sockets for Remote {
 
     fn open(&mut self, protocol: u16) -> io::Result<RemoteSocket> {
         let options = Options { protocol, ring: self.ring, ..Options::default() };
-        RemoteSocket::open(self.path(), &options).map_err(other)
+        RemoteSocket::open(&self.path, &options).map_err(io::Error::other)
     }
 
     fn bind(
@@ -73,17 +69,9 @@ impl Sockets for Remote {
         port: Option<u16>,
         protocol: u16,
     ) -> io::Result<()> {
-        socket.bind(port.map(|port| PORTS[usize::from(port)]), protocol).map_err(other)
+        let port = port.map(|port| PORTS[usize::from(port)]);
+        socket.bind(port, protocol).map_err(io::Error::other)
     }
-
-    fn close(&mut self, socket: RemoteSocket) -> io::Result<()> {
-        drop(socket);
-        Ok(())
-    }
-}
-
-fn other(error: RemoteError) -> io::Error {
-    io::Error::other(error)
 }
 
 const PORTS: [&str; 2] = ["west", "east"];

@@ -1,0 +1,44 @@
+//! The headers of all packets that the bench and `bench/counted` make.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV6};
+
+use manylane_net::wire::ethernet::{self, Mac, ether_type};
+use manylane_net::wire::{ipv4, ipv6, protocol, udp};
+
+/// An IPv4 header without options.
+pub fn ipv4(protocol: u8, ttl: u8, [source, destination]: [Ipv4Addr; 2]) -> ipv4::Header {
+    let (tos, identification, dont_fragment) = (0, 0, false);
+    ipv4::Header { tos, identification, dont_fragment, ttl, protocol, source, destination }
+}
+
+/// Writes the headers of a UDP packet of one family, from port 1024 to port 9, in a frame of `len` bytes. IPv4 has no
+/// UDP checksum, and `frame` may be only the beginning; IPv6 has one, over the whole of `frame`.
+pub fn emit_udp(frame: &mut [u8], len: usize, [to, from]: [Mac; 2], ends: [IpAddr; 2]) {
+    let (head, packet) = frame.split_at_mut(ethernet::HEADER_LEN);
+    match ends {
+        [IpAddr::V4(source), IpAddr::V4(destination)] => {
+            ethernet::emit(head, to, from, ether_type::IPV4).expect(FITS);
+            let (header, datagram) = packet.split_at_mut(ipv4::HEADER_LEN);
+            let udp_len = len - ethernet::HEADER_LEN - ipv4::HEADER_LEN;
+            let fields = ipv4(protocol::UDP, 64, [source, destination]);
+            fields.emit(header, udp_len).expect(FITS);
+            datagram[..4].copy_from_slice(&[0x04, 0, 0, 9]);
+            datagram[4..6].copy_from_slice(&(udp_len as u16).to_be_bytes());
+        }
+        [IpAddr::V6(source), IpAddr::V6(destination)] => {
+            ethernet::emit(head, to, from, ether_type::IPV6).expect(FITS);
+            let (header, datagram) = packet.split_at_mut(ipv6::HEADER_LEN);
+            let end = |address, port| SocketAddrV6::new(address, port, 0, 0);
+            udp::emit_v6(datagram, end(source, 1024), end(destination, 9)).expect(FITS);
+            let (next_header, hop_limit) = (protocol::UDP, 64);
+            let (traffic_class, flow_label) = (0, 0);
+            #[rustfmt::skip]
+            let fields =
+                ipv6::Header { traffic_class, flow_label, next_header, hop_limit, source, destination };
+            fields.emit(header, datagram.len()).expect(FITS);
+        }
+        _ => panic!("both ends are of one family: {ends:?}"),
+    }
+}
+
+const FITS: &str = "the frame is longer than its headers";

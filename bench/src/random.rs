@@ -1,0 +1,20 @@
+//! The one random source of the bench, of `bench/counted`, and of the program that gave DPDK's figures: with the same
+//! seeds they draw the same addresses.
+
+/// Marsaglia's xorshift64 (2003): small, seeded, the same on every machine.
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+}
