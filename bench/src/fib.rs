@@ -62,7 +62,6 @@ const SLICE: Duration = Duration::from_millis(40);
 const RATE: u64 = 200_000;
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// Measures and prints.
 pub fn run(plan: &Plan) -> io::Result<()> {
     let output = plan.pace.output("fib");
     let prefixes = Prefixes::of(plan.prefixes.as_deref())?;

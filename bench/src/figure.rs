@@ -18,24 +18,18 @@ pub struct Output {
 /// A figure as a report has it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The question.
     pub bench: &'static str,
-    /// The figure's name.
     pub figure: String,
     /// The median, or another quantile ([`Output::part`]).
     pub value: f64,
-    /// The least of the runs.
     pub min: f64,
-    /// The largest.
     pub max: f64,
-    /// How many there were.
     pub runs: usize,
     /// What it is counted in.
     pub unit: String,
 }
 
 impl Output {
-    /// To the standard output.
     pub const fn new(bench: &'static str, json: bool) -> Output {
         Output { bench, json, kept: Mutex::new(Vec::new()) }
     }
@@ -103,7 +97,6 @@ struct Figure {
 }
 
 impl Rounds {
-    /// Adds this round's value of a figure.
     pub fn push(&mut self, name: &str, unit: &'static str, value: Option<f64>) {
         match self.0.iter_mut().find(|figure| figure.name == name) {
             Some(figure) => figure.values.push(value),
@@ -111,7 +104,6 @@ impl Rounds {
         }
     }
 
-    /// Adds the values of another round.
     pub fn append(&mut self, round: Rounds) {
         for Figure { name, unit, values } in round.0 {
             values.into_iter().for_each(|value| self.push(&name, unit, value));
@@ -200,8 +192,7 @@ mod tests {
         assert_eq!(quantile(&[3.0, 5.0, 9.0], 0.5), 5.0, "the median");
     }
 
-    /// The median of ratios, not the ratio of medians: the second round ran on a slower clock, and
-    /// both sides saw it.
+    /// The median of ratios, not the ratio of medians: the second round ran on a slower clock, and both sides saw it.
     #[test]
     fn a_ratio_is_of_neighbours_in_one_round() {
         let mut rounds = Rounds::default();

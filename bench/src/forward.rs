@@ -45,7 +45,6 @@ const FRAMES: u32 = 16_384;
 /// The rows of the result, by the number that the generator reads.
 const ROWS: [&str; 4] = ["ipv4_random", "ipv4_same", "ipv6_random", "ipv6_same"];
 
-/// Measures and prints.
 pub fn run(plan: &Plan) -> io::Result<()> {
     let output = plan.pace.output("forward");
     let cores = affinity::cores()?;
@@ -97,7 +96,6 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     }
 }
 
-/// One worker, and the row that its source makes.
 struct Lab {
     lane: Lane,
     row: WordsMut<u32>,

@@ -12,7 +12,6 @@ pub fn counters() -> Counters {
     Counters::new(BUCKETS)
 }
 
-/// Which counter a latency belongs to.
 #[inline]
 pub fn bucket(ns: u64) -> usize {
     if ns < STEPS {
@@ -34,14 +33,12 @@ fn least(bucket: usize) -> u64 {
 pub struct Snapshot(Vec<u64>);
 
 impl Snapshot {
-    /// The counts of all `readers` together.
     pub fn of(readers: &[CounterReader]) -> Snapshot {
         let sum = |bucket| readers.iter().map(|reader| reader.load(bucket)).sum();
         Snapshot((0..BUCKETS).map(sum).collect())
     }
 
-    /// The latency below which `part` (0 to 1) of those counted since `before` lie. None if there are
-    /// none.
+    /// The latency below which `part` (0 to 1) of those counted since `before` lie. None if there are none.
     pub fn quantile_since(&self, before: &Snapshot, part: f64) -> Option<f64> {
         let counts = self.0.iter().zip(&before.0).map(|(now, before)| now - before);
         let total: u64 = counts.clone().sum();

@@ -197,7 +197,6 @@ impl Network {
         Ok(())
     }
 
-    /// Ends it all.
     pub fn close(mut self) -> Done {
         self.stop()
     }
@@ -207,22 +206,18 @@ impl Network {
         self.topology.host(name)
     }
 
-    /// Runs a line in a host's namespace.
     pub fn tool(&self, host: &str, line: &str) -> Done<String> {
         Ok(self.topology.try_tool(host, line)?)
     }
 
-    /// The accelerator's API, if the router has one.
     pub fn accelerator(&self) -> Option<Arc<dyn Accelerated>> {
         self.accelerator.as_ref().map(Accelerator::source)
     }
 
-    /// The daemon's API, if the router has one.
     pub fn daemon(&self) -> Option<Arc<dyn Source>> {
         self.daemon.as_ref().map(Daemon::source)
     }
 
-    /// Frames that the server has received.
     pub fn received(&self) -> io::Result<u64> {
         self.host("server").run(|| {
             let text = fs::read_to_string("/proc/thread-self/net/dev")?;

@@ -115,14 +115,11 @@ fn measure(quick: bool, runs: usize, core: usize, cores: &[usize]) -> io::Result
     Ok(Some(percent))
 }
 
-/// What was forwarded in a time.
 struct Slice {
     seconds: f64,
-    /// Frames a second.
     rate: f64,
 }
 
-/// A daemon, and its API.
 struct Lab {
     daemon: Daemon,
     source: std::sync::Arc<dyn Source>,
@@ -173,7 +170,6 @@ impl Lab {
         self.source.ledger().transmitted
     }
 
-    /// Queries everything.
     fn ask(&self) -> Result<(), ClientError> {
         for path in PATHS {
             self.client.ask_text(path)?;

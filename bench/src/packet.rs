@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddrV6};
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ipv4, ipv6, protocol, udp};
 
-/// An IPv4 header without options.
 pub fn ipv4(protocol: u8, ttl: u8, [source, destination]: [Ipv4Addr; 2]) -> ipv4::Header {
     let (tos, identification, dont_fragment) = (0, 0, false);
     ipv4::Header { tos, identification, dont_fragment, ttl, protocol, source, destination }

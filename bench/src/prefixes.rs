@@ -9,7 +9,6 @@ use manylane_net::fib::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 pub use crate::random::Random;
 
-/// A table's prefixes.
 pub struct Prefixes {
     /// IPv4, sorted, each once.
     pub ipv4: Vec<Ipv4Prefix>,
@@ -18,7 +17,6 @@ pub struct Prefixes {
 }
 
 impl Prefixes {
-    /// Those of a file, or a synthetic table.
     pub fn of(file: Option<&Path>) -> io::Result<Prefixes> {
         file.map_or_else(|| Ok(Prefixes::synthetic()), Prefixes::read)
     }
@@ -125,9 +123,7 @@ impl Random {
 
 /// An address inside a prefix drawn evenly, host bits at random.
 pub trait Draw {
-    /// The address.
     type Address;
-    /// Draws one.
     fn draw(&self, random: &mut Random) -> Self::Address;
 }
 

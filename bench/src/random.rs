@@ -5,7 +5,6 @@
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 64 bits.
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -13,7 +12,6 @@ impl Random {
         self.0
     }
 
-    /// A number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
         ((u128::from(self.next()) * end as u128) >> 64) as usize
     }

@@ -40,7 +40,6 @@ pub const fn mac(port: u16) -> Mac {
     Mac([2, 0, 0, 0, 0, 0x11 + port as u8])
 }
 
-/// A port with its facts, and without addresses.
 pub fn port(port: u16) -> RoutedPort {
     let facts = PortFacts {
         mac: mac(port),
@@ -100,7 +99,6 @@ impl Ground {
         Ok([ipv4, ipv6.collect::<io::Result<_>>()?])
     }
 
-    /// A resolved neighbour, as a next hop.
     pub fn set_neighbour(
         &mut self,
         port: PortId,
@@ -112,7 +110,6 @@ impl Ground {
         slot.map(neighbour_id).map_err(io::Error::other)
     }
 
-    /// Loads routes.
     pub fn load(
         &mut self,
         ipv4: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
@@ -123,7 +120,6 @@ impl Ground {
         Ok(())
     }
 
-    /// A worker.
     pub fn lane(&self, place: Place) -> io::Result<Lane> {
         let Place { id, queues, transmitters, errors, handoff, limits, phase, taps, bell } = place;
         let (pool, clock) = (self.depot.pool(), self.clock);
@@ -171,7 +167,6 @@ pub struct Place {
     pub queues: Vec<Receiver>,
     /// By port.
     pub transmitters: Vec<Transmitter>,
-    /// How many ICMP errors it may send.
     pub errors: RateLimit,
     pub handoff: Option<Box<HandOff>>,
     /// How much it takes in a turn, and hands on.
@@ -209,7 +204,6 @@ impl Place {
     }
 }
 
-/// A receive queue of port 0.
 pub fn receiver(queue: QueueId, source: Source) -> Receiver {
     Receiver::Memory(memory::Receiver::from_source(PortId(0), queue, source))
 }
@@ -219,7 +213,6 @@ pub fn no_sinks() -> [Sink; 2] {
     [Box::new(|_, _| ()), Box::new(|_, _| ())]
 }
 
-/// A new one.
 pub fn bell() -> io::Result<Bell> {
     Ok(Arc::new(Doorbell::new(EventFd::open()?)))
 }
@@ -231,7 +224,6 @@ pub fn no_sockets(domain: &Domain, bell: &Bell, clock: Clock) -> Sockets {
     Sockets::new(domain.clone(), 3, &[0, 1].map(place), limits, bell.clone(), clock).0
 }
 
-/// A worker that the bench turns, and its counts.
 pub struct Lane {
     pub worker: Worker,
     pub clock: Clock,
@@ -239,13 +231,11 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// See [`Worker::turn`].
     #[inline(always)]
     pub fn turn(&mut self) -> usize {
         self.worker.turn(self.clock.now_ns())
     }
 
-    /// Frames received and transmitted so far.
     pub fn counts(&self) -> [u64; 2] {
         counts(&self.stats)
     }

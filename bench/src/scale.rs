@@ -6,8 +6,7 @@
 //! - `<what>_transfers_<n>w`: lines that workers took from each other (transfers and upgrades, as
 //!   `manylane_sync::primitive::counted` defines them), in lockstep: between two accesses of a worker
 //!   every other has had one. Nothing meets more often than so.
-//! - `<what>_turns_transfers_<n>w`: the same when each get with its put is done before the next worker
-//!   comes.
+//! - `<what>_turns_transfers_<n>w`: the same when each get with its put is done before the next worker comes.
 //! - `<what>_failed_<n>w`: compare-exchanges that failed, in lockstep; in turns none does.
 //! - `guard`, `quiescent`, `quiescent_gp` (a grace period begins each turn), `ring_b<batch>` for each
 //!   item: in turns. `stack`: in lockstep. `_busiest_line`: the part of the line that had most.
@@ -16,12 +15,11 @@
 //!
 //! `arc_upgrade` is a twin of `std::sync::Weak::upgrade`: std's own atomics cannot be counted.
 //!
-//! `model_...` is no measurement but a MODEL: what is counted on the busiest line, times what this
-//! machine needs for a line to change hands (`line_transaction_ns`), as if nothing else took time and
-//! the line's owners changed one after the other. It is elapsed time for each operation of all cores
-//! together; each core waits so many times longer. The model has no core that keeps a line for several
-//! operations while the others wait, as real ones do, above all where there are two: those are faster
-//! than the model says. Read it for how one count stands to another, and how it grows.
+//! `model_...` is no measurement but a MODEL: what is counted on the busiest line, times what this machine needs for a
+//! line to change hands (`line_transaction_ns`), as if nothing else took time and the line's owners changed one after
+//! the other. It is elapsed time for each operation of all cores together; each core waits so many times longer. The
+//! model has no core that keeps a line for several operations while the others wait, as real ones do, above all where
+//! there are two: those are faster than the model says. Read it for how one count stands to another, and how it grows.
 //!
 //! Not asked here: what two cores really do (`seed refcount` measures it); machines with several
 //! sockets, whose lines travel longer.
@@ -89,7 +87,6 @@ pub fn measure(pace: &Pace, output: &Output) -> io::Result<()> {
     Ok(())
 }
 
-/// A figure for each number of workers.
 type Values = BTreeMap<u32, f64>;
 
 /// A table for people, a column for each number of workers.
@@ -142,7 +139,6 @@ impl Counted {
         }
     }
 
-    /// Figures without a number of workers.
     pub fn others(&self) -> &[(String, f64)] {
         &self.others
     }

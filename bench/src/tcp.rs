@@ -58,7 +58,6 @@ pub struct Plan {
     row: String,
 }
 
-/// Measures and prints, or says why not.
 pub fn run(plan: &Plan) -> io::Result<()> {
     let output = plan.pace.output("tcp");
     ask("tcp", 1, &output, |cores| measure(plan, &output, cores))
@@ -119,7 +118,6 @@ pub fn options(workers: u16, driver: &'static str, mtu: u16) -> RouterOptions {
     RouterOptions { workers, drivers: [driver; 2], more, ..RouterOptions::default() }
 }
 
-/// One connection, and what it took.
 fn transfer(network: &Network, to: IpAddr, seconds: u32, rounds: &mut Rounds, name: &str) -> Done {
     let source = network.daemon();
     let taken = || io::Result::Ok([busy_s()?, threads_s(|name| name.starts_with("worker-"))?]);

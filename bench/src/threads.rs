@@ -39,7 +39,6 @@ pub struct Bench {
     cores: Vec<usize>,
     slice: Duration,
     tolerance: f64,
-    /// The tolerance for pauses.
     pauses: f64,
     refused: usize,
     /// All figures so far.
@@ -70,7 +69,6 @@ impl Bench {
         self.tolerance = self.tolerance.max(OWN_PAUSE);
     }
 
-    /// The cores, the first thread's first.
     pub fn cores(&self) -> &[usize] {
         &self.cores
     }
@@ -80,7 +78,6 @@ impl Bench {
         self.slice = self.slice.min(slice);
     }
 
-    /// How long a slice is.
     pub fn slice_length(&self) -> Duration {
         self.slice
     }
@@ -91,7 +88,6 @@ impl Bench {
         self.rounds.print(output)
     }
 
-    /// Adds this round's value of a figure.
     pub fn push(&mut self, name: &str, unit: &'static str, value: Option<f64>) {
         self.rounds.push(name, unit, value);
     }
@@ -331,7 +327,6 @@ impl Watch {
     }
 }
 
-/// What one thread did in a slice.
 #[derive(Clone, Copy, Debug)]
 pub struct Share {
     operations: u64,
@@ -341,7 +336,6 @@ pub struct Share {
 }
 
 impl Share {
-    /// How many operations it did.
     pub fn operations(&self) -> u64 {
         self.operations
     }
@@ -352,7 +346,6 @@ impl Share {
     }
 }
 
-/// What the threads did, by number.
 #[derive(Debug)]
 pub struct Slice(Vec<Share>);
 
@@ -362,12 +355,10 @@ impl Slice {
         self.length().as_nanos() as f64 * self.0.len() as f64 / self.operations() as f64
     }
 
-    /// What all threads did.
     pub fn operations(&self) -> u64 {
         self.0.iter().map(|share| share.operations).sum()
     }
 
-    /// One thread's part.
     pub fn of(&self, thread: usize) -> &Share {
         &self.0[thread]
     }

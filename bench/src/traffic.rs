@@ -16,7 +16,6 @@ use crate::router::{Ground, by_turns, mac, port};
 
 /// Bytes of a frame, and of the headers that are written of a longer one.
 pub const FRAME_LEN: usize = 64;
-/// A beginning of a frame.
 pub type Head = [u8; FRAME_LEN];
 
 /// How many destinations there are; each frame goes to the next.
@@ -67,7 +66,6 @@ pub fn ipv6_template(destination: Ipv6Addr) -> (Head, u16) {
     (frame, u16::from_ne_bytes([frame[60], frame[61]]))
 }
 
-/// Writes the beginning of a frame to `target`.
 #[inline(always)]
 pub fn write_ipv4(bytes: &mut [u8], template: &Head, target: &Target) {
     let bytes = head(bytes);
@@ -76,7 +74,6 @@ pub fn write_ipv4(bytes: &mut [u8], template: &Head, target: &Target) {
     bytes[30..34].copy_from_slice(&target.address.to_ne_bytes());
 }
 
-/// The beginning of a frame.
 #[inline(always)]
 pub fn head(bytes: &mut [u8]) -> &mut Head {
     bytes.first_chunk_mut().expect("the window is longer")
@@ -101,12 +98,10 @@ pub fn write_same(
     }
 }
 
-/// How frames arrive.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// No more; what lies in the ring may be taken.
     Off,
-    /// As fast as the worker takes them.
     Always,
     /// One every so many picoseconds, whether the worker takes it or not.
     Every(u64),
@@ -133,12 +128,10 @@ const WORDS: usize = 5;
 pub struct Switch(WordsMut<u64>);
 
 impl Switch {
-    /// For devices that have not begun.
     pub fn new() -> Switch {
         Switch(WordsMut::zeroed(WORDS))
     }
 
-    /// What devices and sinks read.
     pub fn reader(&self) -> Reading {
         Reading(self.0.reader())
     }
@@ -163,12 +156,10 @@ impl Switch {
     }
 }
 
-/// The other side of a [`Switch`].
 #[derive(Clone)]
 pub struct Reading(Words<u64>);
 
 impl Reading {
-    /// Steps of extra work.
     #[inline(always)]
     pub fn work(&self) -> u64 {
         self.0.load(WORK)
@@ -180,7 +171,6 @@ impl Reading {
         self.0.load(KIND) == 2
     }
 
-    /// Whether frames arrive.
     #[inline(always)]
     pub fn is_off(&self) -> bool {
         self.0.load(KIND) == 0
@@ -219,7 +209,6 @@ pub struct Device<W> {
     /// Frames that arrive before a pause, and how many of them have.
     burst: u64,
     arrived: u64,
-    /// When the next frame is due.
     due_ps: u64,
     /// What lies in the ring: when the first was due, and how many follow at the same distance.
     queued: VecDeque<(u64, u64)>,
@@ -338,7 +327,6 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Device<W> {
     }
 }
 
-/// A worker's source from a device.
 pub fn source<W>(mut device: Device<W>) -> Source
 where
     W: FnMut(&Pool, &mut [Frame], Run) + Send + 'static,

@@ -4,8 +4,8 @@
 //! or to random ones (`random`):
 //!
 //! - `apart`: each forwards what its own queue brings to a sink. Nothing may be shared.
-//! - `crossing`: what the first forwards comes in at the second by a wire, and ends there. The frames,
-//!   their places in the wire's ring and their metadata change hands, and go home through the depot;
+//! - `crossing`: the second receives by a wire what the first forwards, and there it ends. The frames,
+//!   their places in the wire's ring and their metadata change hands, and return through the depot;
 //!   nothing else may. For each frame that crosses.
 //! - `handed`: the first receives and hands all on to the second, which forwards it. As `crossing`, with the count
 //!   of what has left; and of the metadata nothing, since its port, queue and length are what they were.
@@ -13,45 +13,32 @@
 //! `shared_writes_per_frame` is the most, of all rows, that is neither ring, depot nor metadata.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::Arc;
-use std::time::Duration;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
-use manylane::socket::{SocketLimits, Sockets};
-use manylane::stats::{PortCount, Stats, StatsReader};
-use manylane::trace::Traces;
-use manylane::worker::desk::desk;
+use manylane::stats::{PortCount, StatsReader};
+use manylane::worker::Worker;
 use manylane::worker::handoff::{Mesh, limits};
-use manylane::worker::{Clock, Worker, WorkerParts};
-use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
-use manylane_frame::{BATCH_MAX, Batch, Depot, HEADROOM, Pool, Region, RegionConfig};
-use manylane_io::eventfd::EventFd;
+use manylane_frame::vocabulary::PortId;
+use manylane_frame::{BATCH_MAX, Batch, HEADROOM, Pool};
 use manylane_io::port::memory::{self, Next, Sink};
 use manylane_io::port::{Receiver, Transmitter};
 use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix};
-use manylane_net::forward::{Forwarder, PortFacts};
-use manylane_net::icmp::RateLimit;
-use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
-use manylane_net::wire::ethernet::{self, Mac, ether_type};
-use manylane_net::wire::{ipv4, ipv6, protocol};
-use manylane_sync::doorbell::Doorbell;
+use manylane_net::wire::ethernet::Mac;
 use manylane_sync::handoff::{GROUP, SteeringMap};
 use manylane_sync::primitive::counted::{Books, Site};
-use manylane_sync::rcu::Domain;
-use manylane_sync::ring::ring;
-use manylane_sync::words::WordsMut;
 
 use crate::figure::Output;
+use crate::packet::emit_udp;
+use crate::random::Random;
+use crate::router::{Ground, Lane, NEXT_HOPS, Place, bell, mac, port};
 
 /// Turns of each worker, to warm up and to count: many times the 8 turns after which a list of free
 /// frames goes to the depot.
 const ROUNDS: u64 = 512;
 const FRAME_LEN: u16 = 64;
 const ROUTES: u32 = 4096;
-const NEXT_HOPS: u32 = 256;
 
-/// Frames come in by the first, and leave by the second; a wire leads from there to the third.
+/// The worker receives frames at the first, and transmits them at the second; a wire leads from there to the third.
 const ENTRY: PortId = PortId(0);
 const EXIT: PortId = PortId(1);
 const FAR: PortId = PortId(2);
@@ -97,7 +84,7 @@ enum Part {
     Ring,
     Depot,
     Metadata,
-    /// What has left of what was handed on, and who sleeps.
+    /// The counts of what left of what was handed on, and of sleeping workers.
     HandOff,
     Shared,
 }
@@ -146,7 +133,6 @@ impl Part {
     }
 }
 
-/// What was counted, for so many frames.
 struct Tally {
     /// Where lines moved, and how many.
     sites: Vec<(Site, u64)>,
@@ -159,7 +145,6 @@ impl Tally {
         lines.map(|(_, lines)| lines).sum::<u64>() as f64 / self.frames as f64
     }
 
-    /// I5, or the sites that break it.
     fn check(&self, way: Way) -> Result<(), String> {
         for (part, name) in PARTS {
             let max = part.most(way);
@@ -179,88 +164,49 @@ impl Tally {
     }
 }
 
-/// Two workers and what they stand on.
 struct Lab {
     workers: Vec<Worker>,
     stats: Vec<StatsReader>,
     frames_per_round: u64,
     /// Times that a frame is forwarded.
     hops: u64,
-    _routing: Routing,
+    _ground: Ground,
 }
 
 impl Lab {
     fn new(way: Way, destinations: u32, sink: impl Fn() -> Sink) -> io::Result<Lab> {
-        let domain = Domain::new(2);
-        let mut routing = routing(&domain)?;
-        load(&mut routing)?;
-        let region = RegionConfig { frames: 8192, frame_size: 2048 };
-        let region = Region::new(region).map_err(io::Error::other)?;
-        let depot = Depot::new(region, 2).expect("the region is new");
-        let bells = [bell()?, bell()?];
-        let source = |worker: u16| {
-            let source = source(destinations, u64::from(worker) + 1);
-            Receiver::Memory(memory::Receiver::from_source(ENTRY, QueueId(worker), source))
+        let mut ground = Ground::new(2, 8192, (0..PORTS).map(port).collect())?;
+        load(&mut ground)?;
+        let place = |id: u16| {
+            let sinks = (0..PORTS).map(|_| sink());
+            let place = Place::new(id, [source(destinations, u64::from(id) + 1)], sinks)?;
+            io::Result::Ok(Place { bell: bell()?, ..place })
         };
-        let exit = || Transmitter::Memory(memory::Transmitter::into_sink(sink()));
-        let exits = || (0..PORTS).map(|_| exit()).collect::<Vec<_>>();
-
-        let (mut first, second) = (exits(), exits());
-        let mut queues = [source(0), source(1)];
-        if way == Way::Crossing {
-            let (receivers, transmitters) = memory::wires(FAR, 1, &bells[1..], 256, |_| 0);
-            first[EXIT.index()] = Transmitter::Memory(only(transmitters));
-            queues[1] = Receiver::Memory(only(receivers));
-        }
-        let mut queues = queues.map(|queue| vec![queue]);
-        let limits = limits::words(1000, 300, 64);
-        let mut handoffs = [None, None];
-        if way == Way::Handed {
-            queues[1].clear();
-            let map = SteeringMap::new(usize::from(PORTS) * GROUP, 1);
-            let receives = [true, false];
-            let mesh =
-                Mesh::lay(&receives, 1000, &bells, &map.reader(), PORTS.into(), &limits.reader());
-            for (place, (handoff, _)) in handoffs.iter_mut().zip(mesh.ends) {
-                *place = Some(Box::new(handoff));
+        let mut places = [place(0)?, place(1)?];
+        let bells = places.each_ref().map(|place| place.bell.clone());
+        match way {
+            Way::Apart => {}
+            Way::Crossing => {
+                let (receivers, transmitters) = memory::wires(FAR, 1, &bells[1..], 256, |_| 0);
+                places[0].transmitters[EXIT.index()] = Transmitter::Memory(only(transmitters));
+                places[1].queues = vec![Receiver::Memory(only(receivers))];
+            }
+            Way::Handed => {
+                places[1].queues.clear();
+                let map = SteeringMap::new(usize::from(PORTS) * GROUP, 1);
+                let (receives, limits) = ([true, false], limits::words(1000, 300, 64).reader());
+                let ports = PORTS.into();
+                let mesh = Mesh::lay(&receives, 1000, &bells, &map.reader(), ports, &limits);
+                for (place, (handoff, _)) in places.iter_mut().zip(mesh.ends) {
+                    (place.handoff, place.limits) = (Some(Box::new(handoff)), limits.clone());
+                }
             }
         }
-        let mut stats = Vec::new();
-        let mut workers = Vec::new();
-        let (sockets, _) =
-            Sockets::new(domain.clone(), 2, &[], SocketLimits::default(), bell()?, Clock::start());
-        let parts = queues.into_iter().zip([first, second]).zip(handoffs).zip(&bells);
-        for (id, (((queues, exits), handoff), bell)) in (0..).zip(parts) {
-            let counters = Stats::new(PORTS.into());
-            stats.push(counters.reader());
-            // The other ends of the rings: nothing is reported or ordered here.
-            let ((reports, _), (_, orders)) = (ring(16), ring(16));
-            let forwarder =
-                Forwarder::new(depot.region().clone(), routing.tables(), RateLimit::new(1000, 50));
-            workers.push(Worker::new(WorkerParts {
-                id: WorkerId(id),
-                reader: domain.register().map_err(io::Error::other)?,
-                pool: depot.pool(),
-                forwarder,
-                holds: HoldQueues::new(HoldLimits::default()),
-                dsts: routing.dsts(),
-                queues,
-                transmitters: exits.into_iter().map(|exit| (exit, None)).collect(),
-                stats: counters,
-                reports,
-                control: self::bell()?,
-                orders,
-                bell: bell.clone(),
-                phase: WordsMut::zeroed(1).reader(),
-                hot_list_len: WordsMut::zeroed(1).reader(),
-                handoff,
-                desk: desk(bell).0,
-                limits: limits.reader(),
-                taps: sockets.taps(WorkerId(id), None),
-                tracer: Traces::new(&domain, 1, Clock::start()).1.remove(0),
-                clock: Clock::start(),
-                idle_spin: Duration::ZERO,
-            }));
+        let (mut workers, mut stats) = (Vec::new(), Vec::new());
+        for place in places {
+            let Lane { worker, stats: counts, .. } = ground.lane(place)?;
+            workers.push(worker);
+            stats.push(counts);
         }
         let batch = BATCH_MAX as u64;
         let (frames_per_round, hops) = match way {
@@ -268,7 +214,7 @@ impl Lab {
             Way::Crossing => (batch, 2),
             Way::Handed => (batch, 1),
         };
-        Ok(Lab { workers, stats, frames_per_round, hops, _routing: routing })
+        Ok(Lab { workers, stats, frames_per_round, hops, _ground: ground })
     }
 
     fn count(&mut self) -> io::Result<Tally> {
@@ -297,64 +243,25 @@ fn transmitted(stats: &StatsReader) -> u64 {
     (0..PORTS).map(|port| stats.port(PortId(port), PortCount::Transmitted)).sum()
 }
 
-fn bell() -> io::Result<Arc<Doorbell<EventFd>>> {
-    Ok(Arc::new(Doorbell::new(EventFd::open()?)))
-}
-
 fn only<T>(mut one: Vec<T>) -> T {
     one.pop().expect("there is one")
 }
 
-fn mac(port: PortId) -> Mac {
-    Mac([2, 0, 0, 0, 0, 0x11 + port.0 as u8])
-}
-
-fn routing(domain: &Domain) -> io::Result<Routing> {
-    let port = |port| RoutedPort {
-        facts: PortFacts {
-            mac: mac(PortId(port)),
-            mtu: 1500,
-            offload: Offload::NONE,
-            ipv4: Vec::new(),
-            ipv6: Vec::new(),
-            link_local: Some(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + port)),
-            vlan: None,
-            vlans: Vec::new(),
-            anycast: Vec::new(),
-        },
-        addresses: Vec::new(),
-    };
-    let limits =
-        RoutingLimits { neighbours_max: 2048, long_ipv4_routes: 16_384, ipv6_routes: 16_384 };
-    Routing::new(domain, (0..PORTS).map(port).collect(), limits).map_err(io::Error::other)
-}
-
-/// [`ROUTES`] of each family by [`NEXT_HOPS`] neighbours at [`EXIT`], which all have the address of
-/// [`FAR`], so that what arrives there by a wire is forwarded again.
-fn load(routing: &mut Routing) -> io::Result<()> {
-    let mut add = |addr: IpAddr| {
-        let key = Key { port: EXIT, addr };
-        let slot = routing.set_neighbour(key, mac(FAR).0, Duration::ZERO, &mut Told::default());
-        slot.map(neighbour_id).map_err(io::Error::other)
-    };
-    let (mut by_ipv4, mut by_ipv6) = (Vec::new(), Vec::new());
-    for number in 1..=NEXT_HOPS {
-        by_ipv4.push(add(Ipv4Addr::from(0x0a02_0000 + number).into())?);
-        by_ipv6.push(add(Ipv6Addr::from((0x2001_0db8 << 96) + u128::from(number)).into())?);
-    }
+/// [`ROUTES`] of each family by [`NEXT_HOPS`] neighbours at [`EXIT`], which all have the address of [`FAR`], so that
+/// what arrives there by a wire is forwarded again.
+fn load(ground: &mut Ground) -> io::Result<()> {
+    let [by_ipv4, by_ipv6] = ground.next_hops(|_| (EXIT, mac(FAR.0).0))?;
     let hop = |number: u32| (number % NEXT_HOPS) as usize;
     let ipv4 = (0..ROUTES).map(|number| {
         let len = if number % 2 == 0 { 24 } else { 28 };
         let prefix = Ipv4Prefix::containing(ipv4_destination(number), len);
         (prefix.expect("a length up to 32"), by_ipv4[hop(number)])
     });
-    routing.ipv4_mut().load(ipv4).map_err(io::Error::other)?;
     let ipv6 = (0..ROUTES).map(|number| {
         let prefix = Ipv6Prefix::containing(ipv6_destination(number), 48);
         (prefix.expect("a length up to 128"), by_ipv6[hop(number)])
     });
-    routing.ipv6_mut().load(ipv6).map_err(io::Error::other)?;
-    Ok(())
+    ground.load(ipv4, ipv6)
 }
 
 fn ipv4_destination(number: u32) -> Ipv4Addr {
@@ -365,59 +272,31 @@ fn ipv6_destination(number: u32) -> Ipv6Addr {
     Ipv6Addr::from((0x2400 << 112) | (u128::from(number) << 80) | 1)
 }
 
-/// What stands for the device: a whole batch each time.
+/// What stands for the device: a whole batch each time, both families by turns.
 fn source(destinations: u32, seed: u64) -> memory::Source {
-    let mut random = seed;
+    let mut random = Random(seed);
+    let macs = [mac(ENTRY.0), Mac([2, 0, 0, 0, 0, 1])];
+    let sources = (Ipv4Addr::new(10, 1, 0, 1), Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1));
     Box::new(move |pool: &mut Pool, batch: &mut Batch, _| {
         pool.take_into(batch, BATCH_MAX);
         let region = pool.region().view();
         for (place, frame) in batch.iter_mut().enumerate() {
-            // xorshift64 (Marsaglia 2003).
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
             region.set_window(frame, HEADROOM, HEADROOM + FRAME_LEN);
-            let number = (random >> 32) as u32 % destinations;
-            emit(region.bytes_mut(frame), number, place % 2 == 0);
+            let number = (random.next() >> 32) as u32 % destinations;
+            let ends = match place % 2 {
+                0 => [sources.0.into(), ipv4_destination(number).into()],
+                _ => [sources.1.into(), ipv6_destination(number).into()],
+            };
+            emit_udp(region.bytes_mut(frame), FRAME_LEN.into(), macs, ends);
         }
         Next::More
     })
 }
 
-fn emit(frame: &mut [u8], number: u32, is_ipv4: bool) {
-    let fits = "the frame is longer than its headers";
-    let sender = Mac([2, 0, 0, 0, 0, 1]);
-    let ether_type = if is_ipv4 { ether_type::IPV4 } else { ether_type::IPV6 };
-    ethernet::emit(frame, mac(ENTRY), sender, ether_type).expect(fits);
-    let frame = &mut frame[14..];
-    if is_ipv4 {
-        let header = ipv4::Header {
-            tos: 0,
-            identification: 0,
-            dont_fragment: false,
-            ttl: 64,
-            protocol: protocol::UDP,
-            source: Ipv4Addr::new(10, 1, 0, 1),
-            destination: ipv4_destination(number),
-        };
-        let payload = frame.len() - 20;
-        header.emit(frame, payload).expect(fits);
-    } else {
-        let header = ipv6::Header {
-            traffic_class: 0,
-            flow_label: 0,
-            next_header: protocol::UDP,
-            hop_limit: 64,
-            source: Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1),
-            destination: ipv6_destination(number),
-        };
-        let payload = frame.len() - 40;
-        header.emit(frame, payload).expect(fits);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use manylane_sync::counters::SharedCount;
 
     use super::*;

@@ -1,5 +1,5 @@
-//! Who takes whose cache line, counted: the child of the bench's question `scale`, and with `neighbour` of
-//! `seed neighbour`.
+//! Counts which worker takes whose cache line: the child of the bench's question `scale`, and with `neighbour` of
+//! `compare neighbour`.
 //!
 //! Built with `--cfg manylane_counted`, it steps virtual workers through each protocol and through the
 //! forwarding path, and prints what `manylane_sync::primitive::counted` has counted (its door says what
@@ -20,15 +20,22 @@ mod forward;
 mod neighbour;
 #[path = "../../src/baseline/neighbour.rs"]
 mod old;
+#[path = "../../src/packet.rs"]
+mod packet;
 mod protocols;
+#[path = "../../src/random.rs"]
+#[allow(dead_code, reason = "the bench's, of which the build that counts uses a part")]
+mod random;
 mod refcounts;
+#[path = "../../src/router.rs"]
+#[allow(dead_code, reason = "the bench's, of which the build that counts uses a part")]
+mod router;
 
 use std::io;
 use std::process::ExitCode;
 
 use figure::Output;
 
-/// Numbers of workers.
 const WORKERS: [usize; 7] = [2, 4, 8, 16, 32, 64, 128];
 const WORKERS_QUICK: [usize; 3] = [2, 4, 16];
 

@@ -9,7 +9,6 @@ use manylane_sync::words::{Words, WordsMut};
 use crate::figure::{Output, print};
 use crate::refcounts::operations;
 
-/// Counts and prints.
 pub fn run(workers: &[usize], quick: bool, output: &Output) {
     for &workers in workers {
         guard(workers, output);

@@ -16,7 +16,6 @@ use manylane_frame::vocabulary::{Checksum, PortId, QueueId, Segments};
 use manylane_frame::{HEADROOM, Marks};
 use snmalloc_rs::SnMalloc;
 
-/// Bytes of a head.
 pub const HEAD_LEN: usize = 256;
 
 /// Bytes of the data of a packet of one piece, before.
@@ -51,8 +50,7 @@ pub fn tune_glibc() {
 
 /// An allocator: where head and data come from. Stateless, so that any thread can give back.
 pub trait Heap: 'static {
-    /// `len` bytes, more than 0, aligned to 16. When there are none, the process ends, as is usual in
-    /// Rust.
+    /// `len` bytes, more than 0, aligned to 16. When there are none, the process ends, as is usual in Rust.
     fn take(len: usize) -> NonNull<u8>;
 
     /// Gives them back.
@@ -63,7 +61,6 @@ pub trait Heap: 'static {
     unsafe fn give_back(memory: NonNull<u8>, len: usize);
 }
 
-/// The C library's: glibc's.
 pub struct Glibc;
 
 impl Heap for Glibc {
@@ -150,7 +147,6 @@ unsafe impl<H> Send for Packet<H> {}
 struct Head {
     data: NonNull<u8>,
     data_len: u32,
-    /// Bytes of the packet.
     len: u32,
     fragments: Option<NonNull<Fragment>>,
     head: u16,
@@ -216,7 +212,6 @@ impl<H: Heap> Packets<H> {
         Packet(head, PhantomData) // Just filled in with what was just taken: both invariants.
     }
 
-    /// Gives a packet's memory back.
     #[inline(always)]
     pub fn give_back(&mut self, packet: Packet<H>) {
         // SAFETY: `ptr::read`: invariant 1.

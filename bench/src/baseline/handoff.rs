@@ -1,5 +1,4 @@
-//! A hand-off as the Linux kernel's packet steering would have it with the source's fix: lists of packets,
-//! spliced.
+//! A hand-off as the Linux kernel's packet steering would have it with the source's fix: lists of packets, spliced.
 //!
 //! A receiver chains what it has received into a list, as socket buffers are chained, takes the lock of the
 //! other core's queue once, splices the whole list behind it, and wakes that core if it sleeps. The other
@@ -60,20 +59,17 @@ impl List {
         List { links: links.clone(), head: None, tail: 0, len: 0 }
     }
 
-    /// How many frames it has.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Puts a frame behind the others.
     #[inline(always)]
     pub fn push(&mut self, frame: Frame) {
         let index = frame.index();
         self.append(frame, index, 1);
     }
 
-    /// Takes the first one.
     #[inline(always)]
     pub fn pop(&mut self) -> Option<Frame> {
         let frame = self.head.take()?;
@@ -121,7 +117,6 @@ pub struct Queue {
 unsafe impl Sync for Queue {}
 
 impl Queue {
-    /// An empty one.
     pub fn new(links: &Links) -> Queue {
         Queue {
             lock: CacheAligned(AtomicU32::new(0)),

@@ -28,7 +28,6 @@ const LOOKS: u32 = 2000;
 /// whole share of the core they have in common.
 const PAUSE: Duration = Duration::from_micros(1);
 
-/// The sockets' side.
 pub struct HookList {
     shared: Arc<Shared>,
     domain: Domain,
@@ -36,7 +35,6 @@ pub struct HookList {
     skips: bool,
 }
 
-/// A worker's side.
 #[derive(Clone)]
 pub struct HookWalker(Arc<Shared>);
 
@@ -58,7 +56,6 @@ struct Hook {
 /// What a socket is bound to: a device, or any; a protocol, or 0 for nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The device's number.
     pub port: Option<u16>,
     /// As in a packet's Ethernet header.
     pub protocol: u16,
@@ -83,7 +80,6 @@ impl HookList {
         HookList { shared: Arc::new(shared), domain, sockets: vec![None; SOCKETS], skips }
     }
 
-    /// A worker's side.
     pub fn walker(&self) -> HookWalker {
         HookWalker(self.shared.clone())
     }
@@ -101,7 +97,6 @@ impl HookList {
         place
     }
 
-    /// Binds it to something else.
     pub fn bind(&mut self, socket: usize, wanted: Wanted) {
         if self.skips && self.sockets[socket] == Some(wanted) {
             return;
@@ -111,7 +106,6 @@ impl HookList {
         self.register(socket, wanted);
     }
 
-    /// Ends it.
     pub fn close(&mut self, socket: usize) {
         self.unregister(socket);
         self.sockets[socket] = None;

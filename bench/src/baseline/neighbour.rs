@@ -1,20 +1,18 @@
 //! A neighbour as the Linux kernel had it until 2010, and the source's fix of what it cost.
 //!
-//! A route result that is not in the route cache is used for one frame. Its way out found that it had no
-//! header cache yet, and made the neighbour's its own: under the neighbour's lock, written, and by an
-//! addition to the cache's count. With the frame the result was freed, and the count subtracted from.
-//! The fix (`DST_NOCACHE`) lets such results do without: the lock is taken to read, and the header made
-//! from the address.
+//! A route result that is not in the route cache is used for one frame. Its way out found that it had no header cache
+//! yet, and made the neighbour's its own: under the neighbour's lock, written, and by an addition to the cache's count.
+//! With the frame the result was freed, and the count subtracted from. The fix (`DST_NOCACHE`) lets such results do
+//! without: the lock is taken to read, and the header made from the address.
 //!
 //! | access                        | `before`              | `nocache`             |
 //! |-------------------------------|-----------------------|-----------------------|
 //! | the neighbour's lock          | written               | read                  |
 //! | the header cache's count      | an addition, and a subtraction when the frame is gone | none |
 //!
-//! To their advantage: the neighbour is found without a reference (the kernel took one), address and
-//! lock are on one line, nothing keeps interrupts or softirqs off, and the lock is not the kernel's of
-//! then, whose writers paid a locked operation to let go, but has each side's cheapest form: a writer
-//! takes one locked operation and a reader two.
+//! To their advantage: the neighbour is found without a reference (the kernel took one), address and lock are on one
+//! line, nothing keeps interrupts or softirqs off, and the lock is not the kernel's of then, whose writers paid a
+//! locked operation to let go, but has each side's cheapest form: a writer takes one locked operation and a reader two.
 //!
 //! The same file is compiled into the build that counts accesses, so it takes its atomics from
 //! `primitive`, and nothing else.
@@ -26,7 +24,6 @@ use std::hint::spin_loop;
 use manylane_sync::CacheAligned;
 use manylane_sync::primitive::{AtomicU32, AtomicU64, Ordering};
 
-/// The neighbours, by address.
 pub struct Table {
     buckets: Vec<Vec<CacheAligned<Neighbour>>>,
 }
@@ -89,7 +86,6 @@ impl Table {
 }
 
 impl Neighbour {
-    /// Under its lock.
     #[inline(always)]
     fn make_header(&self, header: &mut [u8; 14]) {
         // Relaxed: the lock orders.

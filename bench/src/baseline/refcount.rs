@@ -9,9 +9,8 @@
 //! | [`StickyRef`]  | one addition          | one subtraction       | no: needs deferred freeing            |
 //! | [`PairRef`]    | one addition          | one subtraction       | no question asked: the floor          |
 //!
-//! The same file is compiled into the build that counts accesses, so it takes its atomics from
-//! `primitive`, and nothing else. Loops give what failed to a function: one that does nothing costs
-//! nothing.
+//! The same file is compiled into the build that counts accesses, so it takes its atomics from `primitive`, and nothing
+//! else. Loops give what failed to a function: one that does nothing costs nothing.
 
 #![allow(clippy::disallowed_types, reason = "taken from `primitive`; clippy knows them by origin")]
 #![allow(dead_code, reason = "two builds, each of which uses its part")]
@@ -21,7 +20,6 @@ use manylane_sync::primitive::{AtomicU64, Ordering, fence};
 macro_rules! counts {
     ($($count:ident),*) => {$(
         impl $count {
-            /// A count of `references`.
             pub fn new(references: u64) -> $count {
                 $count(AtomicU64::new(references))
             }
@@ -31,8 +29,7 @@ macro_rules! counts {
 
 counts!(CasRef, ArcTwin, XaddCasRef, StickyRef, PairRef);
 
-/// Increment unless zero by compare-and-swap: `atomic_inc_not_zero()` of the Linux kernel, and
-/// `atomic_dec_and_test()`.
+/// Increment unless zero by compare-and-swap: `atomic_inc_not_zero()` of the Linux kernel, and `atomic_dec_and_test()`.
 pub struct CasRef(AtomicU64);
 
 impl CasRef {

@@ -4,7 +4,6 @@ use std::fs;
 
 use manylane_io::affinity;
 
-/// Name and value, line by line.
 pub fn facts() -> Vec<(&'static str, String)> {
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     let processor = read("/proc/cpuinfo");

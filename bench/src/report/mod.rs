@@ -7,23 +7,18 @@ mod plot;
 use std::fmt::Write;
 
 use crate::figure::Row;
-use content::{MODEL, SECTIONS, Section};
+use content::{MODEL, Section, sections};
 use plot::{Bars, Curve, Drawn, GRID, Of, Role, TEXT, bars, code, curves, row, short};
 
-/// What a page is made of.
 pub struct Report<'a> {
-    /// All figures.
     pub rows: &'a [Row],
     /// What they were taken on: name and value.
     pub machine: &'a [(&'static str, String)],
-    /// What could not be measured.
     pub failures: &'a [String],
-    /// Whether it was a short run.
     pub quick: bool,
 }
 
 impl Report<'_> {
-    /// The page, as HTML.
     pub fn page(&self) -> Drawn<String> {
         let mut page = String::from(HEAD);
         page += include_str!("page.css");
@@ -54,8 +49,9 @@ impl Report<'_> {
             writeln!(page, "<li><i class=\"{}\"></i>{said}</li>", role.name())?;
         }
         page += "</ul>\n";
-        self.summary(&mut page)?;
-        for section in &SECTIONS {
+        let sections = sections();
+        self.summary(&mut page, &sections)?;
+        for section in &sections {
             self.section(&mut page, section)?;
         }
         self.model(&mut page)?;
@@ -63,13 +59,13 @@ impl Report<'_> {
         Ok(page)
     }
 
-    fn summary(&self, page: &mut String) -> Drawn {
+    fn summary(&self, page: &mut String, sections: &[Section]) -> Drawn {
         *page += "<table class=\"summary\"><thead><tr><th>Times as good as before, here</th><th class=\"n\">The fix, \
             rebuilt</th><th class=\"n\">manylane</th></tr></thead><tbody>\n";
-        for section in &SECTIONS {
-            let Section { id, title, .. } = section;
+        for section in sections {
+            let Section { id, title, gains, .. } = section;
             write!(page, "<tr><th scope=\"row\"><a href=\"#{id}\">{title}</a></th>")?;
-            for (gain, role) in section.gains.into_iter().zip([Role::Fix, Role::Manylane]) {
+            for (&gain, role) in gains.iter().zip([Role::Fix, Role::Manylane]) {
                 write!(page, "<td class=\"n\">{}</td>", self.gain(section, gain, role))?;
             }
             *page += "</tr>\n";
@@ -87,7 +83,7 @@ impl Report<'_> {
                 format!("{value} <span class=\"soft\">({min} to {max})</span>")
             });
         }
-        let first = &section.here[0];
+        let first = &section.parts().1[0];
         let median = |role| {
             let bar = first.bars.iter().find(|bar| bar.role == role)?;
             Some(bar.value(first.bench, self.rows)?[0])
@@ -102,17 +98,18 @@ impl Report<'_> {
     }
 
     fn section(&self, page: &mut String, section: &Section) -> Drawn {
-        let Section { id, title, text, source, benches, here, .. } = section;
+        let Section { id, title, text, benches, .. } = section;
+        let (source, here) = section.parts();
         writeln!(
             page,
             "<section id=\"{id}\">\n<h2>{title}</h2>\n<p>{text}</p>\n<div class=\"plots\">"
         )?;
         self.figure(page, source, "source", "the source's own figures, from its machine")?;
-        for plot in *here {
+        for plot in here {
             self.figure(page, plot, "here", "measured here")?;
         }
         *page += "</div>\n";
-        let bars = || here.iter().flat_map(|plot| plot.bars);
+        let bars = || here.iter().flat_map(|plot| &plot.bars);
         let is_shown =
             |row: &&Row| bars().any(|bar| matches!(bar.of, Of::Figure(name) if name == row.figure));
         let of = |row: &&Row| benches.contains(&row.bench);

@@ -48,14 +48,13 @@ pub fn code(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02X}{green:02X}{blue:02X}")
 }
 
-/// A row of bars.
 pub struct Bars {
     pub bench: &'static str,
     pub title: &'static str,
     pub unit: &'static str,
     pub less_is_better: bool,
     pub logarithmic: bool,
-    pub bars: &'static [Bar],
+    pub bars: Vec<Bar>,
 }
 
 pub struct Bar {
@@ -68,21 +67,20 @@ pub struct Bar {
 pub enum Of {
     /// A figure of the bench.
     Figure(&'static str),
-    /// What others published.
-    Stated { value: f64, least: f64, most: f64 },
+    /// What others published: value, least, most.
+    Stated([f64; 3]),
 }
 
 impl Bar {
     /// Its median, least and largest value, if it was measured.
     pub fn value(&self, bench: &str, rows: &[Row]) -> Option<[f64; 3]> {
         match self.of {
-            Of::Stated { value, least, most } => Some([value, least, most]),
+            Of::Stated(values) => Some(values),
             Of::Figure(name) => row(rows, bench, name).map(|row| [row.value, row.min, row.max]),
         }
     }
 }
 
-/// The figure of this name.
 pub fn row<'a>(rows: &'a [Row], bench: &str, figure: &str) -> Option<&'a Row> {
     rows.iter().find(|row| row.bench == bench && row.figure == figure)
 }
@@ -130,7 +128,7 @@ pub fn bars(plot: &Bars, rows: &[Row]) -> Drawn<String> {
                 }
             }
             let said = match bar.of {
-                Of::Stated { value, least, .. } if least < value => {
+                Of::Stated([value, least, _]) if least < value => {
                     format!("{} to {}", short(least), short(value))
                 }
                 _ => short(value[0]),
@@ -197,7 +195,6 @@ fn text(area: &Area<'_>, text: &str, at: (i32, i32), side: HPos) -> Drawn {
     Ok(area.draw(&Text::new(text.to_owned(), at, style))?)
 }
 
-/// Values to pixels.
 struct Scale {
     logarithmic: bool,
     from: f64,

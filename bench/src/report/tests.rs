@@ -14,15 +14,16 @@ fn rows() -> Vec<Row> {
         unit: "ns".into(),
     };
     let mut rows = Vec::new();
-    for plot in SECTIONS.iter().flat_map(|section| section.here) {
-        for (number, bar) in (1..).zip(plot.bars) {
+    let sections = sections();
+    for plot in sections.iter().flat_map(|section| section.parts().1) {
+        for (number, bar) in (1..).zip(&plot.bars) {
             if let Of::Figure(name) = bar.of {
                 rows.push(row(plot.bench, name, 12.5 * f64::from(number)));
             }
         }
     }
-    for section in &SECTIONS {
-        let gains = section.gains.into_iter().flatten();
+    for section in &sections {
+        let gains = section.gains.iter().flatten();
         rows.extend(gains.map(|gain| row(section.benches[0], gain, 2.0)));
     }
     for workers in [2.0, 16.0, 128.0] {
@@ -44,7 +45,8 @@ fn page(rows: &[Row]) -> String {
 fn every_mechanism_has_its_section_with_all_its_plots() {
     let page = page(&rows());
     assert!(!page.contains("not measured<"), "each bar has a row");
-    for Section { id, title, source, here, .. } in &SECTIONS {
+    for section in &sections() {
+        let (Section { id, title, .. }, (source, here)) = (section, section.parts());
         let section = page.split(&format!("<section id=\"{id}\">")).nth(1).expect("there is one");
         let section = section.split("</section>").next().unwrap_or_default();
         assert!(section.contains(title));
@@ -53,7 +55,7 @@ fn every_mechanism_has_its_section_with_all_its_plots() {
             let is_there = section.contains(&format!("fill=\"{}\"", code(role.stand_in())));
             assert!(is_there, "{id} {role:?}");
         }
-        for bar in here.iter().flat_map(|plot| plot.bars).chain(source.bars) {
+        for bar in here.iter().flat_map(|plot| &plot.bars).chain(&source.bars) {
             assert!(section.contains(bar.label), "{}", bar.label);
             if let Of::Figure(name) = bar.of {
                 assert!(section.contains(&format!("{name}</code>")), "{name}");
@@ -68,8 +70,10 @@ fn every_mechanism_has_its_section_with_all_its_plots() {
 #[test]
 fn a_page_without_figures_says_what_is_missing() {
     let page = page(&[]);
-    assert_eq!(page.matches("<section").count(), SECTIONS.len() + 1);
-    let bars = SECTIONS.iter().flat_map(|section| section.here).map(|plot| plot.bars.len()).sum();
+    let sections = sections();
+    assert_eq!(page.matches("<section").count(), sections.len() + 1);
+    let plots = sections.iter().flat_map(|section| section.parts().1);
+    let bars = plots.map(|plot| plot.bars.len()).sum();
     assert!(page.matches("not measured").count() > bars);
     well_formed(&page);
 }
@@ -83,7 +87,7 @@ fn the_page_is_well_formed_and_needs_nothing_else() {
     }
     let addresses: Vec<_> = page.match_indices("://").collect();
     let names = page.matches("http://www.w3.org/2000/svg").count();
-    assert_eq!(addresses.len(), names, "namespaces alone, which nobody fetches");
+    assert_eq!(addresses.len(), names, "namespaces alone, which no browser fetches");
     let links = page.matches("href=\"").count();
     assert_eq!(links, page.matches("href=\"#").count());
 }

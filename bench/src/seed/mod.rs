@@ -61,7 +61,6 @@ enum Mechanism {
     Socket,
 }
 
-/// Measures one mechanism, or all, and prints.
 pub fn run(plan: &Plan) -> io::Result<()> {
     let output = |bench| plan.pace.output(bench);
     match plan.mechanism {

@@ -16,9 +16,8 @@
 //! | `limbo_*`              | a writer that never pauses, a reader that turns every 10 us           |
 //! | `epoch_garbage_max*`   | the same writer and reader with crossbeam-epoch, without and with `flush` |
 //!
-//! Loops, gaps and counts are those of the program that gave DPDK's figures (`rte_rcu_qsbr`), so that
-//! both can stand beside each other when they were taken on one machine. The latencies include a look
-//! at the clock (`clock_ns`).
+//! Loops, gaps and counts are those of the program that gave DPDK's figures (`rte_rcu_qsbr`), so that both can stand
+//! beside each other when they were taken on one machine. The latencies include a look at the clock (`clock_ns`).
 //!
 //! crossbeam-epoch looks for what it can free at every 128th pin, and then at 8 bags of 64 objects: 64
 //! deferred under each pin are more than that. `flush` looks at once. Its `Guard::defer` of a box is
@@ -48,7 +47,6 @@ const ROOM: usize = 4096;
 const GAPS: [(&str, Duration); 3] =
     [("r0", Duration::ZERO), ("r1", Duration::from_micros(1)), ("r10", Duration::from_micros(10))];
 
-/// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     let synchronizes = if plan.pace.quick { SYNCHRONIZES_QUICK } else { SYNCHRONIZES };
     output.note(&format!(
@@ -79,7 +77,6 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     })
 }
 
-/// A loop of this operation.
 #[inline(always)]
 fn times(lap: &Lap<'_>, mut operation: impl FnMut()) -> Share {
     lap.run(|| {

@@ -36,12 +36,10 @@ impl Served {
         }
     }
 
-    /// Queries its API.
     pub fn ask<T: DeserializeOwned>(&self, path: &str) -> Done<T> {
         Ok(Client::new(&self.socket).with_patience(PATIENCE).ask(path)?)
     }
 
-    /// Sends it a signal.
     pub fn signal(&self, signal: Signal) -> Done {
         let pid = Pid::from_raw(self.process.0.id().try_into().expect("a pid is an i32"));
         Ok(kill(pid, signal)?)

@@ -12,7 +12,6 @@ use super::{Plan, last_after};
 use crate::figure::Rounds;
 use crate::network::{Done, Network, Stop};
 
-/// Both, round by round.
 pub fn measure(plan: &Plan, rounds: &mut Rounds) -> Done {
     let network = Network::with_routes(IN_A_ROW, &[])?;
     let [client, server, router] = ["client", "server", "r1"].map(|name| network.host(name));

@@ -73,13 +73,11 @@ impl Plan {
         self.pace.rounds(1, 7, 1)
     }
 
-    /// How long each frame rate is measured.
     fn slice(&self) -> Duration {
         Duration::from_millis(if self.pace.quick { 200 } else { 1500 })
     }
 }
 
-/// Measures and prints, or says why not.
 pub fn run(plan: &Plan) -> io::Result<()> {
     if let Some(socket) = &plan.serve {
         return child::serve(socket, plan.lease);

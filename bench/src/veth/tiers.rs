@@ -29,7 +29,6 @@ use super::Plan;
 use crate::figure::Rounds;
 use crate::network::{Done, NOBODYS_MAC, Network, PORTS, Stop, rate};
 
-/// What forwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Contestant {
     Kernel,
@@ -182,7 +181,6 @@ fn net(rounds: &mut Rounds, suffix: &str) {
     }
 }
 
-/// A network, and the sink that is set there.
 struct Place {
     network: Network,
     sink: Option<(Sink, Option<LiveSink>)>,

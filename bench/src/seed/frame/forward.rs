@@ -59,7 +59,6 @@ struct Lane {
 }
 
 impl Forwarding {
-    /// Loads the table and prepares the workers.
     pub fn new(quick: bool) -> io::Result<Forwarding> {
         let prefixes = Prefixes::synthetic();
         let ground = ground_with_table(SCHEMES, FRAMES, &prefixes)?;
@@ -78,7 +77,6 @@ impl Forwarding {
         Ok(Forwarding { lanes, odd, counted, _ground: ground })
     }
 
-    /// Measures everything once.
     pub fn round(&mut self, bench: &mut Bench) -> io::Result<()> {
         for (length, bytes) in LENGTHS.into_iter().enumerate() {
             for lane in &self.lanes {
@@ -99,7 +97,6 @@ impl Forwarding {
         lock(&self.odd).check()
     }
 
-    /// What the rounds give together.
     pub fn ratios(rounds: &mut Rounds) {
         for bytes in LENGTHS {
             for (name, under) in [("hotlist_forward", "hotlist1024"), ("forward", "manylane")] {
@@ -241,7 +238,6 @@ impl Lane {
 
 /// What the device writes: headers to destinations inside announced prefixes, and bytes behind them.
 struct Frames {
-    /// By length.
     targets: [Vec<Target>; 2],
     templates: [Head; 2],
     rest: [u8; LENGTHS[1] - FRAME_LEN],

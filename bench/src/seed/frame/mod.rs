@@ -1,8 +1,7 @@
 //! What does packet memory cost: an allocator, the source's hot list over it, and frames of a region?
 //!
-//! One operation is: take memory for a packet, fill in its metadata (the bytes are the device's work),
-//! give it back. On one core, and across two: taken on one, handed over by a ring, given back on the
-//! other.
+//! One operation is: take memory for a packet, fill in its metadata (the bytes are the device's work), give it back. On
+//! one core, and across two: taken on one, handed over by a ring, given back on the other.
 //!
 //! | name               | head and metadata                      | data                                |
 //! |--------------------|----------------------------------------|-------------------------------------|
@@ -14,15 +13,13 @@
 //! | `manylane`         | the frame's line of metadata           | the frame                           |
 //! | `manylane_bare`    | untouched, as in DPDK's mempool        | the frame                           |
 //!
-//! Each has `_ns` (one core) and `_cross_ns`, nanoseconds a packet, at 1, 32 and 64 frames a call with
-//! 64 outstanding (`_b1`, ...) and at up to 32 frames a call with 1 to 4096 outstanding (`_o1`, ...);
-//! without a suffix it is 32 frames a call and 64 outstanding. On one core, as many frames as are
-//! outstanding are taken call by call, then given back call by call. Across, outstanding is the ring's
-//! length; beside what it holds, each side has one call's frames in hand. DPDK's programs use 2048
-//! (`_o2048`). `_jumbo` is packets of 9000 bytes, by one call each.
+//! Each has `_ns` (one core) and `_cross_ns`, nanoseconds a packet, at 1, 32 and 64 frames a call with 64 outstanding
+//! (`_b1`, ...) and at up to 32 frames a call with 1 to 4096 outstanding (`_o1`, ...); without a suffix it is 32 frames
+//! a call and 64 outstanding. On one core, as many frames as are outstanding are taken call by call, then given back
+//! call by call. Across, outstanding is the ring's length; beside what it holds, each side has one call's frames in
+//! hand. DPDK's programs use 2048 (`_o2048`). `_jumbo` is packets of 9000 bytes, by one call each.
 //!
-//! `gain` is `before` over `manylane`, round by round; `forward.rs` puts the same into a forwarding
-//! worker.
+//! `gain` is `before` over `manylane`, round by round; `forward.rs` puts the same into a forwarding worker.
 //!
 //! Not asked here: more than two cores, memory that a device maps.
 //!
@@ -69,8 +66,7 @@ const fn row(suffixes: &'static [&'static str], bulk: usize, outstanding: usize)
     Row { suffixes, bulk, outstanding }
 }
 
-/// 4096 outstanding, two lists that are full and what a call has in hand, twice over. As many as DPDK's
-/// program makes.
+/// 4096 outstanding, two lists that are full and what a call has in hand, twice over. As many as DPDK's program makes.
 const FRAMES: u32 = 16_384;
 const JUMBO_LEN: usize = 9000;
 /// What manylane is divided into, and how that ratio's name begins.
@@ -79,7 +75,6 @@ const OTHERS: [(&str, &str); 3] =
 /// There are two hundred in a round.
 const SLICE: Duration = Duration::from_millis(30);
 
-/// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     tune_glibc();
     let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });

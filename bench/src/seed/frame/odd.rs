@@ -25,7 +25,6 @@ const OURS: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 /// Neighbours that never answer, one after the other.
 const UNKNOWN: u8 = 8;
 
-/// The worker, its tables and its clock.
 pub struct Odd {
     /// Some until it ends.
     worker: Option<Worker>,
@@ -35,7 +34,6 @@ pub struct Odd {
 }
 
 impl Odd {
-    /// Two ports, a station behind each.
     pub fn new() -> io::Result<Odd> {
         let mut ground = Ground::new(1, FRAMES, [0, 1].map(port).into())?;
         for (number, station) in (0..).zip(STATIONS) {
@@ -50,7 +48,6 @@ impl Odd {
         Ok(Odd { worker: Some(worker), stats, now_ns: 0, _ground: ground })
     }
 
-    /// See [`Worker::turn`].
     pub fn turn(&mut self) -> usize {
         self.now_ns += TURN_NS;
         self.worker.as_mut().expect("it has not ended").turn(self.now_ns)

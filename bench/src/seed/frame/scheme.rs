@@ -16,28 +16,22 @@ pub trait Scheme {
     /// Up to 64 of them.
     type Batch;
 
-    /// An empty batch.
     fn batch() -> Self::Batch;
 
-    /// Takes memory for one packet of one piece.
     fn take(&mut self) -> Self::Frame;
 
     /// Takes memory for one packet of `len` bytes, in several pieces where that is the scheme's way.
     fn take_large(&mut self, len: usize) -> Self::Frame;
 
-    /// Gives a packet's memory back.
     fn give_back(&mut self, frame: Self::Frame);
 
     /// Takes memory for `wanted` packets of one piece, which the batch has room for.
     fn take_into(&mut self, batch: &mut Self::Batch, wanted: usize);
 
-    /// Gives all back.
     fn give_back_all(&mut self, batch: &mut Self::Batch);
 
-    /// Adds to a batch that has room.
     fn push(batch: &mut Self::Batch, frame: Self::Frame);
 
-    /// Takes all out, in order.
     fn drain(batch: &mut Self::Batch) -> impl ExactSizeIterator<Item = Self::Frame>;
 }
 
@@ -89,7 +83,6 @@ impl<H: Heap> Scheme for Packets<H> {
 pub struct Manylane<const BARE: bool>(Pool);
 
 impl<const BARE: bool> Manylane<BARE> {
-    /// A list of the usual length.
     pub fn new(depot: &Depot) -> Self {
         Manylane(depot.pool())
     }

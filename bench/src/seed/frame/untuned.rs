@@ -53,7 +53,6 @@ impl Drop for Untuned {
     }
 }
 
-/// The child's part.
 pub fn serve(plan: &Plan) -> io::Result<()> {
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     bench.shorten(SLICE);

@@ -86,16 +86,13 @@ pub fn large<S: Scheme>(scheme: &mut S, len: usize, lap: &Lap<'_>) -> Share {
     })
 }
 
-/// What the two sides of a pair share.
 pub struct Between<S: Scheme> {
     producer: Mutex<Option<Producer<S::Frame>>>,
     consumer: Mutex<Option<Consumer<S::Frame>>>,
-    /// Nothing more will be pushed.
     done: AtomicBool,
 }
 
 impl<S: Scheme> Between<S> {
-    /// A ring for as many as may be outstanding.
     pub fn new(row: &Row) -> Self {
         let (producer, consumer) = ring(row.outstanding);
         Between {

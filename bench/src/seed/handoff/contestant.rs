@@ -17,24 +17,19 @@ use crate::traffic::{ARRIVED, Device, FRAME_LEN, LOST, Reading, Run, source};
 
 /// Frames that wait between two cores at most: the kernel's `netdev_max_backlog`.
 pub const MAX_BACKLOG: u32 = 1000;
-/// By which frames leave.
 pub const PORTS: usize = 2;
 /// So that a look at the clock comes often enough also where a frame takes 300 ns.
 const TURNS: usize = 2;
 
-/// What all contestants stand on.
 pub struct Ground {
     pub router: router::Ground,
-    /// What comes, and how.
     pub traffic: Arc<Traffic>,
     pub switch: Reading,
     /// What is next to each frame in a list.
     pub links: Links,
 }
 
-/// One or two workers that do it in one way.
 pub struct Contestant {
-    /// What figures call it.
     pub name: &'static str,
     lanes: Vec<Mutex<Lane>>,
     devices: Vec<CounterReader>,
@@ -50,7 +45,6 @@ struct Lane {
     last: Busy,
 }
 
-/// What a worker did in a slice.
 #[derive(Clone, Copy, Default)]
 struct Busy {
     /// In turns that moved frames.
@@ -68,7 +62,6 @@ enum Steering {
     Map(SteeringMap, WordsMut<u32>),
 }
 
-/// What was measured of a slice.
 #[derive(Clone, Copy)]
 pub struct Measured {
     /// Frames forwarded for each nanosecond of the slice, in both directions of time: ns a frame.
@@ -81,7 +74,6 @@ pub struct Measured {
     pub refused: f64,
 }
 
-/// Everything counted, at a moment.
 #[derive(Clone, Copy, Default)]
 pub struct Counts {
     pub arrived: u64,
@@ -236,7 +228,6 @@ impl Contestant {
         self.sinks.iter().map(|sink| sink.late.clone()).collect()
     }
 
-    /// What has been counted so far.
     pub fn counts(&self) -> Counts {
         let device = |what| self.devices.iter().map(|device| device.load(what)).sum();
         let sink = |what| self.sinks.iter().map(move |sink| sink.counters.load(what));
@@ -371,7 +362,6 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Splicer<W> {
     }
 }
 
-/// A contestant while it is put together.
 struct Seats<'a> {
     ground: &'a Ground,
     lanes: Vec<Mutex<Lane>>,

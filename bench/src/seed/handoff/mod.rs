@@ -61,7 +61,6 @@ use stamp::{Mix, Traffic, device};
 use transfer::Transfer;
 
 const FRAMES: u32 = 16_384;
-/// Of all contestants.
 const WORKERS: usize = 9;
 const HEAVY_NS: f64 = 300.0;
 /// What a latency is measured at, of the capacity.
@@ -83,7 +82,6 @@ const SCENES: [Scene; 4] = [
     Scene { suffix: "_zipf_heavy", mix: Mix::HeavyTailed, heavy: true },
 ];
 
-/// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     measure(plan, &Prefixes::synthetic(), output)
 }
@@ -434,7 +432,6 @@ fn ratios(rounds: &mut Rounds, scenes: &[Scene]) {
     }
 }
 
-/// Picoseconds in a second.
 const SECOND_PS: u64 = 1_000_000_000_000;
 
 /// What the receiver, and the other, are busier for a frame handed on than for one that stays. One that was

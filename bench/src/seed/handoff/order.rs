@@ -16,7 +16,6 @@
 
 use manylane_sync::words::{Words, WordsMut};
 
-/// Buckets of a port.
 pub const BUCKETS: usize = 256;
 
 /// Packets that are looked back at when one is late: more than all rings between the workers hold.

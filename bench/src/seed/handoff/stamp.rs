@@ -13,8 +13,7 @@ use crate::traffic::{
 pub enum Mix {
     /// 2^20 flows, each as often as the others.
     Even,
-    /// The nth of 2^16 flows once for n times that the first one comes (Zipf): that one is a twelfth of
-    /// all frames.
+    /// The nth of 2^16 flows once for n times that the first one comes (Zipf): that one is a twelfth of all frames.
     HeavyTailed,
 }
 
@@ -85,19 +84,16 @@ const PLACE: usize = 42;
 const DUE: usize = 50;
 const BUCKET: usize = 58;
 
-/// What a frame says.
 #[derive(Clone, Copy)]
 pub struct Stamp {
     /// From 1.
     pub place: u64,
     /// 0 if it was taken as soon as it came.
     pub due_ns: u64,
-    /// Of its flow.
     pub bucket: u8,
 }
 
 impl Stamp {
-    /// Reads it.
     #[inline(always)]
     pub fn of(frame: &[u8]) -> Stamp {
         let frame: &[u8; FRAME_LEN] = frame.first_chunk().expect("frames have 64 bytes");

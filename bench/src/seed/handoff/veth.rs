@@ -16,9 +16,8 @@
 //! 10 ms: `veth_tcp_1_still_gbps`, `veth_tcp_1_moving_gbps`, `veth_tcp_1_moving_over_still`, and so on with
 //! 8. `..._retransmits` are segments sent again; `..._reordering` what the client's kernel takes for
 //! reordering on the way (its counts `TCPSACKReorder`, `TCPTSReorder`, `TCPRenoReorder`), `..._spurious`
-//! retransmissions that the server did not need (`TCPDSACKRecv`).
-//! `veth_udp_reordered`: datagrams of eight numbered streams that came late while buckets moved: an error
-//! unless 0.
+//! retransmissions that the server did not need (`TCPDSACKRecv`). `veth_udp_reordered`: datagrams of eight numbered
+//! streams that came late while buckets moved: an error unless 0.
 //!
 //! Needs root, iperf3 and ethtool, and two cores with nothing else on them.
 
@@ -47,7 +46,6 @@ const BUCKETS: usize = 256;
 const SHARES: [usize; 6] = [16, 40, 64, 90, 115, 140];
 const MOVES: Duration = Duration::from_millis(10);
 
-/// Measures and prints, or says why not.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     ask("compare handoff --veth", 2, output, |cores| {
         output.note(&format!("forwarding on core {}, generator on core {}", cores[0], cores[1]));
@@ -243,8 +241,7 @@ fn streams(network: &Network) -> Done<u64> {
     })
 }
 
-/// Of the client's kernel: times that it took something for reordering, and retransmissions that were not
-/// needed.
+/// Of the client's kernel: times that it took something for reordering, and retransmissions that were not needed.
 fn client_counts(network: &Network) -> Done<[u64; 2]> {
     let text =
         network.host("client").run(|| fs::read_to_string("/proc/thread-self/net/netstat"))?;

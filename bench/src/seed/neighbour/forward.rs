@@ -39,9 +39,7 @@ pub struct Forwarding {
     _ground: Ground,
 }
 
-/// The workers of one design.
 pub struct Lanes {
-    /// What figures call it.
     pub name: &'static str,
     lanes: Vec<Mutex<Lane>>,
 }
@@ -50,7 +48,6 @@ pub struct Lanes {
 type Old = fn(&Table, u32, &mut [u8; 14]) -> bool;
 
 impl Forwarding {
-    /// Prepares the workers.
     pub fn new() -> io::Result<Forwarding> {
         let ground = Ground::with_one_route(6 * THREADS, FRAMES)?;
         let lanes = |name, old: Option<Old>, is_batched| {
@@ -84,7 +81,6 @@ impl Lanes {
         Ok(measured)
     }
 
-    /// Forwards so many by one of the workers.
     pub fn send(&self, thread: usize, frames: u64) {
         let mut lane = lock(&self.lanes[thread]);
         (0..frames.div_ceil(BATCH_MAX as u64)).for_each(|_| turn(&mut lane));

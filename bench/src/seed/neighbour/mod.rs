@@ -169,7 +169,6 @@ fn changing(manylane: &Manylane, bench: &mut Bench) -> io::Result<()> {
     Ok(())
 }
 
-/// The neighbour.
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 2, 0, 1);
 const MAC: [u8; 6] = [2, 0x10, 0x10, 0x10, 0x10, 1];
 const OURS: [u8; 6] = [2, 0, 0, 0, 0, 0x12];
@@ -178,7 +177,6 @@ fn old_table() -> Table {
     Table::new(&[(ADDRESS.into(), MAC)], OURS)
 }
 
-/// A thread's frames.
 struct Frames {
     slots: Vec<Slot>,
     template: [u8; FRAME_LEN],
@@ -224,7 +222,6 @@ fn age(head: &mut [u8; 34]) {
 
 /// A design's loop.
 trait Way: Sync {
-    /// What each thread has of its own.
     type Own;
 
     fn join(&self) -> Self::Own;
@@ -238,7 +235,6 @@ trait Row: Sync {
     /// Nanoseconds a frame, and of CPU time. An error when the frames are not what they should be.
     fn measure(&self, bench: &mut Bench, threads: usize) -> io::Result<Option<(f64, f64)>>;
 
-    /// Sends so many.
     fn send(&self, frames: u64);
 }
 
@@ -275,7 +271,6 @@ impl Frames {
     }
 }
 
-/// The writing of the frames alone.
 struct Fresh;
 
 impl Way for Fresh {
@@ -314,7 +309,6 @@ impl<const BEFORE: bool> Way for Old<BEFORE> {
     }
 }
 
-/// As it is in the product.
 struct Manylane {
     domain: Domain,
     next_hops: NextHops,

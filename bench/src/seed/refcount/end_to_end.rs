@@ -79,7 +79,6 @@ impl EndToEnd {
         })
     }
 
-    /// Measures each once.
     pub fn round(&self, bench: &mut Bench) -> io::Result<()> {
         self.row(bench, "cas_shared", &self.shared)?;
         self.row(bench, "cas_split", &self.split)?;
@@ -103,7 +102,6 @@ impl EndToEnd {
 
 /// A design that keeps the result of a lookup.
 trait Keep: Sync {
-    /// What goes with a frame.
     type Held: Send;
 
     /// Under the sender's guard: what the packet must fit, and what goes along.
@@ -112,11 +110,9 @@ trait Keep: Sync {
     /// Under the receiver's guard: the port.
     fn read(&self, guard: Guard<'_>, held: &Self::Held, look_up: impl FnOnce() -> u32) -> PortId;
 
-    /// The frame has left.
     fn put(&self, guard: Guard<'_>, held: Self::Held);
 }
 
-/// The product's.
 struct Counted<'a>(&'a Dsts);
 
 impl Keep for Counted<'_> {
@@ -139,7 +135,6 @@ impl Keep for Counted<'_> {
     }
 }
 
-/// The product's without a count.
 struct Uncounted<'a>(&'a Dsts);
 
 impl Keep for Uncounted<'_> {
@@ -249,7 +244,6 @@ impl<H: Send> Drop for Pair<H> {
     }
 }
 
-/// One thread.
 struct Side<'a, K: Keep> {
     lab: &'a EndToEnd,
     keep: &'a K,

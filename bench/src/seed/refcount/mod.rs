@@ -23,8 +23,7 @@
 //! which asks the processor's flags (`lock inc`), but not for `rcuref` and `debt`, whose slow paths go on
 //! with the value (`lock xadd`).
 //!
-//! `std`'s own failures cannot be seen: `arc_failed_per_op` is of a twin. The counts without a loop have
-//! none to fail.
+//! `std`'s own failures cannot be seen: `arc_failed_per_op` is of a twin. The counts without a loop have none to fail.
 //!
 //! Not asked here: the last `put`, more than two threads, work between `get` and `put`. Few exchanges
 //! fail on two cores (a line probably stays for several operations); more cores cannot be seen here.
@@ -43,7 +42,6 @@ use crate::baseline::refcount::{ArcTwin, CasRef, PairRef, StickyRef, XaddCasRef}
 use crate::prelude::*;
 use end_to_end::EndToEnd;
 
-/// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     output.note(&format!(
         "ns a pair of get and put; each count on 128 bytes of its own; rcuref: with one guard and quiescent per \
@@ -99,9 +97,8 @@ const RATIOS: [[&str; 3]; 17] = [
     ["uncounted_gain", "e2e_rcuref_ns", "e2e_guard_ns"],
 ];
 
-/// One object of each kind, each with one reference more than the threads take. A count is the first
-/// word of 128 bytes of its own; so are those in the blocks of `Arc` and `Shared`, whose value asks
-/// for as much.
+/// One object of each kind, each with one reference more than the threads take. A count is the first word of 128 bytes
+/// of its own; so are those in the blocks of `Arc` and `Shared`, whose value asks for as much.
 struct Lab {
     cas: CacheAligned<CasRef>,
     rcuref: Guarded,
@@ -158,7 +155,6 @@ impl Lab {
 
 /// What a thread does with a count, again and again.
 trait Count: Sync {
-    /// What each thread has of its own.
     type Own;
 
     fn join(&self) -> Self::Own;

@@ -14,7 +14,6 @@ pub const LEN: usize = 1514;
 /// Packets that may wait for the reader: 8 MiB.
 const WAITING: usize = 4096;
 
-/// What is measured.
 pub struct Extent {
     /// How long packets come at each rate that is tried.
     pub slice: Duration,
@@ -115,7 +114,6 @@ pub struct Copying {
     snap: usize,
 }
 
-/// The reader's end.
 pub struct Copied {
     empty: Producer<Vec<u8>>,
     full: Consumer<Vec<u8>>,
@@ -136,7 +134,6 @@ pub fn copies(snap: usize) -> (Copying, Copied) {
 }
 
 impl Copying {
-    /// Copies a packet, or loses it.
     #[inline]
     pub fn copy(&mut self, bytes: &[u8]) {
         let Some(mut buffer) = self.empty.pop() else {

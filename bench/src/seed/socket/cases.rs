@@ -42,7 +42,6 @@ fn microseconds(start: Instant) -> f64 {
     start.elapsed().as_nanos() as f64 / 1e3
 }
 
-/// All rounds of all rows, by name.
 #[derive(Default)]
 pub struct Latencies(Vec<(String, Vec<Vec<f64>>)>);
 

@@ -17,7 +17,6 @@ pub const PORTS: [u16; 2] = [0, 1];
 /// Bytes of a packet that a socket is given, at most.
 pub const SNAP: usize = 128;
 
-/// Opens, binds and closes.
 pub trait Sockets {
     type Socket;
 
@@ -48,18 +47,15 @@ pub enum Matching {
     Nothing,
     /// One of sixteen.
     Something,
-    /// All.
     Everything,
 }
 
-/// Sockets that our own workers deliver to.
 pub trait Taps: Sockets {
     /// A worker's source that delivers to them.
     fn source(&mut self, source: Source) -> Source {
         source
     }
 
-    /// A worker's table of them.
     fn taps(&mut self, _: WorkerId) -> Option<WorkerTaps> {
         None
     }
@@ -68,7 +64,6 @@ pub trait Taps: Sockets {
     fn want(&mut self, matching: Matching) -> io::Result<Self::Socket>;
 }
 
-/// Sockets that can be read, beside one worker.
 pub trait Captures: Taps {
     type Reader: Drain;
 
@@ -76,7 +71,6 @@ pub trait Captures: Taps {
     fn capture(&mut self) -> io::Result<(Self::Socket, Self::Reader)>;
 }
 
-/// Writes a capture.
 pub trait Drain: Send {
     /// Writes what has arrived, with a header for each packet; returns how many bytes.
     fn drain(&mut self, to: &mut impl Write) -> io::Result<u64>;
@@ -100,7 +94,6 @@ impl Rebuilt {
         Rebuilt { prefix: "before_", list, capture: (None, None) }
     }
 
-    /// With the source's fix.
     pub fn source(domain: &Domain) -> Rebuilt {
         let list = HookList::new(domain.clone(), true);
         Rebuilt { prefix: "source_", list, capture: (None, None) }

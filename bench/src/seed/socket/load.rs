@@ -1,5 +1,4 @@
-//! The workers beside which sockets are opened: two of the product's, each on a core of its own, between memory
-//! ports.
+//! The workers beside which sockets are opened: two of the product's, each on a core of its own, between memory ports.
 
 use std::thread::JoinHandle;
 
@@ -16,9 +15,7 @@ const FRAMES: u32 = 8192;
 /// How often an idle worker looks whether there is anything.
 const IDLE_NS: u64 = 10_000_000;
 
-/// What workers stand on.
 pub struct Bed {
-    /// Tables with one route.
     pub ground: Ground,
 }
 
@@ -127,7 +124,6 @@ impl Load {
         Ok((frames as f64 / took.as_secs_f64() / 1e6, done))
     }
 
-    /// Ends them. An error when a frame was not forwarded.
     pub fn end(mut self) -> io::Result<()> {
         self.stop();
         router::check("the workers", &self.stats.iter().collect::<Vec<_>>())

@@ -59,17 +59,14 @@ use remote::Remote;
 
 /// How much is done in a round.
 struct Extent {
-    /// Of each case.
     times: usize,
     /// But not for longer than this, of each contestant.
     most: Duration,
     /// How long to look at the workers' rate.
     rate: Duration,
-    /// For captures.
     capture: capture::Extent,
 }
 
-/// Measures and prints.
 pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     let extent = |times, most, rate, slice, steps| {
         let capture = capture::Extent { slice: ms(slice), steps };
@@ -156,11 +153,9 @@ impl Extent {
     }
 }
 
-/// A contestant, and its workers.
 struct Stand<C> {
     contestant: C,
     load: Load,
-    /// What the workers stand on.
     _bed: Bed,
 }
 

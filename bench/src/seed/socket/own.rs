@@ -23,16 +23,13 @@ pub struct Own {
     snap: u32,
 }
 
-/// An open socket.
 pub enum Open {
-    /// To open, bind and close.
     Here(PacketSocket),
     /// Read by the thread of [`Own`], or by a capture's.
     Elsewhere,
 }
 
 impl Own {
-    /// Without sockets.
     pub fn new(domain: &Domain) -> Own {
         Own::capturing(domain, SNAP)
     }
@@ -60,7 +57,6 @@ impl Own {
         wanted().map_err(io::Error::other)
     }
 
-    /// Ends the reading.
     fn settle(&mut self) {
         self.read().clear();
         if let Some(thread) = self.reads.take()
@@ -139,7 +135,6 @@ impl Captures for Own {
     }
 }
 
-/// Reads a capture.
 pub struct Reads {
     socket: PacketSocket,
     lost: Arc<SharedCount>,
