@@ -20,7 +20,7 @@
 //!
 //! DPDK's figures for the same prefixes and addresses drawn alike come from a program of its own.
 //!
-//! Not asked here: more than one reader, tables in BPF maps.
+//! Not measured here: more than one reader, tables in BPF maps.
 //!
 //! Needs two cores with nothing else on them.
 
@@ -62,7 +62,7 @@ const SLICE: Duration = Duration::from_millis(40);
 const RATE: u64 = 200_000;
 const MIB: f64 = 1024.0 * 1024.0;
 
-pub fn run(plan: &Plan) -> io::Result<()> {
+pub fn run(plan: &Plan) -> Result {
     let output = plan.pace.output("fib");
     let prefixes = Prefixes::of(plan.prefixes.as_deref())?;
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
@@ -100,7 +100,7 @@ trait Family: Sized {
     type Fib: Clone + Send + Sync;
     type Tries: Send + Sync;
 
-    fn load(domain: &Domain, routes: &[(Self::Prefix, NextHopId)]) -> io::Result<Self::Writer>;
+    fn load(domain: &Domain, routes: &[(Self::Prefix, NextHopId)]) -> Result<Self::Writer>;
     /// Inserts a route, or removes it.
     fn edit(
         writer: &mut Self::Writer,
@@ -137,7 +137,7 @@ struct Churn<F: Family> {
 }
 
 impl<F: Family> Lab<F> {
-    fn new(prefixes: Vec<F::Prefix>, bench: &mut Bench) -> io::Result<Lab<F>> {
+    fn new(prefixes: Vec<F::Prefix>, bench: &mut Bench) -> Result<Lab<F>> {
         let mut random = Random(7);
         let routes: Vec<_> =
             prefixes.iter().map(|&prefix| (prefix, hop(random.below(NEXT_HOPS)))).collect();
@@ -163,7 +163,7 @@ impl<F: Family> Lab<F> {
     }
 
     /// What is measured is right: all three agree.
-    fn check(&self) -> io::Result<()> {
+    fn check(&self) -> Result {
         let reader = self.domain.register().map_err(io::Error::other)?;
         let mut ids = [0; BATCH];
         for addrs in self.random.chunks(BATCH) {
@@ -180,7 +180,7 @@ impl<F: Family> Lab<F> {
         Ok(())
     }
 
-    fn lookups(&self, bench: &mut Bench) -> io::Result<()> {
+    fn lookups(&self, bench: &mut Bench) -> Result {
         let name = F::NAME;
         for (what, addrs) in [("random", &self.random), ("same", &self.same)] {
             bench.time(&format!("{name}_lookup_{what}_ns"), 1, |_, lap| {
@@ -209,7 +209,7 @@ impl<F: Family> Lab<F> {
         what: &str,
         addrs: &[F::Addr],
         lookup: impl Fn(F::Addr, &Reader) -> u32 + Sync,
-    ) -> io::Result<()> {
+    ) -> Result {
         bench.time(&format!("{}_{what}", F::NAME), 1, |_, lap| {
             let reader = self.reader();
             let mut batches = addrs.chunks_exact(BATCH).cycle();
@@ -233,7 +233,7 @@ impl<F: Family> Lab<F> {
         black_box(ids);
     }
 
-    fn updates(&self, bench: &mut Bench) -> io::Result<()> {
+    fn updates(&self, bench: &mut Bench) -> Result {
         let count = |watch: &mut Stretch<'_>| {
             let mut done = 0;
             while !watch.is_over() {
@@ -282,7 +282,7 @@ impl<F: Family> Lab<F> {
         &self,
         bench: &mut Bench,
         other: impl Fn(&mut Stretch<'_>) -> u64 + Sync,
-    ) -> io::Result<Option<Slice>> {
+    ) -> Result<Option<Slice>> {
         bench.slice(2, |thread, lap| {
             if thread == 0 {
                 let mut reader = self.reader();
@@ -360,7 +360,7 @@ macro_rules! family {
             type Fib = $fib;
             type Tries = (PrefixMap<($bits, u8), u32>, IpLookupTable<$address, u32>);
 
-            fn load(domain: &Domain, routes: &[($prefix, NextHopId)]) -> io::Result<$writer> {
+            fn load(domain: &Domain, routes: &[($prefix, NextHopId)]) -> Result<$writer> {
                 let mut writer = <$writer>::new($tables?, domain, Limits::default());
                 writer.load(routes.iter().copied()).map_err(io::Error::other)?;
                 Ok(writer)
@@ -424,7 +424,7 @@ macro_rules! family {
 family!(V4, "ipv4", Ipv4Addr, u32, Ipv4Prefix, Ipv4Writer, Ipv4Fib, ipv4_tables());
 family!(V6, "ipv6", Ipv6Addr, u128, Ipv6Prefix, Ipv6Writer, Ipv6Fib, ipv6_tables());
 
-fn ipv4_tables() -> io::Result<Ipv4Tables> {
+fn ipv4_tables() -> Result<Ipv4Tables> {
     let sizes = Ipv4Sizes::for_long_routes(65_536);
     Ok(Ipv4Tables {
         direct: Mapping::words(sizes.direct)?,
@@ -434,7 +434,7 @@ fn ipv4_tables() -> io::Result<Ipv4Tables> {
     })
 }
 
-fn ipv6_tables() -> io::Result<Ipv6Tables> {
+fn ipv6_tables() -> Result<Ipv6Tables> {
     let sizes = Ipv6Sizes::for_routes(200_000);
     Ok(Ipv6Tables {
         direct: Mapping::words(sizes.direct)?,

@@ -9,7 +9,7 @@
 //! destination (`same`): million frames a second, and nanoseconds a frame. `generator_ns` is the part
 //! of the device's work and the pool alone.
 //!
-//! Not asked here: more than one worker, devices, other frame sizes, latency.
+//! Not measured here: more than one worker, devices, other frame sizes, latency.
 //!
 //! Needs a core with nothing else on it. The four rows are interleaved.
 
@@ -45,7 +45,7 @@ const FRAMES: u32 = 16_384;
 /// The rows of the result, by the number that the generator reads.
 const ROWS: [&str; 4] = ["ipv4_random", "ipv4_same", "ipv6_random", "ipv6_same"];
 
-pub fn run(plan: &Plan) -> io::Result<()> {
+pub fn run(plan: &Plan) -> Result {
     let output = plan.pace.output("forward");
     let cores = affinity::cores()?;
     let core = plan.core.or(cores.last().copied()).unwrap_or(0);
@@ -77,7 +77,7 @@ pub fn run(plan: &Plan) -> io::Result<()> {
     let mut figures: Vec<Vec<f64>> = vec![Vec::new(); rows.len() + 1];
     for run in 0..=runs {
         let measured = rows.iter().map(|&(row, name)| lab.measure(row, slice, name));
-        let mut ns = measured.collect::<io::Result<Vec<_>>>()?;
+        let mut ns = measured.collect::<Result<Vec<_>>>()?;
         lab.row.publish(0, 0);
         ns.push(generator.measure(&mut pool, slice));
         if run > 0 {
@@ -103,7 +103,7 @@ struct Lab {
 
 impl Lab {
     /// Nanoseconds a frame, over a time slice. An error when a frame was not forwarded.
-    fn measure(&mut self, row: u32, slice: Duration, name: &str) -> io::Result<f64> {
+    fn measure(&mut self, row: u32, slice: Duration, name: &str) -> Result<f64> {
         self.row.publish(0, row);
         let before = self.lane.counts();
         let start = Instant::now();
@@ -152,7 +152,7 @@ impl Targets {
     }
 }
 
-/// What stands for the device: writes frames of a row as fast as the worker takes them.
+/// Stands for the device: writes frames of a row as fast as the worker takes them.
 #[derive(Clone)]
 struct Generator {
     row: Words<u32>,

@@ -151,7 +151,7 @@ impl Lab {
         Ok(Lab { daemon, source, client: Client::new(&path), stop, api, folder })
     }
 
-    /// What is forwarded in a slice, in which it is asked for everything, or for nothing.
+    /// What is forwarded in a slice, in which a client queries everything, or nothing.
     fn slice(&self, asked: bool) -> io::Result<Slice> {
         let (start, before) = (Instant::now(), self.forwarded());
         if asked {

@@ -21,6 +21,9 @@ pub use manylane_sync::rcu::{Domain, Guard, Index, Reader};
 pub use manylane_sync::ring::{Consumer, Producer, ring};
 pub use manylane_sync::words::{Words, WordsMut};
 
+/// A result of the operating system, unless another error is named.
+pub type Result<T = (), E = io::Error> = std::result::Result<T, E>;
+
 pub use crate::Pace;
 pub use crate::figure::{Output, Rounds, quantile};
 pub use crate::threads::{BATCH, Bench, Lap, Share, Slice, Stopping, Watch, lock, ns_of, of};

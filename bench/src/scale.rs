@@ -15,14 +15,15 @@
 //!
 //! `arc_upgrade` is a twin of `std::sync::Weak::upgrade`: std's own atomics cannot be counted.
 //!
-//! `model_...` is no measurement but a MODEL: what is counted on the busiest line, times what this machine needs for a
+//! `model_...` is no measurement but a MODEL: the transactions on the busiest line, times what this machine needs for a
 //! line to change hands (`line_transaction_ns`), as if nothing else took time and the line's owners changed one after
-//! the other. It is elapsed time for each operation of all cores together; each core waits so many times longer. The
-//! model has no core that keeps a line for several operations while the others wait, as real ones do, above all where
-//! there are two: those are faster than the model says. Read it for how one count stands to another, and how it grows.
+//! the other. It is elapsed time for each operation of all cores together; each core waits longer by the number of
+//! cores. The model has no core that keeps a line for several operations while the others wait, as real ones do, above
+//! all where there are two: those are faster than the model says. Read it for how one count stands to another, and how
+//! it grows.
 //!
-//! Not asked here: what two cores really do (`seed refcount` measures it); machines with several
-//! sockets, whose lines travel longer.
+//! Not measured here: what two cores really do (`compare refcount` measures it); machines with several sockets, whose
+//! lines travel longer.
 //!
 //! Needs two cores for the one thing measured.
 
@@ -42,16 +43,16 @@ pub struct Plan {
 }
 
 /// Counts, measures the one thing, and prints.
-pub fn run(plan: &Plan) -> io::Result<()> {
+pub fn run(plan: &Plan) -> Result {
     measure(&plan.pace, &plan.pace.output("scale"))
 }
 
 /// The same for a report.
-pub fn measure(pace: &Pace, output: &Output) -> io::Result<()> {
+pub fn measure(pace: &Pace, output: &Output) -> Result {
     let counted = counted(pace.quick, None)?;
     let transactions =
         (0..pace.rounds(3, 9, 3)).map(|_| transaction_ns(if pace.quick { 4 } else { 64 }));
-    let mut transactions = transactions.collect::<io::Result<Vec<f64>>>()?;
+    let mut transactions = transactions.collect::<Result<Vec<f64>>>()?;
     transactions.sort_by(f64::total_cmp);
     if output.json {
         counted.lines.iter().for_each(|line| println!("{line}"));
@@ -176,7 +177,7 @@ fn workers(figure: &str) -> Option<(&str, u32)> {
 }
 
 /// Builds and runs `bench/counted`, in a target folder of its own: its flag would rebuild everything.
-pub fn counted(quick: bool, only: Option<&str>) -> io::Result<Counted> {
+pub fn counted(quick: bool, only: Option<&str>) -> Result<Counted> {
     let program = env::current_exe()?;
     let target = program.ancestors().nth(2).unwrap_or(&program).join("counted");
     let flags = env::var("RUSTFLAGS").unwrap_or_default() + " --cfg manylane_counted";
@@ -207,7 +208,7 @@ pub fn counted(quick: bool, only: Option<&str>) -> io::Result<Counted> {
 ///
 /// Each pass is a store to a line that both hold, and a load of what the other has just written: an
 /// upgrade and a transfer, by which the model's transactions are measured as it counts them.
-fn transaction_ns(slices: u64) -> io::Result<f64> {
+fn transaction_ns(slices: u64) -> Result<f64> {
     const ROUNDS: u64 = 4096;
     let number = CacheAligned(AtomicU64::new(0));
     let await_number = |wanted| {

@@ -14,10 +14,10 @@
 //!
 //! - `tcp_<name>_gbps`: what the server's program got.
 //! - `tcp_<name>_retransmits`: segments that the client's kernel sent again.
-//! - `tcp_<name>_cpu_s_per_gb`: seconds of all cores, for 10^9 bytes: of hosts, router and whatever else
-//!   ran, and of softirqs, which the kernel counts as nobody's. `/proc/stat` has ticks of 10 ms.
-//! - `tcp_<name>_worker_s_per_gb`: seconds of manylane's workers, for 10^9 bytes, with the softirqs that
-//!   ran in their system calls: a part of the server's receiving. Who else ran meanwhile is not in it.
+//! - `tcp_<name>_cpu_s_per_gb`: seconds of all cores, for 10^9 bytes: of hosts, router and whatever else ran, and of
+//!   softirqs, which the kernel counts for no process. `/proc/stat` has ticks of 10 ms.
+//! - `tcp_<name>_worker_s_per_gb`: seconds of manylane's workers, for 10^9 bytes, with the softirqs that ran in their
+//!   system calls: a part of the server's receiving. Other processes that ran meanwhile are not in it.
 //! - `tcp_<name>_packet_bytes`: mean length of what manylane received from the client.
 //! - `tcp_<name>_lost`: packets that manylane, or its queues, lost meanwhile.
 //! - `<name>_over_kernel`: the first by the kernel's, round by round.
@@ -26,7 +26,7 @@
 //! the product's default, one worker: on two cores these two share one, and the client's softirqs, which
 //! receive for the router, run on the other.
 //!
-//! Not asked here: many connections, wires, what the hosts' kernels could do alone.
+//! Not measured here: many connections, wires, what the hosts' kernels could do alone.
 //!
 //! Needs root, iperf3, and for figures that mean something a machine with nothing else on it.
 

@@ -48,7 +48,7 @@ pub struct Bench {
 impl Bench {
     /// On `cores` or, without them, on the last two of the cores that this process may use. `quick` slices are short and
     /// always count.
-    pub fn new(cores: &Option<Vec<usize>>, quick: bool) -> io::Result<Bench> {
+    pub fn new(cores: &Option<Vec<usize>>, quick: bool) -> Result<Bench> {
         let cores = match cores {
             Some(cores) => cores.clone(),
             None => affinity::cores()?.into_iter().rev().take(2).collect(),
@@ -83,7 +83,7 @@ impl Bench {
     }
 
     /// Prints all figures, and how many slices did not count.
-    pub fn print(&self, output: &Output) -> io::Result<()> {
+    pub fn print(&self, output: &Output) -> Result {
         output.figure("slices_refused", "count", &[self.refused as f64]);
         self.rounds.print(output)
     }
@@ -103,14 +103,14 @@ impl Bench {
         name: &str,
         threads: usize,
         work: impl Fn(usize, Lap<'_>) -> Share + Sync,
-    ) -> io::Result<Option<Slice>> {
+    ) -> Result<Option<Slice>> {
         let slice = self.slice(threads, work)?;
         self.ns(name, ns_of(&slice));
         Ok(slice)
     }
 
     /// Lets both threads do `work` once, started together.
-    pub fn once<T: Send>(&self, work: impl Fn(usize) -> T + Sync) -> io::Result<[T; 2]> {
+    pub fn once<T: Send>(&self, work: impl Fn(usize) -> T + Sync) -> Result<[T; 2]> {
         let start_line = Barrier::new(2);
         let member = |thread: usize| {
             let pinned = affinity::pin(self.cores[thread]);
@@ -130,7 +130,7 @@ impl Bench {
         &mut self,
         threads: usize,
         work: impl Fn(usize, Lap<'_>) -> Share + Sync,
-    ) -> io::Result<Option<(f64, f64)>> {
+    ) -> Result<Option<(f64, f64)>> {
         let cpu = [const { CacheAligned(AtomicU64::new(0)) }; 2];
         let slice = self.slice(threads, |thread, lap| {
             let start = cpu_time();
@@ -149,7 +149,7 @@ impl Bench {
         &mut self,
         threads: usize,
         work: impl Fn(usize, Lap<'_>) -> Share + Sync,
-    ) -> io::Result<Option<Slice>> {
+    ) -> Result<Option<Slice>> {
         self.slice_with(threads, || (), |(), number, lap| work(number, lap))
     }
 
@@ -159,7 +159,7 @@ impl Bench {
         threads: usize,
         prepare: impl Fn() -> P,
         work: impl Fn(&P, usize, Lap<'_>) -> Share + Sync,
-    ) -> io::Result<Option<Slice>> {
+    ) -> Result<Option<Slice>> {
         for _ in 0..ATTEMPTS {
             let prepared = prepare();
             let slice = self.attempt(threads, &|number, lap| work(&prepared, number, lap))?;
@@ -175,7 +175,7 @@ impl Bench {
         &self,
         threads: usize,
         work: &(impl Fn(usize, Lap<'_>) -> Share + Sync),
-    ) -> io::Result<Slice> {
+    ) -> Result<Slice> {
         let arrived = AtomicUsize::new(0);
         let member = |number: usize| {
             let lap = Lap { arrived: &arrived, threads, slice: self.slice };
@@ -197,7 +197,7 @@ impl Bench {
                 Ok(share) => share,
                 Err(panicked) => panic::resume_unwind(panicked),
             });
-            shares.collect::<io::Result<_>>().map(Slice)
+            shares.collect::<Result<_>>().map(Slice)
         })
     }
 }
@@ -298,7 +298,7 @@ impl Watch {
         Watch { start, last: start, away: Duration::ZERO }
     }
 
-    /// The time since the start. To be asked often, or the thread seems to have been away.
+    /// The time since the start. To be called often, or the thread seems to have been away.
     #[inline]
     pub fn look(&mut self) -> Duration {
         let now = Instant::now();

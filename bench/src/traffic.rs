@@ -188,7 +188,7 @@ const _: () = assert!(BATCH_MAX as u64 <= RING);
 
 /// Frames that a writer writes.
 pub struct Run {
-    /// As [`Switch::set`] was told.
+    /// The mix of [`Switch::set`].
     pub mix: usize,
     /// When the first was due, and the others after it; 0 if they were taken as they came.
     pub due_ps: u64,
@@ -338,7 +338,7 @@ where
 }
 
 /// Workers between ports 0 and 1, with a full table over next hops at both.
-pub fn ground_with_table(workers: usize, frames: u32, prefixes: &Prefixes) -> io::Result<Ground> {
+pub fn ground_with_table(workers: usize, frames: u32, prefixes: &Prefixes) -> Result<Ground> {
     let mut ground = Ground::new(workers, frames, vec![port(0), port(1)])?;
     let [ipv4, ipv6] = ground.next_hops(by_turns)?;
     let (mut one, mut other) = (Random(7), Random(7));

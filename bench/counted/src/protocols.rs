@@ -48,7 +48,7 @@ fn guard(n: usize, output: &Output) {
     print(output, "guard", n, "transfers", books.total().transactions(), operations);
 }
 
-/// Nobody wants a grace period.
+/// Without a writer that wants a grace period.
 fn quiescent(n: usize, output: &Output) {
     let domain = Domain::new(n);
     let books = turns(&mut readers(&domain, n).collect::<Vec<_>>(), Reader::quiescent);
@@ -95,8 +95,8 @@ fn stack(n: usize, quick: bool, output: &Output) {
     print(output, "stack", n, "busiest_line", books.busiest_line(), operations);
 }
 
-/// One worker pushes a batch of 8-byte items, the other takes it, in turns. For each item, of several
-/// rings: the heap puts their slots anywhere, so that a batch lies on a line more in some than in others.
+/// One worker pushes a batch of 8-byte items, the other takes it, in turns. For each item, of several rings: the heap
+/// places their slots, so that a batch lies on one line more in some than in others.
 fn spsc(batch: u64, output: &Output) {
     enum Side {
         Producer(Producer<u64>),

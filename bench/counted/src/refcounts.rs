@@ -1,7 +1,7 @@
 //! What a reference costs when all workers take and give back one of the same living object.
 //!
-//! In lockstep: at each access every other worker has had one in between. `_turns` is the other end:
-//! each get with its put without anybody between.
+//! In lockstep: at each access every other worker has had one in between. `_turns` is the other end: each get with its
+//! put, and no other worker between.
 
 use manylane_sync::CacheAligned;
 use manylane_sync::primitive::counted::Books;
@@ -51,8 +51,8 @@ impl Plan<'_> {
         self.count_with(name, &mut vec![(); self.workers], |()| operation());
     }
 
-    /// Its put takes a guard, so each worker is a reader. It is quiescent after each pair: a look at a
-    /// line that nobody writes.
+    /// Its put takes a guard, so each worker is a reader. It is quiescent after each pair: a look at a line that no
+    /// worker writes.
     fn rcuref(&self) {
         let domain = Domain::new(self.workers);
         let readers = (0..self.workers).map(|_| domain.register().expect("there is a place"));

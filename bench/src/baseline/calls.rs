@@ -1,7 +1,7 @@
 //! How often a thread calls the allocator, and what it holds of it.
 //!
-//! The counts are the thread's own words, so that they cost an addition each and disturb nobody: what
-//! the allocator itself costs is measured with them.
+//! The counts are the thread's own words, so that they cost an addition each and disturb no other thread: what the
+//! allocator itself costs is measured with them.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,7 +15,7 @@ static GLOBAL: Counting = Counting;
 thread_local! {
     /// Constant and without a destructor, so that reading it allocates nothing and works at any time.
     static CALLS: Cell<u64> = const { Cell::new(0) };
-    /// Wraps around below 0 where a thread gives back what others asked for; differences are right.
+    /// Wraps around below 0 where a thread gives back what others took; differences are right.
     static HELD: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -24,7 +24,7 @@ pub fn calls() -> u64 {
     CALLS.get()
 }
 
-/// Bytes that this thread asked for and has not given back since `before`, which this told.
+/// Bytes that this thread took and has not given back since `before`, which [`held`] returned.
 pub fn held_since(before: usize) -> usize {
     HELD.get().wrapping_sub(before)
 }
@@ -57,7 +57,7 @@ unsafe impl GlobalAlloc for Counting {
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
         count(0, layout.size());
         // SAFETY: the caller's debts are the same: memory of this allocator, which is `System`'s, and
-        // the layout that it was asked for with.
+        // the layout that it was allocated with.
         unsafe { System.dealloc(memory, layout) }
     }
 

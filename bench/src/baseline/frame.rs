@@ -97,7 +97,7 @@ impl Heap for Mimalloc {
     }
 }
 
-/// snmalloc: who gives back sends the blocks home to the thread that took them, many in one message.
+/// snmalloc: a thread that gives blocks back sends them to the thread that took them, many in one message.
 pub struct Snmalloc;
 
 impl Heap for Snmalloc {
@@ -139,7 +139,7 @@ const fn layout(len: usize) -> Layout {
 #[must_use = "a packet that nobody keeps is a leak"]
 pub struct Packet<H>(NonNull<Head>, PhantomData<H>);
 
-// SAFETY: by the invariants nobody else reaches what it points to, and heaps take memory back from any
+// SAFETY: by the invariants no other owner reaches what it points to, and heaps take memory back from any
 // thread.
 unsafe impl<H> Send for Packet<H> {}
 
@@ -243,7 +243,7 @@ fn fragments<H: Heap>(len: usize) -> Option<NonNull<Fragment>> {
     next
 }
 
-/// Gives a list of fragments back that nobody else has.
+/// Gives a list of fragments back that has no other owner.
 #[cold]
 fn give_back_fragments<H: Heap>(mut next: Option<NonNull<Fragment>>) {
     while let Some(fragment) = next {

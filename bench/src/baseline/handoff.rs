@@ -24,7 +24,7 @@ pub struct Links(Arc<[Link]>);
 
 struct Link(UnsafeCell<MaybeUninit<Frame>>);
 
-// SAFETY: a link is reached only by who has the list that its frame is in (`List`), and a list has one owner
+// SAFETY: only the owner of the list that its frame is in reaches a link (`List`), and a list has one owner
 // at a time: by value, or by the lock of the `Queue` that it lies in. A `Frame` may go to another thread.
 unsafe impl Sync for Link {}
 
@@ -76,7 +76,7 @@ impl List {
         self.len -= 1;
         if self.len > 0 {
             // SAFETY: the frame was ours and not the last, so by invariant 2 its link holds the next, which
-            // nobody else reaches; it is read once, since the frame has left the list.
+            // no other thread reaches; it is read once, since the frame has left the list.
             self.head = Some(unsafe { (*self.links.at(frame.index())).assume_init_read() });
         }
         Some(frame)
@@ -96,7 +96,7 @@ impl List {
         if self.len == 0 {
             self.head = Some(first);
         } else {
-            // SAFETY: by invariant 1 `tail` is a frame of ours, so nobody else reaches its link; it holds
+            // SAFETY: by invariant 1 `tail` is a frame of ours, so no other thread reaches its link; it holds
             // none yet, by invariant 2.
             unsafe { (*self.links.at(self.tail)).write(first) };
         }
@@ -151,7 +151,7 @@ impl Queue {
         while self.lock.load(Ordering::Relaxed) != 0 || self.lock.swap(1, Ordering::Acquire) != 0 {
             spin_loop();
         }
-        // SAFETY: we hold the lock, and nobody reaches the list without.
+        // SAFETY: we hold the lock, and no thread reaches the list without it.
         let list = unsafe { &mut *self.list.get() };
         work(list);
         self.len.store(list.len, Ordering::Relaxed);

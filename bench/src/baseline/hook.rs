@@ -1,14 +1,14 @@
-//! Packet sockets as the Linux kernel binds them: hooks in a list that everybody who receives walks.
+//! Packet sockets as the Linux kernel binds them: hooks in a list that every receiving core walks.
 //!
-//! A socket with a protocol is in the list. To bind it, the kernel takes its hook out, waits until nobody can be
-//! looking at it any more, changes it and puts it in again; and the same when it closes. The source's fix: where
-//! neither protocol nor device changes nothing is done, and a socket made with protocol 0 is in no list, so that
-//! there is nothing to take out.
+//! A socket with a protocol is in the list. To bind it, the kernel takes its hook out, waits until no core can look at
+//! it any more, changes it and puts it in again; and the same when it closes. The source's fix: where neither protocol
+//! nor device changes, the kernel does nothing, and a socket made with protocol 0 is in no list, so that the kernel has
+//! nothing to take out.
 //!
-//! To its advantage: the list is of small numbers in one array, so that it needs neither a pointer nor an
-//! allocation for each; there is one list, not one for all devices and one for each; a grace period is over with
-//! the next turn of every worker, microseconds and not ticks of a clock; who waits for it sleeps no longer than it
-//! must; and what a hook delivers is written over and over to one place of the worker's own.
+//! To its advantage: the list is of small numbers in one array, so that it needs neither a pointer nor an allocation
+//! for each; there is one list, not one for all devices and one for each; a grace period is over with the next turn of
+//! every worker, microseconds and not ticks of a clock; the waiting thread sleeps no longer than it must; and what a
+//! hook delivers is always written to one place of the worker's own.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ const SOCKETS: usize = 64;
 const NONE: u32 = u32::MAX;
 /// A grace period beside workers that are all running is over by then.
 const LOOKS: u32 = 2000;
-/// How long to sleep between two looks: as short as the kernel can. Who only yielded would wait for a worker's
-/// whole share of the core they have in common.
+/// How long to sleep between two looks: as short as the kernel can. A thread that only yielded would wait for a
+/// worker's whole share of the core they have in common.
 const PAUSE: Duration = Duration::from_micros(1);
 
 pub struct HookList {
@@ -44,7 +44,7 @@ struct Shared {
     hooks: Box<[CacheAligned<Hook>]>,
 }
 
-/// Written only while it is in no list and nobody can be looking at it.
+/// Written only while it is in no list and no worker can look at it.
 struct Hook {
     next: AtomicU32,
     /// Of the port, one more; 0 for any.
@@ -117,16 +117,16 @@ impl HookList {
         }
         let Shared { head, hooks } = &*self.shared;
         let hook = &hooks[place];
-        // Relaxed: nobody looks at it before it is published, below.
+        // Relaxed: no worker looks at it before it is published, below.
         hook.port.store(wanted.port.map_or(0, |port| u32::from(port) + 1), Ordering::Relaxed);
         let matching = u64::from(wanted.value) << 32 | u64::from(wanted.mask);
         hook.matching.store(matching, Ordering::Relaxed);
         hook.next.store(head.load(Ordering::Relaxed), Ordering::Relaxed);
-        // Release: pairs with the Acquire in `HookWalker::walk`; who finds the hook finds what is in it.
+        // Release: pairs with the Acquire in `HookWalker::walk`; a worker that finds the hook finds what is in it.
         head.store(place as u32, Ordering::Release);
     }
 
-    /// Takes a hook out, and waits until nobody looks at it any more. One that is in no list has nobody.
+    /// Takes a hook out, and waits until no worker looks at it any more. No worker looks at one that is in no list.
     fn unregister(&self, place: usize) {
         let Shared { head, hooks } = &*self.shared;
         let mut link = &**head;
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(heard(7, 21), 0);
     }
 
-    /// A reader that never is quiescent tells: whoever waited for it would never return.
+    /// A reader that never is quiescent shows it: a call that waited for it would never return.
     #[test]
     fn the_fix_waits_for_nobody_where_nothing_is_to_be_taken_out() {
         let domain = Domain::new(1);

@@ -1,9 +1,9 @@
 //! A neighbour as the Linux kernel had it until 2010, and the source's fix of what it cost.
 //!
-//! A route result that is not in the route cache is used for one frame. Its way out found that it had no header cache
-//! yet, and made the neighbour's its own: under the neighbour's lock, written, and by an addition to the cache's count.
-//! With the frame the result was freed, and the count subtracted from. The fix (`DST_NOCACHE`) lets such results do
-//! without: the lock is taken to read, and the header made from the address.
+//! A route result that is not in the route cache is used for one frame. On transmit, the kernel found that it had no
+//! header cache yet, and made the neighbour's its own: under the neighbour's lock, written, and by an addition to the
+//! cache's count. With the frame the result was freed, and the count subtracted from. The fix (`DST_NOCACHE`) lets such
+//! results do without: the lock is taken to read, and the header made from the address.
 //!
 //! | access                        | `before`              | `nocache`             |
 //! |-------------------------------|-----------------------|-----------------------|
@@ -56,7 +56,7 @@ impl Table {
         Table { buckets }
     }
 
-    /// Writes the header of a frame to this address by the old way. False: there is no such neighbour.
+    /// Writes the header of a frame to this address as before the fix. False: the table has no such neighbour.
     #[inline(always)]
     pub fn before(&self, address: u32, header: &mut [u8; 14]) -> bool {
         let Some(neighbour) = self.find(address) else { return false };
@@ -117,8 +117,8 @@ struct Lock {
 impl Lock {
     #[inline(always)]
     fn write(&self, work: impl FnOnce()) {
-        // SeqCst, and below: a writer says that he is here and looks for readers, a reader says that he
-        // is here and looks for writers; one of the two must see the other.
+        // SeqCst, and below: a writer announces itself and looks for readers, a reader announces itself and looks for
+        // writers; one of the two must see the other.
         while self.writer.load(Ordering::Relaxed) != 0 || self.writer.swap(1, Ordering::SeqCst) != 0
         {
             spin_loop();

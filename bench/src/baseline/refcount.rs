@@ -7,7 +7,7 @@
 //! | [`ArcTwin`]    | loop                  | one subtraction       | yes: as `std::sync::Weak`             |
 //! | [`XaddCasRef`] | one addition          | loop                  | yes: a put that fails has its reference|
 //! | [`StickyRef`]  | one addition          | one subtraction       | no: needs deferred freeing            |
-//! | [`PairRef`]    | one addition          | one subtraction       | no question asked: the floor          |
+//! | [`PairRef`]    | one addition          | one subtraction       | not decided: the floor          |
 //!
 //! The same file is compiled into the build that counts accesses, so it takes its atomics from `primitive`, and nothing
 //! else. Loops give what failed to a function: one that does nothing costs nothing.
@@ -44,7 +44,7 @@ impl CasRef {
     #[inline(always)]
     #[must_use]
     pub fn get_counting(&self, mut failed: impl FnMut()) -> bool {
-        // Relaxed: whoever found the object has seen it initialised; holders are ordered by their puts.
+        // Relaxed: a thread that found the object has seen it initialised; holders are ordered by their puts.
         let mut count = self.0.load(Ordering::Relaxed);
         while count != 0 {
             let more = count + 1;
@@ -152,8 +152,8 @@ impl XaddCasRef {
     }
 }
 
-/// The sticky counter of Anderson, Blelloch and Wei (PLDI 2022, section 4.3): zero is made final by an
-/// exchange, which whoever reads a zero may do for the put that is late.
+/// The sticky counter of Anderson, Blelloch and Wei (PLDI 2022, section 4.3): zero is made final by an exchange, which
+/// a reader of a zero may do for the put that is late.
 ///
 /// The put that came to zero touches the word again, and meanwhile another may have freed it: the
 /// authors' libraries free later.

@@ -12,11 +12,11 @@ const FRAMES: u64 = 160_000_000;
 const FRAMES_QUICK: u64 = 1_000_000;
 
 /// Measures and prints; with `--html`, into a page besides.
-pub fn run(plan: &Plan) -> io::Result<()> {
+pub fn run(plan: &Plan) -> Result {
     let mut machine = machine::facts(); // Its load: before ours.
     let frames = plan.frames.unwrap_or(if plan.pace.quick { FRAMES_QUICK } else { FRAMES });
     machine.push(("Frames of the source's run", frames.to_string()));
-    type Question<'a> = (&'static str, &'a dyn Fn(&Output) -> io::Result<()>);
+    type Question<'a> = (&'static str, &'a dyn Fn(&Output) -> Result);
     // Packet memory last of what is measured: it tunes glibc for the whole process.
     let questions: [Question<'_>; 8] = [
         ("seed/neighbour", &|output| neighbour::run(plan, Some(frames), output)),

@@ -61,7 +61,7 @@ enum Mechanism {
     Socket,
 }
 
-pub fn run(plan: &Plan) -> io::Result<()> {
+pub fn run(plan: &Plan) -> Result {
     let output = |bench| plan.pace.output(bench);
     match plan.mechanism {
         Mechanism::All => all::run(plan),
@@ -81,9 +81,9 @@ pub fn run(plan: &Plan) -> io::Result<()> {
 fn interleave(
     plan: &Plan,
     output: &Output,
-    mut round: impl FnMut(&mut Bench) -> io::Result<()>,
+    mut round: impl FnMut(&mut Bench) -> Result,
     finish: impl FnOnce(&mut Rounds),
-) -> io::Result<()> {
+) -> Result {
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     output.note(&format!("cores {:?}", bench.cores()));
     round(&mut bench)?; // Warms up.

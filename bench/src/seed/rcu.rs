@@ -2,9 +2,9 @@
 //!
 //! | figure                 | what is done                                                          |
 //! |------------------------|-----------------------------------------------------------------------|
-//! | `quiescent_ns`         | a reader is quiescent in a tight loop; nobody writes                  |
+//! | `quiescent_ns`         | a reader is quiescent in a tight loop, without a writer                  |
 //! | `quiescent_gp_ns`      | the same while a writer starts grace periods as fast as it can        |
-//! | `offline_online_ns`    | leaving and coming back, nobody writes                                |
+//! | `offline_online_ns`    | leaving and returning, without a writer                                |
 //! | `retire_ns`            | 64 indices retired, one `quiescent`, what is over reclaimed; for each |
 //! | `retire_box_ns`        | the same with 64-byte boxes, made and freed, a reader beside it (`_r1`) |
 //! | `epoch_defer_ns`       | the same with crossbeam-epoch: 64 boxes deferred under one pin        |
@@ -23,7 +23,7 @@
 //! deferred under each pin are more than that. `flush` looks at once. Its `Guard::defer` of a box is
 //! `defer_destroy` of the same without `unsafe`.
 //!
-//! Not asked here: more than one reader, readers that sleep.
+//! Not measured here: more than one reader, readers that sleep.
 //!
 //! Needs two cores with nothing else on them.
 
@@ -47,7 +47,7 @@ const ROOM: usize = 4096;
 const GAPS: [(&str, Duration); 3] =
     [("r0", Duration::ZERO), ("r1", Duration::from_micros(1)), ("r10", Duration::from_micros(10))];
 
-pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
+pub fn run(plan: &Plan, output: &Output) -> Result {
     let synchronizes = if plan.pace.quick { SYNCHRONIZES_QUICK } else { SYNCHRONIZES };
     output.note(&format!(
         "a domain of {READERS_MAX}, one reader; crossbeam-epoch; limbo of {BOUND}; each latency includes \
@@ -87,7 +87,7 @@ fn times(lap: &Lap<'_>, mut operation: impl FnMut()) -> Share {
 }
 
 /// What the readers' side pays.
-fn quiescent(bench: &mut Bench) -> io::Result<()> {
+fn quiescent(bench: &mut Bench) -> Result {
     let domain = Domain::new(READERS_MAX);
     // The reader is behind a reference, as in a worker: what it saw last is loaded, not kept in a register.
     let quiescent = |lap: Lap<'_>| {
@@ -117,7 +117,7 @@ fn quiescent(bench: &mut Bench) -> io::Result<()> {
 }
 
 /// What the writer pays for each object that it replaces, alone and with a reader beside it.
-fn reclaim(bench: &mut Bench) -> io::Result<()> {
+fn reclaim(bench: &mut Bench) -> Result {
     let new = || Domain::new(READERS_MAX);
     bench.time("retire_ns", 1, |_, lap| retire(&lap, &new(), || 7_u32))?;
     bench.time("box_ns", 1, |_, lap| {
@@ -191,7 +191,7 @@ fn grace_period(
     (gap_name, gap): (&str, Duration),
     times: usize,
     wait: &(impl Fn(&Domain) + Sync),
-) -> io::Result<()> {
+) -> Result {
     let latencies = Mutex::new(Vec::new());
     let slice = beside_a_reader(bench, gap, |domain, lap| {
         let mut taken = Vec::with_capacity(times);
@@ -217,7 +217,7 @@ fn grace_period(
 }
 
 /// How much waits when a writer never pauses: up to the bound, then objects are handed back.
-fn limbo_bound(bench: &mut Bench) -> io::Result<()> {
+fn limbo_bound(bench: &mut Bench) -> Result {
     let counts = [const { AtomicU64::new(0) }; 2];
     let slice = beside_a_reader(bench, GAPS[2].1, |domain, lap| {
         let mut limbo = Limbo::new(domain.clone(), BOUND);
@@ -251,7 +251,7 @@ fn limbo_bound(bench: &mut Bench) -> io::Result<()> {
 }
 
 /// The same where nothing is handed back: the most that was deferred and not freed yet.
-fn epoch_garbage(bench: &mut Bench) -> io::Result<()> {
+fn epoch_garbage(bench: &mut Bench) -> Result {
     for (name, flush) in [("epoch_garbage_max", false), ("epoch_garbage_max_flushed", true)] {
         let garbage = AtomicU64::new(0);
         let slice = beside_a_pinned_one(bench, GAPS[2].1, |collector, lap| {
@@ -287,7 +287,7 @@ fn beside_a_reader(
     bench: &mut Bench,
     gap: Duration,
     work: impl Fn(&Domain, Lap<'_>) -> Share + Sync,
-) -> io::Result<Option<Slice>> {
+) -> Result<Option<Slice>> {
     beside(
         bench,
         || Domain::new(READERS_MAX),
@@ -304,7 +304,7 @@ fn beside_a_pinned_one(
     bench: &mut Bench,
     gap: Duration,
     work: impl Fn(&Collector, Lap<'_>) -> Share + Sync,
-) -> io::Result<Option<Slice>> {
+) -> Result<Option<Slice>> {
     beside(bench, Collector::new, work, |collector, lap, stop| {
         let handle = collector.register();
         turn(&lap, gap, stop, || handle.pin(), drop)
@@ -316,7 +316,7 @@ fn beside<P: Sync>(
     prepare: impl Fn() -> P,
     work: impl Fn(&P, Lap<'_>) -> Share + Sync,
     reader: impl Fn(&P, Lap<'_>, &AtomicBool) -> Share + Sync,
-) -> io::Result<Option<Slice>> {
+) -> Result<Option<Slice>> {
     let fresh = || (prepare(), AtomicBool::new(false));
     bench.slice_with(2, fresh, |(prepared, stop), thread, lap| match thread {
         0 => {

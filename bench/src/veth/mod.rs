@@ -19,11 +19,11 @@
 //! longest time without a datagram around the end; `stale_ms` from a route's removal to the last datagram by it;
 //! `mirror_lag_ms` how far the mirror is behind, the 99th percentile of looks.
 //!
-//! Frames come from a program that the kernel runs on and on (XDP live frames): no gaps, and the cheapest that
-//! there is. Their destination is a neighbour whose MAC address nobody has, so that the server drops them first
-//! thing: what is measured is the router. Generator and router share a core, as softirqs do on veth.
+//! Frames come from a program that the kernel runs on and on (XDP live frames): no gaps, and no source is cheaper.
+//! Their destination is a neighbour whose MAC address no host has, so that the server drops them at once: the router is
+//! what is measured. Generator and router share a core, as softirqs do on veth.
 //!
-//! Not asked here: hardware, what `manylane run` does.
+//! Not measured here: hardware, what `manylane run` does.
 //!
 //! Needs root, iperf3, and for figures that mean something a machine with nothing else on it.
 

@@ -59,7 +59,7 @@ struct Lane {
 }
 
 impl Forwarding {
-    pub fn new(quick: bool) -> io::Result<Forwarding> {
+    pub fn new(quick: bool) -> Result<Forwarding> {
         let prefixes = Prefixes::synthetic();
         let ground = ground_with_table(SCHEMES, FRAMES, &prefixes)?;
         let frames = Arc::new(Frames::new(&prefixes));
@@ -77,7 +77,7 @@ impl Forwarding {
         Ok(Forwarding { lanes, odd, counted, _ground: ground })
     }
 
-    pub fn round(&mut self, bench: &mut Bench) -> io::Result<()> {
+    pub fn round(&mut self, bench: &mut Bench) -> Result {
         for (length, bytes) in LENGTHS.into_iter().enumerate() {
             for lane in &self.lanes {
                 capacity_and_latency(bench, lane, length, bytes)?;
@@ -113,7 +113,7 @@ fn capacity_and_latency(
     lane: &Mutex<Lane>,
     length: usize,
     bytes: usize,
-) -> io::Result<()> {
+) -> Result {
     let name = lock(lane).name;
     lock(lane).switch.set(Arrival::Always, length);
     let before = lock(lane).lane.counts();
@@ -145,14 +145,14 @@ fn capacity_and_latency(
 }
 
 /// A slice of turns with a look at the clock after each.
-fn one_by_one(bench: &mut Bench, lane: &Mutex<Lane>) -> io::Result<Option<Slice>> {
+fn one_by_one(bench: &mut Bench, lane: &Mutex<Lane>) -> Result<Option<Slice>> {
     bench.slice(1, |_, lap| {
         let mut lane = lock(lane);
         lap.run_of(1, || _ = lane.lane.turn())
     })
 }
 
-fn overruns(bench: &mut Bench, lane: &Mutex<Lane>, ring: u64) -> io::Result<()> {
+fn overruns(bench: &mut Bench, lane: &Mutex<Lane>, ring: u64) -> Result {
     lock(lane).switch.set(Arrival::Bursts(ring), 0);
     let device = lock(lane).device.clone();
     let counts = || [ARRIVED, LOST].map(|count| device.load(count));
@@ -169,13 +169,13 @@ fn overruns(bench: &mut Bench, lane: &Mutex<Lane>, ring: u64) -> io::Result<()> 
     Ok(())
 }
 
-/// Over so many frames, or a few more.
+/// Over `counted` frames, or a few more.
 fn calls_per_frame<L: Send>(
     bench: &mut Bench,
     lane: &Mutex<L>,
     counted: u64,
     turn: impl Fn(&mut L) -> usize + Sync,
-) -> io::Result<Option<f64>> {
+) -> Result<Option<f64>> {
     let per_frame = Mutex::new(0.0);
     let slice = bench.slice(1, |_, lap| {
         let mut lane = lock(lane);
@@ -206,7 +206,7 @@ impl Lane {
         ground: &Ground,
         frames: &Arc<Frames>,
         mut scheme: Option<S>,
-    ) -> io::Result<Lane>
+    ) -> Result<Lane>
     where
         S::Batch: Send,
     {

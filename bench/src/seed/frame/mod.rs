@@ -21,7 +21,7 @@
 //!
 //! `gain` is `before` over `manylane`, round by round; `forward.rs` puts the same into a forwarding worker.
 //!
-//! Not asked here: more than two cores, memory that a device maps.
+//! Not measured here: more than two cores, memory that a device maps.
 //!
 //! Needs two cores with nothing else on them, and 100 MiB.
 
@@ -75,7 +75,7 @@ const OTHERS: [(&str, &str); 3] =
 /// There are two hundred in a round.
 const SLICE: Duration = Duration::from_millis(30);
 
-pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
+pub fn run(plan: &Plan, output: &Output) -> Result {
     tune_glibc();
     let region = Region::new(RegionConfig { frames: FRAMES, frame_size: 2048 });
     let depot = Depot::new(region.map_err(io::Error::other)?, 2).expect("the region is new");
@@ -121,7 +121,7 @@ impl Row {
         bench: &mut Bench,
         name: &str,
         scheme: &(impl Fn() -> S + Sync),
-    ) -> io::Result<()> {
+    ) -> Result {
         let measured = self.both(bench, scheme)?;
         self.push(bench, name, measured);
         Ok(())
@@ -140,7 +140,7 @@ impl Row {
         &self,
         bench: &mut Bench,
         scheme: &(impl Fn() -> S + Sync),
-    ) -> io::Result<[Option<f64>; 2]> {
+    ) -> Result<[Option<f64>; 2]> {
         let one = bench.slice(1, |_, lap| work::on_one_core(&mut scheme(), self, &lap))?;
         let cross = bench.slice_with(
             2,
@@ -154,11 +154,7 @@ impl Row {
     }
 }
 
-fn jumbo<S: Scheme>(
-    bench: &mut Bench,
-    name: &str,
-    scheme: &(impl Fn() -> S + Sync),
-) -> io::Result<()> {
+fn jumbo<S: Scheme>(bench: &mut Bench, name: &str, scheme: &(impl Fn() -> S + Sync)) -> Result {
     let large = |_, lap: Lap<'_>| work::large(&mut scheme(), JUMBO_LEN, &lap);
     bench.time(&format!("{name}_ns_jumbo"), 1, large)?;
     Ok(())

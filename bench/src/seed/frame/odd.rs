@@ -34,7 +34,7 @@ pub struct Odd {
 }
 
 impl Odd {
-    pub fn new() -> io::Result<Odd> {
+    pub fn new() -> Result<Odd> {
         let mut ground = Ground::new(1, FRAMES, [0, 1].map(port).into())?;
         for (number, station) in (0..).zip(STATIONS) {
             ground.set_neighbour(PortId(number), station.into(), mac(1, number).0)?;
@@ -54,7 +54,7 @@ impl Odd {
     }
 
     /// An error when one kind of exception has not happened so far.
-    pub fn check(&self) -> io::Result<()> {
+    pub fn check(&self) -> Result {
         let port = PortId(0);
         let [errors, replies, fragments] = [Created::Error, Created::Reply, Created::Fragment]
             .map(|why| self.stats.created(port, why));

@@ -1,8 +1,8 @@
 //! The allocator as it comes, in a process of its own: tuning is for a whole process.
 //!
-//! The child is this program, and measures what it is asked for, one row at a time, while its parent
-//! waits; so both are interleaved. A line with the row's number goes in, a line with two figures, or `-`
-//! for one that was disturbed, comes out. The child ends when its input does.
+//! The child is this program, and measures the row that its parent names, one at a time, while the parent waits; so
+//! both are interleaved. A line with the row's number goes in, a line with two figures, or `-` for one that was
+//! disturbed, comes out. The child ends when its input does.
 
 use std::env;
 use std::io::{BufRead, BufReader, Write};
@@ -22,7 +22,7 @@ pub struct Untuned {
 
 impl Untuned {
     /// Starts the child, to measure as `plan` says.
-    pub fn start(plan: &Plan) -> io::Result<Untuned> {
+    pub fn start(plan: &Plan) -> Result<Untuned> {
         let mut command = Command::new(env::current_exe()?);
         command.args(["compare", "frame", "--untuned"]).args(plan.pace.quick.then_some("--quick"));
         if let Some(cores) = &plan.cores {
@@ -35,7 +35,7 @@ impl Untuned {
     }
 
     /// What row `number` takes on one core, and across two.
-    pub fn measure(&mut self, number: usize) -> io::Result<[Option<f64>; 2]> {
+    pub fn measure(&mut self, number: usize) -> Result<[Option<f64>; 2]> {
         writeln!(self.rows.as_mut().expect("it is there until we end"), "{number}")?;
         let mut line = String::new();
         if self.figures.read_line(&mut line)? == 0 {
@@ -53,7 +53,7 @@ impl Drop for Untuned {
     }
 }
 
-pub fn serve(plan: &Plan) -> io::Result<()> {
+pub fn serve(plan: &Plan) -> Result {
     let mut bench = Bench::new(&plan.cores, plan.pace.quick)?;
     bench.shorten(SLICE);
     // It gives memory back to the system and has it anew, milliseconds at a time.

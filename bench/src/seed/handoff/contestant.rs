@@ -93,7 +93,7 @@ pub struct Counts {
 impl Contestant {
     /// `one_core`: one worker receives and forwards. `ideal`: two workers, each with a queue of its own: as far as two
     /// cores go.
-    pub fn apart(name: &'static str, ground: &Ground, workers: usize) -> io::Result<Contestant> {
+    pub fn apart(name: &'static str, ground: &Ground, workers: usize) -> Result<Contestant> {
         let mut seats = Seats::new(ground);
         for _ in 0..workers {
             let source = source(seats.device());
@@ -104,7 +104,7 @@ impl Contestant {
     }
 
     /// One worker receives and splices all to the other's queue, or only what `by_flow` is steered there.
-    pub fn spliced(name: &'static str, ground: &Ground, by_flow: bool) -> io::Result<Contestant> {
+    pub fn spliced(name: &'static str, ground: &Ground, by_flow: bool) -> Result<Contestant> {
         let mut seats = Seats::new(ground);
         let [ours, theirs] = books_of_two();
         let queue = Arc::new(Queue::new(&ground.links));
@@ -141,7 +141,7 @@ impl Contestant {
     }
 
     /// One worker receives and hands on to the other by manylane's rings.
-    pub fn handoff(ground: &Ground) -> io::Result<Contestant> {
+    pub fn handoff(ground: &Ground) -> Result<Contestant> {
         let mut seats = Seats::new(ground);
         let [ours, theirs] = books_of_two();
         let map = SteeringMap::new(PORTS * BUCKETS, RECEIVER);
@@ -163,7 +163,7 @@ impl Contestant {
     }
 
     /// Lets everything that has come leave. An error when a packet is missing then.
-    pub fn check(&self) -> io::Result<()> {
+    pub fn check(&self) -> Result {
         self.settle();
         let counts = self.counts();
         let lost = counts.lost_port + counts.backlog_full + counts.flow_limit + counts.lost_other;
@@ -176,7 +176,7 @@ impl Contestant {
         Ok(())
     }
 
-    /// Lets everything leave that has come. What arrives must be off.
+    /// Lets everything leave that has arrived. Arrival must be off.
     pub fn settle(&self) {
         let mut quiet = 0;
         let mut before = self.counts();
@@ -201,7 +201,7 @@ impl Contestant {
         part: u32,
         prepare: impl Fn(),
         meddle: impl Fn(&mut Wheel<'_>) + Sync,
-    ) -> io::Result<Option<Measured>> {
+    ) -> Result<Option<Measured>> {
         let last = self.lanes.len() - 1;
         let slice = bench.slice_with(self.lanes.len(), prepare, |(), thread, lap| {
             lock(&self.lanes[thread]).run(&lap, part, || {
@@ -390,7 +390,7 @@ impl<'a> Seats<'a> {
         source: Option<Source>,
         books: [Order; PORTS],
         handoff: Option<End>,
-    ) -> io::Result<()> {
+    ) -> Result {
         let Ground { router, switch, .. } = self.ground;
         let sinks = books.map(|order| {
             let (sink, reader) = sink(order, switch.clone(), router.clock);

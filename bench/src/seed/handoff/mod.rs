@@ -38,7 +38,7 @@
 //! source's regime, where forwarding cost a kernel's price. `_zipf`: a heavy-tailed mix of flows.
 //! After each slice every frame is accounted for, or it is an error.
 //!
-//! Not asked here: more than two cores, devices (see `veth.rs`), other frames than 64 bytes.
+//! Not measured here: more than two cores, devices (see `veth.rs`), other frames than 64 bytes.
 //!
 //! Needs two cores with nothing else on them.
 
@@ -82,12 +82,12 @@ const SCENES: [Scene; 4] = [
     Scene { suffix: "_zipf_heavy", mix: Mix::HeavyTailed, heavy: true },
 ];
 
-pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
+pub fn run(plan: &Plan, output: &Output) -> Result {
     measure(plan, &Prefixes::synthetic(), output)
 }
 
 /// The same with another table.
-pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> io::Result<()> {
+pub fn measure(plan: &Plan, prefixes: &Prefixes, output: &Output) -> Result {
     output.note(&format!(
         "{} IPv4 prefixes, 64-byte frames, random destinations; one queue, two cores",
         prefixes.ipv4.len()
@@ -142,7 +142,7 @@ struct Lab<'a, W> {
 }
 
 impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
-    fn round(&mut self, bench: &mut Bench, scenes: &[Scene]) -> io::Result<()> {
+    fn round(&mut self, bench: &mut Bench, scenes: &[Scene]) -> Result {
         for (number, scene) in scenes.iter().enumerate() {
             self.scene(bench, number, scene)?;
         }
@@ -158,7 +158,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         self.all.each_ref().map(Contestant::counts)
     }
 
-    fn scene(&mut self, bench: &mut Bench, number: usize, scene: &Scene) -> io::Result<()> {
+    fn scene(&mut self, bench: &mut Bench, number: usize, scene: &Scene) -> Result {
         let suffix = scene.suffix;
         self.set(Arrival::Off, scene.mix);
         if self.steps.is_none() {
@@ -231,7 +231,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         arrival: Arrival,
         mix: Mix,
         part: u32,
-    ) -> io::Result<Option<Measured>> {
+    ) -> Result<Option<Measured>> {
         Ok(self.slice_with(bench, which, (arrival, mix), part, |_| ())?.0)
     }
 
@@ -243,7 +243,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         (arrival, mix): (Arrival, Mix),
         part: u32,
         meddle: impl Fn(&mut Wheel<'_>) + Sync,
-    ) -> io::Result<(Option<Measured>, [Seen; 2])> {
+    ) -> Result<(Option<Measured>, [Seen; 2])> {
         let contestant = &self.all[which];
         let seen = || Seen { late: Snapshot::of(&contestant.late()), counts: contestant.counts() };
         let before = Mutex::new(None);
@@ -262,12 +262,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
     }
 
     /// What a frame handed on costs more than one that is not.
-    fn cost(
-        &self,
-        bench: &mut Bench,
-        scene: &Scene,
-        measured: Option<(Measured, f64)>,
-    ) -> io::Result<()> {
+    fn cost(&self, bench: &mut Bench, scene: &Scene, measured: Option<(Measured, f64)>) -> Result {
         self.set(Arrival::Always, scene.mix);
         let slice = bench.time(&format!("receive_ns{}", scene.suffix), 1, |_, lap| {
             let mut generator = lock(&self.generator);
@@ -296,7 +291,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         scene: &Scene,
         capacity_ns: Option<f64>,
         (load_name, load): (&str, f64),
-    ) -> io::Result<()> {
+    ) -> Result {
         let Scene { suffix, mix, .. } = *scene;
         let name = self.all[which].name;
         // If the capacity is not known, what comes of this is not counted either.
@@ -334,7 +329,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
     }
 
     /// Half of the buckets change worker again and again.
-    fn moving(&self, bench: &mut Bench, scene: &Scene, handed: &[bool; BUCKETS]) -> io::Result<()> {
+    fn moving(&self, bench: &mut Bench, scene: &Scene, handed: &[bool; BUCKETS]) -> Result {
         // Turned a little further each time.
         let last = Mutex::new((Instant::now(), 0));
         let meddle = |wheel: &mut Wheel<'_>| {
@@ -361,7 +356,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
 
     /// The shares to hand on in a scene, by `spliced_by_flow` and by `handoff`: the best of some, then of some
     /// around that one.
-    fn find_shares(&self, bench: &mut Bench, scene: &Scene) -> io::Result<[f64; 2]> {
+    fn find_shares(&self, bench: &mut Bench, scene: &Scene) -> Result<[f64; 2]> {
         let mut shares = [0.6; 2];
         if !self.quick {
             for (which, share) in [SPLICED_BY_FLOW, HANDOFF].into_iter().zip(&mut shares) {
@@ -381,7 +376,7 @@ impl<W: FnMut(&Pool, &mut [Frame], Run) + Send> Lab<'_, W> {
         which: usize,
         around: f64,
         step: f64,
-    ) -> io::Result<f64> {
+    ) -> Result<f64> {
         let shares = (-4..=4).map(|steps| (around + f64::from(steps) * step).min(0.98));
         let mut tried: Vec<(f64, Vec<f64>)> = shares.map(|share| (share, Vec::new())).collect();
         for _ in 0..5 {
@@ -451,7 +446,7 @@ struct Seen {
 }
 
 /// How many steps of extra work take [`HEAVY_NS`].
-fn steps(bench: &mut Bench) -> io::Result<Option<u64>> {
+fn steps(bench: &mut Bench) -> Result<Option<u64>> {
     const STEPS: u64 = 256;
     let slice = bench.slice(1, |_, lap| {
         let mut state = 1;

@@ -5,14 +5,14 @@
 //! bucket, and the flows of a bucket come closer together than each one's own packets. So this finds all that
 //! a check of each flow would find, and more.
 //!
-//! | numbers                  | who writes                                | who reads                     |
+//! | numbers                  | writer                                    | readers                       |
 //! |--------------------------|-------------------------------------------|-------------------------------|
-//! | `claims`, by bucket      | its worker, when the bucket comes to it   | every worker, for each packet |
-//! | `last`, by bucket        | its worker, for each packet               | a worker that the bucket comes to |
+//! | `claims`, by bucket      | its worker, when the bucket moves to it   | every worker, for each packet |
+//! | `last`, by bucket        | its worker, for each packet               | a worker that the bucket moves to |
 //! | `past`: the last packets | its worker                                | the same, when one is late    |
 //!
-//! As in `generate/order.rs` of manylane-net, where it is said why the last claim has the highest number, and
-//! what this leans on.
+//! As in `generate/order.rs` of manylane-net, which says why the last claim has the highest number, and what this leans
+//! on.
 
 use manylane_sync::words::{Words, WordsMut};
 
@@ -78,7 +78,7 @@ impl Order {
         found
     }
 
-    /// The bucket was another's, or nobody's.
+    /// The bucket was another worker's, or no worker's.
     #[cold]
     fn take_over(&mut self, place: u64, bucket: u8) -> Option<Found> {
         let stream = usize::from(bucket);

@@ -1,4 +1,4 @@
-//! The floor: what it takes that a frame's two lines go to another core, and come back.
+//! The floor: what moving a frame's two lines to another core and back takes.
 //!
 //! One core writes the line of the packet and that of the metadata, the other reads and writes both; indices go
 //! through the product's rings, 64 at a time, and nothing else is done. Each prefetches what it is about to
@@ -42,7 +42,7 @@ impl Transfer {
     }
 
     /// Nanoseconds a frame.
-    pub fn measure(&self, bench: &mut Bench) -> io::Result<()> {
+    pub fn measure(&self, bench: &mut Bench) -> Result {
         let slice = bench.slice(2, |thread, lap| {
             let mut side = lock(if thread == 0 { &self.first } else { &self.second });
             let mut watch = lap.start();

@@ -4,16 +4,17 @@
 //! frames), which has the last core, and with it the softirq that receives for the router. The frames are for another host
 //! than the one that they reach, so that it costs least. On the first core forwards:
 //!
-//! | name                   | who                                                                        |
+//! | name                   | forwarder                                                                  |
 //! |------------------------|----------------------------------------------------------------------------|
 //! | `veth_kernel_rps_mpps` | the kernel, by RPS: to the first core, or to both, whichever was faster in the first round |
 //! | `veth_kernel_threaded_mpps` | the kernel, without RPS: its receive polling in a thread on the first core |
 //! | `veth_one_worker_mpps` | manylane's worker that receives, by AF_XDP                                 |
 //! | `veth_handoff_mpps`    | the same, which hands `veth_share` of the flows on to a worker on the last core, beside the generator: the best of those tried in the first round |
 //!
-//! `veth_gain` is `veth_handoff_mpps` over the first, `veth_threaded_gain` over the second, `veth_one_worker_gain` `veth_one_worker_mpps` over the first. In the same daemon,
-//! TCP by iperf3, one connection and eight, while buckets stay and while half of them change worker every
-//! 10 ms: `veth_tcp_1_still_gbps`, `veth_tcp_1_moving_gbps`, `veth_tcp_1_moving_over_still`, and so on with
+//! `veth_gain` is `veth_handoff_mpps` over the first, `veth_threaded_gain` over the second; `veth_one_worker_gain` is
+//! `veth_one_worker_mpps` over the first. In the same daemon, TCP by iperf3, one connection and eight, while buckets
+//! stay and while half of them change worker every 10 ms: `veth_tcp_1_still_gbps`, `veth_tcp_1_moving_gbps`,
+//! `veth_tcp_1_moving_over_still`, and so on with
 //! 8. `..._retransmits` are segments sent again; `..._reordering` what the client's kernel takes for
 //! reordering on the way (its counts `TCPSACKReorder`, `TCPTSReorder`, `TCPRenoReorder`), `..._spurious`
 //! retransmissions that the server did not need (`TCPDSACKRecv`). `veth_udp_reordered`: datagrams of eight numbered

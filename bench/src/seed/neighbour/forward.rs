@@ -1,25 +1,25 @@
-//! The same inside forwarding workers: what a neighbour's way out is of the whole.
+//! The same inside forwarding workers: what share of the whole a neighbour's header is.
 //!
-//! Each thread turns a worker of the product, between two memory ports, over one set of tables; all
-//! frames go to one destination. With `manylane` that is all. With the others the same worker does the
-//! same, and for each frame makes the neighbour's header in the old way besides, and throws it away. The product's own
-//! header is still made, too: that costs what `manylane_ns` says, 1 to 2 ns.
+//! Each thread turns a worker of the product, between two memory ports, over one set of tables; all frames go to one
+//! destination. With `manylane` that is all. With the others the same worker does the same, and for each frame makes
+//! the neighbour's header as the old design did besides, and throws it away. The product's own header is still made,
+//! too: that costs what `manylane_ns` says, 1 to 2 ns.
 //!
 //! # When the old header is made
 //!
-//! The kernel takes a frame from its route to its neighbour and on to the device before it looks at the
-//! next. So its cores meet at the neighbour once for each frame, with a frame's other work between two
-//! meetings: hardly ever has a core the lock's line still when it comes back. A worker of ours takes each
-//! step for a batch. How the two are put together decides what the contention is:
+//! The kernel takes a frame from its route to its neighbour and on to the device before it looks at the next. So its
+//! cores meet at the neighbour once for each frame, with a frame's other work between two meetings: a core hardly ever
+//! still has the lock's line when it returns. A worker of ours takes each step for a batch. How the two are put
+//! together decides what the contention is:
 //!
-//! | figures      | frames a step | the old way out                                     | what that favours |
+//! | figures      | frames a step | the old header                                     | what that favours |
 //! |--------------|---------------|-----------------------------------------------------|-------------------|
-//! | `forward_`   | 64            | for all of a batch, one after the other, as it leaves: a core that has the lines keeps them for some frames, and while the other does another step nobody wants them | `before`, `nocache`: the old design did not batch it |
+//! | `forward_`   | 64            | for all of a batch, one after the other, as it leaves: a core that has the lines keeps them for some frames, and while the other does another step no core wants them | `before`, `nocache`: the old design did not batch it |
 //! | `..._b1`     | 1             | once in each frame's own pass through check, lookup and rewrite, as in the kernel; the device's part is still a batch's | neither: all three do the same, and what a batch saves is in none |
 //!
-//! `forward_gain` is of the first, the product as it is with the old way out in the form that costs it
-//! least. `forward_gain_b1` is of the second, the old design's order of work. In none is a frame's old work
-//! made larger than the source has it, and none divides one order's `before` by another's `manylane`.
+//! `forward_gain` is of the first, the product as it is with the old header in the form that costs it least.
+//! `forward_gain_b1` is of the second, the old design's order of work. In none is a frame's old work made larger than
+//! the source has it, and none divides one order's `before` by another's `manylane`.
 
 use super::{ADDRESS, old_table};
 use crate::baseline::neighbour::Table;
@@ -48,15 +48,15 @@ pub struct Lanes {
 type Old = fn(&Table, u32, &mut [u8; 14]) -> bool;
 
 impl Forwarding {
-    pub fn new() -> io::Result<Forwarding> {
+    pub fn new() -> Result<Forwarding> {
         let ground = Ground::with_one_route(6 * THREADS, FRAMES)?;
-        let lanes = |name, old: Option<Old>, is_batched| {
+        let lanes = |name, old: Option<Old>, is_batched| -> Result<Lanes> {
             let table = Arc::new(old_table());
             let lane = |_| ground.lane(place(old, is_batched, &table)?).map(Mutex::new);
-            let lanes = (0..THREADS).map(lane).collect::<io::Result<_>>()?;
-            io::Result::Ok(Lanes { name, lanes })
+            let lanes = (0..THREADS).map(lane).collect::<Result<_>>()?;
+            Ok(Lanes { name, lanes })
         };
-        let all = |is_batched| -> io::Result<[Lanes; 3]> {
+        let all = |is_batched| -> Result<[Lanes; 3]> {
             let before: Old = |table, address, header| table.before(address, header);
             let nocache: Old = |table, address, header| table.nocache(address, header);
             Ok([
@@ -72,7 +72,7 @@ impl Forwarding {
 
 impl Lanes {
     /// Nanoseconds a frame, and of CPU time. An error when a frame was not forwarded.
-    pub fn measure(&self, bench: &mut Bench, threads: usize) -> io::Result<Option<(f64, f64)>> {
+    pub fn measure(&self, bench: &mut Bench, threads: usize) -> Result<Option<(f64, f64)>> {
         let measured = bench.with_cpu(threads, |thread, lap| {
             let mut lane = lock(&self.lanes[thread]);
             lap.run_of(BATCH_MAX as u64, || turn(&mut lane))
@@ -96,7 +96,7 @@ fn turn(lane: &mut Lane) {
 
 /// By batches, the old header is made as a batch leaves, and one queue brings all frames; frame by frame, it is made in
 /// each frame's own pass, and 64 queues bring one each.
-fn place(old: Option<Old>, is_batched: bool, table: &Arc<Table>) -> io::Result<Place> {
+fn place(old: Option<Old>, is_batched: bool, table: &Arc<Table>) -> Result<Place> {
     let make = |old: Old, table: &Table| {
         let mut header = [0; 14];
         let known = old(table, black_box(ADDRESS.into()), &mut header);

@@ -29,7 +29,7 @@
 //! | `shared_writes_per_frame`            | manylane's: an error unless 0                             |
 //! | `run_<name>_wall_s`, `_cpu_s`        | `--frames` frames by two threads; also `run_forward_...`  |
 //!
-//! Not asked here: more than one neighbour, more than two threads.
+//! Not measured here: more than one neighbour, more than two threads.
 //!
 //! Needs two cores with nothing else on them.
 
@@ -51,7 +51,7 @@ use crate::traffic::{DESTINATION, FRAME_LEN, ipv4_template};
 use forward::Forwarding;
 
 /// Measures and prints; with `frames`, so many by each design besides.
-pub fn run(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<()> {
+pub fn run(plan: &Plan, frames: Option<u64>, output: &Output) -> Result {
     // The child's figures, which are exact.
     for (name, lines) in scale::counted(plan.pace.quick, Some("neighbour"))?.others() {
         output.figure(name, "lines", &[*lines]);
@@ -60,7 +60,7 @@ pub fn run(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<()> 
 }
 
 /// What can be measured, without what is counted.
-pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> io::Result<()> {
+pub fn measure(plan: &Plan, frames: Option<u64>, output: &Output) -> Result {
     output.note("ns a frame to one neighbour; without a suffix, two threads");
     let table = Arc::new(old_table());
     let (before, nocache) = (Old::<true>(table.clone()), Old::<false>(table));
@@ -123,7 +123,7 @@ fn push(bench: &mut Bench, name: &str, order: &str, threads: usize, measured: Op
 
 /// The address changes every millisecond. Its bytes, and those of our own address that go with it, are all equal: a
 /// header in which two differ is a mixture of two.
-fn changing(manylane: &Manylane, bench: &mut Bench) -> io::Result<()> {
+fn changing(manylane: &Manylane, bench: &mut Bench) -> Result {
     const EVERY: Duration = Duration::from_millis(1);
     let [mixed, changes] = [const { CacheAligned(AtomicU64::new(0)) }; 2];
     manylane.set_address([0; 6], [0; 6]);
@@ -233,13 +233,13 @@ trait Way: Sync {
 /// A way's loop, compiled for it alone.
 trait Row: Sync {
     /// Nanoseconds a frame, and of CPU time. An error when the frames are not what they should be.
-    fn measure(&self, bench: &mut Bench, threads: usize) -> io::Result<Option<(f64, f64)>>;
+    fn measure(&self, bench: &mut Bench, threads: usize) -> Result<Option<(f64, f64)>>;
 
     fn send(&self, frames: u64);
 }
 
 impl<W: Way> Row for W {
-    fn measure(&self, bench: &mut Bench, threads: usize) -> io::Result<Option<(f64, f64)>> {
+    fn measure(&self, bench: &mut Bench, threads: usize) -> Result<Option<(f64, f64)>> {
         bench.with_cpu(threads, |_, lap| {
             let (mut own, mut frames) = (self.join(), Frames::new());
             let share = lap.run_of(BATCH_MAX as u64, || self.batch(&mut own, &mut frames));
@@ -383,7 +383,7 @@ fn whole_run(
     rows: [(&str, &dyn Row); 3],
     forwarding: &Forwarding,
     output: &Output,
-) -> io::Result<()> {
+) -> Result {
     let bench = Bench::new(&plan.cores, plan.pace.quick)?;
     for (name, row) in rows {
         by_two(&bench, &format!("run_{name}"), output, |_| row.send(frames / 2))?;
@@ -398,12 +398,7 @@ fn whole_run(
 }
 
 /// Wall and CPU seconds of what two threads do.
-fn by_two(
-    bench: &Bench,
-    name: &str,
-    output: &Output,
-    work: impl Fn(usize) + Sync,
-) -> io::Result<()> {
+fn by_two(bench: &Bench, name: &str, output: &Output, work: impl Fn(usize) + Sync) -> Result {
     let times = bench.once(|thread| {
         let (start, cpu) = (Instant::now(), cpu_time());
         work(thread);

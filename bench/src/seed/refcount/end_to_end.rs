@@ -51,7 +51,7 @@ pub struct EndToEnd {
 
 impl EndToEnd {
     /// A route to the destination, with a dst of each kind behind it.
-    pub fn new() -> io::Result<EndToEnd> {
+    pub fn new() -> Result<EndToEnd> {
         let region = RegionConfig { frames: 4096, frame_size: 2048 };
         let region = Region::new(region).map_err(io::Error::other)?;
         let domain = Domain::new(4);
@@ -79,14 +79,14 @@ impl EndToEnd {
         })
     }
 
-    pub fn round(&self, bench: &mut Bench) -> io::Result<()> {
+    pub fn round(&self, bench: &mut Bench) -> Result {
         self.row(bench, "cas_shared", &self.shared)?;
         self.row(bench, "cas_split", &self.split)?;
         self.row(bench, "rcuref", &Counted(&self.product))?;
         self.row(bench, "guard", &Uncounted(&self.product))
     }
 
-    fn row<K: Keep>(&self, bench: &mut Bench, name: &str, keep: &K) -> io::Result<()> {
+    fn row<K: Keep>(&self, bench: &mut Bench, name: &str, keep: &K) -> Result {
         let slice = bench.slice_with(
             2,
             || Pair::new(&self.depot),

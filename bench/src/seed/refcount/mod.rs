@@ -25,8 +25,8 @@
 //!
 //! `std`'s own failures cannot be seen: `arc_failed_per_op` is of a twin. The counts without a loop have none to fail.
 //!
-//! Not asked here: the last `put`, more than two threads, work between `get` and `put`. Few exchanges
-//! fail on two cores (a line probably stays for several operations); more cores cannot be seen here.
+//! Not measured here: the last `put`, more than two threads, work between `get` and `put`. Few exchanges fail on two
+//! cores (a line probably stays for several operations); more cores cannot be seen here.
 //!
 //! Needs two cores with nothing else on them.
 
@@ -42,7 +42,7 @@ use crate::baseline::refcount::{ArcTwin, CasRef, PairRef, StickyRef, XaddCasRef}
 use crate::prelude::*;
 use end_to_end::EndToEnd;
 
-pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
+pub fn run(plan: &Plan, output: &Output) -> Result {
     output.note(&format!(
         "ns a pair of get and put; each count on 128 bytes of its own; rcuref: with one guard and quiescent per \
          {BATCH} pairs"
@@ -137,7 +137,7 @@ impl Lab {
     }
 
     /// How many exchanges fail for each pair, of two threads.
-    fn failures(&self, bench: &mut Bench) -> io::Result<()> {
+    fn failures(&self, bench: &mut Bench) -> Result {
         failed_per_op(bench, "cas", |failed| {
             alive(self.cas.get_counting(|| *failed += 1));
             not_last(self.cas.put());
@@ -165,11 +165,11 @@ trait Count: Sync {
 
 /// A count's hot loop, compiled for it alone; what is dynamic is which loop runs.
 trait Row {
-    fn time(&self, bench: &mut Bench, name: &str, threads: usize) -> io::Result<Option<Slice>>;
+    fn time(&self, bench: &mut Bench, name: &str, threads: usize) -> Result<Option<Slice>>;
 }
 
 impl<C: Count> Row for C {
-    fn time(&self, bench: &mut Bench, name: &str, threads: usize) -> io::Result<Option<Slice>> {
+    fn time(&self, bench: &mut Bench, name: &str, threads: usize) -> Result<Option<Slice>> {
         bench.time(name, threads, |_, lap| {
             let mut own = self.join();
             lap.run(|| self.batch(&mut own))
@@ -289,7 +289,7 @@ impl Count for Guarded {
 }
 
 /// Measures what `pair` counts, for each pair.
-fn failed_per_op(bench: &mut Bench, name: &str, pair: impl Fn(&mut u64) + Sync) -> io::Result<()> {
+fn failed_per_op(bench: &mut Bench, name: &str, pair: impl Fn(&mut u64) + Sync) -> Result {
     let totals = [const { CacheAligned(AtomicU64::new(0)) }; 2];
     let slice = bench.slice(2, |thread, lap| {
         let mut failed = 0;
@@ -320,7 +320,7 @@ struct OnTwoLines {
 }
 
 /// Readers of the fields beside get and put of the count: in another thread, and in the same.
-fn layout(bench: &mut Bench) -> io::Result<()> {
+fn layout(bench: &mut Bench) -> Result {
     let fields = || array::from_fn(|_| AtomicU64::new(7));
     let shared = OnOneLine { count: RcuRef::new(1), fields: fields() };
     let split = OnTwoLines { count: CacheAligned(RcuRef::new(1)), fields: CacheAligned(fields()) };

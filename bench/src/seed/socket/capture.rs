@@ -27,7 +27,7 @@ pub fn measure<C: Captures>(
     bench: &mut Bench,
     extent: &Extent,
     make: impl Fn(&Domain, usize) -> C,
-) -> io::Result<()> {
+) -> Result {
     let [first, second] = [bench.cores()[0], bench.cores()[1]];
     for (name, snap) in [("snap128", 128), ("full", LEN)] {
         let mut contestant = make(&bed.ground.domain, snap);
@@ -49,7 +49,7 @@ fn lossless<R: Drain>(
     reader: R,
     core: usize,
     extent: &Extent,
-) -> io::Result<(f64, Load)> {
+) -> Result<(f64, Load)> {
     let lost = reader.lost();
     let stop = AtomicBool::new(false);
     let rest = || Ok(thread::sleep(extent.slice));
@@ -81,7 +81,7 @@ fn lossless<R: Drain>(
 }
 
 /// Writes what arrives to a file without a name, over and over.
-fn write(mut reader: impl Drain, core: usize, stop: &AtomicBool) -> io::Result<()> {
+fn write(mut reader: impl Drain, core: usize, stop: &AtomicBool) -> Result {
     affinity::pin(core)?;
     let path = std::env::temp_dir().join(format!("manylane-bench-{}", process::id()));
     let file = File::create(&path)?;
@@ -154,7 +154,7 @@ impl Copying {
 }
 
 impl Drain for Copied {
-    fn drain(&mut self, to: &mut impl Write) -> io::Result<u64> {
+    fn drain(&mut self, to: &mut impl Write) -> Result<u64> {
         let mut bytes = 0;
         while let Some(buffer) = self.full.pop() {
             to.write_all(&[0; RECORD])?;

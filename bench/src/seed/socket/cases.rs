@@ -11,7 +11,7 @@ const CASES: [&str; 5] = ["bind1_us", "bind2_us", "bind3_us", "rebind_us", "clos
 
 impl Took {
     /// Repeats the cases `count` times, or, when that takes long, for as long as `most`.
-    pub fn measure<S: Sockets>(sockets: &mut S, count: usize, most: Duration) -> io::Result<Took> {
+    pub fn measure<S: Sockets>(sockets: &mut S, count: usize, most: Duration) -> Result<Took> {
         // As the source has them: the same protocol, of all devices; bound to a device; made with protocol 0.
         let cases = [(ALL, None), (ALL, Some(PORTS[0])), (0, Some(PORTS[0]))];
         let Took([one, two, three, mut rebind, mut close]) = Took::default();

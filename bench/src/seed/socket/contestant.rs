@@ -24,17 +24,12 @@ pub trait Sockets {
     fn prefix(&self) -> &'static str;
 
     /// A socket for a protocol: for [`ALL`], of all ports until it is bound; for 0, of none.
-    fn open(&mut self, protocol: u16) -> io::Result<Self::Socket>;
+    fn open(&mut self, protocol: u16) -> Result<Self::Socket>;
 
     /// Binds it to a port, or to all. After that the old binding delivers nothing.
-    fn bind(
-        &mut self,
-        socket: &mut Self::Socket,
-        port: Option<u16>,
-        protocol: u16,
-    ) -> io::Result<()>;
+    fn bind(&mut self, socket: &mut Self::Socket, port: Option<u16>, protocol: u16) -> Result;
 
-    fn close(&mut self, socket: Self::Socket) -> io::Result<()> {
+    fn close(&mut self, socket: Self::Socket) -> Result {
         drop(socket);
         Ok(())
     }
@@ -61,19 +56,19 @@ pub trait Taps: Sockets {
     }
 
     /// A socket of port 0 with this filter and [`SNAP`]. Each packet is copied; a contestant with a ring empties it.
-    fn want(&mut self, matching: Matching) -> io::Result<Self::Socket>;
+    fn want(&mut self, matching: Matching) -> Result<Self::Socket>;
 }
 
 pub trait Captures: Taps {
     type Reader: Drain;
 
     /// A socket of port 0 that wants everything, and its reader. Once, after the worker was made.
-    fn capture(&mut self) -> io::Result<(Self::Socket, Self::Reader)>;
+    fn capture(&mut self) -> Result<(Self::Socket, Self::Reader)>;
 }
 
 pub trait Drain: Send {
     /// Writes what has arrived, with a header for each packet; returns how many bytes.
-    fn drain(&mut self, to: &mut impl Write) -> io::Result<u64>;
+    fn drain(&mut self, to: &mut impl Write) -> Result<u64>;
 
     /// How many packets found no place.
     fn lost(&self) -> Arc<SharedCount>;
@@ -113,16 +108,16 @@ impl Sockets for Rebuilt {
         self.prefix
     }
 
-    fn open(&mut self, protocol: u16) -> io::Result<usize> {
+    fn open(&mut self, protocol: u16) -> Result<usize> {
         Ok(self.list.open(protocol))
     }
 
-    fn bind(&mut self, socket: &mut usize, port: Option<u16>, protocol: u16) -> io::Result<()> {
+    fn bind(&mut self, socket: &mut usize, port: Option<u16>, protocol: u16) -> Result {
         self.list.bind(*socket, Wanted { port, protocol, ..Wanted::default() });
         Ok(())
     }
 
-    fn close(&mut self, socket: usize) -> io::Result<()> {
+    fn close(&mut self, socket: usize) -> Result {
         self.list.close(socket);
         Ok(())
     }
@@ -133,7 +128,7 @@ impl Taps for Rebuilt {
         walk_behind(source, self.list.walker(), self.capture.0.take())
     }
 
-    fn want(&mut self, matching: Matching) -> io::Result<usize> {
+    fn want(&mut self, matching: Matching) -> Result<usize> {
         let (mask, value) = match matching {
             Matching::Nothing => (0xffff, 0x1_0000), // No number of 16 bits is.
             Matching::Something => (15, 5),
@@ -148,7 +143,7 @@ impl Taps for Rebuilt {
 impl Captures for Rebuilt {
     type Reader = Copied;
 
-    fn capture(&mut self) -> io::Result<(usize, Copied)> {
+    fn capture(&mut self) -> Result<(usize, Copied)> {
         let socket = self.want(Matching::Everything)?;
         Ok((socket, self.capture.1.take().expect("it was made for a capture, and asked once")))
     }

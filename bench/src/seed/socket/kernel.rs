@@ -15,7 +15,7 @@ pub struct Kernel([u32; 2]);
 
 impl Kernel {
     /// Moves the calling thread into a network namespace of its own, for good, and makes a link there. Needs root.
-    pub fn in_a_new_namespace() -> io::Result<Kernel> {
+    pub fn in_a_new_namespace() -> Result<Kernel> {
         Namespace::new_for_this_thread().map_err(io::Error::other)?;
         let names = ["k0", "k1"];
         let mut netlink = Netlink::open().map_err(io::Error::other)?;
@@ -37,11 +37,11 @@ impl Sockets for Kernel {
         "kernel_"
     }
 
-    fn open(&mut self, protocol: u16) -> io::Result<OwnedFd> {
+    fn open(&mut self, protocol: u16) -> Result<OwnedFd> {
         packet_socket::open(protocol)
     }
 
-    fn bind(&mut self, socket: &mut OwnedFd, port: Option<u16>, protocol: u16) -> io::Result<()> {
+    fn bind(&mut self, socket: &mut OwnedFd, port: Option<u16>, protocol: u16) -> Result {
         let index = port.map_or(0, |port| self.0[usize::from(port)]);
         packet_socket::bind(socket, index, protocol)
     }

@@ -20,7 +20,7 @@ pub struct Bed {
 }
 
 impl Bed {
-    pub fn new() -> io::Result<Bed> {
+    pub fn new() -> Result<Bed> {
         Ok(Bed { ground: Ground::with_one_route(WORKERS, FRAMES)? })
     }
 
@@ -32,7 +32,7 @@ impl Bed {
         len: usize,
         switch: Reading,
         contestant: Option<&mut C>,
-    ) -> io::Result<Place> {
+    ) -> Result<Place> {
         let source = source(len, switch);
         match contestant {
             None => Place::new(id, [source], no_sinks()),
@@ -48,7 +48,7 @@ impl Bed {
         &self,
         bench: &mut Bench,
         contestant: Option<&mut C>,
-    ) -> io::Result<Option<f64>> {
+    ) -> Result<Option<f64>> {
         let mut switch = Switch::new();
         switch.set(Arrival::Always, 0);
         let place = self.place(0, crate::traffic::FRAME_LEN, switch.reader(), contestant)?;
@@ -79,7 +79,7 @@ impl Load {
         cores: &[usize],
         len: usize,
         contestant: &mut C,
-    ) -> io::Result<Load> {
+    ) -> Result<Load> {
         let (switch, phase) = (Switch::new(), WordsMut::zeroed(1));
         let mut load = Load { switch, phase, threads: Vec::new(), stats: Vec::new() };
         for (id, &core) in (0..).zip(cores) {
@@ -116,7 +116,7 @@ impl Load {
     }
 
     /// Million frames a second, of both, while `meanwhile` runs.
-    pub fn rate<T>(&self, meanwhile: impl FnOnce() -> io::Result<T>) -> io::Result<(f64, T)> {
+    pub fn rate<T>(&self, meanwhile: impl FnOnce() -> Result<T>) -> Result<(f64, T)> {
         let count = || -> u64 { self.stats.iter().map(received).sum() };
         let (before, begin) = (count(), Instant::now());
         let done = meanwhile()?;
@@ -124,7 +124,7 @@ impl Load {
         Ok((frames as f64 / took.as_secs_f64() / 1e6, done))
     }
 
-    pub fn end(mut self) -> io::Result<()> {
+    pub fn end(mut self) -> Result {
         self.stop();
         router::check("the workers", &self.stats.iter().collect::<Vec<_>>())
     }

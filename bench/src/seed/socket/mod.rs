@@ -1,4 +1,4 @@
-//! What does it cost to open, bind and close a packet socket, and what does one cost who forwards?
+//! What does it cost to open, bind and close a packet socket, and what does one cost the forwarding?
 //!
 //! | prefix    | what                                                                                    |
 //! |-----------|-----------------------------------------------------------------------------------------|
@@ -67,7 +67,7 @@ struct Extent {
     capture: capture::Extent,
 }
 
-pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
+pub fn run(plan: &Plan, output: &Output) -> Result {
     let extent = |times, most, rate, slice, steps| {
         let capture = capture::Extent { slice: ms(slice), steps };
         Extent { times, most: ms(most), rate: ms(rate), capture }
@@ -81,7 +81,7 @@ pub fn run(plan: &Plan, output: &Output) -> io::Result<()> {
     measured.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn measure(plan: &Plan, extent: &Extent, output: &Output) -> io::Result<()> {
+fn measure(plan: &Plan, extent: &Extent, output: &Output) -> Result {
     let kernel = Kernel::in_a_new_namespace();
     let mut kernel = kernel
         .inspect_err(|error| eprintln!("SKIPPED the kernel's part of compare socket: {error}"))
@@ -148,7 +148,7 @@ fn measure(plan: &Plan, extent: &Extent, output: &Output) -> io::Result<()> {
 }
 
 impl Extent {
-    fn cases<S: Sockets>(&self, sockets: &mut S) -> io::Result<Took> {
+    fn cases<S: Sockets>(&self, sockets: &mut S) -> Result<Took> {
         Took::measure(sockets, self.times, self.most)
     }
 }
@@ -160,14 +160,14 @@ struct Stand<C> {
 }
 
 impl<C: Taps> Stand<C> {
-    fn new(cores: &[usize], make: impl FnOnce(&Domain) -> C) -> io::Result<Stand<C>> {
+    fn new(cores: &[usize], make: impl FnOnce(&Domain) -> C) -> Result<Stand<C>> {
         let bed = Bed::new()?;
         let mut contestant = make(&bed.ground.domain);
         let load = Load::begin(&bed, cores, FRAME_LEN, &mut contestant)?;
         Ok(Stand { contestant, load, _bed: bed })
     }
 
-    fn cases(&mut self, arrival: Arrival, extent: &Extent) -> io::Result<Took> {
+    fn cases(&mut self, arrival: Arrival, extent: &Extent) -> Result<Took> {
         self.load.set(arrival);
         let took = extent.cases(&mut self.contestant)?;
         self.load.set(Arrival::Off);
@@ -175,7 +175,7 @@ impl<C: Taps> Stand<C> {
     }
 
     /// What the workers forward, without and with sockets that open and close.
-    fn slowdown(&mut self, extent: &Extent, bench: &mut Bench) -> io::Result<()> {
+    fn slowdown(&mut self, extent: &Extent, bench: &mut Bench) -> Result {
         let Stand { contestant, load, .. } = self;
         load.set(Arrival::Always);
         let (still, ()) = load.rate(|| Ok(thread::sleep(extent.rate)))?;
@@ -193,7 +193,7 @@ impl<C: Taps> Stand<C> {
 }
 
 /// Opens, binds and closes a socket every millisecond, or as often as it can; returns how often.
-fn come_and_go<S: Sockets>(sockets: &mut S, length: Duration) -> io::Result<u64> {
+fn come_and_go<S: Sockets>(sockets: &mut S, length: Duration) -> Result<u64> {
     let begin = Instant::now();
     let (mut due, mut opens) = (begin, 0);
     while begin.elapsed() < length {
@@ -208,7 +208,7 @@ fn come_and_go<S: Sockets>(sockets: &mut S, length: Duration) -> io::Result<u64>
 }
 
 /// What sockets cost one worker for each frame.
-fn cost<C: Taps>(bed: &Bed, bench: &mut Bench, make: impl Fn(&Domain) -> C) -> io::Result<()> {
+fn cost<C: Taps>(bed: &Bed, bench: &mut Bench, make: impl Fn(&Domain) -> C) -> Result {
     let mut contestant = make(&bed.ground.domain);
     let rows = [("1", 1), ("8", 8)].into_iter().flat_map(|(number, sockets)| {
         MATCHINGS.map(|(which, matching)| (format!("{number}_{which}"), sockets, matching))
@@ -218,7 +218,7 @@ fn cost<C: Taps>(bed: &Bed, bench: &mut Bench, make: impl Fn(&Domain) -> C) -> i
         let plain = bed.cost::<C>(bench, None)?;
         // No worker runs yet, or any more, while sockets open and close: nothing waits.
         let open: Vec<_> =
-            (0..sockets).map(|_| contestant.want(matching)).collect::<io::Result<_>>()?;
+            (0..sockets).map(|_| contestant.want(matching)).collect::<Result<_>>()?;
         let tapped = bed.cost(bench, Some(&mut contestant))?;
         open.into_iter().try_for_each(|socket| contestant.close(socket))?;
         let name = format!("{}cost_{row}_ns", contestant.prefix());

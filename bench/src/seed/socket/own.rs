@@ -46,7 +46,7 @@ impl Own {
     }
 
     /// A socket of port 0.
-    fn wanting(&self, filter: Program, ring: RingConfig) -> io::Result<PacketSocket> {
+    fn wanting(&self, filter: Program, ring: RingConfig) -> Result<PacketSocket> {
         let wanted = || {
             let mut socket = self.sockets.open(protocol::NONE)?;
             socket.set_filter(filter)?;
@@ -81,18 +81,18 @@ impl Sockets for Own {
         ""
     }
 
-    fn open(&mut self, protocol: u16) -> io::Result<Open> {
+    fn open(&mut self, protocol: u16) -> Result<Open> {
         self.sockets.open(protocol).map(Open::Here).map_err(io::Error::other)
     }
 
-    fn bind(&mut self, socket: &mut Open, port: Option<u16>, protocol: u16) -> io::Result<()> {
+    fn bind(&mut self, socket: &mut Open, port: Option<u16>, protocol: u16) -> Result {
         match socket {
             Open::Here(socket) => socket.bind(port.map(PortId), protocol).map_err(io::Error::other),
             Open::Elsewhere => Err(io::Error::other("it is bound already")),
         }
     }
 
-    fn close(&mut self, socket: Open) -> io::Result<()> {
+    fn close(&mut self, socket: Open) -> Result {
         if matches!(socket, Open::Elsewhere) {
             self.settle();
         }
@@ -105,7 +105,7 @@ impl Taps for Own {
         Some(self.sockets.taps(worker, None))
     }
 
-    fn want(&mut self, matching: Matching) -> io::Result<Open> {
+    fn want(&mut self, matching: Matching) -> Result<Open> {
         let socket = self.wanting(filter(matching, SNAP as u32), RING)?;
         self.read().push(socket);
         if self.reads.is_none() {
@@ -129,7 +129,7 @@ impl Taps for Own {
 impl Captures for Own {
     type Reader = Reads;
 
-    fn capture(&mut self) -> io::Result<(Open, Reads)> {
+    fn capture(&mut self) -> Result<(Open, Reads)> {
         let socket = self.wanting(filter(Matching::Everything, self.snap), CAPTURE)?;
         Ok((Open::Elsewhere, Reads { socket, lost: Arc::default() }))
     }
@@ -141,7 +141,7 @@ pub struct Reads {
 }
 
 impl Drain for Reads {
-    fn drain(&mut self, to: &mut impl Write) -> io::Result<u64> {
+    fn drain(&mut self, to: &mut impl Write) -> Result<u64> {
         let mut bytes = 0;
         while let Some(block) = self.socket.receive() {
             for packet in block.packets() {

@@ -23,7 +23,7 @@ pub struct Remote {
 
 impl Remote {
     /// Its workers, on these cores, sleep, or forward as fast as they can.
-    pub fn new(cores: &[usize], forwards: bool) -> io::Result<Remote> {
+    pub fn new(cores: &[usize], forwards: bool) -> Result<Remote> {
         let environment = Environment::of_this_thread();
         let config = Config::parse(&text(cores, forwards), "bench.toml", &environment);
         let mut daemon =
@@ -42,7 +42,7 @@ impl Remote {
     }
 
     /// Ends the daemon. An error when it cannot account for a packet.
-    pub fn end(mut self) -> io::Result<()> {
+    pub fn end(mut self) -> Result {
         let ledger = self.daemon.take().map(Daemon::stop);
         match ledger.map_or(0, |ledger| ledger.missing) {
             0 => Ok(()),
@@ -58,17 +58,12 @@ impl Sockets for Remote {
         self.prefix
     }
 
-    fn open(&mut self, protocol: u16) -> io::Result<RemoteSocket> {
+    fn open(&mut self, protocol: u16) -> Result<RemoteSocket> {
         let options = Options { protocol, ring: self.ring, ..Options::default() };
         RemoteSocket::open(&self.path, &options).map_err(io::Error::other)
     }
 
-    fn bind(
-        &mut self,
-        socket: &mut RemoteSocket,
-        port: Option<u16>,
-        protocol: u16,
-    ) -> io::Result<()> {
+    fn bind(&mut self, socket: &mut RemoteSocket, port: Option<u16>, protocol: u16) -> Result {
         let port = port.map(|port| PORTS[usize::from(port)]);
         socket.bind(port, protocol).map_err(io::Error::other)
     }
