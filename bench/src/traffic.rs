@@ -190,7 +190,7 @@ const _: () = assert!(BATCH_MAX as u64 <= RING);
 pub struct Run {
     /// The mix of [`Switch::set`].
     pub mix: usize,
-    /// When the first was due, and the others after it; 0 if they were taken as they came.
+    /// When the first was due, and how long after it each of the others; 0 but for [`Arrival::Every`].
     pub due_ps: u64,
     pub gap_ps: u64,
 }
@@ -210,6 +210,8 @@ pub struct Device<W> {
     burst: u64,
     arrived: u64,
     due_ps: u64,
+    /// Whether it leaves the pool's reserve, as a port of the product does: batches may then be smaller than they could be.
+    leaves_reserve: bool,
     /// What lies in the ring: when the first was due, and how many follow at the same distance.
     queued: VecDeque<(u64, u64)>,
     free: u64,
@@ -230,9 +232,15 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Device<W> {
             burst: u64::MAX,
             arrived: 0,
             due_ps: 0,
+            leaves_reserve: false,
             queued: VecDeque::with_capacity(RING as usize),
             free: ring,
         }
+    }
+
+    /// The same, which leaves the pool's reserve.
+    pub fn leaving_reserve(self) -> Device<W> {
+        Device { leaves_reserve: true, ..self }
     }
 
     /// See [`ARRIVED`] and [`LOST`].
@@ -246,7 +254,8 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Device<W> {
         if self.switch.0.load(EPOCH) != self.epoch {
             self.begin(now_ns * 1000);
         }
-        let room = pool.may_receive(batch.room());
+        let room = batch.room();
+        let room = if self.leaves_reserve { pool.may_receive(room) } else { room };
         if self.arrival == Arrival::Always {
             let before = batch.len();
             let taken = pool.take_into(batch, room);
@@ -258,7 +267,8 @@ impl<W: FnMut(&Pool, &mut [Frame], Run)> Device<W> {
         if self.arrival != Arrival::Off {
             self.arrive(now_ns * 1000);
         }
-        let (mix, gap_ps) = (self.mix, self.gap_ps);
+        let mix = self.mix;
+        let gap_ps = if let Arrival::Every(gap_ps) = self.arrival { gap_ps } else { 0 };
         self.take_queued(room, |write, wanted, due_ps| {
             let before = batch.len();
             let taken = pool.take_into(batch, wanted);

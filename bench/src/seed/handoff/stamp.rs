@@ -62,7 +62,7 @@ pub fn device(
     traffic: Arc<Traffic>,
 ) -> Device<impl FnMut(&Pool, &mut [Frame], Run) + Send + 'static> {
     let mut made = 0_u64;
-    Device::new(switch, RING, move |pool: &Pool, frames: &mut [Frame], run: Run| {
+    let write = move |pool: &Pool, frames: &mut [Frame], run: Run| {
         let targets = &traffic.mixes[run.mix];
         let mut due_ps = run.due_ps;
         for bytes in pool.region().view().land(frames, FRAME_LEN as u16) {
@@ -75,7 +75,8 @@ pub fn device(
             bytes[BUCKET] = target.bucket;
             due_ps += run.gap_ps;
         }
-    })
+    };
+    Device::new(switch, RING, write).leaving_reserve()
 }
 
 /// Where a frame says what it is, behind the UDP header, where no rule looks: its place among all that its
