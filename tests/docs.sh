@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What the documentation says, tried.
 #
-#     tests/docs.sh links           every relative link of a page leads to a file
+#     tests/docs.sh links           every relative link leads to a file; the site's table of contents lists every page
 #     tests/docs.sh pages [PAGE...] the commands of docs/*.md, page by page, as root
 #
 # A page's commands are its ```sh blocks, in order, in one shell that ends at the first failure. It has network, mounts
@@ -19,7 +19,7 @@ seconds_max=60
 
 links() {
     local page link file failed=0
-    for page in README.md ARCHITECTURE.md CONTRIBUTING.md docs/*.md; do
+    for page in *.md docs/*.md crates/*/README.md; do
         # Outside of code, where brackets are no links.
         while read -r link; do
             file=${link%%#*}
@@ -28,9 +28,12 @@ links() {
         done < <(awk '/^ *```/ { code = !code; next } !code' "$page" | sed 's/`[^`]*`//g' |
             grep -oE '\]\([^) ]+' | cut -c3-)
     done
-    for page in docs/*.md; do
-        grep -qF "]($page)" README.md || { echo "README.md: no link to $page"; failed=1; }
+    for page in *.md docs/*.md; do
+        grep -qF "\"$page\" }" docs/zensical.toml || { echo "docs/zensical.toml: $page is not in the table of contents"; failed=1; }
     done
+    while read -r page; do
+        [ -e "$page" ] || { echo "docs/zensical.toml: no such page: $page"; failed=1; }
+    done < <(sed -n 's/.*= "\(.*\.md\)" },*$/\1/p' docs/zensical.toml)
     return "$failed"
 }
 
