@@ -42,10 +42,11 @@ def draw():
     for place, (row, medians) in enumerate((row, rates()[row]) for row in ROWS):
         colour, label = ROWS[row]
         for group, at in enumerate(COLUMNS):
+            x = group + (place - (len(ROWS) - 1) / 2) * width
             if not medians[at]:
+                axes.text(x, 0.1, "not measured", rotation=90, ha="center", va="bottom", color=colour)
                 continue
             value = float(medians[at].group())
-            x = group + (place - (len(ROWS) - 1) / 2) * width
             axes.bar(x, value, width * 0.92, color=colour, label=label if group == 0 else None)
             axes.annotate(f"{value:.3g}", (x, value), xytext=(0, 2), textcoords="offset points", ha="center")
     axes.set_xticks(range(len(COLUMNS)), COLUMNS.values())
