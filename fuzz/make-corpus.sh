@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Makes testdata/captures/*.pcap and, out of them, the seeds in fuzz/corpus/wire (corpus/forward is a
-# link to it): real traffic between two Linux hosts, network namespaces on one veth pair. Needs root;
-# leaves nothing behind.
+# Makes testdata/captures/*.pcap and from these the seeds in fuzz/corpus/wire (corpus/forward is a link
+# to it): real traffic between two Linux hosts, network namespaces on one veth pair. Needs root; leaves
+# nothing behind.
 #
 #     sudo fuzz/make-corpus.sh
 #
-# Each capture is bounded (frames, snapshot length). Of each kind of frame one becomes a seed, named for
-# its kind. Ports, sequence numbers and times differ from run to run: the results are committed, and
-# this script says where they are from.
+# Each capture is bounded (frames, snapshot length). One frame of each kind becomes a seed, named for its
+# kind. Ports, sequence numbers and times differ from run to run: the results are committed, and this
+# script documents their origin.
 
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -48,13 +48,13 @@ capture() {
         sleep 0.05
     done
     "$2"
-    # What is still on its way, such as the last FIN. tcpdump may have ended by its count.
+    # Packets still under way, such as the last FIN. tcpdump may have ended by its count.
     sleep 0.3
     kill "$pid" 2>/dev/null || true
     wait "$pid" || true
 }
 
-# Waits until somebody listens on TCP port $1 in b.
+# Waits until a program listens on TCP port $1 in b.
 listening() {
     until in_b ss -Hltn "sport = :$1" | grep -q .; do
         sleep 0.05
@@ -98,7 +98,7 @@ echoes() {
     in_a ping -q -c 1 -W 3 -F 0xbeef 2001:db8::2
 }
 
-# Nobody there: unreachable ports (ICMP errors, with what they quote), refused connections.
+# Without a listener: unreachable ports (ICMP errors, with their quotations), refused connections.
 refusals() {
     in_a bash -c 'echo lost >/dev/udp/192.0.2.2/9' || true
     in_a bash -c 'echo lost >/dev/udp/2001:db8::2/9' || true
@@ -298,7 +298,7 @@ def onwards(frame, host):
     return bytes(made)
 
 
-# What the fuzzed router sends on by a group, and by its two sub-interfaces.
+# Packets that the fuzzed router forwards by a group, and by its two sub-interfaces.
 for inner in ("v4-tcp-flags18-data-partial", "v6-udp-short-partial"):
     for host in (10, 11, 12):
         made = onwards((folder / inner).read_bytes(), host)

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What the documentation says, tried.
+# Tests the documentation: its links, and its commands.
 #
 #     tests/docs.sh links           every relative link leads to a file; the site's table of contents lists every page
 #     tests/docs.sh pages [PAGE...] the commands of docs/*.md, page by page, as root
 #
-# A page's commands are its ```sh blocks, in order, in one shell that ends at the first failure. It has network, mounts
-# and processes of its own, an empty /run, the loopback up, and a working folder with a copy of examples/. So a page
-# makes what it needs, and what it leaves behind ends with it. Blocks of other kinds are to be read: ```text, ```console.
-# What is ```sh installed wants the package, and is run by tests/package.sh.
+# A page's commands are its ```sh blocks, in order, in one shell that ends at the first failure. The shell has network,
+# mounts and processes of its own, an empty /run, the loopback up, and a working folder with a copy of examples/. So a
+# page creates the networks and files that it needs, and they end with the shell. Blocks of other kinds are only read:
+# ```text, ```console. Blocks of ```sh installed need the package; tests/package.sh runs them.
 #
 # `target` names the target folder; its debug/ comes first in PATH.
 
@@ -53,17 +53,17 @@ try() {
     folder=$(mktemp -d)
     mkdir "$folder/work"
     cp -r examples "$folder/work/"
-    # Empty lines in place of the others, so that line numbers are the page's.
+    # Empty lines replace all other lines, so that line numbers are the page's.
     awk '/^ *```/ { run = !run && $0 == "```sh"; print ""; next } { print run ? $0 : "" }' "$page" >"$folder/commands"
     if ! grep -q . "$folder/commands"; then
         rm -rf "$folder"
         return 0
     fi
-    # SIGKILL, since unshare takes no other from the moment that it has a child, and passes on that one.
+    # SIGKILL: once unshare has a child, it takes no other signal, and it passes on this one.
     {
         timeout --signal=KILL "$seconds_max" unshare --net --mount --pid --fork --kill-child --mount-proc \
             "$BASH" "${BASH_SOURCE[0]}" inside "$folder" >"$folder/said" 2>&1 || status=$?
-    } 2>/dev/null # bash's own word about a command that was killed.
+    } 2>/dev/null # bash's own message about a command that was killed.
     if [ "$status" -eq 0 ]; then
         echo "$page: $(grep -c . "$folder/commands") lines, $((SECONDS - before)) s"
     else
@@ -82,7 +82,7 @@ inside() {
     mount -t sysfs none /sys
     ip link set lo up
     cd "$folder/work"
-    # As typed: with aliases and jobs. The last command begun is kept, for who reads of a failure.
+    # As in a terminal: with aliases and jobs. A file keeps the last command, for the report of a failure.
     cat >"$folder/environment" <<-'SHELL'
 	shopt -s expand_aliases
 	set -m

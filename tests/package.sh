@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The Debian package, tried as an operator has it:
+# Tests the Debian package as an operator uses it:
 #
 #     tests/package.sh PACKAGE.deb    installs it, has systemd run both daemons, and removes it; as root
 #
-# On a machine of its own: this one's file system with a layer of its own above it (overlayfs), and its own processes,
-# network, mounts and control groups. systemd is process 1 there, as in a container, and the test is one of its units.
-# What is changed there ends with it; nothing is installed or started here.
+# The test runs on a machine of its own: this machine's file system below a layer of its own (overlayfs), with its own
+# processes, network, mounts and control groups. systemd is process 1 there, as in a container, and the test is one of
+# its units. All changes end with that machine; nothing is installed or started on this one.
 
 set -euo pipefail
 
@@ -36,7 +36,7 @@ main() {
     return "$status"
 }
 
-# What is left in the groups is ended by the kernel with the machine's first process, in its own time.
+# With the machine's first process the kernel ends the processes left in the groups, in its own time.
 clean_up() {
     for _ in {1..50}; do
         find "$group" -depth -type d -exec rmdir {} + 2>/dev/null && break
@@ -45,7 +45,7 @@ clean_up() {
     rm -rf "$folder"
 }
 
-# Where the second version of control groups is mounted.
+# Prints where the second version of control groups is mounted.
 hierarchy() {
     awk '$3 == "cgroup2" { print $2; exit }' /proc/mounts
 }
@@ -64,7 +64,7 @@ machine() {
     devices "$root"
     mkdir "$root/run/package"
     mount --bind "$folder" "$root/run/package"
-    # Nothing of this machine's own is started there but the journal.
+    # Of this machine's own units only the journal is started there.
     rm -rf "$root"/etc/systemd/system/*.wants "$root"/usr/lib/systemd/system/{sysinit,timers,multi-user}.target.wants
     rm -f "$root/usr/lib/systemd/system/sockets.target.wants/dbus.socket" "$root/usr/sbin/policy-rc.d"
     : >"$root/etc/fstab"
@@ -115,7 +115,7 @@ inside() {
     trap 'echo "FAILED, line $LINENO: $BASH_COMMAND"' ERR
     trap '[ $? -eq 0 ] || journalctl --no-pager --output short-monotonic --lines 50' EXIT
     dpkg --install /run/package/package.deb
-    # Nothing is enabled or started; who forwards is there, without a shell.
+    # No unit is enabled or started. The user that forwards exists, without a shell.
     getent passwd manylane | grep -q ':/usr/sbin/nologin$'
     [ -z "$(find /etc/systemd -name 'manylane*')" ]
     not pgrep -x manylane
@@ -127,20 +127,20 @@ inside() {
 
     echo "--- docs/install.md, a router of its own"
     host client eth0 10.1.0.2 10.1.0.254
-    ip -n client link set eth0 address 02:00:00:00:00:02 # As the example has it.
+    ip -n client link set eth0 address 02:00:00:00:00:02 # As in the example.
     host server eth1 10.2.0.1 10.2.0.254
     commands 1
     systemctl is-enabled --quiet manylane
     systemctl show --property StatusText manylane
     holds manylane cap_net_raw
-    # Whom its sockets let in.
+    # The users and groups that may open its sockets.
     [ "$(stat --format "%G %a" /run/manylane/manylane.sock)" = "manylane 660" ]
     [ "$(stat --format "%G %a" /run/manylane/manylane.sock.capture)" = "manylane-capture 660" ]
     useradd --groups manylane-capture watcher
     setpriv --reuid watcher --regid watcher --init-groups manylane capture -D
     manylane show ports
     through client 10.2.0.1
-    # A change while it runs, kept over a restart.
+    # A change of the running daemon, saved, survives a restart.
     cp /etc/manylane/manylane.toml /run/new.toml
     printf '[[route]]\nprefix = "203.0.113.0/24"\nvia = "10.2.0.1"\n' >>/run/new.toml
     manylane config apply /run/new.toml --confirm-within 60s
@@ -148,7 +148,7 @@ inside() {
     manylane config save
     systemctl restart manylane
     manylane show routes | grep 203.0.113.0/24
-    # What is not valid is not tried again.
+    # systemd does not retry an invalid configuration.
     cp /etc/manylane/manylane.toml /run/valid.toml
     echo 'colour = "red"' >>/etc/manylane/manylane.toml
     not systemctl restart manylane
@@ -165,13 +165,13 @@ inside() {
     commands 2
     is manylane ActiveState=inactive
     systemctl show --property StatusText manylane-accelerate
-    # Where this machine may not lift the limit of locked memory, the unit is given no more than a container is.
+    # Where this machine may not lift the limit of locked memory, the unit gets no more than a container gets.
     lock=$(has cap_sys_resource || echo ,cap_ipc_lock)
     holds manylane-accelerate "cap_net_admin,cap_net_raw$lock,cap_perfmon,cap_bpf"
     through client 10.2.0.1
     manylane show ports
     manylane show ports --json | grep -q '"forwarded": *[1-9]'
-    # The other tiers, with what the unit leaves of privileges, system calls and devices.
+    # The other tiers, with the privileges, system calls and devices that the unit leaves.
     ip netns exec client ethtool --offload eth0 gro on
     ip netns exec server ethtool --offload eth0 gro on
     for tier in driver workers; do
@@ -180,7 +180,7 @@ inside() {
         through client 10.2.0.1
         manylane show ports --json | jq --exit-status "all(.[]; .tiers.$tier >= 2)"
     done
-    # Killed, the kernel forwards, until it is there again.
+    # After SIGKILL the kernel forwards, until systemd has restarted the daemon.
     pid=$(systemctl show --property MainPID --value manylane-accelerate)
     kill -KILL "$pid"
     through client 10.2.0.1
@@ -196,7 +196,7 @@ inside() {
     [ ! -e /etc/manylane ]
 }
 
-# It fails. (`!` would say nothing when it does not.)
+# The command fails. (`!` would not end the script when the command succeeds.)
 not() {
     if "$@"; then return 1; fi
 }
