@@ -24,14 +24,7 @@ export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # A run that hangs is ended after this time, as a failure, and its output is printed.
 seconds_max=4500
-# The steps of a run of all: these first, one after another ...
-first=(fmt build)
-# ... then these lanes at once. Cargo locks a target folder while it builds there, so `computes` begins with steps that
-# build in folders of their own, while the scenarios, which `build` built, start.
-router=(netns io docs deb)
-accelerator=(accelerate bench-smoke)
-computes=(loom counted site fuzz-smoke differential clippy doc test bpf)
-steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${computes[@]}")
+steps=(fmt prose clippy build test doc loom bpf fuzz-smoke netns docs site bench-smoke deb)
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
     clang llvm libbpf-dev gcc g++ adduser chromium systemd libcap2-bin python3-venv"
 
@@ -42,6 +35,12 @@ step_fmt() {
     cargo fmt --all --check
     cargo fmt --manifest-path fuzz/Cargo.toml --check
     cargo fmt --manifest-path bench/counted/Cargo.toml --check
+}
+
+# The English of pages and comments, by vale: first the rules against what they must find, then the repository.
+step_prose() {
+    tests/prose.sh rules
+    tests/prose.sh
 }
 
 # clippy has nothing to say; also about what only a loom build compiles, or one that counts.
