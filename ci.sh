@@ -24,7 +24,14 @@ export CARGO_INCREMENTAL="${CARGO_INCREMENTAL:-0}"
 target=${CARGO_TARGET_DIR:-$PWD/target}
 # A run that hangs is ended after this time, as a failure, and its output is printed.
 seconds_max=4500
-steps=(fmt prose clippy build test doc loom bpf fuzz-smoke netns docs site bench-smoke deb)
+# The steps of a run of all: these first, one after another ...
+first=(fmt build)
+# ... then these lanes at once. Cargo locks a target folder while it builds there, so `computes` begins with steps that
+# build in folders of their own, while the scenarios, which `build` built, start.
+router=(netns io docs deb)
+accelerator=(accelerate bench-smoke)
+computes=(prose loom counted site fuzz-smoke differential clippy doc test bpf)
+steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${computes[@]}")
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
     clang llvm libbpf-dev gcc g++ adduser chromium systemd libcap2-bin python3-venv"
 
