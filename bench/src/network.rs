@@ -12,18 +12,18 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane::accelerate::{Accelerator, Options};
-use manylane::api::Source;
-use manylane::api::accelerate::Accelerated;
-use manylane::config::{Config, Environment};
-use manylane::control::Daemon;
-use manylane::lab::{CLIENT_V4, CLIENT_V6, Host, RouterOptions, Topology, ping};
+use manylane_accelerate::accelerator::{Accelerator, Options};
+use manylane_api::Source;
+use manylane_api::accelerate::Accelerated;
 use manylane_io::affinity;
-use manylane_io::bpf::{Destinations, LiveGenerator, LiveOptions};
 use manylane_io::interface::Interface;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Hop, Hops, Route};
+use manylane_lab::generator::{Destinations, LiveGenerator, LiveOptions};
+use manylane_lab::{CLIENT_V4, CLIENT_V6, Host, RouterOptions, Topology, ping};
 use manylane_net::wire::ethernet::Mac;
+use manylane_router::config::{Config, Environment};
+use manylane_router::control::Daemon;
 use serde_json::Value;
 
 use crate::figure::{Output, Rounds};
@@ -110,7 +110,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The kernel routes, offloads at their defaults. `links` is [`manylane::lab::accelerated::IN_A_ROW`] or a text
+    /// The kernel routes, offloads at their defaults. `links` is [`manylane_lab::accelerated::IN_A_ROW`] or a text
     /// with its names ([`Topology::make`]).
     pub fn of_kernel(links: &str) -> Done<Network> {
         let topology = Topology::make(links).map_err(|error| Stop::NotHere(error.to_string()))?;
@@ -374,7 +374,7 @@ pub fn routes(table: &Prefixes) -> Vec<(IpAddr, u8)> {
     v4.chain(v6).filter(|(address, length)| !is_ours(address) && *length > 0).collect()
 }
 
-/// [`manylane::lab::accelerated::IN_A_ROW`] whose router has no addresses.
+/// [`manylane_lab::accelerated::IN_A_ROW`] whose router has no addresses.
 const SILENT_ROUTER: &str = "
     host client via 10.1.0.254 2001:db8:1::fe
     host server via 10.2.0.254 2001:db8:2::fe

@@ -16,11 +16,9 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-use manylane::api::{
-    self, Client, ClientError, Socket, Source, TraceLine, TraceRequest, TraceWhat,
-};
-use manylane::config::{Config, Environment};
-use manylane::control::Daemon;
+use manylane_api::{self, Client, ClientError, Socket, Source, TraceLine, TraceRequest, TraceWhat};
+use manylane_router::config::{Config, Environment};
+use manylane_router::control::Daemon;
 use tokio::runtime::Builder;
 use tokio::sync::oneshot;
 
@@ -146,7 +144,7 @@ impl Lab {
         let api = thread::spawn(move || {
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let stopped = async { stopped.await.unwrap_or_default() };
-            runtime.block_on(api::serve(socket, served, stopped))
+            runtime.block_on(manylane_api::serve(socket, served, stopped))
         });
         Ok(Lab { daemon, source, client: Client::new(&path), stop, api, folder })
     }

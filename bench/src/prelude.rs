@@ -7,8 +7,6 @@ pub use std::sync::{Arc, Mutex, MutexGuard};
 pub use std::thread;
 pub use std::time::{Duration, Instant};
 
-pub use manylane::stats::{PortCount, StatsReader};
-pub use manylane::worker::{Clock, Worker};
 pub use manylane_frame::vocabulary::PortId;
 pub use manylane_frame::{BATCH_MAX, Batch, Depot, Frame, HEADROOM, Pool, Region, RegionConfig};
 pub use manylane_io::affinity;
@@ -20,6 +18,8 @@ pub use manylane_sync::primitive::{AtomicBool, AtomicU64, AtomicUsize, Ordering}
 pub use manylane_sync::rcu::{Domain, Guard, Index, Reader};
 pub use manylane_sync::ring::{Consumer, Producer, ring};
 pub use manylane_sync::words::{Words, WordsMut};
+pub use manylane_worker::stats::{PortCount, StatsReader};
+pub use manylane_worker::worker::{Clock, Worker};
 
 /// A result of the operating system, unless another error is named.
 pub type Result<T = (), E = io::Error> = std::result::Result<T, E>;

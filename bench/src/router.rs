@@ -5,13 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use manylane::control::routing::{RoutedPort, Routing, RoutingLimits, Told, neighbour_id};
-use manylane::socket::{self, SocketLimits, Sockets};
-use manylane::stats::{PortCount, Stats, StatsReader};
-use manylane::trace::Traces;
-use manylane::worker::desk::desk;
-use manylane::worker::handoff::limits;
-use manylane::worker::{Clock, HandOff, STOP, Taps, Worker, WorkerParts};
 use manylane_frame::vocabulary::{Offload, PortId, QueueId, WorkerId};
 use manylane_frame::{Depot, Region, RegionConfig};
 use manylane_io::eventfd::EventFd;
@@ -21,11 +14,19 @@ use manylane_net::fib::{Ipv4Prefix, Ipv6Prefix, NextHopId};
 use manylane_net::forward::{Forwarder, PortFacts};
 use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
+use manylane_net::nexthop::ids::neighbour_id;
 use manylane_net::wire::ethernet::Mac;
+use manylane_router::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
+use manylane_router::socket::{self, SocketLimits, Sockets};
+use manylane_router::trace::Traces;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
 use manylane_sync::words::{Words, WordsMut};
+use manylane_worker::stats::{PortCount, Stats, StatsReader};
+use manylane_worker::worker::desk::desk;
+use manylane_worker::worker::handoff::limits;
+use manylane_worker::worker::{Clock, HandOff, STOP, Taps, Worker, WorkerParts};
 
 /// Wakes a worker.
 pub type Bell = Arc<Doorbell<EventFd>>;

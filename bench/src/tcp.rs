@@ -1,7 +1,7 @@
 //! How fast is one TCP connection through manylane, beside the kernel's own forwarding?
 //!
 //! iperf3 between two hosts' kernels, their offloads at their defaults, with a third host in the middle
-//! (`manylane::lab`: three network namespaces on veth links, of this process). What is in the middle:
+//! (`manylane_lab`: three network namespaces on veth links, of this process). What is in the middle:
 //!
 //! | name           | the router                                      | what the hosts send             |
 //! |----------------|-------------------------------------------------|---------------------------------|
@@ -34,9 +34,9 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 
-use manylane::api::{PortStatus, Source};
-use manylane::lab::accelerated::IN_A_ROW;
-use manylane::lab::{RouterOptions, SERVER_V4, SERVER_V6};
+use manylane_api::{PortStatus, Source};
+use manylane_lab::accelerated::IN_A_ROW;
+use manylane_lab::{RouterOptions, SERVER_V4, SERVER_V6};
 
 use crate::Pace;
 use crate::figure::{Output, Rounds};

@@ -2,8 +2,8 @@
 //! gives the kernel all equal ways; IPv4 and IPv6.
 
 use crate::diamond::{Diamond, LINKS, addresses};
-use manylane::lab::daemons::Bird;
-use manylane::lab::{SERVER_V4, SERVER_V6};
+use manylane_lab::daemons::Bird;
+use manylane_lab::{SERVER_V4, SERVER_V6};
 
 #[test]
 fn traffic_follows_bird_and_flows_are_spread_at_both_hops() {

@@ -15,8 +15,8 @@ use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::time::Duration;
 
-use manylane::lab::accelerated::{Accelerated, topology};
-use manylane::lab::{Host, Outcome, Pinger, Steady, SteadyOptions, Topology, until};
+use manylane_lab::accelerated::{Accelerated, topology};
+use manylane_lab::{Host, Outcome, Pinger, Steady, SteadyOptions, Topology, until};
 
 /// The links between routers: number and interface of one, of the other, and the number of their network.
 pub const LINKS: [(u8, &str, u8, &str, u8); 6] = [

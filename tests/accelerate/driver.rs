@@ -7,10 +7,10 @@
 use std::sync::Mutex;
 use std::thread;
 
-use manylane::api::accelerate::{AcceleratedFlow, AcceleratedFlows};
-use manylane::lab::accelerated::{Accelerated, IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES, plain_hosts};
-use manylane::lab::scenario::all_answered;
-use manylane::lab::{
+use manylane_api::accelerate::{AcceleratedFlow, AcceleratedFlows};
+use manylane_lab::accelerated::{Accelerated, IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES, plain_hosts};
+use manylane_lab::scenario::all_answered;
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, TcpTransfer, Topology,
     TransferEnd, tcp_transfer, udp_stream, until,
 };
@@ -221,8 +221,8 @@ fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
 /// Somebody else's program in the driver runs, and stays.
 #[test]
 fn a_place_that_is_taken_is_left_alone() {
-    use manylane_io::bpf::LiveSink;
     use manylane_io::interface::Interface;
+    use manylane_lab::generator::LiveSink;
     let Some(topology) = plain_hosts(IN_A_ROW) else { return };
     let other = topology.host("r1").run(|| {
         let interface = Interface::read("wan").expect("it is there");
@@ -323,7 +323,7 @@ fn set(accelerated: &Accelerated, name: &str, tier: &str) {
 }
 
 /// Waits until both directions of a port are in the driver.
-fn in_driver(accelerated: &Accelerated, name: &str) -> manylane::api::accelerate::AcceleratedPort {
+fn in_driver(accelerated: &Accelerated, name: &str) -> manylane_api::accelerate::AcceleratedPort {
     until(&format!("{name} is in the driver"), || match accelerated.port(name) {
         port if port.tier == "driver" && port.exit_tier == "driver" => Ok(port),
         port => Err(format!("{port:#?}")),

@@ -3,10 +3,10 @@
 //! "The kernel forwards" is what its own counter says (`ForwDatagrams` of proc_pid_net(5)'s `snmp`), which nothing
 //! counts in that goes the fast way.
 
-use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
-use manylane::lab::{SERVER_V4, Steady, SteadyOptions, Topology, until};
-use manylane_io::bpf::fast::{Fast, Sizes};
+use manylane_accelerate::programs::{Fast, Sizes};
 use manylane_io::interface::Interface;
+use manylane_lab::accelerated::{Accelerated, IN_A_ROW, topology};
+use manylane_lab::{SERVER_V4, Steady, SteadyOptions, Topology, until};
 use nix::sys::signal::Signal;
 
 #[test]
@@ -145,6 +145,6 @@ fn by_the_kernel(topology: &Topology) -> u64 {
 fn attached(topology: &Topology) -> Vec<(u32, String)> {
     topology.host("r1").run(|| {
         let lan = Interface::read("lan").expect("it is there");
-        manylane_io::bpf::fast::attached(&lan).expect("root may ask").programs
+        manylane_accelerate::programs::attached(&lan).expect("root may ask").programs
     })
 }

@@ -16,8 +16,8 @@
 
 use std::net::IpAddr;
 
-use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
-use manylane::lab::{CLIENT_V4, SERVER_V4, Steady, SteadyOptions, Topology, WAN_V4, until};
+use manylane_lab::accelerated::{Accelerated, IN_A_ROW, topology};
+use manylane_lab::{CLIENT_V4, SERVER_V4, Steady, SteadyOptions, Topology, WAN_V4, until};
 use manylane_net::wire::ethernet::Mac;
 
 /// Something that the kernel does to packets.
@@ -91,7 +91,7 @@ fn a_forward_chain_that_drops_keeps_dropping() {
 
 #[test]
 fn legacy_iptables_keep_dropping() {
-    if manylane::lab::scenario::has("iptables-legacy") {
+    if manylane_lab::scenario::has("iptables-legacy") {
         LEGACY_IPTABLES.is_kept();
     }
 }

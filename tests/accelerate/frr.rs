@@ -1,8 +1,8 @@
 //! FRR on four accelerated routers in a diamond: OSPF between them, BGP for the hosts' networks, both with ECMP.
 
 use crate::diamond::{Diamond, LINKS};
-use manylane::lab::SERVER_V4;
-use manylane::lab::daemons::Frr;
+use manylane_lab::SERVER_V4;
+use manylane_lab::daemons::Frr;
 
 #[test]
 fn traffic_follows_frr_and_flows_are_spread_at_both_hops() {

@@ -3,9 +3,9 @@
 
 use std::process::{Command, Output};
 
-use manylane::gate::{Bypass, Gate, Kernel, Standing, Tier, programs_of_others};
-use manylane::lab::LabOptions;
-use manylane::lab::scenario::{has, lab};
+use manylane_accelerate::gate::{Bypass, Gate, Kernel, Standing, Tier, programs_of_others};
+use manylane_lab::LabOptions;
+use manylane_lab::scenario::{has, lab};
 use serde_json::Value;
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");

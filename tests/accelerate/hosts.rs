@@ -4,9 +4,9 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
-use manylane::lab::tools::PATIENCE;
-use manylane::lab::{
+use manylane_lab::accelerated::{Accelerated, IN_A_ROW, topology};
+use manylane_lab::tools::PATIENCE;
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, IcmpError, LAN_V4, LAN_V6, Outcome, Pinger, SERVER_V4, SERVER_V6,
     Topology, WAN_V4, WAN_V6, tcp_transfer, udp_stream,
 };

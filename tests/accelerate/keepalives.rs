@@ -7,12 +7,12 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane::lab::accelerated::{Accelerated, topology};
-use manylane::lab::daemons::Frr;
-use manylane::lab::tools::command;
-use manylane::lab::{Topology, until};
-use manylane_io::bpf::{LiveGenerator, LiveOptions};
 use manylane_io::interface::Interface;
+use manylane_lab::accelerated::{Accelerated, topology};
+use manylane_lab::daemons::Frr;
+use manylane_lab::generator::{LiveGenerator, LiveOptions};
+use manylane_lab::tools::command;
+use manylane_lab::{Topology, until};
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::{ipv4, ipv6, protocol, udp};
 use serde_json::Value;

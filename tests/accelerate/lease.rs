@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
 
-use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
-use manylane::lab::{SERVER_V4, Steady, SteadyOptions, Topology, until};
+use manylane_lab::accelerated::{Accelerated, IN_A_ROW, topology};
+use manylane_lab::{SERVER_V4, Steady, SteadyOptions, Topology, until};
 use nix::sys::signal::Signal;
 
 #[test]

@@ -4,10 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
-use manylane::lab::accelerated::{Accelerated, topology};
-use manylane::lab::{Steady, SteadyOptions, Topology, until};
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Hop, Hops, Route};
+use manylane_lab::accelerated::{Accelerated, topology};
+use manylane_lab::{Steady, SteadyOptions, Topology, until};
 use nix::sys::signal::Signal;
 
 /// Two ways from the router to the server, which has an address behind both.

@@ -9,12 +9,12 @@ use std::process::{self, Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::messages::Page;
-use manylane::api::Client;
-use manylane::api::Setting;
-use manylane::api::accelerate::{AcceleratedPort, AcceleratorStatus};
-use manylane::lab::accelerated::{IN_A_ROW, plain_hosts};
-use manylane::lab::scenario::{all_answered, assert_narrow, signal, spawn_in};
-use manylane::lab::{SERVER_V4, SERVER_V6, Topology, until};
+use manylane_api::Client;
+use manylane_api::Setting;
+use manylane_api::accelerate::{AcceleratedPort, AcceleratorStatus};
+use manylane_lab::accelerated::{IN_A_ROW, plain_hosts};
+use manylane_lab::scenario::{all_answered, assert_narrow, signal, spawn_in};
+use manylane_lab::{SERVER_V4, SERVER_V6, Topology, until};
 use nix::sys::signal::Signal;
 
 /// NET_ADMIN, NET_RAW, PERFMON, BPF.

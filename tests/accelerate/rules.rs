@@ -3,8 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use manylane::lab::accelerated::{Accelerated, topology};
-use manylane::lab::{Steady, SteadyOptions, Topology, until};
+use manylane_lab::accelerated::{Accelerated, topology};
+use manylane_lab::{Steady, SteadyOptions, Topology, until};
 
 /// The server has an address behind both uplinks; the client has two, of which rules know the second.
 const TWO_UPLINKS: &str = "

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use manylane::lab::accelerated::{Accelerated, IN_A_ROW, topology};
-use manylane::lab::{SERVER_V4, Steady, SteadyOptions, Topology, until};
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Change, Hop, Hops, Route};
+use manylane_lab::accelerated::{Accelerated, IN_A_ROW, topology};
+use manylane_lab::{SERVER_V4, Steady, SteadyOptions, Topology, until};
 
 #[test]
 fn a_full_table_is_mirrored_changed_and_cut_off() {

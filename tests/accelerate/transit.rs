@@ -1,9 +1,9 @@
 //! What hosts say to each other through a router whose kernel is relieved of it: as through the kernel alone, and
 //! most of it by the fast way. When the accelerator stops, the kernel goes on. Needs root.
 
-use manylane::accelerate::{Accelerator, Options};
-use manylane::api::accelerate::AcceleratedLedger;
-use manylane::lab::{
+use manylane_accelerate::accelerator::{Accelerator, Options};
+use manylane_api::accelerate::AcceleratedLedger;
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, LAN_V4, LAN_V6, Lab, LabOptions, SERVER_V4, SERVER_V6, WAN_V4, WAN_V6,
     ping, scenario, tcp_transfer, udp_stream,
 };
@@ -33,7 +33,7 @@ fn hosts_talk_through_an_accelerated_router_as_through_the_kernel() {
     let why = |from: std::net::IpAddr, to, interface: &str| {
         let interface = interface.to_owned();
         let question =
-            manylane::api::accelerate::WhyQuestion { source: from, destination: to, interface };
+            manylane_api::accelerate::WhyQuestion { source: from, destination: to, interface };
         source.why(&question).expect("it is a good question")
     };
     for (from, to) in [(CLIENT_V4, SERVER_V4), (CLIENT_V6, SERVER_V6)] {

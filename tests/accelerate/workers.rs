@@ -13,12 +13,12 @@ use bed::{
     Hung, both_by_workers, by_workers, changed, dropped, forwarded_by, in_tier, is_forwarded_by,
     lost, set, start, switches,
 };
-use manylane::api::accelerate::AcceleratedPort;
-use manylane::lab::accelerated::{
+use manylane_api::accelerate::AcceleratedPort;
+use manylane_lab::accelerated::{
     Accelerated, IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES, plain_hosts, topology,
 };
-use manylane::lab::scenario::all_answered;
-use manylane::lab::{
+use manylane_lab::scenario::all_answered;
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, Steady, SteadyOptions, TcpTransfer, TransferEnd,
     tcp_transfer, udp_stream, until,
 };

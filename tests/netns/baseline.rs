@@ -1,6 +1,6 @@
 //! The lab with the kernel as its router: what fails here is not manylane's fault.
 
-use manylane::lab::{
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, IcmpError, LAN_V4, LAN_V6, LabOptions, Outcome, Pinger, SERVER_V4,
     SERVER_V6, ping, scenario, tcp_transfer, udp_stream,
 };
@@ -36,7 +36,7 @@ fn errors_are_told_with_their_sender() {
     for (destination, router) in [(SERVER_V4, LAN_V4), (SERVER_V6, LAN_V6)] {
         let mut pinger = Pinger::open(&lab.client, destination).expect("sockets are to be had");
         pinger.set_hops(1).expect("1 is a hop limit");
-        let outcome = pinger.ask(56, manylane::lab::ping::PATIENCE).expect("it can be sent");
+        let outcome = pinger.ask(56, manylane_lab::ping::PATIENCE).expect("it can be sent");
         let wanted = Outcome::Error { from: router, error: IcmpError::TimeExceeded };
         assert_eq!(outcome, wanted);
     }

@@ -9,15 +9,15 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 
-use manylane::api::{Ledger, SocketStatus, SocketsStatus};
-use manylane::lab::scenario::{
+use manylane_api::{Ledger, SocketStatus, SocketsStatus};
+use manylane_frame::vocabulary::DropReason;
+use manylane_lab::scenario::{
     Running, all_answered, assert_balanced, error_of, has, lab, signal, skip,
 };
-use manylane::lab::{
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, IcmpError, LAN_V4, LAN_V6, Lab, LabOptions, RouterOptions, SERVER_V4,
     SERVER_V6, udp_stream,
 };
-use manylane_frame::vocabulary::DropReason;
 use nix::sys::signal::Signal;
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");

@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use manylane::api::{Client, ConfigApplied, ConfigRequest, ConfigStatus, PortStatus, RouteStatus};
-use manylane::lab::scenario::{Running, all_answered, lab};
-use manylane::lab::{
+use manylane_api::{Client, ConfigApplied, ConfigRequest, ConfigStatus, PortStatus, RouteStatus};
+use manylane_lab::scenario::{Running, all_answered, lab};
+use manylane_lab::{
     Host, Lab, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, Steady, SteadyOptions, ping, tool,
     until,
 };
@@ -226,7 +226,7 @@ fn written(name: &str, text: &str) -> String {
 
 fn ends_well(running: Running) {
     until("nothing is under way", || {
-        let ledger: manylane::api::Ledger =
+        let ledger: manylane_api::Ledger =
             running.client().ask("/v1/ledger").map_err(|error| error.to_string())?;
         if ledger.missing == 0 { Ok(()) } else { Err(format!("{ledger:?}")) }
     });

@@ -5,8 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use manylane::lab::LabOptions;
-use manylane::lab::scenario::{lab, signal};
+use manylane_lab::LabOptions;
+use manylane_lab::scenario::{lab, signal};
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 

@@ -3,13 +3,14 @@
 
 use std::net::IpAddr;
 
-use manylane::api::PortStatus;
-use manylane::lab::scenario::{Scenario, all_answered};
-use manylane::lab::{
-    CLIENT_V4, CLIENT_V6, Lab, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
-};
+use crate::scenario::Scenario;
+use manylane_api::PortStatus;
 use manylane_io::netlink::{Netlink, Route};
 use manylane_io::sysctl;
+use manylane_lab::scenario::all_answered;
+use manylane_lab::{
+    CLIENT_V4, CLIENT_V6, Lab, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
+};
 
 #[test]
 fn packet_sockets_pass_segments_on_whole() {

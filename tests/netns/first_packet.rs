@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use manylane::lab::scenario::Scenario;
-use manylane::lab::{
+use crate::scenario::Scenario;
+use manylane_lab::{
     LAN_V4, LAN_V6, LabOptions, Outcome, Pinger, RouterOptions, SERVER_V4, SERVER_V6,
 };
 

@@ -1,7 +1,8 @@
 //! Packets larger than a link: the sender's kernel fragments them, and every fragment is forwarded.
 
-use manylane::lab::scenario::{Scenario, all_answered};
-use manylane::lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6};
+use crate::scenario::Scenario;
+use manylane_lab::scenario::all_answered;
+use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6};
 
 #[test]
 fn fragments_are_forwarded_like_packets() {

@@ -2,9 +2,10 @@
 
 use std::process::{Command, Output};
 
-use manylane::api::{FramesStatus, Ledger};
-use manylane::lab::scenario::{Running, Scenario, all_answered, assert_balanced, lab};
-use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer};
+use crate::scenario::Scenario;
+use manylane_api::{FramesStatus, Ledger};
+use manylane_lab::scenario::{Running, all_answered, assert_balanced, lab};
+use manylane_lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer};
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 

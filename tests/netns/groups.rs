@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
-use manylane::api::RouteKind;
-use manylane::lab::scenario::{Scenario, all_answered};
-use manylane::lab::{LabOptions, RouterOptions};
+use crate::scenario::Scenario;
+use manylane_api::RouteKind;
 use manylane_io::netlink::Netlink;
+use manylane_lab::scenario::all_answered;
+use manylane_lab::{LabOptions, RouterOptions};
 
 /// Flows to 16 destinations behind the server by three next hops: two are the server, and one is nobody.
 #[test]

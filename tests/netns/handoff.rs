@@ -2,16 +2,17 @@
 
 use std::{fs, thread};
 
-use manylane::api::{
+use crate::scenario::Scenario;
+use manylane_api::{
     PortState, PortStatus, PortSteeringStatus, SettingValue, SteeringStatus, WorkerState,
 };
-use manylane::lab::scenario::{Running, Scenario, all_answered, lab, skip};
-use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{Region, RegionConfig};
 use manylane_io::affinity;
 use manylane_io::port::Receiving;
 use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Umem};
+use manylane_lab::scenario::{Running, all_answered, lab, skip};
+use manylane_lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
@@ -244,7 +245,7 @@ fn steering_is_shown_and_changed() {
     let client = running.client();
     let steering = || client.ask::<SteeringStatus>("/v1/steering").expect("it answers");
     let set = |key: &str, value: &str| {
-        let set = client.put::<manylane::api::Setting>(&format!("/v1/config/{key}"), value);
+        let set = client.put::<manylane_api::Setting>(&format!("/v1/config/{key}"), value);
         set.map(|setting| setting.value).map_err(|error| error.to_string())
     };
     all_answered(&lab.client, SERVER_V4, 1000);
@@ -263,7 +264,7 @@ fn steering_is_shown_and_changed() {
     assert_eq!(set("port.wan.queue.0", "0"), Ok(SettingValue::Number(0)));
     all_answered(&lab.client, SERVER_V4, 1000);
     let paused = steering();
-    let all_at_1 = |port: &manylane::api::PortSteeringStatus| {
+    let all_at_1 = |port: &manylane_api::PortSteeringStatus| {
         port.buckets.iter().all(|bucket| bucket.worker == 1)
     };
     assert!(paused.ports.iter().all(all_at_1), "{:?}", paused.ports);

@@ -1,7 +1,8 @@
 //! A packet whose hop limit (TTL) ends at the router: its sender is told, by the right address.
 
-use manylane::lab::scenario::{Scenario, all_answered, error_of};
-use manylane::lab::{
+use crate::scenario::Scenario;
+use manylane_lab::scenario::{all_answered, error_of};
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, IcmpError, LAN_V4, LAN_V6, SERVER_V4, SERVER_V6, WAN_V4, WAN_V6,
 };
 

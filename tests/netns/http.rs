@@ -5,8 +5,9 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use manylane::lab::scenario::{Scenario, has, spawn_in};
-use manylane::lab::{Content, SERVER_V4, SERVER_V6};
+use crate::scenario::Scenario;
+use manylane_lab::scenario::{has, spawn_in};
+use manylane_lab::{Content, SERVER_V4, SERVER_V6};
 
 #[test]
 fn curl_gets_a_page_through_the_router() {

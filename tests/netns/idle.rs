@@ -4,8 +4,8 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use manylane::lab::scenario::{Running, all_answered, lab};
-use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, ping};
+use manylane_lab::scenario::{Running, all_answered, lab};
+use manylane_lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, ping};
 
 #[test]
 fn an_idle_router_sleeps_and_loses_nothing_when_it_wakes() {

@@ -1,11 +1,12 @@
 //! Links with an MTU of 9000: packets that lie in several frames, through AF_XDP ports.
 
-use manylane::control::Daemon;
-use manylane::lab::scenario::{all_answered, assert_balanced, lab};
-use manylane::lab::{
+use crate::scenario;
+use manylane_io::netlink::Netlink;
+use manylane_lab::scenario::{all_answered, assert_balanced, lab};
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, Host, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
 };
-use manylane_io::netlink::Netlink;
+use manylane_router::control::Daemon;
 
 const MTU: u32 = 9000;
 
@@ -20,7 +21,7 @@ fn pings_and_a_transfer_of_jumbo_packets_arrive_undamaged() {
         }
         let more = format!("[frames]\nsize = {frame_size}\n");
         let options = RouterOptions { more, ..RouterOptions::default() };
-        let config = lab.config(&options).unwrap_or_else(|error| panic!("{error}"));
+        let config = scenario::config(&lab, &options).unwrap_or_else(|error| panic!("{error}"));
         let daemon = lab.router.run(move || Daemon::start(config));
         let daemon = daemon.unwrap_or_else(|error| panic!("{error}"));
         for (host, destination, largest) in [

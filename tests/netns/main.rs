@@ -29,6 +29,7 @@ mod not_for_us;
 mod own_addresses;
 mod ping;
 mod privileges;
+mod scenario;
 mod show;
 mod silent_neighbour;
 mod tcp;

@@ -5,12 +5,12 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::Duration;
 
-use manylane::api::{AddressState, AddressStatus, NeighbourState, NeighbourStatus};
-use manylane::lab::scenario::{Running, all_answered, assert_balanced, lab};
-use manylane::lab::{
+use manylane_api::{AddressState, AddressStatus, NeighbourState, NeighbourStatus};
+use manylane_io::netlink::Netlink;
+use manylane_lab::scenario::{Running, all_answered, assert_balanced, lab};
+use manylane_lab::{
     Host, LAN_V4, LAN_V6, LabOptions, Outcome, Pinger, RouterOptions, SERVER_V4, SERVER_V6,
 };
-use manylane_io::netlink::Netlink;
 use manylane_net::wire::ethernet::{self, ether_type};
 use manylane_net::wire::nd::{Advertisement, Message, Solicitation};
 use manylane_net::wire::{arp, ipv6};

@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
-use manylane::lab::ping::PATIENCE;
-use manylane::lab::scenario::{Scenario, error_of};
-use manylane::lab::{IcmpError, LAN_V4, LAN_V6, LabOptions, Outcome, Pinger, RouterOptions};
+use crate::scenario::Scenario;
+use manylane_lab::ping::PATIENCE;
+use manylane_lab::scenario::error_of;
+use manylane_lab::{IcmpError, LAN_V4, LAN_V6, LabOptions, Outcome, Pinger, RouterOptions};
 
 #[test]
 fn the_sender_is_told_why_except_by_a_blackhole() {

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use manylane::lab::scenario::Scenario;
-use manylane::lab::{Outcome, Pinger, SERVER_V4, SERVER_V6};
+use crate::scenario::Scenario;
 use manylane_io::netlink::{Netlink, NetlinkError, Route};
+use manylane_lab::{Outcome, Pinger, SERVER_V4, SERVER_V6};
 
 #[test]
 fn frames_to_another_station_are_dropped() {

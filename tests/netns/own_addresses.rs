@@ -1,7 +1,8 @@
 //! The router's own addresses answer echo requests, on the near side and on the far one.
 
-use manylane::lab::scenario::{Scenario, all_answered};
-use manylane::lab::{LAN_V4, LAN_V6, WAN_V4, WAN_V6};
+use crate::scenario::Scenario;
+use manylane_lab::scenario::all_answered;
+use manylane_lab::{LAN_V4, LAN_V6, WAN_V4, WAN_V6};
 
 #[test]
 fn the_router_answers_pings() {

@@ -1,7 +1,7 @@
 //! Pings of every size that fits a link, both ways, IPv4 and IPv6.
 
-use manylane::lab::scenario::Scenario;
-use manylane::lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, ping};
+use crate::scenario::Scenario;
+use manylane_lab::{CLIENT_V4, CLIENT_V6, SERVER_V4, SERVER_V6, ping};
 
 #[test]
 fn pings_of_every_size_are_answered_undamaged() {
@@ -27,7 +27,7 @@ fn pings_of_every_size_are_answered_undamaged() {
 /// A router takes one hop, not none and not two.
 #[test]
 fn one_hop_is_taken() {
-    use manylane::lab::{Outcome, Pinger, ping::PATIENCE};
+    use manylane_lab::{Outcome, Pinger, ping::PATIENCE};
     let Some(scenario) = Scenario::start() else { return };
     let mut pinger = Pinger::open(&scenario.lab.client, SERVER_V4).expect("sockets are to be had");
     let outcome = pinger.ask(56, PATIENCE).expect("it can be sent");

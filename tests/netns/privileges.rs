@@ -1,8 +1,8 @@
 //! What `manylane run` may still do, once it forwards, in each of its threads: packet sockets, and nothing else. Ports
 //! are removed all the same, and nothing is left in the end.
 
-use manylane::lab::scenario::{Running, all_answered, assert_narrow, lab};
-use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tool};
+use manylane_lab::scenario::{Running, all_answered, assert_narrow, lab};
+use manylane_lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tool};
 
 /// NET_RAW.
 const KEPT: u64 = 1 << 13;

@@ -2,12 +2,12 @@
 
 use std::process::Command;
 
-use manylane::api::{
+use manylane_api::{
     DropStatus, Ledger, NeighbourState, NeighbourStatus, PortStatus, RouteKind, RouteStatus,
     WorkerStatus,
 };
-use manylane::lab::scenario::{Running, all_answered, assert_balanced, error_of, lab};
-use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6};
+use manylane_lab::scenario::{Running, all_answered, assert_balanced, error_of, lab};
+use manylane_lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6};
 use serde::de::DeserializeOwned;
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");

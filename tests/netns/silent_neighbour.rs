@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use manylane::lab::scenario::{Scenario, all_answered, error_of};
-use manylane::lab::{IcmpError, LAN_V4, LAN_V6, SERVER_V4, SERVER_V6};
+use crate::scenario::Scenario;
+use manylane_lab::scenario::{all_answered, error_of};
+use manylane_lab::{IcmpError, LAN_V4, LAN_V6, SERVER_V4, SERVER_V6};
 
 #[test]
 fn the_sender_is_told_when_a_neighbour_does_not_answer() {
@@ -29,11 +30,11 @@ fn a_router_may_stop_while_it_holds_packets() {
     let Some(scenario) = Scenario::start() else { return };
     let held = ["10.2.0.77", "2001:db8:2::77"].map(|destination| {
         let destination: IpAddr = destination.parse().expect("an address");
-        let mut pinger = manylane::lab::Pinger::open(&scenario.lab.client, destination)
+        let mut pinger = manylane_lab::Pinger::open(&scenario.lab.client, destination)
             .expect("raw sockets are to be had");
         let patience = std::time::Duration::from_millis(100);
         pinger.ask(56, patience).expect("it can be sent")
     });
-    assert_eq!(held, [manylane::lab::Outcome::Silence; 2]);
+    assert_eq!(held, [manylane_lab::Outcome::Silence; 2]);
     scenario.finish();
 }

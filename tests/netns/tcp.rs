@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use manylane::lab::scenario::{Scenario, has, spawn_in};
-use manylane::lab::{CLIENT_V4, CLIENT_V6, Host, SERVER_V4, SERVER_V6, tcp_transfer};
+use crate::scenario::Scenario;
+use manylane_lab::scenario::{has, spawn_in};
+use manylane_lab::{CLIENT_V4, CLIENT_V6, Host, SERVER_V4, SERVER_V6, tcp_transfer};
 
 #[test]
 fn transfers_arrive_byte_for_byte_in_both_directions() {

@@ -1,10 +1,11 @@
 //! A link that carries less: path MTU discovery works, and IPv4 without DF is fragmented.
 
-use manylane::lab::scenario::{Scenario, all_answered, error_of};
-use manylane::lab::{
+use crate::scenario::Scenario;
+use manylane_io::sysctl;
+use manylane_lab::scenario::{all_answered, error_of};
+use manylane_lab::{
     IcmpError, LAN_V4, LAN_V6, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, ping, tcp_transfer,
 };
-use manylane_io::sysctl;
 
 const MTU: u16 = 1400;
 

@@ -2,13 +2,14 @@
 
 use std::thread;
 
-use manylane::lab::scenario::{Scenario, all_answered};
-use manylane::lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
+use crate::scenario::Scenario;
 use manylane_io::affinity;
+use manylane_lab::scenario::all_answered;
+use manylane_lab::{LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer, udp_stream};
 
 fn start(queues: u32) -> Option<Scenario> {
     if affinity::cores().map_or(1, |cores| cores.len()) < 2 {
-        manylane::lab::scenario::skip("two workers want two cores");
+        manylane_lab::scenario::skip("two workers want two cores");
         return None;
     }
     let lab = LabOptions { queues, ..LabOptions::default() };

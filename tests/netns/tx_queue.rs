@@ -10,9 +10,8 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
-use manylane::api::SteeringStatus;
-use manylane::lab::scenario::{Scenario, skip};
-use manylane::lab::{Lab, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, udp_stream};
+use crate::scenario::Scenario;
+use manylane_api::SteeringStatus;
 use manylane_frame::vocabulary::{PortId, WorkerId};
 use manylane_frame::{Batch, Depot, Pool, Region, RegionConfig};
 use manylane_io::affinity;
@@ -20,6 +19,8 @@ use manylane_io::interface::Interface;
 use manylane_io::poll::poll;
 use manylane_io::port::Receiving;
 use manylane_io::port::af_xdp::{AfXdp, AfXdpConfig, Opened, Umem};
+use manylane_lab::scenario::skip;
+use manylane_lab::{Lab, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, udp_stream};
 
 const QUEUES: u32 = 4;
 
@@ -39,7 +40,7 @@ fn start(steering: &'static str, owners: [&'static str; 2]) -> Option<Scenario> 
 
 /// By which queue of each port each worker sends, as it is shown.
 fn exits(status: &SteeringStatus) -> Vec<Vec<Option<u16>>> {
-    let exits = |port: &manylane::api::PortSteeringStatus| {
+    let exits = |port: &manylane_api::PortSteeringStatus| {
         assert!(port.transmit_queues.iter().map(|exit| exit.worker).eq(0..2), "{port:?}");
         port.transmit_queues.iter().map(|exit| exit.queue).collect()
     };

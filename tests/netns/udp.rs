@@ -1,7 +1,7 @@
 //! Streams of numbered datagrams: each arrives once, in order, as it was sent.
 
-use manylane::lab::scenario::Scenario;
-use manylane::lab::{
+use crate::scenario::Scenario;
+use manylane_lab::{
     CLIENT_V4, CLIENT_V6, LAN_V4, LAN_V6, LabOptions, RouterOptions, SERVER_V4, SERVER_V6,
     udp_stream,
 };

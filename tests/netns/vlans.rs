@@ -5,16 +5,17 @@
 use std::net::IpAddr;
 use std::process::Command;
 
-use manylane::api::{AddressState, AddressStatus, Ledger};
-use manylane::lab::scenario::{Running, Scenario, all_answered, error_of};
-use manylane::lab::{
-    CLIENT_V4, CLIENT_V6, Host, IcmpError, LAN_V4, LAN_V6, LabOptions, RouterOptions, SERVER_V4,
-    SERVER_V6, WAN_V4, WAN_V6, ping, tcp_transfer,
-};
-use manylane_io::bpf::{Tag, VlanLink};
+use crate::scenario::Scenario;
+use manylane_api::{AddressState, AddressStatus, Ledger};
 use manylane_io::interface::Interface;
 use manylane_io::netlink::{Netlink, Route};
 use manylane_io::sysctl;
+use manylane_lab::generator::{Tag, VlanLink};
+use manylane_lab::scenario::{Running, all_answered, error_of};
+use manylane_lab::{
+    CLIENT_V4, CLIENT_V6, Host, IcmpError, LAN_V4, LAN_V6, LabOptions, RouterOptions, SERVER_V4,
+    SERVER_V6, WAN_V4, WAN_V6, ping, tcp_transfer,
+};
 
 const CUSTOMER: (Tag, Option<Tag>) = ((0x8100, 100), None);
 const PROVIDER: (Tag, Option<Tag>) = ((0x88a8, 200), Some((0x8100, 7)));
@@ -93,7 +94,7 @@ fn through(drivers: [&'static str; 2]) -> Option<bool> {
 /// The client, in its VLAN, has the router's addresses there: they are left to it, and the others work.
 #[test]
 fn an_address_of_a_sub_interface_that_a_host_has_already_is_not_used() {
-    let Some(lab) = manylane::lab::scenario::lab(LabOptions::default()) else { return };
+    let Some(lab) = manylane_lab::scenario::lab(LabOptions::default()) else { return };
     let (client, server) = (&lab.client, &lab.server);
     let in_vlans = [put(client, "eth0", CUSTOMER), put(server, "eth0", PROVIDER)];
     client
@@ -155,14 +156,14 @@ fn other_vlans_do_not_come_in() {
 /// XDP in the network stack is not told of a tag: the port says so, rather than to mix VLANs.
 #[test]
 fn a_port_that_cannot_see_tags_does_not_open() {
-    let Some(lab) = manylane::lab::scenario::lab(LabOptions::default()) else { return };
+    let Some(lab) = manylane_lab::scenario::lab(LabOptions::default()) else { return };
     let text = RouterOptions { vlans: [VLANS[0], ""], ..RouterOptions::default() };
     let text = text.text().replacen("\"af_xdp\"", "\"af_xdp\"\nmode = \"generic\"", 1);
     let refused = lab.router.run(move || {
-        let environment = manylane::config::Environment::of_this_thread();
-        let config = manylane::config::Config::parse(&text, "lab.toml", &environment);
+        let environment = manylane_router::config::Environment::of_this_thread();
+        let config = manylane_router::config::Config::parse(&text, "lab.toml", &environment);
         let config = config.unwrap_or_else(|error| panic!("{error}"));
-        manylane::control::Daemon::start(config).err().map(|error| error.to_string())
+        manylane_router::control::Daemon::start(config).err().map(|error| error.to_string())
     });
     let refused = refused.expect("tags would be lost");
     assert!(
@@ -174,7 +175,7 @@ fn a_port_that_cannot_see_tags_does_not_open() {
 /// A port without VLANs starts all the same, and says what it cannot drop and how to help it. That helps.
 #[test]
 fn a_port_that_would_take_vlans_for_none_says_so() {
-    let Some(lab) = manylane::lab::scenario::lab(LabOptions::default()) else { return };
+    let Some(lab) = manylane_lab::scenario::lab(LabOptions::default()) else { return };
     let drivers = ["af_xdp\"\nmode = \"generic", "af_xdp"];
     let options = RouterOptions { drivers, ..RouterOptions::default() };
     let mut running = Running::start(&lab, env!("CARGO_BIN_EXE_manylane"), &options);

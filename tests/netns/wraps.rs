@@ -1,6 +1,7 @@
 //! Captures, copies and faults, with kernels at the far ends: packets out of a file reach a host, copies
 //! are what tcpdump reads, and TCP is right through whatever faults there are.
 
+use crate::scenario;
 use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
@@ -9,15 +10,14 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane::api::{FaultStatus, PortStatus, Source};
-use manylane::control::Daemon;
-use manylane::lab::scenario::{
-    Running, Scenario, all_answered, assert_balanced, has, lab, spawn_in,
-};
-use manylane::lab::{
+use crate::scenario::Scenario;
+use manylane_api::{FaultStatus, PortStatus, Source};
+use manylane_io::netlink::Netlink;
+use manylane_lab::scenario::{Running, all_answered, assert_balanced, has, lab, spawn_in};
+use manylane_lab::{
     CLIENT_V6, Host, LabOptions, RouterOptions, SERVER_V4, SERVER_V6, tcp_transfer,
 };
-use manylane_io::netlink::Netlink;
+use manylane_router::control::Daemon;
 
 const MANYLANE: &str = env!("CARGO_BIN_EXE_manylane");
 
@@ -55,7 +55,7 @@ fn packets_out_of_a_capture_reach_a_host() {
              [neighbour]\nhold_per_entry = 4096\nhold_per_worker = 4096\n"
         );
         let options = RouterOptions { drivers: ["af_packet", wan], more, ..Default::default() };
-        let config = lab.config(&options).unwrap_or_else(|error| panic!("{error}"));
+        let config = scenario::config(&lab, &options).unwrap_or_else(|error| panic!("{error}"));
         let daemon = lab.router.run(move || Daemon::start(config));
         let daemon = daemon.unwrap_or_else(|error| panic!("{error}"));
         let mut bytes = [0; 65_536];

@@ -15,9 +15,9 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use manylane::stats::{PortCount, StatsReader};
-use manylane::worker::Worker;
-use manylane::worker::handoff::{Mesh, limits};
+use manylane_worker::stats::{PortCount, StatsReader};
+use manylane_worker::worker::Worker;
+use manylane_worker::worker::handoff::{Mesh, limits};
 use manylane_frame::vocabulary::PortId;
 use manylane_frame::{BATCH_MAX, Batch, HEADROOM, Pool};
 use manylane_io::port::memory::{self, Next, Sink};

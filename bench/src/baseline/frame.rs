@@ -26,7 +26,7 @@ pub const FIXED_LEN: usize = 1514;
 
 /// The metadata that a receiving port writes.
 pub const MARKS: Marks = Marks {
-    entry: PortId(0),
+    ingress: PortId(0),
     queue: QueueId(0),
     checksum: Checksum::Valid,
     own: false,

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::time::Duration;
 
-use manylane::accelerate::{Accelerator, Options};
-use manylane::api::Client;
-use manylane::lab::Host;
+use manylane_accelerate::accelerator::{Accelerator, Options};
+use manylane_api::Client;
+use manylane_lab::Host;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::de::DeserializeOwned;

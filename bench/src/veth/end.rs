@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use manylane::api::accelerate::AcceleratedPort;
-use manylane::lab::accelerated::IN_A_ROW;
-use manylane::lab::{SERVER_V4, Steady, SteadyOptions};
+use manylane_api::accelerate::AcceleratedPort;
+use manylane_lab::accelerated::IN_A_ROW;
+use manylane_lab::{SERVER_V4, Steady, SteadyOptions};
 use nix::sys::signal::Signal;
 
 use super::child::Served;

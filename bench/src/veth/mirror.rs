@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane::accelerate::Options;
-use manylane::lab::accelerated::IN_A_ROW;
-use manylane::lab::{Host, Steady, SteadyOptions};
-use manylane_io::bpf::Destinations;
+use manylane_accelerate::accelerator::Options;
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::Change;
+use manylane_lab::accelerated::IN_A_ROW;
+use manylane_lab::generator::Destinations;
+use manylane_lab::{Host, Steady, SteadyOptions};
 use manylane_sync::primitive::{AtomicBool, AtomicU64, Ordering};
 use nix::sys::signal::Signal;
 

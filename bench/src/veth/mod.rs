@@ -1,6 +1,6 @@
 //! What does `manylane accelerate` gain over the kernel's own router, and what happens when it ends?
 //!
-//! Three network namespaces on veth links, of this process (`manylane::lab`). The router's kernel forwards, alone
+//! Three network namespaces on veth links, of this process (`manylane_lab`). The router's kernel forwards, alone
 //! or accelerated; both are there at once, in hosts of their own, and are measured in turn (A B, A B, ...).
 //!
 //! | group     | figures                                                       | what is done                                  |
@@ -36,9 +36,9 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use manylane::accelerate::Options;
-use manylane::lab::accelerated::IN_A_ROW;
-use manylane::lab::{Outcome, Pinger, SERVER_V4, Steady, ping};
+use manylane_accelerate::accelerator::Options;
+use manylane_lab::accelerated::IN_A_ROW;
+use manylane_lab::{Outcome, Pinger, SERVER_V4, Steady, ping};
 
 use crate::Pace;
 use crate::figure::{Output, Rounds, quantile};

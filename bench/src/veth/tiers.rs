@@ -18,11 +18,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane::accelerate::{Options, TierChoice};
-use manylane::api::accelerate::Accelerated;
-use manylane::lab::accelerated::{IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES};
-use manylane_io::bpf::{Destinations, LiveSink, Yardstick};
+use manylane_accelerate::accelerator::{Options, TierChoice};
+use manylane_api::accelerate::Accelerated;
 use manylane_io::interface::Interface;
+use manylane_lab::accelerated::{IN_A_ROW, IN_A_ROW_BY_TWO_QUEUES};
+use manylane_lab::generator::{Destinations, LiveSink, Yardstick};
 use manylane_net::wire::ethernet::Mac;
 
 use super::Plan;

@@ -11,6 +11,11 @@
 //! Only [`programs`] has `unsafe`: it gives the kernel addresses (bpf(2)) and maps what programs read.
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+#[macro_use]
+#[path = "../../../tests/messages/mod.rs"]
+mod messages;
+
 pub mod accelerator;
 pub mod gate;
 pub mod mirror;
@@ -19,3 +24,6 @@ pub mod mirror;
     reason = "system calls that take addresses, and memory shared with the kernel"
 )]
 pub mod programs;
+
+#[cfg(test)]
+mod message_tests;

@@ -1,5 +1,6 @@
 //! What ends first when a process does. Needs root.
 
+#[path = "../../manylane-io/tests/io/common/mod.rs"]
 mod common;
 
 use std::env;
@@ -8,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::panic;
 use std::process::{Command, Output};
 
-use manylane_io::bpf::fast::{Fast, Sizes, attached};
+use manylane_accelerate::programs::{Fast, Sizes, attached};
 use manylane_io::fatal::{DetachOnCrash, detach_links_on_crash, disable_core_dumps};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Namespace;

@@ -69,6 +69,11 @@
 //! Only the control thread answers, so no request can make a worker wait.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[macro_use]
+#[path = "../../../tests/messages/mod.rs"]
+mod messages;
+
 pub mod client;
 mod dashboard;
 pub mod model;
@@ -86,3 +91,6 @@ pub use server::{serve, socket};
 
 /// Where a daemon's API listens unless it is told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/manylane/api.sock";
+
+#[cfg(test)]
+mod message_tests;

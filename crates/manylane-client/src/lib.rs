@@ -41,6 +41,11 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[macro_use]
+#[path = "../../../tests/messages/mod.rs"]
+mod messages;
+
 mod connection;
 mod error;
 pub mod message;
@@ -102,3 +107,6 @@ pub fn path_beside(api: &Path) -> PathBuf {
     path.push(".capture");
     path.into()
 }
+
+#[cfg(test)]
+mod message_tests;

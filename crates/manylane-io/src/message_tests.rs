@@ -6,7 +6,6 @@ use std::io;
 use aya::maps::MapError;
 use aya::programs::ProgramError;
 
-use crate::bpf::fast::AttachError;
 use crate::bpf::{BpfError, Mode};
 use crate::interface::InterfaceError;
 use crate::libpcap::PcapError;
@@ -14,6 +13,7 @@ use crate::messages::Page;
 use crate::namespace::NamespaceError;
 use crate::netlink::NetlinkError;
 use crate::packet_ring::RingError;
+use crate::privilege::PrivilegeError;
 use crate::station::StationError;
 use crate::sysctl::SysctlError;
 
@@ -171,34 +171,6 @@ fn programs() {
             "needs root"
         )],
     });
-    let refused = |number| AttachError::Refused {
-        interface: "eth0".into(),
-        step: "attach to",
-        source: said(number),
-    };
-    let driver = |number| AttachError::Driver { interface: "eth0".into(), source: said(number) };
-    messages!(AttachError {
-        Refused: [
-            (refused(libc::EPERM), ["eth0", EPERM], "needs root"),
-            (refused(libc::EINVAL), ["eth0"], "needs Linux 6.6"),
-            (refused(libc::ENODEV), ["eth0"], "`ip link` shows"),
-            (refused(libc::ERANGE), ["eth0"], "take one off"),
-            (refused(libc::EIO), ["eth0", EIO], "`manylane doctor`"),
-        ],
-        Contended: [(
-            Contended { interface: "eth0".into(), tries: 8 },
-            ["eth0", "8 times"],
-            "see bpftool net"
-        )],
-        Driver: [
-            (driver(libc::EPERM), ["eth0", EPERM], "needs root"),
-            (driver(libc::ENODEV), ["eth0"], "`ip link` shows"),
-            (driver(libc::EBUSY), ["eth0"], "bpftool net shows whose"),
-            (driver(libc::EOPNOTSUPP), ["eth0"], "leave it at the ingress tier"),
-            (driver(libc::EINVAL), ["eth0"], "MTU, queues (ethtool -l) or offloads"),
-            (driver(libc::EIO), ["eth0", EIO], "`manylane doctor`"),
-        ],
-    });
 }
 
 #[test]
@@ -228,4 +200,23 @@ fn namespaces() {
         page.row("", &error.to_string(), &["enter a network namespace", said_of], next);
     }
     page.finish();
+}
+
+fn no_user() -> PrivilegeError {
+    PrivilegeError::NoSuchUser { name: "nobdy".into() }
+}
+
+#[test]
+fn privileges() {
+    let refused = PrivilegeError::Refused { step: "change the user", source: said(libc::EPERM) };
+    messages!(PrivilegeError {
+        NoSuchUser: [(no_user(), ["\"nobdy\""], "`useradd --system nobdy`")],
+        NotRoot: [(NotRoot { name: "nobody".into() }, ["\"nobody\""], "leave out --user")],
+        Refused: [(refused, ["change the user", "not permitted"], "leave out --user")],
+        Capabilities: [(
+            Capabilities("capset failure".into()),
+            ["capset failure"],
+            "leave out --user"
+        )],
+    });
 }

@@ -1,6 +1,7 @@
 //! Code that must not call the allocator: a port's turn, and each route of a dump of a million.
 //! The tests with kernel sockets need root.
 
+#[path = "io/common/mod.rs"]
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};

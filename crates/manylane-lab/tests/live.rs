@@ -1,7 +1,8 @@
 //! The generator of frames for benches, and its sink. Needs root.
 
+#[path = "../../manylane-io/tests/io/common/mod.rs"]
 mod common;
-#[path = "fast/packet.rs"]
+#[path = "../../manylane-accelerate/tests/programs/packet.rs"]
 mod packet;
 
 use std::collections::BTreeSet;
@@ -11,12 +12,12 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane_io::bpf::{Destinations, LiveGenerator, LiveOptions, LiveSink};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
 use manylane_io::netlink::LinkEnd;
 use manylane_io::poll::poll;
 use manylane_io::station::Station;
+use manylane_lab::generator::{Destinations, LiveGenerator, LiveOptions, LiveSink};
 use packet::{V4, V6, address, checksum, udp, v4, v6};
 
 /// Two hosts on a wire.

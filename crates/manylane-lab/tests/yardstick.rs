@@ -1,7 +1,8 @@
 //! What ours is measured against forwards as a router does: whole, aged, to the right neighbour. Needs root.
 
+#[path = "../../manylane-io/tests/io/common/mod.rs"]
 mod common;
-#[path = "fast/packet.rs"]
+#[path = "../../manylane-accelerate/tests/programs/packet.rs"]
 mod packet;
 
 use std::io;
@@ -9,10 +10,10 @@ use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-use manylane_io::bpf::{LiveGenerator, LiveOptions, Yardstick};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
 use manylane_io::netlink::LinkEnd;
+use manylane_lab::generator::{LiveGenerator, LiveOptions, Yardstick};
 use packet::{V4, V6, address, udp, v4, v6};
 
 /// What a socket gets has the right Ethernet address, the right checksums and the right length: the kernel has looked.

@@ -12,9 +12,17 @@
 //! [`control::Daemon`] puts a router together and takes it apart again.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[macro_use]
+#[path = "../../../tests/messages/mod.rs"]
+mod messages;
+
 pub mod config;
 pub mod control;
 pub mod drops;
 pub mod pcapng;
 pub mod socket;
 pub mod trace;
+
+#[cfg(test)]
+mod message_tests;

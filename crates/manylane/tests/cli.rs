@@ -6,7 +6,7 @@ use std::process::{self, Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use manylane::api::{
+use manylane_api::{
     AddressStatus, ApiError, CaptureFile, CaptureRequest, Daemon, DropStatus, FramesStatus, Ledger,
     NeighbourStatus, PortStatus, RouteStatus, SetError, Setting, SettingValue, Socket,
     SocketsStatus, Source, SteeringStatus, TraceLines, TraceRequest, WorkerStatus, serve,
@@ -245,7 +245,7 @@ impl Source for Routes {
     fn routes(&self) -> Vec<RouteStatus> {
         let route = |number: u32| RouteStatus {
             prefix: format!("10.{}.{}.0/24", number >> 8 & 255, number & 255),
-            kind: manylane::api::RouteKind::Blackhole,
+            kind: manylane_api::RouteKind::Blackhole,
             via: None,
             port: None,
             group: Vec::new(),
@@ -295,7 +295,7 @@ impl Source for Routes {
             port: port.into(),
             address: addr.into(),
             mac: Some(mac.into()),
-            state: manylane::api::NeighbourState::Permanent,
+            state: manylane_api::NeighbourState::Permanent,
             age_s: 0,
         };
         Ok(neighbour)
@@ -307,7 +307,7 @@ impl Source for Routes {
     fn capture_drops(&self, _: &CaptureRequest) -> Result<CaptureFile, SetError> {
         unreachable!("nobody captures")
     }
-    fn remove_port(&self, _: &str) -> Result<PortStatus, manylane::api::SetError> {
+    fn remove_port(&self, _: &str) -> Result<PortStatus, manylane_api::SetError> {
         unreachable!("nobody removes")
     }
 

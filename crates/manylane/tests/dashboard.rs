@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{self, Child, Command, Stdio};
 
 use browser::Browser;
-use manylane::config::Environment;
+use manylane_router::config::Environment;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pcap_file::pcapng::{Block, PcapNgParser};

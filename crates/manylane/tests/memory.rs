@@ -4,10 +4,10 @@
 use std::time::{Duration, Instant};
 use std::{env, fs, process, thread};
 
-use manylane::api::{CopyStatus, PortState, PortStatus, SetError, WorkerState};
-use manylane::config::{Config, Environment};
-use manylane::control::Daemon;
+use manylane_api::{CopyStatus, PortState, PortStatus, SetError, WorkerState};
 use manylane_io::port::pcap::Capture;
+use manylane_router::config::{Config, Environment};
+use manylane_router::control::Daemon;
 
 /// Sent by each of the two generators, in flows that spread over all queues.
 const PACKETS: u64 = 40_000;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Child, Command, Stdio};
 use std::thread;
 
-use manylane::api::{Client, ClientError, TraceRequest};
+use manylane_api::{Client, ClientError, TraceRequest};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};

@@ -9,15 +9,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs, process, thread};
 
-use manylane::api::{BindError, Ledger};
-use manylane::config::{Config, Environment};
-use manylane::control::Daemon;
-use manylane::socket::client::{Capture, Kind, Options, RemoteError, RemoteSocket};
-use manylane::socket::remote::{Listener, message::REQUEST_MAX};
-use manylane::socket::{Fanout, Owner, Points, RING, protocol};
+use manylane_api::{BindError, Ledger};
+use manylane_client::message::REQUEST_MAX;
+use manylane_client::{Capture, Kind, Options, RemoteError, RemoteSocket};
 use manylane_frame::vocabulary::{Point, PortId};
 use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::{Instruction, Program};
+use manylane_router::config::{Config, Environment};
+use manylane_router::control::Daemon;
+use manylane_router::socket::remote::Listener;
+use manylane_router::socket::{Fanout, Owner, Points, RING, protocol};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, connect, recv, sendmsg, socket_with,
@@ -394,7 +395,7 @@ fn one_daemon_listens() {
     rig.stop();
     fs::create_dir_all(&directory).expect("the system has a directory for us");
     let dead = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let path = manylane::socket::client::path_beside(&api);
+    let path = manylane_client::path_beside(&api);
     let address = SocketAddrUnix::new(&path).expect("it is short");
     rustix::net::bind(dead.expect("sockets are to be had"), &address).expect("the name is free");
     let missing = RemoteSocket::open(&path, &Options::default());

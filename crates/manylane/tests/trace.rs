@@ -4,8 +4,8 @@
 use std::io::Read;
 use std::process::{Child, Output, Stdio};
 
-use manylane::api::{TraceStage, TraceWhat};
-use manylane::trace::together::Followed;
+use manylane_api::{TraceStage, TraceWhat};
+use manylane_router::trace::together::Followed;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use router::{Router, command};

@@ -3,9 +3,9 @@
 
 use std::fs;
 
-use manylane::api::accelerate::AcceleratedPort;
-use manylane::lab::accelerated::Accelerated;
-use manylane::lab::{Topology, until};
+use manylane_api::accelerate::AcceleratedPort;
+use manylane_lab::accelerated::Accelerated;
+use manylane_lab::{Topology, until};
 use nix::sys::ptrace;
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;

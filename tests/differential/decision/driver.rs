@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use manylane_io::bpf::fast::{
+use manylane_accelerate::programs::{
     Beat, Driver, Lanes, PASS, REDIRECTED, TryOptions, WORKER_FRAME, Workers,
 };
 use manylane_net::transit::Verdict;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::{env, fmt, fs};
 
+use manylane_accelerate::programs::{Counters, Driver, Fast, NEXT, REDIRECT, Sizes, TryOptions};
 use manylane_io::bpf::BpfError;
-use manylane_io::bpf::fast::{Counters, Driver, Fast, NEXT, REDIRECT, Sizes, TryOptions};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink};
@@ -133,7 +133,7 @@ impl Program {
     }
 
     /// The wait for whatever runs the program.
-    pub fn grace(&self) -> manylane_io::bpf::fast::Grace {
+    pub fn grace(&self) -> manylane_accelerate::programs::Grace {
         self.fast.grace()
     }
 
@@ -229,7 +229,8 @@ fn other_object(name: &str) -> Option<Vec<u8>> {
 const SHORTEST: usize = 54;
 
 /// The program that reads tags from the priority: a test run has no other way to say them.
-static TRIAL: &[u8] = include_bytes!("../../../crates/manylane-io/src/bpf/fast/trial.bpf.o");
+static TRIAL: &[u8] =
+    include_bytes!("../../../crates/manylane-accelerate/src/programs/trial.bpf.o");
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -32,7 +32,7 @@ use super::packets::{Choice, Packet, packet};
 use super::program::{Difference, Lab, Program};
 use super::world::{World, sizes};
 use crate::random::Random;
-use manylane::lab::scenario::skip;
+use manylane_lab::scenario::skip;
 use manylane_net::fib::{IpPrefix, Limits};
 use manylane_net::transit::layout::flags::{EGRESS, FORWARDING_V4, INGRESS, RP_STRICT};
 use manylane_net::transit::{

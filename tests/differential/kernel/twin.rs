@@ -4,16 +4,16 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use manylane::api::AddressStatus;
-use manylane::config::{Config, Environment};
-use manylane::control::Daemon;
-use manylane::lab::Host;
-use manylane::lab::scenario::{assert_balanced, skip};
+use manylane_api::AddressStatus;
 use manylane_io::netlink::{LinkEnd, Netlink, NetlinkError, Route, RouteKind};
 use manylane_io::poll::poll;
 use manylane_io::station::Station;
 use manylane_io::sysctl;
+use manylane_lab::Host;
+use manylane_lab::scenario::{assert_balanced, skip};
 use manylane_net::neighbour::OwnTiming;
+use manylane_router::config::{Config, Environment};
+use manylane_router::control::Daemon;
 
 use super::generate::Shot;
 use super::link::{self, Question};

@@ -4,14 +4,14 @@
 //! egress MTU (cut), for us (the worker answers an echo), for an unknown neighbour (held, and given up later), broken
 //! (dropped). Time is the device's: each turn takes 10 ms of it, so that what takes seconds happens too.
 
-use manylane::config::InterfaceAddress;
-use manylane::control::routing::RoutedPort;
 use manylane_frame::vocabulary::{Created, DropReason};
 use manylane_net::forward::{Ipv4Interface, PortFacts};
 use manylane_net::icmp::RateLimit;
 use manylane_net::wire::ethernet::{self, Mac, ether_type};
 use manylane_net::wire::icmp::kind::ECHO_REQUEST;
 use manylane_net::wire::{icmp, ipv4, protocol};
+use manylane_router::config::InterfaceAddress;
+use manylane_router::control::routing::RoutedPort;
 
 use crate::packet;
 use crate::prelude::*;

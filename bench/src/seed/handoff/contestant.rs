@@ -1,11 +1,11 @@
 //! The contestants: the product's workers, with what is between them.
 
-use manylane::worker::HandOff;
-use manylane::worker::handoff::{HandOffReader, Mesh, limits};
 use manylane_frame::vocabulary::DropReason;
 use manylane_net::wire::ethernet::HEADER_LEN;
 use manylane_net::wire::flow::flow_hash;
 use manylane_sync::handoff::{RECEIVER, SteeringMap};
+use manylane_worker::worker::HandOff;
+use manylane_worker::worker::handoff::{HandOffReader, Mesh, limits};
 
 use super::order::{BUCKETS, Order};
 use super::sink::{DUPLICATED, EXTENT, MOVES, N_REORDERING, REORDERED, SinkReader, sink};

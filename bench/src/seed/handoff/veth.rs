@@ -29,10 +29,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use manylane::api::Source;
-use manylane::lab::accelerated::IN_A_ROW;
-use manylane::lab::{RouterOptions, SERVER_V4, udp_stream};
-use manylane_io::bpf::Destinations;
+use manylane_api::Source;
+use manylane_lab::accelerated::IN_A_ROW;
+use manylane_lab::generator::Destinations;
+use manylane_lab::{RouterOptions, SERVER_V4, udp_stream};
 use manylane_sync::primitive::{AtomicBool, Ordering};
 
 use crate::figure::{Output, Rounds};

@@ -340,7 +340,7 @@ impl Manylane {
         let key = Key { port: PortId(1), addr: ADDRESS.into() };
         let header = Header::ethernet(mac, ours, ether_type::IPV4);
         let rewrite =
-            Rewrite { key, exit: key.port, state: AdjacencyState::Resolved, header, mtu: 1500 };
+            Rewrite { key, egress: key.port, state: AdjacencyState::Resolved, header, mtu: 1500 };
         lock(&self.table)
             .publish(SLOT, &rewrite)
             .expect("readers are quiescent more often than it changes");

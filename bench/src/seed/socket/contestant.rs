@@ -3,8 +3,8 @@
 
 use std::io::Write;
 
-use manylane::worker::Taps as WorkerTaps;
 use manylane_frame::vocabulary::WorkerId;
+use manylane_worker::worker::Taps as WorkerTaps;
 
 use super::capture::{Copied, Copying, copies};
 use crate::baseline::hook::{HookList, HookWalker, Wanted};

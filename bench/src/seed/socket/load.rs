@@ -2,7 +2,7 @@
 
 use std::thread::JoinHandle;
 
-use manylane::worker::STOP;
+use manylane_worker::worker::STOP;
 
 use super::contestant::Taps;
 use crate::prelude::*;

@@ -2,7 +2,7 @@
 //!
 //! | prefix    | what                                                                                    |
 //! |-----------|-----------------------------------------------------------------------------------------|
-//! |           | manylane's own, `manylane::socket`                                                       |
+//! |           | manylane's own, `manylane_router::socket`                                                       |
 //! | `remote_` | the same from outside, by the daemon's socket, with the ring that a socket has by itself |
 //! | `remote_small_` | the same with a ring of two pages for each worker                                   |
 //! | `kernel_` | AF_PACKET of this kernel, in a network namespace of the bench's own; as root             |

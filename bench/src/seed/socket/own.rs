@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::thread::JoinHandle;
 
-use manylane::socket::{PacketSocket, SocketError, protocol};
-use manylane::worker::Taps as WorkerTaps;
 use manylane_frame::vocabulary::WorkerId;
 use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::{Instruction, Program};
+use manylane_router::socket::{PacketSocket, SocketError, protocol};
+use manylane_worker::worker::Taps as WorkerTaps;
 
 use super::contestant::{ALL, Captures, Drain, Matching, PORTS, SNAP, Sockets, Taps};
 use crate::prelude::*;
@@ -15,7 +15,7 @@ use crate::router::{bell, no_sockets};
 
 /// The product's, its figures without a prefix.
 pub struct Own {
-    sockets: manylane::socket::Sockets,
+    sockets: manylane_router::socket::Sockets,
     /// Wanted sockets, which a thread reads on and on.
     read: Arc<Mutex<Vec<PacketSocket>>>,
     reads: Option<JoinHandle<()>>,

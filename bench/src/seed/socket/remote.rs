@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::process;
 
-use manylane::config::{Config, Environment};
-use manylane::control::Daemon;
-use manylane::socket::client::{Options, RemoteSocket, path_beside};
-use manylane::socket::remote::Listener;
+use manylane_client::{Options, RemoteSocket, path_beside};
 use manylane_io::packet_ring::RingConfig;
+use manylane_router::config::{Config, Environment};
+use manylane_router::control::Daemon;
+use manylane_router::socket::remote::Listener;
 
 use super::contestant::Sockets;
 use crate::prelude::*;

@@ -1,32 +1,28 @@
 //! The program that forwards in drivers (XDP), on links between hosts, in front of the one at tcx. Needs root.
 
-mod common;
-#[path = "fast/packet.rs"]
-mod packet;
-#[path = "fast/rig.rs"]
-mod rig;
-
+use crate::common;
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use manylane_io::bpf::fast::{
+use crate::packet::{V4, V6, v4, v6};
+use crate::rig::*;
+use manylane_accelerate::programs::{
     DRIVER_ENTRY, DRIVER_EXIT, DRIVER_EXIT_PIECES, Driver, DriverRow, Link, PASS, REDIRECTED,
     TryOptions,
 };
-use manylane_io::bpf::{LiveSink, MuteProgram};
+use manylane_io::bpf::MuteProgram;
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink, XdpFeatures};
 use manylane_io::poll::poll;
 use manylane_io::station::Station;
-use packet::{V4, V6, v4, v6};
-use rig::*;
+use manylane_lab::generator::LiveSink;
 
 const TO: &str = "198.51.100.7";
 const TO6: &str = "2001:db8:2::7";
-const ENTRY_MAC: [u8; 6] = packet::OURS;
+const ENTRY_MAC: [u8; 6] = crate::packet::OURS;
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const SINK: [u8; 6] = [2, 0, 0, 0, 1, 2];
 

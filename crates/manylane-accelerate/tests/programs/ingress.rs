@@ -1,15 +1,10 @@
 //! The program that forwards in the kernel: each of its verdicts, by a packet of its own. Needs root.
 
-mod common;
-#[path = "fast/packet.rs"]
-mod packet;
-#[path = "fast/rig.rs"]
-mod rig;
-
+use crate::common;
+use crate::packet::{OURS, TCP, V4, V6, address, checksum, message, tcp, udp, v4, v6};
+use crate::rig::*;
+use manylane_accelerate::programs::{SampledBy, Ticks, TryOptions};
 use manylane_io::affinity;
-use manylane_io::bpf::fast::{SampledBy, Ticks, TryOptions};
-use packet::{OURS, TCP, V4, V6, address, checksum, message, tcp, udp, v4, v6};
-use rig::*;
 
 /// The places of verdicts, in the order of `tables.h`.
 const FORWARDED: u8 = 0;

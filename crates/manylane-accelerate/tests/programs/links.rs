@@ -1,11 +1,6 @@
 //! The program that forwards, on links between hosts. Needs root.
 
-mod common;
-#[path = "fast/packet.rs"]
-mod packet;
-#[path = "fast/rig.rs"]
-mod rig;
-
+use crate::common;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -14,19 +9,19 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::packet::{V4, V6, address, v4, v6};
+use crate::rig::*;
+use manylane_accelerate::programs::{Attached, Link, NAME, attached};
 use manylane_io::bpf::MuteProgram;
-use manylane_io::bpf::fast::{Attached, Link, NAME, attached};
 use manylane_io::interface::Interface;
 use manylane_io::namespace::Host;
 use manylane_io::netlink::{LinkEnd, Netlink, Route};
 use manylane_io::poll::poll;
 use manylane_io::station::Station;
-use packet::{V4, V6, address, v4, v6};
-use rig::*;
 
 const TO: &str = "198.51.100.7";
 const TO6: &str = "2001:db8:2::7";
-const ENTRY_MAC: [u8; 6] = packet::OURS;
+const ENTRY_MAC: [u8; 6] = crate::packet::OURS;
 const SOURCE: [u8; 6] = [2, 0, 0, 0, 1, 1];
 const SINK: [u8; 6] = [2, 0, 0, 0, 1, 2];
 
@@ -319,7 +314,7 @@ fn it_leaves_with_a_process_that_is_killed() {
     lab.router.run(move || {
         // The child lives in this thread's namespace.
         let mut child = Command::new(std::env::current_exe().expect("we run from a file"))
-            .args(["--exact", "holds_the_program_of_r0", "--ignored", "--nocapture"])
+            .args(["--exact", "links::holds_the_program_of_r0", "--ignored", "--nocapture"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("we can be run again");

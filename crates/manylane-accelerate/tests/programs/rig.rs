@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use manylane_io::bpf::fast::{Fast, Sizes, Tables, Tried, TryOptions};
+use manylane_accelerate::programs::{Fast, Sizes, Tables, Tried, TryOptions};
 
 use super::common;
 use super::packet::OURS;

@@ -6,6 +6,7 @@ pub mod accelerate;
 
 use crate::model::*;
 
+/// A router that answers always the same.
 pub struct Sample;
 
 impl Source for Sample {

@@ -2,15 +2,14 @@
 //!
 //! Each test's thread is the router, in an anonymous namespace; its peers are hosts with sockets.
 
-mod common;
-
+use crate::common;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::packet;
-use common::wire::{self, End};
+use crate::common::packet;
+use crate::common::wire::{self, End};
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, SegmentKind, Segments};
 use manylane_frame::{Batch, Depot, Frame, Pool, RESERVE, Region, RegionConfig};
 use manylane_io::namespace::{Host, Namespace};

@@ -2,13 +2,12 @@
 //!
 //! Each test's thread is the router, in an anonymous namespace; its peers are hosts with sockets.
 
-mod common;
-
+use crate::common;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use common::xdp::{
+use crate::common::xdp::{
     Lab, OUR_MAC, OUR_V4, OUR_V6, PEER_MAC, PEER_V4, PEER_V6, parts, payload, receive, reclaim,
     set_up, wait_until,
 };

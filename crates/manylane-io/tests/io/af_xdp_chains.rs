@@ -1,13 +1,12 @@
 //! AF_XDP ports and packets larger than a frame, with the kernel at the other end. Needs root.
 
-mod common;
-
+use crate::common;
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::packet;
-use common::xdp::{
+use crate::common::packet;
+use crate::common::xdp::{
     Lab, OUR_MAC, OUR_V4, OUR_V6, PEER_MAC, PEER_V4, PEER_V6, parts, payload, receive, reclaim,
     set_up, wait_until,
 };

@@ -1,7 +1,6 @@
 //! The BPF programs: what they say, and that they come and go with their owner. Needs root.
 
-mod common;
-
+use crate::common;
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -9,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::packet;
+use crate::common::packet;
 use manylane_io::bpf::{Attach, Mode, MuteProgram, SteerProgram, XskProgram};
 use manylane_io::interface::Interface;
 use manylane_io::netlink::{self, LinkEnd, Netlink};
@@ -91,7 +90,7 @@ fn it_leaves_with_a_process_that_is_killed() {
         }
         // The child lives in this thread's namespace.
         let mut child = Command::new(std::env::current_exe().expect("we run from a file"))
-            .args(["--exact", "holds_the_program_of_v0", "--ignored", "--nocapture"])
+            .args(["--exact", "bpf::holds_the_program_of_v0", "--ignored", "--nocapture"])
             .stdout(Stdio::piped())
             .spawn()
             .expect("we can be run again");

@@ -1,7 +1,6 @@
 //! Building networks in anonymous namespaces, and reading what was built. Needs root.
 
-mod common;
-
+use crate::common;
 use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;

@@ -1,10 +1,8 @@
 //! Routes changed in bulk: their events, losses, and that each route arrives as sent. Needs root.
 
-mod common;
-
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use common::ip::{ip, lab};
+use crate::common::ip::{ip, lab};
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Change, Event, Family, Group, Hop, Hops, Read, Route, Watch};
 

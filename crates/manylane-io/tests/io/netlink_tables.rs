@@ -1,11 +1,10 @@
 //! Every table of the kernel's routing is read as ip(8) shows it. Needs root.
 
-mod common;
-
+use crate::common;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use common::ip::{ip, ip_json, lab, try_ip};
+use crate::common::ip::{ip, ip_json, lab, try_ip};
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Family, Hop, NextHopKind, Route};
 use serde_json::Value;

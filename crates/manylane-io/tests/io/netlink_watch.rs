@@ -1,12 +1,11 @@
 //! What the kernel tells of changes, and what it does in silence: the tables in the documentation of
 //! `netlink::kernel` are made of this. Needs root.
 
-mod common;
-
+use crate::common;
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use common::ip::{Witness, has_carrier, ip, lab};
+use crate::common::ip::{Witness, has_carrier, ip, lab};
 use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Event, Family, Hop, NextHopKind, Route};
 

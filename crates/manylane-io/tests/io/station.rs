@@ -1,7 +1,6 @@
 //! Stations on a link: what one sends another hears, bit by bit. Needs root.
 
-mod common;
-
+use crate::common;
 use std::os::fd::AsFd;
 use std::time::Duration;
 

@@ -2,16 +2,15 @@
 //!
 //! Each test's thread is the host behind the TAP, in an anonymous namespace.
 
-mod common;
-
+use crate::common;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::packet;
-use common::wire::{self, End};
+use crate::common::packet;
+use crate::common::wire::{self, End};
 use manylane_frame::vocabulary::{Checksum, PortId, QueueId, SegmentKind, Segments, WorkerId};
 use manylane_frame::{Batch, Depot, Frame, Pool, RESERVE, Region, RegionConfig};
 use manylane_io::interface::Interface;

@@ -67,59 +67,60 @@ fn asked(words: &str) -> Question {
 
 #[test]
 fn ports_as_a_table() {
-    assert_eq!(show::ports(&Sample.ports()), PORTS);
+    assert_eq!(tables::ports(&Sample.ports()), PORTS);
 }
 
 #[test]
 fn workers_as_a_table() {
-    assert_eq!(show::workers(&Sample.workers()), WORKERS);
+    assert_eq!(tables::workers(&Sample.workers()), WORKERS);
 }
 
 #[test]
 fn routes_as_a_table() {
-    assert_eq!(show::routes(&Sample.routes()), ROUTES);
+    assert_eq!(tables::routes(&Sample.routes()), ROUTES);
 }
 
 #[test]
 fn neighbours_as_a_table() {
-    assert_eq!(show::neighbours(&Sample.neighbours()), NEIGHBOURS);
+    assert_eq!(tables::neighbours(&Sample.neighbours()), NEIGHBOURS);
 }
 
 #[test]
 fn addresses_as_a_table() {
-    assert_eq!(show::addresses(&Sample.addresses()), ADDRESSES);
+    assert_eq!(tables::addresses(&Sample.addresses()), ADDRESSES);
 }
 
 #[test]
 fn drops_as_a_table() {
-    assert_eq!(show::drops(&Sample.drops()), DROPS);
+    assert_eq!(tables::drops(&Sample.drops()), DROPS);
 }
 
 #[test]
 fn ledger_as_a_table() {
-    assert_eq!(show::ledger(&Sample.ledger()), LEDGER);
+    assert_eq!(tables::ledger(&Sample.ledger()), LEDGER);
 }
 
 #[test]
 fn frames_as_a_table() {
-    assert_eq!(show::frames(&Sample.frames()), FRAMES);
+    assert_eq!(tables::frames(&Sample.frames()), FRAMES);
 }
 
 #[test]
 fn steering_as_a_table() {
-    assert_eq!(show::steering(&Sample.steering()), STEERING);
+    assert_eq!(tables::steering(&Sample.steering()), STEERING);
 }
 
 #[test]
 fn sockets_as_a_table() {
-    assert_eq!(show::sockets(&Sample.sockets()), SOCKETS);
+    assert_eq!(tables::sockets(&Sample.sockets()), SOCKETS);
 }
 
 /// Of `accelerate`.
 #[test]
 fn what_is_accelerated_as_tables() {
-    use manylane_api::accelerate::{Accelerated, WhyQuestion, sample::Sample};
-    use show::accelerate;
+    use crate::tables::accelerate;
+    use manylane_api::accelerate::{Accelerated, WhyQuestion};
+    use manylane_api::sample::accelerate::Sample;
     let question = WhyQuestion {
         source: "10.1.0.1".parse().unwrap(),
         destination: "10.9.0.1".parse().unwrap(),
@@ -175,18 +176,18 @@ fn squeezed(text: &str) -> String {
 #[test]
 fn an_empty_table_says_so() {
     assert_eq!(
-        show::sockets(&Default::default()),
+        tables::sockets(&Default::default()),
         "No packet sockets.\n\n0 sockets of 0 (0 for a user), rings of 0 B of 0 B.\n"
     );
-    assert_eq!(show::ports(&[]), "No ports.\n");
-    assert_eq!(show::workers(&[]), "No workers.\n");
-    assert_eq!(show::routes(&[]), "No routes.\n");
-    assert_eq!(show::neighbours(&[]), "No neighbours.\n");
-    assert_eq!(show::addresses(&[]), "No addresses on links with other stations.\n");
-    assert_eq!(show::drops(&[]), "Nothing was dropped.\n");
+    assert_eq!(tables::ports(&[]), "No ports.\n");
+    assert_eq!(tables::workers(&[]), "No workers.\n");
+    assert_eq!(tables::routes(&[]), "No routes.\n");
+    assert_eq!(tables::neighbours(&[]), "No neighbours.\n");
+    assert_eq!(tables::addresses(&[]), "No addresses on links with other stations.\n");
+    assert_eq!(tables::drops(&[]), "Nothing was dropped.\n");
     let never_dropped = &Sample.drops()[..1];
-    assert_eq!(show::drops(never_dropped), "Nothing was dropped.\n");
-    let ledger = show::ledger(&Default::default());
+    assert_eq!(tables::drops(never_dropped), "Nothing was dropped.\n");
+    let ledger = tables::ledger(&Default::default());
     assert!(ledger.ends_with("\nEverything is accounted for.\n"), "{ledger}");
 }
 
@@ -225,8 +226,9 @@ fn no_table_is_wider_than_100_columns() {
     }
     frames.sum[0].holder = "a-long-port-nam to transmit".into();
     frames.sum[0].reckoning = "128 x 8192 queued + 256 x 8192 sent".into();
-    let frames = show::frames(&frames);
-    for text in [show::ports(&ports), show::workers(&workers), show::ledger(&ledger), frames] {
+    let frames = tables::frames(&frames);
+    for text in [tables::ports(&ports), tables::workers(&workers), tables::ledger(&ledger), frames]
+    {
         for line in text.lines() {
             assert!(line.chars().count() <= 100, "{text}");
         }

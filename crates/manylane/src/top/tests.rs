@@ -9,7 +9,8 @@ use super::draw::draw;
 use super::flows::Flows;
 use super::sample::{Accelerator, Forwarder, Of, Pace, Sample};
 use super::view::{View, Wish};
-use manylane_api::accelerate::{Accelerated, sample as accelerated};
+use manylane_api::accelerate::Accelerated;
+use manylane_api::sample::accelerate as accelerated;
 use manylane_api::{Daemon, DropStatus, Ledger};
 
 /// What a daemon says two seconds after `at`, if `passed` packets have passed since.

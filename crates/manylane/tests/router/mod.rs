@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::{env, fs, process};
 
-use manylane::config::Environment;
+use manylane_router::config::Environment;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 

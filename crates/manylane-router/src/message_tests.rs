@@ -1,15 +1,84 @@
-//! All messages of ports, tables and a daemon that does not start.
+//! All messages of a configuration, of ports, tables, packet sockets, traces, and of a daemon that does not start.
 
+use std::io;
+use std::net::IpAddr;
+
+use manylane_api::{BindError, ListenError};
 use manylane_frame::RegionError;
+use manylane_frame::vocabulary::PortId;
+use manylane_io::interface::InterfaceError;
+use manylane_io::packet_ring::RingError;
 use manylane_io::port::{af_packet, af_xdp, pcap, tap};
+use manylane_io::privilege::PrivilegeError;
 use manylane_net::fib::EditError;
 use manylane_net::generate::FarEndError;
+use manylane_net::neighbour::{Key, TableFull};
 use manylane_net::nexthop::GroupsFull;
 
-use super::{EPERM, addr, answered, exposed, full, no_interface, no_user, said};
-use manylane_router::control::StartError;
-use manylane_router::control::open::PortError;
-use manylane_router::control::routing::RoutingError;
+use crate::config::{Config, ConfigError, Environment, SaveError};
+use crate::control::StartError;
+use crate::control::open::PortError;
+use crate::control::routing::RoutingError;
+use crate::messages::Page;
+use crate::socket::SocketError;
+use crate::trace::TraceError;
+
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+
+fn said(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+fn addr(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn no_interface() -> InterfaceError {
+    let present = vec!["lo".into(), "eth0".into()];
+    InterfaceError::NoSuchInterface { name: "eth7".into(), present }
+}
+
+fn exposed() -> ListenError {
+    ListenError::Exposed { address: "192.0.2.1:9176".parse().unwrap() }
+}
+
+fn answered() -> BindError {
+    BindError::Answered { path: "/run/s".into() }
+}
+
+fn no_user() -> PrivilegeError {
+    PrivilegeError::NoSuchUser { name: "nobdy".into() }
+}
+
+fn full() -> TableFull {
+    TableFull { key: Key { port: PortId(0), addr: addr("10.1.0.9") }, entries_max: 64 }
+}
+
+fn invalid() -> ConfigError {
+    Config::parse("[wrokers]\n", "router.toml", &Environment::of_this_thread()).unwrap_err()
+}
+
+#[test]
+fn configurations() {
+    messages!(ConfigError {
+        Unreadable: [(
+            Unreadable { file_name: "router.toml".into(), source: said(ENOENT) },
+            ["router.toml", "No such file"],
+            "help: name a TOML file"
+        )],
+        Invalid: [(invalid(), ["router.toml:1", "wrokers"], "help: did you mean `workers`?")],
+    });
+}
+
+#[test]
+fn saving() {
+    let step = "write a new file beside it";
+    let error = SaveError { file: "/etc/router.toml".into(), step, source: said(EPERM) };
+    let mut page = Page::new("SaveError");
+    page.row("", &error.to_string(), &["/etc/router.toml", step, "not permitted"], "name another");
+    page.finish();
+}
 
 fn port() -> String {
     "wan".into()
@@ -117,5 +186,36 @@ fn starts() {
         Api: [(Api(answered()), ["/run/s"], "stop it")],
         Capture: [(Capture(capture), ["x.pcap"], "write to another file")],
         Privilege: [(Privilege(no_user()), ["nobdy"], "leave out --user")],
+    });
+}
+
+#[test]
+fn sockets() {
+    messages!(SocketError {
+        TooMany: [(TooMany { max: 64 }, ["64 packet sockets"], "close one, or raise `max`")],
+        Wake: [(Wake(said(EPERM)), ["eventfd", "not permitted"], "raise `ulimit -n`")],
+        Memory: [(
+            Memory { wanted: 4096, left: 100 },
+            ["4096 bytes", "100 are left"],
+            "raise `memory_max` in [sockets]"
+        )],
+        Ring: [(Ring(RingError::Blocks(0)), ["0 blocks"], "take ")],
+        NoSuchPort: [(NoSuchPort(PortId(7)), ["port 7"], "`manylane show ports` lists")],
+        Busy: [(Busy, ["too many bindings"], "try again")],
+        GroupDiffers: [(GroupDiffers, ["fanout group"], "name another group")],
+        GroupFull: [(GroupFull, ["fanout group"], "name another")],
+        InGroup: [(InGroup, ["fanout group"], "leave it first")],
+        NotBound: [(NotBound, ["bound to no port"], "bind it first")],
+        SendFull: [(SendFull, ["too many packets"], "try again")],
+        Length: [(Length { len: 9, max: 1514 }, ["9 bytes"], "make it 14 to 1514 bytes long")],
+    });
+}
+
+#[test]
+fn traces() {
+    messages!(TraceError {
+        Running: [(Running, ["another trace"], "end that `manylane trace`")],
+        Count: [(Count(0), ["0 packets"], "ask for 1 to ")],
+        Busy: [(Busy, ["too many traces"], "try again")],
     });
 }

@@ -1,34 +1,17 @@
-//! All messages of packet sockets, here and in other processes.
+//! All messages of packet sockets in other processes.
 
-use manylane_frame::vocabulary::PortId;
+use std::io;
+
 use manylane_io::libpcap::PcapError;
 use manylane_io::packet_ring::RingError;
 
-use super::{EPERM, said};
-use crate::socket::SocketError;
-use crate::socket::remote::message::{Kind, Refusal};
-use manylane_client::RemoteError;
+use crate::RemoteError;
+use crate::message::{Kind, Refusal};
 
-#[test]
-fn sockets() {
-    messages!(SocketError {
-        TooMany: [(TooMany { max: 64 }, ["64 packet sockets"], "close one, or raise `max`")],
-        Wake: [(Wake(said(EPERM)), ["eventfd", "not permitted"], "raise `ulimit -n`")],
-        Memory: [(
-            Memory { wanted: 4096, left: 100 },
-            ["4096 bytes", "100 are left"],
-            "raise `memory_max` in [sockets]"
-        )],
-        Ring: [(Ring(RingError::Blocks(0)), ["0 blocks"], "take ")],
-        NoSuchPort: [(NoSuchPort(PortId(7)), ["port 7"], "`manylane show ports` lists")],
-        Busy: [(Busy, ["too many bindings"], "try again")],
-        GroupDiffers: [(GroupDiffers, ["fanout group"], "name another group")],
-        GroupFull: [(GroupFull, ["fanout group"], "name another")],
-        InGroup: [(InGroup, ["fanout group"], "leave it first")],
-        NotBound: [(NotBound, ["bound to no port"], "bind it first")],
-        SendFull: [(SendFull, ["too many packets"], "try again")],
-        Length: [(Length { len: 9, max: 1514 }, ["9 bytes"], "make it 14 to 1514 bytes long")],
-    });
+const EPERM: i32 = 1;
+
+fn said(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
 }
 
 #[test]

@@ -1,0 +1,13 @@
+//! Ports, netlink and programs against the kernel of this machine, in network namespaces. Needs root.
+
+mod af_packet;
+mod af_xdp;
+mod af_xdp_chains;
+mod bpf;
+mod common;
+mod netlink;
+mod netlink_change;
+mod netlink_tables;
+mod netlink_watch;
+mod station;
+mod tap;
