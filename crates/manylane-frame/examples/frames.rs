@@ -17,7 +17,7 @@ fn main() {
     assert_eq!(parts.iter().sum::<usize>(), 9000);
     pool.give_back(packet);
 
-    // A holder that forgets its frame: the depot knows who had it last.
+    // A holder that forgets its frame: the depot knows its last holder.
     let lost = pool.take().expect("all frames are free");
     region.note(&lost, Holder::Hold);
     std::mem::forget(lost);

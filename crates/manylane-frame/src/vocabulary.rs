@@ -105,7 +105,7 @@ pub struct Segments {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum SegmentKind {
-    /// An ordinary packet: nothing to cut.
+    /// A plain packet: nothing to cut.
     #[default]
     None = 0,
     /// TCP over IPv4: sequence number, flags and IPv4 identification advance.
@@ -134,7 +134,7 @@ impl Offload {
 }
 
 impl Segments {
-    /// An ordinary packet.
+    /// A plain packet.
     pub const NONE: Segments = Segments { kind: SegmentKind::None, ecn: false, size: 0 };
 
     /// Whether the packet is to be cut before it can be on a wire.

@@ -61,19 +61,19 @@
 //! | slots_f, a worker and a program          | 3     |    195,571 |
 //! | stack, a magazine goes round             | none  |        621 |
 //! | stack, handed out once                   | none  |      3,645 |
-//! | stack, seen by who takes it              | 3     |    124,836 |
+//! | stack, seen by the taker                 | 3     |    124,836 |
 //! | stack, several, handed out once          | none  |      1,143 |
-//! | stack, several, seen by who takes them   | 3     |     10,230 |
+//! | stack, several, seen by the takers       | 3     |     10,230 |
 //! | words                                    | none  |        675 |
 //!
 //! What loom 0.7 cannot show, and what follows for these tests:
 //!
-//! 1. It treats `SeqCst` loads and stores as Acquire and Release. It does model `SeqCst` *fences*, so
-//!    every protocol here that needs a total order takes it from a fence.
-//! 2. Where plain stores and read-modify-writes meet on one word, its modification order is only
-//!    partial. No word here has both but `taken` in `rcu`, where only the owner of the slot stores,
-//!    `taken` in `blocks`, where only who has raised it does, and the word of `RcuRef`, to which only
-//!    who finds it dead stores, and that it is dead.
+//! 1. Loom treats `SeqCst` loads and stores as Acquire and Release. Loom does model `SeqCst` *fences*, so every
+//!    protocol here that needs a total order takes it from a fence.
+//! 2. Where plain stores and read-modify-writes meet on one word, its modification order is only partial. No word here
+//!    has both but `taken` in `rcu`, where only the owner of the slot stores, `taken` in `blocks`, where only the
+//!    thread that has raised it does, and the word of `RcuRef`, to which only a thread that finds it dead stores, and
+//!    that it is dead.
 //! 3. A failed compare-exchange reads only the newest value, and none fails spuriously.
 //! 4. A load sees at most the last seven stores of its word.
 //! 5. A thread that loads a word just before it writes it hides that write from loads of other threads
@@ -85,7 +85,7 @@
 //! orderings as parameters. The twin passes with the orderings of the source, and fails when one of
 //! them is a step weaker (`#[should_panic]`, with the failure expected).
 #![cfg(manylane_loom)]
-// The tests count executions with std's atomics, which loom does not see. They come by `primitive`.
+// The tests count executions with std's atomics, which loom does not see, taken from `primitive`.
 #![allow(clippy::disallowed_types)]
 
 #[path = "loom/blocks.rs"]

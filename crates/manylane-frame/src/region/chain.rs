@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(all(&mut pool), 200);
     }
 
-    /// A frame that was a part once is an ordinary one in its next life.
+    /// A frame that was a part once is a single one in its next life.
     #[test]
     fn a_part_forgets_that_it_was_one() {
         let mut pool = pool(2);

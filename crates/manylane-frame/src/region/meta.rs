@@ -13,7 +13,7 @@ use crate::vocabulary::{Checksum, PortId, QueueId, Segments};
 /// 2. `tail <= frame_size`: the window never leaves its slot.
 /// 3. `next` is 0, or 1 + the index of the frame that holds the packet's next bytes. That one belongs to
 ///    this frame: it has no `Frame`, and is in no pool, not lent, and no other's `next`.
-/// 4. If a frame has a `Frame`: `following` frames come after it, the last of them `last`, with `following_len` bytes
+/// 4. If a frame has a `Frame`: `following` frames follow it, the last of them `last`, with `following_len` bytes
 ///    together. With none, all three are 0, and so is `next`.
 ///
 /// `View::bytes` relies on the first two, `chain.rs` on all. The fields are private to this room.

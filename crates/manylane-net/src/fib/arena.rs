@@ -1,9 +1,9 @@
 //! Which part of a table is free: an allocator that keeps its books outside the table.
 //!
-//! Best fit, joining neighbours (Knuth, TAOCP 1, §2.5): pieces are as long as asked for, and an empty
-//! arena is whole again whatever happened before. Large pieces come from the end of a free one,
-//! small ones from its beginning, so that long-lived small pieces do not cut up the room for large
-//! ones: with a buddy system, which has no such sides, a fifth of a table was once enough to fill it.
+//! Best fit, joining neighbours (Knuth, TAOCP 1, §2.5): a piece has exactly the requested length, and an empty arena is
+//! whole again whatever happened before. Large pieces come from the end of a free one, small ones from its beginning,
+//! so that long-lived small pieces do not cut up the room for large ones: with a buddy system, which has no such sides,
+//! a fifth of a table was once enough to fill it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ pub(crate) struct Arena {
     used: u32,
     /// Free pieces: first unit and length. No two of them touch.
     by_first: BTreeMap<u32, u32>,
-    /// The same: length and first unit.
+    /// The free pieces again, by length and first unit.
     by_len: BTreeSet<(u32, u32)>,
 }
 
@@ -28,7 +28,7 @@ impl Arena {
         arena
     }
 
-    /// The first of `len` free units; none if there is no such piece.
+    /// The first of `len` free units; `None` without such a piece.
     pub fn take(&mut self, len: u32) -> Option<u32> {
         let &(piece_len, piece) = self.by_len.range((len, 0)..).next()?;
         self.forget(piece, piece_len);

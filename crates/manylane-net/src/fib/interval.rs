@@ -4,12 +4,12 @@
 //! apart, on purpose: then the boundaries follow from the set of prefixes alone, and a changed value
 //! changes no boundary (see the door).
 
-/// Who owns an interval.
+/// The owner of an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Owner {
     /// What the table says there: a next-hop id, or in IPv6 also what leads on.
     pub value: u32,
-    /// The owner's prefix length + 1; 0 where there is no route.
+    /// The owner's prefix length + 1; 0 without a route.
     pub depth: u8,
 }
 
@@ -38,8 +38,8 @@ pub(super) struct Interval {
     pub owner: Owner,
 }
 
-/// Cuts `first..=last` at every boundary of `spans`: nested or apart, inside, each one after those
-/// that contain it. Where there is no span, `base` owns.
+/// Cuts `first..=last` at every boundary of `spans`: nested or apart, inside, each one after those that contain it.
+/// Outside all spans, `base` owns.
 pub(super) fn intervals(
     (first, last): (u64, u64),
     base: Owner,

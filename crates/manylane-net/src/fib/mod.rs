@@ -1,10 +1,9 @@
 //! The FIB: which next hop a destination address leads to, by longest prefix match.
 //!
-//! A prefix has a [`NextHopId`]; a lookup answers with the id of the longest prefix that contains the
-//! address, 0 when there is none. One table per family, [`v4`] and [`v6`], exact for every set of
-//! prefixes. Both live in [`Words`](manylane_sync::words::Words) that the caller hands in, and are
-//! walked by index in bounded loops, so that a BPF program can walk the same memory. Batches with
-//! AVX-512 ([`wide`](manylane_sync::words::wide)) walk it too: there is one structure.
+//! A prefix has a [`NextHopId`]; a lookup answers with the id of the longest prefix that contains the address, or 0
+//! without one. One table per family, [`v4`] and [`v6`], exact for every set of prefixes. Both live in
+//! [`Words`](manylane_sync::words::Words) that the caller hands in, and are walked by index in bounded loops, so that a
+//! BPF program can walk them too. Batches with AVX-512 ([`wide`](manylane_sync::words::wide)) walk the same structure.
 //!
 //! | side                          | thread  | may                                             |
 //! |-------------------------------|---------|-------------------------------------------------|
@@ -13,8 +12,8 @@
 //!
 //! # What a change does to the words
 //!
-//! Which *boundaries* are stored follows only from which long prefixes there are; a *value* (a next-hop
-//! id) is one field of one word. So an edit is of one of two kinds:
+//! The long prefixes alone decide which *boundaries* are stored; a *value* (a next-hop id) is one field of one word. So
+//! an edit is of one of two kinds:
 //!
 //! - **in place**: a next hop changes, or a short prefix comes or goes. The values it owns are
 //!   overwritten one word at a time. Nothing is allocated, so a default route over 300,000 lists
@@ -33,9 +32,9 @@
 //!    period is over. A reader that found it before reads it as it was.
 //! 3. A value is overwritten by `publish`, in place, in what is reachable; boundaries never are.
 //!
-//! So a lookup meets for each word an old or a new value, never a mixture, and answers with a route
-//! that was in the table at some moment during the lookup (invariant I6). The Release is also what
-//! makes a next hop's record visible to who finds its id, if the record was stored before the route.
+//! So a lookup meets for each word an old or a new value, never a mixture, and answers with a route that was in the
+//! table at some moment during the lookup (invariant I6). The Release also makes a next hop's record visible to a
+//! reader that finds its id, if the record was stored before the route.
 //! A twin needs three words and two threads: *direct* (leads to list 0 or 1), two lists of one
 //! boundary and one value; the writer flips between them by 1 to 3, the reader checks that the value
 //! belongs to the boundary it read.
@@ -44,9 +43,8 @@
 //!
 //! Every edit is checked before it changes anything, and never waits. [`EditError::Busy`] says that
 //! the memory or the queue it needs is in use until the next grace period: call `reclaim` and repeat.
-//! [`EditError::Full`] says that the tables are too small. Taking a route away never fails with
-//! `Full`: when there is no room for the smaller copy, the values are overwritten in place and the
-//! boundaries stay until the next edit there.
+//! [`EditError::Full`] says that the tables are too small. Taking a route away never fails with `Full`: without room
+//! for the smaller copy, the values are overwritten in place and the boundaries stay until the next edit there.
 //!
 //! Elsewhere: what stands behind an id is `nexthop`'s; where routes come from is `manylane`'s mirror.
 
@@ -116,7 +114,7 @@ impl Default for Limits {
     }
 }
 
-/// The most that one edit retires: a list and a directory, or what there was of both halves.
+/// The most that one edit retires: a list and a directory, or the old parts of both halves.
 const EDIT_RETIRES: usize = 2;
 
 /// Why an edit was refused. The table is unchanged, and correct.
@@ -140,7 +138,7 @@ pub enum EditError {
         /// The words that the edit needed in one piece.
         wanted: usize,
     },
-    /// There are as many routes as there may be.
+    /// The table has the most routes already.
     TooManyRoutes {
         /// The bound.
         routes_max: usize,

@@ -153,7 +153,7 @@ macro_rules! prefix {
                 addr.to_bits() & Self::mask(self.len) == self.addr.to_bits()
             }
 
-            /// Only for an address and a length that came out of a prefix of this type.
+            /// Only for an address and a length that were taken from a prefix of this type.
             pub(super) fn from_checked(bits: $bits, len: u8) -> $prefix {
                 debug_assert!(len <= $max && bits & !Self::mask(len) == 0);
                 $prefix { addr: bits.into(), len }

@@ -10,9 +10,9 @@ use super::{INSTRUCTIONS_MAX, Instruction};
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterError {
-    /// There is no instruction.
+    /// The program has no instruction.
     Empty,
-    /// There are more than [`INSTRUCTIONS_MAX`].
+    /// The program has more than [`INSTRUCTIONS_MAX`] instructions.
     TooLong {
         /// How many.
         len: usize,
@@ -41,34 +41,34 @@ pub enum FilterError {
         /// Its number.
         at: usize,
     },
-    /// There is no such word of memory.
+    /// The machine has no such word of memory.
     MemoryOutside {
         /// Which one.
         at: usize,
         /// The word it means.
         cell: u32,
     },
-    /// It reads a word of memory that was not written on every way to it.
+    /// The instruction reads a word of memory that was not written on every path to it.
     MemoryUnwritten {
         /// Which one.
         at: usize,
         /// The word it means.
         cell: u32,
     },
-    /// It divides by a constant 0.
+    /// The instruction divides by a constant 0.
     DivisionByZero {
         /// Which one.
         at: usize,
     },
-    /// It shifts by a constant above 31.
+    /// The instruction shifts by a constant above 31.
     ShiftTooFar {
         /// Which one.
         at: usize,
         /// The constant.
         by: u32,
     },
-    /// It loads from one of Linux's own offsets (`SKF_AD_OFF`, `SKF_NET_OFF`, `SKF_LL_OFF`), which mean what
-    /// is known of a packet and not its bytes.
+    /// The instruction loads from one of Linux's own offsets (`SKF_AD_OFF`, `SKF_NET_OFF`, `SKF_LL_OFF`), which mean
+    /// facts about a packet and not its bytes.
     LinuxOffset {
         /// Which one.
         at: usize,
@@ -132,7 +132,7 @@ fn lands_inside(at: usize, instruction: Instruction, len: usize) -> Result<(), F
 /// forward only, so that all ways to an instruction are known when it is reached.
 fn writes_before_it_reads(ops: &[Op]) -> Result<(), FilterError> {
     const _: () = assert!(CELLS <= u16::BITS as usize);
-    /// Where nobody comes, anything may be read.
+    /// An instruction that cannot be reached may read anything.
     const NOBODY: u16 = u16::MAX;
     let mut arrives = vec![NOBODY; ops.len()];
     let mut written = 0;

@@ -1,9 +1,9 @@
 //! Filters: which packets a capture wants, as programs of classic BPF.
 //!
-//! Such a program is what tcpdump's filter language is compiled to (`manylane-io`'s `libpcap` does that,
-//! in the process of who asks), a list of instructions for a machine with two registers and 16 words of
-//! memory. It comes from somebody else, so [`Program::new`] checks it, once; then workers run it for each
-//! packet, with no loop, no allocation and no error in its way.
+//! tcpdump's filter language is compiled to such a program (`manylane-io`'s `libpcap` does that, in the process of the
+//! observer), a list of instructions for a machine with two registers and 16 words of memory. The program is not
+//! trusted, so [`Program::new`] checks it, once; then workers run it for each packet, without a loop, an allocation or
+//! an error in its path.
 //!
 //! Sources: bpf(4), McCanne and Jacobson, *The BSD Packet Filter* (USENIX 1993), Linux
 //! `Documentation/networking/filter.rst`, `bpf_filter.c` of libpcap 1.10.
@@ -18,9 +18,9 @@
 //! | a code that classic BPF does not have               |                                             |
 //! | a jump behind the end, or backward                  | it would not end; libpcap's `protochain` is such a loop |
 //! | an end without `ret`                                |                                             |
-//! | a word of memory above the 16th, or read on a way that did not write it | what it reads is by chance; libpcap's `geneve or ip`, whose second half looks behind the tunnel's header, which there may be none |
+//! | a word of memory above the 16th, or read on a path that did not write it | the value would be chance; libpcap's `geneve or ip`, whose second half looks behind the tunnel's header, which a packet may lack |
 //! | division by a constant 0, shift by a constant above 31 |                                          |
-//! | a load at -0x200000 or above                        | Linux's way to ask for what is not in the packet; libpcap's `inbound`, `ifindex` |
+//! | a load at -0x200000 or above                        | Linux's offsets for facts that are not in the packet; libpcap's `inbound`, `ifindex` |
 //!
 //! # Where machines differ
 //!
@@ -38,9 +38,8 @@
 //!
 //! # Packets in several frames
 //!
-//! The bytes in the first frame are a slice, and nearly every load ends there. Only one that does not
-//! asks for the rest, by a closure, which [`Program::run`] does not have: for a packet in one frame it is
-//! compiled without.
+//! The bytes in the first frame are a slice, and nearly every load ends there. Only a load that does not reads the
+//! rest, by a closure, which [`Program::run`] does not have: for a packet in one frame the code is compiled without.
 //!
 //! Elsewhere: what is done with a packet that matches is `manylane`'s.
 
@@ -79,7 +78,7 @@ pub struct Program {
     instructions: Box<[Instruction]>,
     /// One for each instruction.
     ops: Box<[Op]>,
-    /// Whether there is any use of memory, which then is cleared for each packet.
+    /// Whether the program uses memory, which then is cleared for each packet.
     remembers: bool,
 }
 
@@ -99,16 +98,15 @@ impl Program {
         Program::new(vec![whole]).expect("it ends at once")
     }
 
-    /// How many bytes of a packet to keep, 0 for none: it does not match. They may be more than the packet
-    /// has.
+    /// How many bytes of a packet to keep, 0 for none: it does not match. The number may be larger than the packet.
     #[inline]
     pub fn run(&self, packet: &[u8]) -> u32 {
         self.run_in_parts(packet, packet.len() as u32, |_: usize, _: &mut [u8]| 0)
     }
 
-    /// As [`Program::run`], for a packet of `len` bytes, of which `first` are the first ones. `rest` copies
-    /// bytes of the packet from an offset on, counted from its very beginning, and returns how many there
-    /// were, as [`View::copy_to`] does; where it has none, the packet counts as cut off there.
+    /// As [`Program::run`], for a packet of `len` bytes, whose first ones are `first`. `rest` copies bytes of the
+    /// packet from an offset on, counted from its very beginning, and returns how many it copied, as [`View::copy_to`]
+    /// does; where it has none, the packet counts as cut off there.
     #[inline]
     pub fn run_in_parts<R>(&self, first: &[u8], len: u32, rest: R) -> u32
     where

@@ -9,7 +9,7 @@ struct Bytes<'a, R> {
 }
 
 impl<R: Fn(usize, &mut [u8]) -> usize> Bytes<'_, R> {
-    /// The `N` bytes at an offset, if there are as many.
+    /// The `N` bytes at an offset, if all of them exist.
     #[inline(always)]
     fn at<const N: usize>(&self, offset: u32) -> Option<[u8; N]> {
         let offset = offset as usize;

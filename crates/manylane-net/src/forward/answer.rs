@@ -28,7 +28,7 @@ impl Forwarder {
         reason: DropReason,
     ) -> Verdict<'g> {
         if self.region.meta(frame).own {
-            return Verdict::drop(reason); // Nobody is told about our own packets.
+            return Verdict::drop(reason); // No error about our own packets.
         }
         // What is quoted, and looked at before, lies in one frame.
         if !parts::gather(turn.pool, frame, LINK_HEADER + icmp::quote_len_v6(usize::MAX)) {
@@ -54,7 +54,7 @@ impl Forwarder {
         self.keeps_former = keeps;
     }
 
-    /// Whether there is something that an error was made of, and that nobody has been shown.
+    /// Whether a packet that an error was made of has not been shown yet.
     #[inline(always)]
     pub fn has_former(&self) -> bool {
         !self.former.is_empty()
@@ -82,8 +82,8 @@ impl Forwarder {
         self.error(turn, frame, ErrorKind::HostUnreachable, reason)
     }
 
-    /// Makes the frame the error about the packet in it. The link it came by, or `None` if no error is
-    /// to be sent; then the frame is as it was.
+    /// Turns the frame into the error about the packet in it. Returns the link it arrived by, or `None` if no error is
+    /// to be sent; then the frame is unchanged.
     fn make_ipv4_error(
         &mut self,
         turn: &mut Turn<'_, '_>,
@@ -197,19 +197,18 @@ impl Forwarder {
         (0..self.tables.ports.len() as u16).map(PortId)
     }
 
-    /// Whether this is the broadcast address of a network of ours: nobody speaks from it, and an answer
-    /// would reach everybody (RFC 1812 §4.3.2.7, §5.3.7, RFC 1122 §3.2.1.3).
+    /// Whether this is the broadcast address of a network of ours: no station speaks from it, and an answer would reach
+    /// all stations (RFC 1812 §4.3.2.7, §5.3.7, RFC 1122 §3.2.1.3).
     pub(super) fn is_broadcast(&self, guard: Guard<'_>, address: Ipv4Addr) -> bool {
         let id = self.tables.ipv4.lookup(guard, address.into());
         self.tables.next_hops.load(guard, id) == NextHop::Broadcast
     }
 
-    /// The port by which a packet to this address leaves; where there is no way, the one that the packet in
-    /// the frame came in by.
+    /// The port by which a packet to this address leaves; without a route, the ingress port of the packet in the frame.
     pub(super) fn way_to(&self, guard: Guard<'_>, frame: &Frame, to: IpAddr) -> PortId {
         let neighbour = match self.next_hop(guard, to) {
             NextHop::Via(neighbour) => neighbour,
-            // The answer goes where the flow goes that it is about.
+            // The answer takes the path of the flow that it is about.
             NextHop::Group(group) => self.member(guard, frame, group),
             NextHop::Connected(port) => return port,
             _ => return self.region.meta(frame).ingress,

@@ -1,7 +1,7 @@
-//! Pass 1 and 2: is this an ordinary packet to route, and where does its destination lead?
+//! Pass 1 and 2: can this packet take the fast path, and where does its destination lead?
 //!
 //! Headers are read in words of 4 and 8 bytes. The tests are those of `slow` and may be stricter, never
-//! laxer: what fails one is odd, and `slow` finds out what it is.
+//! laxer: a packet that fails one is an exception, and `slow` finds out why.
 
 use manylane_frame::vocabulary::PortId;
 use manylane_frame::{BATCH_MAX, Frame, Packet, View};
@@ -14,9 +14,9 @@ use super::{NextHopMark, Tables};
 pub(super) struct Checked {
     /// Bytes of the whole batch.
     pub bytes: u64,
-    /// A bit for each place: it is no ordinary packet.
+    /// A bit for each place: the packet is an exception.
     exceptions: u64,
-    /// A bit for each place: it is an ordinary packet of IPv6; and if neither is set, of IPv4.
+    /// A bit for each place: a fast-path packet of IPv6; with neither bit set, of IPv4.
     ipv6: u64,
     /// Destinations of the IPv4 packets.
     to_ipv4: [u32; BATCH_MAX],
@@ -43,13 +43,13 @@ impl Checked {
         }
     }
 
-    /// The first place from `at` on, below [`BATCH_MAX`], that is odd; if there is none, one beyond the batch.
+    /// The first place from `at` on, below [`BATCH_MAX`], of an exception; without one, a place beyond the batch.
     #[inline(always)]
     pub fn next_exception(&self, at: usize) -> usize {
         at + (self.exceptions >> at).trailing_zeros() as usize
     }
 
-    /// Whether the ordinary packet at each place from `at` on is of IPv6, and the raw index of its neighbour's
+    /// Whether the fast-path packet at each place from `at` on is of IPv6, and the raw index of its neighbour's
     /// record.
     #[inline(always)]
     pub fn routes(&self, at: usize) -> impl Iterator<Item = (bool, u32)> {
@@ -61,7 +61,7 @@ impl Checked {
         })
     }
 
-    /// The next hop of the packet at `place`, if that is an ordinary one.
+    /// The next hop of the packet at `place`, if that takes the fast path.
     pub fn next_hop<'g>(&self, guard: Guard<'g>, place: usize) -> Option<Index<'g, NextHopMark>> {
         let is_fast = self.exceptions >> place & 1 == 0;
         is_fast.then(|| Index::new(guard, self.next_hops[place].into()))
@@ -97,7 +97,7 @@ pub(super) fn check(
     }
 }
 
-/// The rest of pass 1: what is at the places of `others` is no ordinary IPv4 packet.
+/// The rest of pass 1: the packets at the places of `others` are not IPv4 on the fast path.
 #[inline(never)]
 fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, checked: &mut Checked) {
     let (mut exceptions, mut rest, mut bytes) = (0, others, 0);
@@ -109,7 +109,7 @@ fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, chec
             continue;
         }
         match fast_path_ipv6(packet, ours) {
-            // Its memory is asked for by `lookup_batch`, some of them at a time.
+            // `lookup_batch` prefetches the memory of these, some of them at a time.
             Some(destination) => *to_ipv6.next().expect("a place for each") = destination,
             None => {
                 exceptions |= 1 << place;
@@ -121,12 +121,12 @@ fn check_others(region: View<'_>, ours: u64, frames: &[Frame], others: u64, chec
     (checked.exceptions, checked.ipv6) = (exceptions, others & !exceptions);
 }
 
-/// Whether what came in by `ingress` came by the device of `port`.
+/// Whether a packet received by `ingress` arrived by the device of `port`.
 fn comes_by(tables: &Tables, ingress: PortId, port: PortId) -> bool {
     tables.ports[ingress.index()].vlan.map_or(ingress, |vlan| vlan.port) == port
 }
 
-/// Pass 2: the next hop of each ordinary packet, and the record of its neighbour, which pass 3 is to read.
+/// Pass 2: the next hop of each fast-path packet, and the record of its neighbour, which pass 3 is to read.
 #[inline(never)]
 pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &mut Checked) {
     let Checked { exceptions, ipv6, to_ipv4, to_ipv6, next_hops, records, .. } = checked;
@@ -159,8 +159,8 @@ pub(super) fn look_up(tables: &Tables, guard: Guard<'_>, len: usize, checked: &m
     }
 }
 
-/// The raw index of the record of the neighbour that a next hop is. Two words on the way, for a line that
-/// is asked for one pass before it is read: with many neighbours it is in no near cache.
+/// The raw index of the record of the neighbour that a next hop is. Two words on the path, for a line that is
+/// prefetched one pass before it is read: with many neighbours it is in no near cache.
 #[inline(always)]
 fn prefetch_adjacency(tables: &Tables, guard: Guard<'_>, next_hop: u16) -> u32 {
     let next_hop: Index<'_, NextHopMark> = Index::new(guard, next_hop.into());
@@ -192,7 +192,7 @@ fn fast_path_ipv4(Packet { bytes, is_chained, .. }: Packet<'_>, ours: u64) -> Op
         return None;
     }
     let (first, second, to) = (word8(head, 14), word8(head, 22), word4(head, 30));
-    // From 20 bytes to what there is behind the Ethernet header.
+    // From 20 bytes to all bytes behind the Ethernet header.
     let total_len = usize::from(((first >> 16) as u16).swap_bytes());
     let fits = total_len.wrapping_sub(20) <= bytes.len() - 34;
     let lives = second as u8 > 1;

@@ -1,7 +1,7 @@
-//! Why a packet goes where it goes: what the tables say, asked before the packet is judged.
+//! Why a packet is forwarded as it is: what the tables say, read before the packet is judged.
 //!
-//! For who follows a packet on its way. It asks what `judge` asks (`Forwarder::consider`, `member`), and changes
-//! nothing; what becomes of the packet is the verdict's to say. Where no table changes in between, both agree
+//! For an operator that traces a packet. The explanation reads what `judge` reads (`Forwarder::consider`, `member`),
+//! and changes nothing; the verdict alone decides. Where no table changes in between, both agree
 //! ([`Explanation::agrees_with`]).
 
 use std::net::IpAddr;
@@ -36,15 +36,15 @@ pub struct Explanation {
 /// What a packet's headers say, and its route where that is the packet's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// It is to be passed on.
+    /// The packet is to be forwarded.
     Forward,
-    /// It is one of ours, on its way out.
+    /// The packet is one of ours, about to be sent.
     Own,
-    /// It is for us.
+    /// The packet is for us.
     Local,
-    /// It is to be dropped.
+    /// The packet is to be dropped.
     Drop(DropReason),
-    /// It is to be dropped, and its sender told, if one may be.
+    /// The packet is to be dropped, and its sender notified, if the rules allow.
     Error(DropReason),
 }
 
@@ -59,7 +59,7 @@ pub struct Found {
     pub next_hop: NextHop<u32>,
 }
 
-/// What is known of the neighbour that a packet goes to.
+/// What is known of a packet's neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Via {
     /// The group that it was chosen of, by the packet's flow.
@@ -79,8 +79,8 @@ pub struct Via {
 }
 
 impl Explanation {
-    /// Whether this verdict is one that the tables lead to, as they were. A packet may be dropped for want of a
-    /// frame whatever they say, or for what is found in it on the way out.
+    /// Whether this verdict is one that the tables lead to, as they were. A packet may be dropped for want of a frame
+    /// whatever they say, or for a fault found at the egress.
     pub fn agrees_with(&self, verdict: &Verdict<'_>) -> bool {
         if verdict.fate == Fate::Drop(DropReason::NoFrame) {
             return true;
@@ -97,7 +97,7 @@ impl Explanation {
                 (None, Some(Found { next_hop: NextHop::Connected(port), .. })) => {
                     verdict.fate == Fate::Glean(port)
                 }
-                // Of our own: no way, or back to who asked on its link.
+                // Of our own: no route, or back to the station that asked on its link.
                 _ => self.finding == Finding::Own,
             },
         }
@@ -128,7 +128,7 @@ impl Via {
     }
 }
 
-/// Whether a packet goes on, now or later.
+/// Whether a packet is transmitted, now or later.
 fn leaves(fate: Fate<'_>) -> bool {
     !matches!(fate, Fate::Deliver | Fate::Drop(_))
 }
@@ -160,7 +160,7 @@ impl Forwarder {
         let finding = match considered {
             Considered::Drop(reason) => Finding::Drop(reason),
             Considered::Error(_, reason) => Finding::Error(reason),
-            Considered::Priority => Finding::Drop(DropReason::UnknownVlan), // There were two.
+            Considered::Priority => Finding::Drop(DropReason::UnknownVlan), // The frame had two.
             Considered::Arp => Finding::Local,
             Considered::LocalIpv4 | Considered::LocalIpv6 => {
                 let found = rewrite::destination(&bytes).map(|to| self.found(guard, to));

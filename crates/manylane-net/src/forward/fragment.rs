@@ -78,8 +78,8 @@ impl Plan {
         let end = LINK_HEADER + usize::from(view.total_len());
         let offset = (view.fragment_offset() / 8) as u16;
         let plan = Plan { header_len, end, step, offset, more_follow: view.more_fragments() };
-        // What a fragment holds must lie inside the longest packet there is. Beyond it, the last
-        // piece's offset would not fit its 13 bits.
+        // What a fragment holds must lie inside the longest possible packet. Beyond it, the last piece's offset would
+        // not fit its 13 bits.
         let payload = usize::from(view.total_len()) - header_len; // `View` has compared them.
         let fits = view.fragment_offset() + payload <= usize::from(u16::MAX);
         (step > 0 && plan.pieces() > 1 && fits && !view.dont_fragment()).then_some(plan)

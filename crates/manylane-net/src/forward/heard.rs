@@ -1,8 +1,8 @@
 //! How much is reported of what other stations say, and which of it must not be lost.
 //!
-//! Anybody on a link can send advertisements and ARP packets as fast as the link takes them. Places on the
-//! way to the control thread that only answers may take are therefore for answers of neighbours that have a
-//! slot, and only for [`ANSWERS_PER_SECOND`] of each; all other answers go with everything else.
+//! Any station on a link can send advertisements and ARP packets as fast as the link takes them. Places in the ring to
+//! the control thread that only answers may take are therefore for answers of neighbours that have a slot, and only for
+//! [`ANSWERS_PER_SECOND`] of each; all other answers share the places of other reports.
 
 use manylane_sync::rcu::Index;
 
@@ -24,7 +24,7 @@ pub(super) struct Heard {
     listed_ns: u64,
 }
 
-/// A neighbour is asked once a second, and may have something to say of its own.
+/// A neighbour is probed once a second, and may send announcements of its own.
 const ANSWERS_PER_SECOND: u64 = 4;
 
 /// The list of link-local neighbours is made anew at most so often: looking at 9216 slots takes some 30 µs.
@@ -44,7 +44,7 @@ impl Heard {
 }
 
 impl Forwarder {
-    /// Reports what a packet told of a neighbour's address.
+    /// Reports the neighbour's address that a packet shows.
     pub(super) fn heard(
         &mut self,
         turn: &Turn<'_, '_>,

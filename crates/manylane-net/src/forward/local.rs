@@ -21,7 +21,7 @@ use crate::wire::{arp, icmp as wire_icmp, ip, ipv4, ipv6, protocol, tcp, udp};
 const DELIVER: Verdict<'static> = Verdict { fate: Fate::Deliver, origin: Origin::Received };
 
 impl Forwarder {
-    /// ARP (RFC 826): who asks for us gets an answer, and who speaks of itself is reported.
+    /// ARP (RFC 826): a question for us is answered, and a station that shows its own address is reported.
     pub(super) fn local_arp<'g>(
         &mut self,
         turn: &mut Turn<'g, '_>,
@@ -33,13 +33,13 @@ impl Forwarder {
         let ingress = self.region.meta(frame).ingress;
         let facts = self.port(ingress);
         let is_asked = facts.owns(packet.target.into());
-        // Who claims one of our addresses, or has none yet, tells nothing about a neighbour.
+        // A station that claims one of our addresses, or has none yet, shows no neighbour.
         if facts.owns(packet.sender.into()) {
             self.claimed(ingress, packet.sender, packet.sender_mac, Claim::Used, turn.now_ns);
         } else if packet.is_probe() && is_asked && !self.uses(ingress, packet.target) {
             self.claimed(ingress, packet.target, packet.sender_mac, Claim::Wanted, turn.now_ns);
         } else if !packet.sender.is_unspecified() {
-            // The answer to a question from nobody's address is for our station.
+            // The answer to a question from the unspecified address is for our station.
             let answers = packet.target.is_unspecified() && packet.target_mac == facts.mac;
             let kind = match packet.operation {
                 arp::Operation::Request if is_asked => Kind::ArpRequest,
@@ -74,11 +74,11 @@ impl Forwarder {
         if self.is_broadcast(turn.guard, view.source()) {
             return Verdict::drop(DropReason::MartianSource);
         }
-        // Nobody here puts fragments together.
+        // Fragments are not reassembled here.
         match view.protocol() {
             _ if !view.fragment().is_whole() => Verdict::drop(DropReason::LocalNoService),
             protocol::ICMP => self.local_icmp(turn, frame),
-            // RFC 1812 §5.2.7.1: nobody listens on any port.
+            // RFC 1812 §5.2.7.1: no service listens on any port.
             protocol::UDP | protocol::TCP => self.no_service(turn, frame),
             // RFC 1812 §5.2.7.1.
             _ => self.not_spoken(turn, frame, 0),
@@ -116,14 +116,14 @@ impl Forwarder {
             _ if !transport.fragment.is_whole() => Verdict::drop(DropReason::LocalNoService),
             protocol::ICMPV6 => self.local_icmp(turn, frame),
             protocol::UDP | protocol::TCP => self.no_service(turn, frame),
-            // RFC 8200 §4.7: there is nothing, and nothing to be told.
+            // RFC 8200 §4.7: nothing follows, and no error is sent.
             protocol::NO_NEXT_HEADER => Verdict::drop(DropReason::LocalNoService),
             // RFC 8200 §4.
             _ => self.not_spoken(turn, frame, named_at),
         }
     }
 
-    /// A packet for us whose extension headers we must not accept: dropped, and its sender told, as the
+    /// A packet for us whose extension headers we must not accept: dropped, and its sender notified, as the
     /// headers' own rules say.
     fn object<'g>(
         &mut self,
@@ -198,7 +198,7 @@ impl Forwarder {
         self.region.pull_front(frame, extra as u16);
     }
 
-    /// An echo reply comes from an address of one station: an anycast address is none (RFC 4443 §4.2).
+    /// An echo reply is sent from an address of one station: an anycast address is none (RFC 4443 §4.2).
     fn speak_as_one(&self, guard: Guard<'_>, frame: &mut Frame) {
         let packet = &self.region.bytes(frame)[LINK_HEADER..];
         let Some(view) = ipv6::View::quoted(packet) else { return };
@@ -248,8 +248,8 @@ impl Forwarder {
         parts::sum(self.region.view(), frame, LINK_HEADER, range, pseudo).is_valid()
     }
 
-    /// UDP or TCP for us: nobody listens on any port, and the sender is told so, unless what arrived is not
-    /// what was sent (RFC 1122 §4.1.3.4, §4.2.2.7, RFC 8200 §8.1).
+    /// UDP or TCP for us: no service listens on any port, and the sender is notified, unless the packet did not arrive
+    /// as it was sent (RFC 1122 §4.1.3.4, §4.2.2.7, RFC 8200 §8.1).
     fn no_service<'g>(&mut self, turn: &mut Turn<'g, '_>, frame: &mut Frame) -> Verdict<'g> {
         if self.region.meta(frame).checksum == Checksum::Unknown {
             self.complete_checksum(frame);
@@ -343,8 +343,8 @@ impl Forwarder {
         }
     }
 
-    /// Writes the question for a neighbour into a fresh frame, to one station or to everybody. The port by
-    /// whose device it leaves; `None` when the neighbour's port has no address to ask from.
+    /// Writes the question for a neighbour into a fresh frame, to one station or to all. Returns the port by whose
+    /// device it leaves; `None` when the neighbour's port has no address to ask from.
     pub fn solicit(
         &mut self,
         frame: &mut Frame,
@@ -370,9 +370,10 @@ impl Forwarder {
         })
     }
 
-    /// The address to ask for a neighbour from: one the target can answer (RFC 4861 §7.2.2, RFC 4862 §5.4),
-    /// and ours alone, for who is asked learns where it is (RFC 4429 §3.2). While there is only one that may
-    /// be another's, ARP asks from nobody's (RFC 5227 §2.1.1), and neighbour discovery does not.
+    /// The source of a question for a neighbour: one the target can answer (RFC 4861 §7.2.2, RFC 4862 §5.4), and ours
+    /// alone, because the receiver of a question learns where the address is (RFC 4429 §3.2). While the only address may
+    /// be another station's, ARP asks from the unspecified address (RFC 5227 §2.1.1), and neighbour discovery does not
+    /// ask.
     fn source_for(&self, key: Key) -> Option<IpAddr> {
         let is_ours = |own: IpAddr| self.standing(key.port, own) == Standing::Ours;
         match key.addr {

@@ -1,33 +1,33 @@
 //! Batch in, verdicts out: the rules of a router.
 //!
-//! A batch goes through three passes, so that the memory that a later pass needs is on its way while an
-//! earlier one works:
+//! A batch runs through three passes, so that the memory that a later pass needs is on its way while an earlier one
+//! works:
 //!
-//! 1. *check*: link-layer destination, header, checksum, addresses; ask for the FIB's word
-//! 2. *look up*: the FIB's answer for each destination, its next hop; ask for the neighbour's record
+//! 1. *check*: link-layer destination, header, checksum, addresses; prefetch the FIB's word
+//! 2. *look up*: the FIB's answer for each destination, its next hop; prefetch the neighbour's record
 //! 3. *rewrite*: neighbour, MTU; TTL, checksum, link-layer header
 //!
-//! The passes are loops of few instructions over runs of ordinary packets, and know of one verdict only:
-//! passed on, by a port. What the first does not find perfectly ordinary, and what the third cannot simply
-//! pass on, is decided one frame at a time by the same rules written out in full, in `slow`: our own
-//! addresses, ARP and ND, options, errors, and everything malformed. That happens in the frame's own
-//! place, between the runs, so that a flow whose packets are now ordinary, now odd, keeps its order (I3).
+//! The passes are the fast path: loops of few instructions over runs of plain packets, with one verdict only: forward,
+//! by a port. A packet that fails a check of the first pass, or that the third pass cannot simply forward, is an
+//! exception: `slow` decides about it, one frame at a time, by the rules written out in full: our own addresses, ARP
+//! and ND, options, errors, and everything malformed. The decision falls in the frame's own place, between the runs, so
+//! that a flow with packets on both paths keeps its order (I3).
 //!
 //! | file          | the rules in it                                                            |
 //! |---------------|----------------------------------------------------------------------------|
 //! | `check`       | pass 1 and 2                                                               |
 //! | `rewrite`     | pass 3                                                                     |
-//! | `send`        | the way out for packets of our own                                         |
+//! | `send`        | routes packets of our own and writes their link headers                    |
 //! | `slow`        | layer 2 rules, RFC 1812 §5.2 and §5.3, RFC 8200 §3, RFC 4291 §2.5          |
 //! | `local`       | packets for ourselves: ARP, ND, echo                                       |
 //! | `own`         | claims to our own addresses, and what we send about them                   |
 //! | `answer`      | ICMP errors, made of the packet that caused them                           |
-//! | `prepare`     | what a way out does not take as it is, made into what it takes             |
+//! | `prepare`     | turns a packet into what its egress port takes                             |
 //! | `segment`     | packets that stand for several (TSO, USO, GRO): their size, and cut        |
 //! | `fragment`    | IPv4 fragmentation, RFC 791 §3.2                                           |
 //! | `parts`       | bytes of packets that lie in several frames                                |
-//! | `explain`     | why a packet goes where it goes, for who follows it                        |
-//! | `redirect`    | who could have sent it straight is told, if that is asked for             |
+//! | `explain`     | why a packet is forwarded as it is, for a trace                            |
+//! | `redirect`    | tells a sender of a straighter path, if the configuration wants that       |
 //! | `vlan`        | tags of IEEE 802.1Q and 802.1ad, off and on                                |
 //!
 //! A packet larger than a frame is a chain of frames. The passes leave it to `slow`, which looks at its
@@ -101,13 +101,13 @@ pub struct PortFacts {
     pub mac: Mac,
     /// Largest IP packet, in bytes.
     pub mtu: u32,
-    /// What it transmits besides ordinary packets of one frame.
+    /// What it transmits besides plain packets of one frame.
     pub offload: Offload,
     /// Our IPv4 addresses there; the first is the source of our own packets.
     pub ipv4: Vec<Ipv4Interface>,
     /// Our IPv6 addresses there, global ones first.
     pub ipv6: Vec<Ipv6Addr>,
-    /// Our IPv6 link-local address there, if there is IPv6.
+    /// Our IPv6 link-local address there, if the port has IPv6.
     pub link_local: Option<Ipv6Addr>,
     /// The subnet-router anycast addresses of its networks, which every router of them has (RFC 4291 §2.6.1).
     pub anycast: Vec<Ipv6Addr>,
@@ -159,7 +159,7 @@ pub struct Turn<'g, 'p> {
     pub now_ns: u64,
 }
 
-/// What becomes of one frame, and what it had become when that was decided.
+/// The fate of one frame, and the frame's content when that was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a verdict that is not dispatched leaks its frame"]
 pub struct Verdict<'g> {
@@ -177,14 +177,14 @@ pub enum Fate<'g> {
     /// Too large for this port and free to be cut: [prepare](Forwarder::prepare) it, then transmit the
     /// pieces by its [device](Forwarder::device).
     Fragment(PortId),
-    /// It is what this port does not take as it is (its checksum partial, of segments, or in too many
-    /// frames): [prepare](Forwarder::prepare) it, then transmit what that makes of it.
+    /// The port does not take the packet as it is (its checksum partial, of segments, or in too many frames):
+    /// [prepare](Forwarder::prepare) it, then transmit the result.
     Prepare(PortId),
-    /// It was for us, and has been dealt with.
+    /// The packet was for us, and has been dealt with.
     Deliver,
     /// This neighbour has no address yet: hold it.
     Hold(Index<'g, Neighbour>),
-    /// Its destination is a neighbour on this port that nobody has asked for: report, and hold it.
+    /// The destination is a neighbour on this port without an entry yet: report, and hold the packet.
     Glean(PortId),
     /// Count it under its reason and give the frame back.
     Drop(DropReason),
@@ -221,7 +221,7 @@ impl Default for Verdicts<'_> {
     }
 }
 
-/// In [`Verdicts`]: there are fewer ports (`config`).
+/// In [`Verdicts`]: no port has this number (`config`).
 const OTHER: u16 = u16::MAX;
 
 impl<'g> Verdicts<'g> {
@@ -265,7 +265,7 @@ impl<'g> Verdicts<'g> {
         self.egress_ports().iter().map(verdict).collect()
     }
 
-    /// The port whose device the batch came in by.
+    /// The port whose device received the batch.
     #[inline(always)]
     pub fn ingress(&self) -> PortId {
         self.ingress
@@ -309,7 +309,7 @@ pub struct Forwarder {
     urgent: Vec<Report>,
     /// What the first passes found in the last batch.
     checked: Box<check::Checked>,
-    /// What came in by sub-interfaces, in the last batch from a port that has any.
+    /// Packets received by sub-interfaces, in the last batch from a port that has any.
     sorted: Vec<Sorted>,
     /// What errors were made of, if that is to be shown.
     former: Vec<Former>,
@@ -319,7 +319,7 @@ pub struct Forwarder {
 /// A packet that was dropped and is an error to its sender by now.
 #[derive(Debug)]
 pub struct Former {
-    /// The port it came in by.
+    /// The port that received it.
     pub ingress: PortId,
     /// The queue of that.
     pub queue: QueueId,
@@ -368,9 +368,9 @@ impl Forwarder {
         }
     }
 
-    /// Judges a batch of packets received from one port, and rewrites those that go on. The pool is for
-    /// frames that fall empty, and for the odd packet that must be brought together. What `verdicts` held
-    /// is lost.
+    /// Judges a batch of packets received from one port, and rewrites those that are forwarded. The pool takes frames
+    /// that fall empty, and gives one for an exception whose headers must be brought together. The former content of
+    /// `verdicts` is lost.
     #[inline]
     pub fn forward<'g>(
         &mut self,
@@ -388,7 +388,7 @@ impl Forwarder {
         verdicts.others.clear();
         let mut at = 0;
         while at < frames.len() {
-            // A run of ordinary packets, then the one that comes behind it, in its place (I3).
+            // A run of packets on the fast path, then the exception behind it, in its place (I3).
             let end = self.checked.next_exception(at).min(frames.len());
             let (run, egress_ports) = (&mut frames[at..end], &mut verdicts.egress_ports[at..end]);
             let (region, checked) = (self.region.view(), &self.checked);
@@ -424,7 +424,7 @@ impl Forwarder {
         }
     }
 
-    /// Judges a packet that was held. It is as it was received, unless we made it ourselves.
+    /// Judges a packet that was held: unchanged since it was received, unless we made it ourselves.
     pub fn resume<'g>(&mut self, turn: &mut Turn<'g, '_>, frame: &mut Frame) -> Verdict<'g> {
         if self.region.meta(frame).own {
             return Verdict::received(self.send(turn, frame, None));
@@ -432,7 +432,7 @@ impl Forwarder {
         self.judge(turn, frame)
     }
 
-    /// Whether a frame held for `key` must go on waiting. `slot` is the neighbour's, if it had one.
+    /// Whether a frame held for `key` must wait longer. `slot` is the neighbour's, if it had one.
     pub fn is_waiting<'g>(
         &self,
         guard: Guard<'g>,
@@ -443,7 +443,7 @@ impl Forwarder {
             NextHop::Via(slot) => Some(slot),
             _ => None,
         });
-        // Nobody stands for the address yet: wait, until the control thread has heard of it.
+        // No slot stands for the address yet: wait, until the control thread has made one.
         let Some(slot) = slot else { return true };
         let adjacency = self.tables.adjacencies.load(guard, slot);
         self.tables.adjacencies.key(adjacency) == key
@@ -455,25 +455,24 @@ impl Forwarder {
         self.tables.adjacencies.key(self.tables.adjacencies.load(guard, neighbour))
     }
 
-    /// Asks the control thread for a neighbour that has no entry.
+    /// Requests a neighbour that has no entry from the control thread.
     pub fn report_missing_key(&mut self, key: Key) {
         self.report(Report::Missing { key });
     }
 
-    /// Says that the neighbour a packet was held for did not answer: the sender is told, if it may be.
+    /// Ends the wait of a packet whose neighbour did not answer: the sender is notified, if the rules allow.
     pub fn give_up<'g>(&mut self, turn: &mut Turn<'g, '_>, frame: &mut Frame) -> Verdict<'g> {
         self.unreachable(turn, frame, DropReason::NeighbourFailed)
     }
 
-    /// The address a packet goes to, if it is an IP packet: the neighbour to ask for when its fate is
-    /// [`Fate::Glean`].
+    /// The packet's destination, if it is an IP packet: the neighbour to resolve when its fate is [`Fate::Glean`].
     pub fn destination(&self, frame: &Frame) -> Option<IpAddr> {
         rewrite::destination(self.region.bytes(frame))
     }
 
-    /// What happened since the last call and keeps a neighbour alive, for the control thread. Places on the
-    /// way there are reserved for it: a scan reports missing neighbours as fast as it likes, and a neighbour
-    /// whose three answers were lost behind them would look dead.
+    /// What happened since the last call and keeps a neighbour alive, for the control thread. Places in its ring are
+    /// reserved for these reports: a scan reports missing neighbours as fast as it likes, and a neighbour whose three
+    /// answers were lost behind them would look dead.
     pub fn urgent_events(&mut self) -> std::vec::Drain<'_, Report> {
         self.urgent.drain(..)
     }
@@ -483,7 +482,7 @@ impl Forwarder {
         self.events.drain(..)
     }
 
-    /// Whether there is something to report.
+    /// Whether reports wait.
     #[inline(always)]
     pub fn has_events(&self) -> bool {
         !self.events.is_empty() || !self.urgent.is_empty()

@@ -1,4 +1,4 @@
-//! Our own addresses: who else lays claim to one, and what we send about them.
+//! Our own addresses: claims of other stations to them, and what we send about them.
 //!
 //! What a claim means, and when something is sent, is `neighbour::own`'s. Here is what counts as one:
 //!
@@ -49,8 +49,8 @@ impl Forwarder {
         }
     }
 
-    /// Writes the question whether anybody has our address into a fresh frame, from nobody's address
-    /// (RFC 5227 §2.1.1, RFC 4862 §5.4.2).
+    /// Writes the question whether any station has our address into a fresh frame, from the unspecified address (RFC
+    /// 5227 §2.1.1, RFC 4862 §5.4.2).
     pub fn probe(&mut self, frame: &mut Frame, key: Key) -> Option<PortId> {
         self.write(frame, key.port, |buf, station| match key.addr {
             IpAddr::V4(own) => {

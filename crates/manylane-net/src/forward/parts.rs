@@ -16,13 +16,12 @@ use crate::wire::ipv6;
 /// A first frame with so much of the packet has the headers that every rule looks at.
 const HEADERS: usize = 128;
 
-/// Headers are looked for in so many bytes: an IPv4 and a TCP header with all options, or an IPv6 header
-/// with more extensions than anybody sends.
+/// Headers are looked for in this many bytes: an IPv4 and a TCP header with all options, or an IPv6 header with more
+/// extensions than any sender uses.
 pub(crate) const HEADERS_MAX: usize = 512;
 
-/// Brings the headers of a chain into its first frame. A packet that fits in one frame comes to lie in
-/// one, and of one with extension headers, which may be long, as much as fits. False when there is no
-/// frame to do it in.
+/// Brings the headers of a chain into its first frame. A packet that fits in one frame ends up in one, and of a packet
+/// with extension headers, which may be long, as much as fits. False when no frame is free for it.
 pub(super) fn have_headers(pool: &mut Pool, frame: &mut Frame) -> bool {
     let room = capacity(pool.region());
     if pool.region().meta(frame).packet_len() <= room {
@@ -38,8 +37,8 @@ fn has_extensions(bytes: &[u8]) -> bool {
         && next_header.is_some_and(|&next| ipv6::is_extension(next))
 }
 
-/// Brings the first `wanted` bytes of a packet into its first frame, or all there are, or as many as fit
-/// in a frame. False, and nothing changed, when there is no frame to do it in.
+/// Brings the first `wanted` bytes of a packet into its first frame, or all of a shorter packet, or as many as fit in a
+/// frame. False, and nothing changed, when no frame is free for it.
 pub(super) fn gather(pool: &mut Pool, frame: &mut Frame, wanted: usize) -> bool {
     if !frame.is_chained() || pool.region().meta(frame).len() >= wanted {
         return true;
@@ -50,11 +49,11 @@ pub(super) fn gather(pool: &mut Pool, frame: &mut Frame, wanted: usize) -> bool 
     region.set_window(&mut first, HEADROOM, HEADROOM + len as u16);
     region.view().copy_to(frame, 0, region.bytes_mut(&mut first));
     *region.meta_mut(&mut first) = marks_at(region, frame, HEADROOM);
-    // It may come to be held, and looked at when it leaves.
+    // The packet may be held, and looked at when it leaves.
     region.set_steered(&mut first, region.meta(frame).steered());
     region.view().set_sample(&mut first, region.meta(frame).sample());
     region.view().set_trace(&mut first, region.meta(frame).trace());
-    region.view().set_trace(frame, Trace::NONE); // It goes back to the pool.
+    region.view().set_trace(frame, Trace::NONE); // The frame returns to the pool.
     drop_front(pool, std::mem::replace(frame, first), len, frame);
     true
 }
@@ -185,8 +184,8 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Takes the frames that the packets to be made need together, all or none, onto the end of the list, for
-/// a [`Writer`]. `None` when there are too few.
+/// Takes the frames that the packets to be made need together, all or none, onto the end of the list, for a [`Writer`].
+/// `None` when too few are free.
 pub(super) fn reserve(pool: &mut Pool, list: &mut Vec<Frame>, frames: usize) -> Option<()> {
     let first = list.len();
     list.extend((0..frames).map_while(|_| pool.take()));

@@ -1,14 +1,14 @@
-//! What a way out does not take as it is, made into what it takes. Each step is done only where it must
-//! be, because all but the first copy the packet:
+//! Turns a packet into what its egress port takes. Each step is done only where it must be, because all but the first
+//! copy the packet:
 //!
 //! | the packet                                        | becomes                                       |
 //! |---------------------------------------------------|-----------------------------------------------|
 //! | has a partial checksum                            | complete, in place                            |
 //! | is of segments                                    | its segments, in frames of their own          |
 //! | is too large, IPv4, and may be cut                | fragments                                     |
-//! | lies in more frames than the way out takes        | the same in fewer, full ones                  |
+//! | lies in more frames than the port takes           | copied into fewer, full ones                  |
 //!
-//! What comes out is in the order of its bytes.
+//! The results are in the order of the packet's bytes.
 
 use manylane_frame::vocabulary::{Checksum, DropReason, Offload};
 use manylane_frame::{CHAIN_MAX, Frame, HEADROOM, Meta, Pool, Region};
@@ -21,7 +21,7 @@ use crate::wire::udp;
 pub struct Prepared {
     /// Its checksum, or those of its segments, were computed here.
     pub completed: bool,
-    /// It was copied into fewer frames.
+    /// The packet was copied into fewer frames.
     pub joined: bool,
     /// Segments it was cut into, besides the first: created.
     pub cut: u32,
@@ -47,7 +47,7 @@ pub(super) struct Made {
     pub completed: bool,
 }
 
-/// Whether a way out takes a packet of which this is known as it is.
+/// Whether a port takes a packet with this metadata as it is.
 #[inline]
 pub(super) fn takes(offload: Offload, meta: &Meta) -> bool {
     let is_partial = matches!(meta.checksum, Checksum::Partial { .. });
@@ -56,11 +56,11 @@ pub(super) fn takes(offload: Offload, meta: &Meta) -> bool {
         && (offload.segments || !meta.segments.any())
 }
 
-/// Makes the packet in `frame`, link-layer header in front, one or more that a way out takes which has
-/// this `offload` and carries `mtu` bytes of IP. Adds them to `pieces`, in the order of their bytes.
+/// Turns the packet in `frame`, link-layer header in front, into one or more that a port with this `offload` takes,
+/// whose link carries `mtu` bytes of IP. Adds them to `pieces`, in the order of their bytes.
 ///
-/// Frames come from `pool`, all that are needed or none. The list is the caller's to keep, so that
-/// nothing is allocated for a packet.
+/// Frames are taken from `pool`, all that are needed or none. The caller keeps the list, so that nothing is allocated
+/// for a packet.
 pub fn prepare(
     pool: &mut Pool,
     mut frame: Frame,
@@ -88,7 +88,7 @@ pub fn prepare(
 /// What became of the frames a packet lay in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// They hold the first of the pieces.
+    /// These frames hold the first of the pieces.
     First,
     /// Everything was copied out of them.
     Used,
@@ -120,7 +120,7 @@ fn make(
             return Ok((Prepared { completed, cut, ..Prepared::default() }, Source::Used));
         }
     } else if packet_len > LINK_HEADER + mtu {
-        // What is partial would be so for the whole, which nobody sees any more.
+        // A partial checksum would be one of the whole, which no receiver sees any more.
         if is_partial {
             complete(pool.region(), frame).ok_or(DropReason::OffloadInvalid)?;
         }
@@ -145,8 +145,8 @@ fn make(
     Ok((prepared, Source::Used))
 }
 
-/// Cuts a packet of segments into these, and each, too large still, into fragments: a sender that
-/// neither forbids fragmentation nor asks for the path's MTU. It is rare, so that a list may be made.
+/// Cuts a packet of segments into these, and each, too large still, into fragments: its sender neither forbids
+/// fragmentation nor discovers the path's MTU. Such packets are rare, so that a list may be made.
 #[cold]
 fn cut_twice(
     pool: &mut Pool,
@@ -193,8 +193,8 @@ fn cut_twice(
     }
 }
 
-/// Completes a partial checksum, of whatever protocol: where it begins and where it goes is all there is
-/// to know. `None` when these lie outside the packet.
+/// Completes a partial checksum, of whatever protocol: the two offsets are all it needs. `None` when these lie outside
+/// the packet.
 pub(super) fn complete(region: &Region, frame: &mut Frame) -> Option<()> {
     let meta = region.meta(frame);
     let Checksum::Partial { start, offset } = meta.checksum else { return Some(()) };

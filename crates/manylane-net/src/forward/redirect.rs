@@ -1,11 +1,11 @@
-//! Redirects: who sends by us what it could send straight to another station of its link is told so.
+//! Redirects: a sender that sends by us what it could send straight to another station of its link is notified.
 //!
-//! RFC 1812 §5.2.7.2 and RFC 4861 §8.2, and only where the configuration asks for it: [`Forwarder::redirect`]
-//! looks at packets that were passed on already, so that without it nothing is done for them.
+//! RFC 1812 §5.2.7.2 and RFC 4861 §8.2, and only if the configuration wants it: [`Forwarder::redirect`] looks at
+//! packets that were forwarded already, so that without it nothing is done for them.
 //!
 //! | rule                                              | RFC 1812    | RFC 4861            |
 //! |---------------------------------------------------|-------------|---------------------|
-//! | it leaves by the port that it came by             | §5.2.7.2    | §8.2                |
+//! | it leaves by the port that received it            | §5.2.7.2    | §8.2                |
 //! | its sender is a neighbour there                   | §5.2.7.2    | §8.2                |
 //! | the next hop is one that the sender can reach     | §5.2.7.2    | a router's is link-local, §8.2 |
 //! | for one host, never for a network                 | §4.3.3.2    | §4.5                |
@@ -131,8 +131,8 @@ impl Forwarder {
         Some(LINK_HEADER + packet_len)
     }
 
-    /// As `redirect_ipv4`, for IPv6. Networks are no part of what is known of a port: who sends is a
-    /// neighbour there if the FIB knows it as one.
+    /// As `redirect_ipv4`, for IPv6. A port's facts do not include networks: a sender is a neighbour there if the FIB
+    /// knows it as one.
     fn redirect_ipv6(
         &self,
         guard: Guard<'_>,
@@ -149,7 +149,7 @@ impl Forwarder {
         let source = self.port(ingress).link_local.filter(|&own| self.uses(ingress, own))?;
         let is_neighbours = (from.port, from.addr) == (ingress, IpAddr::V6(sender));
         let is_reachable = target == destination || target.is_unicast_link_local();
-        let kind = ErrorKind::HostUnreachable; // It is about errors that one must not tell.
+        let kind = ErrorKind::HostUnreachable; // Any kind about which no error may be sent.
         if !is_neighbours
             || !is_reachable
             || target == sender

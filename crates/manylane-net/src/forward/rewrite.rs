@@ -21,8 +21,8 @@ use crate::wire::repair::{Repair, repair, repair_parted};
 /// Where an IPv4 packet may be cut: the flag that forbids it (RFC 791 §3.1).
 const DONT_FRAGMENT: u8 = 0x40;
 
-/// Pass 3, over ordinary packets, from place `at` of the batch on: each is passed on that nothing can stop
-/// any more, until one is not so. `egress_ports` gets the port of each. Returns how many were passed on: `rewrite`
+/// Pass 3, over fast-path packets, from place `at` of the batch on: forwards each, up to the first that
+/// cannot simply be forwarded. `egress_ports` gets the port of each. Returns how many were passed on: `rewrite`
 /// decides for the next one, to which nothing has been done.
 ///
 /// A function of its own, which changes packets only: so the tables' addresses stay in registers.
@@ -115,7 +115,7 @@ impl Forwarder {
                 self.error(turn, frame, ErrorKind::Prohibited, reason)
             }
             NextHop::Unreachable => self.unreachable(turn, frame, DropReason::RouteUnreachable),
-            // There is no kernel behind these ports: what only it can carry out leads nowhere.
+            // No kernel stands behind these ports: a route that only it can carry out leads nowhere.
             NextHop::None | NextHop::Kernel => {
                 let reason = DropReason::NoRoute;
                 self.error(turn, frame, ErrorKind::NetworkUnreachable, reason)
@@ -123,8 +123,7 @@ impl Forwarder {
         }
     }
 
-    /// The member of a group that takes this packet's flow. An ICMP error goes where the flow goes that it
-    /// is about.
+    /// The member of a group that takes this packet's flow. An ICMP error takes the path of the flow that it is about.
     pub(super) fn member<'g>(
         &self,
         guard: Guard<'g>,
@@ -195,10 +194,10 @@ impl Forwarder {
         Verdict::received(if is_too_big { Fate::Fragment(port) } else { self.egress(frame, port) })
     }
 
-    /// Writes ourselves into the options of a packet that leaves by `port`, if they ask for it.
+    /// Writes our address into the options of a packet that leaves by `port`, if its options have a place for it.
     #[cold]
     fn write_record_route(&self, turn: &Turn<'_, '_>, frame: &mut Frame, port: PortId) {
-        let Some(own) = self.speaker_ipv4(port) else { return }; // Nobody to write in.
+        let Some(own) = self.speaker_ipv4(port) else { return }; // No address to write in.
         let is_ours =
             |address: Ipv4Addr| matches!(self.next_hop(turn.guard, address.into()), NextHop::Local);
         let packet = &mut self.region.bytes_mut(frame)[LINK_HEADER..];
@@ -236,9 +235,9 @@ impl Forwarder {
         Verdict::received(self.egress(frame, self.tables.adjacencies.port(adjacency)))
     }
 
-    /// Makes a packet of `len` bytes of IP ready to be weighed: without Ethernet's padding, its checksum
-    /// no longer unknown. Returns what the next link must carry at a time: the packet, or the largest of
-    /// its segments. An error when it is none of the segments its port claims, or that cannot be told.
+    /// Makes a packet of `len` bytes of IP ready to be measured: without Ethernet's padding, its checksum no longer
+    /// unknown. Returns what the next link must carry at a time: the packet, or the largest of its segments. An error
+    /// when the packet is not of the segments its port claims, or when that cannot be found out.
     fn trim_and_measure(
         &mut self,
         pool: &mut Pool,
@@ -293,7 +292,7 @@ impl Forwarder {
         now_ns: u64,
     ) {
         let key = self.tables.adjacencies.key(adjacency);
-        // A slot that was withdrawn since the FIB led here stands for nobody.
+        // A slot that was withdrawn since the FIB led here stands for no neighbour.
         if !key.addr.is_unspecified() && self.may_report(neighbour.raw(), now_ns) {
             self.report(Report::Missing { key });
         }
@@ -309,7 +308,7 @@ impl Forwarder {
     }
 }
 
-/// Whether every port takes a packet in one frame of which this is known.
+/// Whether every port takes a packet in one frame with this metadata.
 #[inline(always)]
 fn is_plain(meta: &Meta) -> bool {
     (meta.checksum == Checksum::Valid) & !meta.segments.any()

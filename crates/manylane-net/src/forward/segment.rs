@@ -11,10 +11,10 @@
 //! | TCP FIN, PSH              | in the last only                                | `tcp_gso_segment`      |
 //! | TCP CWR                   | in the first only (RFC 3168 §6.1.2)             | `tcp_gso_segment`      |
 //! | UDP length                | header and its payload                          | `__udp_gso_segment`    |
-//! | checksum                  | of its own; or partial, if the way out takes it |                        |
+//! | checksum                  | of its own; or partial, if the port takes it    |                        |
 //!
-//! Segments inside a tunnel pass where the way out takes segments, and are not cut here: the headers of
-//! tunnel and inner packet would differ as well.
+//! Segments inside a tunnel pass where the egress port takes segments, and are not cut here: the headers of tunnel and
+//! inner packet would differ as well.
 
 use manylane_frame::vocabulary::{Checksum, DropReason, SegmentKind, Segments};
 use manylane_frame::{CHAIN_MAX, Frame, HEADROOM, Pool, Region};
@@ -43,13 +43,13 @@ pub(super) struct Plan {
     /// Of these, how many in each segment but the last.
     size: usize,
     is_tcp: bool,
-    /// They are the segments of a packet in a tunnel: other headers than ours would have to be cut too.
+    /// The segments are of a packet in a tunnel: other headers than ours would have to be cut too.
     is_inner: bool,
 }
 
 impl Plan {
-    /// Finds out how the packet in `frame` is cut, from headers in its first frame or brought there. An
-    /// error when it is not what its port claims, or when there is no frame to bring them together in.
+    /// Finds out how the packet in `frame` is cut, from headers in its first frame or brought there. An error when the
+    /// packet is not what its port claims, or when no frame is free to bring them together in.
     pub fn find(pool: &mut Pool, frame: &mut Frame) -> Result<Plan, DropReason> {
         if let Some(plan) = Plan::of(pool.region(), frame, super::LINK_HEADER) {
             return Ok(plan);
@@ -125,8 +125,8 @@ impl Plan {
     }
 }
 
-/// Cuts the packet in `frame`, as planned, into segments of at most `frames_max` frames each at the end
-/// of `pieces`. With partial checksums, if the way out takes them.
+/// Cuts the packet in `frame`, as planned, into segments of at most `frames_max` frames each at the end of `pieces`.
+/// With partial checksums, if the egress port takes them.
 pub(super) fn cut(
     pool: &mut Pool,
     frame: &Frame,

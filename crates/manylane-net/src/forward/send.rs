@@ -1,4 +1,4 @@
-//! The way out for packets of our own, which have no TTL to count down.
+//! Routes packets of our own, which have no TTL to count down.
 
 use std::net::IpAddr;
 
@@ -14,9 +14,9 @@ use crate::wire::ethernet::{self, Mac};
 use crate::wire::ip;
 
 impl Forwarder {
-    /// Finds the way out for a packet of our own, and writes its link-layer header. `link` is how the
-    /// packet that it answers came, if it still stands in front: a link-local address is answered the
-    /// same way back, because it means something on that link only.
+    /// Finds the egress port for a packet of our own, and writes its link-layer header. `link` has the stations of the
+    /// packet that it answers, if its header still stands in front: a link-local address is answered on that link,
+    /// because it means something on that link only.
     pub(super) fn send<'g>(
         &mut self,
         turn: &mut Turn<'g, '_>,
@@ -77,7 +77,7 @@ impl Forwarder {
     }
 }
 
-/// How a packet came: the stations of its link-layer header.
+/// The stations of a packet's link-layer header.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Link {
     source: Mac,
@@ -85,7 +85,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// `None` also when the frame claims to come from a group: what goes back would reach everybody.
+    /// `None` also when the frame claims to be from a group: an answer would reach every station.
     pub(super) fn of(bytes: &[u8]) -> Option<Link> {
         let view = ethernet::View::checked(bytes)?;
         let link = Link { source: view.source(), ether_type: view.ether_type() };

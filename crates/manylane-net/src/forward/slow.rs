@@ -12,7 +12,7 @@ use crate::nexthop::NextHop;
 use crate::wire::ethernet::{self, Mac, ether_type};
 use crate::wire::{ipv4, ipv6};
 
-/// Whom a frame is for, by its link-layer destination.
+/// The receivers of a frame, by its link-layer destination.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Addressed {
     Us,
@@ -23,19 +23,19 @@ enum Addressed {
 /// What the rules say of a packet by its headers, before it is known whether its next hop has an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Considered<'g> {
-    /// It is dropped.
+    /// Drop the packet.
     Drop(DropReason),
-    /// It is dropped, and its sender told, if one may be.
+    /// Drop the packet, and notify its sender, if the rules allow.
     Error(ErrorKind, DropReason),
-    /// It has a tag that says only what is in any frame without: to be taken off.
+    /// Take off a tag that carries a priority only.
     Priority,
-    /// It is ARP, to us or to everybody.
+    /// ARP, to us or to all stations.
     Arp,
-    /// It is for us.
+    /// An IPv4 packet for us.
     LocalIpv4,
-    /// It is for us.
+    /// An IPv6 packet for us.
     LocalIpv6,
-    /// It goes where this next hop leads.
+    /// Forward the packet by this next hop.
     Route(Index<'g, NextHopMark>),
 }
 
@@ -59,8 +59,8 @@ impl Forwarder {
         }
     }
 
-    /// What the rules say of a packet of `len` bytes that came in by `ingress` and begins with `bytes`. Changes
-    /// nothing, for who only wants to know.
+    /// What the rules say of a packet of `len` bytes that was received by `ingress` and begins with `bytes`. Changes
+    /// nothing, so that a trace can call it too.
     pub(super) fn consider<'g>(
         &self,
         guard: Guard<'g>,
@@ -84,7 +84,7 @@ impl Forwarder {
         }
     }
 
-    /// The order of RFC 1812 §5.2.1, but that broadcasts are known before anybody is told of anything:
+    /// The order of RFC 1812 §5.2.1, but that broadcasts are recognised before any sender is notified:
     /// header, options, destination ours?, TTL, route.
     fn consider_ipv4<'g>(
         &self,
@@ -114,7 +114,7 @@ impl Forwarder {
         }
         let id = self.tables.ipv4.lookup(guard, destination.into());
         let next_hop = self.tables.next_hops.load(guard, id);
-        // Before options and TTL: nobody is told about a broadcast (RFC 1812 §4.3.2.7).
+        // Before options and TTL: no error is sent about a broadcast (RFC 1812 §4.3.2.7).
         if next_hop == NextHop::Broadcast {
             return Considered::Drop(DropReason::DirectedBroadcast);
         }
@@ -208,7 +208,7 @@ const EXPIRED: Considered<'static> =
     Considered::Error(ErrorKind::TimeExceeded, DropReason::HopLimitExceeded);
 
 impl PortFacts {
-    /// Whom a frame to this MAC address is for; `None` when it is not for us.
+    /// The receivers of a frame to this MAC address; `None` when we are not among them.
     fn addressed(&self, destination: Mac) -> Option<Addressed> {
         if destination == self.mac {
             return Some(Addressed::Us);

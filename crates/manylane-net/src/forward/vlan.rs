@@ -1,18 +1,18 @@
-//! VLANs: tags of IEEE 802.1Q and 802.1ad, taken off on the way in and put on on the way out.
+//! VLANs: tags of IEEE 802.1Q and 802.1ad, taken off at ingress and put on at egress.
 //!
-//! To every rule a sub-interface is a port like others, with its own addresses, neighbours, MTU and
-//! counts. What is different is here, at both ends of the rules, so that in between there is an Ethernet
-//! header of 14 bytes in front of every packet:
+//! To every rule a sub-interface is a port like others, with its own addresses, neighbours, MTU and counts. The
+//! difference is here, at both ends of the rules, so that in between an Ethernet header of 14 bytes stands in front of
+//! every packet:
 //!
 //! | where                  | what                                                                    |
 //! |------------------------|-------------------------------------------------------------------------|
-//! | [`Forwarder::sort`]    | a port with sub-interfaces: tags off, and the frame came in by its VLAN |
+//! | [`Forwarder::sort`]    | a port with sub-interfaces: tags off, and the ingress port is the VLAN  |
 //! | `consider_tagged`      | a tag that no sub-interface has: none at all if it says VLAN 0, or a drop |
-//! | [`Forwarder::egress`]    | the way out decides the tags, whatever the frame came with              |
-//! | [`Forwarder::prepare`] | the same for each piece of a packet that was cut                        |
+//! | [`Forwarder::egress`]  | the egress port decides the tags, whatever the frame arrived with       |
+//! | [`Forwarder::prepare`] | as `egress`, for each piece of a packet that was cut                    |
 //!
-//! A frame with two tags belongs to the sub-interface with both, else to nobody: the outer one's
-//! sub-interface would see a tag. Priority and drop eligibility are not looked at and leave as 0.
+//! A frame with two tags belongs to the sub-interface with both, else to none: the outer one's sub-interface would see
+//! a tag. Priority and drop eligibility are not looked at and leave as 0.
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{Frame, Pool, Region};
@@ -30,7 +30,7 @@ pub struct Vlan {
     pub tags: Tags,
 }
 
-/// Frames of a batch that came in by a sub-interface.
+/// Frames of a batch received by a sub-interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sorted {
     /// The sub-interface.
@@ -42,8 +42,8 @@ pub struct Sorted {
 }
 
 impl Forwarder {
-    /// Takes the tags of sub-interfaces of `ingress` off a batch from its device. From here on these
-    /// frames came in by their sub-interfaces.
+    /// Takes the tags of sub-interfaces of `ingress` off a batch from its device. From here on the sub-interfaces are
+    /// the ingress ports of these frames.
     #[inline(never)]
     pub(super) fn sort(&mut self, ingress: PortId, frames: &mut [Frame]) {
         self.sorted.clear();
@@ -62,8 +62,8 @@ impl Forwarder {
         }
     }
 
-    /// Frames of the last batch that came in by sub-interfaces of its port: they are part of what
-    /// [`Verdicts`](super::Verdicts) says of that. To be drained before the next batch.
+    /// Frames of the last batch received by sub-interfaces of its port, which [`Verdicts`](super::Verdicts) counts too.
+    /// To be drained before the next batch.
     pub fn sorted(&mut self) -> std::vec::Drain<'_, Sorted> {
         self.sorted.drain(..)
     }
@@ -85,8 +85,8 @@ impl Forwarder {
         self.judge(turn, frame)
     }
 
-    /// Out by `port`, link-layer header in front: as it is, with the port's tags, or prepared for a port
-    /// that does not take all there is.
+    /// Egress by `port`, link-layer header in front: as it is, with the port's tags, or to be prepared for a port that
+    /// does not take the packet.
     pub(super) fn egress<'g>(&self, frame: &mut Frame, port: PortId) -> Fate<'g> {
         let facts = self.port(port);
         if !prepare::takes(facts.offload, self.region.meta(frame)) {

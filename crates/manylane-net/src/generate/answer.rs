@@ -1,4 +1,4 @@
-//! What the hosts answer: who has an address, and are you there.
+//! What the simulated hosts answer: ARP, neighbour discovery and echo.
 //!
 //! | asked                                         | answer                                         |
 //! |-----------------------------------------------|------------------------------------------------|
@@ -6,9 +6,9 @@
 //! | neighbour solicitation                        | it is at the hosts' MAC, and no router         |
 //! | echo request, at most [`ANSWER_LEN_MAX`] long | echo reply                                     |
 //! | ARP probe, duplicate address detection        | none: the asker means an address of its own    |
-//! | ARP announcement, other ARP and ND messages   | none: nothing was asked                        |
+//! | ARP announcement, other ARP and ND messages   | none: no question                              |
 //!
-//! The hosts have every address, so that whoever writes a test need not list them.
+//! The hosts have every address, so that the author of a test need not list them.
 
 use crate::icmp::{echo_reply_v4, echo_reply_v6};
 use crate::wire::ethernet::{self, Mac, ether_type};
@@ -93,7 +93,7 @@ fn echo(frame: &[u8], view: &ethernet::View<'_>, station: Mac) -> Option<Want> {
             ether_type::IPV4 => {
                 let request =
                     ipv4::View::checked(packet).filter(|view| view.has_valid_checksum())?;
-                // Nobody cuts the reply: it goes back by the link that carried the request.
+                // The reply is never cut: it returns by the link that carried the request.
                 let identification = request.identification();
                 echo_reply_v4(packet, identification)?;
             }

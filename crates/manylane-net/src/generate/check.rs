@@ -5,15 +5,14 @@
 //! | MAC addresses                  | to the hosts, from the router                                 |
 //! | lengths                        | IP and UDP end where the frame ends                           |
 //! | IPv4 header checksum           | right                                                         |
-//! | TTL, hop limit                 | less than was sent: somebody has forwarded it                 |
+//! | TTL, hop limit                 | less than was sent: a router has forwarded it                 |
 //! | TOS; traffic class, flow label | as sent                                                       |
 //! | UDP checksum                   | right, and there                                              |
 //! | hash                           | that of stamp, addresses, ports and length                    |
 //! | pattern                        | where the hash leads                                          |
 //!
-//! What bytes no longer say that they are of a stream is damaged if a checksum says so, and otherwise
-//! somebody else's. In IPv6 nothing covers the hop limit: a wrong one that is below what was sent
-//! passes.
+//! A packet whose bytes no longer say that it is of a stream counts as damaged if a checksum says so, and otherwise as
+//! another sender's. In IPv6 nothing covers the hop limit: a wrong one that is below what was sent passes.
 
 use super::stamp::{Ends, Key, Stamp};
 use super::{Link, TTL};

@@ -22,7 +22,7 @@ pub struct Feed {
 pub enum Pace {
     /// Now.
     More,
-    /// After so many nanoseconds.
+    /// After this many nanoseconds.
     After(u64),
     /// When a sink says that it has work for a feed.
     Idle,
@@ -35,7 +35,7 @@ pub(super) struct Flows {
     templates: Templates,
     schedule: Schedule,
     frame_len: u16,
-    /// Whose turn it is, and the sequence number it sends: all flows before it have sent theirs.
+    /// The flow whose turn it is, and the sequence number it sends: all flows before it have sent theirs.
     next: usize,
     sequence: u64,
 }

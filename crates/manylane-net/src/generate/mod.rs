@@ -1,17 +1,17 @@
 //! The far end of a memory port: hosts that send a stream, check what arrives, and answer questions.
 //!
-//! A port in memory has no wire. What its receive queues deliver and what its transmitters put out are
-//! functions; this room makes them. It is how the demo, the benches and the tests prove order (no flow
-//! is reordered, I3) and that nothing is damaged, and how `[port.generate]` works.
+//! A port in memory has no wire. Functions supply what its receive queues deliver and take what its transmitters send;
+//! this room makes the functions. The demo, the benches and the tests use them to prove order (no flow is reordered,
+//! I3) and integrity, and `[port.generate]` works this way.
 //!
 //! | part             | one per                 | on the thread of                | verb               |
 //! |------------------|-------------------------|---------------------------------|--------------------|
 //! | [`Feed`]         | receive queue           | the worker that owns the queue  | [`Feed::fill`]     |
 //! | [`Sink`]         | worker (transmitter)    | that worker                     | [`Sink::take`]     |
-//! | [`FarEndReader`] | as many as are wanted   | anyone                          | `report`           |
+//! | [`FarEndReader`] | as many as are wanted   | any thread                      | `report`           |
 //!
-//! Sinks talk to the first feed by a ring each, for the answers. They write no memory in common; totals
-//! are summed when somebody reads.
+//! Sinks send to the first feed by a ring each, for the answers. The sinks write no memory in common; totals are summed
+//! by a reader.
 //!
 //! | file       | what                                                                   |
 //! |------------|------------------------------------------------------------------------|
@@ -71,10 +71,10 @@ pub const STREAMS_MAX: usize = 256;
 /// Most answers that wait from one sink: a full batch of questions, four times.
 const ANSWERS_MAX: usize = 256;
 
-/// The two ends of the wire that there is not.
+/// The two ends of the wire that a port in memory lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The hosts' MAC. They share one, whatever their addresses.
+    /// The hosts' one MAC, whatever their addresses.
     pub hosts: Mac,
     /// The port's own.
     pub router: Mac,
@@ -83,7 +83,7 @@ pub struct Link {
 /// What a far end is to be.
 #[derive(Clone, Debug)]
 pub struct FarEndConfig {
-    /// Who is where.
+    /// The stations of the far end.
     pub link: Link,
     /// What it sends; without it, only answers.
     pub stream: Option<Stream>,
@@ -103,7 +103,7 @@ pub struct FarEnd {
     pub feeds: Vec<Feed>,
     /// One per worker.
     pub sinks: Vec<Sink>,
-    /// For everybody.
+    /// For all stations.
     pub reader: FarEndReader,
 }
 
@@ -143,7 +143,7 @@ impl FarEnd {
 }
 
 impl FarEndConfig {
-    /// What the feed of `queue` sends; nothing when there are fewer flows than queues before it.
+    /// The feed of `queue`; `None` when fewer flows than queues exist before it.
     fn flows(&self, queue: u16) -> Option<feed::Flows> {
         let stream = self.stream.as_ref()?;
         let (queue, queues) = (u32::from(queue), u32::from(self.queues));
@@ -180,7 +180,7 @@ impl FarEndConfig {
     }
 }
 
-/// Why there is no such far end.
+/// Why the far end cannot be made.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FarEndError {
@@ -195,7 +195,7 @@ pub enum FarEndError {
     },
     /// The destination's prefix has more bits than an address.
     PrefixLength {
-        /// What was asked for.
+        /// The request.
         len: u8,
         /// What the family has.
         len_max: u8,
@@ -208,7 +208,7 @@ pub enum FarEndError {
     FrameTooLong {
         /// Bytes of the stream's.
         len: u16,
-        /// Bytes there are behind the headroom.
+        /// Bytes behind the headroom.
         room: u32,
     },
     /// More than [`STREAMS_MAX`] streams are expected.

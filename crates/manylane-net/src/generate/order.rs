@@ -2,7 +2,7 @@
 //!
 //! | sequence against the next expected | verdict      | why                                            |
 //! |------------------------------------|--------------|------------------------------------------------|
-//! | the same                           | in order     |                                                |
+//! | the expected one                   | in order     |                                                |
 //! | above                              | in order     | those between were lost, or are late           |
 //! | below, not seen before             | reordered    | a later one overtook it (RFC 4737 §3.3)        |
 //! | below, seen before                 | duplicated   | RFC 5560; a second copy is not late            |
@@ -15,18 +15,18 @@
 //! Each worker has a sink, and a flow may move from one worker to another. The sinks write no line in
 //! common: each keeps its own books, and reads the others'.
 //!
-//! | table            | who writes                    | who reads                                       |
+//! | table            | written by                    | read by                                         |
 //! |------------------|-------------------------------|-------------------------------------------------|
 //! | `claims[flow]`   | its sink, when the flow moves | every sink, for every packet                    |
 //! | `expected[flow]` | its sink, for every packet    | a sink that takes the flow over                 |
 //! | `seen[flow]`     | its sink, for every packet    | its sink                                        |
 //!
-//! A claim is the sequence number (plus one) with which a sink took the flow over. Sequence numbers
-//! grow, so the highest claim is the last, and its sink has the flow. Who sees a packet of a flow that
-//! another sink has, takes it over if the packet is newer than all that any sink has seen; if not, the
-//! packet was overtaken on the way here. So a hand-off that lets the new worker transmit before the old
-//! one has finished is found out, also when each worker for itself keeps the order. If old and new
-//! transmit at the same moment, there is no order to speak of, and either verdict may come.
+//! A claim is the sequence number (plus one) with which a sink took the flow over. Sequence numbers grow, so the
+//! highest claim is the last, and its sink has the flow. A sink that sees a packet of another sink's flow takes the
+//! flow over if the packet is newer than all that any sink has seen; if not, the packet was overtaken on the way here.
+//! So a hand-off that lets the new worker transmit before the old one has finished is found out, also when each worker
+//! for itself keeps the order. If old and new transmit at one moment, the packets have no order, and either verdict may
+//! result.
 //!
 //! This leans on what the hand-off promises: the old worker's last transmit happens before the new
 //! one's first, so the new sink's Acquire loads see all that the old sink stored.
@@ -51,7 +51,7 @@ struct Others {
 /// Where a packet stands in its flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// After all before it, with so many missing in between.
+    /// After all before it, with `missing` absent in between.
     InOrder { skipped: u64 },
     /// After one that was sent later.
     Reordered,
@@ -83,7 +83,7 @@ impl Order {
         books.collect()
     }
 
-    /// How many flows there are books of.
+    /// The number of flows with books.
     pub(super) fn flows(&self) -> usize {
         self.seen.len()
     }
@@ -112,7 +112,7 @@ impl Order {
         Place::Reordered
     }
 
-    /// The flow was another's, or nobody's.
+    /// The flow was another sink's, or had none.
     #[cold]
     fn take_over(&mut self, flow: usize, sequence: u64) -> Place {
         let others = self.others.iter().map(|other| other.expected.load(flow));

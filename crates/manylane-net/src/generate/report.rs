@@ -1,4 +1,4 @@
-//! What a far end has counted, for whoever wants to know.
+//! What a far end has counted, for any reader.
 
 use manylane_sync::counters::CounterReader;
 

@@ -18,7 +18,7 @@ pub(super) struct Schedule {
     sent: u64,
     /// What is left of a bounded share.
     left: Option<u64>,
-    /// When the first packet was asked for.
+    /// When the first packet was due.
     start_ns: Option<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Schedule {
         due.min(wanted as u128) as usize // At most `wanted`.
     }
 
-    /// Notes that so many were sent.
+    /// Records how many were sent.
     #[inline]
     pub(super) fn sent(&mut self, packets: usize) {
         let packets = packets as u64;

@@ -37,7 +37,7 @@ impl Sink {
 
     /// Checks packets and answers questions.
     ///
-    /// True when there is work for a feed: ring for the worker that owns the port's first queue.
+    /// True when a feed has work: ring for the worker that owns the port's first queue.
     #[inline]
     #[must_use = "a feed that is not woken does not answer"]
     pub fn take(&mut self, region: &Region, frames: &[Frame]) -> bool {

@@ -1,4 +1,4 @@
-//! What a packet of a stream carries to prove itself: who it is, and that it is whole.
+//! What a packet of a stream carries to prove its identity and integrity.
 //!
 //! ```text
 //! UDP payload:  [ magic 4 | stream 2 | flow 4 | sequence 8 | hash 4 | pattern ... ]    big-endian
@@ -22,7 +22,7 @@ pub(super) const VARIABLE_LEN: usize = STAMP_LEN - VARIABLE_AT;
 /// "mlan".
 const MAGIC: [u8; 4] = *b"mlan";
 
-/// Who a packet is.
+/// A packet's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) stream: StreamId,

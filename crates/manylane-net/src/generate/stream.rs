@@ -13,9 +13,9 @@ pub struct StreamId(pub u16);
 /// UDP packets that a far end sends. Same stream, same packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stream {
-    /// Its name; no two far ends of a daemon have the same.
+    /// Its name, unique among the far ends of a daemon.
     pub id: StreamId,
-    /// Who the packets are from.
+    /// The sender of the packets.
     pub source: IpAddr,
     /// The network that destinations are drawn from.
     pub destination: IpAddr,
@@ -51,7 +51,7 @@ pub(super) struct Flow {
     pub(super) ports: [u16; 2],
 }
 
-/// Most flows a stream can have: as many as there are pairs of the ports below.
+/// Most flows of a stream: one for each pair of the ports below.
 pub const FLOWS_MAX: u32 = 1 << 20;
 
 /// Source ports begin above the well-known ones, and the low bits of a flow's number choose.
@@ -73,7 +73,7 @@ impl Stream {
         self.size.max(least as u16) // At most 84.
     }
 
-    /// What the far ends that this stream may reach have to be told.
+    /// What the far ends that this stream may reach must know.
     pub fn expected(&self) -> Expected {
         Expected { stream: self.id, flows: self.flows }
     }

@@ -37,7 +37,7 @@ impl Templates {
         link: Link,
         numbers: impl Iterator<Item = u32>,
     ) -> Templates {
-        // For the writers of headers, who want to see the whole packet.
+        // For writers of headers, which want to see the whole packet.
         let mut frame = vec![0; stream.frame_len().into()];
         let flows = numbers.map(|number| stream.flow(number));
         if stream.source.is_ipv4() {
@@ -110,7 +110,7 @@ fn headers(frame: &mut [u8], link: Link, flow: &Flow, udp_at: usize) -> Option<(
     match (flow.source, flow.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             ethernet::emit(headers, link.router, link.hosts, ether_type::IPV4)?;
-            // Atomic (RFC 6864 §4): nobody may fragment it, so the identification says nothing.
+            // Atomic (RFC 6864 §4): no router may fragment it, so the identification says nothing.
             let header = ipv4::Header {
                 tos: 0,
                 identification: 0,

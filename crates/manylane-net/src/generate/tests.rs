@@ -155,8 +155,8 @@ fn copies_gaps_and_late_packets_are_counted_each_as_such() {
     }
 }
 
-/// Any bit anywhere. Two fields prove nothing by themselves: an ether type of another kind makes the
-/// frame somebody else's, and so does an IPv6 next header; a lower IPv6 hop limit is a longer way.
+/// Any bit anywhere. Two fields prove nothing by themselves: an ether type of another kind makes the frame another
+/// sender's, and so does an IPv6 next header; a lower IPv6 hop limit is a longer path.
 #[test]
 fn a_flipped_bit_anywhere_is_noticed() {
     for stream in [v4(), v6()] {
@@ -190,7 +190,7 @@ fn damage_under_right_checksums_is_noticed() {
     let good = routed(&frames[0]);
     let mut damaged = Vec::new();
 
-    damaged.push(frames[0].clone()); // Nobody has forwarded it.
+    damaged.push(frames[0].clone()); // No router has forwarded it.
     let mut words_swapped = good.clone();
     words_swapped.swap(70, 72);
     words_swapped.swap(71, 73);
@@ -313,7 +313,7 @@ fn arp_requests_for_any_address_get_the_hosts_mac() {
     assert_eq!(answer, expected);
     assert_eq!(frames.len(), BATCH_MAX, "packets of the stream follow in the same batch");
 
-    // A router that looks whether its own address is free must not be told that it is taken.
+    // A router that probes its own address must not learn that it is taken.
     assert!(!bench.take_near(0, &[ask(Ipv4Addr::UNSPECIFIED, ours), ask(ours, ours)]));
     let (near, _) = bench.reports();
     assert_eq!((near.answers_sent, near.heard, near.unexpected), (1, 2, 0));
@@ -382,7 +382,7 @@ fn answers_that_find_no_room_are_lost_and_counted() {
     let rest: usize = (0..5).map(|_| bench.send(0, 0).len()).sum();
     let (near, _) = bench.reports();
     assert_eq!((near.answers_sent, near.answers_lost), (ANSWERS_MAX as u64, 2));
-    // The stream's packet came after the last answer.
+    // The stream's packet arrived after the last answer.
     assert_eq!((rest, near.sent), (ANSWERS_MAX - 2 * BATCH_MAX + 1, 1));
 }
 

@@ -7,7 +7,7 @@
 //! | to multicast or broadcast                 | the reply would come from a group (RFC 1122 §3.2.2.6)  |
 //! | from a martian                            | the reply would go nowhere                             |
 //! | a source route, a malformed option        | it would have to be reversed (RFC 1122 §3.2.2.6)       |
-//! | IPv6 extension headers                    | whoever looks at them takes them out before            |
+//! | IPv6 extension headers                    | the caller that reads them takes them out before       |
 //!
 //! The sums change by type, TTL, identification and flags; not by the addresses, since a sum does not
 //! care which of two words comes first. IPv6's pseudo-header keeps its sum for the same reason.
@@ -35,8 +35,8 @@ pub fn echo_reply_v4(packet: &mut [u8], identification: u16) -> Option<()> {
     turn_echo_v4(packet, identification)
 }
 
-/// As [`echo_reply_v4`], for who has found out that length and checksum of the message are right: then
-/// the front of the packet will do, with its headers.
+/// As [`echo_reply_v4`], for a caller that has found out that length and checksum of the message are right: then the
+/// front of the packet will do, with its headers.
 pub fn turn_echo_v4(packet: &mut [u8], identification: u16) -> Option<()> {
     let view = ipv4::View::quoted(packet)?;
     let message = icmp::View::checked(view.payload())?;
@@ -84,8 +84,8 @@ pub fn echo_reply_v6(packet: &mut [u8]) -> Option<()> {
     turn_echo_v6(packet)
 }
 
-/// As [`echo_reply_v6`], for who has found out that length and checksum of the message are right: then
-/// the front of the packet will do, with its headers.
+/// As [`echo_reply_v6`], for a caller that has found out that length and checksum of the message are right: then the
+/// front of the packet will do, with its headers.
 pub fn turn_echo_v6(packet: &mut [u8]) -> Option<()> {
     let view = ipv6::View::quoted(packet)?;
     let message = icmpv6::View::checked(view.payload())?;

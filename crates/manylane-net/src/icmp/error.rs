@@ -27,7 +27,7 @@ pub enum ErrorKind {
     /// The neighbour does not answer (RFC 1812 §5.2.7.1; RFC 4443 §3.1 code 3, "address
     /// unreachable").
     HostUnreachable,
-    /// For us, and nobody listens (RFC 792; RFC 4443 §3.1 code 4).
+    /// For us, and no service listens (RFC 792; RFC 4443 §3.1 code 4).
     PortUnreachable,
     /// For us, and its protocol is not spoken here: *protocol unreachable* (RFC 1812 §5.2.7.1),
     /// *unrecognized next header* (RFC 8200 §4, RFC 4443 §3.4 code 1).
@@ -35,18 +35,17 @@ pub enum ErrorKind {
         /// Where IPv6 names the protocol, counted from the start of the packet.
         pointer: u32,
     },
-    /// For us, with an IPv6 option that is not known and says that this is to be told (RFC 8200 §4.2, RFC
-    /// 4443 §3.4 code 2).
+    /// For us, with an unknown IPv6 option that demands an error (RFC 8200 §4.2, RFC 4443 §3.4 code 2).
     UnknownOption {
         /// Where, counted from the start of the packet.
         pointer: u32,
-        /// It is to be told also of a packet to a group.
+        /// The error is due also about a packet to a group.
         of_groups: bool,
     },
     /// For us, and a first fragment without all of its headers (RFC 8200 §4.5, RFC 7112 §5: code 3).
     IncompleteHeaders,
-    /// It was passed on, and could have been sent straight to this router or host: *redirect for the host*
-    /// (RFC 1812 §4.3.3.2). IPv6 has a message of its own ([`crate::wire::nd::Redirect`]).
+    /// The packet was forwarded, and could have been sent straight to this router or host: *redirect for the host* (RFC
+    /// 1812 §4.3.3.2). IPv6 has a message of its own ([`crate::wire::nd::Redirect`]).
     Redirect {
         /// The better next hop.
         gateway: Ipv4Addr,
@@ -181,7 +180,7 @@ pub fn emit_v6_error(buf: &mut [u8], kind: ErrorKind, source: Ipv6Addr) -> Optio
     let about = ipv6::View::quoted(buf.get(ERROR_HEADROOM_V6..)?)?;
     let destination = about.source();
     let header = ipv6::Header {
-        traffic_class: 0, // RFC 4443 asks for none.
+        traffic_class: 0, // RFC 4443 demands none.
         flow_label: 0,
         next_header: protocol::ICMPV6,
         hop_limit: TTL,

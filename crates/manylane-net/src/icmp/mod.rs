@@ -5,7 +5,7 @@
 //!
 //! # An error, made out of the packet it is about
 //!
-//! | step                                                         | who               |
+//! | step                                                         | by                |
 //! |--------------------------------------------------------------|-------------------|
 //! | may this packet be answered with an error at all?            | [`may_answer_v4`], [`may_answer_v6`] |
 //! | have we not said enough lately?                              | [`RateLimit`]     |

@@ -1,5 +1,5 @@
-//! Which packets are never answered with an error: two errors about each other would never end, and
-//! an error about a multicast comes from everybody at once.
+//! Which packets are never answered with an error: two errors about each other would never end, and an error about a
+//! multicast would be sent by every receiver at once.
 //!
 //! | never about                            | RFC 1812 §4.3.2.7 | RFC 4443 §2.4 e       |
 //! |----------------------------------------|-------------------|-----------------------|
@@ -10,8 +10,8 @@
 //! | a later fragment                       | yes               | no rule               |
 //! | a header that fails validation         | yes               | (does not get here)   |
 //!
-//! The exceptions: *packet too big* is sent about multicast, or path MTU discovery would not work for
-//! it; and what an unknown option asks to be told in any case, by its high bits 10 (RFC 8200 §4.2).
+//! The exceptions: *packet too big* is sent about multicast, or path MTU discovery would not work for it; and an error
+//! that an unknown option demands in any case, by its high bits 10 (RFC 8200 §4.2).
 //!
 //! What cannot be read far enough to know that it is no error is not answered. Whether a destination
 //! is the broadcast address of a connected network only the caller knows.
@@ -23,7 +23,7 @@ use crate::wire::{icmp, icmpv6, ipv4, ipv6, protocol};
 /// Whether this IPv4 packet may be answered with an ICMP error (RFC 1812 §4.3.2.7). Its front will do:
 /// whether it is whole, the caller has found out before.
 ///
-/// `was_link_broadcast`: it came in a link-layer broadcast or multicast.
+/// `was_link_broadcast`: the packet was received in a link-layer broadcast or multicast.
 pub fn may_answer_v4(packet: &[u8], was_link_broadcast: bool) -> bool {
     let Some(view) = ipv4::View::quoted(packet) else { return false };
     let (source, destination) = (view.source(), view.destination());
@@ -39,13 +39,13 @@ pub fn may_answer_v4(packet: &[u8], was_link_broadcast: bool) -> bool {
 /// Whether this IPv6 packet may be answered with this ICMPv6 error (RFC 4443 §2.4 e). Its front will do,
 /// as in [`may_answer_v4`].
 ///
-/// `was_link_broadcast`: it came in a link-layer broadcast or multicast.
+/// `was_link_broadcast`: the packet was received in a link-layer broadcast or multicast.
 pub fn may_answer_v6(packet: &[u8], was_link_broadcast: bool, kind: ErrorKind) -> bool {
     let Some(view) = ipv6::View::quoted(packet) else { return false };
     let Some(transport) = view.chain().transport() else { return false };
     let was_group = was_link_broadcast || view.destination().is_multicast();
     let message = view.packet().get(transport.offset..).unwrap_or_default();
-    // In a later fragment there is no type to look at.
+    // A later fragment has no type to look at.
     let may_be_error = transport.protocol == protocol::ICMPV6
         && (transport.fragment == Fragment::Later || may_be_v6_error(message));
     let of_groups =

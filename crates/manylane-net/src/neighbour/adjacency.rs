@@ -48,14 +48,14 @@ use crate::wire::ethernet::{HEADER_LEN as ETHERNET, Tags};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum AdjacencyState {
-    /// There is no address: hold the packet and report it missing.
+    /// No address: hold the packet and report it missing.
     #[default]
     Unresolved = 0,
     /// Put the header in front and send.
     Resolved = 1,
-    /// The same, and report the use: the address is stale and wants a check.
+    /// As `Resolved`, and report the use: the address is stale and wants a check.
     ResolvedReport = 2,
-    /// Nobody answers: drop the packet, report nothing.
+    /// No answer: drop the packet, report nothing.
     Failed = 3,
 }
 
@@ -70,7 +70,7 @@ impl AdjacencyState {
         }
     }
 
-    /// Whether there is a header to send with.
+    /// Whether the record has a header to send with.
     #[inline(always)]
     pub fn is_resolved(self) -> bool {
         matches!(self, AdjacencyState::Resolved | AdjacencyState::ResolvedReport)
@@ -122,13 +122,13 @@ impl Header {
 /// What to publish for a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rewrite {
-    /// Whose it is.
+    /// Its neighbour.
     pub key: Key,
     /// The port whose device it is reached by: `key.port`, or what that is a VLAN of.
     pub egress: PortId,
     /// What a worker does with its packets.
     pub state: AdjacencyState,
-    /// What goes in front of the packet; empty unless the state is a resolved one.
+    /// The bytes in front of the packet; empty unless the state is a resolved one.
     pub header: Header,
     /// The largest IP packet that may be sent to it.
     pub mtu: u32,
@@ -169,7 +169,7 @@ const SPARE_RECORDS: usize = 64;
 /// Every record is published or waits for its grace period. Try again after the workers' next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordsInUse {
-    /// The records there are.
+    /// The number of records.
     pub records: u32,
     /// How many of them wait for a grace period.
     pub waiting: u32,
@@ -288,8 +288,8 @@ impl AdjacencyTable {
         self.generation.load(GENERATION)
     }
 
-    /// Lets workers look again at what they hold: a neighbour is to be found where it was not before,
-    /// such as by a new route.
+    /// Lets workers look again at the packets they hold: a neighbour can be found where it was not before, such as by a
+    /// new route.
     pub fn announce(&mut self) {
         self.generation.publish(GENERATION, self.generation().wrapping_add(1));
     }
@@ -354,8 +354,8 @@ pub struct Adjacencies {
 
 impl Adjacencies {
     /// How often anything was published, wrapping. A worker reads it before anything else in its turn:
-    /// if it is not what the last turn read, what the worker holds may have its answer (N3), and an
-    /// answer that comes later in the turn changes it again.
+    /// if it is not what the last turn read, what the worker holds may have its answer (N3), and an answer that arrives
+    /// later in the turn changes it again.
     #[inline(always)]
     pub fn generation(&self) -> u32 {
         self.generation.load(GENERATION)
@@ -374,8 +374,8 @@ impl Adjacencies {
         Adjacency { header: [a, b, c], facts, record: Index::new(guard, record) }
     }
 
-    /// The record that is true of a neighbour now: its cache line is asked for. Without a neighbour, a
-    /// record that is never [`plain`](Adjacencies::plain).
+    /// The neighbour's current record, whose cache line is prefetched. Without a neighbour, a record that is never
+    /// [`plain`](Adjacencies::plain).
     ///
     /// # Panics
     ///
@@ -470,7 +470,7 @@ impl Adjacency<'_> {
         bytes
     }
 
-    /// Writes the last 14 bytes of the header, an Ethernet header if there is no tag, by two stores. (Through `header` they
+    /// Writes the last 14 bytes of the header, an Ethernet header without a tag, by two stores. (Through `header` they
     /// would be stored in words and read across them, which the processor does not forward.)
     #[inline(always)]
     pub fn write_ethernet(self, to: &mut [u8; 14]) {

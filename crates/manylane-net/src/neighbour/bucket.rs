@@ -37,7 +37,7 @@ impl Bucket {
         enough
     }
 
-    /// From when on `take` with this `keep` succeeds, if nobody else takes.
+    /// From when on `take` with this `keep` succeeds, if no other caller takes.
     pub fn ready_at(&self, keep: u32) -> Duration {
         self.at + (self.cost * (keep + 1)).saturating_sub(self.level)
     }

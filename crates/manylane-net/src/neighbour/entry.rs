@@ -20,13 +20,13 @@ use super::adjacency::AdjacencyState;
 /// Only [`first`] and [`step`] make entries; `every_entry_keeps_its_invariants` watches all three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whose state this is.
+    /// The neighbour that has this state.
     pub key: Key,
     /// Where it is in the machine.
     pub state: State,
     /// Its link-layer address.
     pub mac: Option<[u8; 6]>,
-    /// It advertised itself as a router (RFC 4861 §5.1, `IsRouter`).
+    /// The neighbour advertised itself as a router (RFC 4861 §5.1, `IsRouter`).
     pub is_router: bool,
     /// Questions sent since this state began.
     pub asked: u8,
@@ -43,17 +43,17 @@ pub struct Entry {
 /// The states of RFC 4861 §7.3.2, and two of Linux's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// Everybody was asked, nobody has answered yet.
+    /// The question was multicast; no station has answered yet.
     Incomplete,
-    /// It answered us not long ago.
+    /// The neighbour answered us not long ago.
     Reachable,
-    /// It has an address that nothing proves, and nobody uses it.
+    /// The address is not proven, and not in use.
     Stale,
     /// Its address is in use again, and it has a little time to show by itself that it is there.
     Delay,
-    /// It is being asked whether it is there.
+    /// The neighbour is being probed.
     Probe,
-    /// It did not answer.
+    /// The neighbour did not answer.
     Failed,
     /// Set by the operator: never asked, never aged.
     Permanent,
@@ -62,13 +62,13 @@ pub enum State {
 /// What can happen to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A packet needs the address, and there is none.
+    /// A packet needs the address, which is unknown.
     Missing,
     /// A packet used the address while it was stale.
     Used,
     /// The deadline has come.
     Timeout,
-    /// A packet told its address.
+    /// A packet showed the neighbour's address.
     Heard {
         /// The link-layer address in it; an advertisement may come without.
         mac: Option<[u8; 6]>,
@@ -79,14 +79,14 @@ pub enum Event {
     Set([u8; 6]),
 }
 
-/// Which packet told a neighbour's address.
+/// The kind of packet that showed a neighbour's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// An ARP reply sent to us.
     ArpReply,
     /// An ARP request for one of our addresses: its sender.
     ArpRequest,
-    /// Any other ARP packet: gratuitous, or meant for somebody else.
+    /// Any other ARP packet: gratuitous, or meant for another station.
     Gratuitous,
     /// A neighbour advertisement, with its flags (RFC 4861 §4.4).
     Advertisement {
@@ -103,8 +103,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Whether a neighbour nobody knew may enter the table this way: who asks for us wants to talk to
-    /// us (RFC 826; RFC 4861 §7.2.3). All else is discarded when there is no entry (§7.2.5).
+    /// Whether an unknown neighbour may enter the table this way: a station that looks for us wants to talk to us (RFC
+    /// 826; RFC 4861 §7.2.3). All else is discarded without an entry (§7.2.5).
     pub fn introduces(self) -> bool {
         matches!(self, Kind::ArpRequest | Kind::Solicitation)
     }
@@ -115,21 +115,20 @@ impl Kind {
 pub struct Timing {
     /// Between two questions (`RETRANS_TIMER`).
     pub retransmit: Duration,
-    /// Questions to everybody before giving up (`MAX_MULTICAST_SOLICIT`).
+    /// Multicast questions before giving up (`MAX_MULTICAST_SOLICIT`).
     pub multicast_max: u8,
     /// Questions to the neighbour itself before giving up (`MAX_UNICAST_SOLICIT`).
     pub unicast_max: u8,
     /// What a stale neighbour in use has to show by itself that it is there
     /// (`DELAY_FIRST_PROBE_TIME`).
     pub delay_first_probe: Duration,
-    /// How long an answer proves anything. The table draws one for each entry from `REACHABLE_TIME`
-    /// times 0.5 to 1.5 (§6.3.2), so that neighbours met together are not asked together.
+    /// How long an answer proves anything. The table draws one for each entry from `REACHABLE_TIME` times 0.5 to 1.5
+    /// (§6.3.2), so that neighbours met together are not probed together.
     pub reachable: Duration,
     /// How long a failed neighbour's packets are dropped before one may start over. Ours: one
     /// `retransmit`, so a dead host costs four seconds a round.
     pub failed_hold: Duration,
-    /// How long a failed neighbour that nobody wants stays to be seen. Ours, as Linux's
-    /// `gc_stale_time`.
+    /// How long a failed neighbour without traffic stays visible. Ours, as Linux's `gc_stale_time`.
     pub failed_lifetime: Duration,
 }
 
@@ -147,7 +146,7 @@ impl Default for Timing {
     }
 }
 
-/// What a step asks for.
+/// The actions of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Actions {
     /// Send a question.
@@ -158,16 +157,16 @@ pub struct Actions {
     pub remove: bool,
 }
 
-/// Whom to ask.
+/// The receivers of the question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// Everybody: broadcast for ARP, the solicited-node group for ND.
+    /// All stations: broadcast for ARP, the solicited-node group for ND.
     Everybody,
     /// The neighbour itself.
     Itself([u8; 6]),
 }
 
-/// The entry that `event` creates where there was none, if it may create one.
+/// The entry that `event` creates without one, if it may create one.
 pub fn first(key: Key, event: Event, now: Duration) -> Option<Entry> {
     let blank = Entry {
         key,
@@ -190,9 +189,9 @@ pub fn first(key: Key, event: Event, now: Duration) -> Option<Entry> {
 
 /// What becomes of `entry` by `event` at `now`.
 ///
-/// Questions are asked only by `Timeout`: who wants an answer sets a deadline that is over. So the
-/// table limits the rate of questions by holding timeouts back, and none counts as asked that found no place
-/// on its way to a worker, or had no address to come from.
+/// Only `Timeout` sends questions: an event that wants an answer sets a deadline that is over. So the table limits the
+/// rate of questions by holding timeouts back, and a question does not count if it found no place in the ring to a
+/// worker, or had no address to be sent from.
 pub fn step(entry: &Entry, event: Event, now: Duration, timing: &Timing) -> (Entry, Actions) {
     let mut actions = Actions::default();
     let next = match event {
@@ -232,8 +231,8 @@ fn timeout(entry: &Entry, now: Duration, timing: &Timing, actions: &mut Actions)
             ..entry.enter(State::Failed, now)
         },
         (State::Reachable, _) => entry.enter(State::Stale, now),
-        // A next hop gets its answer as soon as there is one, without a packet to ask for it; until
-        // then packets go on being refused, so that equal-cost paths keep to the other members.
+        // A next hop gets its answer as soon as the neighbour sends one, without a packet to request it; until then
+        // packets are still refused, so that equal-cost paths keep to the other members.
         (State::Failed, _) if entry.pins > 0 => {
             Entry { refusing: entry.refusing, ..entry.ask(now) }
         }

@@ -9,15 +9,15 @@
 //! | frames a queue   | its oldest packets are handed out, to drop as `hold_overflow`; a packet   |
 //! |                  | that exceeds the bound alone is handed back, to drop as `hold_full`       |
 //! | frames in all    | the new packet is handed back, to drop as `hold_full`                     |
-//! | queues           | the same                                                                  |
+//! | queues           | as above                                                                  |
 //! | age of a queue   | [`HoldQueues::expired`] names it, to drop as `neighbour_failed`           |
 //!
-//! What counts is frames, not packets: 64 KiB that wait are 37 frames that nobody can receive into.
+//! Frames count, not packets: 64 KiB that wait are 37 frames that no port can receive into.
 //!
 //! Nothing is allocated after `new`: packets and queues are nodes of two arrays, linked by index.
 //!
-//! Whoever drops the queues empties them first ([`HoldQueues::drain_all`]). A frame left inside counts
-//! as leaked like any other that is dropped, and panics in debug builds.
+//! The owner of the queues empties them before it drops them ([`HoldQueues::drain_all`]). A frame left inside counts as
+//! leaked like any other that is dropped, and panics in debug builds.
 
 use std::collections::HashMap;
 
@@ -51,9 +51,9 @@ pub const HOLD_MAX_NS: u64 = 6_000_000_000;
 ///
 /// # Invariants
 ///
-/// 1. Each node of `packets` is in exactly one chain: the free one, or one queue's. It holds a packet
-///    exactly when it is in a queue's. There are `frames_max` nodes, and every packet has a frame: where
-///    the bound lets one in, a node is free.
+/// 1. Each node of `packets` is in exactly one chain: the free one, or one queue's. A node holds a packet exactly when it
+///    is in a queue's. The nodes are `frames_max`, and every packet has a frame: where the bound lets one in, a node is
+///    free.
 /// 2. Each node of `queues` is in exactly one chain: the free one, or the one by age, oldest first.
 ///    `by_key` has exactly those in the second, and none of these is empty.
 /// 3. `held` is the number of packets in all queues, and `frames` that of their frames.
@@ -118,10 +118,10 @@ impl HoldQueues {
         }
     }
 
-    /// Holds a packet that lies in so many `frames` for a neighbour, behind those already held for it. A queue
-    /// that it opens has the packet's age: it waits since `since_ns`, which is now unless it was held before.
-    /// Where the queue's bound asks for it, its oldest packets make room; they go to `make_room`. An error
-    /// hands the packet back, and nobody made room for it: a bound of the worker is reached.
+    /// Holds a packet in `frames` frames for a neighbour, behind those already held for it. A queue that it opens has
+    /// the packet's age: it waits since `since_ns`, which is now unless it was held before. Where the queue's bound
+    /// demands it, its oldest packets make room; they are passed to `make_room`. An error hands the packet back, and no
+    /// packet made room for it: a bound of the worker is reached.
     pub fn push(
         &mut self,
         key: Key,
@@ -142,7 +142,7 @@ impl HoldQueues {
         Ok(())
     }
 
-    /// How many packets of the queue make room for one of so many frames; `None` when it must not come in.
+    /// How many packets of the queue make room for one of `frames` frames; `None` when it must not be added.
     fn surplus(&self, queue: Option<u32>, frames: u32) -> Option<usize> {
         let HoldLimits { queue_frames_max, frames_max, .. } = self.limits;
         let (mut left, mut at) = queue.map_or((0, NIL), |queue| {
@@ -310,7 +310,7 @@ impl Queue {
     }
 }
 
-/// The packets held for one neighbour, on their way out.
+/// The packets held for one neighbour, about to be sent.
 #[must_use = "the packets stay held until they are taken from the iterator"]
 pub struct Take<'a> {
     holds: &'a mut HoldQueues,

@@ -8,10 +8,10 @@
 //!
 //! | State        | Event        | Next         | Why                                               |
 //! |--------------|--------------|--------------|---------------------------------------------------|
-//! | none         | missing      | `Incomplete` | a packet waits: ask everybody                     |
-//! | none         | introduction | `Stale`      | RFC 826, §7.2.3: who asks us gets an answer soon  |
-//! | `Incomplete` | timeout      | `Incomplete` | ask everybody again                               |
-//! | `Incomplete` | last timeout | `Failed`     | nobody answers: drop what is held                 |
+//! | none         | missing      | `Incomplete` | a packet waits: multicast a question              |
+//! | none         | introduction | `Stale`      | RFC 826, §7.2.3: a station that asks us needs an answer soon |
+//! | `Incomplete` | timeout      | `Incomplete` | multicast the question again                      |
+//! | `Incomplete` | last timeout | `Failed`     | no answer: drop held packets                      |
 //! | `Incomplete` | proof        | `Reachable`  | it answers us                                     |
 //! | `Incomplete` | claim        | `Stale`      | usable at once, and proven once it is used        |
 //! | `Reachable`  | timeout      | `Stale`      | usable, no longer proven                          |
@@ -21,15 +21,15 @@
 //! | `Stale`      | used         | `Delay`      | traffic pays for the check                        |
 //! | `Stale`      | proof        | `Reachable`  | proven again                                      |
 //! | `Stale`      | claim        | `Stale`      | the new link-layer address, still unproven        |
-//! | `Delay`      | timeout      | `Probe`      | 5 s and no word from it: ask it, unicast          |
+//! | `Delay`      | timeout      | `Probe`      | silent for 5 s: probe it, unicast                 |
 //! | `Delay`      | proof        | `Reachable`  | proven again                                      |
 //! | `Delay`      | claim        | `Stale`      | what was to be checked is no longer so            |
-//! | `Probe`      | timeout      | `Probe`      | ask again                                         |
+//! | `Probe`      | timeout      | `Probe`      | probe again                                       |
 //! | `Probe`      | last timeout | `Failed`     | the host went away                                |
 //! | `Probe`      | proof        | `Reachable`  | proven again                                      |
-//! | `Probe`      | claim        | `Stale`      | what was being asked is no longer so              |
+//! | `Probe`      | claim        | `Stale`      | the probed address is no longer right             |
 //! | `Failed`     | timeout      | `Failed`     | from now on a packet may start over               |
-//! | `Failed`     | last timeout | none         | nobody wanted it                                  |
+//! | `Failed`     | last timeout | none         | no packet wanted it                               |
 //! | `Failed`     | retry        | `Incomplete` | a next hop needs it, with or without traffic      |
 //! | `Failed`     | late missing | `Incomplete` | a packet starts over                              |
 //! | `Failed`     | proof        | `Reachable`  | it is back                                        |
@@ -39,7 +39,7 @@
 //! | Event        | is                                                                               |
 //! |--------------|----------------------------------------------------------------------------------|
 //! | missing      | a worker has a packet for it and no address                                      |
-//! | late missing | the same, after a failed entry stopped refusing                                  |
+//! | late missing | a packet, after a failed entry stopped refusing                                  |
 //! | used         | a worker used the address while it was `Stale`                                   |
 //! | timeout      | the entry's timer; *last*: nothing left to try; *retry*: a next hop is pinned    |
 //! | introduction | an ARP request for one of our addresses; a solicitation's source address         |
@@ -53,15 +53,15 @@
 //! | State       | Event        | Not to       | Because                                            |
 //! |-------------|--------------|--------------|----------------------------------------------------|
 //! | none        | claim        | `Stale`      | one station could fill the table with gratuitous ARP |
-//! | none        | proof        | `Reachable`  | we asked nobody (§7.2.5)                           |
+//! | none        | proof        | `Reachable`  | we sent no question (§7.2.5)                       |
 //! | `Reachable` | claim        | `Reachable`  | that it speaks does not prove that it hears us     |
-//! | `Stale`     | timeout      | `Failed`     | nobody uses it: no reason to ask (no timer runs)   |
+//! | `Stale`     | timeout      | `Failed`     | no packet uses it: no reason to probe (no timer runs) |
 //! | `Stale`     | dispute      | `Reachable`  | the solicited flag is not for this address         |
 //! | `Probe`     | dispute      | `Stale`      | a second claimant does not save the first          |
 //! | `Failed`    | missing      | `Incomplete` | a dead host must not cost a question per packet    |
 //! | `Permanent` | claim        | `Stale`      | the operator's word stands                         |
 //!
-//! # Who touches what
+//! # Threads
 //!
 //! | thing                         | control thread                  | workers                         |
 //! |-------------------------------|---------------------------------|---------------------------------|
@@ -79,8 +79,8 @@
 //! - **N4** The table never holds more than `entries_max` entries, and never forgets a neighbour in
 //!   `Reachable`, `Delay`, `Probe` or `Permanent`, or one that a next hop needs, to make room.
 //!
-//! Our own addresses have a table of states of their own: [`own`]. Elsewhere: ARP and ND bytes are in `wire`; the kernel's own table comes in through the mirror in
-//! `manylane`.
+//! Our own addresses have a table of states of their own: [`own`]. Elsewhere: ARP and ND bytes are in `wire`; the
+//! mirror in `manylane` copies the kernel's own table.
 
 pub mod adjacency;
 pub mod bucket;

@@ -1,4 +1,4 @@
-//! Our own addresses: whether they are ours alone, and who is told so.
+//! Our own addresses: whether they are ours alone, and which stations learn so.
 //!
 //! Duplicate address detection (RFC 5227 §2.1 for IPv4, RFC 4862 §5.4 for IPv6), what is sent after it
 //! (gratuitous ARP, RFC 5227 §2.3; unsolicited advertisements, RFC 4861 §7.2.6) and the defence of an
@@ -7,11 +7,11 @@
 //!
 //! | State        | Event        | Next         | Sends        | Why                                     |
 //! |--------------|--------------|--------------|--------------|-----------------------------------------|
-//! | `Probing`    | timeout      | `Probing`    | probe        | does anybody have it?                   |
-//! | `Probing`    | last timeout | `Announcing` | announcement | nobody has: it is ours                  |
+//! | `Probing`    | timeout      | `Probing`    | probe        | does any station have it?               |
+//! | `Probing`    | last timeout | `Announcing` | announcement | none has: it is ours                    |
 //! | `Probing`    | used         | `Duplicate`  | nothing      | RFC 5227 §2.1.1, RFC 4862 §5.4.4        |
 //! | `Probing`    | wanted       | `Duplicate`  | nothing      | two ask at once: RFC 5227 §2.1.1, RFC 4862 §5.4.3 |
-//! | `Announcing` | timeout      | `Announcing` | announcement | who missed the first keeps an old one   |
+//! | `Announcing` | timeout      | `Announcing` | announcement | a station that missed the first keeps an old one |
 //! | `Announcing` | last timeout | `Held`       | announcement | that is enough                          |
 //! | `Announcing` | used         | `Announcing` | announcement | defended: RFC 5227 §2.4 (c)             |
 //! | `Held`       | used         | `Held`       | announcement | defended: a router's address stays      |
@@ -21,7 +21,7 @@
 //! |--------------|-----------------------------------------------------------------------------------|
 //! | timeout      | the address's timer; *last*: nothing left to send in this state                   |
 //! | used         | a packet in which another station has the address; *used again*: soon after one   |
-//! | wanted       | another station asks, as we do, whether anybody has it                            |
+//! | wanted       | another station probes, as we do, whether any station has it                      |
 //!
 //! "Used again" within [`OwnTiming::defend_gap`] of a defence has no row, so that two stations that both
 //! insist do not shout at each other (RFC 5227 §2.4 (c)). Nor has "wanted" when the address is in use: the
@@ -32,13 +32,13 @@
 //!
 //! | while it is probed      | we send                                   | why                           |
 //! |-------------------------|-------------------------------------------|-------------------------------|
-//! | asked for it, by ND     | an advertisement that does not override   | RFC 4429 §3.3                 |
-//! | asked for it, by ARP    | a reply: who asks everybody knows nobody  | ARP has no such flag          |
+//! | questioned, by ND       | an advertisement that does not override   | RFC 4429 §3.3                 |
+//! | questioned, by ARP      | a reply: a station that broadcasts a question knows none | ARP has no such flag |
 //! | to ask, by ND           | from another address, ours alone; or wait | RFC 4429 §2.2, §3.2           |
-//! | to ask, by ARP          | from 0.0.0.0, as a probe                  | nobody remembers that: RFC 5227 §2.1.1 |
+//! | to ask, by ARP          | from 0.0.0.0, as a probe                  | no station remembers that: RFC 5227 §2.1.1 |
 //!
-//! The last has a price: a host that is itself probing the very address that we ask for takes the question
-//! for a rival's. Strict detection asks nobody meanwhile.
+//! The last has a price: a host that is itself probing the very address that our question is for takes the question for a
+//! rival's. Strict detection sends no questions meanwhile.
 
 pub mod table;
 
@@ -74,13 +74,13 @@ pub struct OwnAddress {
 /// The states of an address of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OwnState {
-    /// The link is being asked whether somebody has it ("tentative" in RFC 4862).
+    /// We are probing whether another station has it ("tentative" in RFC 4862).
     Probing,
-    /// Nobody has; the link is being told that we have it.
+    /// No other station has it; we are announcing that we do.
     Announcing,
-    /// It is ours.
+    /// The address is ours.
     Held,
-    /// Somebody else has it: we neither answer for it nor send from it.
+    /// Another station has it: we neither answer for it nor send from it.
     Duplicate,
 }
 
@@ -96,32 +96,32 @@ pub enum OwnEvent {
 /// How another station lays claim to an address of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Claim {
-    /// It speaks as if it had it.
+    /// The station speaks as the owner.
     Used,
-    /// It asks whether anybody has it, to take it.
+    /// The station probes whether any station has it, to take it.
     Wanted,
 }
 
 /// What to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sends {
-    /// Who has it? From nobody's address.
+    /// A probe, from the unspecified address.
     Probe,
-    /// It is here. To everybody.
+    /// An announcement, to all stations.
     Announcement,
 }
 
-/// What is done about addresses of ours that somebody else may have.
+/// What is done about addresses of ours that another station may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DuplicateDetection {
-    /// Use them at once, and give one up that turns out to be somebody else's while it is probed. Less
-    /// than RFC 4862 asks for (we send from it; as RFC 4429 has it, we replace nobody's entry with it; see
-    /// the door); more than Linux does for IPv4.
+    /// Use them at once, and give one up that turns out to be another station's while it is probed. Less than RFC 4862
+    /// demands (we send from it; as RFC 4429 has it, we replace no station's entry with it; see the door); more than
+    /// Linux does for IPv4.
     #[default]
     Optimistic,
-    /// Use one when nobody has answered its probes: after 1 to 2 s (IPv6), 4 to 7 s (IPv4).
+    /// Use one when no station has answered its probes: after 1 to 2 s (IPv6), 4 to 7 s (IPv4).
     Strict,
-    /// Announce them, and ask nobody.
+    /// Announce them, without probing.
     Off,
 }
 
@@ -242,7 +242,7 @@ pub fn step(
             }
             (OwnAddress { defended: Some(now), ..*own }, Some(Sends::Announcement))
         }
-        // A little later than others that found it taken: they would all ask again together.
+        // A little later than others that found it taken: they would all probe again together.
         (OwnState::Duplicate, OwnEvent::Timeout) => {
             let delay = timing.first_delay * thousandths / 1000;
             let again = own.enter(OwnState::Probing, now);
@@ -283,7 +283,7 @@ pub enum Standing {
     /// Answer for it, send from it.
     #[default]
     Ours = 0,
-    /// The same, without overriding what others know (RFC 4429 §3.3).
+    /// As `Ours`, without overriding what others know (RFC 4429 §3.3).
     Tentative = 1,
     /// Neither.
     Unused = 2,

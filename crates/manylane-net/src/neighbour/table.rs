@@ -1,17 +1,16 @@
 //! The control thread's table: every neighbour, its slot and its timer.
 //!
-//! The table decides *whether* an event reaches an entry and *when* a timer does; *what* happens then
-//! is [`entry::step`]'s. It sends and publishes nothing itself: it hands out [`Action`]s, in order.
+//! The table decides *whether* an event reaches an entry and *when* a timer does; [`entry::step`] decides *what*
+//! happens then. The table sends and publishes nothing itself: it returns [`Action`]s, in order.
 //!
 //! A slot's life: free, taken by an entry, left by it ([`Action::Remove`]) and, once the caller has
 //! removed what leads there and a grace period has passed, free again ([`Table::free`]).
 //!
-//! A scan of our networks makes `Incomplete` entries as fast as it likes. Three bounds hold it: these
-//! and the failed ones may take only `unproven_max` places, the oldest going first; questions to
-//! everybody leave a quarter of the token bucket to the questions that keep used neighbours alive; and
-//! a question that finds no token waits without counting as asked, and so does one that could not be sent: for
-//! want of a place on the way to the worker ([`Table::give_places`]), or of an address of ours to ask from
-//! ([`Table::set_waiting`]). On the way here, places are reserved for
+//! A scan of our networks makes `Incomplete` entries as fast as it likes. Three bounds hold it: these and the failed
+//! ones may take only `unproven_max` places, the oldest removed first; multicast questions leave a quarter of the token
+//! bucket to the questions that keep used neighbours alive; and a question that finds no token waits without counting,
+//! and so does one that could not be sent: for want of a place in the ring to the worker ([`Table::give_places`]), or
+//! of an address of ours to ask from ([`Table::set_waiting`]). In the ring from the worker, places are reserved for
 //! what keeps known neighbours alive: the use of a stale one, and a few answers a second of each that has a
 //! slot (`forward::Forwarder::urgent_events`). What else answers, unasked, shares the places of the scan.
 
@@ -32,17 +31,17 @@ use super::own::Claim;
 /// What workers tell the control thread about neighbours, by ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// A packet needs this neighbour's address, and there is none.
+    /// A packet needs this neighbour's address, which is unknown.
     Missing {
         /// The neighbour.
         key: Key,
     },
     /// A packet used a stale address.
     Used {
-        /// The neighbour's slot. If it has changed hands since, one neighbour too many is asked.
+        /// The neighbour's slot. If it has changed hands since, one neighbour too many is probed.
         slot: u32,
     },
-    /// A packet told a neighbour's address. Not for our own addresses: who claims one of those is
+    /// A packet showed a neighbour's address. Not for our own addresses: a claim to one of those is
     /// [`Report::Claimed`].
     Answer {
         /// The neighbour.
@@ -70,7 +69,7 @@ pub enum Action {
     Solicit {
         /// The neighbour.
         key: Key,
-        /// Ask only this station; everybody if there is none.
+        /// Ask only this station; `None`: all stations.
         unicast: Option<[u8; 6]>,
     },
     /// Workers must see something else: publish the adjacency.
@@ -126,11 +125,11 @@ impl Default for TableConfig {
     }
 }
 
-/// There is no place for this neighbour: every entry is in use, or every free slot still waits for
-/// its grace period.
+/// The table has no place for this neighbour: every entry is in use, or every free slot still waits for its grace
+/// period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableFull {
-    /// Who wanted in.
+    /// The neighbour without a place.
     pub key: Key,
     /// The table's bound.
     pub entries_max: usize,
@@ -168,7 +167,7 @@ pub struct Table {
     by_key: BTreeMap<Key, u32>,
     /// By urgency, each in order of deadline.
     timers: [BTreeSet<(Duration, u32)>; 3],
-    /// Whom to give up first: by rank, then the oldest.
+    /// The order of giving entries up: by rank, then the oldest.
     reclaimable: BTreeSet<(Rank, Duration, u32)>,
     unproven: usize,
     bucket: Bucket,
@@ -195,11 +194,11 @@ enum Timer {
     Quiet = 0,
     /// A token, for a question to the neighbour itself.
     Probe = 1,
-    /// A token above the reserve, for a question to everybody.
+    /// A token above the reserve, for a multicast question.
     Search = 2,
 }
 
-/// Whom to give up first.
+/// The rank in giving entries up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Failed,
@@ -263,8 +262,8 @@ impl Table {
         }
     }
 
-    /// From now on, only so many questions may be handed out; at first there is no bound. Who has no place
-    /// waits, and there is no deadline for it.
+    /// From now on, at most `places` questions may be handed out; at first without a bound. An entry without a place
+    /// waits, without a deadline.
     pub fn give_places(&mut self, places: usize) {
         self.places = places;
     }
@@ -274,8 +273,8 @@ impl Table {
         self.places == 0
     }
 
-    /// From now on, neighbours of this family on this port are not asked for, or are again: there is no address
-    /// of ours yet to ask from.
+    /// From now on, neighbours of this family on this port are not searched for, or are again: we have no address yet
+    /// to send questions from.
     pub fn set_waiting(&mut self, port: PortId, is_ipv6: bool, waits: bool) {
         let keys = self.keys_of(port);
         let slots = keys.iter().filter(|key| key.addr.is_ipv6() == is_ipv6);
@@ -341,8 +340,8 @@ impl Table {
         self.find(key).map(|(slot, _)| slot).ok_or_else(|| self.full(key))
     }
 
-    /// Forgets a neighbour, whatever its state; one that a next hop needs is looked for anew. Says
-    /// whether there was one.
+    /// Forgets a neighbour, whatever its state; one that a next hop needs is looked for anew. Returns whether the table
+    /// had one.
     pub fn forget(&mut self, key: Key, now: Duration, actions: &mut Vec<Action>) -> bool {
         let Some((slot, entry)) = self.find(key) else { return false };
         let pins = entry.pins;
@@ -375,7 +374,7 @@ impl Table {
     ///
     /// # Panics
     ///
-    /// When nobody left the slot: it would get two owners.
+    /// When the slot is still taken: it would get two owners.
     pub fn free(&mut self, slot: u32) {
         let state = &mut self.slots[slot as usize];
         assert!(matches!(state, Slot::Left), "slot {slot} is given back without having been left");
@@ -388,12 +387,12 @@ impl Table {
         self.slots.len()
     }
 
-    /// How many neighbours there are.
+    /// The number of neighbours.
     pub fn len(&self) -> usize {
         self.by_key.len()
     }
 
-    /// Whether there are none.
+    /// Whether the table is empty.
     pub fn is_empty(&self) -> bool {
         self.by_key.is_empty()
     }
@@ -461,7 +460,7 @@ impl Table {
         }
     }
 
-    /// Asks the question of this slot if it is due and there is a token, before older ones that wait:
+    /// Sends the question of this slot if it is due and a token is left, before older ones that wait:
     /// under a flood of them an answer must find an entry that was not given up meanwhile.
     fn ask_now(&mut self, slot: u32, now: Duration, actions: &mut Vec<Action>) {
         let Some((timer, due, _)) = self.timer(slot) else { return };
@@ -600,12 +599,12 @@ fn keys_on(port: PortId) -> std::ops::RangeInclusive<Key> {
     first..=Key { port, addr: IpAddr::V6(Ipv6Addr::from(u128::MAX)) }
 }
 
-/// No station has a group address, nor the address of nobody (RFC 1812 §3.3.2).
+/// No station has a group address, nor the unspecified one (RFC 1812 §3.3.2).
 fn can_be_a_station(mac: [u8; 6]) -> bool {
     mac[0] & 1 == 0 && mac != [0; 6]
 }
 
-/// An ARP probe (RFC 5227) and a solicitation that looks for duplicates come from nobody.
+/// An ARP probe (RFC 5227) and a solicitation that looks for duplicates have the unspecified address as source.
 fn can_be_a_neighbour(addr: IpAddr) -> bool {
     let broadcast = addr == IpAddr::V4(Ipv4Addr::BROADCAST);
     !(addr.is_unspecified() || addr.is_multicast() || addr.is_loopback() || broadcast)

@@ -42,7 +42,7 @@ fn held_packets_leave_in_order_once_the_neighbour_answers() {
     let answer = Report::Answer { key: HOST, mac: Some(MAC), kind: Kind::ArpReply };
     control.carry_out(at(1), |table, out| table.handle(answer, at(1), out));
 
-    // The next turn sees a new generation, and asks for what it holds before it receives.
+    // The next turn sees a new generation, and looks at its held packets before it receives.
     assert_ne!(adjacencies.generation(), seen);
     let guard = worker.guard();
     let adjacency = adjacencies.load(guard, Index::new(guard, slot));

@@ -1,21 +1,21 @@
-//! What somebody keeps of a route longer than a turn.
+//! What a holder keeps of a route longer than a turn.
 //!
-//! A worker's turn needs none of this: it reads next hop and adjacency under its guard. Who waits for a
-//! neighbour, sends to one destination again and again, or hands packets on with their way already found,
-//! keeps a *dst*: next hop, port, MTU and flags as they were when it looked.
+//! A worker's turn needs none of this: it reads next hop and adjacency under its guard. Code that waits for a
+//! neighbour, sends to one destination again and again, or hands packets on with their route already found, keeps a
+//! *dst*: next hop, port, MTU and flags as they were at the lookup.
 //!
 //! | side        | thread               | may                                                          |
 //! |-------------|----------------------|--------------------------------------------------------------|
-//! | [`DstsMut`] | control              | publish and withdraw by next-hop id; ask whether one is held |
+//! | [`DstsMut`] | control              | publish and withdraw by next-hop id; whether one is held     |
 //! | [`Dsts`]    | any, with a guard    | [`borrow`](Dsts::borrow), uncounted, to the guard's end      |
 //! |             |                      | [`hold`](Dsts::hold), counted: a [`DstRef`], to its [`put`](Dsts::put) |
 //!
-//! A dst does not change; it is replaced. [`Dsts::is_stale`] says when to look again: it compares the
-//! [`Generation`] of all routes, so that one word answers for FIB, next hops and groups. There is no cache
-//! of dsts by destination: a lookup costs 2 ns, and a cache has to be emptied at each generation.
+//! A dst does not change; it is replaced. [`Dsts::is_stale`] says when to look again: it compares the [`Generation`] of
+//! all routes, so that one word answers for FIB, next hops and groups. No cache finds dsts by destination: a lookup
+//! costs 2 ns, and a cache has to be emptied at each generation.
 //!
-//! While somebody holds the dst of a neighbour, its slot is not given to another
-//! ([`DstsMut::is_held`]): the slot's number in [`Facts`] goes on meaning what it meant.
+//! While a neighbour's dst is held, its slot cannot be reused ([`DstsMut::is_held`]): the slot's number in [`Facts`]
+//! keeps its meaning.
 //!
 //! # Layout
 //!
@@ -35,12 +35,11 @@
 //! The table keeps one reference of each record, so that a count never dies, and a holder needs no
 //! loop. A withdrawn record is free again when two things have come to pass, in this order:
 //!
-//! 1. *Its grace period is over.* Nobody can find it any more; whoever found it has his reference by now,
-//!    or never will, and the writer sees all of these: they were taken in turns that it has seen end.
-//! 2. *Then, the table's reference is the only one.* A reference is made of a reference ([`Dsts::duplicate`])
-//!    or of a turn. There are no more such turns; and in the count's modification order, which is one for
-//!    all threads, whatever is made of a reference stands before that one's `put`. So 1 is final, however
-//!    old the writer's look at the count is.
+//! 1. *Its grace period is over.* No reader can find it any more; a reader that found it has its reference by now, or
+//!    never will, and the writer sees all of these: they were taken in turns that it has seen end.
+//! 2. *Then, the table's reference is the only one.* A reference is made of a reference ([`Dsts::duplicate`]) or of a
+//!    turn. Such turns have ended; and in the count's modification order, which is one for all threads, whatever is
+//!    made of a reference stands before that one's `put`. So 1 is final, however old the writer's look at the count is.
 //!
 //! The other order would not do: a turn that found the record may hold it after the writer has looked.
 //! Explored in `manylane-sync`'s `tests/loom/dst.rs`, with each of the conditions left out.
@@ -84,14 +83,14 @@ pub struct Facts {
 pub struct Flags(pub u16);
 
 impl Flags {
-    /// It is for us.
+    /// The packet is for us.
     pub const LOCAL: Flags = Flags(1);
     /// Packets are to be dropped in silence.
     pub const BLACKHOLE: Flags = Flags(2);
-    /// Packets are to be dropped, and their senders told.
+    /// Packets are to be dropped, and their senders notified.
     pub const REJECT: Flags = Flags(4);
-    /// It was made for one holder, who shares it with nobody: what costs something to prepare is not
-    /// worth keeping beside it.
+    /// The dst was made for one holder, which does not share it: keeping costly preparations beside it is not worth
+    /// while.
     pub const NOCACHE: Flags = Flags(8);
 
     /// Whether it has all of these.
@@ -123,12 +122,12 @@ const _: () = {
 /// A slot that has no dst.
 const NOTHING: u32 = 0;
 
-/// Every record is published, held by somebody, or waits for its grace period.
+/// Every record is published, held, or waits for its grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DstsInUse {
-    /// The records there are.
+    /// The number of records.
     pub records: usize,
-    /// How many somebody still holds of those withdrawn.
+    /// How many withdrawn records are still held.
     pub held: usize,
 }
 
@@ -159,7 +158,7 @@ pub struct DstsMut {
     withdrawn: BTreeMap<u16, u32>,
 }
 
-/// Everybody's side. A clone touches a count of its own: make one for each thread, not for each packet.
+/// The readers' side. A clone touches a count of its own: make one for each thread, not for each packet.
 #[derive(Clone)]
 pub struct Dsts {
     records: Arc<Vec<Record>>,
@@ -168,9 +167,8 @@ pub struct Dsts {
 }
 
 impl DstsMut {
-    /// A table for next-hop ids below `next_hops` with so many `records`: one for each id that is
-    /// published, and one more for each that is replaced while somebody holds it. `generation` is that of
-    /// the routes.
+    /// A table for next-hop ids below `next_hops` with `records` records: one for each id that is published, and one
+    /// more for each that is replaced while it is held. `generation` is that of the routes.
     pub fn new(
         domain: Domain,
         next_hops: usize,
@@ -202,9 +200,9 @@ impl DstsMut {
         }
     }
 
-    /// Lets everybody see these facts for their next hop, if they are news. Who holds the former ones keeps
-    /// them, and learns of it by a step of the generation after this, which is the caller's: a first dst for
-    /// a next hop changes nothing for anybody.
+    /// Publishes these facts for their next hop, if they are news. A holder of the former ones keeps them, and learns
+    /// of it by a step of the generation after this, which is the caller's: a first dst for a next hop changes nothing
+    /// for any holder.
     pub fn publish(&mut self, facts: &Facts) -> Result<(), DstsInUse> {
         self.reclaim();
         let words = encode(facts);
@@ -218,7 +216,7 @@ impl DstsMut {
         let in_use = DstsInUse { records, held: self.held.len() };
         let record = self.free.pop().ok_or(in_use)?;
         for (word, value) in self.records[record as usize].facts.iter().zip(words) {
-            // Relaxed: nobody finds the record before `replace` has published its index.
+            // Relaxed: no reader finds the record before `replace` has published its index.
             word.store(value, Ordering::Relaxed);
         }
         self.replace(facts.next_hop, record);
@@ -230,13 +228,13 @@ impl DstsMut {
         self.replace(next_hop, NOTHING);
     }
 
-    /// How many withdrawn records somebody still holds.
+    /// How many withdrawn records are still held.
     pub fn held(&mut self) -> usize {
         self.reclaim();
         self.held.len()
     }
 
-    /// Whether somebody may still hold a withdrawn dst of this next hop, or be about to.
+    /// Whether a withdrawn dst of this next hop may still be held, or be about to be.
     pub fn is_held(&mut self, next_hop: NextHopId) -> bool {
         self.reclaim();
         self.withdrawn.contains_key(&next_hop.raw())
@@ -341,14 +339,14 @@ impl Dsts {
         DstRef { record: dst.record.raw(), generation: dst.generation }
     }
 
-    /// Another reference to the same.
+    /// Another reference to the record.
     #[inline]
     pub fn duplicate(&self, held: &DstRef) -> DstRef {
         self.count(held.record);
         DstRef { record: held.record, generation: held.generation }
     }
 
-    /// What a held dst says. It touches the facts' line and no other.
+    /// The facts of a held dst. Reading them touches the facts' line and no other.
     #[inline]
     pub fn facts(&self, held: &DstRef) -> Facts {
         self.facts_at(held.record)
@@ -376,8 +374,8 @@ impl Dsts {
 
     #[inline]
     fn facts_at(&self, record: u32) -> Facts {
-        // Relaxed: who has the record's index has loaded it (Acquire) after it was published, or got it
-        // from somebody who had.
+        // Relaxed: a holder of the record's index has loaded it (Acquire) after it was published, or got it from a
+        // thread that had.
         let words = self.records[record as usize].facts.each_ref();
         decode(words.map(|word| word.load(Ordering::Relaxed)))
     }
@@ -396,7 +394,7 @@ fn encode(facts: &Facts) -> [u64; WORDS] {
 #[inline]
 fn decode([what, port, neighbour, _]: [u64; WORDS]) -> Facts {
     Facts {
-        next_hop: NextHopId::new(what as u16).unwrap_or(NextHopId::MAX), // It was one.
+        next_hop: NextHopId::new(what as u16).unwrap_or(NextHopId::MAX), // The number was one before.
         neighbour: neighbour.checked_sub(1).map(|slot| slot as u32),
         port: PortId(port as u16),
         mtu: (port >> 32) as u32,

@@ -1,23 +1,22 @@
 //! Groups: several neighbours that share a prefix's flows, by weight (ECMP).
 //!
-//! A group is a row of [`BUCKETS`] buckets, each of which names a neighbour's slot. A flow's hash, mixed
-//! with a seed of this router's own, chooses the bucket; so a flow stays with its neighbour as long as
-//! its bucket does, and buckets move only when they must:
+//! A group is a row of [`BUCKETS`] buckets; each names a neighbour's slot. A flow's hash, mixed with a seed of
+//! this router's own, chooses the bucket; so a flow stays with its neighbour as long as its bucket does, and buckets
+//! move only when they must:
 //!
 //! | event                             | buckets that move                                            |
 //! |-----------------------------------|--------------------------------------------------------------|
 //! | a member goes, or is lost         | its own, to the others                                       |
 //! | a member comes, or is found again | as many as its share: those that were its own before, first  |
-//! | weights change                    | what one has above its new share                             |
+//! | weights change                    | a member's buckets above its new share                       |
 //!
-//! Who takes part: the members whose neighbour has an address. If none has one, all take part, so that
-//! their packets wait and somebody asks; a member that nobody has found yet gets nothing while another
-//! can take it.
+//! The members whose neighbour has an address take part. If none has one, all take part, so that their packets wait and
+//! request one; a member without an address gets nothing while another can take it.
 //!
-//! Shares are those of a *divisor method* (each next bucket goes to the member with the most weight for
-//! its buckets so far, as Sainte-Laguë counts them, but nobody gets a second bucket before everybody has
-//! one). Such a method is consistent: when a member goes, no other's share becomes smaller. With the
-//! largest remainder it could, and flows between two members that stay would move for nothing.
+//! Shares are those of a *divisor method* (each next bucket is given to the member with the most weight for its buckets
+//! so far, as Sainte-Laguë counts them, but no member gets a second bucket before each has one). Such a method is
+//! consistent: when a member leaves, no other's share becomes smaller. With the largest remainder it could, and flows
+//! between two members that stay would move for nothing.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -41,9 +40,9 @@ pub struct Member {
 pub(super) struct Group {
     /// Members by slot, and whether each has an address.
     members: BTreeMap<u16, (u16, bool)>,
-    /// Whose each bucket is while all members take part.
+    /// The owner of each bucket while all members take part.
     home: Vec<u16>,
-    /// Whose each bucket is.
+    /// The present owner of each bucket.
     current: Vec<u16>,
 }
 
@@ -51,7 +50,7 @@ pub(super) struct Group {
 const NOBODY: u16 = u16::MAX;
 
 impl Group {
-    /// A group of these members; `has_address` says of whose neighbour there is one.
+    /// A group of these members; `has_address` says which neighbours have one.
     pub fn new(members: &[Member], has_address: impl Fn(u32) -> bool) -> Group {
         let (home, current) = (vec![NOBODY; BUCKETS], vec![NOBODY; BUCKETS]);
         let mut group = Group { members: BTreeMap::new(), home, current };
@@ -63,7 +62,7 @@ impl Group {
     ///
     /// # Panics
     ///
-    /// When there are none or more than [`MEMBERS_MAX`], two have one slot, or a weight is 0.
+    /// With no or more than [`MEMBERS_MAX`] members, two of one slot, or a weight of 0.
     pub fn set_members(&mut self, members: &[Member], has_address: impl Fn(u32) -> bool) {
         assert!((1..=MEMBERS_MAX).contains(&members.len()), "{} members", members.len());
         assert!(members.iter().all(|member| member.weight > 0), "a member without a part");
@@ -98,7 +97,7 @@ impl Group {
         })
     }
 
-    /// Whose each bucket is.
+    /// The owner of each bucket.
     pub fn buckets(&self) -> &[u16] {
         &self.current
     }
@@ -126,17 +125,17 @@ fn shares(members: impl Iterator<Item = (u16, u16)>) -> BTreeMap<u16, usize> {
     counts.into_iter().map(|(slot, _, count)| (slot, count)).collect()
 }
 
-/// Who has the better claim to another bucket: weight / (2 x buckets + 1), and before that who has none.
-/// Of equals, the one in the lower slot, whoever else is there.
+/// Which member has the better claim to another bucket: weight / (2 x buckets + 1), and before that a member with none.
+/// Of equals, the one in the lower slot, whatever other members exist.
 fn claim(one: &(u16, u16, usize), other: &(u16, u16, usize)) -> Ordering {
     let of = |a: &(u16, u16, usize), b: &(u16, u16, usize)| usize::from(a.1) * (2 * b.2 + 1);
     let first = (one.2 == 0).cmp(&(other.2 == 0));
     first.then(of(one, other).cmp(&of(other, one))).then(other.0.cmp(&one.0))
 }
 
-/// Gives each bucket an owner, such that each has his share, and as few buckets as possible change
-/// theirs: an owner loses what he has above his share, and nothing else. Of several that he could lose,
-/// he keeps those at home, and then those whose home takes no part; what is free goes home if it can.
+/// Gives each bucket an owner, such that each owner has its share, and as few buckets as possible change theirs: an
+/// owner loses the buckets above its share, and nothing else. Of several that it could lose, it keeps those at home,
+/// and then those whose home takes no part; a free bucket returns home if it can.
 fn fill_shares(buckets: &mut [u16], home: &[u16], mut shares: BTreeMap<u16, usize>) {
     let take = |shares: &mut BTreeMap<u16, usize>, owner: u16| match shares.get_mut(&owner) {
         Some(left) if *left > 0 => {

@@ -10,8 +10,8 @@
 //! | `buckets: u16`     | bucket of a group | a neighbour's slot; [`BUCKETS`] words for each group  |
 //! | `generation: u32`  | all               | how often routes began to change, or had changed      |
 //!
-//! Who touches what: the control thread writes, workers read one word per packet, two where a group is,
-//! and the generation once a batch.
+//! Threads: the control thread writes, workers read one word per packet, two for a group, and the generation once a
+//! batch.
 //!
 //! # What waits while its route changes
 //!
@@ -19,21 +19,21 @@
 //! group comes or goes, or because its prefix leads elsewhere; and newer ones would overtake it (I3). So
 //! routes change between two steps of the [`Generation`], which is odd in the middle:
 //!
-//! | who     | does                                                                              |
+//! | thread  | does                                                                              |
 //! |---------|-----------------------------------------------------------------------------------|
 //! | control | a step; then words of the FIB, of next hops, of buckets; then a step              |
 //! | worker  | reads the generation, looks a batch up, reads the generation                      |
-//! | worker  | where it is odd, or another than what it holds was looked up at: looks again, at  |
-//! |         | the newest packet first, at what it holds last; then carries out, the oldest first |
+//! | worker  | at an odd generation, or another than that of its held packets' lookups: looks again, at |
+//! |         | the newest packet first, at held ones last; then dispatches, the oldest first     |
 //!
-//! Who has found a new word finds the first step, and looks again at what is older: the newest first, so
-//! that what is older never finds older words. In the middle of a change two looks may differ at one
-//! generation, so an odd one is never taken for the same; the second step ends that. No look by itself is
-//! torn: a packet's way is one word, of the FIB, of a next hop or of a bucket.
+//! A worker that has found a new word finds the first step, and looks again at older packets: the newest first, so that
+//! an older one never finds older words. In the middle of a change two looks may differ at one generation, so an odd
+//! one never counts as equal; the second step ends that. No look by itself is torn: a packet's route is one word, of
+//! the FIB, of a next hop or of a bucket.
 //!
 //! Loom explores it in `manylane-sync`'s `tests/loom/routes.rs`: `a_flow_that_moves_keeps_its_order`.
 //!
-//! Elsewhere: what somebody keeps of a next hop longer than a turn is `dst`'s.
+//! Elsewhere: `dst` has what a holder keeps of a next hop longer than a turn.
 
 pub mod dst;
 mod group;
@@ -52,7 +52,7 @@ use group::Group;
 
 pub use group::{BUCKETS, MEMBERS_MAX, Member};
 
-/// Where a packet goes next.
+/// A packet's next hop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextHop<N> {
     /// Nowhere: no route.
@@ -61,11 +61,11 @@ pub enum NextHop<N> {
     Via(N),
     /// To one of a group's members, by the packet's flow.
     Group(GroupId),
-    /// Its destination is a neighbour on this port, and nobody has asked for it yet.
+    /// The destination is a neighbour on this port, without an entry yet.
     Connected(PortId),
-    /// It is for one of our own addresses.
+    /// The packet is for one of our own addresses.
     Local,
-    /// It is for the broadcast address of a connected network.
+    /// The packet is for the broadcast address of a connected network.
     Broadcast,
     /// Drop it in silence.
     Blackhole,
@@ -81,7 +81,7 @@ pub enum NextHop<N> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(pub u16);
 
-/// There are as many groups as there can be, or the free ones wait for their grace period.
+/// The table has the most groups, or the free ones wait for their grace period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupsFull {
     /// The bound.
@@ -138,13 +138,13 @@ const NUMBER_SHIFT: u32 = 32;
 const VIA: u64 = 1;
 
 impl NextHopsMut {
-    /// A table in `words`; all next hops are `None`, and there are no groups.
+    /// A table in `words`; all next hops are `None`, and it has no groups.
     pub fn new(words: WordsMut<u64>) -> NextHopsMut {
         NextHopsMut::with_groups(words, WordsMut::zeroed(0), Domain::new(1), 0)
     }
 
-    /// The same with groups: one for each [`BUCKETS`] words of `buckets`. Their numbers are used again
-    /// after a grace period of `domain`; `seed` divides flows otherwise than another router does.
+    /// As `new`, with groups: one for each [`BUCKETS`] words of `buckets`. Their numbers are used again after a grace
+    /// period of `domain`; `seed` divides flows otherwise than another router does.
     pub fn with_groups(
         words: WordsMut<u64>,
         buckets: WordsMut<u16>,
@@ -182,24 +182,24 @@ impl NextHopsMut {
         }
     }
 
-    /// The generation of all routes, for whoever keeps something of them.
+    /// The generation of all routes, for a holder of parts of them.
     pub fn generation(&self) -> Generation {
         Generation(self.generation.reader())
     }
 
-    /// Says that routes are about to change, or have changed. For edits of the FIB and of next hops: one
-    /// call before and one after, around as many edits as there are, since each change lets workers look
-    /// again at what they hold. Groups say it themselves.
+    /// Announces that routes are about to change, or have changed. For edits of the FIB and of next hops: one call
+    /// before and one after any number of edits, since each change lets workers look again at the packets they hold.
+    /// Groups call it themselves.
     pub fn step(&mut self) {
         // Release, by `publish`: pairs with the Acquire load of `Generation::load`.
-        // - The step before a change is seen by whoever sees the change, whose words are published after.
-        // - Who sees the step after it sees the change.
+        // - A reader that sees the change sees the step before it, whose words are published after.
+        // - A reader that sees the step after the change sees the change.
         // Explored by `a_flow_that_moves_keeps_its_order`; mutants without the first, or weaker, fail.
         let next = self.generation.load(GENERATION).wrapping_add(1);
         self.generation.publish(GENERATION, next);
     }
 
-    /// How many next hops there can be, id 0 included.
+    /// The most next hops, id 0 included.
     pub fn len(&self) -> usize {
         self.words.len()
     }
@@ -234,7 +234,7 @@ impl NextHopsMut {
     ///
     /// # Panics
     ///
-    /// When there are no members or more than [`MEMBERS_MAX`], two have one slot, or a weight is 0.
+    /// With no or more than [`MEMBERS_MAX`] members, two of one slot, or a weight of 0.
     pub fn add_group(
         &mut self,
         members: &[Member],
@@ -260,7 +260,7 @@ impl NextHopsMut {
     ///
     /// # Panics
     ///
-    /// As [`NextHopsMut::add_group`], and when there is no such group.
+    /// As [`NextHopsMut::add_group`], and without such a group.
     pub fn set_members(
         &mut self,
         id: GroupId,
@@ -279,7 +279,7 @@ impl NextHopsMut {
     ///
     /// # Panics
     ///
-    /// When there is no such group.
+    /// Without such a group.
     pub fn remove_group(&mut self, id: GroupId) {
         let group =
             self.groups[usize::from(id.0)].take().expect("the group was not removed before");
@@ -288,9 +288,9 @@ impl NextHopsMut {
         assert!(!refused, "the limbo has room for every record");
     }
 
-    /// Hears whether the neighbour in `slot` can be sent to. Says whether flows moved: then whoever
-    /// holds packets should look. To be told *before* workers see that an address is lost, and *after*
-    /// they see that there is one.
+    /// Takes note of whether the neighbour in `slot` can be sent to. Returns whether flows moved: then holders of
+    /// packets should look again. To be called *before* workers see that an address is lost, and *after* they see a new
+    /// one.
     pub fn set_resolved(&mut self, slot: u32, resolved: bool) -> bool {
         let Ok(member) = u16::try_from(slot) else { return false };
         let groups = self.by_slot.range((slot, GroupId(0))..=(slot, GroupId(u16::MAX)));
@@ -332,7 +332,7 @@ impl NextHopsMut {
 }
 
 impl NextHops {
-    /// The neighbour at `id`, if it leads to one: the ordinary case, without the others' branches.
+    /// The neighbour at `id`, if it leads to one: the common case, without the others' branches.
     #[inline(always)]
     pub fn via<'g, T>(&self, guard: Guard<'g>, id: Index<'g, T>) -> Option<Index<'g, Neighbour>> {
         let word = self.words.load(id.raw() as usize);
@@ -360,7 +360,7 @@ impl NextHops {
         self.member_by(guard, group, self.seed, flow_hash)
     }
 
-    /// The same by another seed than the table was made with.
+    /// As `new`, with another seed than the table was made with.
     ///
     /// # Panics
     ///

@@ -1,7 +1,7 @@
 //! The decision: the program's twin.
 //!
-//! The checks come in the order of this file, which is the program's. Whatever fails one is the kernel's,
-//! with that verdict, and unchanged.
+//! The checks have the order of this file, which is the program's. A packet that fails one is the kernel's, with that
+//! verdict, and unchanged.
 //!
 //! | step                | verdicts of what fails it                                                    |
 //! |---------------------|------------------------------------------------------------------------------|
@@ -12,7 +12,7 @@
 //! | route               | `NoRoute`, `Nowhere`, `Local`, `KernelRoute`; of groups `Multipath`          |
 //! | neighbour           | `Unresolved`                                                                 |
 //! | way back            | `ReversePath`                                                                |
-//! | way out             | `SamePort`, `EgressKernel`                                                     |
+//! | egress              | `SamePort`, `EgressKernel`                                                     |
 //! | size                | of segments `Extension`, `Segments`; `TooBig`                                |
 
 use manylane_sync::rcu::{Guard, Index};
@@ -47,10 +47,10 @@ pub struct Transit {
     pub(super) policy: Policy,
 }
 
-/// How a frame came in, beside its bytes.
+/// How a frame arrived, beside its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// The index of the interface; of one that has VLANs, if there was a tag.
+    /// The index of the interface; of one that has VLANs, if the frame had a tag.
     pub ifindex: u32,
     /// `CLOCK_MONOTONIC_COARSE`, in nanoseconds.
     pub now_ns: u64,
@@ -110,7 +110,7 @@ impl Transit {
         }
     }
 
-    /// The same, for whoever sends it.
+    /// As `decide`, for a caller that sends the frame.
     #[inline]
     pub fn forward(
         &self,
@@ -123,7 +123,7 @@ impl Transit {
         Ok(Egress { port: way.egress_port, ifindex: way.egress_ifindex })
     }
 
-    /// Whether packets that come in by this interface may be forwarded at all: they may not while the gate judges.
+    /// Whether packets received by this interface may be forwarded at all: they may not while the gate judges.
     pub fn is_open(&self, ifindex: u32) -> bool {
         let has_place = (ifindex as usize) < layout::INTERFACES;
         has_place && self.port(self.port_of.load(ifindex as usize)).has(flags::INGRESS)
@@ -155,7 +155,7 @@ impl Transit {
         Ok(way)
     }
 
-    /// The port that it came in by, while the tables are true.
+    /// The ingress port, while the tables are true.
     fn ingress(&self, arrival: &Arrival) -> Result<Port, Verdict> {
         let has_place = (arrival.ifindex as usize) < layout::INTERFACES;
         let number = if has_place { self.port_of.load(arrival.ifindex as usize) } else { 0 };
@@ -231,7 +231,7 @@ impl Transit {
         Ok(self.next_hop(guard, id))
     }
 
-    /// The same for IPv6 (RFC 8200 §3, RFC 4291 §2.5).
+    /// As `route_ipv4`, for IPv6 (RFC 8200 §3, RFC 4291 §2.5).
     fn route_ipv6<'g>(
         &self,
         guard: Guard<'g>,
@@ -265,7 +265,7 @@ impl Transit {
         Ok(self.next_hop(guard, id))
     }
 
-    /// The list of a family's rules; 0 when there are only the usual ones.
+    /// The list of a family's rules; 0 with only the usual ones.
     fn list(&self, is_ipv6: bool) -> usize {
         let lists = self.control.load(control::RULES);
         (lists >> (16 * u32::from(is_ipv6)) & 0xffff) as usize % layout::RULE_LISTS
@@ -321,9 +321,9 @@ impl Transit {
         Ok(self.next_hops.member_by(guard, group, self.control.load(control::SEED), hash))
     }
 
-    /// The kernel's check of an IPv4 source: never one of our own addresses, and by `rp_filter` one whose
-    /// route leads out by the ingress port (strict), or anywhere (loose): RFC 3704 §2.2 and §2.4. Rules are
-    /// asked for a packet the other way, which came in where this one leaves.
+    /// The kernel's check of an IPv4 source: never one of our own addresses, and by `rp_filter` one whose route leads
+    /// out by the ingress port (strict), or anywhere (loose): RFC 3704 §2.2 and §2.4. Rules are applied to the reverse
+    /// packet, which would be received where this one leaves.
     fn check_source(
         &self,
         guard: Guard<'_>,
@@ -332,7 +332,7 @@ impl Transit {
         packet: ipv4::View<'_>,
     ) -> Result<(), Verdict> {
         let id = self.ipv4.lookup(guard, packet.source().to_bits());
-        // It could be one of our own. (The program asks a filter first, which knows most that are not.)
+        // The source could be one of our own. (The program reads a filter first, which knows most that are not.)
         check(id.raw() != UNKNOWN.into(), Verdict::ReversePath)?;
         let list = self.list(false);
         let next_hop = if list == 0 {
@@ -363,7 +363,7 @@ impl Transit {
                 self.record(neighbour).is_ok_and(|way| way.egress_port == ingress.number)
             }
             NextHop::Connected(port) => port.0 == ingress.number,
-            // Of a group, each member would have to be asked.
+            // Every member of a group would have to be checked.
             _ => false,
         };
         check(is_right, Verdict::ReversePath)
@@ -382,7 +382,7 @@ impl Transit {
         let number = self.record_of.load(neighbour.raw() as usize);
         let words: [u32; RECORD_WORDS] = self.records.load_array(number as usize * RECORD_WORDS);
         let [first, last] = record::STAMPS.map(|place| words[place]);
-        // A record is replaced whole. One that was not, because somebody broke that rule, is none.
+        // A record is replaced whole. One that was not, because a writer broke that rule, is none.
         check(number != 0 && first == last, Verdict::Unresolved)?;
         Ok(Way {
             egress_ifindex: words[record::EGRESS_INTERFACE],
@@ -437,8 +437,8 @@ const ETHERNET_LEN_MIN: usize = 60;
 /// Where IPv6's header has it.
 const HOP_LIMIT: usize = 7;
 
-/// The hash by which a group's member is chosen; `None` for what only the kernel should choose for: errors,
-/// which go where the flow goes that they are about, and what has extension headers in front of its ports.
+/// The hash by which a group's member is chosen; `None` for packets for which only the kernel should choose: errors,
+/// which take the path of their flow, and packets with extension headers in front of their ports.
 fn flow_hash(packet: &View<'_>, by_ports: bool) -> Option<u32> {
     if matches!(packet, View::V6(view) if ipv6::is_extension(view.next_header())) {
         return None;
@@ -470,7 +470,7 @@ fn headers_of_segments(packet: &View<'_>) -> Result<usize, Verdict> {
     let segment = packet.packet().get(at..).and_then(tcp::View::checked);
     let segment = segment.ok_or(Verdict::Segments)?;
     let len = packet.packet_len() - segment.payload().len();
-    // Behind more extensions than anybody sends, `forward` would not look for them either.
+    // Behind more extensions than any sender uses, `forward` would not look for them either.
     check(LINK_HEADER + len <= HEADERS_MAX, Verdict::Extension)?;
     Ok(len)
 }

@@ -29,7 +29,7 @@ pub const fn own_bit(address: u32) -> usize {
 /// Groups of next hops.
 pub const GROUPS: usize = 512;
 
-/// Words of `buckets`, of which each group has [`nexthop::BUCKETS`].
+/// Words of `buckets`; each group has [`nexthop::BUCKETS`] of them.
 pub const BUCKETS: usize = GROUPS * nexthop::BUCKETS;
 
 /// Words of `record_of`: slots of neighbours are below.
@@ -59,7 +59,7 @@ pub const VLAN_PORTS: usize = PORTS * 2 * VLANS;
 /// Words of `control`.
 pub const CONTROL: usize = 64;
 
-/// Lists of rules. List 0 is nobody's: it says that there are only the usual rules.
+/// Lists of rules. List 0 belongs to no family: it stands for the usual rules alone.
 pub const RULE_LISTS: usize = 16;
 
 /// Rules of a list, and so of a family.
@@ -89,7 +89,7 @@ pub const fn vlan(port: u16, is_service: bool, vlan: u16) -> usize {
     (port as usize * 2 + is_service as usize) * VLANS + vlan as usize
 }
 
-/// A record's words: the way out to a neighbour.
+/// A record's words: how to send to a neighbour.
 pub mod record {
     /// The index of the interface that packets leave by.
     pub const EGRESS_INTERFACE: usize = 0;
@@ -118,29 +118,30 @@ pub mod port {
 
 /// What may be done on a port: bits of its first word.
 pub mod flags {
-    /// Packets that come in here may be forwarded.
+    /// Packets received here may be forwarded.
     pub const INGRESS: u32 = 1;
     /// Packets may leave here.
     pub const EGRESS: u32 = 2;
-    /// The kernel forwards IPv4 that comes in here (sysctl `forwarding`).
+    /// The kernel forwards IPv4 received here (sysctl `forwarding`).
     pub const FORWARDING_V4: u32 = 4;
-    /// The kernel forwards IPv6 that comes in here.
+    /// The kernel forwards IPv6 received here.
     pub const FORWARDING_V6: u32 = 8;
     /// The source's route must lead out here (`rp_filter` 1, RFC 3704 §2.2). IPv4, as the sysctl.
     pub const RP_STRICT: u32 = 16;
     /// The source must have a route (`rp_filter` 2, RFC 3704 §2.4). IPv4.
     pub const RP_LOOSE: u32 = 32;
-    /// The kernel may tell who sends by us what need not (`send_redirects`): in equals out is its.
+    /// The kernel may notify a sender of a straighter path (`send_redirects`): packets that leave as they arrived are
+    /// its.
     pub const REDIRECTS_V4: u32 = 64;
-    /// The same for IPv6.
+    /// As `REDIRECTS_V4`, for IPv6.
     pub const REDIRECTS_V6: u32 = 128;
-    /// Packets that come in here may be forwarded in the driver, by the program there.
+    /// Packets received here may be forwarded in the driver, by the program there.
     pub const DRIVER_INGRESS: u32 = 256;
     /// The device takes frames that are redirected to its driver.
     pub const DRIVER_EGRESS: u32 = 512;
     /// Also such as are in several pieces of memory.
     pub const DRIVER_EGRESS_PIECES: u32 = 2048;
-    /// Packets that come in here may go up to workers, by the program in the driver.
+    /// Packets received here may be handed up to workers, by the program in the driver.
     pub const WORKERS_INGRESS: u32 = 4096;
     /// Workers have sockets to send by.
     pub const WORKERS_EGRESS: u32 = 8192;
@@ -165,9 +166,9 @@ pub mod control {
     pub const MULTIPATH_V4: u64 = 1;
     /// IPv6 groups may be decided here.
     pub const MULTIPATH_V6: u64 = 2;
-    /// IPv4's flows are told apart by ports too (`fib_multipath_hash_policy` 1).
+    /// IPv4's flows are distinguished by ports too (`fib_multipath_hash_policy` 1).
     pub const PORTS_V4: u64 = 4;
-    /// IPv6's flows are told apart by ports too.
+    /// IPv6's flows are distinguished by ports too.
     pub const PORTS_V6: u64 = 8;
 }
 
@@ -175,11 +176,11 @@ pub mod control {
 pub mod rule {
     /// What it says, its flags, then the [`TABLE`], the type of service, and which bits of that matter.
     pub const HEAD: usize = 0;
-    /// The index of the interface that packets came in by; 0 for any.
+    /// The index of the ingress interface; 0 for any.
     pub const INGRESS: usize = 1;
-    /// Where packets come from, and which bits of that matter.
+    /// The packets' sources, and which bits of them matter.
     pub const FROM: usize = 2;
-    /// Where packets go to, and which bits of that matter.
+    /// The packets' destinations, and which bits of them matter.
     pub const TO: usize = 6;
 
     /// In [`HEAD`]: packets match that otherwise would not.
@@ -191,7 +192,7 @@ pub mod rule {
     /// Where the bits of it that matter begin.
     pub const TOS_MASK: u32 = 32;
 
-    /// There are no more rules.
+    /// The list ends.
     pub const END: u64 = 0;
     /// What the merged tables say, if that is said by the local one.
     pub const LOCAL: u64 = 1;

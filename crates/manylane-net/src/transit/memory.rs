@@ -18,7 +18,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// For so many IPv4 routes longer than /24, shorter ones need no room, and so many IPv6 routes.
+    /// For `long_routes` IPv4 routes longer than /24, shorter ones need no room, and `routes6` IPv6 routes.
     pub fn for_routes(long_ipv4: usize, ipv6: usize) -> Sizes {
         Sizes { ipv4: Ipv4Sizes::for_long_routes(long_ipv4), ipv6: Ipv6Sizes::for_routes(ipv6) }
     }
@@ -38,7 +38,7 @@ pub struct Memory {
     pub ranges4: WordsMut<u32>,
     /// IPv6's next hops or the way on, by bucket.
     pub direct6: WordsMut<u32>,
-    /// The same by the bits that follow.
+    /// The entries by the bits that follow.
     pub index6: WordsMut<u32>,
     /// Intervals and their words.
     pub leaves6: WordsMut<u64>,
@@ -46,11 +46,11 @@ pub struct Memory {
     pub own4: WordsMut<u64>,
     /// What next-hop ids mean.
     pub next_hops: WordsMut<u64>,
-    /// Whose the flows of groups are.
+    /// The owners of groups' flows.
     pub buckets: WordsMut<u16>,
     /// The records of slots.
     pub record_of: WordsMut<u32>,
-    /// Ways out.
+    /// Records of how to send.
     pub records: WordsMut<u32>,
     /// What may be done on interfaces.
     pub ports: WordsMut<u32>,

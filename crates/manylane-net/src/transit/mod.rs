@@ -1,10 +1,10 @@
 //! What the kernel's programs forward by: tables in shared memory, their writer, and the decision.
 //!
-//! With `manylane accelerate` a program in the kernel looks at each packet of an interface. It forwards
-//! what is ordinary *transit*, and leaves everything else to the kernel, untouched. It reads the tables of
-//! this room, in memory that both have mapped; one thread writes them, with plain stores. [`Transit`] is
-//! the program's twin: the same decision over the same tables, in Rust, to be read and to be tested
-//! against (`tests/differential/decision/`). Both forward a strict part of what
+//! With `manylane accelerate` a program in the kernel looks at each packet of an interface. The program forwards plain
+//! *transit*, and leaves everything else to the kernel, untouched. The program reads the tables of this room, in memory
+//! that both have mapped; one thread writes them, with plain stores. [`Transit`] is the program's twin: its decision
+//! over these tables, in Rust, to be read and to be tested against (`tests/accelerate_decision.rs`). Both forward a
+//! strict part of what
 //! [`forward`](crate::forward) forwards, and alike.
 //!
 //! | file      | what is in it                                                                  |
@@ -12,8 +12,8 @@
 //! | `layout`  | words of the tables: the contract with the program                             |
 //! | `memory`  | [`Memory`]: the tables, as they are handed in                                  |
 //! | `writer`  | [`TransitMut`]: routes, next hops, slots, groups, ports; what waits            |
-//! | `decide`  | [`Transit`]: the decision, told in order                                       |
-//! | `policy`  | rules and further tables, where there are more than the usual ones             |
+//! | `decide`  | [`Transit`]: the decision, step by step                                        |
+//! | `policy`  | rules and further tables, beyond the usual ones                                |
 //! | `verdict` | [`Verdict`]: what is decided about a packet, and why the kernel has it         |
 //!
 //! # The tables
@@ -21,12 +21,12 @@
 //! | map                                       | by                          | holds                                            |
 //! |-------------------------------------------|-----------------------------|--------------------------------------------------|
 //! | `direct4`, `chunks4`                      | IPv4 address                | a next-hop id ([`fib::v4`](crate::fib::v4))      |
-//! | `blocks4`, `groups4`, `ranges4`           | the same                    | the same, where routes are longer than /24       |
+//! | `blocks4`, `groups4`, `ranges4`           | as above                    | as above, where routes are longer than /24       |
 //! | `direct6`, `index6`, `leaves6`            | IPv6 address                | a next-hop id ([`fib::v6`](crate::fib::v6))      |
 //! | `next_hops: u64`                          | next-hop id                 | what it leads to ([`nexthop`](crate::nexthop))   |
 //! | `buckets: u16`                            | group, bucket of the flow   | a neighbour's slot                               |
-//! | `record_of: u32`                          | slot                        | its record; 0 while there is no address          |
-//! | `records: 16 x u32`                       | record                      | the way out ([`layout::record`])                 |
+//! | `record_of: u32`                          | slot                        | its record; 0 without an address                 |
+//! | `records: 16 x u32`                       | record                      | how to send ([`layout::record`])                 |
 //! | `ports: 16 x u32`                         | port                        | what may be done there ([`layout::port`])        |
 //! | `port_of: u16`                            | interface's index           | its port; 0 for none                             |
 //! | `vlan_port: u16`                          | port, kind of tag, VLAN     | the VLAN device's port; 0 for none               |
@@ -40,7 +40,7 @@
 //! next-hop id and a group are. The first and the last word of what must fit together are one number in
 //! two places, the *stamp*: a torn or mixed record would show.
 //!
-//! # Whose grace period
+//! # Grace periods
 //!
 //! Programs are no readers of a [`Domain`](manylane_sync::rcu::Domain): they are waited for by a call that
 //! blocks. A [`Proxy`](manylane_sync::rcu::Proxy) stands for them, so that everything that waits here

@@ -1,5 +1,5 @@
-//! Which IPv4 sources may be our own addresses: a filter in front of the table, so that of packets that are not, which
-//! are all but forged ones, nobody has to look up the source too.
+//! Which IPv4 sources may be our own addresses: a filter in front of the table, so that the sources of other packets,
+//! which are all but forged ones, need no lookup.
 //!
 //! A bit for each hash of an address; one that is set says nothing. What the table leads to `Local` or `Broadcast`
 //! has its bit set before it does so, and until it does not any more.
@@ -61,7 +61,7 @@ impl OwnMut {
         }
     }
 
-    /// They are not any more.
+    /// The addresses are gone.
     pub fn remove(&mut self, prefix: Ipv4Prefix) {
         if is_no_source(prefix) {
             return;
@@ -98,7 +98,7 @@ fn bits(prefix: Ipv4Prefix) -> impl Iterator<Item = usize> {
     (first..=last).map(own_bit)
 }
 
-/// Whether what comes from there is refused before it is asked whose it is (RFC 1812 §5.3.7). Every host has
+/// Whether a packet with this source is refused before its owner is looked up (RFC 1812 §5.3.7). Every host has
 /// 127.0.0.0/8, which would want all bits.
 fn is_no_source(prefix: Ipv4Prefix) -> bool {
     let [first, ..] = prefix.addr().octets();
@@ -109,7 +109,7 @@ fn is_no_source(prefix: Ipv4Prefix) -> bool {
     }
 }
 
-/// Of a shorter prefix, all addresses in the world may be our own: there are more of them than bits.
+/// With a shorter prefix, all addresses in the world may be our own: it has more of them than the filter has bits.
 const SHORTEST: u8 = 24;
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ macro_rules! verdicts {
                 }
             }
 
-            /// What to do about many of them; empty when there is nothing to do.
+            /// What to do about many of them; empty when nothing is to be done.
             pub const fn advice(self) -> &'static str {
                 match self {
                     $(Verdict::$variant => $advice,)+

@@ -20,7 +20,7 @@ use crate::fib::{
 use crate::nexthop::{GroupId, GroupsFull, Member, NextHop, NextHopsMut};
 use crate::wire::ethernet::Mac;
 
-/// The way out to a neighbour.
+/// How to send to a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adjacency {
     /// The index of the interface that packets leave by.
@@ -53,9 +53,9 @@ pub struct Multipath {
     pub ipv4: bool,
     /// IPv6 groups may be decided by the program.
     pub ipv6: bool,
-    /// IPv4's flows are told apart by ports too, not by addresses only.
+    /// IPv4's flows are distinguished by ports too, not by addresses only.
     pub ipv4_ports: bool,
-    /// IPv6's flows are told apart by ports too.
+    /// IPv6's flows are distinguished by ports too.
     pub ipv6_ports: bool,
 }
 
@@ -110,7 +110,7 @@ pub struct TransitMut {
 const NO_RECORD: u32 = 0;
 
 impl TransitMut {
-    /// The writer of `memory`, all of whose readers are members of `domain`, or stood for by one.
+    /// The writer of `memory`, whose readers all are members of `domain`, or stood for by one.
     ///
     /// # Panics
     ///
@@ -138,7 +138,7 @@ impl TransitMut {
         ] {
             assert_eq!(words, wanted, "words of `{table}`");
         }
-        // Number 0 is nobody's, of ids and of records; nor is the last id, which is the kernel's.
+        // Number 0 has no owner, of ids and of records; nor has the last id, which is the kernel's.
         let numbers = |count: usize| Slots::new(count as u32, domain.clone(), None);
         let (mut ids, mut record_numbers) = (numbers(UNKNOWN.into()), numbers(RECORDS));
         assert_eq!([ids.take(), record_numbers.take()], [Some(0); 2]);
@@ -175,7 +175,7 @@ impl TransitMut {
         }
     }
 
-    /// Takes a route away. Returns the next hop it had, none when there was no such route.
+    /// Takes a route away. Returns the next hop it had, `None` without such a route.
     pub fn remove(&mut self, prefix: IpPrefix) -> Result<Option<NextHopId>, EditError> {
         match prefix {
             IpPrefix::V4(prefix) => self.remove4(prefix),
@@ -225,7 +225,7 @@ impl TransitMut {
         routes: impl IntoIterator<Item = (Ipv4Prefix, NextHopId)>,
     ) -> Result<usize, EditError> {
         let TransitMut { ipv4, own, next_hops, .. } = self;
-        // If it fails, bits stay that nobody wants: they cost a lookup.
+        // If it fails, unneeded bits stay: they cost a lookup.
         ipv4.load(routes.into_iter().inspect(|(prefix, id)| {
             own.routed(*id);
             if is_own(next_hops.get(*id)) {
@@ -268,7 +268,7 @@ impl TransitMut {
         self.ipv6.routes()
     }
 
-    /// How many routes there are, of IPv4 and of IPv6.
+    /// The number of routes, of IPv4 and of IPv6.
     pub fn routes_len(&self) -> (usize, usize) {
         (self.ipv4.routes_len(), self.ipv6.routes_len())
     }
@@ -315,7 +315,7 @@ impl TransitMut {
     /// A slot for a neighbour, unresolved. `None` when all are in use or wait.
     pub fn take_slot(&mut self) -> Option<u32> {
         let slot = take(&mut self.slots)?;
-        // Its last neighbour's, which nobody has found since the slot's own grace period.
+        // Its last neighbour's, which no reader has found since the slot's own grace period.
         self.replace_record(slot, NO_RECORD);
         Some(slot)
     }
@@ -357,8 +357,8 @@ impl TransitMut {
         })
     }
 
-    /// Gives back a slot that nothing leads to any more. It keeps its record until it is another's, for packets
-    /// that are on their way to it.
+    /// Gives back a slot that nothing leads to any more. The slot keeps its record until another neighbour has it, for
+    /// packets that are on their way to it.
     ///
     /// # Panics
     ///
@@ -371,8 +371,7 @@ impl TransitMut {
     ///
     /// # Panics
     ///
-    /// When there are no members or more than [`MEMBERS_MAX`](crate::nexthop::MEMBERS_MAX), two have one
-    /// slot, or a weight is 0.
+    /// With no or more than [`MEMBERS_MAX`](crate::nexthop::MEMBERS_MAX) members, two of one slot, or a weight of 0.
     pub fn add_group(&mut self, members: &[Member]) -> Result<GroupId, GroupsFull> {
         let record_of = &self.record_of;
         self.next_hops.add_group(members, |slot| record_of.load(slot as usize) != NO_RECORD)
@@ -382,7 +381,7 @@ impl TransitMut {
     ///
     /// # Panics
     ///
-    /// As [`TransitMut::add_group`], and when there is no such group.
+    /// As [`TransitMut::add_group`], and without such a group.
     pub fn set_members(&mut self, group: GroupId, members: &[Member]) {
         let record_of = &self.record_of;
         let has_address = |slot: u32| record_of.load(slot as usize) != NO_RECORD;
@@ -398,7 +397,7 @@ impl TransitMut {
     ///
     /// # Panics
     ///
-    /// When there is no such group.
+    /// Without such a group.
     pub fn remove_group(&mut self, group: GroupId) {
         self.next_hops.remove_group(group);
     }
@@ -408,7 +407,7 @@ impl TransitMut {
     ///
     /// # Panics
     ///
-    /// When there is no such port; port 0 is none.
+    /// Without such a port; port 0 is none.
     pub fn set_port(&mut self, port: u16, facts: PortRecord) {
         assert!((1..PORTS).contains(&usize::from(port)), "port {port} of {PORTS}");
         let at = usize::from(port) * PORT_WORDS;
@@ -434,7 +433,7 @@ impl TransitMut {
     ///
     /// # Panics
     ///
-    /// When there is no such port or VLAN.
+    /// Without such a port or VLAN.
     pub fn set_vlan(&mut self, parent: u16, is_service: bool, vlan: u16, port: Option<u16>) {
         assert!(
             usize::from(parent) < PORTS && usize::from(vlan) < VLANS,
@@ -455,8 +454,8 @@ impl TransitMut {
         has_place
     }
 
-    /// Says until when the tables are true, in nanoseconds of `CLOCK_MONOTONIC_COARSE`: after everything
-    /// that was known was written. `until_ticks` says the same to programs, in ticks of the kernel (jiffies).
+    /// Writes until when the tables are true, in nanoseconds of `CLOCK_MONOTONIC_COARSE`: after all known changes were
+    /// written. `until_ticks` says so to programs, in ticks of the kernel (jiffies).
     pub fn set_lease(&mut self, until_ns: u64, until_ticks: u64) {
         self.control.publish(control::LEASE, until_ns);
         self.control.publish(control::LEASE_TICKS, until_ticks);
@@ -473,12 +472,12 @@ impl TransitMut {
         self.control.publish(control::MULTIPATH, multipath.bits());
     }
 
-    /// Routes a family's packets by these rules, in this order; by the tables of the usual rules, which are one here,
-    /// if there are none.
+    /// Routes a family's packets by these rules, in this order; without rules, by the tables of the usual rules, which
+    /// are one here.
     ///
     /// # Panics
     ///
-    /// When there are more than [`layout::RULES`].
+    /// With more than [`layout::RULES`] rules.
     pub fn set_rules(&mut self, is_ipv6: bool, rules: &[Rule]) -> Result<(), EditError> {
         self.policy.set_rules(is_ipv6, rules, &mut self.control)
     }
@@ -539,17 +538,17 @@ impl TransitMut {
         }
     }
 
-    /// How much waits for a grace period: while there is any, somebody has to see to one.
+    /// How much waits for a grace period: while anything does, the caller has to run one.
     pub fn waiting(&self) -> usize {
         let numbers = [&self.ids, &self.slots, &self.record_numbers].map(waiting);
         let tables = [self.ipv4.waiting(), self.ipv6.waiting(), self.next_hops.waiting()];
         numbers.into_iter().chain(tables).chain([self.policy.waiting()]).sum()
     }
 
-    /// Writes a record that nobody finds yet.
+    /// Writes a record that no reader finds yet.
     fn write_record(&mut self, way: &Adjacency) -> Result<u32, EditError> {
         let Some(number) = take(&mut self.record_numbers) else {
-            // There are twice as many records as slots: those that are not in use wait.
+            // Records are twice as many as slots: those that are not in use wait.
             let waiting = waiting(&self.record_numbers);
             let waiting_max = RECORDS - self.record_numbers.levels().in_use;
             return Err(EditError::Busy { waiting, waiting_max });
@@ -563,7 +562,7 @@ impl TransitMut {
             .copy_from_slice(&address_words(way.destination, way.source));
         record::STAMPS.into_iter().for_each(|place| words[place] = self.stamp);
         for (at, word) in (number as usize * RECORD_WORDS..).zip(words) {
-            // Relaxed: invariant 2. Who finds the number has loaded it after `replace_record` published it.
+            // Relaxed: invariant 2. A reader that finds the number has loaded it after `replace_record` published it.
             self.records.store(at, word);
         }
         Ok(number)
@@ -579,7 +578,7 @@ impl TransitMut {
     }
 }
 
-/// A free number, if there is one by now.
+/// A free number, if one is free by now.
 pub(super) fn take(numbers: &mut Slots) -> Option<u32> {
     if numbers.levels().free == 0 {
         numbers.reclaim();

@@ -1,6 +1,6 @@
 //! ARP between Ethernet and IPv4 (RFC 826).
 //!
-//! 28 bytes that somebody reads whole or not at all, so a plain value rather than a view.
+//! 28 bytes that are read whole or not at all, so a plain value rather than a view.
 
 use std::net::Ipv4Addr;
 
@@ -21,20 +21,20 @@ const PREFIX: [u8; 6] = [0, 1, 0x08, 0x00, 6, 4];
 pub struct Packet {
     /// Which of the two.
     pub operation: Operation,
-    /// Who speaks.
+    /// The sender's address.
     pub sender_mac: Mac,
     /// The speaker's address; 0.0.0.0 in a probe (RFC 5227 §1.1).
     pub sender: Ipv4Addr,
-    /// Who is spoken to; not known in a request.
+    /// The target's MAC; unknown in a request.
     pub target_mac: Mac,
-    /// The address asked for.
+    /// The address in question.
     pub target: Ipv4Addr,
 }
 
 /// What an ARP packet wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Who has `target`?
+    /// A question: which station has `target`?
     Request,
     /// `sender` is at `sender_mac`.
     Reply,
@@ -67,7 +67,7 @@ impl Packet {
         (packet.sender_mac.is_station() && is_host).then_some(packet)
     }
 
-    /// The question: who has `target`? With the unspecified address as `sender`, a probe.
+    /// The question: which station has `target`? With the unspecified address as `sender`, a probe.
     pub fn request(station: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Packet {
         Packet {
             operation: Operation::Request,
@@ -78,7 +78,7 @@ impl Packet {
         }
     }
 
-    /// The answer to this question: what it asked for is at `station`.
+    /// The answer to this question: its target is at `station`.
     pub fn answer(&self, station: Mac) -> Packet {
         Packet {
             operation: Operation::Reply,

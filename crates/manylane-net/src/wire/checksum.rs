@@ -12,8 +12,8 @@
 //! - [`update16`] gives *the same bits* as computing in full, if what it starts from is not 0xffff:
 //!   `!checksum` is then not 0x0000, so the sum in RFC 1624's equation 3 is not either. (Equation 2,
 //!   of RFC 1141, gives 0xffff where the full sum gives 0x0000.)
-//! - Started from 0xffff, it gives the right number, perhaps as the other zero. Who verifies by
-//!   summing, as [`Sum::is_valid`] does, accepts both.
+//! - Started from 0xffff, it gives the right number, perhaps as the other zero. A receiver that verifies by summing, as
+//!   [`Sum::is_valid`] does, accepts both.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

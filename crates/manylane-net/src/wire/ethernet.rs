@@ -34,7 +34,7 @@ pub const fn is_vlan(ether_type: u16) -> bool {
     matches!(ether_type, ether_type::VLAN | ether_type::SERVICE_VLAN)
 }
 
-/// The ether type of a frame, and that behind its tags, up to two: the same where there are none.
+/// The ether type of a frame, and that behind its tags, up to two: equal without tags.
 #[inline]
 pub fn ether_type_behind_tags(frame: &[u8]) -> Option<[u16; 2]> {
     let at = |offset: usize| {
@@ -70,7 +70,7 @@ impl Tags {
     /// No tag.
     pub const NONE: Tags = Tags { bytes: [0; TAGS_LEN_MAX], len: 0 };
 
-    /// These and, behind them, a tag of `ether_type` for `vlan`; `None` when there are two already.
+    /// These and, behind them, a tag of `ether_type` for `vlan`; `None` with two already.
     #[must_use]
     pub fn and(self, ether_type: u16, vlan: u16) -> Option<Tags> {
         let Tags { mut bytes, len } = self;
@@ -80,7 +80,7 @@ impl Tags {
         Some(Tags { bytes, len: len + VLAN_TAG_LEN as u8 })
     }
 
-    /// The first `count` tags of a frame, if it has so many.
+    /// The first `count` tags of a frame, if it has that many.
     pub fn of(frame: &[u8], count: usize) -> Option<Tags> {
         let tags = frame.get(ADDRESSES_LEN..)?;
         let (tags, _) = tags.split_at_checked(count * VLAN_TAG_LEN)?;
@@ -97,7 +97,7 @@ impl Tags {
         &self.bytes[..self.len.into()]
     }
 
-    /// Whether there is any.
+    /// Whether the frame has any.
     #[inline]
     pub fn any(&self) -> bool {
         self.len > 0
@@ -109,8 +109,8 @@ impl Tags {
         self.any() && self.bytes[2..VLAN_TAG_LEN] == [0, 0]
     }
 
-    /// How many bytes a link must carry beyond what it promises. It promises an ordinary frame of its
-    /// MTU, and that with one customer tag (IEEE 802.3 §3.2.7; Linux: `VLAN_HLEN`).
+    /// How many bytes a link must carry beyond its promise, which is an ordinary frame of its MTU, and that with one
+    /// customer tag (IEEE 802.3 §3.2.7; Linux: `VLAN_HLEN`).
     pub fn beyond_mtu(&self) -> u16 {
         let is_promised = self.bytes[..2] == ether_type::VLAN.to_be_bytes();
         u16::from(self.len) - if is_promised { VLAN_TAG_LEN as u16 } else { 0 }
@@ -199,13 +199,13 @@ impl Mac {
     /// No station: what an ARP request has where it does not know the address.
     pub const UNSPECIFIED: Mac = Mac([0; 6]);
 
-    /// Where an IPv4 multicast packet goes: 01:00:5e and the low 23 bits (RFC 1112 §6.4).
+    /// The group address of an IPv4 multicast packet: 01:00:5e and the low 23 bits (RFC 1112 §6.4).
     pub const fn ipv4_multicast(group: Ipv4Addr) -> Mac {
         let [_, b, c, d] = group.octets();
         Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
     }
 
-    /// Where an IPv6 multicast packet goes: 33:33 and the low 32 bits (RFC 2464 §7).
+    /// The group address of an IPv6 multicast packet: 33:33 and the low 32 bits (RFC 2464 §7).
     pub const fn ipv6_multicast(group: Ipv6Addr) -> Mac {
         let [.., a, b, c, d] = group.octets();
         Mac([0x33, 0x33, a, b, c, d])
@@ -279,7 +279,7 @@ impl FromStr for Mac {
 #[non_exhaustive]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MacError {
-    /// It has not six parts with colons between them.
+    /// The text has not six parts with colons between them.
     Parts {
         /// What was read.
         text: String,

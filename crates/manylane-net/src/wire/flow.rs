@@ -8,17 +8,17 @@
 //! | anything else                              | both addresses                             |
 //! | what cannot be read                        | nothing: 0                                 |
 //!
-//! First fragments have ports and later ones have not; all must take the same way, or they overtake
-//! each other. Nor is there a protocol to hash: in IPv6 the headers behind the fragment header are in the
-//! first one only, so that the others do not know where they lead; IPv4 does as IPv6 does. An error must
-//! take the way of the flow it is about, to whoever keeps its path MTU (RFC 7690 §2); the hash is
-//! symmetric, so the quoted packet's direction does not matter.
+//! First fragments have ports and later ones have not; all must take one path, or they overtake each other. Nor can a
+//! protocol be hashed: in IPv6 the headers behind the fragment header are in the first one only, so that the others do
+//! not know where they lead; IPv4 does as IPv6 does. An error must take the path of the flow it is about, to the
+//! station that keeps its path MTU (RFC 7690 §2); the hash is symmetric, so the quoted packet's direction does not
+//! matter.
 //!
-//! Each end is multiplied by an odd number and folded: the upper bytes of the product, which depend on all
-//! that is below them, come down once more. So are the sum of both ends and the protocol. That is a third
-//! of what a hash takes that moves each bit with a probability near one half, and spreads flows that were
-//! numbered up as well as chance does. There is no key, so who knows it can make flows that collide; the
-//! choice among next hops therefore mixes in a seed of the router's own.
+//! Each end is multiplied by an odd number and folded: the upper bytes of the product, which depend on all bytes below
+//! them, are added to the lower ones once more. So are the sum of both ends and the protocol. The hash takes a third of the
+//! time of a hash that moves each bit with a probability near one half, and spreads flows that were numbered up as well
+//! as chance does. The hash has no key, so an attacker can make flows that collide; the choice among next hops
+//! therefore mixes in a seed of the router's own.
 
 use super::ethernet::{HEADER_LEN, Tags, VLAN_TAG_LEN};
 use super::ip::View;

@@ -14,13 +14,13 @@ pub mod kind {
     pub const UNREACHABLE: u8 = 3;
     /// Slow down (RFC 792; deprecated by RFC 6633).
     pub const SOURCE_QUENCH: u8 = 4;
-    /// There is a better first hop (RFC 792).
+    /// A better first hop exists (RFC 792).
     pub const REDIRECT: u8 = 5;
     /// Answer me (RFC 792).
     pub const ECHO_REQUEST: u8 = 8;
     /// A router speaks (RFC 1256).
     pub const ROUTER_ADVERTISEMENT: u8 = 9;
-    /// Is there a router? (RFC 1256).
+    /// A question for routers (RFC 1256).
     pub const ROUTER_SOLICITATION: u8 = 10;
     /// The TTL or the time to reassemble ran out (RFC 792).
     pub const TIME_EXCEEDED: u8 = 11;
@@ -28,7 +28,7 @@ pub mod kind {
     pub const PARAMETER_PROBLEM: u8 = 12;
     /// What time is it? (RFC 792).
     pub const TIMESTAMP: u8 = 13;
-    /// It is this late (RFC 792).
+    /// The sender's time (RFC 792).
     pub const TIMESTAMP_REPLY: u8 = 14;
     /// Which network is this? (RFC 792; deprecated by RFC 6918).
     pub const INFORMATION_REQUEST: u8 = 15;
@@ -52,7 +52,7 @@ pub mod unreachable {
     pub const HOST: u8 = 1;
     /// The host does not speak that protocol (RFC 792).
     pub const PROTOCOL: u8 = 2;
-    /// Nobody listens on that port (RFC 792).
+    /// No service listens on that port (RFC 792).
     pub const PORT: u8 = 3;
     /// Too big and not to be fragmented; the MTU follows (RFC 792, RFC 1191 §4).
     pub const FRAGMENTATION_NEEDED: u8 = 4;
@@ -73,8 +73,7 @@ pub mod time_exceeded {
     pub const REASSEMBLY: u8 = 1;
 }
 
-/// Whether this type reports about another packet, of which it quotes the beginning
-/// (RFC 1812 §4.3.2.7 calls these errors).
+/// Whether this type reports about another packet and quotes its beginning (RFC 1812 §4.3.2.7 calls these errors).
 #[inline]
 pub const fn is_error(kind: u8) -> bool {
     matches!(
@@ -87,8 +86,7 @@ pub const fn is_error(kind: u8) -> bool {
     )
 }
 
-/// Whether this type asks or answers (RFC 1812 §4.3.1 calls these queries). Types nobody defined are
-/// neither.
+/// Whether this type is a question or an answer (RFC 1812 §4.3.1 calls these queries). Undefined types are neither.
 #[inline]
 pub const fn is_query(kind: u8) -> bool {
     matches!(

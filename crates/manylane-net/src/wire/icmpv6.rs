@@ -24,15 +24,15 @@ pub mod kind {
     pub const ECHO_REQUEST: u8 = 128;
     /// The answer (RFC 4443 §4.2).
     pub const ECHO_REPLY: u8 = 129;
-    /// Is there a router? (RFC 4861 §4.1).
+    /// A question for routers (RFC 4861 §4.1).
     pub const ROUTER_SOLICITATION: u8 = 133;
     /// A router speaks (RFC 4861 §4.2).
     pub const ROUTER_ADVERTISEMENT: u8 = 134;
-    /// Who has this address? (RFC 4861 §4.3).
+    /// A question for an address' owner (RFC 4861 §4.3).
     pub const NEIGHBOUR_SOLICITATION: u8 = 135;
     /// I have it (RFC 4861 §4.4).
     pub const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
-    /// There is a better first hop (RFC 4861 §4.5).
+    /// A better first hop exists (RFC 4861 §4.5).
     pub const REDIRECT: u8 = 137;
 }
 
@@ -46,7 +46,7 @@ pub mod unreachable {
     pub const BEYOND_SCOPE: u8 = 2;
     /// The last hop does not find the node.
     pub const ADDRESS: u8 = 3;
-    /// Nobody listens on that port.
+    /// No service listens on that port.
     pub const PORT: u8 = 4;
     /// The source address failed a policy.
     pub const POLICY: u8 = 5;

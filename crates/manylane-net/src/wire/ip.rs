@@ -17,13 +17,13 @@ pub enum View<'a> {
 pub struct Transport {
     /// Its number ([`super::protocol`]).
     pub protocol: u8,
-    /// Where it starts, counted from the IP header. It ends with the packet.
+    /// Where it starts, counted from the IP header; its end is the packet's.
     pub offset: usize,
     /// Whether it is whole.
     pub fragment: Fragment,
-    /// Whether the addresses in the IP header are those of the pseudo-header. They are not while a
-    /// source route or routing header has hops left (the destination is only the next hop, RFC 8200
-    /// §8.1), nor with a home address option (RFC 6275 §11.3.1).
+    /// Whether the addresses in the IP header are those of the pseudo-header. The two differ while a source route or
+    /// routing header has hops left (the destination is only the next hop, RFC 8200 §8.1), and with a home address
+    /// option (RFC 6275 §11.3.1).
     pub final_addresses: bool,
 }
 
@@ -36,7 +36,7 @@ pub enum Fragment {
     Atomic,
     /// The first of several: it has the transport header, not all of the transport.
     First,
-    /// A later one: there is no header at the offset.
+    /// A later one: no header stands at the offset.
     Later,
 }
 

@@ -36,7 +36,7 @@ pub struct View<'a> {
 /// What the options of a packet mean to a forwarder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Options {
-    /// There are none, or only such as a forwarder may pass on as they are.
+    /// No options, or only such as a forwarder may pass on as they are.
     Harmless,
     /// A loose or strict source route: to be dropped (RFC 7126 §4.3 and §4.4).
     SourceRoute,
@@ -163,14 +163,14 @@ impl<'a> View<'a> {
         Sum::of(self.header).plus(self.options).is_valid()
     }
 
-    /// Who sent it.
+    /// The sender.
     #[inline]
     pub fn source(&self) -> Ipv4Addr {
         let [.., a, b, c, d, _, _, _, _] = *self.header;
         Ipv4Addr::new(a, b, c, d)
     }
 
-    /// Who it is for.
+    /// The receiver.
     #[inline]
     pub fn destination(&self) -> Ipv4Addr {
         let [.., a, b, c, d] = *self.header;
@@ -201,7 +201,7 @@ impl<'a> View<'a> {
         if self.options.is_empty() { Options::Harmless } else { walk(self.options) }
     }
 
-    /// The word of the three flags, of which one is reserved, and the fragment offset.
+    /// The word of the three flags, one reserved, and the fragment offset.
     #[inline]
     pub fn flags_and_offset(&self) -> u16 {
         be16(self.header[6], self.header[7])
@@ -240,17 +240,17 @@ fn walk(options: &[u8]) -> Options {
 pub struct Header {
     /// Type of service: DSCP and ECN.
     pub tos: u8,
-    /// Names the packet, should somebody fragment it.
+    /// Names the packet, should a router fragment it.
     pub identification: u16,
-    /// Whether nobody may.
+    /// Whether no router may.
     pub dont_fragment: bool,
     /// Time to live.
     pub ttl: u8,
     /// What the payload is.
     pub protocol: u8,
-    /// Who sends it.
+    /// The sender.
     pub source: Ipv4Addr,
-    /// Who it is for.
+    /// The receiver.
     pub destination: Ipv4Addr,
 }
 
@@ -285,7 +285,7 @@ impl Header {
 /// | 224.0.0.0/4     | multicast, not a unicast address                             |
 /// | 240.0.0.0/4     | class E and the limited broadcast                            |
 ///
-/// It is a rule for what is forwarded or answered: DHCP and ARP probes speak from 0.0.0.0.
+/// The rule is for forwarded or answered packets: DHCP and ARP probes have 0.0.0.0 as source.
 #[inline]
 pub const fn is_martian_source(address: Ipv4Addr) -> bool {
     matches!(address.octets()[0], 0 | 127 | 224..)

@@ -41,7 +41,7 @@ pub enum Chain {
     Transport(Transport),
     /// Out of the packet.
     Malformed,
-    /// There are more than [`EXTENSION_HEADERS_MAX`].
+    /// The packet has more than [`EXTENSION_HEADERS_MAX`].
     TooMany,
 }
 
@@ -123,13 +123,13 @@ impl<'a> View<'a> {
         self.header[7]
     }
 
-    /// Who sent it.
+    /// The sender.
     #[inline]
     pub fn source(&self) -> Ipv6Addr {
         address(self.header, 8)
     }
 
-    /// Who it is for.
+    /// The receiver.
     #[inline]
     pub fn destination(&self) -> Ipv6Addr {
         address(self.header, 24)
@@ -156,7 +156,7 @@ fn direct(protocol: u8) -> Chain {
     Chain::Transport(Transport { protocol, offset: HEADER_LEN, fragment, final_addresses: true })
 }
 
-/// Whether a next header is an extension header that the chain goes on behind (RFC 8200 §4).
+/// Whether a next header is an extension header that the chain continues behind (RFC 8200 §4).
 #[inline(always)]
 pub const fn is_extension(protocol: u8) -> bool {
     matches!(
@@ -254,9 +254,9 @@ pub struct Header {
     pub next_header: u8,
     /// Hop limit.
     pub hop_limit: u8,
-    /// Who sends it.
+    /// The sender.
     pub source: Ipv6Addr,
-    /// Who it is for.
+    /// The receiver.
     pub destination: Ipv6Addr,
 }
 
@@ -285,7 +285,7 @@ impl Header {
 /// | `::ffff:0:0/96`    | IPv4-mapped: for sockets, never on a wire (RFC 6890 §2.2.3)   |
 /// | `ff00::/8`         | multicast must not be a source (RFC 4291 §2.7)                |
 ///
-/// It is a rule for what is forwarded or answered: duplicate address detection speaks from `::`.
+/// The rule is for forwarded or answered packets: duplicate address detection has `::` as source.
 #[inline]
 pub fn is_martian_source(address: Ipv6Addr) -> bool {
     is_nowhere(address) || address.is_multicast()
@@ -535,7 +535,7 @@ mod tests {
             prop_assert_eq!(read, header);
         }
 
-        /// Also a guess at the bound: whatever comes out is inside the packet.
+        /// Also a guess at the bound: the result is inside the packet.
         #[test]
         fn any_chain_ends_inside_the_packet(
             first in prop::sample::select(vec![0u8, 43, 44, 51, 60]),

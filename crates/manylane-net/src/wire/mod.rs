@@ -6,12 +6,12 @@
 //! answer enum), and the caller turns it into a counted drop. `tests/wire.rs` throws arbitrary and
 //! damaged packets at every public function.
 //!
-//! **Checked** means: *every accessor of the view stays inside the bytes and says what the header
-//! says.* `View::checked` looks at versions, header lengths and total lengths, and cuts the view to
-//! the length the header claims, so Ethernet padding never reaches a payload. It does **not** look at
-//! checksums, which cost a pass over the bytes and which the caller may have reason to skip: they
-//! have methods of their own (`has_valid_checksum`). The two small messages that nobody reads without
-//! their validity rules, [`arp`] and [`nd`], come as plain values and are wholly verified.
+//! **Checked** means: *every accessor of the view stays inside the bytes and says what the header says.*
+//! `View::checked` looks at versions, header lengths and total lengths, and cuts the view to the length the header
+//! claims, so Ethernet padding never reaches a payload. `View::checked` does **not** look at checksums, which cost a
+//! pass over the bytes and which the caller may have reason to skip: they have methods of their own
+//! (`has_valid_checksum`). The two small messages that are useless without their validity rules, [`arp`] and [`nd`],
+//! are plain values and wholly verified.
 //!
 //! **`emit`** writes into the front of a slice and answers how many bytes it wrote; `None` means that
 //! the slice is too short or the payload too long, and then nothing has been written.
@@ -19,7 +19,7 @@
 //! | file         | what                                    | read before changing it              |
 //! |--------------|-----------------------------------------|--------------------------------------|
 //! | [`ethernet`] | MAC addresses, ether types, the header  | RFC 1112 §6.4, RFC 2464 §7           |
-//! | [`arp`]      | who has this IPv4 address               | RFC 826, RFC 5227 §1.2               |
+//! | [`arp`]      | which station has this IPv4 address     | RFC 826, RFC 5227 §1.2               |
 //! | [`ipv4`]     | header, options, martians               | RFC 791 §3.1, RFC 1812 §5.2.2, §5.3.7|
 //! | [`ipv6`]     | header, extension headers, martians     | RFC 8200 §3 and §4, RFC 4291 §2.5    |
 //! | [`ip`]       | either version, and where its transport starts |                               |

@@ -1,4 +1,4 @@
-//! Neighbour discovery: who has this IPv6 address (RFC 4861).
+//! Neighbour discovery: which station has this IPv6 address (RFC 4861).
 //!
 //! Solicitations and advertisements as plain values, read whole and verified or not at all. The
 //! rules, with what the tests call them:
@@ -48,7 +48,7 @@ const REDIRECT_LEN_MAX: usize = 1280;
 pub struct Redirect {
     /// The router that says so: its link-local address.
     pub source: Ipv6Addr,
-    /// Whom it tells.
+    /// The receiver of the redirect.
     pub destination: Ipv6Addr,
     /// The better next hop: a router's link-local address, or `about` itself.
     pub target: Ipv6Addr,
@@ -59,8 +59,8 @@ pub struct Redirect {
 }
 
 impl Redirect {
-    /// Writes a whole Ethernet frame, to nobody yet, about a packet that was passed on: the hop it was
-    /// counted is given back to what is quoted of it.
+    /// Writes a whole Ethernet frame, to no station yet, about a packet that was forwarded: the hop it was counted is
+    /// given back to the quoted bytes.
     pub fn emit(&self, buf: &mut [u8], from: Mac, packet: &[u8]) -> Option<usize> {
         const FIXED_LEN: usize = MESSAGE_LEN + 16;
         const QUOTE_AT: usize = FIXED_LEN + OPTION_LEN + OPTION_LEN;
@@ -113,20 +113,20 @@ impl Redirect {
 /// A message about neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Who has this address?
+    /// A question: which station has this address?
     Solicitation(Solicitation),
     /// I have it.
     Advertisement(Advertisement),
 }
 
-/// Who has `target`?
+/// A question: which station has `target`?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Solicitation {
-    /// Who asks; `::` in duplicate address detection.
+    /// The asking station; `::` in duplicate address detection.
     pub source: Ipv6Addr,
     /// The target's solicited-node group, or the target itself.
     pub destination: Ipv6Addr,
-    /// The address asked for.
+    /// The address in question.
     pub target: Ipv6Addr,
     /// Where the asker is, if it says so.
     pub link_layer: Option<Mac>,
@@ -135,17 +135,17 @@ pub struct Solicitation {
 /// `target` is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Advertisement {
-    /// Who answers.
+    /// The answering station.
     pub source: Ipv6Addr,
-    /// Who asked, or all nodes.
+    /// The asking station, or all nodes.
     pub destination: Ipv6Addr,
-    /// The address that was asked for, or that moved.
+    /// The address in question, or that moved.
     pub target: Ipv6Addr,
-    /// It is a router.
+    /// The station is a router.
     pub router: bool,
-    /// It answers a solicitation, so it proves that the way there works.
+    /// The message answers a solicitation, so it proves that the path to the station works.
     pub solicited: bool,
-    /// It replaces what was known before.
+    /// The message replaces what was known before.
     pub overrides: bool,
     /// Where the target is, if it says so.
     pub link_layer: Option<Mac>,
@@ -221,7 +221,7 @@ fn link_layer(options: &[u8], wanted: u8) -> Option<Option<Mac>> {
 }
 
 impl Solicitation {
-    /// The question to all who may have `target` (RFC 4861 §7.2.2).
+    /// The question to all stations that may have `target` (RFC 4861 §7.2.2).
     pub fn ask(station: Mac, source: Ipv6Addr, target: Ipv6Addr) -> Solicitation {
         let destination = ipv6::solicited_node(target);
         Solicitation { source, destination, target, link_layer: Some(station) }
@@ -232,7 +232,7 @@ impl Solicitation {
         Solicitation { source, destination: target, target, link_layer: Some(station) }
     }
 
-    /// The question before taking an address: does anybody have it (RFC 4862 §5.4.2)?
+    /// The question before taking an address: does any station have it (RFC 4862 §5.4.2)?
     pub fn detect_duplicate(target: Ipv6Addr) -> Solicitation {
         let destination = ipv6::solicited_node(target);
         Solicitation { source: Ipv6Addr::UNSPECIFIED, destination, target, link_layer: None }

@@ -104,7 +104,7 @@ fn emit(
     Some(HEADER_LEN)
 }
 
-/// The checksum as UDP sends it: 0 says "none", so zero goes out as the other zero.
+/// The checksum as UDP sends it: 0 says "none", so zero is sent as the other zero.
 #[inline]
 pub const fn or_all_ones(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }

@@ -98,7 +98,7 @@ impl DebtRef {
     /// call was the last of all puts to touch the count, and the caller releases the memory (or its
     /// share in it, where something else keeps it too).
     ///
-    /// Another thread may get this answer while this call still returns, and free the memory under `&self`. That is
+    /// Another thread may get this answer while this call still returns, and free the memory under `&self`. Such a call is
     /// sound because nothing touches the word after the subtraction or settling by which this thread is done, and
     /// because the whole of `self` is inside an `UnsafeCell`: the compiler may not invent reads of what such a
     /// reference points to, nor does it count on the memory outliving the call (rust-lang/rust#98017; `Arc`'s drop

@@ -94,7 +94,7 @@ impl<T> Shared<T> {
         // SAFETY: the block is there until this put is done (invariant 2).
         let count = unsafe { &(*block.as_ptr()).count };
         let last = count.put_slow(old, || {
-            // The memory has to be released, and others told, also if the value's drop panics.
+            // The memory has to be released, and others informed, also if the value's drop panics.
             panic = catch_unwind(AssertUnwindSafe(|| {
                 // SAFETY: invariant 3: we are the killer, so no owner is left to borrow it.
                 let value = unsafe { &mut (*block.as_ptr()).value };

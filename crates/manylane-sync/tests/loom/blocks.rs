@@ -1,7 +1,7 @@
 //! `blocks`: its guarantees A to D, one test for each letter.
 //!
-//! The protocol runs as it is on the words of these tests, which may be told to take one of its orderings
-//! a step weaker: that is what the mutants are, with no twin.
+//! The protocol runs as it is on the words of these tests, which can weaken one of its orderings by a step: those are
+//! the mutants, without a twin.
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -22,7 +22,7 @@ fn blocks_a_a_borrowed_block_is_whole() {
     REUSED.assert();
 }
 
-/// As above, with one attempt more: something is lost, and then there is a block again.
+/// As above, with one attempt more: something is lost, and then a block is free again.
 #[test]
 fn blocks_b_what_is_published_is_borrowed_once_and_in_order() {
     static FULL: Seen = Seen::new("the reader had both blocks");
@@ -261,7 +261,7 @@ fn read(
     }
 }
 
-/// Publishes the next item, if there is a block for it.
+/// Publishes the next item, if a block is free for it.
 fn write(writer: &mut Writer<'_, Side, u32>, blocks: &[Watched; 2]) -> bool {
     let Some(block) = writer.block() else { return false };
     blocks[block as usize].write(*writer.state());
@@ -270,7 +270,7 @@ fn write(writer: &mut Writer<'_, Side, u32>, blocks: &[Watched; 2]) -> bool {
     true
 }
 
-/// Borrows a block, if there is one, and looks at it twice.
+/// Borrows a block, if one is published, and looks at it twice.
 fn take(reader: &mut Reader<Side>, blocks: &[Watched; 2], next: &mut u32) -> bool {
     let Some(held) = reader.borrow() else { return false };
     let item = &blocks[held.block() as usize];
@@ -310,7 +310,7 @@ struct Weak {
     end: bool,
     /// `raise` is a load and a store.
     steps: bool,
-    /// There is no fence.
+    /// Without a fence.
     reader_fence: bool,
     waker_fence: bool,
 }
@@ -344,13 +344,13 @@ impl Statuses for Side {
     }
 }
 
-/// A word as one side reaches it: which of its accesses are weaker than they are told to be.
+/// A word as one side reaches it: which of its accesses are weaker than requested.
 #[derive(Clone)]
 struct Cell {
     atomic: Arc<AtomicU64>,
-    /// Words that one side only stores to and the other only loads, relaxed. They change nothing, but that
-    /// loom takes notice: what a thread writes to a word just after it has loaded it, it hides from those
-    /// who loaded that before (5. in `loom.rs`).
+    /// Words that one side only stores to and the other only loads, relaxed. They change nothing for the protocol, but
+    /// loom takes notice: what a thread writes to a word just after it has loaded it, loom hides from threads that
+    /// loaded that before (5. in `loom.rs`).
     ours: Arc<AtomicU64>,
     theirs: Arc<AtomicU64>,
     load: bool,
@@ -375,7 +375,7 @@ impl Cell {
         }
     }
 
-    /// The word `sleeps`, for the reader and for who wakes it.
+    /// The word `sleeps`, for the reader and for the thread that wakes it.
     fn sleeps(weak: Weak) -> [Cell; 2] {
         let cell = Cell::new();
         [weak.reader_fence, weak.waker_fence].map(|fence| Cell { fence, ..cell.clone() })

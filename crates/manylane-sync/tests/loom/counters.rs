@@ -19,7 +19,7 @@ fn counters_add_up_at_quiescence() {
     AFTER.assert();
 }
 
-/// The guarantee comes from how the reader learns of the end; without that pairing there is none.
+/// The reader learns of the end by a pairing; without that pairing the guarantee fails.
 #[test]
 #[should_panic(expected = "the sum of a worker that stopped")]
 fn mutant_a_reader_told_by_relaxed_misses_a_count() {

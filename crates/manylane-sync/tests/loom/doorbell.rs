@@ -1,7 +1,7 @@
-//! `doorbell`: who gave work before the sleeper slept, or while it does, wakes it.
+//! `doorbell`: a thread that gave work before the sleeper slept, or while it does, wakes it.
 //!
-//! Loom reports a wake-up that is lost as a deadlock. It sees this because both sides use fences: with
-//! `SeqCst` accesses in their place it would report one that cannot be (it treats them as AcqRel).
+//! Loom reports a wake-up that is lost as a deadlock. Loom sees this because both sides use fences: with `SeqCst`
+//! accesses in their place it would report one that cannot be (it treats them as AcqRel).
 
 use loom::sync::atomic::{AtomicBool, Ordering, fence};
 use loom::sync::{Arc, Condvar, Mutex};

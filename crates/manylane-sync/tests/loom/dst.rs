@@ -107,7 +107,7 @@ impl Count for RcuRef {
     }
 }
 
-/// A count of which only the live zone is needed.
+/// A count; the tests need its live zone only.
 struct Twin {
     word: AtomicU32,
     put: Ordering,

@@ -42,7 +42,7 @@ fn handoff_a_a_flow_leaves_in_the_order_it_came() {
     WAITED.assert();
 }
 
-/// The same when the first worker holds what it takes in its first turn, until the second.
+/// As above, when the first worker holds what it takes in its first turn, until the second.
 #[test]
 fn handoff_b_a_held_frame_keeps_its_bucket() {
     static MOVED: Seen = Seen::new("the bucket moved while both workers ran");
@@ -79,7 +79,7 @@ fn mutant_a_move_when_popped_overtakes_between_two_workers_that_receive() {
 /// Of two workers that receive: two are enough for the mutant to be found.
 const PREEMPTIONS: Option<usize> = Some(3);
 
-/// A queue changes its receiver when what it had handed on has left, be it held meanwhile.
+/// A queue changes its receiver when all frames that it had handed on have left, even if held meanwhile.
 #[test]
 fn handoff_a_and_b_also_when_the_queue_changes_hands() {
     static LEFT: Seen = Seen::new("the queue left while the worker ran");
@@ -210,7 +210,7 @@ enum Announce {
 #[derive(Clone, Copy)]
 struct Turn {
     announce: Announce,
-    /// Whether worker 0 holds what it takes in its first turn.
+    /// Whether worker 0 holds the frames that it takes in its first turn.
     hold: bool,
 }
 
@@ -266,7 +266,7 @@ struct Worker<A: Account> {
 }
 
 impl<A: Account> Worker<A> {
-    /// Takes what there is, transmits it behind what was held, and says so. A flow is a receiver.
+    /// Takes the waiting frames, transmits them behind held ones, and says so. A flow is a receiver.
     fn turn(&mut self, wire: &[&Watched], turn: Turn) {
         let mut waiting: Vec<(usize, u32)> = Vec::new();
         for (receiver, frame, held) in self.held.drain(..) {
@@ -303,8 +303,8 @@ fn transmit(wire: &Watched, frame: u32) {
     wire.write(frame);
 }
 
-/// A receiver hands a frame to the other worker, who may hold it for a turn; when it has left, another
-/// receives: its frame is transmitted in its place.
+/// A receiver hands a frame to the other worker, which may hold it for a turn; when it has left, another receives: its
+/// frame is transmitted in its place.
 fn queue_leaves<S: Leave, A: Account>(
     ends: impl FnOnce() -> (Wants<S>, [A; 2]),
     turn: Turn,
@@ -401,7 +401,7 @@ fn push(ring: &mut Producer<u32>, frame: u32) {
     ring.submit();
 }
 
-/// A receiver's steering, and what it needs to be told what is wanted.
+/// A receiver's steering, and its inputs.
 struct Wants<S> {
     map: Option<SteeringMap>,
     steer: S,
@@ -479,7 +479,7 @@ struct Orders {
     mark: Ordering,
     look_at_marks: Ordering,
     waits: bool,
-    /// Whether what is held is told before what is completed.
+    /// Whether held frames are reported before completed ones.
     marks_first: bool,
     leaves: Leaves,
 }
@@ -489,7 +489,7 @@ struct Orders {
 enum Leaves {
     /// Until all is completed, and no mark has been seen since.
     WhenLeft,
-    /// The same, but it looks at marks before it looks at what is completed.
+    /// As above, but it looks at marks before it looks at the completed count.
     MarksFirst,
     /// Held or not.
     WhenCompleted,

@@ -26,7 +26,7 @@ trait Bind {
 }
 
 trait Look: Send + 'static {
-    /// Calls `deliver` with the stamp and the number of the hook found, if there is one.
+    /// Calls `deliver` with the stamp and the number of the hook found, if any.
     fn look(&self, reader: &Reader, deliver: impl FnMut(u64, u32));
 }
 
@@ -34,7 +34,7 @@ trait Admit: Send + 'static {
     fn admit(&mut self, stamp: u64) -> bool;
 }
 
-/// Once `bind` has returned, nothing that came by the old binding is admitted.
+/// Once `bind` has returned, no packet of the old binding is admitted.
 #[test]
 fn hook_a_nothing_of_an_old_binding_is_admitted() {
     static STALE: Seen = Seen::new("something stale was delivered");
@@ -44,7 +44,7 @@ fn hook_a_nothing_of_an_old_binding_is_admitted() {
     NEW.assert();
 }
 
-/// Somebody else reads the socket than who binds it.
+/// One thread reads the socket, another binds it.
 #[test]
 fn hook_b_what_came_by_the_new_binding_is_not_stale() {
     static NEW: Seen = Seen::new("the reader was given something of the new binding");
@@ -52,8 +52,8 @@ fn hook_b_what_came_by_the_new_binding_is_not_stale() {
     NEW.assert();
 }
 
-/// Two bindings later the first hook's slot is used again, if the worker has let go of it; after
-/// `close` the last one is dropped, and what it kept alive.
+/// Two bindings later the first hook's slot is used again, if the worker has let go of it; after `close` the last one
+/// is dropped, and what it kept alive.
 #[test]
 fn hook_c_a_hook_is_whole_while_a_worker_looks() {
     static STALE: Seen = Seen::new("something stale was delivered");

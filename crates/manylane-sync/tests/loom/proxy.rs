@@ -1,7 +1,7 @@
-//! `rcu::Proxy`: who can only be waited for by a call that blocks is waited for by a domain.
+//! `rcu::Proxy`: a domain waits for readers that can only be waited for by a call that blocks.
 //!
-//! The kernel is a second domain, as in `slots`: a program is a reader that is online during a section, and
-//! the call that blocks is a grace period. It is looked at once; if it is not over, the call "failed".
+//! The kernel is a second domain, as in `slots`: a program is a reader that is online during a section, and the call
+//! that blocks is a grace period. The model looks at it once; if it is not over, the call "failed".
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};

@@ -39,7 +39,7 @@ fn rcu_a_what_a_reader_found_is_not_freed_before_it_is_quiescent() {
     FREED.assert();
 }
 
-/// The same with two writers, whose tickets a reader may confirm by one look at the token.
+/// As above, with two writers, whose tickets a reader may confirm by one look at the token.
 #[test]
 fn rcu_a_also_when_two_writers_start_at_once() {
     static FREED: Seen = Seen::new("a writer freed while the reader was online");
@@ -199,7 +199,7 @@ pub enum Leave {
     Offline,
     /// The writer may see only that it is back.
     OfflineAndBack,
-    /// It leaves the domain, and another thread gets its slot: the writer may see only that one.
+    /// The reader leaves the domain, and another thread gets its slot: the writer may see only that one.
     ForAnother,
 }
 
@@ -228,7 +228,7 @@ pub fn did(domain: impl Grace, leave: Leave, over: &'static Seen) {
     };
     if let Leave::ForAnother = leave {
         let domain = domain.clone();
-        // It gets the slot only if the first has left.
+        // The thread gets the slot only if the first has left.
         thread::spawn(move || domain.register());
     }
     let ticket = domain.start();

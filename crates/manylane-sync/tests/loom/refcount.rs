@@ -1,10 +1,10 @@
 //! `refcount::DebtRef`: the object is destroyed once, by the last holder, and its memory freed once,
 //! after the last touch.
 //!
-//! The model is generic over the count: the crate's here; twins of it and other designs in
-//! `refcount_twin`. "2; 1,1" reads: two holders that put a reference each, and two threads with a weak
-//! handle each, who take and put a reference once. "Early": the weak handle goes before the last
-//! reference that came from it. The main thread is the first holder.
+//! The model is generic over the count: the crate's here; twins of it and other designs in `refcount_twin`. "2; 1,1"
+//! reads: two holders that put a reference each, and two threads with a weak handle each, which take and put a
+//! reference once. "Early": the weak handle is dropped before the last reference that was made from it. The main thread
+//! is the first holder.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;
@@ -31,7 +31,7 @@ impl Count for DebtRef {
     }
 }
 
-/// Who puts, and who takes and puts how often.
+/// Which threads put, and which take and put how often.
 #[derive(Clone, Copy)]
 pub struct Threads {
     pub name: &'static str,
@@ -238,7 +238,7 @@ impl<C: Count> Object<C> {
 /// Memory that can be freed, as `src/refcount/memory.rs`; for the counts of these tests.
 pub struct Memory {
     bytes: Watched,
-    /// Its drop tells loom that there is no leak.
+    /// Its drop lets loom check for a leak.
     _allocation: loom::alloc::Track<()>,
 }
 
@@ -271,7 +271,7 @@ impl Watched {
         assert_ne!(self.read(), GONE, "used after it was destroyed");
     }
 
-    /// What one may do, when there is no holder any more.
+    /// What one may do, without a holder.
     pub fn end(&self) {
         assert_ne!(self.read(), GONE, "destroyed twice");
         self.write(GONE);

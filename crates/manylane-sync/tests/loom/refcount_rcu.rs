@@ -1,9 +1,9 @@
 //! `refcount::RcuRef` with the grace periods under which it is right: the last holder is one, comes
 //! after all others, and what it retires is not freed under a put.
 //!
-//! The main thread holds a reference at the start and puts it; each reader looks the object up, takes
-//! a reference, uses the object and puts it. Whoever puts the last one unpublishes and retires, in the
-//! crate's `Domain` and `Limbo`.
+//! The main thread holds a reference at the start and puts it; each reader looks the object up, takes a reference, uses
+//! the object and puts it. The thread that puts the last one unpublishes and retires, in the crate's `Domain` and
+//! `Limbo`.
 
 use std::cell::UnsafeCell;
 use std::mem::ManuallyDrop;

@@ -10,7 +10,7 @@ use super::{Seen, Watched, explore};
 /// A value that notices when it is used after its drop, dropped twice, or never.
 struct Value {
     cell: Watched,
-    /// Its drop tells loom that there is no leak.
+    /// Its drop lets loom check for a leak.
     _allocation: loom::alloc::Track<()>,
 }
 
@@ -60,8 +60,8 @@ fn shared_weak_handles_cloned_and_upgraded_in_two_threads() {
     TOO_LATE.assert();
 }
 
-/// One thread makes handles of both kinds out of its own while another upgrades, clones what it got,
-/// and lets the weak handle go first.
+/// One thread makes handles of both kinds out of its own while another upgrades, clones the result, and drops the weak
+/// handle first.
 #[test]
 fn shared_handles_made_of_handles_while_others_go() {
     static UPGRADED: Seen = Seen::new("the upgrade succeeded");

@@ -152,8 +152,8 @@ fn a_count_with_a_loop_to_put_passes() {
     explore("loop to put, 1; 2", None, || life(LoopPut::new(1), ONE_TWICE, WEAK, Witness::new()));
 }
 
-/// Who destroys is not always who touches the count last. That it is the crate's count, with the watch
-/// that it keeps of its own memory, shows that the watch works.
+/// The thread that destroys is not always the one that touches the count last. That this is the crate's count, with its
+/// watch over its own memory, shows that the watch works.
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn mutant_a_killer_that_frees_at_once_does_so_under_others() {
@@ -325,7 +325,7 @@ impl Count for Twin {
     }
 }
 
-/// A flag that the count is stuck at zero, and one that a reader set it and nobody claimed it yet.
+/// A flag that the count is stuck at zero, and one that a reader set it and no put claimed it yet.
 struct Sticky {
     word: AtomicU64,
     memory: Memory,

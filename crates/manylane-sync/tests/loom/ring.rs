@@ -36,7 +36,7 @@ fn ring_items_arrive_whole_and_in_order() {
     REUSED.assert();
 }
 
-/// The same by batches: three items into two slots, what does not fit in a second attempt.
+/// As above, by batches: three items into two slots, what does not fit in a second attempt.
 #[test]
 fn ring_batches_arrive_whole_and_in_order() {
     static SPLIT: Seen = Seen::new("a batch went in by two parts while both sides ran");
@@ -90,7 +90,7 @@ fn what_nobody_popped_is_dropped_once() {
     });
 }
 
-/// Who sees the ring drained sees what the consumer did with the items.
+/// A producer that sees the ring drained sees what the consumer did with the items.
 #[test]
 fn what_was_done_with_the_items_is_seen_by_who_sees_the_ring_drained() {
     static DRAINED: Seen = Seen::new("the producer saw the ring drained");

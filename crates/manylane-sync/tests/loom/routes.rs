@@ -166,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// Whether a look at this generation, and one now, find the same.
+    /// Whether a look at this generation, and one now, find equal routes.
     fn is_settled(&self, judged: u32) -> bool {
         let is_odd = judged % 2 == 1 && self.rules.odd_is_torn;
         !is_odd && self.generation() == judged

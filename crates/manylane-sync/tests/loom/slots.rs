@@ -1,8 +1,8 @@
 //! `rcu::Slots` and `rcu::Rounds`: a slot is used again when neither the workers nor the kernel's
 //! programs look at it any more.
 //!
-//! The kernel is a second domain: a program is a reader that is online during a section, and the call
-//! that blocks is a grace period. It is looked at once; if it is not over, the call "failed".
+//! The kernel is a second domain: a program is a reader that is online during a section, and the call that blocks is a
+//! grace period. The model looks at it once; if it is not over, the call "failed".
 
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -173,7 +173,7 @@ fn readers(table: &Arc<Table>, waiter: impl Wait) -> (Domain, [thread::JoinHandl
     (workers, [worker, run_program(program, table.clone(), 1), reclaim(kernel, waiter)])
 }
 
-/// Runs a program so many times, and is at rest.
+/// Runs a program `times` times, and is at rest.
 pub fn run_program(mut program: Reader, table: Arc<Table>, times: u32) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for _ in 0..times {

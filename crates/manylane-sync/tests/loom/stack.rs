@@ -40,7 +40,7 @@ fn a_slot_is_handed_out_once() {
     BACK.assert();
 }
 
-/// Two threads write into their slots and put them on the stack; whoever takes one reads it.
+/// Two threads write into their slots and put them on the stack; a thread that takes one reads it.
 #[test]
 fn what_a_slot_held_is_seen_by_who_takes_it() {
     static BOTH: Seen = Seen::new("one thread took both slots while the others ran");
@@ -73,8 +73,7 @@ fn several_slots_are_handed_out_once() {
     PART.assert();
 }
 
-/// Two threads write into two slots each and put them on the stack together; whoever takes some reads
-/// them.
+/// Two threads write into two slots each and put them on the stack together; a thread that takes some reads them.
 #[test]
 fn what_several_slots_held_is_seen_by_who_takes_them() {
     static MIXED: Seen = Seen::new("one exchange took slots of both threads");

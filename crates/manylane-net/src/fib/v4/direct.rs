@@ -1,15 +1,15 @@
 //! What stands for a /24: its word, however words are kept.
 //!
-//! | kept as    | a lookup loads       | room for the Internet's table | for whom                                   |
+//! | kept as    | a lookup loads       | room for the Internet's table | for                                        |
 //! |------------|----------------------|-------------------------------|--------------------------------------------|
-//! | plain      | 1 line               | 32 MiB                        | workers, who ask for a batch's lines first |
-//! | [`Packed`](super::Packed) | 3 lines, or 2        | 4 to 6 MiB                    | programs, who have a packet at a time      |
+//! | plain      | 1 line               | 32 MiB                        | workers, which prefetch a batch's lines    |
+//! | [`Packed`](super::Packed) | 3 lines, or 2        | 4 to 6 MiB                    | programs, which have one packet at a time  |
 
 use manylane_sync::words::{Words, WordsMut};
 
 /// The readers' side of the words.
 pub trait Direct: Clone {
-    /// Asks for the word of /24 `slot`, or what leads to it.
+    /// Prefetches the word of /24 `slot`, or the words that lead to it.
     fn prefetch(&self, slot: usize);
     /// The word of /24 `slot`.
     fn word(&self, slot: usize) -> u16;
@@ -19,7 +19,7 @@ pub trait Direct: Clone {
 pub trait DirectMut {
     /// What readers have.
     type Reader: Direct;
-    /// How many /24s there are, from the first on.
+    /// The number of /24s, from the first on.
     fn slots(&self) -> usize;
     /// The word that was set last.
     fn word(&self, slot: usize) -> u16;

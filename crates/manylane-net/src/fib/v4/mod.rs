@@ -1,4 +1,4 @@
-//! The IPv4 table: one word for each /24, and a short sorted list where there is more to say.
+//! The IPv4 table: one word for each /24, and a short sorted list for a /24 with longer routes.
 //!
 //! | table    | word                                                                               |
 //! |----------|------------------------------------------------------------------------------------|
@@ -7,10 +7,9 @@
 //! | `groups` | directory + number: where in `ranges` the /24's list begins                        |
 //! | `ranges` | n (1 to 256), then n entries `start << 16 \| id`, sorted; the first start is 0     |
 //!
-//! The answer is the last entry whose start is at most the address' last 8 bits. A prefix up to /24
-//! costs one load. A longer one costs three more and at most 8 steps of a binary search. A list has
-//! only the boundaries there are, so 300,000 host routes in as many /24s take 4 words each, where
-//! 256-entry groups (DIR-24-8) would take 150 MB.
+//! The answer is the last entry whose start is at most the address' last 8 bits. A prefix up to /24 costs one load. A
+//! longer one costs three more and at most 8 steps of a binary search. A list has only the boundaries that exist, so
+//! 300,000 host routes in as many /24s take 4 words each, where 256-entry groups (DIR-24-8) would take 150 MB.
 //!
 //! `direct` is a plain array, or packed to a seventh of its size ([`Direct`]).
 //!
@@ -42,7 +41,7 @@ pub const DIRECT: usize = 1 << 24;
 /// Entries of `blocks`.
 pub const BLOCKS: usize = 1 << 16;
 
-/// Addresses whose memory a batch lookup asks for before it reads any of it.
+/// Addresses whose memory a batch lookup prefetches before it reads any of it.
 const STAGE: usize = 64;
 
 /// How many words each table of an [`Ipv4Tables`] has.
@@ -110,19 +109,19 @@ pub struct Ipv4Fib<D: Direct = Words<u16>> {
 }
 
 impl<D: Direct> Ipv4Fib<D> {
-    /// Asks for the word that [`Ipv4Fib::lookup`] reads first.
+    /// Prefetches the word that [`Ipv4Fib::lookup`] reads first.
     #[inline(always)]
     pub fn prefetch(&self, addr: u32) {
         self.direct.prefetch(addr as usize >> 8);
     }
 
-    /// The next hop of the longest prefix that contains `addr`; raw 0 when there is none.
+    /// The next hop of the longest prefix that contains `addr`; raw 0 without one.
     #[inline]
     pub fn lookup<'g>(&self, guard: Guard<'g>, addr: u32) -> Index<'g, NextHop> {
         Index::new(guard, self.find(addr).into())
     }
 
-    /// The raw ids of many addresses at once: their memory is asked for before it is needed.
+    /// The raw ids of many addresses at once: their memory is prefetched before it is needed.
     ///
     /// # Panics
     ///

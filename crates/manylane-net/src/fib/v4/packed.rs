@@ -11,9 +11,9 @@
 //!
 //! The first bit is always set. Count n says how many are in the words of bits before the n-th.
 //!
-//! A chunk that can be found changes only in words of /24s, while its bits stay; each such store is of one word, old
-//! or new (I6). Else a new one is written whole, and published by its word in `direct`. Where there is no room for it,
-//! the /16 is [`UNKNOWN`] until there is: whoever reads that leaves the packet to the kernel.
+//! A chunk that readers can find changes only in words of /24s, while its bits stay; each such store is of one word,
+//! old or new (I6). Else a new chunk is written whole, and published by its word in `direct`. While the memory has no
+//! room for it, the /16 is [`UNKNOWN`]: a reader of that word leaves the packet to the kernel.
 
 use manylane_sync::rcu::{Domain, Limbo};
 use manylane_sync::words::{Words, WordsMut};
@@ -28,7 +28,7 @@ mod tests;
 /// In `direct`: the other bits are the number of the chunk's first line.
 pub const CHUNK: u32 = 1 << 31;
 
-/// The word of /24s of which nothing is known at present: the id of a next hop that is the kernel's.
+/// The word of /24s without a known answer at present: the id of a next hop that is the kernel's.
 pub const UNKNOWN: u16 = 0x7fff;
 
 /// Words of a line.
@@ -90,7 +90,7 @@ pub struct PackedMut {
     lines: Arena,
     /// Lines that no reader finds any more: first and how many.
     limbo: Limbo<(u32, u32)>,
-    /// The same, for which the limbo had no room.
+    /// Retired chunks for which the limbo had no room.
     unlinked: Vec<(u32, u32)>,
     /// /16s that readers do not see as they are.
     dirty: Vec<u16>,
@@ -286,7 +286,7 @@ impl Chunk {
     }
 }
 
-/// The lines of a chunk with so many words of /24s.
+/// The lines of a chunk with `words` words of /24s.
 fn lines(words: usize) -> u32 {
     (FIRST + words).div_ceil(4 * LINE_WORDS) as u32
 }

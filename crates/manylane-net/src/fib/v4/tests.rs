@@ -235,7 +235,7 @@ fn a_reader_that_stopped_after_its_first_word_finds_the_old_route() {
     let word = fixture.fib.direct.load(addr as usize >> 8);
     assert_ne!(word & LIST, 0);
 
-    // The /24's list and number go; others come in the same /16, more than its directory holds.
+    // The /24's list and number are freed; others are added in this /16, more than its directory holds.
     fixture.writer.remove(host).expect("room");
     for slot in 2..40 {
         fixture.writer.insert(containing(0x0042_0000 | slot << 8 | 7, 32), id(2)).expect("room");

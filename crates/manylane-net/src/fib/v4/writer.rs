@@ -17,8 +17,8 @@ use crate::fib::{EDIT_RETIRES, EditError, Ipv4Prefix, Limits, NextHopId};
 ///
 /// # Invariants
 ///
-/// 1. A /24 has a list exactly when there is a route longer than /24 in it. The list has at least
-///    the boundaries of those routes.
+/// 1. A /24 has a list exactly when it has a route longer than /24. The list has at least the boundaries of those
+///    routes.
 /// 2. A value's depth is the prefix length + 1 of the route that owns it, 0 for none: `depths` for
 ///    the plain words of `direct`, `list_depths` for the entries of `ranges`.
 /// 3. A piece of `ranges` or `groups`, and a number in a directory, is in use, or in the limbo, or
@@ -115,7 +115,7 @@ impl<D: DirectMut> Ipv4Writer<D> {
         Ok(old)
     }
 
-    /// Takes a route away. Returns the next hop it had, none when there was no such route.
+    /// Takes a route away. Returns the next hop it had, `None` without such a route.
     pub fn remove(&mut self, prefix: Ipv4Prefix) -> Result<Option<NextHopId>, EditError> {
         self.reclaim();
         let (addr, len) = (prefix.addr().to_bits(), prefix.len());
@@ -268,7 +268,7 @@ impl<D: DirectMut> Ipv4Writer<D> {
         if cut.len() == 1 {
             let number = word & !LIST;
             self.publish_plain(slot as usize, cut[0].owner);
-            // Nobody finds the number from here on: its grace period begins.
+            // No reader finds the number from here on: its grace period begins.
             self.direct.flush();
             retire(&mut self.limbo, Freed::Number { block: (slot >> 8) as u16, number });
         } else {
@@ -294,7 +294,7 @@ impl<D: DirectMut> Ipv4Writer<D> {
         intervals((first.into(), last.into()), base, long.map(span))
     }
 
-    /// Writes a list that nobody can find yet.
+    /// Writes a list that no reader can find yet.
     fn write_list(&mut self, cut: &[Interval]) -> Result<u32, EditError> {
         let Some(unit) = self.ranges_free.take(units(cut.len())) else {
             return Err(self.full("ranges", self.ranges.len(), cut.len() + 1));
@@ -398,7 +398,7 @@ impl<D: DirectMut> Ipv4Writer<D> {
             Ok(())
         });
         if let Err(error) = loaded {
-            // No reader has found any of it, and before the load there was nothing.
+            // No reader has found any of it, and before the load the table was empty.
             for (slot, number) in lists {
                 let list = self.groups.load(self.group(slot, number));
                 self.give_back_list(list);

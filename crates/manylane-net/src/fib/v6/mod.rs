@@ -1,15 +1,14 @@
-//! The IPv6 table: one word for each bucket, and a small search structure where there is more to say.
+//! The IPv6 table: one word for each bucket, and a small search structure for a bucket with several routes.
 //!
 //! | table    | word                                                                           |
 //! |----------|--------------------------------------------------------------------------------|
 //! | `direct` | by bucket ([`bucket`]): a next-hop id, or the way on ([`tree`])                |
-//! | `index`  | entries by the next 4, 8 or 12 bits: the same                                  |
+//! | `index`  | entries by the next 4, 8 or 12 bits, as in `direct`                            |
 //! | `leaves` | lines of eight words: up to six intervals of half an address, and their words  |
 //!
-//! A lookup is `direct`, entries for as long as a word leads to some, and at most one leaf; where routes
-//! are longer than /64, the same again for the lower 64 bits, without `direct`. A step is a shift, a mask
-//! and a load; a leaf is five comparisons: nothing else for a BPF program to do. Its loops have at most
-//! 12 steps and 16.
+//! A lookup is `direct`, entries for as long as a word leads to some, and at most one leaf; where routes are longer
+//! than /64, these steps again for the lower 64 bits, without `direct`. A step is a shift, a mask and a load; a leaf is
+//! five comparisons: nothing else for a BPF program to do. Its loops have at most 12 steps and 16.
 //!
 //! A bucket is a /24 in 2000::/3, where the Internet is, and a /16 elsewhere. In the Internet's table
 //! of 160,147 routes, 7,224 buckets lead on, and a lookup reads 3.3 words or leaves on average.
@@ -35,7 +34,7 @@ pub use writer::Ipv6Writer;
 /// Buckets in 2000::/3.
 const BUCKETS_GLOBAL: usize = 1 << 21;
 
-/// Entries of `direct`. (2000::/3 has /16s too, which nobody looks up.)
+/// Entries of `direct`. (2000::/3 has /16s too, which no lookup reads.)
 pub const DIRECT: usize = BUCKETS_GLOBAL + (1 << 16);
 
 /// The bucket of the upper half of an address.
@@ -93,7 +92,7 @@ impl Ipv6Sizes {
 pub struct Ipv6Tables {
     /// Next hops or the way on, by bucket.
     pub direct: WordsMut<u32>,
-    /// The same by the bits that follow.
+    /// The entries by the bits that follow.
     pub index: WordsMut<u32>,
     /// Intervals and their words.
     pub leaves: WordsMut<u64>,
@@ -119,19 +118,19 @@ pub struct Ipv6Fib {
 }
 
 impl Ipv6Fib {
-    /// Asks for the word that a lookup reads first.
+    /// Prefetches the word that a lookup reads first.
     #[inline(always)]
     pub fn prefetch(&self, addr: u128) {
         self.direct.prefetch(bucket(upper(addr)));
     }
 
-    /// The next hop of the longest prefix that contains `addr`; raw 0 when there is none.
+    /// The next hop of the longest prefix that contains `addr`; raw 0 without one.
     #[inline]
     pub fn lookup<'g>(&self, guard: Guard<'g>, addr: u128) -> Index<'g, NextHop> {
         Index::new(guard, self.find(addr))
     }
 
-    /// The raw ids of many addresses at once: their memory is asked for before it is needed.
+    /// The raw ids of many addresses at once: their memory is prefetched before it is needed.
     ///
     /// # Panics
     ///

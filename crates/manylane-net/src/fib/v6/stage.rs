@@ -22,7 +22,7 @@ pub(super) struct Stage<'a> {
 impl Batch for Stage<'_> {
     type Output = ();
 
-    /// All go one step at a time, so that the memory of each is asked for one round before it is read.
+    /// All addresses take one step at a time, so that the memory of each is prefetched one round before it is read.
     /// Which of them are done is different each time: a branch on it would cost more than a step. So
     /// each is queued for the next, and what does not count is written over by the next one.
     fn scalar(self) {
@@ -75,7 +75,7 @@ impl Batch for Stage<'_> {
     #[inline(always)]
     fn wide(self, wide: Wide) {
         if self.fib.index.is_empty() {
-            return self.scalar(); // Without entries there is no word to read for those who are done.
+            return self.scalar(); // Without entries a finished address has no word to read.
         }
         if self.addrs.len() <= HALF_STAGE {
             self.side_by_side::<HALF_STAGE>(wide);
@@ -86,8 +86,8 @@ impl Batch for Stage<'_> {
 }
 
 impl Stage<'_> {
-    /// In every round all `N` read: who is done reads any word, and keeps its own. So there are as many
-    /// rounds as most need, always the same number, and who needs more goes on alone, beside the leaves.
+    /// In every round all `N` read: a finished address reads any word, and keeps its own. So the number of rounds is
+    /// always the number that most addresses need, and an address that needs more continues alone, beside the leaves.
     #[inline(always)]
     fn side_by_side<const N: usize>(self, wide: Wide) {
         let Stage { fib, addrs, ids } = self;

@@ -4,16 +4,16 @@
 //! |----------------------------|------------------------------------------------------------------|
 //! | [`LEAF`] and a number      | the leaf's line in `leaves`                                      |
 //! | [`INDEX`], stride / 4 (bits 27, 28), a number | where in `index`, in lines of 16 words, an entry for each of the next 4, 8 or 12 bits begins |
-//! | [`HOST`] with one of these | it goes on with the lower 64 bits of the address                 |
+//! | [`HOST`] with one of these | continue with the lower 64 bits of the address                   |
 //! | none of these              | a next-hop id                                                    |
 //!
 //! A leaf is a cache line of eight words over up to six intervals: five keys, then six words, two in
 //! each, the low half first. A key is the *last* of the addresses before a boundary: the number of keys
 //! below the address is the number of its word. A missing key is `u64::MAX`, which is below no address.
 //!
-//! Strides are multiples of four, so that no entry goes across the middle of an address and none of
-//! the small ones across two cache lines. Where routes are few there is no entry at all, and one leaf
-//! tells them apart whatever bits they differ in. Which strides a bucket has is `plan`'s to choose.
+//! Strides are multiples of four, so that no entry crosses the middle of an address and none of the small ones two
+//! cache lines. A block with few routes has no entry at all, and one leaf tells them apart whatever bits they differ
+//! in. `plan` chooses the strides of a bucket.
 
 use manylane_sync::words::wide::Wide;
 use manylane_sync::words::{Words, WordsMut};
@@ -22,9 +22,9 @@ use super::plan;
 use crate::fib::arena::Arena;
 use crate::fib::interval::{Interval, Owner, Span};
 
-/// In a word: there is a leaf.
+/// In a word: it leads to a leaf.
 pub const LEAF: u32 = 1 << 31;
-/// In a word: there are entries.
+/// In a word: it leads to entries.
 pub const INDEX: u32 = 1 << 30;
 /// In a word: what it leads to is about the lower half.
 pub const HOST: u32 = 1 << 29;
@@ -89,7 +89,7 @@ pub fn in_leaf(leaves: &Words<u64>, at: usize, key: u64) -> u32 {
     (leaves.load(at + VALUES_AT + number / 2) >> (32 * (number % 2))) as u32
 }
 
-/// The same for the leaf that `way` leads to, in three instructions.
+/// The id in the leaf that `way` leads to, in three instructions.
 #[inline(always)]
 pub(super) fn in_leaf_wide(wide: Wide, leaves: &Words<u64>, way: u32, key: u64) -> u32 {
     let at = leaf_at(way);
@@ -121,7 +121,7 @@ pub(super) struct Trees {
     leaves_fresh: u32,
     /// By word of `index`: the owner's depth (`Owner`), 0 for what is no next hop.
     index_depths: Vec<u8>,
-    /// The same by leaf and interval.
+    /// The owners by leaf and interval.
     leaf_depths: Vec<[u8; VALUES]>,
     /// By the first line of entries.
     shapes: Vec<Shape>,
@@ -132,7 +132,7 @@ pub(super) struct Trees {
 pub(super) struct Shape {
     /// Routes, and lower halves, that are longer than what leads here.
     pub routes: u32,
-    /// So many more of them may come and go until the strides are chosen anew.
+    /// How many boundaries may be added or removed until the strides are chosen anew.
     pub edits_left: u32,
 }
 
@@ -177,8 +177,8 @@ impl Trees {
         (self.index_free.used() as usize * INDEX_WORDS, leaves * LEAF_WORDS)
     }
 
-    /// Writes what `cut`, the intervals of a block of prefix length `pos`, needs, and that nobody can
-    /// find yet. `spans` are those that made the cut. The word that leads there, and its owner's depth.
+    /// Writes the structure for `cut`, the intervals of a block of prefix length `pos`, which no reader can find yet.
+    /// `spans` are those that made the cut. Returns the word that leads there, and its owner's depth.
     pub fn build(&mut self, cut: &[Interval], spans: &[Span], pos: u32) -> Result<Owner, NoRoom> {
         let mut taken = Vec::new();
         self.build_block(cut, spans, pos, &mut taken).inspect_err(|_| {
@@ -300,7 +300,7 @@ impl Trees {
                     self.publish(&Place::Leaf { line, number }, owner);
                 }
             }
-            // The next one's first address, if there is a next one.
+            // The next one's first address, if a next one exists.
             let key = self.leaves.load(line * LEAF_WORDS + number.min(VALUES_AT - 1));
             if number == VALUES_AT || key == u64::MAX {
                 return;

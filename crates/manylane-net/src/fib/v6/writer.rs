@@ -21,10 +21,9 @@ use structure::{Change, Done, Half};
 ///
 /// # Invariants
 ///
-/// 1. A bucket leads on exactly when there is a longer route in it, and an entry does when there is a
-///    longer route in its block. A leaf has at least the boundaries of those up to /64, and of each /64
-///    with longer ones.
-/// 2. A /64 leads on, and is listed in `hosts`, exactly when there is a route longer than /64 in it.
+/// 1. A bucket leads on exactly when it has a longer route, and an entry does when its block has a longer route. A leaf
+///    has at least the boundaries of those up to /64, and of each /64 with longer ones.
+/// 2. A /64 leads on, and is listed in `hosts`, exactly when it has a route longer than /64.
 /// 3. A value's depth is the prefix length + 1 of the route that owns it, 0 for none: `depths` for
 ///    the plain words of `direct`, `Trees` keeps its own.
 pub struct Ipv6Writer {
@@ -92,13 +91,13 @@ impl Ipv6Writer {
         Ok(old)
     }
 
-    /// Takes a route away. Returns the next hop it had, none when there was no such route.
+    /// Takes a route away. Returns the next hop it had, `None` without such a route.
     pub fn remove(&mut self, prefix: Ipv6Prefix) -> Result<Option<NextHopId>, EditError> {
         self.reclaim();
         let Some(old) = self.rib_remove(prefix) else { return Ok(None) };
         match self.restructure(prefix, Change::Went) {
             Ok(Done::Rebuilt) if !self.has_hosts(prefix) => return Ok(Some(old)),
-            // No room for fewer boundaries: those there are will do, with other values.
+            // No room for fewer boundaries: the present ones will do, with other values.
             Ok(_) | Err(EditError::Full { .. }) => (),
             Err(busy) => {
                 self.rib_insert(prefix, old);

@@ -15,7 +15,7 @@ fn compiled_filters_match_what_they_say() {
         let found: Vec<&str> =
             packets.iter().filter(|(_, packet)| matches(packet)).map(|&(name, _)| name).collect();
         assert_eq!(found, expected, "{filter}");
-        // The same with a border anywhere.
+        // As above, with a border anywhere.
         for (name, packet) in &packets {
             for first in 0..packet.len() {
                 let parts =

@@ -48,7 +48,7 @@ fn every_instruction_without_a_jump_does_what_it_says() {
         (&[(0x00, 0x8000_0000), (0x74, 31)], 1),
         (&[(0x00, 1), (0x84, 0)], 0xffff_ffff),
         (&[(0x00, 0x8000_0000), (0x84, 0)], 0x8000_0000),
-        // The same with X.
+        // As above, with X.
         (&[(0x00, 0xffff_ffff), (0x01, 2), (0x0c, 0)], 1),
         (&[(0x00, 1), (0x01, 2), (0x1c, 0)], 0xffff_ffff),
         (&[(0x00, 0x8000_0001), (0x01, 3), (0x2c, 0)], 0x8000_0003),
@@ -125,7 +125,7 @@ fn every_condition_knows_below_equal_and_above() {
     assert_eq!(filter(&far).run(&PACKET), 2);
 }
 
-/// The load and its test are one for who comes from above. Who jumps between them brings another A.
+/// The load and its test are one for a path from above. A path that jumps between them brings another A.
 #[test]
 fn a_jump_into_a_joined_pair_finds_its_second_half() {
     for (load, at, test, k) in [
@@ -199,7 +199,7 @@ fn what_could_run_wrong_is_refused_by_its_number() {
     assert_eq!(checked(&vec![end; len]), Err(FilterError::TooLong { len }));
 }
 
-/// All there are: those that no instruction of classic BPF has are refused, of 16 bits.
+/// All of them: those that no instruction of classic BPF has are refused, of 16 bits.
 #[test]
 fn every_other_code_is_refused() {
     let known: Vec<u16> = (0..=u16::MAX)
@@ -213,7 +213,7 @@ fn every_other_code_is_refused() {
             }
         })
         .collect();
-    // filter.rst's table, in the order of the codes; `bpf_filter.c` has the same.
+    // filter.rst's table, in the order of the codes; `bpf_filter.c` has this table too.
     assert_eq!(
         known,
         [

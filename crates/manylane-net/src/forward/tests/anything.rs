@@ -1,4 +1,4 @@
-//! Any bytes at all, and any claims of a port: each frame gets a verdict, and nobody panics.
+//! Any bytes at all, and any claims of a port: each frame gets a verdict, and no call panics.
 
 use manylane_frame::vocabulary::{Checksum, Offload, SegmentKind, Segments};
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn seeds() -> Vec<Vec<u8>> {
     ]
 }
 
-/// Whatever comes out is carried through to its end, as a worker would.
+/// Every result is processed to its end, as a worker would.
 fn survives(bed: &mut Bed, frames: &[Vec<u8>]) {
     let packets = frames.iter().map(|frame| vec![&frame[..]]).collect::<Vec<_>>();
     survives_parts(bed, &packets, Offload::NONE);

@@ -207,7 +207,7 @@ impl Bed {
         self.receive_parts(port, &[bytes])
     }
 
-    /// A packet in as many frames as there are parts.
+    /// A packet in as many frames as parts are given.
     pub fn receive_parts(&mut self, port: u8, parts: &[&[u8]]) -> Frame {
         let mut packet: Option<Frame> = None;
         for part in parts {
@@ -237,7 +237,7 @@ impl Bed {
         count
     }
 
-    /// What becomes of one frame that came in by `port` at second 10.
+    /// The outcome for one frame received by `port` at second 10.
     pub fn judge(&mut self, port: u8, bytes: &[u8]) -> Outcome {
         self.judge_at(10 * SECOND, port, bytes)
     }
@@ -246,7 +246,7 @@ impl Bed {
         self.judge_batch(now_ns, &[(port, bytes.to_vec())]).remove(0)
     }
 
-    /// What becomes of a whole batch; a frame may come in by any port.
+    /// The outcomes for a whole batch; a frame may be received by any port.
     pub fn judge_batch(&mut self, now_ns: u64, frames: &[(u8, Vec<u8>)]) -> Vec<Outcome> {
         let mut batch = Batch::new();
         for (port, bytes) in frames {
@@ -342,7 +342,7 @@ pub fn link_local(port: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x11 + u16::from(port))
 }
 
-/// Who the neighbour at a slot is.
+/// The neighbour at a slot.
 pub fn key(slot: u32) -> Key {
     let port = (slot % 4) as u16;
     let addr = if slot < 4 {

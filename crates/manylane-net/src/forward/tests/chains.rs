@@ -210,8 +210,8 @@ proptest! {
     }
 }
 
-/// Extension headers that go on far beyond the first frame's bytes, cut anywhere; what is behind them
-/// decides whether an error is answered.
+/// Extension headers that reach far beyond the first frame's bytes, cut anywhere; the bytes behind them decide whether
+/// an error is answered.
 #[test]
 fn long_extension_headers_are_brought_together() {
     for (kind, first) in [(1, 129), (1, 700), (128, 129), (128, 700), (128, 1700)] {
@@ -327,7 +327,7 @@ fn an_error_quotes_from_as_many_frames_as_it_takes() {
     }
 }
 
-/// The rules want to look, and there is no frame to bring the headers together in.
+/// The rules want to look, and no frame is free to bring the headers together in.
 #[test]
 fn headers_that_cannot_be_brought_together_end_the_packet() {
     let mut bed = large();
@@ -374,7 +374,7 @@ fn a_chain_too_long_for_its_exit_is_joined_or_ends() {
     }
 }
 
-/// Pieces may need several frames themselves, and the egress port takes so many or not.
+/// Pieces may need several frames themselves, and the egress port takes that many or not.
 #[test]
 fn fragments_of_a_chain_lie_in_chains() {
     let mut bed = large();

@@ -96,7 +96,7 @@ fn segments_in_a_tunnel_pass_and_are_not_cut() {
     }
 }
 
-/// The headers lie behind, and there is no frame to look at them in: that is no claim that does not fit.
+/// The headers lie behind, and no frame is free to look at them in: that does not make the claim wrong.
 #[test]
 fn segments_whose_headers_cannot_be_brought_together_want_a_frame() {
     for is_v6 in [false, true] {
@@ -120,7 +120,7 @@ fn segments_whose_headers_cannot_be_brought_together_want_a_frame() {
     }
 }
 
-/// RFC 768: 0 says that there is none, and the pieces of such a datagram have none either.
+/// RFC 768: 0 says that the datagram has none, and its pieces have none either.
 #[test]
 fn datagrams_without_a_checksum_are_cut_without_one() {
     let with = Wish { is_udp: true, is_partial: false, ..Wish::tcp(5000, 1000) }.make();

@@ -1,4 +1,4 @@
-//! IPv4 packets too large for their way out.
+//! IPv4 packets too large for their egress port.
 
 use manylane_frame::Frame;
 use manylane_frame::vocabulary::{Checksum, DropReason, Offload, PortId, QueueId};
@@ -50,7 +50,7 @@ fn what_cannot_be_cut_is_handed_back() {
     }
 }
 
-/// Not IP, not whole: `prepare` is told to cut only what the rules passed, and refuses all else.
+/// Not IP, not whole: `prepare` cuts only packets that the rules passed, and refuses all others.
 #[test]
 fn what_is_no_packet_is_handed_back() {
     let mut bed = Bed::new();

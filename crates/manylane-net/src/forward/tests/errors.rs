@@ -1,4 +1,4 @@
-//! ICMP errors: when, from whom, to whom, about what.
+//! ICMP errors: when, from which address, to which address, about what.
 
 use std::net::IpAddr;
 
@@ -119,7 +119,7 @@ fn the_sender_is_told_what_happened_to_its_packet() {
     }
 }
 
-/// The error is routed like any packet: its way need not be the one the packet came.
+/// The error is routed like any packet: its path need not be the one the packet took.
 #[test]
 fn an_error_takes_the_fibs_way_to_the_sender() {
     let mut bed = Bed::new();
@@ -155,7 +155,7 @@ fn a_link_local_sender_is_told_on_its_link() {
     assert_eq!(outcome.said, Said::Drop(DropReason::NoRoute), "else all would hear it");
 }
 
-/// RFC 4443 §2.2 a and b: whom a packet was for answers, unless that is every router of a network.
+/// RFC 4443 §2.2 a and b: the packet's destination answers, unless that is every router of a network.
 #[test]
 fn an_error_about_a_packet_to_us_comes_from_where_it_went() {
     let mut bed = Bed::new();
@@ -212,7 +212,7 @@ fn the_rate_limit_holds_errors_back_and_counts_them() {
     assert_eq!(bed.judge_at(3 * SECOND, 0, &frame).said, Said::Transmit(0));
 }
 
-/// Who has no address to speak from sends nothing, and has it to send when there is one.
+/// A port without an address to speak from sends nothing, and sends once it has one.
 #[test]
 fn what_nobody_can_say_costs_nothing() {
     for frame in [V4::udp("8.8.8.8", 10).frame(), V6::udp("2001::", 10).frame()] {

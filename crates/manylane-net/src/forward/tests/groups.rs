@@ -83,7 +83,7 @@ fn only_whole_packets_with_ports_are_told_apart_by_them() {
     assert_eq!(egress(&mut bed, &first(1)), egress(&mut bed, &later(2)), "of one packet");
 }
 
-/// An odd packet of a flow, and an error about it, go where its ordinary packets go.
+/// An exception of a flow, and an error about it, take the path of its fast-path packets.
 #[test]
 fn odd_packets_and_errors_follow_their_flow() {
     let (mut bed, _) = bed([1, 1, 1]);
@@ -92,7 +92,7 @@ fn odd_packets_and_errors_follow_their_flow() {
         let port = egress(&mut bed, &whole.frame());
         let options = V4 { options: vec![1, 1, 1, 0], ..whole.clone() };
         assert_eq!(egress(&mut bed, &options.frame()), port);
-        // From the far end of the flow that goes the other way.
+        // From the far end of the flow in the other direction.
         let mut about =
             V4 { source: whole.destination, destination: whole.source, ..whole.clone() };
         about.payload[..4].rotate_left(2);
@@ -130,7 +130,7 @@ fn a_member_that_is_lost_moves_its_own_flows_and_no_other() {
     assert_eq!(all(&mut bed), before);
 }
 
-/// Nobody has an address: flows wait for their own members, and somebody asks for each.
+/// No member has an address: flows wait for their own members, and each is requested.
 #[test]
 fn a_group_of_the_unresolved_holds_and_asks() {
     let (mut bed, _) = bed([1, 1, 1]);

@@ -1,6 +1,6 @@
 //! Every rule, once; and what must hold for any bytes.
 //!
-//! `bed` has the fixture and the packets; etherparse is the oracle for what comes out.
+//! `bed` has the fixture and the packets; etherparse is the oracle for the results.
 
 mod anything;
 mod bed;

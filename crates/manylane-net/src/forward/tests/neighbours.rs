@@ -199,8 +199,8 @@ fn a_held_packet_takes_the_route_there_is_now() {
     bed.pool.give_back(held);
 }
 
-/// One turn's reports are bounded; the next packet says it again. Who asks, and who answers unasked, have no
-/// share of the places for answers of neighbours there are; nor has one of these more than a few a second.
+/// One turn's reports are bounded; the next packet repeats them. Stations that ask, or answer unasked, have no share of
+/// the places for answers of known neighbours; nor has one of these more than a few a second.
 #[test]
 fn reports_beyond_the_bound_are_forgotten() {
     let mut bed = Bed::new();

@@ -82,7 +82,7 @@ fn arp_that_asks_us_nothing_is_heard_and_not_answered() {
             frame_of(&theirs, Mac::BROADCAST),
             vec![answer("10.0.0.2", Kind::Gratuitous)],
         ),
-        // It asks for another port's address: that is not on this link.
+        // The target is another port's address: that is not on this link.
         (
             "a question for another port",
             who_has("10.0.1.1", "10.0.0.2"),
@@ -97,7 +97,7 @@ fn arp_that_asks_us_nothing_is_heard_and_not_answered() {
     }
 }
 
-/// RFC 5227 §2.4: who wants to take our address hears that it is taken. Nothing is learnt from it.
+/// RFC 5227 §2.4: a station that wants to take our address learns that it is taken. We learn nothing from it.
 #[test]
 fn our_address_is_defended() {
     let mut bed = Bed::new();
@@ -150,11 +150,11 @@ fn a_link_local_ping_goes_back_the_way_it_came() {
     let padded = [&frame[..], &[0xaa; 9]].concat();
     assert_eq!(bed.judge(2, &padded).bytes, outcome.bytes, "without the padding of Ethernet");
 
-    frame[6] |= 1; // From a group: the answer would reach everybody.
+    frame[6] |= 1; // From a group: the answer would reach every station.
     assert_eq!(bed.judge(2, &frame).said, Said::Drop(DropReason::NoRoute));
 }
 
-/// Nobody has configured IPv6 on the port: nothing there is ours, and `::` is nobody's address.
+/// The port has no IPv6: nothing there is ours, and `::` is the unspecified address.
 #[test]
 fn a_port_without_ipv6_answers_for_no_link_local_address() {
     let mut bed = Bed::new();
@@ -224,7 +224,7 @@ fn what_is_no_whole_request_is_not_answered() {
     }
 }
 
-/// They have been looked at; the reply has none (RFC 4443 §4.2).
+/// The headers have been looked at; the reply has none (RFC 4443 §4.2).
 #[test]
 fn a_ping_behind_extension_headers_comes_back_without_them() {
     let mut bed = Bed::new();
@@ -238,7 +238,7 @@ fn a_ping_behind_extension_headers_comes_back_without_them() {
     assert_eq!(plain.said, Said::Transmit(0));
 }
 
-/// What comes in by a large port may have to leave by a small one.
+/// A packet received by a large port may have to leave by a small one.
 #[test]
 fn an_echo_reply_too_large_for_its_way_out_is_cut_or_dropped() {
     let mut bed = Bed::new();
@@ -300,7 +300,7 @@ fn a_solicitation_is_answered_by_an_advertisement() {
     }
 }
 
-/// RFC 4862 §5.4.3: the asker has no address, so everybody hears the answer, and nothing is learnt.
+/// RFC 4862 §5.4.3: the asking station has no address, so every station gets the answer, and nothing is learnt.
 #[test]
 fn duplicate_address_detection_hears_that_the_address_is_taken() {
     let mut bed = Bed::new();
@@ -343,7 +343,7 @@ fn an_advertisement_is_reported_with_its_flags() {
     assert_eq!(bed.judge(0, &frame).said, Said::Deliver);
     assert_eq!(bed.events(), []);
 
-    // Somebody claims our address.
+    // Another station claims our address.
     let conflict = Advertisement::unsolicited("2001:db8::1".parse().unwrap(), station(0));
     conflict.emit(&mut frame, station(0), Mac::BROADCAST).unwrap();
     assert_eq!(bed.judge(0, &frame).said, Said::Deliver);

@@ -1,4 +1,4 @@
-//! Addresses of ours that somebody else may have: who is answered, what is reported, what is sent.
+//! Addresses of ours that another station may have: which questions are answered, what is reported, what is sent.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn advertised(target: Ipv6Addr, link_layer: Option<Mac>, from: Mac) -> Vec<u8> {
     frame
 }
 
-/// The table at the door of `forward::own`, for addresses that are not used yet. Nobody is answered.
+/// The table at the door of `forward::own`, for addresses that are not used yet. No question is answered.
 #[test]
 fn an_address_that_is_not_used_is_not_answered_for_and_every_claim_is_reported() {
     let (mut bed, _table) = bed(DuplicateDetection::Strict);
@@ -76,14 +76,14 @@ fn an_address_that_is_not_used_is_not_answered_for_and_every_claim_is_reported()
         ("one without an address", advertised(ours6, None, station(0)), vec![claimed(V6_OURS)]),
         ("our own advertisement", advertised(ours6, Some(ours(0)), ours(0)), vec![]),
         ("a solicitation", solicitation(Solicitation::ask(station(0), them, ours6)), vec![]),
-        // The target is not used either: that is all there is to say.
+        // The target is not used either: nothing more to check.
         ("a solicitation from it", from_ours, vec![]),
     ] {
         let outcome = bed.judge(0, &frame);
         assert_eq!((outcome.said, outcome.origin), (Said::Deliver, Origin::Received), "{what}");
         assert_eq!(bed.events(), heard, "{what}");
     }
-    // Who asks for it is no neighbour that we could answer, but tells its own address all the same.
+    // A station that asks for it is no neighbour that we could answer, but shows its own address all the same.
     bed.judge(0, &who_has(V4_OURS, "10.0.0.9"));
     assert!(matches!(bed.events()[..], [Report::Answer { .. }]));
 }
@@ -100,7 +100,7 @@ fn an_address_in_optimistic_use_is_answered_for_without_overriding() {
             table.tick(now, &mut Vec::new());
         }
         if !expected {
-            // Who wants it hears that it is taken; nothing to report.
+            // A station that wants it learns that it is taken; nothing to report.
             let probe = bed.judge(0, &who_has(V4_OURS, "0.0.0.0"));
             assert_eq!((probe.said, probe.origin), (Said::Transmit(0), Origin::Reply));
             assert_eq!(bed.events(), []);
@@ -151,7 +151,8 @@ fn nothing_is_sent_from_an_address_that_is_not_used() {
     assert_eq!(other(&bed.judge(0, &expired[0]).bytes), std::net::Ipv4Addr::new(10, 0, 0, 1));
 }
 
-/// RFC 4429 §3.2: who is asked remembers who asks. What may be another's asks nobody, or as nobody.
+/// RFC 4429 §3.2: the receiver of a question remembers its sender. From an address that may be another station's, ask
+/// nothing, or ask from the unspecified address.
 #[test]
 fn a_question_never_comes_from_an_address_that_may_be_anothers() {
     let (mut bed, mut table) = bed(DuplicateDetection::Optimistic);
@@ -177,7 +178,7 @@ fn a_question_never_comes_from_an_address_that_may_be_anothers() {
             assert_eq!(ask(&mut bed, addr, unicast), None, "{addr}");
         }
     }
-    // The answer to a question from nobody is the neighbour's, as to any other.
+    // The answer to a question from the unspecified address is the neighbour's, as to any other.
     let answer = arp::Packet {
         operation: arp::Operation::Reply,
         sender_mac: station(0),
@@ -207,7 +208,7 @@ fn a_question_never_comes_from_an_address_that_may_be_anothers() {
     assert_eq!(arp_sender(ask(&mut bed, "10.0.0.9", None)), std::net::Ipv4Addr::new(10, 0, 0, 1));
 }
 
-/// RFC 1812 §5.3.13.5: the route a packet took goes by addresses that are ours, and used.
+/// RFC 1812 §5.3.13.5: the route a packet took names addresses that are ours, and used.
 #[test]
 fn an_address_that_is_not_used_is_not_written_into_a_packet() {
     let mut bed = Bed::new();

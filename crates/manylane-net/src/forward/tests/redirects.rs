@@ -1,4 +1,4 @@
-//! Redirects (RFC 1812 §5.2.7.2, RFC 4861 §8.2): when, from whom, to whom, to where.
+//! Redirects (RFC 1812 §5.2.7.2, RFC 4861 §8.2): when, from which address, to which address, to which next hop.
 //!
 //! In the bed only a station's own address is a neighbour of its port. So here a second station, slot 3 for
 //! IPv4 and 7 for IPv6, is at port 0 too, and routes lead to it.
@@ -39,7 +39,7 @@ fn told_with(bed: Bed, limit: RateLimit, frame: &[u8]) -> (Bed, Told) {
     (bed, told)
 }
 
-/// What is said about a frame that came in by port 0, if anything.
+/// The redirect about a frame received by port 0, if any.
 fn told(bed: &mut Bed, frame: &[u8]) -> Told {
     let before = bed.free();
     let mut batch = Batch::new();
@@ -168,7 +168,7 @@ fn nobody_is_redirected_without_a_shorter_way() {
     assert_eq!(told(&mut off, &v4("198.18.3.3").frame()), None, "not asked for");
 }
 
-/// Neighbours are told of each other by their own addresses (RFC 4861 §8: on-link).
+/// Neighbours are redirected to each other by their own addresses (RFC 4861 §8: on-link).
 #[test]
 fn who_asks_us_for_a_neighbour_is_told_that_it_is_one() {
     let mut bed = bed("10.0.0.77", "2001:db8:c::9", 0);

@@ -1,4 +1,4 @@
-//! What is dropped in silence, and what is done to a packet that goes on.
+//! Packets that are dropped in silence, and changes to packets that are forwarded.
 
 use etherparse::{NetHeaders, PacketHeaders};
 use manylane_frame::BATCH_MAX;
@@ -14,7 +14,7 @@ use crate::wire::{ip, protocol};
 fn a_forwarded_ipv4_packet_has_one_ttl_less_and_new_stations() {
     let mut bed = Bed::new();
     let mut sent = V4::udp("198.51.100.9", 10);
-    sent.options = vec![148, 4, 0, 0]; // Router alert: by the slow path, and the same.
+    sent.options = vec![148, 4, 0, 0]; // Router alert: by the slow path, with an equal result.
     for packet in [V4::udp("198.51.100.9", 10), sent] {
         let outcome = bed.judge(0, &packet.frame());
         assert_eq!((outcome.said, outcome.origin), (Said::Transmit(1), Origin::Received));

@@ -1,8 +1,8 @@
 //! The rules of a router by their sections: for each a packet that it is about, and what becomes of that.
 //!
-//! `rules.rs` has what ends without a word, from every address; `errors.rs` what is said in each case;
-//! `icmp::rules` of what nobody is told. Here is one line for each section, so that a rule that is not
-//! kept any more is missed by its number. What is not done is listed in docs/rules.md.
+//! `rules.rs` has the packets that are dropped in silence, from every address; `errors.rs` the error in each case;
+//! `icmp::rules` the packets about which no error is sent. Here is one line for each section, so that a rule that is
+//! not kept any more is missed by its number. Sections that are not implemented are listed in docs/rules.md.
 
 use manylane_frame::vocabulary::DropReason::{self, *};
 
@@ -16,17 +16,17 @@ use crate::wire::{icmp, icmpv6, protocol};
 /// What becomes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
-    /// It leaves by port 1.
+    /// The packet leaves by port 1.
     Passes,
     /// The same in pieces.
     IsCut,
-    /// It is for us; nothing is said.
+    /// The packet is for us; no answer.
     IsOurs,
-    /// It is answered.
+    /// The packet is answered.
     IsAnswered,
-    /// It ends without a word.
+    /// The packet is dropped in silence.
     Ends(DropReason),
-    /// It ends, and its sender is told type, code and the second word.
+    /// The packet is dropped, and its sender gets an error with type, code and the second word.
     IsTold(DropReason, u8, u8, u32),
 }
 use Then::*;
@@ -352,7 +352,7 @@ fn an_anycast_address_is_answered_for_by_a_stations_own() {
     use crate::wire::nd::{Message, Solicitation};
     let mut bed = Bed::new();
     let one: std::net::Ipv6Addr = "2001:db8::1".parse().unwrap();
-    // Of any port's network; from an address of the port that it came by.
+    // Of any port's network; from an address of the ingress port.
     for to in ["2001:db8::", "2001:db8:2::"] {
         let outcome = bed.judge(0, &V6::ping("2001:db8:a::7", to).frame());
         assert_eq!((outcome.said, outcome.origin), (Said::Transmit(0), Origin::Reply), "{to}");
@@ -373,8 +373,8 @@ fn an_anycast_address_is_answered_for_by_a_stations_own() {
     assert_eq!((told.target, told.source, told.overrides), (target, one, false));
 }
 
-/// RFC 1812 §4.3.2.4 and RFC 4443 §2.2 d: an error comes from the port that it leaves by, not from the
-/// one that its cause came in by.
+/// RFC 1812 §4.3.2.4 and RFC 4443 §2.2 d: an error has the address of its egress port, not of the port that received
+/// its cause.
 #[test]
 fn an_error_comes_from_the_port_it_leaves_by() {
     let mut bed = Bed::new();

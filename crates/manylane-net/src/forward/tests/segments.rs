@@ -116,7 +116,7 @@ impl Wish {
     }
 }
 
-/// In parts of so many bytes, the first of another length.
+/// In parts of `part_len` bytes, the first of another length.
 pub fn receive(bed: &mut Bed, large: &Large, first: usize, step: usize) -> Frame {
     (bed.checksum, bed.segments) = (large.checksum, large.segments);
     let (front, rest) = large.bytes.split_at(first.min(large.bytes.len()));
@@ -241,7 +241,7 @@ proptest! {
         prop_assert_eq!(bed.free(), 2048);
     }
 
-    /// Any protocol: where the sum begins and where it goes is all there is to know.
+    /// Any protocol: the two offsets are all that completion needs.
     #[test]
     fn a_partial_checksum_is_completed_wherever_it_is(
         len in 60..5000usize, start in 14..50usize, offset in 0..40usize, cuts in prop::collection::vec(1..1700usize, 1..5), seed: u16,
@@ -289,7 +289,7 @@ proptest! {
     }
 }
 
-/// The packet's way out: what it weighs is its largest segment.
+/// The packet at its egress port: its largest segment counts.
 #[test]
 fn the_mtu_judges_segments() {
     for (what, wish, mtu, expected) in [
@@ -401,7 +401,7 @@ fn segments_too_long_for_the_exit_end_the_packet() {
     }
 }
 
-/// An egress port that takes segments, but not in so many frames: joined if that will do, else cut.
+/// An egress port that takes segments, but in fewer frames: joined if that will do, else cut.
 #[test]
 fn an_exit_for_segments_gets_them_whole_if_it_can() {
     let mut bed = Bed::with_frames(256, 2048, EVERYTHING);

@@ -1,4 +1,4 @@
-//! Tags on the way in, and on the way out.
+//! Tags at ingress and at egress.
 //!
 //! Port 3 is VLAN 100 of port 0, port 4 VLAN 7 in service VLAN 200 of port 1, port 5 service VLAN 200 of
 //! port 0. Port 3's station is slot 3, port 4's is slot 7.
@@ -30,7 +30,7 @@ fn q_in_ad() -> Tags {
     tags(&[(ether_type::SERVICE_VLAN, 200), (ether_type::VLAN, 7)])
 }
 
-/// `frame` with tags, and with the priority that nobody looks at.
+/// `frame` with tags, and with a priority, which is not looked at.
 fn tagged(frame: &[u8], tags: Tags) -> Vec<u8> {
     let mut bytes = [&frame[..12], tags.as_bytes(), &frame[12..]].concat();
     (0..tags.as_bytes().len() / 4).for_each(|tag| bytes[14 + 4 * tag] |= 0xb0);
@@ -82,7 +82,7 @@ fn publish(bed: &mut Bed, slot: u32, port: PortId, state: AdjacencyState) {
     bed.adjacencies.publish(slot, &rewrite).expect("there are records");
 }
 
-/// Ways in by ways out: the packet is the same, the way out decides the tags.
+/// Ingress by egress: the packet is equal, the egress port decides the tags.
 #[test]
 fn what_comes_with_a_tag_leaves_with_the_tags_of_its_way_out() {
     let (v4, v6) = ("198.51.100.9", "2001:db8:b::9");
@@ -99,7 +99,7 @@ fn what_comes_with_a_tag_leaves_with_the_tags_of_its_way_out() {
                 let mut bed = bed();
                 let mut frame = frame.clone();
                 if options && frame[14] == 0x45 {
-                    // A router alert: by the slow path, and the same.
+                    // A router alert: by the slow path, with an equal result.
                     frame.splice(34..34, [148, 4, 0, 0]);
                     (frame[14], frame[17]) = (0x46, frame[17] + 4);
                     resum(&mut frame[14..]);
@@ -276,7 +276,7 @@ fn each_piece_of_a_packet_has_the_tags() {
     assert_eq!(lens, [1396, 1450 + 28 + 20 - 1396], "of at most 1400 bytes");
     pieces.drain(..).for_each(|piece| bed.pool.give_back(piece));
 
-    // RFC 1191 §4: a sender that forbids it is told the sub-interface's MTU.
+    // RFC 1191 §4: a sender that forbids it learns the sub-interface's MTU.
     let whole = V4 { fragment: 0x4000, ..V4::udp("198.18.0.9", 1450) };
     let outcome = bed.judge(0, &whole.frame());
     assert_eq!(outcome.origin, Origin::Error(DropReason::TooBig));

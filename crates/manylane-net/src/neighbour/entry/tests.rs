@@ -79,8 +79,8 @@ fn an_advertisement_without_an_address_resolves_nothing() {
     assert_eq!((next, actions), (incomplete, Actions::default()));
 }
 
-/// An ARP reply nobody asked for is how a neighbour is impersonated. It may name the address, as
-/// RFC 826 wants, but proves nothing.
+/// An unrequested ARP reply is a way to impersonate a neighbour. The reply may name the address, as RFC 826 wants, but
+/// proves nothing.
 #[test]
 fn an_arp_reply_proves_only_what_was_asked() {
     let (next, _) = hear(&entry_in(State::Stale), Some(MAC), Kind::ArpReply);
@@ -118,8 +118,8 @@ fn resolution_asks_three_times_a_second_apart_and_fails_after_the_fourth() {
     assert_eq!(failed.adjacency_state(), AdjacencyState::Failed);
 }
 
-/// A stale entry is a guess worth using, so that no packet waits for a neighbour that is most likely
-/// still there; the question goes out only after it had 5 s to speak up by itself.
+/// A stale entry is a guess worth using, so that no packet waits for a neighbour that is most likely still there; the
+/// probe is sent only after the neighbour had 5 s to speak up by itself.
 #[test]
 fn a_used_stale_neighbour_is_asked_three_times_before_it_fails() {
     let stale = entry_in(State::Stale);
@@ -295,7 +295,7 @@ fn happen(entry: Option<&Entry>, event: Event) -> Option<Entry> {
     (!actions.remove).then_some(next)
 }
 
-/// An entry that entered `state` at 10 s and was asked once if it is being asked.
+/// An entry that entered `state` at 10 s, with one question sent if it is being probed.
 fn entry_in(state: State) -> Entry {
     let blank = blank(state);
     let mac = Some(MAC);

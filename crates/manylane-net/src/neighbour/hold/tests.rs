@@ -26,7 +26,7 @@ fn frames_come_out_in_the_order_they_were_held_in() {
     assert_eq!(taken(&mut holds, key(0), &mut pool), [], "nothing is held twice");
 }
 
-/// The newest packets are those somebody still waits for.
+/// The newest packets are those whose senders still wait.
 #[test]
 fn a_full_queue_drops_its_oldest_frame() {
     let mut pool = pool();
@@ -249,12 +249,12 @@ fn key(host: usize) -> Key {
     Key { port: PortId(1), addr: IpAddr::V4(addr) }
 }
 
-/// Nobody has to make room.
+/// No packet has to make room.
 fn nobody(frame: Frame) {
     panic!("{frame:?} made room");
 }
 
-/// What became of a packet, and who made room for it.
+/// The fate of a packet, and the packets that made room for it.
 fn held(
     holds: &mut HoldQueues,
     host: usize,

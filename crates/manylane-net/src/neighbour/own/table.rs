@@ -5,8 +5,8 @@
 //! | [`OwnTable`]   | hear, tick, publish: the control thread                   |
 //! | [`OwnAddresses`] | ask, be cloned and sent to every worker                 |
 //!
-//! One word for each address says what workers may do with it ([`Standing`]). Off the way of packets that
-//! are forwarded: ARP, neighbour discovery and the source of what we send ask for it.
+//! One word for each address says what workers may do with it ([`Standing`]). Forwarded packets do not read it: only
+//! ARP, neighbour discovery and the source of what we send do.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,19 +26,19 @@ pub struct OwnTable {
     keys: Arc<[Key]>,
     addresses: Vec<OwnAddress>,
     conflicts: Vec<Conflicts>,
-    /// Whether the operator was told that another station has it.
+    /// Whether another station's claim was reported to the operator.
     lost: Vec<bool>,
     timers: BTreeSet<(Duration, usize)>,
     standings: WordsMut<u32>,
     bucket: Bucket,
-    /// Packets that may be asked for.
+    /// Packets that may be requested.
     places: usize,
     /// Where an address has changed: port, and whether IPv6.
     changed: BTreeSet<(PortId, bool)>,
     random: u64,
 }
 
-/// Who else laid claim to an address.
+/// The other claimant of an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conflicts {
     /// How often we heard of it.
@@ -50,13 +50,13 @@ pub struct Conflicts {
 /// What the control thread has to do, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnAction {
-    /// Ask whether anybody has it.
+    /// Probe whether any station has it.
     Probe(Key),
-    /// Tell everybody that we have it.
+    /// Announce to all stations that we have it.
     Announce(Key),
     /// Packets to it are for us from now on.
     Use(Key),
-    /// They are not any more.
+    /// The addresses are gone.
     Leave(Key),
     /// This station has our address: tell the operator, once until it is ours again.
     Lost(Key, [u8; 6]),
@@ -135,8 +135,8 @@ impl OwnTable {
         first.map(|&(due, _)| due.max(self.bucket.ready_at(0)))
     }
 
-    /// From now on, only so many packets may be asked for; at first there is no bound. An address for which
-    /// there is no place stays as it is, and there is no deadline for it.
+    /// From now on, at most `places` packets may be requested; at first without a bound. An address without a place
+    /// stays as it is, and without a deadline.
     pub fn give_places(&mut self, places: usize) {
         self.places = places;
     }
@@ -146,13 +146,13 @@ impl OwnTable {
         self.places == 0
     }
 
-    /// The ports and families (whether IPv6) of which addresses have changed since this was last called.
+    /// The ports and families (whether IPv6) whose addresses have changed since this was last called.
     pub fn take_changed(&mut self) -> BTreeSet<(PortId, bool)> {
         std::mem::take(&mut self.changed)
     }
 
-    /// Whether questions for neighbours must wait: no address of this family on this port may ask, and one may
-    /// soon. ARP asks from an address in use, or from nobody's; neighbour discovery from one that is ours.
+    /// Whether questions for neighbours must wait: no address of this family on this port may ask, and one may soon.
+    /// ARP asks from an address in use, or from the unspecified one; neighbour discovery from one that is ours.
     pub fn must_wait(&self, port: PortId, is_ipv6: bool) -> bool {
         let of_link = || self.addresses.iter().filter(|own| link_of(own.key) == (port, is_ipv6));
         let asks = |own: &OwnAddress| match own.standing() {
@@ -163,7 +163,7 @@ impl OwnTable {
         of_link().any(|own| own.state == OwnState::Probing) && !of_link().any(asks)
     }
 
-    /// Every address, by port and address, and who else lays claim to it.
+    /// Every address, by port and address, and its other claimants.
     pub fn addresses(&self) -> impl Iterator<Item = (&OwnAddress, Conflicts)> {
         self.addresses.iter().zip(self.conflicts.iter().copied())
     }

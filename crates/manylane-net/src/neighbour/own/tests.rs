@@ -72,8 +72,8 @@ fn without_detection_an_address_is_announced_and_nobody_is_asked() {
     }
 }
 
-/// Somebody else has it: it is left at once, asked for again after a minute without being used, and taken
-/// when nobody answers any more.
+/// Another station has it: we leave it at once, probe it again after a minute without using it, and take it when no
+/// station answers any more.
 #[test]
 fn a_duplicate_is_left_and_taken_when_it_is_free_again() {
     for (key, mode) in [(V4, DuplicateDetection::Optimistic), (V6, DuplicateDetection::Strict)] {
@@ -95,8 +95,8 @@ fn a_duplicate_is_left_and_taken_when_it_is_free_again() {
     }
 }
 
-/// RFC 5227 §2.4 (c): a router's address stays, and is defended once in ten seconds, however often
-/// somebody else uses it.
+/// RFC 5227 §2.4 (c): a router's address stays, and is defended once in ten seconds, however often another station uses
+/// it.
 #[test]
 fn an_address_in_use_is_defended_once_in_ten_seconds() {
     for key in [V4, V6] {

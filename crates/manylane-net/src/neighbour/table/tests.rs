@@ -63,7 +63,7 @@ fn an_address_that_no_station_has_is_not_believed() {
     assert_eq!(table.counts().invalid, 4);
 }
 
-/// A question that was not asked is no question: it has no place, or no address to come from.
+/// A question that was not sent does not count: it has no place, or no source address.
 #[test]
 fn a_question_that_could_not_be_sent_does_not_count() {
     let v6 = Key { port: HOST.port, addr: "2001:db8::9".parse().expect("an address") };
@@ -141,8 +141,8 @@ fn n4_a_scan_of_a_whole_16_evicts_no_reachable_neighbour() {
     assert!(table.counts().reclaimed > 60_000 && table.counts().refused == 0);
 }
 
-/// N4, the other way in: a station on the link makes up senders, each of which would be a neighbour. In
-/// both families, with a table that is full of them many times over.
+/// N4, the other direction: a station on the link makes up senders, each of which would be a neighbour. In both
+/// families, with a table that is full of them many times over.
 #[test]
 fn n4_made_up_senders_evict_no_reachable_neighbour() {
     let config = TableConfig { entries_max: 256, unproven_max: 128, ..Default::default() };
@@ -182,7 +182,7 @@ fn n4_made_up_senders_evict_no_reachable_neighbour() {
     assert_eq!((table.len(), table.counts().refused), (256, 0));
 }
 
-/// Keeping alive what carries traffic goes before finding what may not exist.
+/// Probes of neighbours with traffic have priority over searches for those that may not exist.
 #[test]
 fn a_scan_leaves_tokens_to_the_checks_of_used_neighbours() {
     let mut table = Table::new(TableConfig::default());
@@ -197,7 +197,7 @@ fn a_scan_leaves_tokens_to_the_checks_of_used_neighbours() {
     assert!(tick(&mut table, at(5)).contains(&check));
 }
 
-/// A flood must not make a neighbour look dead that nobody ever asked.
+/// A flood must not make a neighbour look dead that was never probed.
 #[test]
 fn a_question_that_waits_for_a_token_does_not_count_as_asked() {
     let config = TableConfig { questions_per_second: 1, questions_burst: 1, ..Default::default() };

@@ -349,7 +349,7 @@ fn headers_of_segments_are_not_looked_for_without_end() {
 #[test]
 fn a_record_that_is_torn_is_none() {
     let mut memory = Memory::zeroed(&Sizes::for_routes(0, 0));
-    // What nobody may do: it is written to beside the writer.
+    // Forbidden: a write beside the writer.
     memory.records.store(500 * RECORD_WORDS + record::EGRESS_INTERFACE, OUT);
     memory.records.store(500 * RECORD_WORDS + record::STAMPS[1], 1);
     memory.record_of.store(50, 500);
@@ -367,7 +367,7 @@ fn priorities_are_those_of_the_kernel() {
     }
 }
 
-/// Port 1 is where packets come in, port 2 where the neighbour is.
+/// Port 1 receives the packets, port 2 has the neighbour.
 struct Bed {
     tables: TransitMut,
     transit: Transit,

@@ -1,16 +1,16 @@
 //! The routing policy (ip-rule(8)), where it is more than the usual three rules: which table routes a packet.
 //!
-//! The tables local, main and default are *merged* into one ([`fib`](crate::fib)). With only the usual rules it
-//! says all, and nothing of this room is read. With others, a packet goes through a list of at most
-//! [`RULES`] rules, in order, to the first one that matches and whose table has a route:
+//! The tables local, main and default are *merged* into one ([`fib`](crate::fib)). With only the usual rules the merged
+//! table says all, and nothing of this room is read. With others, a packet follows a list of at most [`RULES`] rules,
+//! in order, to the first one that matches and whose table has a route:
 //!
 //! | a rule says         | a packet that matches                                                             |
 //! |---------------------|-----------------------------------------------------------------------------------|
-//! | [`Action::Local`]   | goes by the merged tables if these say `Local` or `Broadcast`: all that local has  |
-//! | [`Action::Merged`]  | goes by the merged tables, if they have a route                                    |
-//! | [`Action::Table`]   | goes by a further table, if that has a route                                       |
-//! | [`Action::Nowhere`] | goes nowhere: the kernel says so to who sent it                                    |
-//! | [`Action::Kernel`]  | is the kernel's: the rule asks for what is not looked at here                      |
+//! | [`Action::Local`]   | uses the merged tables if these say `Local` or `Broadcast`: the whole local table  |
+//! | [`Action::Merged`]  | uses the merged tables, if they have a route                                       |
+//! | [`Action::Table`]   | uses a further table, if that has a route                                          |
+//! | [`Action::Nowhere`] | is refused: the kernel notifies the sender                                         |
+//! | [`Action::Kernel`]  | is the kernel's: the rule matches on something that is not looked at here          |
 //!
 //! By `fib_rules_lookup` and `fib_rule_match` in the kernel's net/core/fib_rules.c. The program has the same in
 //! `rules.h`.
@@ -51,15 +51,15 @@ pub struct TableNumber(u8);
 /// What becomes of packets that match a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// The merged tables say it, if it is the local one that does; the first rule of each list.
+    /// The merged tables answer, if the answer is from the local one; the first rule of each list.
     Local,
     /// The merged tables say it.
     Merged,
     /// A further table says it.
     Table(TableNumber),
-    /// They go nowhere.
+    /// The packets are refused.
     Nowhere,
-    /// They are the kernel's.
+    /// The packets are the kernel's.
     Kernel,
 }
 
@@ -70,11 +70,11 @@ pub struct Rule {
     pub from: Option<IpPrefix>,
     /// Packets to there.
     pub to: Option<IpPrefix>,
-    /// Packets that came in by the interface of this index.
+    /// Packets received by the interface of this index.
     pub ingress: Option<u32>,
     /// Packets with this type of service; 0 for all.
     pub tos: u8,
-    /// It matches what would not match otherwise.
+    /// The rule matches what would not match otherwise.
     pub is_inverted: bool,
     /// What becomes of them.
     pub action: Action,
@@ -93,7 +93,7 @@ pub(super) struct Query {
     /// An IPv4 address is in the upper 32 bits.
     pub to: u128,
     pub from: u128,
-    /// The index of the interface that it came in by.
+    /// The index of the ingress interface.
     pub interface: u32,
     pub tos: u8,
     /// What the merged tables say of `to`.
@@ -129,7 +129,7 @@ impl Policy {
         query: &Query,
         next_hops: &NextHops,
     ) -> Found<'g> {
-        // It could be a route of the local table, which is asked first.
+        // The route could be of the local table, which is read first.
         if query.merged == UNKNOWN.into() {
             return Found::Kernel;
         }

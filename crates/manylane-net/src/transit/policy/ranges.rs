@@ -3,8 +3,8 @@
 use super::network;
 use crate::fib::{IpPrefix, NextHopId};
 
-/// Where ranges of addresses begin, and their next-hop ids, 0 for none. The first one begins with address 0, and two in a
-/// row are never the same. The prefixes are of one family, each once.
+/// Where ranges of addresses begin, and their next-hop ids, 0 for none. The first one begins with address 0, and two in
+/// a row always differ. The prefixes are of one family, each once.
 pub(super) fn ranges(routes: impl IntoIterator<Item = (IpPrefix, NextHopId)>) -> Vec<(u128, u16)> {
     let mut prefixes: Vec<(u128, u128, u16)> = routes
         .into_iter()
@@ -27,7 +27,7 @@ pub(super) fn ranges(routes: impl IntoIterator<Item = (IpPrefix, NextHopId)>) ->
     ranges
 }
 
-/// Ends the prefixes that end before this address; all, if there is none.
+/// Ends the prefixes that end before this address; with `None`, all.
 fn close(open: &mut Vec<(u128, u16)>, ranges: &mut Vec<(u128, u16)>, before: Option<u128>) {
     while let Some((last, _)) = open.pop_if(|(last, _)| before.is_none_or(|before| *last < before))
     {

@@ -1,4 +1,4 @@
-//! Ranges are what the longest prefixes say, and what is replaced stays for who reads it.
+//! Ranges are the answers of the longest prefixes, and replaced ones stay for their readers.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 

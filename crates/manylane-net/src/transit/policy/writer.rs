@@ -81,11 +81,11 @@ impl PolicyMut {
         &self.set[usize::from(is_ipv6)]
     }
 
-    /// Routes a family's packets by these rules, in this order; by the merged tables, if there are none.
+    /// Routes a family's packets by these rules, in this order; without rules, by the merged tables.
     ///
     /// # Panics
     ///
-    /// When there are more than [`RULES`].
+    /// With more than [`RULES`] rules.
     pub fn set_rules(
         &mut self,
         is_ipv6: bool,
@@ -116,7 +116,7 @@ impl PolicyMut {
         };
         let first = list as usize * RULES * RULE_WORDS;
         let words = rules.iter().flat_map(|rule| words_of(is_ipv6, rule));
-        // Relaxed: invariant 2. Who finds the list has loaded its number after it was published.
+        // Relaxed: invariant 2. A reader that finds the list has loaded its number after it was published.
         (first..).zip(words).for_each(|(at, word)| self.rules.store(at, word));
         if rules.len() < RULES {
             self.rules.store(first + rules.len() * RULE_WORDS + rule::HEAD, rule::END);
@@ -158,7 +158,7 @@ impl PolicyMut {
         for (at, &(address, id)) in (first as usize..).zip(&ranges) {
             let at = at * RANGE_WORDS;
             let [upper, lower] = halves(address);
-            // Relaxed: invariant 1. Who finds the piece has loaded its root after it was published.
+            // Relaxed: invariant 1. A reader that finds the piece has loaded its root after it was published.
             self.further.store(at + range::FIRST, upper);
             self.further.store(at + range::FIRST + 1, lower);
             self.further.store(at + range::ID, id.into());

@@ -67,7 +67,7 @@ impl<'a> RecordingOption<'a> {
         Some(RecordingOption { option, at, address_len, time_len, is_addressed })
     }
 
-    /// Writes one router's entry, if there is a place for it.
+    /// Writes one router's entry, if the option has a place for it.
     fn write(self, address: Ipv4Addr, is_ours: impl Fn(Ipv4Addr) -> bool, time: u32) -> Option<()> {
         let len = self.address_len + self.time_len;
         let Some(entry) = self.option.get_mut(self.at..self.at + len) else {
@@ -91,10 +91,10 @@ impl<'a> RecordingOption<'a> {
     }
 }
 
-/// Writes a router into the options of a header that [`View::options`](super::View::options) found harmless, where they ask for
-/// it, and the checksum anew (RFC 1812 §5.3.13.5, §5.3.13.6).
+/// Writes a router into the options of a header that [`View::options`](super::View::options) found harmless, where they
+/// have a place for it, and the checksum anew (RFC 1812 §5.3.13.5, §5.3.13.6).
 ///
-/// `address` is the router's on the way out, `is_ours` knows all it has, `now_ms` is any clock's.
+/// `address` is the router's at the egress port, `is_ours` knows all its addresses, `now_ms` is any clock's.
 pub fn write_record_route(
     header: &mut [u8],
     address: Ipv4Addr,

@@ -7,8 +7,8 @@ use super::{EXTENSION_HEADERS_MAX, HEADER_LEN, View, is_extension, step};
 /// What a node that a packet is for finds wrong with its extension headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objection {
-    /// An option says: discard, and tell nobody (RFC 8200 §4.2); or leads out of its header; or there are
-    /// more of them, or of headers, than anybody sends (RFC 8504 §5.3).
+    /// An option says: discard, and notify no sender (RFC 8200 §4.2); or leads out of its header; or the options or
+    /// headers are more than any sender uses (RFC 8504 §5.3).
     Silent,
     /// A routing header of a type that is not known, or no longer (RFC 5095 §3), with segments left (RFC
     /// 8200 §4.4).
@@ -16,7 +16,7 @@ pub enum Objection {
         /// Where its type is, counted from the start of the packet.
         pointer: u32,
     },
-    /// An option that is not known and says that this is to be told (RFC 8200 §4.2).
+    /// An unknown option that demands an error (RFC 8200 §4.2).
     Option {
         /// Where it is, counted from the start of the packet.
         pointer: u32,
@@ -31,8 +31,8 @@ pub enum Objection {
     },
     /// A first fragment without all of the headers, the transport's too (RFC 8200 §4.5).
     Incomplete,
-    /// Hop-by-hop options elsewhere than in front: a next header that cannot be (RFC 8200 §4). Or an
-    /// authentication header, which nobody here can verify: to step over it would be to believe it.
+    /// Hop-by-hop options elsewhere than in front: a next header that cannot be (RFC 8200 §4). Or an authentication
+    /// header, which we cannot verify: to step over it would be to believe it.
     NextHeader {
         /// Where it is named, counted from the start of the packet.
         pointer: u32,
@@ -99,8 +99,8 @@ impl View<'_> {
         too_long.then_some(Objection::Fragment { pointer: at as u32 + 2 })
     }
 
-    /// Whether the packet, of which the front is here, has the header of the transport that its chain leads
-    /// to; of one that is not known, a byte.
+    /// Whether the packet, whose front is here, has the header of the transport that its chain leads to; of an unknown
+    /// transport, a byte.
     fn has_transport_header(&self) -> bool {
         let Some(transport) = self.chain().transport() else { return true };
         let len = match transport.protocol {

@@ -1,8 +1,8 @@
 //! Completes the transport checksum that a local stack left to its device.
 //!
-//! A Linux stack that expects its device to compute the checksum leaves only the pseudo-header's sum
-//! in the field, *folded and not inverted* (`CHECKSUM_PARTIAL`, `include/linux/skbuff.h`). Over a veth
-//! pair there is no device, and AF_XDP does not say which frames are in that state. The field does.
+//! A Linux stack that expects its device to compute the checksum leaves only the pseudo-header's sum in the field,
+//! *folded and not inverted* (`CHECKSUM_PARTIAL`, `include/linux/skbuff.h`). A veth pair has no such device, and AF_XDP
+//! does not say which frames are in that state. The field does.
 //!
 //! # Why equality is a safe test
 //!
@@ -17,9 +17,9 @@
 //!   because it equals P, and then we leave 0xffff, for UDP (where 0 means "none") and for TCP
 //!   alike, since it says what the checksum should say. So a signature or an outer checksum over it
 //!   stays valid too.
-//! - **A checksum that is *wrong* and equals P by accident becomes right**, and its damage can no
-//!   longer be seen. This is the price: about one damaged packet in 65535, as many as a 16-bit sum
-//!   misses anyway. Hence only ports that are known for partial checksums ask for repair.
+//! - **A checksum that is *wrong* and equals P by accident becomes right**, and its damage can no longer be seen. The
+//!   price is about one damaged packet in 65535, as many as a 16-bit sum misses anyway. Hence only ports that are known
+//!   for partial checksums request repair.
 //! - UDP's 0, "no checksum", never equals P.
 //!
 //! The second point needs the *right* P. While a source route or routing header has hops left, or
@@ -27,10 +27,10 @@
 //!
 //! # Inside
 //!
-//! One checksum of a packet can be partial (a device is told one place), and in a tunnel it is the
-//! inner one if the inner packet came from a local stack. Linux then writes the *outer* checksum as it
-//! will be once the inner one is complete ("local checksum offload",
-//! `Documentation/networking/checksum-offloads.rst`). So we complete the inner one first.
+//! One checksum of a packet can be partial (a device gets one place), and in a tunnel that is the inner one if the
+//! inner packet is from a local stack. Linux then writes the *outer* checksum as it will be once the inner one is
+//! complete ("local checksum offload", `Documentation/networking/checksum-offloads.rst`). So we complete the inner one
+//! first.
 //!
 //! | around      | recognised by                        | inside                                      |
 //! |-------------|--------------------------------------|---------------------------------------------|
@@ -53,18 +53,18 @@ use super::{be16, protocol, tcp, udp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "an inner packet that was not examined is counted"]
 pub enum Repair {
-    /// There was nothing partial, or nothing that we can read.
+    /// Nothing was partial, or nothing that we can read.
     Untouched,
-    /// It was partial, and is complete. (Or valid and equal by accident; it still is.)
+    /// The checksum was partial, and is complete. (Or valid and equal by accident; then it still is.)
     Completed,
-    /// There may be a partial checksum where we do not look: in a second tunnel, in a tunnel's packet
-    /// that we cannot read, or under a pseudo-header that we do not know.
+    /// A checksum may be partial where we do not look: in a second tunnel, in a tunnel's packet that we cannot read, or
+    /// under a pseudo-header that we do not know.
     InnerUnknown,
 }
 
 /// Completes the transport checksum of an IP packet that is no fragment, if it is partial.
 ///
-/// Costs, when there is nothing to do, the header and the sum of the pseudo-header.
+/// Costs, when nothing is to be done, the header and the sum of the pseudo-header.
 #[inline]
 pub fn repair(packet: &mut [u8]) -> Repair {
     repair_parted(packet, &[])
@@ -89,7 +89,7 @@ fn level(packet: &mut [u8], rest: &[&[u8]], len: usize, depth: Depth) -> Repair 
     let unreadable = if depth == Depth::Outer { Repair::Untouched } else { Repair::InnerUnknown };
     let Some(view) = View::front(packet, len) else { return unreadable };
     let Some(transport) = view.transport() else { return unreadable };
-    // Who fragments completes first: what is partial is for one device and one packet.
+    // A router that fragments completes first: a partial sum is for one device and one packet.
     if !transport.fragment.is_whole() {
         return Repair::Untouched;
     }
@@ -121,7 +121,7 @@ fn level(packet: &mut [u8], rest: &[&[u8]], len: usize, depth: Depth) -> Repair 
                 None => Repair::Untouched,
             };
             match complete(packet, rest, whole, udp::CHECKSUM_OFFSET, pseudo) {
-                // Of two, one was partial: if the outer one, there is nothing left to know.
+                // Of two, one was partial: if the outer one, nothing is left to know.
                 Repair::Completed => Repair::Completed,
                 _ => inside,
             }
@@ -151,15 +151,15 @@ fn complete(
     if field != pseudo.fold() {
         return Repair::Untouched;
     }
-    // The field holds the pseudo-header's sum, so the sum over the bytes has it already. This is what
-    // a device does, and why the stack left it there.
+    // The field holds the pseudo-header's sum, so the sum over the bytes has it already. A device does so, and
+    // therefore the stack left it there.
     let (mut sum, mut summed) = (Sum::of(transport), transport.len());
     for part in rest {
         let part = &part[..part.len().min(whole.len() - summed)];
         sum = sum.plus_at(summed, part);
         summed += part.len();
     }
-    // Zero has two spellings. UDP may not send 0; and 0xffff, if it stands there, says the same.
+    // Zero has two spellings. UDP may not send 0; and 0xffff in its place means zero too.
     let is_udp = at == udp::CHECKSUM_OFFSET;
     let sum = sum.finish();
     let sum = if is_udp || field == 0xffff { udp::or_all_ones(sum) } else { sum };

@@ -51,7 +51,7 @@ fn where_there_is_no_room_the_kernel_is_asked_and_later_the_table() {
         }
     }
     assert!(unknown > 0, "the table was too small now and then");
-    // What was refused comes by itself as soon as there is room: one /16 goes, two fit.
+    // A refused chunk is written by itself once the memory has room: one /16 is removed, two fit.
     (0..SLOTS).for_each(|slot| bed.set(slot, 3));
     bed.flush();
     (SLOTS..2 * SLOTS).for_each(|slot| bed.set(slot, (slot / 2 % 16) as u16 + 1));

@@ -88,8 +88,7 @@ impl Ipv6Writer {
         }
     }
 
-    /// Whether lower halves in `prefix`, which are kept when what leads there is built anew, have values
-    /// of it.
+    /// Whether lower halves in `prefix`, which are kept when the structure above them is built anew, have values of it.
     pub(super) fn has_hosts(&self, prefix: Ipv6Prefix) -> bool {
         let (first, last) = (upper(prefix.addr().to_bits()), upper(prefix.last().to_bits()));
         prefix.len() <= 64 && self.hosts.range(first..=last).next().is_some()
@@ -132,8 +131,8 @@ impl Ipv6Writer {
         Ok(Done::Rebuilt)
     }
 
-    /// The same for one half: down the entries to the block that the route's end is inside of, which is
-    /// built anew; or a larger one whose strides are due.
+    /// The edit for one half: down the entries to the block that the route's end is inside of, which is built anew; or
+    /// a larger block whose strides are due.
     fn restructure_half(
         &mut self,
         mut block: Block,
@@ -164,7 +163,7 @@ impl Ipv6Writer {
             block = Block { slot: Slot::Entry(at), first: key.first(pos as u8), pos, way };
         }
         let done = if is_aligned { Ok(Done::Nothing) } else { self.rebuild(block, half) };
-        // What has gone is gone, also where there is no room and its boundaries stay.
+        // What was removed stays removed, also without room, when its boundaries stay.
         let is_gone = change == Change::Went && matches!(done, Err(EditError::Full { .. }));
         if done.is_ok() || is_gone {
             self.count(&passed, change);
@@ -233,7 +232,7 @@ impl Ipv6Writer {
                     hosts.map(|(&upper, &way)| span(upper, 64, Owner { value: way, depth: 0 })),
                 );
                 if spans.len() > routes {
-                    // Stable: a /64's lower half stays behind its route, instead of which it is found.
+                    // Stable: a /64's lower half stays behind its route, in whose place it is found.
                     spans.sort_by_key(|span| (span.first, !span.last));
                 }
                 self.networks.longest(first, pos as u8)

@@ -57,7 +57,7 @@ fn the_operator_is_told_once_that_an_address_is_lost() {
     assert!(run(&mut table, 400).contains(&OwnAction::Use(V4)));
 }
 
-/// It is nobody's business whether somebody else has an address that is not ours.
+/// Another station's use of an address that is not ours does not matter.
 #[test]
 fn a_claim_of_another_address_is_none_of_ours() {
     let mut table = OwnTable::new([V4], DuplicateDetection::Optimistic, 1, at(0));
@@ -96,8 +96,8 @@ fn what_could_not_be_sent_moves_nothing() {
     }
 }
 
-/// ARP can ask as nobody while an address is probed and used; neighbour discovery cannot, and nobody asks for
-/// who has given his address up.
+/// ARP can ask from the unspecified address while an address is probed and used; neighbour discovery cannot, and no
+/// question is sent for a port that has given its address up.
 #[test]
 fn who_asks_for_neighbours_waits_for_an_address_that_may_ask() {
     use DuplicateDetection::{Off, Optimistic, Strict};

@@ -1,4 +1,4 @@
-//! Rules of the routing policy: which table a packet goes by, and its source's way back.
+//! Rules of the routing policy: a packet's table, and its source's reverse path.
 
 use super::*;
 use crate::fib::IpPrefix;
@@ -129,7 +129,7 @@ fn a_table_without_a_route_leads_to_the_next_rule() {
         policed.bed.tables.set_table(table, []).expect("there is room");
     }
     policed.leave_by(OUT);
-    // No more does one that has it as nowhere to go: a default route that there is not.
+    // Nor does a rule whose table refuses it: the default route is missing.
     let id = policed.bed.tables.take_id().expect("one");
     for (table, prefix) in policed.tables.into_iter().zip(["0.0.0.0/0", "::/0"]) {
         policed.bed.tables.set_table(table, [(a_prefix(prefix), id)]).expect("there is room");
@@ -154,7 +154,7 @@ fn what_only_the_kernel_can_ask_for_is_its() {
     policed.judged(Verdict::Nowhere);
     policed.set(|_, _| Rule { ingress: Some(OTHER), ..Rule::all(Action::Kernel) });
     policed.leave_by(OUT);
-    // It is also asked for an IPv4 packet the other way.
+    // The rule is applied to the reverse of an IPv4 packet too.
     policed.set(|_, _| Rule { ingress: Some(OUT), ..Rule::all(Action::Kernel) });
     policed.bed.judged(Verdict::ReversePath, &ipv4(TO), came());
     policed.bed.judged(Verdict::Forwarded, &ipv6(TO6), came());
@@ -175,7 +175,7 @@ fn local_comes_first() {
     }
 }
 
-/// The kernel asks the rules for a packet from the destination to the source, which came in where this leaves.
+/// The kernel applies the rules to a packet from the destination to the source, received where this one leaves.
 #[test]
 fn a_source_is_looked_up_the_other_way() {
     let mut policed = Policed::new();
