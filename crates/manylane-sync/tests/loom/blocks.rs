@@ -348,7 +348,7 @@ impl Statuses for Side {
 #[derive(Clone)]
 struct Cell {
     atomic: Arc<AtomicU64>,
-    /// Words that one side only stores to and the other only loads, relaxed. They change nothing for the protocol, but
+    /// Words that one side only stores to and the other only loads, relaxed. Such words change nothing for the protocol, but
     /// loom takes notice: what a thread writes to a word just after it has loaded it, loom hides from threads that
     /// loaded that before (5. in `loom.rs`).
     ours: Arc<AtomicU64>,

@@ -42,7 +42,7 @@ fn handoff_a_a_flow_leaves_in_the_order_it_came() {
     WAITED.assert();
 }
 
-/// As above, when the first worker holds what it takes in its first turn, until the second.
+/// As above, when the first worker holds the frames of its first turn, until the second.
 #[test]
 fn handoff_b_a_held_frame_keeps_its_bucket() {
     static MOVED: Seen = Seen::new("the bucket moved while both workers ran");
@@ -202,7 +202,7 @@ queue_mutant!(
 enum Announce {
     AfterTransmit,
     WhenPopped,
-    /// After transmit, but also for what it holds.
+    /// After transmit, but also for held frames.
     WhatIsHeld,
 }
 

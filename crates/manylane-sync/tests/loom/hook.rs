@@ -53,7 +53,7 @@ fn hook_b_what_came_by_the_new_binding_is_not_stale() {
 }
 
 /// Two bindings later the first hook's slot is used again, if the worker has let go of it; after `close` the last one
-/// is dropped, and what it kept alive.
+/// is dropped, with all that the hook kept alive.
 #[test]
 fn hook_c_a_hook_is_whole_while_a_worker_looks() {
     static STALE: Seen = Seen::new("something stale was delivered");

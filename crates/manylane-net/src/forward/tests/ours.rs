@@ -154,7 +154,7 @@ fn a_link_local_ping_goes_back_the_way_it_came() {
     assert_eq!(bed.judge(2, &frame).said, Said::Drop(DropReason::NoRoute));
 }
 
-/// The port has no IPv6: nothing there is ours, and `::` is the unspecified address.
+/// The port has no IPv6: no address on it is ours, and `::` is the unspecified address.
 #[test]
 fn a_port_without_ipv6_answers_for_no_link_local_address() {
     let mut bed = Bed::new();

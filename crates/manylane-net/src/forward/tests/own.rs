@@ -83,7 +83,7 @@ fn an_address_that_is_not_used_is_not_answered_for_and_every_claim_is_reported()
         assert_eq!((outcome.said, outcome.origin), (Said::Deliver, Origin::Received), "{what}");
         assert_eq!(bed.events(), heard, "{what}");
     }
-    // A station that asks for it is no neighbour that we could answer, but shows its own address all the same.
+    // A station that looks for it is no neighbour that we could answer, but shows its own address all the same.
     bed.judge(0, &who_has(V4_OURS, "10.0.0.9"));
     assert!(matches!(bed.events()[..], [Report::Answer { .. }]));
 }

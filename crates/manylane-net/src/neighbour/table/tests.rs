@@ -141,7 +141,7 @@ fn n4_a_scan_of_a_whole_16_evicts_no_reachable_neighbour() {
     assert!(table.counts().reclaimed > 60_000 && table.counts().refused == 0);
 }
 
-/// N4, the other direction: a station on the link makes up senders, each of which would be a neighbour. In both
+/// N4, the other direction: a station on the link makes up senders, and each would be a neighbour. In both
 /// families, with a table that is full of them many times over.
 #[test]
 fn n4_made_up_senders_evict_no_reachable_neighbour() {
