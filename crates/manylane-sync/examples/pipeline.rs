@@ -45,7 +45,10 @@ fn main() {
     let mut next = 0;
     while next < ITEMS {
         let mut items = next..ITEMS.min(next + BATCH);
-        producer.push_all(&mut Exact(&mut items));
+        if producer.push_all(&mut Exact(&mut items)) == 0 {
+            thread::yield_now(); // The ring is full.
+            continue;
+        }
         next = items.start;
         producer.submit();
         rung += u64::from(bell.ring());

@@ -135,7 +135,7 @@ impl<'r> View<'r> {
     }
 
     /// Opens a window of `len` bytes in each of these frames, and gives the bytes of each to be written: for ports that
-    /// receive by copying. Where the window begins, from [`HEADROOM`] on, depends on the frame, as far as its slot has
+    /// receive by copying. Where the window begins, from [`HEADROOM`](crate::HEADROOM) on, depends on the frame, as far as its slot has
     /// room.
     ///
     /// At the same place of their slots, which are 2048 or 4096 bytes, all headers would lie in two or one of
