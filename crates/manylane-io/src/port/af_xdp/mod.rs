@@ -38,6 +38,7 @@
 //! `lent.rs` records exactly which frames are lent, so all come back when the port [closes](AfXdp::close),
 //! whatever the kernel did with them.
 
+mod bind;
 mod close;
 mod drain;
 mod error;

@@ -17,8 +17,9 @@ use manylane_frame::vocabulary::{Checksum, Offload, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Pool};
 
 use super::pcap::Direction;
+use super::transmitter::earlier;
 use super::write::copy;
-use super::{Receiver as AnyReceiver, Sent, Transmitter as AnyTransmitter, Wait, earlier};
+use super::{Receiver as AnyReceiver, Sent, Transmitter as AnyTransmitter, Wait};
 
 /// A receive queue whose packets are copied.
 pub struct Receiver {
