@@ -17,7 +17,7 @@ use manylane_io::netlink::{LinkEnd, Netlink};
 
 /// The former hook is called, and finds nothing attached any more.
 #[test]
-fn a_panic_takes_programs_off_before_it_says_anything() {
+fn a_panic_detaches_programs_before_its_message() {
     if let Err(error) = Namespace::new_for_this_thread() {
         return common::skip(error);
     }
@@ -31,7 +31,7 @@ fn a_panic_takes_programs_off_before_it_says_anything() {
 
 /// Not by a hook, and as dead as without us: by the signal that it was.
 #[test]
-fn an_overflow_of_the_stack_is_told_and_ends_the_process() {
+fn a_stack_overflow_is_reported_and_ends_the_process() {
     if let Err(error) = Namespace::new_for_this_thread() {
         return common::skip(error);
     }
@@ -42,7 +42,7 @@ fn an_overflow_of_the_stack_is_told_and_ends_the_process() {
 
 /// As under a service manager that allows no cores, and gives no right to say otherwise.
 #[test]
-fn where_cores_are_forbidden_already_nothing_is_asked_for() {
+fn forbidden_core_dumps_need_no_change() {
     if let Err(error) = Namespace::new_for_this_thread() {
         return common::skip(error);
     }

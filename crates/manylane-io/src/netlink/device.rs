@@ -15,8 +15,8 @@ pub fn tells_tags(index: u32) -> Result<bool, Refusal> {
     let mut socket = Socket::open_generic(PROTONAME_CSTR)?;
     let mut request = Request::new().op_dev_get_do();
     request.encode().push_ifindex(index);
-    let told = socket.ask(&request, |reply| reply.get_xdp_rx_metadata_features().ok())?;
-    Ok(told & XdpRxMetadata::VlanTag as u64 != 0)
+    let features = socket.query(&request, |reply| reply.get_xdp_rx_metadata_features().ok())?;
+    Ok(features & XdpRxMetadata::VlanTag as u64 != 0)
 }
 
 /// The XDP features that a driver reports.
@@ -48,9 +48,9 @@ impl XdpFeatures {
         };
         let mut request = Request::new().op_dev_get_do();
         request.encode().push_ifindex(index);
-        let told = socket.ask(&request, |reply| reply.get_xdp_features().ok());
-        let told = told.map_err(refused)?;
-        let all = |acts: &[XdpAct]| acts.iter().all(|&act| told & act as u64 != 0);
+        let features = socket.query(&request, |reply| reply.get_xdp_features().ok());
+        let features = features.map_err(refused)?;
+        let all = |acts: &[XdpAct]| acts.iter().all(|&act| features & act as u64 != 0);
         Ok(XdpFeatures {
             redirects: all(&[XdpAct::Basic, XdpAct::Redirect]),
             transmits: all(&[XdpAct::NdoXmit]),

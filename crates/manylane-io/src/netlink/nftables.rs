@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_told_in_three_ways() {
+    fn devices_are_reported_in_three_forms() {
         let names = |more: &[Vec<u8>]| {
             let bytes = message(
                 5,

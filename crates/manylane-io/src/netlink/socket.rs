@@ -50,7 +50,7 @@ impl Socket {
         let mut socket = Socket::open_protocol(libc::NETLINK_GENERIC)?;
         let mut request = nlctrl::Request::new().op_getfamily_do();
         request.encode().push_family_name(family);
-        socket.family = Some(socket.ask(&request, |reply| reply.get_family_id().ok())?);
+        socket.family = Some(socket.query(&request, |reply| reply.get_family_id().ok())?);
         Ok(socket)
     }
 
@@ -74,7 +74,7 @@ impl Socket {
     }
 
     /// Sends `request`, waits until the kernel has executed it, and returns what `pick` extracted from the reply.
-    pub fn ask<R: NetlinkRequest, T>(
+    pub fn query<R: NetlinkRequest, T>(
         &mut self,
         request: &R,
         mut pick: impl FnMut(R::ReplyType<'_>) -> Option<T>,
@@ -223,7 +223,7 @@ pub(super) fn generic_group(family: &CStr, group: &CStr) -> Result<u32, Refusal>
     let mut socket = Socket::open_protocol(libc::NETLINK_GENERIC)?;
     let mut request = nlctrl::Request::new().op_getfamily_do();
     request.encode().push_family_name(family);
-    socket.ask(&request, |reply| {
+    socket.query(&request, |reply| {
         reply.get_mcast_groups().ok()?.find_map(|one| {
             let is_it = one.get_name().ok()? == group;
             is_it.then(|| one.get_id().ok()).flatten()

@@ -79,7 +79,7 @@ mod tests {
 
     /// Needs root.
     #[test]
-    fn what_goes_out_at_one_end_came_in_at_the_other() {
+    fn one_end_receives_what_the_other_transmits() {
         if let Err(error) = Namespace::new_for_this_thread() {
             assert!(std::env::var("CI").as_deref() != Ok("true"), "SKIPPED in CI: {error}");
             eprintln!("SKIPPED {error}");

@@ -44,7 +44,7 @@ pub fn policies() -> Result<Policies, NetlinkError> {
     let transit = request.collect(&mut socket, policy).map_err(refused)?;
     let request = Plain::one(XFRM_MSG_GETDEFAULT, &[0; USERPOLICY_DEFAULT_BYTES]);
     // `xfrm_userpolicy_default`: in, fwd, out.
-    let blocks = match socket.ask(&request, |reply| Some(*reply.first_chunk::<3>()?)) {
+    let blocks = match socket.query(&request, |reply| Some(*reply.first_chunk::<3>()?)) {
         Ok(defaults) => defaults.map(|default| default == XFRM_USERPOLICY_BLOCK),
         // Before Linux 5.14 the kernel has no such setting.
         Err(Refusal { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => [false; 3],

@@ -145,7 +145,7 @@ fn a_block_is_retired_by_its_age() {
 
 /// A block published in the middle of a turn is reported at its end.
 #[test]
-fn a_full_ring_loses_and_counts_and_goes_on() {
+fn a_full_ring_loses_counts_and_continues() {
     let (lanes, mut readers) = lanes(&SMALL, 1).expect("there is memory");
     let mut writer = lanes[0].writer().expect("nobody else writes");
     let bytes = [0; 3000];
@@ -167,7 +167,7 @@ fn a_full_ring_loses_and_counts_and_goes_on() {
 }
 
 #[test]
-fn there_is_one_writer_at_a_time() {
+fn only_one_writer_exists_at_a_time() {
     let (lanes, _readers) = lanes(&SMALL, 1).expect("there is memory");
     let writer = lanes[0].writer();
     assert!(writer.is_some());

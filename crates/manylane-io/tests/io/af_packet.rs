@@ -132,7 +132,7 @@ fn marks_and_bytes_come_out_as_they_went_in() {
 
 /// Kernels at both ends, their default offloads, and two ports as a wire between them.
 #[test]
-fn tcp_goes_through_in_whole_segments() {
+fn tcp_passes_in_whole_segments() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let Some(other) = common::host("other") else { return };
     common::silence(&other);
@@ -213,7 +213,7 @@ fn tags_are_put_back_where_they_were() {
 
 /// A packet that can never leave must not keep those behind it.
 #[test]
-fn what_the_device_refuses_is_dropped_and_the_rest_goes() {
+fn refused_packets_are_dropped_and_the_rest_is_sent() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let Some(opened) = lab.open(1, 1, AfPacketConfig::default()) else { return };
     let Opened { port, receivers, mut transmitters, .. } = opened;
@@ -441,7 +441,7 @@ fn a_closed_port_gives_every_frame_back() {
 }
 
 #[test]
-fn a_port_that_cannot_work_is_refused_with_its_cure() {
+fn a_port_that_cannot_work_is_refused_with_the_fix() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let Some(opened) = lab.open(1, 1, AfPacketConfig::default()) else { return };
     let Opened { port, receivers, transmitters, .. } = opened;
@@ -456,7 +456,10 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     let large = open("r0", 100_000);
     assert!(large.to_string().ends_with(" to 65597"), "{large}");
     let gone = open("eth7", 65_607).to_string();
-    assert!(gone.starts_with("there is no interface eth7; there are: lo, r0"), "{gone}");
+    assert!(
+        gone.starts_with("interface eth7 does not exist; existing interfaces: lo, r0"),
+        "{gone}"
+    );
 }
 
 #[test]

@@ -353,7 +353,7 @@ fn a_closed_port_gives_every_frame_back() {
 
 /// Flows may change their worker while a device is down, and what it refused leaves when it comes up.
 #[test]
-fn nobody_waits_for_what_a_device_that_is_down_refused() {
+fn frames_refused_by_a_device_that_is_down_are_not_waited_for() {
     let Some(mut lab) = Lab::without_ipv6() else { return };
     let Some(opened) = lab.open(&[WorkerId(0)], 2, AfXdpConfig::default()) else { return };
     let (port, receivers, mut transmitters) = parts(opened);
@@ -380,7 +380,7 @@ fn nobody_waits_for_what_a_device_that_is_down_refused() {
 }
 
 #[test]
-fn the_kernel_says_what_it_lost_and_why() {
+fn the_kernels_losses_have_their_reasons() {
     let Some(mut lab) = Lab::without_ipv6() else { return };
     let config =
         AfXdpConfig { rx_ring: 128, fill_ring: 256, multi_buffer: false, ..AfXdpConfig::default() };
@@ -425,7 +425,7 @@ fn the_program_redirects_only_queues_that_have_a_socket() {
 }
 
 #[test]
-fn a_port_that_cannot_work_is_refused_with_its_cure() {
+fn a_port_that_cannot_work_is_refused_with_the_fix() {
     let Some(mut lab) = Lab::new(1, 2048) else { return };
     let owners = [WorkerId(0)];
     lab.set_mtu(1775);
@@ -449,7 +449,10 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     let receiving = Receiving { owners: &owners, elsewhere: &[None] };
     let gone = AfXdp::open(&mut lab.umem, PortId(0), "eth7", receiving, config);
     let gone = gone.err().expect("there is none").to_string();
-    assert!(gone.starts_with("there is no interface eth7; there are: lo, r0"), "{gone}");
+    assert!(
+        gone.starts_with("interface eth7 does not exist; existing interfaces: lo, r0"),
+        "{gone}"
+    );
 }
 
 /// The two halves of a queue can be with different threads, as receiver and transmitters are.

@@ -24,7 +24,7 @@ const ONE_WORKER: [WorkerId; 1] = [WorkerId(0)];
 /// In and out, with both sizes of frames, in both modes, for both families: whole, in as few frames as
 /// hold it, and a packet still when it is completed.
 #[test]
-fn a_jumbo_packet_comes_and_goes_whole() {
+fn a_jumbo_packet_is_received_and_sent_whole() {
     for (frame_size, frames, mode) in
         [(2048, 6, Mode::Native), (4096, 3, Mode::Native), (2048, 6, Mode::Generic)]
     {
@@ -110,7 +110,7 @@ fn a_jumbo_ping_is_answered() {
 
 /// In at one device, out at another, without a copy of ours.
 #[test]
-fn a_jumbo_packet_goes_through_in_the_frames_it_came_in() {
+fn a_jumbo_packet_is_forwarded_in_its_frames() {
     let Some(mut lab) = Lab::new(1, 2048) else { return };
     let Some(far) = common::host("far") else { return };
     let far_mac = [2, 0, 0, 0, 0, 4];
@@ -351,7 +351,7 @@ fn generic_mode_does_not_let_uncut_packets_in() {
 
 /// Frames of unread packets are returned like the others.
 #[test]
-fn unread_jumbo_packets_come_home() {
+fn unread_jumbo_packets_are_returned() {
     let Some(mut lab) = Lab::without_ipv6() else { return };
     lab.set_mtu(MTU);
     let Some(opened) = lab.open(&ONE_WORKER, 1, AfXdpConfig::default()) else { return };
@@ -365,7 +365,7 @@ fn unread_jumbo_packets_come_home() {
 }
 
 #[test]
-fn without_multi_buffer_the_port_says_so() {
+fn without_multi_buffer_the_port_reports_it() {
     let Some(mut lab) = Lab::without_ipv6() else { return };
     let config = AfXdpConfig { multi_buffer: false, ..AfXdpConfig::default() };
     let Some(opened) = lab.open(&ONE_WORKER, 1, config) else { return };

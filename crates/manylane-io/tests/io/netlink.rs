@@ -96,7 +96,7 @@ fn two_hosts_talk_through_a_router() {
 }
 
 #[test]
-fn refusals_say_what_was_tried_and_what_to_do() {
+fn refusals_name_the_request_and_the_fix() {
     let Some(host) = common::host("refused") else { return };
     host.run(|| {
         let mut netlink = Netlink::open().expect("netlink is always there");

@@ -7,7 +7,7 @@ use manylane_io::netlink::Netlink;
 use manylane_io::netlink::kernel::{Change, Event, Family, Group, Hop, Hops, Read, Route, Watch};
 
 #[test]
-fn a_loss_is_told_until_the_queue_was_empty() {
+fn a_loss_is_reported_until_the_queue_was_empty() {
     let Some(host) = lab("overrun") else { return };
     host.run(|| {
         let mut watch = Watch::open(&[Group::Routes(Family::V4)], 4096).expect("root may listen");

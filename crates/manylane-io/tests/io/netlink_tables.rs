@@ -270,7 +270,7 @@ fn a_route_with_encapsulation_is_one_for_the_kernel() {
 }
 
 #[test]
-fn a_route_with_an_end_says_so() {
+fn an_expiring_route_is_marked() {
     let Some(host) = lab("expires") else { return };
     host.run(|| {
         ip("-6 route add 2001:db8:1::/48 via fd00::2 expires 1000");

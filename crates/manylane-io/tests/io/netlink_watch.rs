@@ -54,7 +54,7 @@ fn present(netlink: &mut Netlink, names: &HashMap<u32, String>, asked: &str) -> 
     let mut lines = Vec::new();
     let each = |route: Route| {
         if format!("{}/{}", route.destination, route.prefix_len) == prefix {
-            lines.push(ways(names, &route));
+            lines.push(describe_route(names, &route));
         }
     };
     netlink.dump_routes(family, Some(254), each).expect("root may");
@@ -66,7 +66,7 @@ fn line(names: &HashMap<u32, String>, event: &Event) -> Option<String> {
     let of = |route: &Route| {
         let network = format!("{}/{}", route.destination, route.prefix_len);
         let by_hand = route.protocol != libc::RTPROT_KERNEL;
-        by_hand.then(|| format!("{network} {}", ways(names, route)).trim_end().to_owned())
+        by_hand.then(|| format!("{network} {}", describe_route(names, route)).trim_end().to_owned())
     };
     Some(match event {
         Event::Route { route, is_replaced, is_appended } => {
@@ -82,7 +82,7 @@ fn line(names: &HashMap<u32, String>, event: &Event) -> Option<String> {
         Event::NextHop(object) => match &object.kind {
             NextHopKind::Group { members, .. } => format!("object {} {members:?}", object.id),
             NextHopKind::Blackhole => format!("object {} blackhole", object.id),
-            NextHopKind::Via(hop) => format!("object {} {}", object.id, way(names, hop)),
+            NextHopKind::Via(hop) => format!("object {} {}", object.id, describe_hop(names, hop)),
             NextHopKind::Fdb => format!("object {} fdb", object.id),
         },
         Event::NextHopGone(id) => format!("object {id} gone"),
@@ -91,7 +91,7 @@ fn line(names: &HashMap<u32, String>, event: &Event) -> Option<String> {
     })
 }
 
-fn ways(names: &HashMap<u32, String>, route: &Route) -> String {
+fn describe_route(names: &HashMap<u32, String>, route: &Route) -> String {
     let mut words = Vec::new();
     if ![0, 1024].contains(&route.priority) {
         words.push(format!("metric {}", route.priority));
@@ -102,11 +102,11 @@ fn ways(names: &HashMap<u32, String>, route: &Route) -> String {
         kind => words.push(format!("type {kind}")),
     }
     words.extend(route.next_hop.map(|id| format!("id {id}")));
-    words.extend(route.hops.as_slice().iter().map(|hop| way(names, hop)));
+    words.extend(route.hops.as_slice().iter().map(|hop| describe_hop(names, hop)));
     words.join(" ")
 }
 
-fn way(names: &HashMap<u32, String>, hop: &Hop) -> String {
+fn describe_hop(names: &HashMap<u32, String>, hop: &Hop) -> String {
     let gateway = hop.gateway.map_or_else(|| "link".to_owned(), |gateway| gateway.to_string());
     let dead = if hop.flags & 1 != 0 { "!" } else { "" };
     let weight = if hop.weight == 1 { String::new() } else { format!("*{}", hop.weight) };
@@ -142,7 +142,7 @@ fn ipv4_routes_of_one_prefix_and_metric_are_a_list() {
 }
 
 #[test]
-fn ipv6_ways_with_routers_become_one_route() {
+fn ipv6_next_hops_via_routers_become_one_route() {
     let Some(host) = lab("list6") else { return };
     host.run(|| {
         check(&[
@@ -221,7 +221,7 @@ fn ipv6_routes_without_routers_stay_apart_and_are_replaced_by_their_like() {
 }
 
 #[test]
-fn ipv4_goes_down_with_a_link_in_silence_and_partly_comes_back_so() {
+fn ipv4_routes_vanish_and_partly_return_with_a_link_silently() {
     let Some(host) = lab("down4") else { return };
     host.run(|| {
         check(&[
@@ -261,7 +261,7 @@ fn ipv4_goes_down_with_a_link_in_silence_and_partly_comes_back_so() {
 }
 
 #[test]
-fn ipv6_tells_what_goes_with_a_link_but_not_what_is_dead() {
+fn ipv6_announces_routes_removed_with_a_link_but_not_dead_next_hops() {
     let Some(host) = lab("down6") else { return };
     host.run(|| {
         check(&[
@@ -301,7 +301,7 @@ fn ipv6_tells_what_goes_with_a_link_but_not_what_is_dead() {
 }
 
 #[test]
-fn routes_are_told_again_when_their_next_hop_object_changes_unless_that_is_switched_off() {
+fn routes_are_announced_again_when_their_object_changes_unless_disabled() {
     let Some(host) = lab("objects") else { return };
     host.run(|| {
         check(&[
@@ -416,7 +416,7 @@ fn next_hop_objects_go_by_hand_with_an_event_and_with_their_link_without() {
 
 /// One event of each kind that the routes' tests do not see.
 #[test]
-fn every_kind_of_change_is_told() {
+fn every_kind_of_change_is_announced() {
     let Some(host) = lab("kinds") else { return };
     host.run(|| {
         let mut witness = Witness::start();
@@ -468,7 +468,7 @@ fn every_kind_of_change_is_told() {
 }
 
 #[test]
-fn a_neighbour_that_is_asked_for_is_told_and_a_permanent_one_is_left_alone() {
+fn a_resolved_neighbour_is_announced_and_a_permanent_one_is_left_alone() {
     let names = ["asking", "asked"];
     let [Some(asking), Some(asked)] = names.map(common::host) else { return };
     [&asking, &asked].into_iter().for_each(common::skip_duplicate_detection);

@@ -90,7 +90,7 @@ fn segments_stay_whole_both_ways() {
 /// Kernels at both ends, their default offloads, and two ports of different drivers as a wire; by both
 /// families.
 #[test]
-fn tcp_goes_through_in_whole_segments() {
+fn tcp_passes_in_whole_segments() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let Some(far) = common::host("far").map(Arc::new) else { return };
     common::silence(&far);
@@ -162,7 +162,7 @@ fn tcp_goes_through_in_whole_segments() {
 
 /// The kernel would move a flow to the queue by which its answer was written.
 #[test]
-fn a_flow_stays_in_its_queue_whoever_answers() {
+fn a_flow_stays_in_its_queue_whichever_worker_answers() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let Some(opened) = lab.open(3, 3) else { return };
     let Opened { port, facts, mut receivers, mut transmitters } = opened;
@@ -275,7 +275,7 @@ fn losses_have_the_right_name() {
 
 /// A read truncates silently: the largest packet must not look truncated.
 #[test]
-fn the_largest_packet_comes_and_a_larger_one_is_counted() {
+fn the_largest_packet_arrives_and_a_larger_one_is_counted() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let config = TapConfig { packet_max: 1792, ..TapConfig::default() }; // A frame's room.
     let Some(opened) = lab.open_with(1, 1, config) else { return };
@@ -326,7 +326,7 @@ fn what_the_host_refuses_is_dropped_and_what_it_cannot_take_now_stays() {
 
 /// An interface made by another program stays unchanged, and stays when the port closes.
 #[test]
-fn an_interface_that_is_there_is_attached_to() {
+fn an_existing_interface_is_attached_to() {
     for kind in [&["mode", "tap"][..], &["mode", "tap", "multi_queue"]] {
         let Some(mut lab) = Lab::new(2048) else { return };
         let made = Command::new("ip").args(["tuntap", "add", "dev", "t0"]).args(kind).status();
@@ -351,7 +351,7 @@ fn an_interface_that_is_there_is_attached_to() {
 }
 
 #[test]
-fn a_port_that_cannot_work_is_refused_with_its_cure() {
+fn a_port_that_cannot_work_is_refused_with_the_fix() {
     let Some(mut lab) = Lab::new(2048) else { return };
     let Some(opened) = lab.open(1, 1) else { return };
     let error = |name: &str, queues, config: TapConfig| {
@@ -360,7 +360,7 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     let config = TapConfig::default();
     let lo = error("lo", 1, config);
     assert!(matches!(lo, OpenError::NotTap { .. }), "{lo}");
-    assert!(lo.to_string().ends_with("choose another driver, or a name that is free"), "{lo}");
+    assert!(lo.to_string().ends_with("choose another driver, or an unused name"), "{lo}");
     let two = error("t0", 2, config);
     assert!(matches!(two, OpenError::OtherQueues { queues: 2, .. }), "{two}");
     assert!(two.to_string().contains("`ip tuntap add dev t0 mode tap multi_queue`"), "{two}");
@@ -372,7 +372,10 @@ fn a_port_that_cannot_work_is_refused_with_its_cure() {
     assert!(small.to_string().starts_with("t1: packet_max = 1517: take 1518 "), "{small}");
     let group = error("t1", 1, TapConfig { mac: Some([1, 0, 0, 0, 0, 1]), ..config });
     assert!(matches!(group, OpenError::NoStation { .. }), "{group}");
-    assert!(group.to_string().starts_with("t1: `mac` is 01:00:00:00:00:01, a group's"), "{group}");
+    assert!(
+        group.to_string().starts_with("t1: `mac` is 01:00:00:00:00:01, a group address"),
+        "{group}"
+    );
     assert!(Interface::read("t1").is_err(), "nothing is left behind");
     let Opened { port, receivers, transmitters, .. } = opened;
     port.close(receivers, transmitters, &mut lab.pool);

@@ -42,17 +42,17 @@ fn attach(
     ebpf: &mut Ebpf,
     name: &str,
     interface: &Interface,
-    way: TcAttachType,
+    direction: TcAttachType,
 ) -> Result<FdLink, BpfError> {
     let program = ebpf.program_mut(name).expect("the object has this program");
     let program: &mut SchedClassifier = program.try_into().expect("it is a classifier");
     program.load().map_err(|source| failed("load", source))?;
-    let order = match way {
+    let order = match direction {
         TcAttachType::Ingress => LinkOrder::first(),
         _ => LinkOrder::last(),
     };
     let id = program
-        .attach_with_options(&interface.name, way, TcAttachOptions::TcxOrder(order))
+        .attach_with_options(&interface.name, direction, TcAttachOptions::TcxOrder(order))
         .map_err(|source| failed("attach", source))?;
     let link = program.take_link(id).map_err(|source| failed("attach", source))?;
     FdLink::try_from(link).map_err(|source| failed("attach", source))

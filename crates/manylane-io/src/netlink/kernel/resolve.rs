@@ -19,7 +19,7 @@ impl Netlink {
             Ndmsg { ndm_family: family.number(), ndm_ifindex: link as i32, ..Default::default() };
         let mut look = Request::new().op_getneigh_do(&header);
         look.encode().push_dst(address);
-        let is_known = match self.socket.ask(&look, |(found, _)| Some(found.ndm_state)) {
+        let is_known = match self.socket.query(&look, |(found, _)| Some(found.ndm_state)) {
             Ok(state) if state & (libc::NUD_PERMANENT | libc::NUD_NOARP) != 0 => return Ok(()),
             Ok(_) => true,
             Err(refusal) if refusal.source.raw_os_error() == Some(libc::ENOENT) => false,

@@ -97,7 +97,7 @@ pub struct Route {
     pub protocol: u8,
     /// `RT_SCOPE_*`.
     pub scope: u8,
-    /// `RTM_F_*` and, for one way, `RTNH_F_*`.
+    /// `RTM_F_*` and, for one next hop, `RTNH_F_*`.
     pub flags: u32,
     /// The next-hop object that defines the next hops; `hops` may repeat them.
     pub next_hop: Option<u32>,

@@ -11,7 +11,7 @@ use std::ptr;
 /// Random writes anywhere, while the worker writes and a reader reads: no side panics, and none leaves the
 /// mapping, which lies between two inaccessible pages.
 #[test]
-fn whoever_scribbles_over_the_whole_ring_harms_only_itself() {
+fn random_writes_over_the_whole_ring_harm_only_their_author() {
     let (memfd, lanes) = create_shared(&SMALL, 2).expect("there is memory");
     let theirs = third_mapping(&memfd, 2);
     let mut readers = open_shared(memfd).expect("it is one");

@@ -202,7 +202,7 @@ mod tests {
 
     /// An unreported tag is lost wherever the device may remove tags, in either mode.
     #[test]
-    fn tags_are_hidden_where_they_are_taken_off_and_not_told() {
+    fn tags_are_hidden_where_they_are_removed_and_not_reported() {
         let facts = |driver: &str, takes_tags_off| Interface {
             index: 2,
             name: "eth0".into(),

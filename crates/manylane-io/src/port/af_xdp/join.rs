@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_is_given_back_when_nothing_more_comes() {
+    fn frames_of_an_incomplete_packet_are_returned() {
         let mut lab = Lab::new();
         assert_eq!(lab.joiner.abandon(&mut lab.pool), 0);
         for _ in 0..5 {

@@ -62,7 +62,7 @@ impl Umem {
                 Err(error) => refused = Some(error),
             }
         }
-        Err(refused.expect("there is a way to try"))
+        Err(refused.expect("one mode at least was tried"))
     }
 
     fn bind_by(

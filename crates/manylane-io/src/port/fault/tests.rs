@@ -79,7 +79,7 @@ fn the_same_seed_and_times_give_the_same_packets() {
 }
 
 #[test]
-fn each_fault_alone_does_what_it_says() {
+fn each_fault_alone_has_its_effect() {
     let none = FaultConfig::default;
     let all = || Vec::from_iter(0..100);
     for run in [receive, transmit] {
@@ -110,7 +110,7 @@ fn each_fault_alone_does_what_it_says() {
 
 /// By its time alone, whichever packet it is.
 #[test]
-fn a_delayed_packet_comes_when_it_is_due() {
+fn a_delayed_packet_arrives_when_it_is_due() {
     let mut pool = pool(FRAMES);
     let config =
         FaultConfig { delay: 1.0, delay_ns: 1000..=1000, frames_max: 40, ..FaultConfig::default() };
@@ -166,7 +166,7 @@ fn a_packet_is_passed_by_as_many_as_configured_or_until_its_time() {
 
 /// A full hold neither loses a packet nor holds it longer.
 #[test]
-fn what_finds_no_place_in_the_hold_goes_on_at_once() {
+fn packets_beyond_a_full_hold_continue_at_once() {
     let config = FaultConfig { delay: 1.0, frames_max: 40, ..FaultConfig::default() };
     let mut pool = pool(FRAMES);
     let inner = source(64, 64, |number| if number % 2 == 0 { 60 } else { 9000 });

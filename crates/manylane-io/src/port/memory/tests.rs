@@ -25,7 +25,7 @@ fn a_wire_keeps_what_is_known_of_a_packet() {
 }
 
 #[test]
-fn a_device_that_does_not_know_still_passes_on_what_it_was_told() {
+fn a_device_that_cannot_verify_passes_marks_on() {
     let (mut pool, mut batch) = (pool(), Batch::new());
     let (mut receivers, mut transmitters) = wires(PortId(7), 1, &[bell()], 8, |_| 0);
     let mut receiver = receivers.remove(0).with_checksum(Checksum::Unknown);
@@ -102,7 +102,7 @@ fn a_sink_sees_whole_packets() {
 
 /// A reused frame may have any marks: those that a source does not set must not remain.
 #[test]
-fn a_source_says_only_when_asked_what_is_left_to_do() {
+fn a_source_sets_marks_only_with_with_marks() {
     for (asked, checksum, segments) in
         [(true, PARTIAL, TCP), (false, Checksum::Valid, Segments::NONE)]
     {

@@ -58,7 +58,7 @@ fn captures_go_through_unchanged() {
 
 /// Nanoseconds, the packet's length, the bytes kept, the direction.
 #[test]
-fn a_written_file_says_when_how_long_and_which_way() {
+fn a_written_file_has_times_lengths_and_directions() {
     let mut pool = pool(64);
     let config = FileConfig { snap_len: 100, interface: "lan".into(), ..FileConfig::default() };
     let (disk, writer, mut lanes) = file(1, &config);
@@ -119,7 +119,7 @@ fn packets_come_as_far_apart_as_they_were_captured() {
 }
 
 #[test]
-fn a_file_comes_as_often_as_it_is_to() {
+fn a_file_is_replayed_as_often_as_configured() {
     let mut pool = pool(200);
     let capture = spaced(&[0, 1_000_000, 2_000_000]);
     for (passes, expected) in [(Some(1), 3), (Some(40), 120)] {
@@ -205,7 +205,7 @@ fn a_slow_disk_loses_and_counts() {
 }
 
 #[test]
-fn a_buffer_comes_back_when_it_is_written() {
+fn a_written_buffer_is_reused() {
     let mut pool = pool(64);
     let config = FileConfig { memory_bytes: 0, ..FileConfig::default() };
     let (disk, mut writer, mut lanes) = file(1, &config);

@@ -133,7 +133,7 @@ fn a_copy_without_a_frame_is_counted() {
 /// Copies of either direction may be delayed themselves: they are reported, waited for, and returned at the
 /// end; and the file of copies of copies is complete.
 #[test]
-fn copies_that_are_late_are_waited_for_and_come_home() {
+fn delayed_copies_are_waited_for_and_returned() {
     let mut pool = pool(512);
     let late = |worker| {
         let ((inner, _), (to, seen)) = (sink(), sink());
@@ -162,7 +162,7 @@ fn copies_that_are_late_are_waited_for_and_come_home() {
 
 /// A transmitter that accepts only plain packets gets no others: it would send them wrong.
 #[test]
-fn what_the_other_way_out_does_not_take_is_not_copied() {
+fn packets_that_the_other_transmitter_rejects_are_not_copied() {
     let mut pool = pool(128);
     let (to, _) = sink();
     let mut copies = Copies::new(to);

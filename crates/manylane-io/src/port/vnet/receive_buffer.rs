@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_nobody_knows_costs_no_frame() {
+    fn a_packet_with_an_invalid_header_costs_no_frame() {
         let (mut pool, mut buffer) = rig();
         assert!(buffer.fill(&mut pool));
         let header = buffer.iov()[0].iov_base.cast::<u8>();

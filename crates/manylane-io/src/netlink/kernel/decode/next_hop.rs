@@ -11,7 +11,7 @@ pub(in super::super) fn next_hop(payload: &[u8]) -> Option<NextHop> {
         payload.split_first_chunk::<HEADER_BYTES>()?;
     let family = Family::of_message(family);
     let mut id = None;
-    let mut way = Hop { link: 0, gateway: None, weight: 1, flags, is_encapsulated: false };
+    let mut hop = Hop { link: 0, gateway: None, weight: 1, flags, is_encapsulated: false };
     let (mut members, mut is_resilient, mut is_blackhole, mut is_fdb) = (None, false, false, false);
     for (kind, value) in attributes(bytes) {
         match kind {
@@ -19,12 +19,12 @@ pub(in super::super) fn next_hop(payload: &[u8]) -> Option<NextHop> {
             NHA_GROUP => members = Some(group(value)),
             NHA_GROUP_TYPE => is_resilient = parse_u16(value)? == NEXTHOP_GRP_TYPE_RES,
             NHA_BLACKHOLE => is_blackhole = true,
-            NHA_OIF => way.link = parse_u32(value)?,
+            NHA_OIF => hop.link = parse_u32(value)?,
             NHA_GATEWAY => match family.and_then(|family| family.address(value)) {
-                Some(gateway) => way.gateway = Some(gateway),
-                None => way.is_encapsulated = true,
+                Some(gateway) => hop.gateway = Some(gateway),
+                None => hop.is_encapsulated = true,
             },
-            NHA_ENCAP_TYPE => way.is_encapsulated |= parse_u16(value) != Some(0),
+            NHA_ENCAP_TYPE => hop.is_encapsulated |= parse_u16(value) != Some(0),
             NHA_FDB => is_fdb = true,
             _ => {}
         }
@@ -33,7 +33,7 @@ pub(in super::super) fn next_hop(payload: &[u8]) -> Option<NextHop> {
         _ if is_fdb => NextHopKind::Fdb,
         Some(members) => NextHopKind::Group { members, is_resilient },
         None if is_blackhole => NextHopKind::Blackhole,
-        None => NextHopKind::Via(way),
+        None => NextHopKind::Via(hop),
     };
     Some(NextHop { id: id?, family, protocol, kind })
 }

@@ -31,7 +31,7 @@ pub(in super::super) fn route(payload: &[u8]) -> Option<Route> {
         is_expiring: false,
     };
     let mut hop = empty_hop(header.rtm_flags as u8);
-    let mut ways = None;
+    let mut several = None;
     for (kind, value) in attributes(bytes) {
         match kind {
             libc::RTA_DST => route.destination = family.address(value)?,
@@ -42,18 +42,18 @@ pub(in super::super) fn route(payload: &[u8]) -> Option<Route> {
             libc::RTA_TABLE => route.table = parse_u32(value)?,
             libc::RTA_PRIORITY => route.priority = parse_u32(value)?,
             libc::RTA_METRICS => route.mtu = mtu(value),
-            libc::RTA_MULTIPATH => ways = Some(multipath(family, value)),
+            libc::RTA_MULTIPATH => several = Some(multipath(family, value)),
             libc::RTA_CACHEINFO => route.is_expiring = expires(value),
             RTA_NH_ID => route.next_hop = Some(parse_u32(value)?),
             libc::RTA_OIF => hop.link = parse_u32(value)?,
             _ => read_hop(&mut hop, family, kind, value),
         }
     }
-    route.hops = match ways {
+    route.hops = match several {
         _ if leads_nowhere(route.kind) => Hops::One(None), // IPv6 reports `lo`.
-        Some(ways) => match *ways.as_slice() {
-            [way] => Hops::One(Some(way)),
-            _ => Hops::Many(ways),
+        Some(several) => match *several.as_slice() {
+            [hop] => Hops::One(Some(hop)),
+            _ => Hops::Many(several),
         },
         None if hop == empty_hop(hop.flags) => Hops::One(None),
         None => Hops::One(Some(hop)),
@@ -86,25 +86,25 @@ fn via(value: &[u8]) -> Option<std::net::IpAddr> {
 
 /// Each `struct rtnexthop` with its attributes. A truncated one becomes an encapsulated next hop.
 fn multipath(family: Family, mut bytes: &[u8]) -> Vec<Hop> {
-    let mut ways = Vec::new();
-    while let Some((&[low, high, flags, hops, a, b, c, d], _)) = bytes.split_first_chunk() {
+    let mut hops = Vec::new();
+    while let Some((&[low, high, flags, weight, a, b, c, d], _)) = bytes.split_first_chunk() {
         let length = usize::from(u16::from_ne_bytes([low, high]));
-        let mut way = Hop {
+        let mut hop = Hop {
             link: u32::from_ne_bytes([a, b, c, d]),
-            weight: u16::from(hops) + 1,
+            weight: u16::from(weight) + 1,
             ..empty_hop(flags)
         };
         let Some(inside) = bytes.get(RTNEXTHOP_BYTES..length) else {
-            ways.push(Hop { is_encapsulated: true, ..way });
+            hops.push(Hop { is_encapsulated: true, ..hop });
             break;
         };
         for (kind, value) in attributes(inside) {
-            read_hop(&mut way, family, kind, value);
+            read_hop(&mut hop, family, kind, value);
         }
-        ways.push(way);
+        hops.push(hop);
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    ways
+    hops
 }
 
 fn mtu(metrics: &[u8]) -> Option<u32> {

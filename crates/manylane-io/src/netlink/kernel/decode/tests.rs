@@ -98,7 +98,7 @@ fn route_message(family: libc::c_int, prefix_len: u8, attributes: &[Vec<u8>]) ->
 }
 
 #[test]
-fn a_gateway_of_an_unknown_family_is_a_way_that_only_the_kernel_can_go() {
+fn a_gateway_of_an_unknown_family_counts_as_encapsulated() {
     let via = [&0x1cu16.to_ne_bytes()[..], &[1, 2, 3, 4]].concat();
     let attributes = [
         attribute(libc::RTA_DST, &[10, 0, 0, 0]),
@@ -106,23 +106,23 @@ fn a_gateway_of_an_unknown_family_is_a_way_that_only_the_kernel_can_go() {
         attribute(libc::RTA_VIA, &via),
     ];
     let route = route(&route_message(libc::AF_INET, 8, &attributes)).expect("an IPv4 route");
-    let way = Hop { link: 7, gateway: None, weight: 1, flags: 0, is_encapsulated: true };
-    assert_eq!(route.hops.as_slice(), [way]);
+    let hop = Hop { link: 7, gateway: None, weight: 1, flags: 0, is_encapsulated: true };
+    assert_eq!(route.hops.as_slice(), [hop]);
 }
 
 #[test]
-fn a_way_cut_short_is_told_as_one_that_nobody_can_go() {
+fn a_truncated_next_hop_counts_as_encapsulated() {
     let whole = [&8u16.to_ne_bytes()[..], &[0, 4], &3u32.to_ne_bytes()].concat();
     let cut = [&99u16.to_ne_bytes()[..], &[0, 0], &4u32.to_ne_bytes()].concat();
     let attributes = [attribute(libc::RTA_MULTIPATH, &[whole, cut].concat())];
     let route = route(&route_message(libc::AF_INET6, 0, &attributes)).expect("a default route");
-    let [first, second] = route.hops.as_slice() else { panic!("two ways: {route:?}") };
+    let [first, second] = route.hops.as_slice() else { panic!("two next hops: {route:?}") };
     assert_eq!((first.link, first.weight, first.is_encapsulated), (3, 5, false));
     assert_eq!((second.link, second.is_encapsulated), (4, true));
 }
 
 #[test]
-fn what_a_bridge_says_of_its_ports_is_not_of_links() {
+fn a_bridges_port_messages_are_not_links() {
     let mut payload = vec![0; 16];
     payload[0] = libc::AF_BRIDGE as u8;
     payload[4] = 5;
@@ -142,7 +142,7 @@ fn the_weights_of_a_group_have_two_bytes() {
 }
 
 #[test]
-fn a_rule_with_a_selector_of_a_later_kernel_says_so() {
+fn a_selector_of_a_later_kernel_shows_in_the_rule() {
     let mut payload = vec![libc::AF_INET as u8, 0, 0, 0, 254, 0, 0, 1, 0, 0, 0, 0];
     payload.extend(attribute(14, &u32::MAX.to_ne_bytes()));
     payload.extend(attribute(99, &[1]));

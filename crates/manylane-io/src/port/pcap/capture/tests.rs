@@ -81,7 +81,7 @@ fn a_pcapng_is_read_block_by_block() {
 
 /// The message for a bad file has its name, the place and the fix.
 #[test]
-fn bad_files_say_what_and_where() {
+fn messages_of_bad_files_name_fault_and_place() {
     let two = Pcap::default().with((1, 0, 4), b"good", 4).with((2, 0, 4), b"also", 4);
     let cut = two.bytes()[..24 + 20 + 16 + 3].to_vec();
     let mut long = two.bytes();
