@@ -32,6 +32,8 @@ router=(netns io docs deb)
 accelerator=(accelerate bench-smoke)
 computes=(prose loom counted site fuzz-smoke differential clippy doc test bpf)
 steps=("${first[@]}" "${router[@]}" "${accelerator[@]}" "${computes[@]}")
+# The crates whose integration tests need the kernel, by names in the words of jq.
+kernel_crates='(.name | test("^manylane-(io|accelerate|lab)$"))'
 packages="iperf3 curl iputils-ping iproute2 procps nftables iptables frr bird2 tcpdump tshark libpcap0.8 ethtool jq
     clang llvm libbpf-dev gcc g++ adduser chromium systemd libcap2-bin python3-venv"
 
@@ -66,7 +68,7 @@ step_build() {
 # All tests but those of the other steps: unit tests, documentation, and what needs no root.
 step_test() {
     local name tests=()
-    for name in $(test_targets '.name != "manylane-io"' 'test("^(netns|accelerate|differential)$") | not'); do
+    for name in $(test_targets "$kernel_crates | not" 'test("^(netns|accelerate|differential)$") | not'); do
         tests+=(--test "$name")
     done
     local status=0
@@ -97,10 +99,13 @@ step_counted() {
 step_bpf() {
     local source
     for source in crates/manylane-io/src/bpf/*.bpf.c; do
-        same_program "$source" bpf
+        same_program "$source" manylane-io io
     done
-    for source in crates/manylane-io/src/bpf/fast/*.bpf.c; do
-        same_program "$source" 'fast*' -mcpu=v3
+    for source in crates/manylane-lab/src/generator/*.bpf.c; do
+        same_program "$source" manylane-lab '*'
+    done
+    for source in crates/manylane-accelerate/src/programs/*.bpf.c; do
+        same_program "$source" manylane-accelerate programs -mcpu=v3
     done
 }
 
@@ -148,13 +153,13 @@ step_differential() {
     as_root "differential tests" --test differential
 }
 
-# The tests of manylane-io, in network namespaces too.
+# The tests of ports, netlink and BPF programs, in network namespaces too.
 step_io() {
     local name tests=()
-    for name in $(test_targets '.name == "manylane-io"' 'true'); do
+    for name in $(test_targets "$kernel_crates" 'true'); do
         tests+=(--test "$name")
     done
-    as_root "tests of manylane-io" "${tests[@]}"
+    as_root "tests of ports and programs" "${tests[@]}"
 }
 
 # The links of the documentation lead somewhere, and the commands of its pages do what they say.
@@ -237,18 +242,18 @@ test_targets() {
         | select(.kind == [\"test\"]) | .name | select($2)" | sort -u
 }
 
-# BPF source $1, compiled with the options behind $2, is what was committed; or passes the tests named $2.
+# BPF source $1, compiled with the options behind $3, is what was committed; or passes the tests named $3 of crate $2.
 same_program() {
-    local source=$1 tests=$2 committed=${1%.c}.o folder object
+    local source=$1 crate=$2 tests=$3 committed=${1%.c}.o folder object
     folder=$(mktemp -d -p "$work")
     object=$folder/$(basename "$committed")
-    clang -O2 -g "${@:3}" -fdebug-compilation-dir=. -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
+    clang -O2 -g "${@:4}" -fdebug-compilation-dir=. -target bpf -I"/usr/include/$(uname -m)-linux-gnu" \
         -c "$source" -o "$object"
     llvm-strip -g "$object"
     if diff <(instructions "$object") <(instructions "$committed"); then
         echo "$source: the same instructions"
     elif root "the verdicts of $source"; then
-        MANYLANE_BPF_OBJECT=$object cargo test -p manylane-io --test "$tests" -- --show-output
+        MANYLANE_BPF_OBJECT=$object cargo test -p "$crate" --test "$tests" -- --show-output
     fi
 }
 
@@ -380,7 +385,7 @@ done
 
 work=$(mktemp -d)
 touch "$work/log" "$work/failed"
-export packages target work
+export kernel_crates packages target work
 # shellcheck disable=SC2046 # One word each.
 export -f $(compgen -A function)
 trap finish EXIT
