@@ -2,7 +2,7 @@
 # Everything that a change must pass: `./ci.sh` runs all steps, `./ci.sh STEP...` runs some of them.
 #
 # A run of all steps has three lanes at once: two of scenarios, which mostly wait, and one that computes, at the lowest
-# priority. It prints the output of a step when the step ends. Named steps run one after another and print at once.
+# priority. Such a run prints the output of a step when the step ends. Named steps run one after another and print at once.
 #
 # The last line of the output is "N passed, M failed": the tests of all steps, and one failure for each step that
 # failed otherwise. The exit status is 0 only if nothing failed. With CI=true, each line that begins with SKIPPED counts
@@ -283,7 +283,7 @@ step_packages() {
 # Runs a command during which packages that are installed start no daemons (policy-rc.d): tests start their own.
 without_daemons() {
     local policy=/usr/sbin/policy-rc.d status=0
-    if [ -e "$policy" ]; then # Somebody has a policy, which stays.
+    if [ -e "$policy" ]; then # The machine has a policy, which stays.
         "$@"
         return
     fi
@@ -305,7 +305,7 @@ lane() {
     done
 }
 
-# Runs one step of a lane. A failure is counted, and the lane goes on.
+# Runs one step of a lane. The lane counts a failure and continues.
 run() {
     local step=$1 how=$2 begun=$SECONDS computed status=0 result file=$work/output.$1
     computed=$(cpu_seconds)
