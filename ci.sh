@@ -307,8 +307,8 @@ lane() {
 
 # Runs one step of a lane. The lane counts a failure and continues.
 run() {
-    local step=$1 how=$2 begun=$SECONDS computed status=0 result file=$work/output.$1
-    computed=$(cpu_seconds)
+    local step=$1 how=$2 begun=$SECONDS status=0 result file=$work/output.$1
+    times >"$file.times" # Not in a pipe or `$()`: those are shells of their own.
     : >"$file"
     # In a process group of its own, so that all its processes end with it. (A shell's background jobs ignore SIGINT,
     # which tests send.)
@@ -323,7 +323,8 @@ run() {
     [ -z "$stopped" ] || wait "$running" || status=$? # The signal ended the first wait.
     running=
     wait # For `tail`.
-    result="$((SECONDS - begun)) s, $(($(cpu_seconds) - computed)) s of CPU"
+    times >>"$file.times"
+    result="$((SECONDS - begun)) s, $(cpu_seconds "$file.times") s of CPU"
     {
         flock 9
         [ "$how" = live ] || { printf '\n=== %s\n' "$step"; cat "$file"; }
@@ -339,11 +340,10 @@ run() {
     } 9>>"$work/lock"
 }
 
-# The CPU time of this shell's children so far, in seconds. (A file: in a pipe, `times` would be another shell's.)
+# The seconds that a shell's children computed between two outputs of `times` in file $1.
 cpu_seconds() {
-    times >"$work/times.$BASHPID"
-    awk 'NR == 2 { split($1 "m" $2, part, /m|s/); print int(60 * part[1] + part[2] + 60 * part[4] + part[5]) }' \
-        "$work/times.$BASHPID"
+    awk 'NR % 2 == 0 { split($1 "m" $2, part, /m|s/); sum = 60 * (part[1] + part[4]) + part[2] + part[5] - sum }
+        END { printf "%.0f", sum }' "$1"
 }
 
 # The sum of column $1 of cargo's "test result: ok. N passed; M failed; ..." in file $2.
