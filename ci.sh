@@ -134,7 +134,11 @@ fuzz_briefly() {
     "$2/$name" "$found" "fuzz/corpus/$name" -max_total_time="${FUZZ_SECONDS:-10}" \
         -artifact_prefix="fuzz/artifacts/$name/" -print_final_stats=1 -verbosity=0 >"$found.said" 2>&1 || status=$?
     # But for the dictionary that it recommends.
-    { echo "--- $name"; grep -v '# Uses: ' "$found.said"; } | cat
+    {
+        flock 9
+        echo "--- $name"
+        grep -v '# Uses: ' "$found.said"
+    } 9>>"$work/fuzz.lock"
     return "$status"
 }
 
