@@ -3,7 +3,7 @@
 //! With `manylane accelerate` a program in the kernel looks at each packet of an interface. The program forwards plain
 //! *transit*, and leaves everything else to the kernel, untouched. The program reads the tables of this room, in memory
 //! that both have mapped; one thread writes them, with plain stores. [`Transit`] is the program's twin: its decision
-//! over these tables, in Rust, to be read and to be tested against (`tests/accelerate_decision.rs`). Both forward a
+//! over these tables, in Rust, to be read and to be tested against (`tests/differential/decision/`). Both forward a
 //! strict part of what
 //! [`forward`](crate::forward) forwards, and alike.
 //!
