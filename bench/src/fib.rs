@@ -35,7 +35,8 @@ use manylane_net::fib::{
 use prefix_trie::PrefixMap;
 
 use crate::baseline::calls;
-use crate::prefixes::{Draw, Prefixes, Random};
+use manylane_lab::prefixes::{Draw, Prefixes};
+use manylane_lab::random::Random;
 use crate::prelude::*;
 use crate::traffic::TARGETS;
 

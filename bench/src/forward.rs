@@ -16,7 +16,8 @@
 use std::path::PathBuf;
 
 use crate::observation;
-use crate::prefixes::{Draw, Prefixes, Random};
+use manylane_lab::prefixes::{Draw, Prefixes};
+use manylane_lab::random::Random;
 use crate::prelude::*;
 use crate::router::{Lane, Place, no_sinks};
 use crate::traffic::{

@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::figure::{Output, Rounds};
 use crate::packet::emit_udp;
-use crate::prefixes::Prefixes;
+use manylane_lab::prefixes::Prefixes;
 
 /// The router's interfaces: to the client, and to the server.
 pub const PORTS: [&str; 2] = ["lan", "wan"];

@@ -10,7 +10,8 @@ use manylane_net::wire::flow::flow_hash;
 use manylane_net::wire::ipv4;
 
 use crate::packet::emit_udp;
-use crate::prefixes::{Draw, Prefixes, Random};
+use manylane_lab::prefixes::{Draw, Prefixes};
+use manylane_lab::random::Random;
 use crate::prelude::*;
 use crate::router::{Ground, by_turns, mac, port};
 

@@ -23,7 +23,7 @@ mod old;
 #[path = "../../src/packet.rs"]
 mod packet;
 mod protocols;
-#[path = "../../src/random.rs"]
+#[path = "../../../crates/manylane-lab/src/random.rs"]
 #[allow(dead_code, reason = "the bench's, of which the build that counts uses a part")]
 mod random;
 mod refcounts;

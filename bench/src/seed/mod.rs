@@ -98,7 +98,7 @@ fn interleave(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prefixes::Prefixes;
+    use manylane_lab::prefixes::Prefixes;
 
     /// Also while other tests run: a quick slice counts whatever happened beside it.
     #[test]

@@ -17,7 +17,7 @@ use super::child::Served;
 use super::{Plan, last_after};
 use crate::figure::{Rounds, quantile};
 use crate::network::{Done, Network, PORTS, Stop, rate, route};
-use crate::prefixes::Random;
+use manylane_lab::random::Random;
 
 /// Loading, lag and the flap of a default route, by an accelerator of this process.
 pub fn measure(plan: &Plan, routes: &[(IpAddr, u8)], rounds: &mut Rounds) -> Done {

@@ -43,7 +43,7 @@ use manylane_lab::{Outcome, Pinger, SERVER_V4, Steady, ping};
 use crate::Pace;
 use crate::figure::{Output, Rounds, quantile};
 use crate::network::{Done, Network, PORTS, Stop, ask, routes, threads_s};
-use crate::prefixes::Prefixes;
+use manylane_lab::prefixes::Prefixes;
 
 /// What does `manylane accelerate` gain over the kernel's router, and what happens when it ends?
 #[derive(clap::Args)]

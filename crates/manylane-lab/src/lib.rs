@@ -29,6 +29,7 @@
 //! | `steady.rs`   | [`Steady`]: numbered datagrams while something else changes       |
 //! | `tools.rs`    | `ip`, `nft`, `tc` and others in a namespace; [`until`]            |
 //! | `accelerated.rs` | `manylane accelerate` in a namespace, and what it says          |
+//! | `prefixes.rs` | the Internet's table, from a file or made                           |
 //! | `daemons.rs`  | FRR and BIRD in a namespace                                       |
 //! | `generator/`  | frames without gaps, sinks, tags and reference forwarders, as programs of the kernel |
 //! | `traffic.rs`  | [`TrafficError`]                                                  |
@@ -47,6 +48,8 @@ pub mod daemons;
 pub mod generator;
 pub mod network;
 pub mod ping;
+pub mod prefixes;
+pub mod random;
 pub mod scenario;
 pub mod steady;
 pub mod tcp;

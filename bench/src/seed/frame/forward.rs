@@ -23,7 +23,7 @@ use super::scheme::Scheme;
 use crate::baseline::calls::calls;
 use crate::baseline::frame::{Glibc, Packets};
 use crate::histogram::{self, Snapshot};
-use crate::prefixes::{Prefixes, Random};
+use manylane_lab::prefixes::{Prefixes, Random};
 use crate::prelude::*;
 use crate::router::{self, Ground, Place};
 use crate::traffic::{

@@ -52,7 +52,7 @@ pub mod veth;
 use super::{Plan, interleave};
 use crate::baseline::handoff::Links;
 use crate::histogram::Snapshot;
-use crate::prefixes::Prefixes;
+use manylane_lab::prefixes::Prefixes;
 use crate::prelude::*;
 use crate::traffic::{Arrival, Device, Run, Switch, ground_with_table};
 use contestant::{Contestant, Counts, Ground, Measured, PORTS, Wheel};

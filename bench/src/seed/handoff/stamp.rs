@@ -1,7 +1,7 @@
 //! What comes, and what each frame says of itself.
 
 use super::order::BUCKETS;
-use crate::prefixes::{Prefixes, Random};
+use manylane_lab::prefixes::{Prefixes, Random};
 use crate::prelude::*;
 use crate::traffic::{
     Device, FRAME_LEN, Head, RING, Reading, Run, TARGETS, Target, head, ipv4_template, targets,

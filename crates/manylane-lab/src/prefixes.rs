@@ -9,6 +9,7 @@ use manylane_net::fib::{IpPrefix, Ipv4Prefix, Ipv6Prefix};
 
 pub use crate::random::Random;
 
+/// A table's prefixes.
 pub struct Prefixes {
     /// IPv4, sorted, each once.
     pub ipv4: Vec<Ipv4Prefix>,
@@ -17,12 +18,13 @@ pub struct Prefixes {
 }
 
 impl Prefixes {
+    /// Reads the prefixes of a file (see [`read`](Prefixes::read)), or makes a synthetic table without one.
     pub fn of(file: Option<&Path>) -> io::Result<Prefixes> {
         file.map_or_else(|| Ok(Prefixes::synthetic()), Prefixes::read)
     }
 
     /// Reads one prefix a line, any line end; empty lines and `#` lines are skipped.
-    fn read(path: &Path) -> io::Result<Prefixes> {
+    pub fn read(path: &Path) -> io::Result<Prefixes> {
         let open = File::open(path);
         let named = |error: io::Error| {
             io::Error::new(error.kind(), format!("prefix file {}: {error}", path.display()))
@@ -123,7 +125,9 @@ impl Random {
 
 /// An address inside a prefix drawn evenly, host bits at random.
 pub trait Draw {
+    /// The address as a number.
     type Address;
+    /// Draws one.
     fn draw(&self, random: &mut Random) -> Self::Address;
 }
 
