@@ -86,6 +86,12 @@ impl Offloads {
                 != 0,
         })
     }
+
+    /// Switches receive offload of the interface called `name` on or off, as `ethtool -K NAME gro on` does.
+    pub fn set_gro(name: &str, is_on: bool) -> Result<(), InterfaceError> {
+        let refused = |source| InterfaceError::refused(name, source);
+        Ethtool::open().and_then(|asker| asker.set_gro(name, is_on)).map_err(refused)
+    }
 }
 
 /// Why the properties of an interface could not be read.
@@ -214,7 +220,13 @@ impl Ethtool {
         Ok(answer[1])
     }
 
-    /// Lets the driver of the device called `name` fill `answer`, which begins with the query's number.
+    fn set_gro(&self, name: &str, is_on: bool) -> io::Result<()> {
+        let mut request = [ETHTOOL_SGRO, is_on.into()];
+        // SAFETY: ETHTOOL_SGRO reads a `struct ethtool_value`, two words.
+        unsafe { self.ask(name, &mut request) }
+    }
+
+    /// Lets the driver of the device called `name` fill `answer`, which begins with the question's number.
     ///
     /// # Safety
     ///
@@ -273,6 +285,7 @@ const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GTSO: u32 = 0x1e;
 const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETHTOOL_GGRO: u32 = 0x2b;
+const ETHTOOL_SGRO: u32 = 0x2c;
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 const _: () = assert!(size_of::<DriverInfo>() == 196);
 const _: () = assert!(size_of::<Channels>() == 36);
