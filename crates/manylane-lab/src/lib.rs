@@ -29,7 +29,9 @@
 //! | `steady.rs`   | [`Steady`]: numbered datagrams while something else changes       |
 //! | `tools.rs`    | `ip`, `nft`, `tc` and others in a namespace; [`until`]            |
 //! | `accelerated.rs` | `manylane accelerate` in a namespace, and what it says          |
-//! | `prefixes.rs` | the Internet's table, from a file or made                           |
+//! | `crossing.rs` | [`Crossing`]: small packets across two ports of a router, hosts across two  |
+//! | `endless.rs`  | [`EndlessTcp`]: a TCP connection that runs until it is stopped    |
+//! | `prefixes.rs` | the Internet's table, from a file or made                         |
 //! | `daemons.rs`  | FRR and BIRD in a namespace                                       |
 //! | `generator/`  | frames without gaps, sinks, tags and reference forwarders, as programs of the kernel |
 //! | `traffic.rs`  | [`TrafficError`]                                                  |
@@ -43,9 +45,9 @@
 pub mod accelerated;
 pub mod config;
 pub mod content;
+pub mod crossing;
 pub mod daemons;
-#[allow(unsafe_code, reason = "system calls that take addresses")]
-pub mod generator;
+pub mod endless;
 pub mod network;
 pub mod ping;
 pub mod prefixes;
@@ -62,6 +64,8 @@ pub use manylane_io::namespace::Host;
 
 pub use config::RouterOptions;
 pub use content::Content;
+pub use crossing::{Crossing, Flows, Loaded};
+pub use endless::{EndlessReport, EndlessTcp};
 pub use network::{
     CLIENT_V4, CLIENT_V6, LAN_V4, LAN_V6, Lab, LabError, LabOptions, SERVER_V4, SERVER_V6, WAN_V4,
     WAN_V6,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 
+use manylane_io::bpf::BpfError;
+use manylane_io::interface::InterfaceError;
 use manylane_io::namespace::{Host, NamespaceError};
 use manylane_io::netlink::{LinkEnd, Netlink, NetlinkError, Route};
 use manylane_io::sysctl::{self, SysctlError};
@@ -159,6 +161,10 @@ pub enum LabError {
     Netlink(NetlinkError),
     /// A setting of a host's kernel was refused.
     Setting(SysctlError),
+    /// The kernel tells nothing of an interface, or does not change it.
+    Interface(InterfaceError),
+    /// A program that makes packets, or counts them, was refused.
+    Program(BpfError),
     /// A topology's text says something else than hosts and links.
     Text {
         /// Where.
@@ -174,6 +180,8 @@ impl fmt::Display for LabError {
             LabError::Namespace(error) => error.fmt(f),
             LabError::Netlink(error) => error.fmt(f),
             LabError::Setting(error) => error.fmt(f),
+            LabError::Interface(error) => error.fmt(f),
+            LabError::Program(error) => error.fmt(f),
             LabError::Text { line, why } => write!(f, "line {line}: {why}"),
         }
     }
@@ -185,6 +193,8 @@ impl std::error::Error for LabError {
             LabError::Namespace(error) => Some(error),
             LabError::Netlink(error) => Some(error),
             LabError::Setting(error) => Some(error),
+            LabError::Interface(error) => Some(error),
+            LabError::Program(error) => Some(error),
             LabError::Text { .. } => None,
         }
     }
@@ -199,6 +209,18 @@ impl From<NamespaceError> for LabError {
 impl From<NetlinkError> for LabError {
     fn from(error: NetlinkError) -> Self {
         LabError::Netlink(error)
+    }
+}
+
+impl From<InterfaceError> for LabError {
+    fn from(error: InterfaceError) -> Self {
+        LabError::Interface(error)
+    }
+}
+
+impl From<BpfError> for LabError {
+    fn from(error: BpfError) -> Self {
+        LabError::Program(error)
     }
 }
 

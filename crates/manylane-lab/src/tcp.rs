@@ -87,22 +87,7 @@ impl TcpTransfer {
         server: &Host,
         keep_going: &(dyn Fn() -> bool + Sync),
     ) -> Result<TcpReport, TrafficError> {
-        let destination = self.destination;
-        let listener = server
-            .run(move || listen(destination))
-            .map_err(|source| TrafficError::new(format!("listen on {destination}"), source))?;
-        let to = listener
-            .local_addr()
-            .map_err(|source| TrafficError::new("read a socket's port", source))?;
-        let near = client
-            .run(move || TcpStream::connect_timeout(&to, PATIENCE))
-            .map_err(|source| TrafficError::new(format!("connect to {to}"), source))?;
-        let far = accept(&listener, &near)
-            .map_err(|source| TrafficError::new(format!("accept on {to}"), source))?;
-        for stream in [&near, &far] {
-            bound(stream).map_err(|source| TrafficError::new("set a timeout", source))?;
-        }
-
+        let (near, far) = connection(client, server, self.destination)?;
         let begun = Instant::now();
         let (up, down) = thread::scope(|scope| {
             let [up, down] = [(&near, &far, UP), (&far, &near, DOWN)].map(|(from, to, seed)| {
@@ -176,6 +161,29 @@ fn receive(mut stream: &TcpStream, seed: u64) -> TcpHalf {
             return half;
         }
     }
+}
+
+/// Connects from `client` to `destination`, an address of `server`: both ends, which wait for nothing for ever.
+pub(super) fn connection(
+    client: &Host,
+    server: &Host,
+    destination: IpAddr,
+) -> Result<(TcpStream, TcpStream), TrafficError> {
+    let listener = server
+        .run(move || listen(destination))
+        .map_err(|source| TrafficError::new(format!("listen on {destination}"), source))?;
+    let to = listener
+        .local_addr()
+        .map_err(|source| TrafficError::new("read a socket's port", source))?;
+    let near = client
+        .run(move || TcpStream::connect_timeout(&to, PATIENCE))
+        .map_err(|source| TrafficError::new(format!("connect to {to}"), source))?;
+    let far = accept(&listener, &near)
+        .map_err(|source| TrafficError::new(format!("accept on {to}"), source))?;
+    for stream in [&near, &far] {
+        bound(stream).map_err(|source| TrafficError::new("set a timeout", source))?;
+    }
+    Ok((near, far))
 }
 
 fn listen(address: IpAddr) -> io::Result<TcpListener> {

@@ -126,11 +126,14 @@ impl Topology {
     /// An address can be used when its local route is there, and nobody can have the same any more; a link, when
     /// its queue is: until then it drops what is sent, and says nothing.
     fn await_addresses(&self, end: &End) {
-        let (host, link) =
-            (self.host(&end.host), format!("ip -json link show dev {}", end.interface));
-        until(&format!("{} of {} is up", end.interface, end.host), || {
-            let shown = tool(host, &link).map_err(|error| error.to_string())?;
-            if shown.contains(r#""operstate":"UP""#) { Ok(()) } else { Err(shown) }
+        let (host, interface) = (self.host(&end.host), &end.interface);
+        until(&format!("{interface} of {} is up", end.host), || {
+            let name = interface.clone();
+            let link = host.run(move || Netlink::open()?.link(&name));
+            match link.map_err(|error| error.to_string())? {
+                link if link.is_running => Ok(()),
+                link => Err(format!("{link:?}")),
+            }
         });
         until(&format!("the addresses of {} can be used", end.host), || {
             let of_links = read(host, "/proc/thread-self/net/if_inet6");

@@ -1,0 +1,343 @@
+//! [`Crossing`]: the kernel's router with four ports, a stream of small packets across two of them, and hosts that talk
+//! across the others.
+//!
+//! ```text
+//!   source                               router                                sink
+//!    eth0 ──────────────── transit0                transit1 ──────────────── eth0
+//!  10.3.0.1/24         10.3.0.254/24               10.4.0.254/24        10.4.0.1/24
+//!
+//!   client                                                                   server
+//!    eth0 ───────────────────── lan                wan ───────────────────── eth0
+//!  10.1.0.1/24         10.1.0.254/24               10.2.0.254/24        10.2.0.1/24
+//! ```
+//!
+//! A program of the kernel makes the small packets ([`LiveGenerator`]), and an XDP program counts and drops them at the
+//! sink ([`LiveSink`]), so that the router is most of what is measured. Both tell their counts. Every route that is
+//! loaded has the sink as its next hop.
+//!
+//! Client and server have addresses as in [`Lab`](super::Lab), and a link of their own each: the program at the sink
+//! drops everything, and a program in the driver of a veth does not see which checksums are still to be filled in.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Mutex;
+use std::thread;
+
+use manylane_io::bpf::{Destinations, LiveGenerator, LiveOptions, LiveSink};
+use manylane_io::interface::{Interface, Offloads};
+use manylane_io::netlink::kernel::{Change, Changed, Hop, Hops, Route};
+use manylane_io::netlink::{self, Netlink, NetlinkError};
+use manylane_net::wire::ethernet::{self, Mac, ether_type};
+use manylane_net::wire::{ipv4, ipv6, protocol, udp};
+
+use super::prefixes::Prefixes;
+use super::{Host, LabError, Topology};
+
+/// The hosts, their links, and the router between them.
+pub struct Crossing {
+    topology: Topology,
+}
+
+impl Crossing {
+    /// Makes all of it. Small packets have a default route and their next hop's Ethernet address from the start.
+    pub fn make() -> Result<Crossing, LabError> {
+        let crossing = Crossing { topology: Topology::make(LINKS)? };
+        let sink = crossing.topology.mac("sink", "eth0")?;
+        crossing.router().run(move || -> Result<(), NetlinkError> {
+            let mut netlink = Netlink::open()?;
+            for (any, next) in [(IpAddr::from([0; 4]), SINK_V4), (IpAddr::from([0; 16]), SINK_V6)] {
+                // The program at the sink drops questions for it.
+                netlink.add_neighbour(TRANSIT_PORTS[1], next, sink)?;
+                netlink.add_route(&netlink::Route::via(any, 0, next))?;
+            }
+            Ok(())
+        })?;
+        // A veth takes frames that a program sends, or redirects, only while its receiver polls.
+        for (host, interface) in
+            [("source", "eth0"), ("router", "transit0"), ("router", "transit1")]
+        {
+            crossing.topology.host(host).run(move || Offloads::set_gro(interface, true))?;
+        }
+        Ok(crossing)
+    }
+
+    /// The router in the middle.
+    pub fn router(&self) -> &Host {
+        self.topology.host("router")
+    }
+
+    /// The host that sends TCP and pings.
+    pub fn client(&self) -> &Host {
+        self.topology.host("client")
+    }
+
+    /// The host that receives TCP and answers pings.
+    pub fn server(&self) -> &Host {
+        self.topology.host("server")
+    }
+
+    /// Gives the router's kernel these prefixes, IPv4 and IPv6 at once. `progress` is called again
+    /// and again with the number of routes tried, and returns whether to go on; it may wait.
+    pub fn load(
+        &self,
+        prefixes: &[(IpAddr, u8)],
+        mut progress: impl FnMut(u64) -> bool,
+    ) -> Result<Loaded, NetlinkError> {
+        let open = || -> Result<(Netlink, Netlink, u32), NetlinkError> {
+            let mut netlink = Netlink::open()?;
+            let link = netlink.link(TRANSIT_PORTS[1])?.index;
+            Ok((netlink, Netlink::open()?, link))
+        };
+        let (for_v4, for_v6, link) = self.router().run(open)?;
+        let (v4, v6) =
+            prefixes.split_at(prefixes.partition_point(|(address, _)| address.is_ipv4()));
+        let shared = Mutex::new(Progress { tried: 0, goes_on: true });
+        let (v4, v6) = thread::scope(|scope| {
+            let v4 = scope.spawn(|| load(for_v4, link, v4, &shared));
+            let v6 = scope.spawn(|| load(for_v6, link, v6, &shared));
+            while !(v4.is_finished() && v6.is_finished()) {
+                let tried = lock(&shared).tried;
+                if !progress(tried) {
+                    lock(&shared).goes_on = false;
+                }
+            }
+            (v4.join().expect("it returns errors"), v6.join().expect("it returns errors"))
+        });
+        let (v4, v6) = (v4?, v6?);
+        Ok(Loaded { ipv4: v4.done, ipv6: v6.done, refused: v4.refused + v6.refused })
+    }
+
+    /// Counts and drops what arrives at the sink, until it is dropped.
+    pub fn sink(&self) -> Result<LiveSink, LabError> {
+        let attach =
+            || -> Result<LiveSink, LabError> { Ok(LiveSink::attach(&Interface::read("eth0")?)?) };
+        self.topology.host("sink").run(attach)
+    }
+
+    /// Sends small packets on a core, as many as there can be, until it is dropped.
+    pub fn generate(&self, flows: &Flows, core: usize) -> Result<LiveGenerator, LabError> {
+        let macs = [self.topology.mac("router", "transit0")?, self.topology.mac("source", "eth0")?];
+        let options = LiveOptions {
+            frame: small_frame(macs.map(Mac), flows.source, flows.first),
+            destinations: flows.destinations.clone(),
+            ports: 1,
+            per_second: 0,
+            core: Some(core),
+        };
+        let start = move || -> Result<LiveGenerator, LabError> {
+            Ok(LiveGenerator::start(&Interface::read("eth0")?, options)?)
+        };
+        self.topology.host("source").run(start)
+    }
+}
+
+/// How many routes the kernel has taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// IPv4 prefixes.
+    pub ipv4: u64,
+    /// IPv6 prefixes.
+    pub ipv6: u64,
+    /// Prefixes that the kernel refused.
+    pub refused: u64,
+}
+
+/// What the threads that load routes share with the one that shows it.
+struct Progress {
+    tried: u64,
+    goes_on: bool,
+}
+
+fn lock(progress: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
+    progress.lock().expect("nobody panics with the lock")
+}
+
+fn load(
+    mut netlink: Netlink,
+    link: u32,
+    prefixes: &[(IpAddr, u8)],
+    progress: &Mutex<Progress>,
+) -> Result<Changed, NetlinkError> {
+    let mut all = Changed::default();
+    for piece in prefixes.chunks(PIECE) {
+        let routes = piece.iter().map(|(address, length)| {
+            let gateway = if address.is_ipv4() { SINK_V4 } else { SINK_V6 };
+            let hops = Hops::One(Some(Hop::via(link, gateway)));
+            (Change::Add, Route::new(*address, *length, hops))
+        });
+        let changed = netlink.change_routes(routes)?;
+        all.done += changed.done;
+        all.refused += changed.refused;
+        let mut progress = lock(progress);
+        progress.tried += piece.len() as u64;
+        if !progress.goes_on {
+            break;
+        }
+    }
+    Ok(all)
+}
+
+/// The prefixes of a table, IPv4 first. What a lab has itself is left out.
+pub fn prefixes_of(table: &Prefixes) -> Vec<(IpAddr, u8)> {
+    let v4 = table.ipv4.iter().map(|prefix| (IpAddr::V4(prefix.addr()), prefix.len()));
+    let v6 = table.ipv6.iter().map(|prefix| (IpAddr::V6(prefix.addr()), prefix.len()));
+    let is_ours = |address: &IpAddr| match address {
+        IpAddr::V4(address) => address.is_private() || address.is_unspecified(),
+        IpAddr::V6(address) => address.segments()[..2] == [0x2001, 0xdb8],
+    };
+    v4.chain(v6).filter(|(address, length)| !is_ours(address) && *length > 0).collect()
+}
+
+/// Where the small packets of one IP version go.
+#[derive(Clone, Debug)]
+pub struct Flows {
+    /// `IPv4` or `IPv6`.
+    pub name: &'static str,
+    source: IpAddr,
+    first: IpAddr,
+    destinations: Destinations,
+}
+
+impl Flows {
+    /// To 65,536 IPv4 addresses all over the address space, each packet's drawn anew.
+    pub fn ipv4() -> Flows {
+        let first = IpAddr::from([16, 0, 0, 1]);
+        Flows { name: "IPv4", source: SOURCE_V4, first, destinations: Destinations::Spread }
+    }
+
+    /// To 65,536 IPv6 addresses, each packet's drawn anew: nearly all of that space is empty, so they are in prefixes of
+    /// this table.
+    pub fn ipv6(prefixes: &[(IpAddr, u8)]) -> Flows {
+        let networks: Vec<Ipv6Addr> = prefixes
+            .iter()
+            .filter_map(|(address, length)| match address {
+                IpAddr::V6(address) if *length <= 64 => Some(*address),
+                _ => None,
+            })
+            .collect();
+        let address = |number: u32| match networks.len() {
+            0 => IpAddr::V6(Ipv6Addr::from_bits(BEHIND_V6 | u128::from(number) << 64 | 1)),
+            // Knuth's multiplier: numbers that are near each other go far apart.
+            count => {
+                let network = networks[number.wrapping_mul(2_654_435_761) as usize % count];
+                IpAddr::V6(Ipv6Addr::from_bits(network.to_bits() | 1))
+            }
+        };
+        let drawn: Vec<IpAddr> = (0..DESTINATIONS).map(address).collect();
+        let first = drawn[0];
+        Flows { name: "IPv6", source: SOURCE_V6, first, destinations: Destinations::Drawn(drawn) }
+    }
+}
+
+/// A frame of 64 bytes with UDP. Its source is of the destination's IP version.
+fn small_frame([to, from]: [Mac; 2], source: IpAddr, destination: IpAddr) -> Vec<u8> {
+    let mut frame = vec![0; 64];
+    let (head, packet) = frame.split_at_mut(ethernet::HEADER_LEN);
+    let emitted = match (source, destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            ethernet::emit(head, to, from, ether_type::IPV4).expect("it fits");
+            let (header, datagram) = packet.split_at_mut(ipv4::HEADER_LEN);
+            datagram[..4].copy_from_slice(&[0x04, 0, 0, 9]);
+            datagram[5] = datagram.len() as u8; // UDP's length; without a checksum.
+            let fields = ipv4::Header {
+                tos: 0,
+                identification: 0,
+                dont_fragment: false,
+                ttl: 64,
+                protocol: protocol::UDP,
+                source,
+                destination,
+            };
+            fields.emit(header, datagram.len())
+        }
+        (IpAddr::V6(source), IpAddr::V6(destination)) => {
+            ethernet::emit(head, to, from, ether_type::IPV6).expect("it fits");
+            let (header, datagram) = packet.split_at_mut(ipv6::HEADER_LEN);
+            let end = |address, port| std::net::SocketAddrV6::new(address, port, 0, 0);
+            udp::emit_v6(datagram, end(source, 1024), end(destination, 9)).expect("it fits");
+            let fields = ipv6::Header {
+                traffic_class: 0,
+                flow_label: 0,
+                next_header: protocol::UDP,
+                hop_limit: 64,
+                source,
+                destination,
+            };
+            fields.emit(header, datagram.len())
+        }
+        _ => unreachable!("`Flows` has both of one version"),
+    };
+    emitted.expect("it fits");
+    frame
+}
+
+/// The router's interfaces for small packets: in by the first, out by the second.
+pub const TRANSIT_PORTS: [&str; 2] = ["transit0", "transit1"];
+/// The router's interfaces for client and server.
+pub const HOST_PORTS: [&str; 2] = ["lan", "wan"];
+
+const LINKS: &str = "
+    host source
+    host sink
+    host client via 10.1.0.254 2001:db8:1::fe
+    host server via 10.2.0.254 2001:db8:2::fe
+    router router
+    link source:eth0 10.3.0.1/24 2001:db8:3::1/64 -- router:transit0 10.3.0.254/24 2001:db8:3::fe/64
+    link router:transit1 10.4.0.254/24 2001:db8:4::fe/64 -- sink:eth0 10.4.0.1/24 2001:db8:4::1/64
+    link client:eth0 10.1.0.1/24 2001:db8:1::1/64 -- router:lan 10.1.0.254/24 2001:db8:1::fe/64
+    link router:wan 10.2.0.254/24 2001:db8:2::fe/64 -- server:eth0 10.2.0.1/24 2001:db8:2::1/64
+";
+const SOURCE_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 3, 0, 1));
+const SOURCE_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 3, 0, 0, 0, 0, 1));
+const SINK_V4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 4, 0, 1));
+const SINK_V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 4, 0, 0, 0, 0, 1));
+/// A network that only the default route leads to.
+const BEHIND_V6: u128 = 0x2001_0db8_0128 << 80;
+const DESTINATIONS: u32 = 1 << 16;
+/// Routes between two looks at whether to go on.
+const PIECE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ipv6_flows_are_in_prefixes_of_the_table_or_behind_the_default_route() {
+        let network: IpAddr = "2a00:1::".parse().expect("an address");
+        let longer: IpAddr = "2a00:2::".parse().expect("an address");
+        let drawn = |prefixes: &[(IpAddr, u8)]| match Flows::ipv6(prefixes).destinations {
+            Destinations::Drawn(drawn) => drawn,
+            other => panic!("{other:?}"),
+        };
+        let wanted: IpAddr = "2a00:1::1".parse().expect("an address");
+        assert!(drawn(&[(network, 32), (longer, 65)]).iter().all(|address| *address == wanted));
+        let behind = drawn(&[]);
+        assert_eq!(behind[3], "2001:db8:128:3::1".parse::<IpAddr>().expect("an address"));
+        assert_eq!(behind.len(), 65_536);
+    }
+
+    #[test]
+    fn what_a_lab_has_itself_is_no_prefix_of_the_internet() {
+        let table = Prefixes {
+            ipv4: ["10.0.0.0/8", "0.0.0.0/0", "8.8.8.0/24"]
+                .map(|text| text.parse().unwrap())
+                .into(),
+            ipv6: ["2001:db8::/32", "2a00::/12"].map(|text| text.parse().unwrap()).into(),
+        };
+        let kept: Vec<String> = prefixes_of(&table)
+            .iter()
+            .map(|(address, length)| format!("{address}/{length}"))
+            .collect();
+        assert_eq!(kept, ["8.8.8.0/24", "2a00::/12"]);
+    }
+
+    #[test]
+    fn a_small_frame_has_64_bytes_of_either_version() {
+        let macs = [Mac([1; 6]), Mac([2; 6])];
+        for (source, to, kind) in
+            [(SOURCE_V4, IpAddr::from([16, 0, 0, 1]), 0x0800_u16), (SOURCE_V6, SINK_V6, 0x86dd)]
+        {
+            let frame = small_frame(macs, source, to);
+            assert_eq!((frame.len(), &frame[12..14]), (64, &kind.to_be_bytes()[..]));
+        }
+    }
+}
