@@ -18,10 +18,14 @@
 //! Client and server have addresses as in [`Lab`](super::Lab), and a link of their own each: the program at the sink
 //! drops everything, and a program in the driver of a veth does not see which checksums are still to be filled in.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Mutex;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
+use manylane_io::affinity;
 use manylane_io::bpf::{Destinations, LiveGenerator, LiveOptions, LiveSink};
 use manylane_io::interface::{Interface, Offloads};
 use manylane_io::netlink::kernel::{Change, Changed, Hop, Hops, Route};
@@ -114,7 +118,7 @@ impl Crossing {
     }
 
     /// Sends small packets on a core, as many as there can be, until it is dropped.
-    pub fn generate(&self, flows: &Flows, core: usize) -> Result<LiveGenerator, LabError> {
+    pub fn generate(&self, flows: &Flows, core: usize) -> Result<SmallPackets, LabError> {
         let macs = [self.topology.mac("router", "transit0")?, self.topology.mac("source", "eth0")?];
         let options = LiveOptions {
             frame: small_frame(macs.map(Mac), flows.source, flows.first),
@@ -126,7 +130,52 @@ impl Crossing {
         let start = move || -> Result<LiveGenerator, LabError> {
             Ok(LiveGenerator::start(&Interface::read("eth0")?, options)?)
         };
-        self.topology.host("source").run(start)
+        let generator = self.topology.host("source").run(start)?;
+        Ok(SmallPackets { generator, _pauses: Pauses::start(core) })
+    }
+}
+
+/// Small packets on their way.
+pub struct SmallPackets {
+    generator: LiveGenerator,
+    _pauses: Pauses,
+}
+
+impl SmallPackets {
+    /// Ends them; an error if they had ended before.
+    pub fn stop(self) -> io::Result<()> {
+        self.generator.stop().map(drop)
+    }
+}
+
+/// A thread that wants the generator's core for a moment, a thousand times a second.
+///
+/// The kernel runs a generator inside an RCU read-side section, and leaves it only when another thread wants the core
+/// (`bpf_test_timer_continue`, net/bpf/test_run.c). A program that is attached meanwhile waits for grace periods: they
+/// must not depend on what else the machine does.
+struct Pauses {
+    /// Closed to end the thread.
+    end: Option<mpsc::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Pauses {
+    fn start(core: usize) -> Pauses {
+        let (end, ended) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let _ = affinity::pin(core); // On another core it does no harm.
+            while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {}
+        });
+        Pauses { end: Some(end), thread: Some(thread) }
+    }
+}
+
+impl Drop for Pauses {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // It only waits, and cannot panic.
+        }
     }
 }
 
@@ -148,7 +197,7 @@ struct Progress {
 }
 
 fn lock(progress: &Mutex<Progress>) -> std::sync::MutexGuard<'_, Progress> {
-    progress.lock().expect("nobody panics with the lock")
+    progress.lock().expect("no thread panics with the lock")
 }
 
 fn load(
@@ -295,6 +344,7 @@ const BEHIND_V6: u128 = 0x2001_0db8_0128 << 80;
 const DESTINATIONS: u32 = 1 << 16;
 /// Routes between two looks at whether to go on.
 const PIECE: usize = 4096;
+const PAUSE: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {

@@ -1,7 +1,7 @@
 //! [`EndlessTcp`]: a TCP connection from one host to another that runs until it is stopped, and how much has arrived.
 //!
-//! For what changes on the way while it runs. The same block is sent again and again, and every byte compared where it
-//! arrives: that costs little beside the kernel's part, so that the rate is the network's.
+//! For tests and demos that change the network while a connection runs. The sender repeats one block, and the receiver
+//! compares every byte: that costs little beside the kernel's part, so the rate is the network's.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, TcpStream};
@@ -77,7 +77,7 @@ impl EndlessTcp {
         self.shared.lock().report.clone()
     }
 
-    /// Sends nothing until it is to go on. What is on its way arrives.
+    /// Pauses the sender, or resumes it. Bytes that were sent still arrive.
     pub fn rest(&self, rests: bool) {
         self.shared.lock().rests = rests;
         self.shared.changed.notify_all();
@@ -106,14 +106,14 @@ impl Drop for EndlessTcp {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with the lock")
+        self.state.lock().expect("no thread panics with the lock")
     }
 
     /// Whether there is more to send; waits while it rests.
     fn goes_on(&self) -> bool {
         let state = self.lock();
         let waited = self.changed.wait_while(state, |state| state.rests && !state.is_over);
-        !waited.expect("nobody panics with the lock").is_over
+        !waited.expect("no thread panics with the lock").is_over
     }
 
     fn ended(&self, doing: &str, outcome: io::Result<()>) {
@@ -141,7 +141,7 @@ fn receive(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
             Ok(0) => return Ok(()),
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            // While it rests nothing comes.
+            // A paused sender sends nothing.
             Err(error) if super::is_timeout(&error) && shared.lock().rests => continue,
             Err(error) => return Err(error),
         };

@@ -64,7 +64,7 @@ pub use manylane_io::namespace::Host;
 
 pub use config::RouterOptions;
 pub use content::Content;
-pub use crossing::{Crossing, Flows, Loaded};
+pub use crossing::{Crossing, Flows, Loaded, SmallPackets};
 pub use endless::{EndlessReport, EndlessTcp};
 pub use network::{
     CLIENT_V4, CLIENT_V6, LAN_V4, LAN_V6, Lab, LabError, LabOptions, SERVER_V4, SERVER_V6, WAN_V4,
