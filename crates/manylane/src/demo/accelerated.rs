@@ -1,289 +1,424 @@
-//! The demo's second act: the kernel's own router is accelerated while packets pass, and the accelerator is killed.
+//! The demo's first act: `manylane accelerate` takes over from a router's kernel while packets pass, and is killed.
 //!
-//! | Phase                     | Who forwards             | Shown by                                               |
-//! |---------------------------|--------------------------|--------------------------------------------------------|
-//! | before                    | the kernel               | its own counter (proc_pid_net(5): `snmp`, `snmp6`)     |
-//! | `manylane accelerate`     | our program, in a child  | the child's API; the kernel's counter stands still     |
-//! | after SIGKILL             | the kernel               | its counter goes on, and no host has noticed           |
+//! | Phase      | Small packets are forwarded by  | IP version, in turn |
+//! |------------|---------------------------------|---------------------|
+//! | `Kernel`   | the kernel                      | IPv4, IPv6          |
+//! | `Ingress`  | our program behind the driver   | IPv6, IPv4          |
+//! | `Driver`   | our program in the driver       | IPv4, IPv6          |
+//! | `After`    | the kernel, after SIGKILL       | IPv6, IPv4          |
+//!
+//! The generator keeps its IP version, and goes on, when the forwarder changes. TCP and pings pass all along, over two
+//! other ports; on one or two cores TCP pauses while the accelerator copies the table. While the ledger is read, all
+//! traffic pauses.
 
-use std::env;
 use std::fs;
-use std::path::PathBuf;
-use std::process::{self, Child, Command, Stdio};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use manylane_io::affinity;
+use manylane_io::bpf::LiveSink;
+
+use super::bar::{padded, spin, spinner};
+use super::beside::{Beside, Totals};
+use super::child::Accelerator;
+use super::ledger;
+use super::scores::{Phase, Scores, Version, microseconds};
 use super::screen::Screen;
 use super::stop::Stop;
-use super::{DemoError, Ending, NotHere, traffic};
-use crate::terminal::table::{bits_per_second, count, lay_out, signed};
-use manylane_api::Client;
-use manylane_api::accelerate::{AcceleratedLedger, AcceleratedPort, AcceleratorStatus};
-use manylane_lab::{Host, Lab, LabOptions};
+use super::{DemoError, Ending, NotHere, ended, table};
+use crate::api::accelerate::AcceleratedLedger;
+use crate::cli::DemoOptions;
+use crate::cli::table::{bits_per_second, bytes, count};
+use crate::lab::crossing::{TRANSIT_PORTS, prefixes_of};
+use crate::lab::{Crossing, Flows, Loaded, SmallPackets};
 
-/// Makes the hosts, and lets packets pass for as long as `lasts`, a third of it in each phase.
-pub(super) fn run(lasts: Duration, screen: &mut Screen) -> Result<Ending, NotHere> {
-    let lab = Lab::three_hosts(LabOptions { kernel_router: true, ..LabOptions::default() })?;
+/// How the act ended, and its hosts. The kernel needs seconds to free their routes: that must not disturb the second act.
+pub(super) struct Shown {
+    pub(super) ending: Ending,
+    _crossing: Crossing,
+}
+
+/// Makes the hosts, and shows all phases.
+pub(super) fn run(
+    options: &DemoOptions,
+    stop: &Stop,
+    screen: &mut Screen,
+) -> Result<Shown, NotHere> {
+    stop.begin(None);
+    let place = Place::here();
+    let crossing = spin("making five hosts", screen, Crossing::make)?;
+    // What this machine lacks is found before the table is loaded.
+    let sink = crossing.sink()?;
+    drop(crossing.generate(&Flows::ipv4(), place.small)?);
     screen.say(INTRODUCTION);
-    let stop = Stop::after(lasts).map_err(DemoError::Signals)?;
-    let (tally, shown) = std::thread::scope(|scope| {
-        let tally = scope.spawn(|| traffic::drive(&lab, &stop));
-        let shown = phases(&lab.router, lasts / 3, &stop, screen);
-        stop.now();
-        (tally.join().expect("traffic reports its errors"), shown)
-    });
-    screen.say(&format!("\n{}", tally.table()));
-    let ledger = match shown {
-        Ok(ledger) => ledger,
-        // What forwards goes on as it was: nothing of the first act is wrong.
-        Err(why) => {
-            screen.say(&format!("\nNothing was accelerated: {why}"));
-            None
-        }
-    };
-    let mut faults = tally.faults();
-    if let Some(ledger) = ledger {
-        screen.say(&format!("\n{}", sums(&ledger)));
-        let passed: u64 = ledger.passed.values().sum();
-        if ledger.seen != ledger.forwarded + passed {
-            let missing = ledger.seen.abs_diff(ledger.forwarded + passed);
-            faults.push(format!("{} packets are in no sum", count(missing)));
-        }
+    let prefixes = read(options.routes, screen);
+    load(&crossing, &prefixes, stop, screen)?;
+    if stop.is_over() {
+        return Ok(Shown { ending: ended(stop), _crossing: crossing });
     }
+    let flows = [Flows::ipv4(), Flows::ipv6(&prefixes)];
+    let beside = Beside::start(&crossing, place.beside);
+    let beside = beside.map_err(|error| NotHere::Unavailable(error.to_string()))?;
+    let each = options.seconds.map_or(STRETCH, |seconds| Duration::from_secs(seconds) / STRETCHES);
+    let mut act = Act {
+        crossing: &crossing,
+        sink,
+        flows,
+        core: place.small,
+        generator: None,
+        beside,
+        scores: Scores::default(),
+        tcp_makes_room: place.cores <= 2,
+        each,
+        stop,
+        screen,
+    };
+    let shown = act.phases();
+    let faults = act.conclude(shown, &place);
     if !faults.is_empty() {
         return Err(DemoError::Faults(faults).into());
     }
-    Ok(stop.signal().map_or(Ending::Complete, |signal| Ending::Interrupted { signal }))
+    Ok(Shown { ending: ended(stop), _crossing: crossing })
 }
 
-/// Shows the three phases, a block each second. Without a ledger, it was stopped before there was one.
-fn phases(
-    router: &Host,
-    each: Duration,
-    stop: &Stop,
-    screen: &mut Screen,
-) -> Result<Option<AcceleratedLedger>, String> {
-    let mut rows: Vec<Row> = Vec::new();
-    show("The kernel's router", router, None, each, &mut rows, stop, screen)?;
-    if stop.is_over() {
-        return Ok(None);
+/// Which cores take part, and what else is to be known of this machine.
+struct Place {
+    /// Generator, router and sink: all of them run where packets are sent.
+    small: usize,
+    /// TCP and pings.
+    beside: usize,
+    cores: usize,
+    load: f64,
+}
+
+impl Place {
+    fn here() -> Place {
+        let cores = affinity::cores().unwrap_or_default();
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        let load = load.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(0.0);
+        let [small, beside] = [cores.first(), cores.last()].map(|core| core.copied().unwrap_or(0));
+        Place { small, beside, cores: cores.len(), load }
     }
-    let mut child = Accelerator::start(router)?;
-    child.wait_until_it_forwards(stop)?;
-    show("`manylane accelerate lan wan`", router, Some(&child), each, &mut rows, stop, screen)?;
-    let ledger = child.ask("/v1/accelerate/ledger")?;
-    drop(child); // By SIGKILL.
-    show("After `kill -KILL`", router, None, each, &mut rows, stop, screen)?;
-    Ok(Some(ledger))
+
+    /// What else is in the figures.
+    fn text(&self) -> String {
+        let Place { small, beside, load, .. } = self;
+        let mut text = format!(
+            "The generator, the router and the packet counter share core {small}, because a veth\ndoes all work on \
+             the sender's core. Every figure includes the time of all three,\nso expect another ratio between \
+             network cards.\n"
+        );
+        if small == beside {
+            text += "TCP and pings share that core, too: this machine has no other.\n";
+        }
+        if *load >= BUSY {
+            text += &format!(
+                "This machine was busy when the demo began (load {load:.1}), so figures vary.\n"
+            );
+        }
+        text
+    }
 }
 
-/// One phase, as far as it has come.
-struct Row {
-    name: &'static str,
-    tier: String,
-    by_kernel: u64,
-    by_us: u64,
-    bits: u64,
+/// Reads the table, not more than `limit` prefixes of it.
+fn read(limit: Option<usize>, screen: &mut Screen) -> Vec<(IpAddr, u8)> {
+    let (mut prefixes, source) = spin("reading the table of routes", screen, || {
+        let (table, source) = table::read();
+        (prefixes_of(&table), source)
+    });
+    if let Some(limit) = limit.filter(|limit| *limit < prefixes.len()) {
+        // As many of each version as in the whole table.
+        let (all, mut number) = (prefixes.len(), 0);
+        prefixes.retain(|_| {
+            number += limit;
+            let is_kept = number >= all;
+            number %= all;
+            is_kept
+        });
+    }
+    let v4 = prefixes.iter().filter(|(address, _)| address.is_ipv4()).count();
+    let [v4, v6] = [v4, prefixes.len() - v4].map(|number| count(number as u64));
+    screen.event(&format!("{v4} IPv4 and {v6} IPv6 prefixes {source}"));
+    prefixes
 }
 
-/// Shows a phase until it is over.
-fn show(
-    name: &'static str,
-    router: &Host,
-    child: Option<&Accelerator>,
-    lasts: Duration,
-    rows: &mut Vec<Row>,
+/// Loads the routes, for [`LOAD_MAX`] at most, and shows how many the kernel has.
+fn load(
+    crossing: &Crossing,
+    prefixes: &[(IpAddr, u8)],
     stop: &Stop,
     screen: &mut Screen,
-) -> Result<(), String> {
-    let (begun, before) = (Instant::now(), Counts::now(router, child)?);
-    rows.push(Row { name, tier: before.tier.clone(), by_kernel: 0, by_us: 0, bits: 0 });
-    loop {
-        let is_over = stop.wait(INTERVAL.min(lasts.saturating_sub(begun.elapsed())));
-        let (now, elapsed) = (Counts::now(router, child)?, begun.elapsed().as_secs_f64());
-        let rate = |now: u64, before: u64| (now.saturating_sub(before) as f64 / elapsed) as u64;
-        let row = rows.last_mut().expect("it was pushed above");
-        row.tier = now.tier;
-        row.by_kernel = rate(now.by_kernel, before.by_kernel);
-        row.by_us = rate(now.by_us, before.by_us);
-        row.bits = rate(8 * now.bytes, 8 * before.bytes);
-        screen.draw(&table(rows));
-        if screen.is_gone() {
-            stop.now();
+) -> Result<(), NotHere> {
+    let (begun, mut last) = (Instant::now(), Instant::now());
+    let loaded = crossing.load(prefixes, |tried| {
+        let is_over = stop.wait(MOMENT);
+        if last.elapsed() >= screen.interval() {
+            last = Instant::now();
+            let bar = padded(tried as f64 / prefixes.len() as f64, 30);
+            let of = format!("{} of {} routes", count(tried), count(prefixes.len() as u64));
+            let line = format!("{of} are in the kernel");
+            screen.show(&format!("Loading the kernel's table  {bar}  {of}"), &line);
         }
-        if is_over || begun.elapsed() >= lasts {
+        !is_over && begun.elapsed() < LOAD_MAX
+    });
+    let loaded = loaded.map_err(|error| NotHere::Unavailable(error.to_string()))?;
+    let Loaded { ipv4, ipv6, .. } = loaded;
+    let missing = prefixes.len() as u64 - ipv4 - ipv6;
+    let rest = match missing {
+        0 => String::new(),
+        _ => format!("; {} were refused or would have taken too long", count(missing)),
+    };
+    screen.event(&format!(
+        "the router's kernel has {} IPv4 and {} IPv6 routes{rest}",
+        count(ipv4),
+        count(ipv6)
+    ));
+    Ok(())
+}
+
+/// The act while packets pass.
+struct Act<'a> {
+    crossing: &'a Crossing,
+    sink: LiveSink,
+    flows: [Flows; 2],
+    core: usize,
+    generator: Option<(Version, SmallPackets)>,
+    beside: Beside,
+    scores: Scores,
+    /// TCP pauses while the accelerator copies the table: there are two cores at most, and small packets take one.
+    tcp_makes_room: bool,
+    /// How long each version passes in each phase.
+    each: Duration,
+    stop: &'a Stop,
+    screen: &'a mut Screen,
+}
+
+impl Act<'_> {
+    /// All phases, unless a signal ends them early. Returns a ledger if anything was accelerated.
+    fn phases(&mut self) -> Result<Option<AcceleratedLedger>, String> {
+        self.screen
+            .event("small packets of 64 bytes to 65,536 addresses; TCP and pings over other ports");
+        self.phase(Phase::Kernel, [Version::V4, Version::V6])?;
+        if self.stop.is_over() {
+            return Ok(None);
+        }
+        self.screen.event("`manylane accelerate` starts and copies the kernel's table");
+        let mut child = Accelerator::start(self.crossing.router())?;
+        if self.tcp_makes_room {
+            self.screen
+                .event("TCP pauses: on this machine it would take the core that the copy needs");
+            self.beside.rest_tcp(true);
+        }
+        let doing = "manylane copies the table; the kernel still forwards";
+        if !self.meanwhile(doing, || child.forwards())? {
+            return Ok(None);
+        }
+        self.beside.rest_tcp(false);
+        self.phase(Phase::Ingress, [Version::V6, Version::V4])?;
+        if !self.stop.is_over() {
+            match self.enter_the_driver(&child)? {
+                None => self.phase(Phase::Driver, [Version::V4, Version::V6])?,
+                Some(why) => self.screen.event(&format!("no driver tier on this machine: {why}")),
+            }
+        }
+        self.rest(true)?;
+        let ledger = ledger::settled(&child)?;
+        if self.stop.is_over() {
+            return Ok(Some(ledger));
+        }
+        self.rest(false)?;
+        self.generate(Version::V6)?;
+        self.stop.wait(SETTLE);
+        self.screen.event("`kill -KILL` ends manylane");
+        child.kill();
+        self.phase(Phase::After, [Version::V6, Version::V4])?;
+        Ok(Some(ledger))
+    }
+
+    fn phase(&mut self, phase: Phase, versions: [Version; 2]) -> Result<(), String> {
+        versions.into_iter().try_for_each(|version| self.stretch(phase, version))
+    }
+
+    /// One IP version in one phase, shown while it lasts.
+    fn stretch(&mut self, phase: Phase, version: Version) -> Result<(), String> {
+        if self.stop.is_over() {
             return Ok(());
         }
-    }
-}
-
-fn table(rows: &[Row]) -> String {
-    let rows = rows.iter().map(|row| {
-        let Row { name, tier, by_kernel, by_us, bits } = row;
-        let name = (*name).to_owned();
-        vec![name, tier.clone(), count(*by_kernel), count(*by_us), bits_per_second(*bits)]
-    });
-    let titles = ["Router", "Tier", ">By the kernel/s", ">By manylane/s", ">Through it"];
-    format!("\nmanylane demo, second act\n\n{}", lay_out(&titles, rows))
-}
-
-fn sums(ledger: &AcceleratedLedger) -> String {
-    let passed = ledger.passed.iter().filter(|(_, packets)| **packets > 0);
-    let passed: Vec<_> =
-        passed.map(|(reason, packets)| format!("{reason} {}", count(*packets))).collect();
-    format!(
-        "The accelerator saw {} packets, forwarded {}, and left to the kernel: {}.\nSent less forwarded: {} (counted \
-         one after the other, while packets pass).",
-        count(ledger.seen),
-        count(ledger.forwarded),
-        if passed.is_empty() { "none".into() } else { passed.join(", ") },
-        signed(-ledger.missing),
-    )
-}
-
-/// What has been counted until now.
-struct Counts {
-    tier: String,
-    /// Packets that the kernel has forwarded, of both versions.
-    by_kernel: u64,
-    /// Packets that manylane has.
-    by_us: u64,
-    /// What came in by both links, whoever forwarded it.
-    bytes: u64,
-}
-
-impl Counts {
-    fn now(router: &Host, child: Option<&Accelerator>) -> Result<Counts, String> {
-        let (by_kernel, bytes) = router.run(|| (by_the_kernel(), received_bytes()));
-        let ports: Vec<AcceleratedPort> =
-            child.map_or(Ok(Vec::new()), |child| child.ask("/v1/accelerate/ports"))?;
-        let by_us = ports.iter().map(|port| port.forwarded).sum();
-        let tier = ports.first().map_or("kernel", |port| &port.tier).to_owned();
-        Ok(Counts { tier, by_kernel, by_us, bytes })
-    }
-}
-
-/// Of this thread's namespace.
-fn by_the_kernel() -> u64 {
-    let read =
-        |name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default();
-    v4_forwarded(&read("snmp")).unwrap_or(0) + v6_forwarded(&read("snmp6")).unwrap_or(0)
-}
-
-fn v4_forwarded(snmp: &str) -> Option<u64> {
-    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Ip: "));
-    let (names, numbers) = (lines.next()?, lines.next()?);
-    let at = names.split(' ').position(|name| name == "ForwDatagrams")?;
-    numbers.split(' ').nth(at)?.parse().ok()
-}
-
-fn v6_forwarded(snmp6: &str) -> Option<u64> {
-    let line = snmp6.lines().find_map(|line| line.strip_prefix("Ip6OutForwDatagrams"))?;
-    line.trim().parse().ok()
-}
-
-/// Of all links of this thread's namespace but `lo`.
-fn received_bytes() -> u64 {
-    let dev = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
-    let links = dev.lines().filter_map(|line| line.split_once(':'));
-    let links = links.filter(|(name, _)| name.trim() != "lo");
-    links.filter_map(|(_, numbers)| numbers.split_whitespace().next()?.parse::<u64>().ok()).sum()
-}
-
-/// This program as `manylane accelerate`, in the router's namespace. Dropped, it is killed: that is the demo.
-struct Accelerator {
-    child: Child,
-    client: Client,
-    socket: PathBuf,
-}
-
-impl Accelerator {
-    fn start(router: &Host) -> Result<Accelerator, String> {
-        let program = env::current_exe().map_err(|error| error.to_string())?;
-        let socket = env::temp_dir().join(format!("manylane-demo-{}.sock", process::id()));
-        // The kernel ends it when we end, whatever ends us.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL"]).arg(program).args(["accelerate", "lan", "wan"]);
-        command.arg("--socket").arg(&socket);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = router.run(move || command.spawn());
-        let child = child.map_err(|error| format!("`manylane accelerate`: {error}"))?;
-        Ok(Accelerator { child, client: Client::new(&socket), socket })
-    }
-
-    fn wait_until_it_forwards(&mut self, stop: &Stop) -> Result<(), String> {
+        self.generate(version)?;
+        self.stop.wait(SETTLE);
+        self.beside.begin();
+        let interval = self.screen.interval_of(self.each);
+        let (begun, before) = (Instant::now(), self.sink.dropped().0);
         loop {
-            if let Ok(Some(status)) = self.child.try_wait() {
-                return Err(format!("`manylane accelerate` ended: {status}; try it to see why"));
+            let left = self.each.saturating_sub(begun.elapsed());
+            let is_over = self.stop.wait(interval.min(left));
+            let packets = self.sink.dropped().0 - before;
+            let rate = packets as f64 / begun.elapsed().as_secs_f64();
+            self.scores.set(phase, version, rate);
+            let line = self.line(phase, version, rate);
+            let block = self.scores.draw(self.screen.has_colours());
+            self.screen.show(&format!("\n{block}"), &line);
+            if self.screen.is_gone() {
+                self.stop.now();
             }
-            match self.client.ask::<AcceleratorStatus>("/v1/daemon") {
-                Ok(status) if status.lease.holds => return Ok(()),
-                _ if stop.wait(LOOK) => return Err("it was stopped before it began".into()),
-                _ => {}
+            if is_over || begun.elapsed() >= self.each {
+                break;
             }
         }
+        self.scores.beside(phase, self.beside.arrived());
+        Ok(())
     }
 
-    fn ask<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, String> {
-        self.client.ask(path).map_err(|error| error.to_string())
+    /// A stretch in one line.
+    fn line(&self, phase: Phase, version: Version, rate: f64) -> String {
+        let arrived = self.beside.arrived();
+        let ping = arrived.ping[version as usize].map_or("-".into(), microseconds);
+        let gain = self.scores.gain(phase, version).filter(|_| phase != Phase::Kernel);
+        let gain = gain.map_or(String::new(), |gain| format!(" (x {gain:.1})"));
+        format!(
+            "{:<17}  {}  {:>9} packets/s{gain}; TCP {}; ping {ping}",
+            phase.name(),
+            version.name(),
+            count(rate as u64),
+            bits_per_second(arrived.tcp.iter().sum::<f64>() as u64),
+        )
+    }
+
+    /// Shows the rate until something is done. Returns false when it is time to stop before that.
+    fn meanwhile(
+        &mut self,
+        doing: &str,
+        mut is_done: impl FnMut() -> Result<bool, String>,
+    ) -> Result<bool, String> {
+        let (begun, mut before, mut shown) =
+            (Instant::now(), self.sink.dropped().0, Instant::now());
+        while !is_done()? {
+            if self.stop.wait(LOOK) {
+                return Ok(false);
+            }
+            if shown.elapsed() >= self.screen.interval() {
+                let now = self.sink.dropped().0;
+                let rate = count(((now - before) as f64 / shown.elapsed().as_secs_f64()) as u64);
+                (before, shown) = (now, Instant::now());
+                let line = format!("{doing} {rate} packets/s");
+                let bars = self.scores.draw(self.screen.has_colours());
+                self.screen.show(&format!("\n{bars}\n{} {line}", spinner(begun)), &line);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves the ports of the small packets to the driver tier. Returns why that is impossible here, if it is.
+    fn enter_the_driver(&mut self, child: &Accelerator) -> Result<Option<String>, String> {
+        self.screen.event("manylane enters the driver of the two ports of the small packets");
+        let (begun, mut left, mut why_not) = (Instant::now(), TRANSIT_PORTS.to_vec(), None);
+        self.meanwhile("manylane enters the driver; at ingress it still forwards", || {
+            let is_late = begun.elapsed() > DRIVER_PATIENCE;
+            while let Some(port) = left.last() {
+                match child.set_tier(port, "driver") {
+                    Ok(()) => drop(left.pop()),
+                    Err(why) if is_late => why_not = Some(why),
+                    // A busy machine's accelerator answers late.
+                    Err(_) => return Ok(false),
+                }
+                if why_not.is_some() {
+                    return Ok(true);
+                }
+            }
+            let ports = child.ports()?;
+            let port = |name: &str| ports.iter().find(|port| port.name == name);
+            let [entry, exit] = TRANSIT_PORTS.map(port);
+            let (Some(entry), Some(exit)) = (entry, exit) else {
+                return Err("it has lost a port".into());
+            };
+            let is_there = entry.tier == "driver" && exit.exit_tier == "driver";
+            if !is_there && is_late {
+                let reasons = entry.tier_reasons.iter().chain(&exit.tier_reasons);
+                let reasons: Vec<_> = reasons.map(|reason| reason.what.as_str()).collect();
+                why_not = Some(reasons.join("; "));
+            }
+            Ok(is_there || why_not.is_some())
+        })?;
+        Ok(why_not)
+    }
+
+    /// Sends small packets of this version from now on.
+    fn generate(&mut self, version: Version) -> Result<(), String> {
+        if self.generator.as_ref().is_some_and(|(present, _)| *present == version) {
+            return Ok(());
+        }
+        self.end_generator()?;
+        let generator = self.crossing.generate(&self.flows[version as usize], self.core);
+        self.generator = Some((version, generator.map_err(|error| error.to_string())?));
+        Ok(())
+    }
+
+    /// Pauses all traffic, or resumes TCP and pings.
+    fn rest(&mut self, rests: bool) -> Result<(), String> {
+        self.beside.rest(rests);
+        if rests { self.end_generator() } else { Ok(()) }
+    }
+
+    fn end_generator(&mut self) -> Result<(), String> {
+        let Some((_, generator)) = self.generator.take() else { return Ok(()) };
+        generator.stop().map_err(|error| format!("the generator of packets ended: {error}"))
+    }
+
+    /// Ends all traffic and shows the result. Returns the faults.
+    fn conclude(
+        mut self,
+        shown: Result<Option<AcceleratedLedger>, String>,
+        place: &Place,
+    ) -> Vec<String> {
+        let ended = self.end_generator();
+        let Totals { bytes: arrived, pings, answered, mut faults } = self.beside.stop();
+        faults.extend(ended.err());
+        let bars = self.scores.draw(self.screen.has_colours());
+        self.screen.conclude(&format!("\n{bars}"));
+        let accelerated = matches!(shown, Ok(Some(_)));
+        if accelerated {
+            self.screen.say(&self.scores.verdict(&place.text()));
+        }
+        self.screen.say(&format!(
+            "\nTCP delivered {} byte for byte; {} of {} pings were answered.",
+            bytes(arrived),
+            count(answered),
+            count(pings)
+        ));
+        match shown {
+            Ok(Some(ledger)) => {
+                self.screen.say(&format!("\n{}", ledger::text(&ledger)));
+                faults.extend(ledger::faults(&ledger));
+                let after = [Version::V4, Version::V6].map(|it| self.scores.gain(Phase::After, it));
+                if !self.stop.is_over() && after.iter().flatten().any(|gain| *gain == 0.0) {
+                    faults.push("after SIGKILL the kernel forwarded nothing".into());
+                }
+            }
+            Ok(None) => {}
+            Err(why) if self.scores.gain(Phase::Ingress, Version::V6).is_some() => faults.push(why),
+            // The kernel forwarded all the same: nothing of that is wrong.
+            Err(why) => self.screen.say(&format!("\nNothing was accelerated: {why}")),
+        }
+        faults
     }
 }
 
-impl Drop for Accelerator {
-    fn drop(&mut self) {
-        // Neither can fail in a way that matters: it may have ended.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = fs::remove_file(&self.socket);
-    }
-}
-
-const INTRODUCTION: &str = "
-Second act: the same hosts, and the router between them is this machine's kernel. Then
-`manylane accelerate` takes over what it would only route, while packets pass; then it is killed,
-and the kernel goes on.
+const INTRODUCTION: &str = "\
+First act: speed up an existing Linux router. Five hosts on this machine, each
+with its own network stack; the kernel of the host in the middle routes. Then
+`manylane accelerate` takes over plain transit while packets pass. Then it is
+killed, and the kernel forwards again. Ctrl-C ends the demo; nothing stays.
 ";
-const INTERVAL: Duration = Duration::from_secs(1);
+/// How long each IP version passes in each phase, unless `--seconds` says otherwise.
+const STRETCH: Duration = Duration::from_millis(1500);
+const STRETCHES: u32 = 8;
+/// The generator starts, and queues fill.
+const SETTLE: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(20);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernels_counters_are_found_by_their_names() {
-        let snmp = "Ip: Forwarding ForwDatagrams InDelivers\nIp: 1 23 4\nTcp: a\n";
-        assert_eq!(v4_forwarded(snmp), Some(23));
-        let snmp6 = "Ip6InReceives   \t5\nIp6OutForwDatagrams  \t67\n";
-        assert_eq!(v6_forwarded(snmp6), Some(67));
-        assert_eq!(v4_forwarded(""), None);
-    }
-
-    #[test]
-    fn each_phase_has_a_line() {
-        let row = |name, by_kernel, by_us| Row {
-            name,
-            tier: "kernel".into(),
-            by_kernel,
-            by_us,
-            bits: 8_000_000,
-        };
-        let shown =
-            table(&[row("The kernel's router", 1000, 0), row("After `kill -KILL`", 0, 2000)]);
-        assert!(shown.contains("The kernel's router  kernel"), "{shown}");
-        assert!(shown.contains("8.00 Mbit/s"), "{shown}");
-        assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
-    }
-
-    #[test]
-    fn the_sums_say_what_was_left_to_the_kernel() {
-        let mut ledger =
-            AcceleratedLedger { seen: 30, forwarded: 20, ..AcceleratedLedger::default() };
-        ledger.passed.insert("not_ip".into(), 10);
-        ledger.passed.insert("ttl".into(), 0);
-        let text = sums(&ledger);
-        assert!(
-            text.contains("saw 30 packets, forwarded 20, and left to the kernel: not_ip 10."),
-            "{text}"
-        );
-    }
-}
+const MOMENT: Duration = Duration::from_millis(50);
+/// A slower machine loads fewer routes.
+const LOAD_MAX: Duration = Duration::from_secs(12);
+/// The API does not say when a tier will not come.
+const DRIVER_PATIENCE: Duration = Duration::from_secs(10);
+/// As uptime(1) counts: one program that runs all the time.
+const BUSY: f64 = 1.0;

@@ -1,4 +1,5 @@
-//! The table that is shown while packets pass: one snapshot a second, and what changed since the last.
+//! The table that is shown while packets pass: one snapshot a second, and what changed since the last. Without a
+//! terminal that is a line, and the table stands at the end.
 
 use std::time::{Duration, Instant};
 
@@ -12,18 +13,36 @@ use manylane_api::{PortStatus, Source, WorkerStatus};
 pub(super) fn show(title: &str, source: &dyn Source, stop: &Stop, screen: &mut Screen) {
     let begun = Instant::now();
     let (mut last, mut at) = (source.ports(), begun);
-    let mut is_over = false;
-    while !is_over {
-        is_over = stop.wait(INTERVAL);
+    loop {
+        let is_over = stop.wait(INTERVAL);
         let (ports, now) = (source.ports(), Instant::now());
+        let elapsed = now.duration_since(at);
         let header = format!("{title}, after {:.0} s", now.duration_since(begun).as_secs_f64());
-        let table = table(&header, &last, &ports, now.duration_since(at), &source.workers());
-        screen.draw(&table);
+        let table = table(&header, &last, &ports, elapsed, &source.workers());
+        if is_over {
+            screen.conclude(&table);
+            return;
+        }
+        screen.show(&table, &line(title, &last, &ports, elapsed));
         if screen.is_gone() {
             stop.now();
         }
         (last, at) = (ports, now);
     }
+}
+
+/// All ports in one line.
+fn line(title: &str, before: &[PortStatus], ports: &[PortStatus], elapsed: Duration) -> String {
+    let sum = |ports: &[PortStatus], of: fn(&PortStatus) -> u64| ports.iter().map(of).sum::<u64>();
+    let rate = |of: fn(&PortStatus) -> u64| {
+        (sum(ports, of).saturating_sub(sum(before, of)) as f64 / elapsed.as_secs_f64()) as u64
+    };
+    format!(
+        "{title}: received {} packets/s, transmitted {} packets/s, {}",
+        count(rate(|port| port.received)),
+        count(rate(|port| port.transmitted)),
+        bits_per_second(8 * rate(|port| port.transmitted_bytes)),
+    )
 }
 
 fn table(
@@ -93,5 +112,7 @@ mod tests {
         assert!(shown.contains("lost by the device 1,2"), "{shown}");
         assert!(shown.ends_with("\nBusy: worker 0 97 %, worker 1 0 %\n"), "{shown}");
         assert!(shown.lines().all(|line| line.chars().count() <= 100), "{shown}");
+        let line = line("here", &before, &after, Duration::from_secs(2));
+        assert_eq!(line, "here: received 1,000 packets/s, transmitted 500 packets/s, 0 bit/s");
     }
 }

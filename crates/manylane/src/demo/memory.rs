@@ -13,14 +13,19 @@ use manylane_router::config::{Config, Environment};
 use manylane_router::control::Daemon;
 
 /// Forwards between four ports in memory for as long as `lasts`, and shows it.
-pub(super) fn run(lasts: Duration, why: &str, screen: &mut Screen) -> Result<Ending, DemoError> {
+pub(super) fn run(
+    lasts: Duration,
+    why: &str,
+    stop: &Stop,
+    screen: &mut Screen,
+) -> Result<Ending, DemoError> {
     let environment = Environment::of_this_thread();
     let config = Config::parse(CONFIG, "demo.toml", &environment).map_err(DemoError::Config)?;
     let daemon = Daemon::start(config).map_err(DemoError::Start)?;
 
     screen.say(&format!("{INTRODUCTION}Why in memory: {why}."));
-    let stop = Stop::after(lasts).map_err(DemoError::Signals)?;
-    live::show("manylane demo --memory", daemon.source().as_ref(), &stop, screen);
+    stop.begin(Some(lasts));
+    live::show("manylane demo --memory", daemon.source().as_ref(), stop, screen);
 
     let far_ends = daemon.far_ends();
     let ledger = daemon.stop();
@@ -29,7 +34,7 @@ pub(super) fn run(lasts: Duration, why: &str, screen: &mut Screen) -> Result<End
         .map(|(port, reader)| Streamed { port, report: reader.report() })
         .collect();
     screen.say(&format!("\n{}", table(&far_ends)));
-    conclude(faults(&far_ends, &ledger), &ledger, &stop, screen)
+    conclude(faults(&far_ends, &ledger), &ledger, stop, screen)
 }
 
 /// A port whose far end sends a stream and receives another's.

@@ -1,31 +1,42 @@
 //! `manylane demo`: forwarding, shown on this machine, with proof that nothing was lost.
 //!
-//! | Where                              | Ports                    | Traffic                                    |
-//! |------------------------------------|--------------------------|--------------------------------------------|
-//! | root, and the kernel has AF_XDP    | veth pairs, by AF_XDP    | ping, UDP and TCP of two hosts' kernels     |
-//! | anywhere else, or with `--memory`  | memory                   | the built-in generator, both ways           |
+//! | Act              | Needs                             | Forwarder                              | Traffic                       |
+//! |------------------|-----------------------------------|----------------------------------------|-------------------------------|
+//! | the first        | root, Linux 6.6                   | the kernel, then `manylane accelerate` | small packets, TCP, pings     |
+//! | the second       | root                              | `manylane run`, ports by `auto`        | pings, UDP and TCP            |
+//! | in memory        | nothing                           | `manylane run`, ports in memory        | the built-in generator's      |
 //!
-//! The demo between hosts has a second act, in which the router is the kernel, and `manylane accelerate` beside it.
+//! The act in memory is shown with `--memory`, and on machines that refuse both others. All traffic is of IPv4 and of
+//! IPv6. Hosts and links are a lab ([`crate::lab`]): whatever ends the demo, nothing of it stays.
 //!
-//! Hosts and links are a [`Lab`](manylane_lab::Lab): whatever ends the demo, nothing of it stays. In
-//! both cases the same workers forward IPv4 and IPv6 by the same rules.
-//!
-//! | File         | Holds                                                          |
-//! |--------------|----------------------------------------------------------------|
-//! | `network.rs` | the demo between three hosts                                   |
-//! | `accelerated.rs` | its second act: the kernel's router, accelerated           |
-//! | `traffic.rs` | what its hosts send to each other, and what must be true of it |
-//! | `memory.rs`  | the demo in memory                                             |
-//! | `live.rs`    | the table that is shown while packets pass                     |
-//! | `screen.rs`  | standard output, a terminal or not                             |
-//! | `stop.rs`    | the end: by time, by signal                                    |
+//! | File             | Holds                                                             |
+//! |------------------|-------------------------------------------------------------------|
+//! | `accelerated.rs` | the first act                                                     |
+//! | `table.rs`       | the table of routes that it loads                                 |
+//! | `beside.rs`      | its TCP and pings                                                 |
+//! | `child.rs`       | its `manylane accelerate`, a process to be killed                 |
+//! | `scores.rs`      | what it measures, as bars and in words                            |
+//! | `ledger.rs`      | where every packet went that was accelerated                      |
+//! | `network.rs`     | the second act                                                    |
+//! | `traffic.rs`     | what its hosts send to each other, and what must be true of it    |
+//! | `memory.rs`      | the act in memory                                                 |
+//! | `live.rs`        | the table of ports that these two show while packets pass         |
+//! | `bar.rs`         | bars and spinners                                                 |
+//! | `screen.rs`      | standard output, a terminal or not                                |
+//! | `stop.rs`        | the end: by time, by signal                                       |
 
 mod accelerated;
+mod bar;
+mod beside;
+mod child;
+mod ledger;
 mod live;
 mod memory;
 mod network;
+mod scores;
 mod screen;
 mod stop;
+mod table;
 mod traffic;
 
 use std::fmt;
@@ -85,35 +96,48 @@ pub enum DemoError {
 /// Shows forwarding on this machine.
 pub fn run(options: DemoOptions) -> Result<Ending, DemoError> {
     let mut screen = Screen::new();
-    let lasts = Duration::from_secs(options.seconds.unwrap_or(SECONDS));
-    let why_in_memory = if options.memory {
-        "--memory".to_owned()
-    } else {
-        match network::run(lasts, &mut screen) {
-            Err(NotHere::Unavailable(why)) => as_user(why),
-            Err(NotHere::Failed(error)) => return Err(error),
-            Ok(Ending::Complete) => return second_act(lasts, &mut screen),
-            Ok(ending) => return Ok(ending),
+    let stop = Stop::new().map_err(DemoError::Signals)?;
+    let seconds = |without: u64| Duration::from_secs(options.seconds.unwrap_or(without));
+    if options.memory {
+        return memory::run(seconds(MEMORY_SECONDS), "--memory", &stop, &mut screen);
+    }
+    let first = match accelerated::run(&options, &stop, &mut screen) {
+        Err(NotHere::Failed(error)) => return Err(error),
+        Err(NotHere::Unavailable(why)) => {
+            if Uid::effective().is_root() {
+                screen.say(&format!("No first act: {why}.\n"));
+            }
+            None
+        }
+        Ok(first) => Some(first),
+    };
+    if let Some(Ending::Interrupted { signal }) = first.as_ref().map(|first| first.ending) {
+        return Ok(Ending::Interrupted { signal });
+    }
+    let ending = match network::run(seconds(SECOND_ACT_SECONDS), &stop, &mut screen) {
+        Ok(ending) => ending,
+        Err(NotHere::Failed(error)) => return Err(error),
+        Err(NotHere::Unavailable(why)) if first.is_some() => {
+            screen.say(&format!("\nNo second act: {why}."));
+            ended(&stop)
+        }
+        Err(NotHere::Unavailable(why)) => {
+            memory::run(seconds(MEMORY_SECONDS), &as_user(why), &stop, &mut screen)?
         }
     };
-    memory::run(lasts, &why_in_memory, &mut screen)
-}
-
-/// The first one was good; this machine may have less than the second one needs.
-fn second_act(lasts: Duration, screen: &mut Screen) -> Result<Ending, DemoError> {
-    match accelerated::run(lasts, screen) {
-        Ok(ending) => Ok(ending),
-        Err(NotHere::Failed(error)) => Err(error),
-        Err(NotHere::Unavailable(why)) => {
-            screen.say(&format!("\nNo second act: {why}."));
-            Ok(Ending::Complete)
-        }
+    if ending == Ending::Complete && first.is_some() {
+        screen.say(NEXT);
     }
+    Ok(ending)
 }
 
-/// Why the demo between hosts was not to be had.
+fn ended(stop: &Stop) -> Ending {
+    stop.signal().map_or(Ending::Complete, |signal| Ending::Interrupted { signal })
+}
+
+/// Why an act was not to be had.
 enum NotHere {
-    /// This machine, or this user, cannot have it: take the other one.
+    /// This machine, or this user, cannot have it: take another one.
     Unavailable(String),
     /// It could be had, and failed.
     Failed(DemoError),
@@ -162,7 +186,7 @@ fn conclude(
     if !faults.is_empty() {
         return Err(DemoError::Faults(faults));
     }
-    Ok(stop.signal().map_or(Ending::Complete, |signal| Ending::Interrupted { signal }))
+    Ok(ended(stop))
 }
 
 impl fmt::Display for DemoError {
@@ -194,5 +218,12 @@ impl std::error::Error for DemoError {
     }
 }
 
-/// How long a demo lasts unless told.
-const SECONDS: u64 = 10;
+const NEXT: &str = "
+What next?
+  manylane doctor     which interfaces of this machine can be accelerated, and why
+                      the others cannot
+  docs/accelerate.md  how to speed up an existing Linux router, step by step
+";
+/// How long these acts last unless told.
+const SECOND_ACT_SECONDS: u64 = 5;
+const MEMORY_SECONDS: u64 = 10;

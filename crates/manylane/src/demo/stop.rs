@@ -1,4 +1,4 @@
-//! [`Stop`]: the end of a demo, by time or by signal.
+//! [`Stop`]: the end of an act, by time or by signal.
 
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -11,7 +11,6 @@ use signal_hook::iterator::{Handle, Signals};
 /// When to stop. All threads of a demo look here, and wait here.
 pub(super) struct Stop {
     shared: Arc<Shared>,
-    deadline: Instant,
     handle: Handle,
     waiter: Option<JoinHandle<()>>,
 }
@@ -24,30 +23,47 @@ struct Shared {
 
 #[derive(Clone, Copy, Default)]
 struct State {
-    /// The signal that came first, if one did.
+    /// The signal that came first, if one did. It ends this act and every later one.
     signal: Option<u8>,
+    /// The present act is over.
     is_over: bool,
+    /// When the present act ends by itself.
+    deadline: Option<Instant>,
+}
+
+impl State {
+    fn is_over(&self) -> bool {
+        self.is_over
+            || self.signal.is_some()
+            || self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
 }
 
 impl Stop {
-    /// Stops after `lasts`, or at the first SIGINT or SIGTERM from now on.
-    pub(super) fn after(lasts: Duration) -> io::Result<Stop> {
+    /// Stops at the first SIGINT or SIGTERM from now on.
+    pub(super) fn new() -> io::Result<Stop> {
         let mut signals = Signals::new([SIGINT, SIGTERM])?;
         let handle = signals.handle();
         let shared = Arc::new(Shared::default());
         let told = shared.clone();
         let wait = move || {
             if let Some(signal) = signals.forever().next() {
-                let signal = u8::try_from(signal).ok(); // SIGINT and SIGTERM are below 128.
-                *told.lock() = State { signal, is_over: true };
+                told.lock().signal = u8::try_from(signal).ok(); // SIGINT and SIGTERM are below 128.
                 told.changed.notify_all();
             }
         };
         let waiter = thread::Builder::new().name("signals".into()).spawn(wait)?;
-        Ok(Stop { shared, deadline: Instant::now() + lasts, handle, waiter: Some(waiter) })
+        Ok(Stop { shared, handle, waiter: Some(waiter) })
     }
 
-    /// Stops now.
+    /// Begins an act, which ends by itself after `lasts`, if that is given.
+    pub(super) fn begin(&self, lasts: Option<Duration>) {
+        let mut state = self.shared.lock();
+        state.is_over = false;
+        state.deadline = lasts.map(|lasts| Instant::now() + lasts);
+    }
+
+    /// Ends the act now.
     pub(super) fn now(&self) {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
@@ -55,18 +71,17 @@ impl Stop {
 
     /// Whether it is time to stop.
     pub(super) fn is_over(&self) -> bool {
-        self.shared.lock().is_over || Instant::now() >= self.deadline
+        self.shared.lock().is_over()
     }
 
     /// Waits for `duration`, or until it is time to stop; returns whether it is.
     pub(super) fn wait(&self, duration: Duration) -> bool {
-        let left = self.deadline.saturating_duration_since(Instant::now());
         let state = self.shared.lock();
-        let waited = self
-            .shared
-            .changed
-            .wait_timeout_while(state, duration.min(left), |state| !state.is_over);
-        drop(waited.expect("nobody panics with the lock"));
+        let left = state.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        let duration = left.map_or(duration, |left| duration.min(left));
+        let waited =
+            self.shared.changed.wait_timeout_while(state, duration, |state| !state.is_over());
+        drop(waited.expect("no thread panics with the lock"));
         self.is_over()
     }
 
@@ -78,7 +93,7 @@ impl Stop {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nobody panics with the lock")
+        self.state.lock().expect("no thread panics with the lock")
     }
 }
 
@@ -97,14 +112,17 @@ mod tests {
 
     #[test]
     fn time_passes_by_itself_and_a_word_ends_it_at_once() {
-        let stop = Stop::after(Duration::from_millis(5)).expect("signals are to be had");
+        let stop = Stop::new().expect("signals are to be had");
+        stop.begin(Some(Duration::from_millis(5)));
         assert!(stop.wait(Duration::from_secs(60)), "it waits no longer than it lasts");
         assert_eq!(stop.signal(), None);
 
-        let stop = Stop::after(Duration::from_secs(60)).expect("signals are to be had");
+        stop.begin(None);
         assert!(!stop.wait(Duration::from_millis(1)));
         stop.now();
         assert!(stop.wait(Duration::from_secs(60)));
         assert!(stop.is_over());
+        stop.begin(None);
+        assert!(!stop.is_over(), "another act begins");
     }
 }
