@@ -35,10 +35,10 @@ use manylane_net::fib::{
 use prefix_trie::PrefixMap;
 
 use crate::baseline::calls;
-use manylane_lab::prefixes::{Draw, Prefixes};
-use manylane_lab::random::Random;
 use crate::prelude::*;
 use crate::traffic::TARGETS;
+use manylane_lab::prefixes::{Draw, Prefixes};
+use manylane_lab::random::Random;
 
 /// How fast is the longest match, how large are its tables, and what do updates cost?
 #[derive(Default, clap::Args)]

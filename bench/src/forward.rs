@@ -16,14 +16,14 @@
 use std::path::PathBuf;
 
 use crate::observation;
-use manylane_lab::prefixes::{Draw, Prefixes};
-use manylane_lab::random::Random;
 use crate::prelude::*;
 use crate::router::{Lane, Place, no_sinks};
 use crate::traffic::{
     FRAME_LEN, Head, TARGETS, Target, ground_with_table, head, ipv4_template, ipv6_template,
     targets, write_ipv4,
 };
+use manylane_lab::prefixes::{Draw, Prefixes};
+use manylane_lab::random::Random;
 
 /// What does one worker forward between memory ports, with a full table?
 #[derive(clap::Args)]

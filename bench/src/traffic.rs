@@ -10,10 +10,10 @@ use manylane_net::wire::flow::flow_hash;
 use manylane_net::wire::ipv4;
 
 use crate::packet::emit_udp;
-use manylane_lab::prefixes::{Draw, Prefixes};
-use manylane_lab::random::Random;
 use crate::prelude::*;
 use crate::router::{Ground, by_turns, mac, port};
+use manylane_lab::prefixes::{Draw, Prefixes};
+use manylane_lab::random::Random;
 
 /// Bytes of a frame, and of the headers that are written of a longer one.
 pub const FRAME_LEN: usize = 64;

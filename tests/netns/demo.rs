@@ -8,8 +8,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
-use manylane::lab::scenario::{lab, signal};
-use manylane::lab::{LabOptions, until};
+use manylane_lab::scenario::{lab, signal};
+use manylane_lab::{LabOptions, until};
 use nix::sys::signal::Signal;
 use nix::unistd::Uid;
 use portable_pty::{CommandBuilder, PtySize, native_pty_system};

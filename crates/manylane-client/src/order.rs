@@ -20,7 +20,7 @@ use manylane_io::packet_ring::Statistics;
 ///
 /// ```no_run
 /// # use std::path::Path;
-/// # use manylane::socket::client::{Capture, Options, RemoteError};
+/// # use manylane_client::{Capture, Options, RemoteError};
 /// # fn main() -> Result<(), RemoteError> {
 /// let mut capture = Capture::open(Path::new("/run/manylane/api.sock.capture"), &Options::default())?;
 /// while capture.wait(None)? {

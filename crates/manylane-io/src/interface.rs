@@ -223,7 +223,7 @@ impl Ethtool {
     fn set_gro(&self, name: &str, is_on: bool) -> io::Result<()> {
         let mut request = [ETHTOOL_SGRO, is_on.into()];
         // SAFETY: ETHTOOL_SGRO reads a `struct ethtool_value`, two words.
-        unsafe { self.ask(name, &mut request) }
+        unsafe { self.query(name, &mut request) }
     }
 
     /// Lets the driver of the device called `name` fill `answer`, which begins with the question's number.

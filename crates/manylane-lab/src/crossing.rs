@@ -25,8 +25,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::generator::{Destinations, LiveGenerator, LiveOptions, LiveSink};
 use manylane_io::affinity;
-use manylane_io::bpf::{Destinations, LiveGenerator, LiveOptions, LiveSink};
 use manylane_io::interface::{Interface, Offloads};
 use manylane_io::netlink::kernel::{Change, Changed, Hop, Hops, Route};
 use manylane_io::netlink::{self, Netlink, NetlinkError};

@@ -142,7 +142,7 @@ fn receive(mut stream: &TcpStream, shared: &Shared) -> io::Result<()> {
             Ok(length) => length,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             // A paused sender sends nothing.
-            Err(error) if super::is_timeout(&error) && shared.lock().rests => continue,
+            Err(error) if crate::traffic::is_timeout(&error) && shared.lock().rests => continue,
             Err(error) => return Err(error),
         };
         let end = at + length;

@@ -48,6 +48,8 @@ pub mod content;
 pub mod crossing;
 pub mod daemons;
 pub mod endless;
+#[allow(unsafe_code, reason = "system calls that take addresses")]
+pub mod generator;
 pub mod network;
 pub mod ping;
 pub mod prefixes;

@@ -92,29 +92,12 @@ const IPV6_LENGTHS: &[(u8, usize)] =
     &[(48, 470), (32, 140), (44, 110), (40, 100), (36, 80), (46, 50), (47, 40), (29, 10)];
 
 impl Random {
-    /// The next 64 bits.
-    #[expect(
-        clippy::should_implement_trait,
-        reason = "an iterator would wrap every number in an `Option`"
-    )]
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
-    }
-
-    fn length(&mut self, lengths: &[(u8, u32)]) -> u8 {
-        let mut left = self.below(lengths.iter().map(|&(_, parts)| parts as usize).sum()) as u32;
-        for &(length, parts) in lengths {
-            match left.checked_sub(parts) {
-                Some(rest) => left = rest,
-                None => return length,
+    fn length(&mut self, lengths: &[(u8, usize)]) -> u8 {
+        let mut left = self.below(lengths.iter().map(|&(_, parts)| parts).sum());
+        let drawn = lengths.iter().find(|&&(_, parts)| match left.checked_sub(parts) {
+            Some(rest) => {
+                left = rest;
+                false
             }
             None => true,
         });

@@ -23,13 +23,13 @@ use super::scheme::Scheme;
 use crate::baseline::calls::calls;
 use crate::baseline::frame::{Glibc, Packets};
 use crate::histogram::{self, Snapshot};
-use manylane_lab::prefixes::{Prefixes, Random};
 use crate::prelude::*;
 use crate::router::{self, Ground, Place};
 use crate::traffic::{
     ARRIVED, Arrival, Device, FRAME_LEN, Head, LOST, Reading, Run, Switch, TARGETS, Target,
     ground_with_table, ipv4_template, targets, write_ipv4,
 };
+use manylane_lab::prefixes::{Prefixes, Random};
 
 /// Frames without fragments that Ethernet has: the smallest and the largest.
 const LENGTHS: [usize; 2] = [64, 1514];

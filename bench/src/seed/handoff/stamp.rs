@@ -1,12 +1,12 @@
 //! What comes, and what each frame says of itself.
 
 use super::order::BUCKETS;
-use manylane_lab::prefixes::{Prefixes, Random};
 use crate::prelude::*;
 use crate::traffic::{
     Device, FRAME_LEN, Head, RING, Reading, Run, TARGETS, Target, head, ipv4_template, targets,
     write_ipv4,
 };
+use manylane_lab::prefixes::{Prefixes, Random};
 
 /// Which flows, in which shares.
 #[derive(Clone, Copy, PartialEq, Eq)]

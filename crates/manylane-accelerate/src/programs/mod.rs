@@ -44,6 +44,8 @@ mod driver;
 mod flush;
 mod grace;
 mod memory;
+#[cfg(test)]
+mod object_tests;
 mod samples;
 mod ticks;
 mod trial;

@@ -79,20 +79,6 @@ enum Command {
     Man(generate::ManOptions),
 }
 
-/// What `manylane demo` takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Args)]
-pub struct DemoOptions {
-    /// Use in-process ports only: no privilege and no network namespaces needed
-    #[arg(long)]
-    pub memory: bool,
-    /// Let packets pass for so many seconds in each act
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub seconds: Option<u64>,
-    /// Load so many routes at most, instead of the whole table of the Internet
-    #[arg(long, value_name = "N")]
-    pub routes: Option<usize>,
-}
-
 #[derive(Debug, Args)]
 struct RunOptions {
     /// The configuration, a TOML file

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use manylane_io::affinity;
-use manylane_io::bpf::LiveSink;
+use manylane_lab::generator::LiveSink;
 
 use super::bar::{padded, spin, spinner};
 use super::beside::{Beside, Totals};
@@ -25,12 +25,11 @@ use super::ledger;
 use super::scores::{Phase, Scores, Version, microseconds};
 use super::screen::Screen;
 use super::stop::Stop;
-use super::{DemoError, Ending, NotHere, ended, table};
-use crate::api::accelerate::AcceleratedLedger;
-use crate::cli::DemoOptions;
-use crate::cli::table::{bits_per_second, bytes, count};
-use crate::lab::crossing::{TRANSIT_PORTS, prefixes_of};
-use crate::lab::{Crossing, Flows, Loaded, SmallPackets};
+use super::{DemoError, DemoOptions, Ending, NotHere, ended, table};
+use crate::terminal::table::{bits_per_second, bytes, count};
+use manylane_api::accelerate::AcceleratedLedger;
+use manylane_lab::crossing::{TRANSIT_PORTS, prefixes_of};
+use manylane_lab::{Crossing, Flows, Loaded, SmallPackets};
 
 /// How the act ended, and its hosts. The kernel needs seconds to free their routes: that must not disturb the second act.
 pub(super) struct Shown {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use manylane_io::affinity;
 
-use crate::cli::table::count;
-use crate::lab::ping::PATIENCE;
-use crate::lab::{Crossing, EndlessTcp, Outcome, Pinger, SERVER_V4, SERVER_V6, TrafficError};
+use crate::terminal::table::count;
+use manylane_lab::ping::PATIENCE;
+use manylane_lab::{Crossing, EndlessTcp, Outcome, Pinger, SERVER_V4, SERVER_V6, TrafficError};
 
 /// Traffic that runs. It ends when dropped.
 pub(super) struct Beside {

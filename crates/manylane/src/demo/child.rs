@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::process::{self, Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::api::accelerate::{AcceleratedLedger, AcceleratedPort, AcceleratorStatus};
-use crate::api::{Client, Setting};
-use crate::lab::Host;
-use crate::lab::crossing::{HOST_PORTS, TRANSIT_PORTS};
+use manylane_api::accelerate::{AcceleratedLedger, AcceleratedPort, AcceleratorStatus};
+use manylane_api::{Client, Setting};
+use manylane_lab::Host;
+use manylane_lab::crossing::{HOST_PORTS, TRANSIT_PORTS};
 
 /// A process that accelerates the router. Dropped, it is killed by SIGKILL: that is the demo.
 pub(super) struct Accelerator {

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::child::Accelerator;
-use crate::api::accelerate::AcceleratedLedger;
-use crate::cli::table::{count, signed};
+use crate::terminal::table::{count, signed};
+use manylane_api::accelerate::AcceleratedLedger;
 
 /// The ledger after all traffic has paused, once the last packets have left.
 pub(super) fn settled(child: &Accelerator) -> Result<AcceleratedLedger, String> {

@@ -7,7 +7,7 @@
 //! | in memory        | nothing                           | `manylane run`, ports in memory        | the built-in generator's      |
 //!
 //! The act in memory is shown with `--memory`, and on machines that refuse both others. All traffic is of IPv4 and of
-//! IPv6. Hosts and links are a lab ([`crate::lab`]): whatever ends the demo, nothing of it stays.
+//! IPv6. Hosts and links are a lab ([`manylane_lab`]): whatever ends the demo, nothing of it stays.
 //!
 //! | File             | Holds                                                             |
 //! |------------------|-------------------------------------------------------------------|
@@ -62,9 +62,12 @@ pub struct DemoOptions {
     /// Use in-process ports only: no privilege and no network namespaces needed
     #[arg(long)]
     pub memory: bool,
-    /// Stop after so many seconds
+    /// Let packets pass for so many seconds in each act
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: Option<u64>,
+    /// Load so many routes at most, instead of the whole table of the Internet
+    #[arg(long, value_name = "N")]
+    pub routes: Option<usize>,
 }
 
 /// How a demo ended in which everything was accounted for.

@@ -18,7 +18,9 @@ pub(super) fn run(lasts: Duration, stop: &Stop, screen: &mut Screen) -> Result<E
     // Traffic begins with the router: it does not first ask for seconds whether its addresses are its own.
     let more = "[neighbour]\nduplicate_detection = \"off\"\n".into();
     let options = RouterOptions { more, drivers: ["auto"; 2], ..RouterOptions::default() };
-    let config = lab.config(&options).map_err(DemoError::Config)?;
+    let text = options.text();
+    let parse = move || Config::parse(&text, "lab.toml", &Environment::of_this_thread());
+    let config = lab.router.run(parse).map_err(DemoError::Config)?;
     let start = || lab.router.run(move || Daemon::start(config));
     let daemon = spin("starting the router", screen, start)?;
 

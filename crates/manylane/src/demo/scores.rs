@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::bar::bar;
 use super::beside::Arrived;
-use crate::cli::table::{bits_per_second, count};
+use crate::terminal::table::{bits_per_second, count};
 
 /// Which forwarder the small packets meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

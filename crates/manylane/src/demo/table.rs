@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::lab::prefixes::Prefixes;
+use manylane_lab::prefixes::Prefixes;
 
 /// The table, and where it is from, to be read after "the table".
 pub(super) fn read() -> (Prefixes, String) {
