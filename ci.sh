@@ -184,8 +184,8 @@ step_site() {
 step_bench_smoke() {
     local question
     step_build
-    # `seed all` includes `scale`, which builds and runs what `counted` tests.
-    for question in fib forward tcp veth "seed all --html $work/report.html"; do
+    # `compare all` includes `scale`, which builds and runs what `counted` tests.
+    for question in fib forward tcp veth "compare all --html $work/report.html"; do
         # shellcheck disable=SC2086 # A question may be several words.
         "$target/debug/manylane-bench" $question --quick --json >>"$work/bench.json"
     done
