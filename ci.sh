@@ -78,9 +78,10 @@ step_test() {
     return "$status"
 }
 
-# The documentation builds, and its links lead somewhere.
+# The documentation builds, its links lead somewhere, and every published crate packs.
 step_doc() {
     RUSTDOCFLAGS="${RUSTDOCFLAGS:-} -D warnings" cargo doc --workspace --no-deps
+    cargo package --workspace --exclude manylane-bench --no-verify --allow-dirty --quiet
 }
 
 # The protocols of manylane-sync in every interleaving (crates/manylane-sync/tests/loom.rs).
