@@ -168,7 +168,7 @@ impl Generator {
         let first = self.next;
         self.next = (first + BATCH_MAX) & (TARGETS - 1);
         let row = self.row.load(0);
-        let is_random = row % 2 == 0;
+        let is_random = row.is_multiple_of(2);
         let targets = &*self.targets;
         let windows = pool.region().view().land(batch.as_mut_slice(), FRAME_LEN as u16);
         if row < 2 {

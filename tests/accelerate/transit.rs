@@ -5,7 +5,7 @@ use manylane_accelerate::accelerator::{Accelerator, Options};
 use manylane_api::accelerate::AcceleratedLedger;
 use manylane_lab::{
     CLIENT_V4, CLIENT_V6, LAN_V4, LAN_V6, Lab, LabOptions, SERVER_V4, SERVER_V6, WAN_V4, WAN_V6,
-    ping, scenario, tcp_transfer, udp_stream,
+    ping, scenario, tcp_transfer, udp_stream, until,
 };
 
 #[test]
@@ -76,10 +76,12 @@ fn a_second_one_is_refused_by_name_and_the_first_goes_on() {
     let Err(error) = second else { panic!("it is taken") };
     let said = error.to_string();
     assert!(said.contains("(lan wan) accelerates in this network namespace already"), "{said}");
-    // The first packets are the kernel's, until it has asked for the hosts' addresses.
-    let report = udp_stream(&lab.client, &lab.server, SERVER_V4, 1000, 100, 0);
-    assert!(report.expect("the server is reachable").is_perfect());
-    assert!(first.source().ledger().forwarded > 0);
+    // The kernel forwards the first packets, until it has resolved the hosts' addresses and the mirror has read them.
+    until("the first accelerator forwards", || {
+        let report = udp_stream(&lab.client, &lab.server, SERVER_V4, 1000, 100, 0);
+        assert!(report.expect("the server is reachable").is_perfect());
+        if first.source().ledger().forwarded > 0 { Ok(()) } else { Err("0 packets forwarded") }
+    });
     lab.router.run(move || drop(first));
     let again = lab.router.run(|| Accelerator::start(Options::new(["wan"])));
     again.unwrap_or_else(|error| panic!("it is free: {error}"));

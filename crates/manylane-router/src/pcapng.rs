@@ -143,7 +143,7 @@ impl Section {
     }
 
     /// The bytes of the file so far.
-    pub fn len(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         let output = self.file.get_ref();
         output.written + output.buffer.len() as u64
     }

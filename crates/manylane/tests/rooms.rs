@@ -214,8 +214,9 @@ impl Graph {
         for (path, text) in sources {
             let Some(module) = module_path(path) else { continue };
             let (code, test_modules) = without_tests(tokens(text));
-            let names =
-                test_modules.iter().map(|name| [module.as_slice(), &[name.clone()]].concat());
+            let names = test_modules
+                .iter()
+                .map(|name| [module.as_slice(), std::slice::from_ref(name)].concat());
             test_only.extend(names);
             files.push((path, module, code));
         }

@@ -52,7 +52,10 @@ fn lossless<R: Drain>(
 ) -> Result<(f64, Load)> {
     let lost = reader.lost();
     let stop = AtomicBool::new(false);
-    let rest = || Ok(thread::sleep(extent.slice));
+    let rest = || {
+        thread::sleep(extent.slice);
+        Ok(())
+    };
     thread::scope(|scope| {
         let writes = scope.spawn(|| write(reader, core, &stop));
         let _stopping = Stopping(&stop);

@@ -178,7 +178,10 @@ impl<C: Taps> Stand<C> {
     fn slowdown(&mut self, extent: &Extent, bench: &mut Bench) -> Result {
         let Stand { contestant, load, .. } = self;
         load.set(Arrival::Always);
-        let (still, ()) = load.rate(|| Ok(thread::sleep(extent.rate)))?;
+        let (still, ()) = load.rate(|| {
+            thread::sleep(extent.rate);
+            Ok(())
+        })?;
         let (opening, opens) = load.rate(|| come_and_go(contestant, extent.rate))?;
         load.set(Arrival::Off);
         let mut push = |figure, unit, value| {

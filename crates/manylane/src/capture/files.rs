@@ -162,7 +162,7 @@ impl Files {
             self.begin(packet.time_ns)?;
         }
         if let (Some(most), Some(section)) = (self.rotation.bytes, &self.section)
-            && section.len() > most
+            && section.bytes() > most
         {
             self.count = self.count.wrapping_add(1);
             if self.rotation.files.is_some_and(|files| self.count >= files) {
