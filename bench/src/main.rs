@@ -1,6 +1,6 @@
 //! What manylane costs, one file for each question.
 //!
-//! `cargo run --release -p manylane-bench -- <question> [--json]`. Every figure is the median of several runs with the
+//! `cargo run --profile dist -p manylane-bench -- <question> [--json]`. Every figure is the median of several runs with the
 //! least and the largest beside it; contestants are interleaved in one run. Figures of different runs, or machines, do not
 //! compare.
 
