@@ -24,7 +24,7 @@ use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
 use manylane_sync::words::{Words, WordsMut};
 use manylane_worker::stats::{PortCount, Stats, StatsReader};
-use manylane_worker::worker::desk::desk;
+use manylane_worker::worker::queue_handover::desk;
 use manylane_worker::worker::handoff::limits;
 use manylane_worker::worker::{Clock, HandOff, STOP, Taps, Worker, WorkerParts};
 

@@ -11,7 +11,7 @@ use manylane_sync::words::WordsMut;
 
 use super::open::Bell;
 use manylane_worker::Worker;
-use manylane_worker::worker::leave::{RUN, STOP};
+use manylane_worker::worker::phase::{RUN, STOP};
 
 /// All workers there may be.
 #[derive(Default)]

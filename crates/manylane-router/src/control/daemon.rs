@@ -40,8 +40,8 @@ use manylane_api::{self as api, Doors, Ledger, ListenError, Socket, Source};
 use manylane_io::privilege::{PrivilegeError, Privileges};
 use manylane_io::service::{Look, Service};
 use manylane_worker::stats::Stats;
-use manylane_worker::worker::desk::desk;
-use manylane_worker::worker::leave::STOP;
+use manylane_worker::worker::queue_handover::desk;
+use manylane_worker::worker::phase::STOP;
 use manylane_worker::{Clock, Reclaimer, Worker, WorkerParts};
 
 /// Why a daemon did not start, or did not end well.

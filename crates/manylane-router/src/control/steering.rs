@@ -34,7 +34,7 @@ use manylane_api::{
     BucketStatus, PairStatus, PortState, PortSteeringStatus, QueueOwner, SteeredWorker,
     SteeringStatus, TransmitQueue,
 };
-use manylane_worker::worker::desk::DeskEnd;
+use manylane_worker::worker::queue_handover::DeskEnd;
 use manylane_worker::worker::handoff::{HandOff, HandOffReader, Mesh, between, limits};
 
 use queues::Queues;

@@ -16,7 +16,7 @@ use super::routing::{RETRY, Routing, Told};
 use super::steering::{self, Removal};
 use crate::socket::Sockets;
 use manylane_worker::stats::{StatsReader, WorkerCount};
-use manylane_worker::worker::leave::RUN;
+use manylane_worker::worker::phase::RUN;
 use manylane_worker::{Clock, Order};
 
 /// The control thread.

@@ -16,7 +16,7 @@ use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use crate::rig::*;
 use manylane_worker::stats::PortCount;
 use manylane_worker::worker::Worker;
-use manylane_worker::worker::desk::{DeskEnd, GivenUp, Task};
+use manylane_worker::worker::queue_handover::{DeskEnd, GivenUp, Task};
 use manylane_worker::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
 
 /// Workers that hand on to each other; every transmitter of a port ends in the same place.

@@ -11,7 +11,7 @@ use super::handoff::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 use manylane_worker::stats::PortCount;
 use manylane_worker::worker::handoff::{PATIENCE_NS, limits};
-use manylane_worker::worker::leave::{END, LEAVE, RUN};
+use manylane_worker::worker::phase::{END, LEAVE, RUN};
 
 /// Which rule of a worker's leaving is broken.
 #[derive(Clone, Copy, PartialEq, Eq)]

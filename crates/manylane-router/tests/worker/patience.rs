@@ -14,7 +14,7 @@ use super::handoff::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 use manylane_worker::stats::{PortCount, WorkerCount};
 use manylane_worker::worker::Worker;
-use manylane_worker::worker::desk::Task;
+use manylane_worker::worker::queue_handover::Task;
 use manylane_worker::worker::handoff::{PATIENCE_NS, limits};
 
 const THREE: Like = Like { workers: 3, ..TWO };

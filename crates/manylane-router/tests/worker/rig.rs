@@ -29,7 +29,7 @@ use manylane_router::socket::{Place, SocketLimits, Sockets};
 use manylane_router::trace::Traces;
 use manylane_worker::hooks::InjectorEnd;
 use manylane_worker::stats::{PortCount, Stats, StatsReader, WorkerCount};
-use manylane_worker::worker::desk::{DeskEnd, desk};
+use manylane_worker::worker::queue_handover::{DeskEnd, desk};
 use manylane_worker::worker::handoff::{HandOff, limits};
 use manylane_worker::worker::{Clock, Order, Tracer, Worker, WorkerParts};
 

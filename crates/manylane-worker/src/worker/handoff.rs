@@ -27,8 +27,8 @@ mod counts;
 mod mesh;
 mod sample;
 mod turn;
-mod ways;
-mod withhold;
+mod links;
+mod pause;
 
 use manylane_frame::vocabulary::{DropReason, PortId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Packet, Region, Steered, Trace, View};
@@ -36,13 +36,13 @@ use manylane_net::wire::flow::frame_hash;
 use manylane_sync::handoff::{Completions, GROUP, Handed, OrderSample, Steering};
 use manylane_sync::words::Words;
 
-use super::desk::Asks;
+use super::queue_handover::Asks;
 
 use counts::{HandOffCounts, OwnCount, PairCount};
 pub use counts::{HandOffReader, between};
 pub use mesh::Mesh;
-use ways::{Arrivals, OnItsWay, Stage, Target};
-use withhold::Withhold;
+use links::{Arrivals, OnItsWay, Stage, Target};
+use pause::Withhold;
 
 /// Settings that workers follow from turn to turn; control publishes them.
 pub mod limits {

@@ -13,16 +13,16 @@
 //! | control thread | tables, grace periods             | control publishes, the worker reads  |
 //! | control thread | ring of [`Report`]s and its bell  | worker to control                    |
 //! | control thread | ring of [`Order`]s and our bell   | control to worker                    |
-//! | control thread | the phase, one word ([`leave`])   | control to worker                    |
+//! | control thread | the phase, one word ([`phase`])   | control to worker                    |
 //! | API            | the hot list's length, one word   | API to workers, seen once a turn     |
 //! | other workers  | the frame depot, by magazine      | both                                 |
 //! | other workers  | rings of frames ([`handoff`]), where a port's queue is shared by flow | both |
 
-mod carry;
-pub mod desk;
+mod dispatch;
+pub mod queue_handover;
 mod flow_limit;
 pub mod handoff;
-pub mod leave;
+pub mod phase;
 mod observers;
 mod sleep;
 mod trace;
@@ -45,10 +45,10 @@ use manylane_sync::words::Words;
 
 use crate::stats::{Stats, WorkerCount};
 
-use desk::Desk;
+use queue_handover::Desk;
 pub use handoff::HandOff;
-use leave::RUN;
-pub use leave::STOP;
+use phase::RUN;
+pub use phase::STOP;
 pub use observers::Taps;
 pub use trace::Tracer;
 
@@ -160,7 +160,7 @@ pub struct WorkerParts {
     pub orders: Consumer<Order>,
     /// Its own bell.
     pub bell: Arc<Doorbell<EventFd>>,
-    /// One word: a phase of [`leave`].
+    /// One word: a phase of [`phase`].
     pub phase: Words<u32>,
     /// One word: how many frames its list may hold.
     pub hot_list_len: Words<u32>,

@@ -8,8 +8,8 @@ use manylane_io::poll::{POLL_MAX, poll};
 use manylane_io::port::{Losses, Receiver, Wait};
 use manylane_net::neighbour::HOLD_MAX_NS;
 
-use super::desk::Desk;
-use super::{HandOff, Work, Worker, leave};
+use super::queue_handover::Desk;
+use super::{HandOff, Work, Worker, phase};
 use crate::stats::{PortCount, WorkerCount};
 
 /// How soon to look again for frames that a device has finished with: nothing tells us. Twice as long
@@ -143,7 +143,7 @@ impl Work {
         // Another worker may have the frames that an order waits for.
         let order = self.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
         // Nothing tells when devices have taken what this worker's end waits for, or a queue's way elsewhere.
-        let gives_up = self.heeded == leave::END || self.desk.is_leaving();
+        let gives_up = self.heeded == phase::END || self.desk.is_leaving();
         let end = gives_up.then_some(LOOK_AGAIN.as_nanos() as u64);
         let all = shortest.into_iter().chain(reclaim).chain(held).chain(late).chain(order);
         let all = all.chain(end);

@@ -10,8 +10,8 @@
 //! | steered, taken            | `Work::note_steered`, `note_taken`                    |
 //! | checked, routed, neighbour | `Work::explain_all`, before the packets are judged   |
 //! | rewritten, queued         | `Work::note_judged`                                   |
-//! | released, given up        | `carry.rs`, by `explain_one` and `note_resumed`       |
-//! | error, reply, delivered, prepared, held | `carry.rs`                              |
+//! | released, given up        | `dispatch.rs`, by `explain_one` and `note_resumed`       |
+//! | error, reply, delivered, prepared, held | `dispatch.rs`                              |
 //! | transmitted               | `Work::transmit_traced`                               |
 //! | dropped                   | `Work::note_drop`                                     |
 

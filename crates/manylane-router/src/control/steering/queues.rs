@@ -13,7 +13,7 @@ use super::{PortSteering, Steering};
 use crate::control::open::Bell;
 use manylane_api::{ApiError, SetError, SettingValue};
 use manylane_worker::Reclaimer;
-use manylane_worker::worker::desk::{DeskEnd, GivenUp, Task};
+use manylane_worker::worker::queue_handover::{DeskEnd, GivenUp, Task};
 
 /// Who has which queue, and who is to have it.
 pub(super) struct Queues {

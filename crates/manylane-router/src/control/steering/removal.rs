@@ -21,7 +21,7 @@ use super::{SteeredPort, Steering};
 use crate::control::open::{self, OpenPort};
 use manylane_api::PortState;
 use manylane_worker::stats::{PortCount, Stats};
-use manylane_worker::worker::desk::Task;
+use manylane_worker::worker::queue_handover::Task;
 
 /// The open ports, by id; none where one was removed.
 pub type Ports = Arc<Mutex<Vec<Option<OpenPort>>>>;

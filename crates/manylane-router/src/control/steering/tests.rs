@@ -7,7 +7,7 @@ use super::*;
 use crate::config::Environment;
 use manylane_api::WorkerState;
 use manylane_api::{SetError, SettingValue};
-use manylane_worker::worker::desk::desk;
+use manylane_worker::worker::queue_handover::desk;
 
 #[test]
 fn a_port_with_fewer_queues_than_workers_is_steered_by_flow() {

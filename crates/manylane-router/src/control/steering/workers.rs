@@ -8,7 +8,7 @@ use super::settings::refused;
 use super::{PortSteering, SteeredPort, Steering, limits};
 use crate::control::crew::Crew;
 use manylane_api::{ApiError, PortState, SetError, SettingValue, WorkerState};
-use manylane_worker::worker::leave::{END, LEAVE};
+use manylane_worker::worker::phase::{END, LEAVE};
 
 /// Whether a worker has a thread, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use super::maker::Maker;
 use crate::socket::{Owner, SocketLimits, Sockets};
 use manylane_client::message::{Answer, Kind, REQUEST_MAX, Refusal};
 use manylane_worker::hooks::Lanes;
-use manylane_worker::worker::leave::RUN;
+use manylane_worker::worker::phase::RUN;
 
 /// The thread's body.
 pub struct Server {

@@ -11,9 +11,9 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::Words;
 
 use super::counts::{HandOffCounts, HandOffReader};
-use super::withhold::Withhold;
+use super::pause::Withhold;
 use super::{Arrivals, HandOff, Stage, Target};
-use crate::worker::desk::Asks;
+use crate::worker::queue_handover::Asks;
 
 /// The ends of the rings between all workers.
 pub struct Mesh {
