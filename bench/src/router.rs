@@ -24,9 +24,9 @@ use manylane_sync::rcu::Domain;
 use manylane_sync::ring::ring;
 use manylane_sync::words::{Words, WordsMut};
 use manylane_worker::stats::{PortCount, Stats, StatsReader};
-use manylane_worker::worker::queue_handover::desk;
 use manylane_worker::worker::handoff::limits;
-use manylane_worker::worker::{Clock, HandOff, STOP, Taps, Worker, WorkerParts};
+use manylane_worker::worker::queue_handover::queue_handover;
+use manylane_worker::worker::{Clock, HandOff, Observers, STOP, Worker, WorkerParts};
 
 /// Wakes a worker.
 pub type Bell = Arc<Doorbell<EventFd>>;
@@ -122,13 +122,15 @@ impl Ground {
     }
 
     pub fn lane(&self, place: Place) -> io::Result<Lane> {
-        let Place { id, queues, transmitters, errors, handoff, limits, phase, taps, bell } = place;
+        let Place { id, queues, transmitters, errors, handoff, limits, phase, observers, bell } =
+            place;
         let (pool, clock) = (self.depot.pool(), self.clock);
         // The other ends of the rings: the worker reports nothing and has no orders here.
         let ((reports, _reported), (_orders, orders)) = (ring(16), ring(16));
         let counters = Stats::new(transmitters.len());
         let stats = counters.reader();
-        let taps = taps.unwrap_or_else(|| no_sockets(&self.domain, &bell, clock).taps(id, None));
+        let observers =
+            observers.unwrap_or_else(|| no_sockets(&self.domain, &bell, clock).observers(id, None));
         let worker = Worker::new(WorkerParts {
             id,
             reader: self.domain.register().expect("the domain has a place for each"),
@@ -146,9 +148,9 @@ impl Ground {
             phase,
             hot_list_len: WordsMut::zeroed(1).reader(),
             handoff,
-            desk: desk(&bell).0,
+            queue_handover: queue_handover(&bell).0,
             limits,
-            taps,
+            observers,
             tracer: Traces::new(&self.domain, 1, clock).1.remove(0),
             clock,
             idle_spin: Duration::ZERO,
@@ -175,7 +177,7 @@ pub struct Place {
     /// Until when [`Worker::run`] goes on.
     pub phase: Words<u32>,
     /// The packet sockets that it delivers to; without, it has a table of none.
-    pub taps: Option<Taps>,
+    pub observers: Option<Observers>,
     pub bell: Bell,
 }
 
@@ -199,7 +201,7 @@ impl Place {
             handoff: None,
             limits: limits::words(1000, 300, 64).reader(),
             phase: phase.reader(),
-            taps: None,
+            observers: None,
             bell: bell()?,
         })
     }

@@ -196,7 +196,7 @@ impl Lab {
                 let map = SteeringMap::new(usize::from(PORTS) * GROUP, 1);
                 let (receives, limits) = ([true, false], limits::words(1000, 300, 64).reader());
                 let ports = PORTS.into();
-                let mesh = Mesh::lay(&receives, 1000, &bells, &map.reader(), ports, &limits);
+                let mesh = Mesh::build(&receives, 1000, &bells, &map.reader(), ports, &limits);
                 for (place, (handoff, _)) in places.iter_mut().zip(mesh.ends) {
                     (place.handoff, place.limits) = (Some(Box::new(handoff)), limits.clone());
                 }

@@ -52,7 +52,7 @@ pub struct Session {
     /// Which packets.
     pub wanted: Arc<Wanted>,
     /// How many packets may be numbered; 0 before all workers know of the trace.
-    pub most: Arc<SharedCount>,
+    pub packets_max: Arc<SharedCount>,
     /// How many have been.
     pub numbered: Arc<SharedCount>,
 }

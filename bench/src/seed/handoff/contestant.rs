@@ -148,7 +148,7 @@ impl Contestant {
         let limits = limits::words(MAX_BACKLOG, 300, 64);
         let (bells, capacity) = ([bell()?, bell()?], MAX_BACKLOG as usize);
         let reader = limits.reader();
-        let mesh = Mesh::lay(&[true, false], capacity, &bells, &map.reader(), PORTS, &reader);
+        let mesh = Mesh::build(&[true, false], capacity, &bells, &map.reader(), PORTS, &reader);
         let mut ends = mesh.ends.into_iter().map(|end| (end, limits.reader()));
         let source = source(seats.device());
         seats.seat(Some(source), ours, ends.next())?;

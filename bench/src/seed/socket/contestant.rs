@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use manylane_frame::vocabulary::WorkerId;
-use manylane_worker::worker::Taps as WorkerTaps;
+use manylane_worker::worker::Observers as WorkerObservers;
 
 use super::capture::{Copied, Copying, copies};
 use crate::baseline::hook::{HookList, HookWalker, Wanted};
@@ -51,7 +51,7 @@ pub trait Taps: Sockets {
         source
     }
 
-    fn taps(&mut self, _: WorkerId) -> Option<WorkerTaps> {
+    fn taps(&mut self, _: WorkerId) -> Option<WorkerObservers> {
         None
     }
 

@@ -38,7 +38,7 @@ impl Bed {
             None => Place::new(id, [source], no_sinks()),
             Some(contestant) => {
                 let place = Place::new(id, [contestant.source(source)], no_sinks())?;
-                Ok(Place { taps: contestant.taps(place.id), ..place })
+                Ok(Place { observers: contestant.taps(place.id), ..place })
             }
         }
     }

@@ -7,7 +7,7 @@ use manylane_frame::vocabulary::WorkerId;
 use manylane_io::packet_ring::RingConfig;
 use manylane_net::filter::{Instruction, Program};
 use manylane_router::socket::{PacketSocket, SocketError, protocol};
-use manylane_worker::worker::Taps as WorkerTaps;
+use manylane_worker::worker::Observers as WorkerObservers;
 
 use super::contestant::{ALL, Captures, Drain, Matching, PORTS, SNAP, Sockets, Taps};
 use crate::prelude::*;
@@ -101,8 +101,8 @@ impl Sockets for Own {
 }
 
 impl Taps for Own {
-    fn taps(&mut self, worker: WorkerId) -> Option<WorkerTaps> {
-        Some(self.sockets.taps(worker, None))
+    fn taps(&mut self, worker: WorkerId) -> Option<WorkerObservers> {
+        Some(self.sockets.observers(worker, None))
     }
 
     fn want(&mut self, matching: Matching) -> Result<Open> {

@@ -50,7 +50,7 @@ impl Crew {
         bell: Bell,
         life: Arc<()>,
     ) {
-        worker.park();
+        worker.stop();
         let who = Who::Parked(Box::new(Parked { worker, life }));
         self.seats.push(Seat { core, phase, bell, who });
     }
@@ -112,11 +112,11 @@ impl Crew {
         matches!(who, Who::Parked(_))
     }
 
-    /// Does for a worker without a thread what lies on its desk.
+    /// Does for a worker without a thread the queue tasks that wait for it.
     pub fn attend(&mut self, number: u16) {
         if let Some(Seat { who: Who::Parked(parked), .. }) = self.seats.get_mut(usize::from(number))
         {
-            parked.worker.attend();
+            parked.worker.serve_handover();
         }
     }
 

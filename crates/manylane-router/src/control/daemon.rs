@@ -40,8 +40,8 @@ use manylane_api::{self as api, Doors, Ledger, ListenError, Socket, Source};
 use manylane_io::privilege::{PrivilegeError, Privileges};
 use manylane_io::service::{Look, Service};
 use manylane_worker::stats::Stats;
-use manylane_worker::worker::queue_handover::desk;
 use manylane_worker::worker::phase::STOP;
+use manylane_worker::worker::queue_handover::queue_handover;
 use manylane_worker::{Clock, Reclaimer, Worker, WorkerParts};
 
 /// Why a daemon did not start, or did not end well.
@@ -186,11 +186,11 @@ impl Daemon {
         let region = Region::new(region).map_err(StartError::Region)?;
         let depot = Depot::new(region.clone(), workers + 1).expect("the region is new");
         let plan = Plan::new(&config, &owners);
-        let (desks, desk_ends): (Vec<_>, Vec<_>) =
-            (0..workers).map(|_| desk(&control_bell)).unzip();
-        let (mut steering, handoffs) = Steering::new(&config, plan, &owners, &bells, desk_ends);
+        let (handovers, handover_ends): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| queue_handover(&control_bell)).unzip();
+        let (mut steering, handoffs) = Steering::new(&config, plan, &owners, &bells, handover_ends);
         let limits = steering.limits();
-        let (mut handoffs, mut desks) = (handoffs.into_iter(), desks.into_iter());
+        let (mut handoffs, mut handovers) = (handoffs.into_iter(), handovers.into_iter());
         let mut umem = Umem::new(region.clone());
         let opened = open::open(&config, owners, &mut umem, &bells, clock);
         let opened = opened.map_err(StartError::Port)?;
@@ -258,9 +258,9 @@ impl Daemon {
                 phase: phase.reader(),
                 hot_list_len: hot_list_len.reader(),
                 handoff: handoffs.next().map(Box::new),
-                desk: desks.next().expect("there is one for each worker"),
+                queue_handover: handovers.next().expect("there is one for each worker"),
                 limits: limits.clone(),
-                taps: sockets.taps(WorkerId(number as u16), injected.take()),
+                observers: sockets.observers(WorkerId(number as u16), injected.take()),
                 tracer: tracers.next().expect("there is one for each worker"),
                 clock,
                 idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),

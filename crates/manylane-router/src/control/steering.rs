@@ -34,8 +34,8 @@ use manylane_api::{
     BucketStatus, PairStatus, PortState, PortSteeringStatus, QueueOwner, SteeredWorker,
     SteeringStatus, TransmitQueue,
 };
-use manylane_worker::worker::queue_handover::DeskEnd;
-use manylane_worker::worker::handoff::{HandOff, HandOffReader, Mesh, between, limits};
+use manylane_worker::worker::handoff::{HandOff, HandOffReader, Mesh, frames_between, limits};
+use manylane_worker::worker::queue_handover::QueueHandoverEnd;
 
 use queues::Queues;
 use rebalance::{Bucket, Move, moves};
@@ -155,14 +155,14 @@ pub struct Steering {
 }
 
 impl Steering {
-    /// Steering by `plan`, and the rings for it, if it needs any: one end for each worker. `desks` are the
+    /// Steering by `plan`, and the rings for it, if it needs any: one end for each worker. `handovers` are the
     /// workers'.
     pub fn new(
         config: &Config,
         plan: Plan,
         owners: &[Vec<WorkerId>],
         bells: &[Bell],
-        desks: Vec<DeskEnd>,
+        handovers: Vec<QueueHandoverEnd>,
     ) -> (Steering, Vec<HandOff>) {
         let workers = config.workers.count();
         let config::Steering { netdev_max_backlog, netdev_budget, dev_weight, rebalance, .. } =
@@ -174,7 +174,7 @@ impl Steering {
             let reader = map.reader();
             let capacity = capacity as usize;
             let limits = limits.reader();
-            Mesh::lay(&plan.receivers, capacity, bells, &reader, owners.len(), &limits)
+            Mesh::build(&plan.receivers, capacity, bells, &reader, owners.len(), &limits)
         });
         let (handoffs, counts) = mesh.into_iter().flat_map(|mesh| mesh.ends).unzip();
         let ports = config.ports.iter().zip(owners).zip(plan.ports);
@@ -206,7 +206,7 @@ impl Steering {
             rebalances: rebalance,
             counts,
             bells: bells.to_vec(),
-            queues: Queues::new(owners, desks),
+            queues: Queues::new(owners, handovers),
             removals: Vec::new(),
             kept: 0,
             carried: vec![vec![0; GROUP]; owners.len()],
@@ -230,7 +230,7 @@ impl Steering {
 
     /// Frames that lie between workers.
     pub fn frames(&self) -> u64 {
-        between(&self.counts)
+        frames_between(&self.counts)
     }
 
     /// Whether there are rings between workers.

@@ -25,7 +25,7 @@ use manylane_io::packet_ring::MEMBERS_MAX;
 use manylane_worker::hooks::{
     Bell, Charge, Injector, InjectorEnd, Lanes, PortMatch, Target, injector,
 };
-use manylane_worker::{Clock, Taps};
+use manylane_worker::{Clock, Observers};
 
 /// A port, for sockets to be bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -214,9 +214,9 @@ impl Sockets {
     }
 
     /// The workers' side, for one of them. The first sends what sockets send.
-    pub fn taps(&self, worker: WorkerId, injected: Option<InjectorEnd>) -> Taps {
+    pub fn observers(&self, worker: WorkerId, injected: Option<InjectorEnd>) -> Observers {
         let Shared { hooks, clock, epoch, .. } = &*self.0;
-        Taps::new(hooks.clone(), worker, *clock, epoch.clone(), injected)
+        Observers::new(hooks.clone(), worker, *clock, epoch.clone(), injected)
     }
 
     /// Drops what nobody looks at any more; for when sockets have closed and none is opened. Whether something

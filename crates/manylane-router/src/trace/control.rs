@@ -112,7 +112,7 @@ impl Traces {
         let session = Session {
             number,
             wanted: Arc::new(wanted),
-            most: Arc::default(),
+            packets_max: Arc::default(),
             numbered: Arc::default(),
         };
         let (hook, _) = control.hooks.open().expect("the one place is free: no trace is running");
@@ -169,7 +169,7 @@ impl Trace {
                 }
             });
         }
-        let Session { most, numbered, .. } = &self.session;
+        let Session { packets_max: most, numbered, .. } = &self.session;
         let packets = numbered.load().min(most.load());
         if is_armed {
             // The rings are empty now: the next packets' stages have a place.

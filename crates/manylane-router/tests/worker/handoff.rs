@@ -16,8 +16,8 @@ use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use crate::rig::*;
 use manylane_worker::stats::PortCount;
 use manylane_worker::worker::Worker;
-use manylane_worker::worker::queue_handover::{DeskEnd, GivenUp, Task};
 use manylane_worker::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
+use manylane_worker::worker::queue_handover::{GivenUp, QueueHandoverEnd, Task};
 
 /// Workers that hand on to each other; every transmitter of a port ends in the same place.
 pub struct Floor {
@@ -27,7 +27,7 @@ pub struct Floor {
     /// What happens the next time that somebody transmits by port 1, before it is seen.
     meddler: Meddler,
     pub counts: Vec<HandOffReader>,
-    pub desks: Vec<DeskEnd>,
+    pub handovers: Vec<QueueHandoverEnd>,
     /// Of port 0, for worker 0 and for worker 1, if it receives too.
     pub feeds: Vec<Feed>,
     pub seen: Vec<Seen>,
@@ -64,12 +64,12 @@ impl Floor {
         let receives: Vec<_> = (0..like.workers).map(|worker| worker < like.receivers).collect();
         let limits = hall.limits.reader();
         let mesh =
-            Mesh::lay(&receives, like.capacity, &bells, &map.reader(), PORTS.into(), &limits);
+            Mesh::build(&receives, like.capacity, &bells, &map.reader(), PORTS.into(), &limits);
         hall.limits.publish(limits::MAX_BACKLOG, like.capacity as u32);
         let (seen, _) = sinks();
         let meddler = Meddler::default();
         let feeds: Vec<Feed> = (0..like.receivers).map(|_| Feed::default()).collect();
-        let (mut workers, mut counts, mut desks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut workers, mut counts, mut handovers) = (Vec::new(), Vec::new(), Vec::new());
         for (number, (handoff, reader)) in mesh.ends.into_iter().enumerate() {
             let fed = |feed| fed_in_parts(0, number as u16, feed, like.part_len);
             let queues = feeds.get(number).map(fed);
@@ -78,12 +78,12 @@ impl Floor {
             let queues = queues.into_iter().collect();
             let worker = hall.worker_of_several(queues, exits, like.holds, Some(handoff));
             workers.push(Arc::new(Mutex::new(worker)));
-            desks.push(hall.desks.pop().expect("each worker has one"));
+            handovers.push(hall.handovers.pop().expect("each worker has one"));
             counts.push(reader);
         }
         hall.control.set("10.1.0.2", 1);
         hall.control.set("2001:db8:1::2", 1);
-        Floor { hall, map, workers, meddler, counts, desks, feeds, seen, next: HashMap::new() }
+        Floor { hall, map, workers, meddler, counts, handovers, feeds, seen, next: HashMap::new() }
     }
 
     /// Wants workers for buckets of port 0.
@@ -112,7 +112,7 @@ impl Floor {
     /// A turn of a worker, unless it has left.
     pub fn turn(&self, worker: usize, now_ns: u64) -> usize {
         let mut worker = self.workers[worker].lock().unwrap();
-        if worker.goes_on() { worker.turn(now_ns) } else { 0 }
+        if worker.should_continue() { worker.turn(now_ns) } else { 0 }
     }
 
     /// Turns every worker until none moves anything.
@@ -126,7 +126,7 @@ impl Floor {
         *self.meddler.lock().unwrap() = Some(Box::new(move || {
             // Not in the middle of its own.
             if let Ok(mut worker) = worker.try_lock()
-                && worker.goes_on()
+                && worker.should_continue()
             {
                 worker.turn(now_ns);
             }
@@ -136,25 +136,25 @@ impl Floor {
     /// Asks `worker` for a queue of port 0.
     pub fn ask(&mut self, worker: usize, queue: u16) {
         let task = Task::GiveUp(PortId(0), QueueId(queue));
-        assert!(self.desks[worker].tasks.push(task).is_ok());
-        self.desks[worker].tasks.submit();
+        assert!(self.handovers[worker].tasks.push(task).is_ok());
+        self.handovers[worker].tasks.submit();
     }
 
     /// Asks every worker for its way out by `port`.
     pub fn close_exits(&mut self, port: u16) {
-        for desk in &mut self.desks {
-            assert!(desk.tasks.push(Task::Close(PortId(port))).is_ok());
-            desk.tasks.submit();
+        for handover in &mut self.handovers {
+            assert!(handover.tasks.push(Task::Close(PortId(port))).is_ok());
+            handover.tasks.submit();
         }
     }
 
     /// What `worker` has given up since this was last asked: queues and ways out.
     pub fn given_up(&mut self, worker: usize) -> (usize, usize) {
         let (mut queues, mut exits) = (0, 0);
-        while let Some(given_up) = self.desks[worker].given_up.pop() {
+        while let Some(given_up) = self.handovers[worker].given_up.pop() {
             match given_up {
                 GivenUp::Queue(_) => queues += 1,
-                GivenUp::Exit(..) => exits += 1,
+                GivenUp::Egress(..) => exits += 1,
             }
         }
         (queues, exits)
@@ -162,10 +162,12 @@ impl Floor {
 
     /// Passes the queue on that `from` has given up, if it has.
     pub fn pass(&mut self, from: usize, to: usize) -> bool {
-        let Some(GivenUp::Queue(receiver)) = self.desks[from].given_up.pop() else { return false };
-        self.desks[from].given_up.release();
-        assert!(self.desks[to].tasks.push(Task::Take(receiver)).is_ok());
-        self.desks[to].tasks.submit();
+        let Some(GivenUp::Queue(receiver)) = self.handovers[from].given_up.pop() else {
+            return false;
+        };
+        self.handovers[from].given_up.release();
+        assert!(self.handovers[to].tasks.push(Task::Take(receiver)).is_ok());
+        self.handovers[to].tasks.submit();
         true
     }
 
@@ -224,7 +226,7 @@ impl Drop for Floor {
     fn drop(&mut self) {
         for worker in &self.workers {
             let mut worker = worker.lock().unwrap_or_else(PoisonError::into_inner);
-            worker.come(); // Also one that has left.
+            worker.start(); // Also one that has left.
             let Worker { reader, work } = &mut *worker;
             work.drop_held(reader.guard());
         }
@@ -763,7 +765,7 @@ fn a_queue_changes_hands_in_order() {
         floor.settle(now);
         floor.assert_in_order();
         // One may be on its way: given up, and not taken.
-        if let Some(GivenUp::Queue(receiver)) = floor.desks[owner].given_up.pop() {
+        if let Some(GivenUp::Queue(receiver)) = floor.handovers[owner].given_up.pop() {
             assert!(asked);
             let closed = receiver.unwrapped(&mut floor.hall.depot.pool(), &mut Vec::new());
             drop(closed);

@@ -11,7 +11,7 @@ use super::handoff::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 use manylane_worker::stats::PortCount;
 use manylane_worker::worker::handoff::{PATIENCE_NS, limits};
-use manylane_worker::worker::phase::{END, LEAVE, RUN};
+use manylane_worker::worker::phase::{DRAIN, END, RUN};
 
 /// Which rule of a worker's leaving is broken.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Play {
                 let since = self.floor.hall.limits.load(limits::GENERATION);
                 self.stage = Stage::Leaving { since, queue_passed: false };
                 if self.broken != Broken::Holds {
-                    self.floor.hall.phases[LEAVER].publish(0, LEAVE);
+                    self.floor.hall.phases[LEAVER].publish(0, DRAIN);
                 }
                 if self.broken != Broken::EndsAtOnce {
                     self.floor.ask(LEAVER, 2);
@@ -101,7 +101,8 @@ impl Play {
             }
             Stage::Leaving { since, mut queue_passed } => {
                 queue_passed |= !queue_passed && self.floor.pass(LEAVER, 0);
-                let quit = |other: usize| self.floor.counts[other].is_quit_of(LEAVER as u16, since);
+                let quit =
+                    |other: usize| self.floor.counts[other].sends_nothing_to(LEAVER as u16, since);
                 let cut_off = queue_passed && quit(0) && quit(1);
                 self.stage = Stage::Leaving { since, queue_passed };
                 if cut_off || self.broken == Broken::EndsAtOnce {
@@ -111,8 +112,8 @@ impl Play {
             }
             Stage::Ending => {
                 let mut worker = self.floor.workers[LEAVER].lock().unwrap();
-                if !worker.goes_on() {
-                    worker.park();
+                if !worker.should_continue() {
+                    worker.stop();
                     assert_eq!(worker.work.pool.level(), 0, "its frames are home");
                     self.stage = Stage::Away;
                     self.left += 1;
@@ -120,7 +121,7 @@ impl Play {
             }
             Stage::Away if random.below(30) == 0 => {
                 self.floor.hall.phases[LEAVER].publish(0, RUN);
-                self.floor.workers[LEAVER].lock().unwrap().come();
+                self.floor.workers[LEAVER].lock().unwrap().start();
                 self.stage = Stage::Coming;
                 self.publish();
                 match self.broken {
@@ -243,16 +244,16 @@ fn a_worker_with_held_packets_leaves_at_once() {
 fn who_is_quit_of_a_worker_says_so_for_what_was_wanted_then() {
     let mut play = Play::new(Broken::Nothing);
     let since = play.floor.hall.limits.load(limits::GENERATION);
-    assert!(!play.floor.counts[0].is_quit_of(2, since), "it has not looked");
+    assert!(!play.floor.counts[0].sends_nothing_to(2, since), "it has not looked");
     play.floor.settle(0);
-    assert!(!play.floor.counts[0].is_quit_of(2, since), "a third of the buckets are there");
+    assert!(!play.floor.counts[0].sends_nothing_to(2, since), "a third of the buckets are there");
     play.assigned.fill(1);
     play.publish();
-    assert!(!play.floor.counts[0].is_quit_of(2, since), "it has not looked again");
+    assert!(!play.floor.counts[0].sends_nothing_to(2, since), "it has not looked again");
     play.floor.settle(PATIENCE_NS);
-    assert!(play.floor.counts[0].is_quit_of(2, since + 1));
-    assert!(!play.floor.counts[0].is_quit_of(2, since + 2), "that is still to be looked at");
-    assert!(!play.floor.counts[0].is_quit_of(1, since + 1));
+    assert!(play.floor.counts[0].sends_nothing_to(2, since + 1));
+    assert!(!play.floor.counts[0].sends_nothing_to(2, since + 2), "that is still to be looked at");
+    assert!(!play.floor.counts[0].sends_nothing_to(1, since + 1));
     play.floor.close();
 }
 

@@ -14,8 +14,8 @@ use super::handoff::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 use manylane_worker::stats::{PortCount, WorkerCount};
 use manylane_worker::worker::Worker;
-use manylane_worker::worker::queue_handover::Task;
 use manylane_worker::worker::handoff::{PATIENCE_NS, limits};
+use manylane_worker::worker::queue_handover::Task;
 
 const THREE: Like = Like { workers: 3, ..TWO };
 
@@ -215,8 +215,8 @@ fn nobody_stays_awake_for_a_queue_that_is_leaving() {
     let exit = wire_into(&mut worker, PortId(2));
     put(&mut worker, exit);
     drop(worker);
-    assert!(floor.desks[0].tasks.push(Task::GiveUp(PortId(2), QueueId(0))).is_ok());
-    floor.desks[0].tasks.submit();
+    assert!(floor.handovers[0].tasks.push(Task::GiveUp(PortId(2), QueueId(0))).is_ok());
+    floor.handovers[0].tasks.submit();
     assert_eq!(floor.turn(0, 0), 0);
     let mut worker = floor.workers[0].lock().unwrap();
     worker.work.bell.waker().wake(); // Who sleeps is woken at once.

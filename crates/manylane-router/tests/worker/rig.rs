@@ -29,8 +29,8 @@ use manylane_router::socket::{Place, SocketLimits, Sockets};
 use manylane_router::trace::Traces;
 use manylane_worker::hooks::InjectorEnd;
 use manylane_worker::stats::{PortCount, Stats, StatsReader, WorkerCount};
-use manylane_worker::worker::queue_handover::{DeskEnd, desk};
 use manylane_worker::worker::handoff::{HandOff, limits};
+use manylane_worker::worker::queue_handover::{QueueHandoverEnd, queue_handover};
 use manylane_worker::worker::{Clock, Order, Tracer, Worker, WorkerParts};
 
 pub const PORTS: u16 = 3;
@@ -60,8 +60,8 @@ pub struct Hall {
     pub control: Control,
     /// By worker.
     pub phases: Vec<WordsMut<u32>>,
-    /// Of workers whose desk nobody has taken yet.
-    pub desks: Vec<DeskEnd>,
+    /// By worker, until a test takes it.
+    pub handovers: Vec<QueueHandoverEnd>,
     pub hot_list_len: WordsMut<u32>,
     pub limits: WordsMut<u32>,
     pub sockets: Sockets,
@@ -93,7 +93,7 @@ impl Hall {
             domain,
             control: Control { routing, told: Told::default(), reported, orders },
             phases: Vec::new(),
-            desks: Vec::new(),
+            handovers: Vec::new(),
             hot_list_len: length(256),
             limits: limits::words(1000, 300, 64),
             sockets,
@@ -129,8 +129,8 @@ impl Hall {
         let id = WorkerId(self.stats.len() as u16);
         self.stats.push(stats.reader());
         self.phases.push(WordsMut::zeroed(1));
-        let (desk, desk_end) = desk(&bell());
-        self.desks.push(desk_end);
+        let (handover, handover_end) = queue_handover(&bell());
+        self.handovers.push(handover_end);
         let region = self.depot.region().clone();
         let mut tracer = self.tracers.pop_front().expect("there is one for each");
         tracer.writes_alone = true;
@@ -152,9 +152,9 @@ impl Hall {
             phase: self.phases[usize::from(id.0)].reader(),
             hot_list_len: self.hot_list_len.reader(),
             handoff: handoff.map(Box::new),
-            desk,
+            queue_handover: handover,
             limits: self.limits.reader(),
-            taps: self.sockets.taps(id, self.injected.take()),
+            observers: self.sockets.observers(id, self.injected.take()),
             tracer,
             clock: self.clock,
             idle_spin: Duration::ZERO,
@@ -199,7 +199,7 @@ impl Hall {
     pub fn close(&self, mut workers: Vec<Worker>) {
         // What it was handed and holds, it lets go; what it has handed on is another's.
         for worker in &mut workers {
-            worker.come(); // Also one that has left.
+            worker.start(); // Also one that has left.
             let Worker { reader, work } = worker;
             work.drop_held(reader.guard());
         }

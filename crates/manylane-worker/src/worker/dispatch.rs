@@ -154,7 +154,7 @@ impl Work {
     /// Hands a port's waiting frames to its device. What finds no place is dropped.
     #[inline]
     pub(super) fn transmit_port(&mut self, guard: Guard<'_>, port: usize) {
-        if self.taps.watches(Points::TRANSMIT.or_trace()) {
+        if self.observers.watches(Points::TRANSMIT.or_trace()) {
             return self.transmit_watched(guard, port);
         }
         self.transmit_now(guard, port);
@@ -221,7 +221,7 @@ impl Work {
     }
 
     pub(super) fn drop_frame(&mut self, guard: Guard<'_>, mut frame: Frame, reason: DropReason) {
-        if self.taps.watches(Points::DROP.or_trace()) {
+        if self.observers.watches(Points::DROP.or_trace()) {
             self.watch_drop(guard, &mut frame, reason);
         }
         self.discard(frame, reason);
@@ -305,7 +305,7 @@ impl Work {
         let (entry, frames) = (region.meta(&frame).ingress, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
         let trace = self.trace_of(&frame);
-        let Work { holds, stats, pool, waited, handoff, taps, tracer, .. } = self;
+        let Work { holds, stats, pool, waited, handoff, observers, tracer, .. } = self;
         let steered = handoff
             .as_ref()
             .map(|handoff| handoff.steered(pool.region(), &mut frame, waited.is_some()));
@@ -323,8 +323,8 @@ impl Work {
                 handoff.let_go(meta);
             }
             stats.change(entry, PortCount::Held, -1);
-            taps.show_dropped(guard, pool.region(), &oldest, DropReason::HoldOverflow);
-            if taps.watches(Points::TRACE) {
+            observers.show_dropped(guard, pool.region(), &oldest, DropReason::HoldOverflow);
+            if observers.watches(Points::TRACE) {
                 tracer.note_drop(pool.region().view(), &mut oldest, DropReason::HoldOverflow);
             }
             stats.dropped(entry, DropReason::HoldOverflow);

@@ -24,11 +24,11 @@
 //! announced at the end of the first turn that finds that so.
 
 mod counts;
+mod links;
 mod mesh;
+mod pause;
 mod sample;
 mod turn;
-mod links;
-mod pause;
 
 use manylane_frame::vocabulary::{DropReason, PortId, WorkerId};
 use manylane_frame::{BATCH_MAX, Batch, Frame, Holder, Meta, Packet, Region, Steered, Trace, View};
@@ -39,9 +39,9 @@ use manylane_sync::words::Words;
 use super::queue_handover::Asks;
 
 use counts::{HandOffCounts, OwnCount, PairCount};
-pub use counts::{HandOffReader, between};
-pub use mesh::Mesh;
+pub use counts::{HandOffReader, frames_between};
 use links::{Arrivals, OnItsWay, Stage, Target};
+pub use mesh::Mesh;
 use pause::Withhold;
 
 /// Settings that workers follow from turn to turn; control publishes them.

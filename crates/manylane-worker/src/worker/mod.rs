@@ -19,11 +19,11 @@
 //! | other workers  | rings of frames ([`handoff`]), where a port's queue is shared by flow | both |
 
 mod dispatch;
-pub mod queue_handover;
 mod flow_limit;
 pub mod handoff;
-pub mod phase;
 mod observers;
+pub mod phase;
+pub mod queue_handover;
 mod sleep;
 mod trace;
 mod turn;
@@ -45,11 +45,11 @@ use manylane_sync::words::Words;
 
 use crate::stats::{Stats, WorkerCount};
 
-use queue_handover::Desk;
 pub use handoff::HandOff;
+pub use observers::Observers;
 use phase::RUN;
 pub use phase::STOP;
-pub use observers::Taps;
+use queue_handover::QueueHandover;
 pub use trace::Tracer;
 
 /// The daemon's clock: nanoseconds since it started.
@@ -167,11 +167,11 @@ pub struct WorkerParts {
     /// What it has with other workers, where a port's packets go to workers by flow.
     pub handoff: Option<Box<HandOff>>,
     /// Where the control thread asks for queues and ways out.
-    pub desk: Desk,
+    pub queue_handover: QueueHandover,
     /// [`limits`](handoff::limits): how much it takes in a turn, and hands on.
     pub limits: Words<u32>,
     /// What packet sockets are given of.
-    pub taps: Taps,
+    pub observers: Observers,
     /// What a trace is told by.
     pub tracer: Tracer,
     /// The daemon's clock.
@@ -223,9 +223,9 @@ pub struct Work {
     /// What it said when it was last followed.
     pub hot_list_wanted: u32,
     pub handoff: Option<Box<HandOff>>,
-    pub desk: Desk,
+    pub queue_handover: QueueHandover,
     pub limits: Words<u32>,
-    pub taps: Taps,
+    pub observers: Observers,
     pub tracer: Tracer,
     /// When the last turn began.
     pub now_ns: u64,
@@ -306,9 +306,9 @@ impl Worker {
             hot_list_wanted: parts.hot_list_len.load(0),
             hot_list_len: parts.hot_list_len,
             handoff: parts.handoff,
-            desk: parts.desk,
+            queue_handover: parts.queue_handover,
             limits: parts.limits,
-            taps: parts.taps,
+            observers: parts.observers,
             tracer: parts.tracer,
             now_ns: 0,
             next_queue: 0,
@@ -325,11 +325,11 @@ impl Worker {
     /// Turns until the control thread says stop, or that it is to leave and all has left. Returns the worker,
     /// for its ports to be closed, or to run again.
     pub fn run(mut self) -> Worker {
-        self.come();
+        self.start();
         let mut now_ns = self.work.clock.now_ns();
         let mut worked_ns = now_ns;
         let mut levels_due_ns = now_ns;
-        while self.goes_on() {
+        while self.should_continue() {
             self.work.follow_settings();
             let moved = self.turn(now_ns);
             let end_ns = self.work.clock.now_ns();
@@ -346,7 +346,7 @@ impl Worker {
                 now_ns = self.sleep(now_ns);
             }
         }
-        self.park();
+        self.stop();
         self
     }
 
@@ -360,7 +360,7 @@ impl Worker {
     /// When no other worker runs any more: what they have handed on ends here.
     pub fn into_parts(mut self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
         self.work.drop_handed_on();
-        self.work.clear_desk();
+        self.work.drain_tasks();
         let Work { queues, exits, pool, stats, .. } = self.work;
         (queues, exits.into_iter().map(|exit| exit.transmitter).collect(), pool, stats)
     }

@@ -20,7 +20,7 @@ use manylane_io::packet_ring::Fanout;
 use crate::hooks::{InjectorEnd, Member, Target};
 
 /// A worker's side of packet sockets.
-pub struct Taps {
+pub struct Observers {
     hooks: HookReader<Target>,
     worker: WorkerId,
     clock: Clock,
@@ -82,7 +82,7 @@ impl<'p> Passing<'p> {
     }
 }
 
-impl Taps {
+impl Observers {
     /// For one worker.
     pub fn new(
         hooks: HookReader<Target>,
@@ -90,9 +90,9 @@ impl Taps {
         clock: Clock,
         epoch: Words<u64>,
         injected: Option<InjectorEnd>,
-    ) -> Taps {
+    ) -> Observers {
         let points = Points::NONE;
-        Taps { hooks, worker, clock, epoch, points, is_open: false, turn: 0, injected }
+        Observers { hooks, worker, clock, epoch, points, is_open: false, turn: 0, injected }
     }
 
     /// Looks where somebody wants to see packets; whether that is elsewhere than before.
@@ -330,10 +330,10 @@ fn share(
 impl Work {
     /// Looks where somebody wants to see packets. Once a turn.
     #[inline]
-    pub(super) fn begin_taps(&mut self, guard: Guard<'_>) {
+    pub(super) fn begin_observing(&mut self, guard: Guard<'_>) {
         let traced = self.tracer.begin_turn(guard);
-        if self.taps.begin_turn(guard, traced) {
-            self.forwarder.keep_former(self.taps.sees(Point::Drop));
+        if self.observers.begin_turn(guard, traced) {
+            self.forwarder.keep_former(self.observers.sees(Point::Drop));
             if let Some(handoff) = &mut self.handoff {
                 handoff.follow_trace(!traced.is_empty());
             }
@@ -342,30 +342,30 @@ impl Work {
 
     /// Passes on what readers wait for. At the end of a turn.
     #[inline]
-    pub(super) fn end_taps(&mut self, guard: Guard<'_>) {
+    pub(super) fn end_observing(&mut self, guard: Guard<'_>) {
         if self.forwarder.has_former() {
             self.show_all_former(guard);
         }
-        if self.taps.is_open {
-            self.taps.publish(guard, Some(self.now_ns));
+        if self.observers.is_open {
+            self.observers.publish(guard, Some(self.now_ns));
         }
     }
 
     /// Shows what waits to be handed to a port's device, if somebody wants to see it.
     #[cold]
     pub(super) fn show_waiting(&mut self, guard: Guard<'_>, port: usize) {
-        if self.taps.sees(Point::Transmit) {
-            let Work { taps, pool, exits, .. } = self;
+        if self.observers.sees(Point::Transmit) {
+            let Work { observers, pool, exits, .. } = self;
             let (id, waiting) = (PortId(port as u16), exits[port].waiting.as_slice());
-            taps.show(guard, pool.region(), Point::Transmit, id, waiting);
+            observers.show(guard, pool.region(), Point::Transmit, id, waiting);
         }
     }
 
     #[cold]
     fn show_all_former(&mut self, guard: Guard<'_>) {
-        let Work { taps, forwarder, .. } = self;
+        let Work { observers, forwarder, .. } = self;
         for Former { ingress, queue, bytes, len, reason } in forwarder.former() {
-            taps.show_former(guard, (ingress, queue), &bytes, len, reason);
+            observers.show_former(guard, (ingress, queue), &bytes, len, reason);
         }
     }
 
@@ -374,19 +374,19 @@ impl Work {
     #[inline(never)]
     pub(super) fn send_injected(&mut self, guard: Guard<'_>) -> usize {
         let mut moved = 0;
-        while let Some(injected) = &mut self.taps.injected
+        while let Some(injected) = &mut self.observers.injected
             && let Some(packet) = injected.to_send.pop()
         {
             moved += 1;
             // Who was bound before the packet was pushed sees it, whenever the turn began.
-            self.begin_taps(guard);
+            self.begin_observing(guard);
             self.send_copy(guard, packet.port, &packet.bytes);
-            if let Some(injected) = &mut self.taps.injected {
+            if let Some(injected) = &mut self.observers.injected {
                 let given = injected.done.push(packet);
                 debug_assert!(given.is_ok(), "there are as many places as packets");
             }
         }
-        if let Some(injected) = &mut self.taps.injected {
+        if let Some(injected) = &mut self.observers.injected {
             injected.to_send.release();
             injected.done.submit();
         }
@@ -397,9 +397,9 @@ impl Work {
         self.stats.created(port, Created::Injected);
         let Some(mut frame) = self.pool.take_packet(HEADROOM, bytes.len()) else {
             self.stats.dropped(port, DropReason::NoFrame);
-            if self.taps.sees(Point::Drop) {
+            if self.observers.sees(Point::Drop) {
                 let (of, len) = ((port, QueueId(0)), bytes.len() as u32); // At most an MTU.
-                self.taps.show_former(guard, of, bytes, len, DropReason::NoFrame);
+                self.observers.show_former(guard, of, bytes, len, DropReason::NoFrame);
             }
             return;
         };

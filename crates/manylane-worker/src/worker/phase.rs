@@ -3,7 +3,7 @@
 //! | phase     | the control thread says so                         | the worker                                |
 //! |-----------|----------------------------------------------------|-------------------------------------------|
 //! | [`RUN`]   | when its thread begins                             | turns                                     |
-//! | [`LEAVE`] | when it wants none of its buckets and queues there | drops what it holds, and what it would hold: a held packet keeps its bucket |
+//! | [`DRAIN`] | when it wants none of its buckets and queues there | drops what it holds, and what it would hold: a held packet keeps its bucket |
 //! | [`END`]   | when each receiver has moved its buckets elsewhere, and its queues are others' | turns until devices have taken all; then its frames go home, and its thread ends |
 //! | [`STOP`]  | when the daemon ends                               | drops what it holds; its thread ends      |
 //!
@@ -17,29 +17,29 @@ pub const RUN: u32 = 0;
 /// Return from [`Worker::run`].
 pub const STOP: u32 = 1;
 /// Hold nothing any more.
-pub const LEAVE: u32 = 2;
+pub const DRAIN: u32 = 2;
 /// Return from [`Worker::run`] when all has left: nothing comes any more.
 pub const END: u32 = 3;
 
 impl Worker {
     /// Begins, for the first time or again.
     #[doc(hidden)]
-    pub fn come(&mut self) {
+    pub fn start(&mut self) {
         self.work.heeded = RUN;
         self.reader.online();
     }
 
-    /// Does what the control thread has put on the desk of a worker that has left.
-    pub fn attend(&mut self) {
-        self.work.attend();
+    /// Does what the control thread has put on the queue_handover of a worker that has left.
+    pub fn serve_handover(&mut self) {
+        self.work.serve_handover();
     }
 
     /// Whether there is to be another turn.
     #[inline]
     #[doc(hidden)]
-    pub fn goes_on(&mut self) -> bool {
-        if self.work.desk.has_tasks() || self.work.desk.is_leaving() {
-            self.work.attend();
+    pub fn should_continue(&mut self) -> bool {
+        if self.work.queue_handover.has_tasks() || self.work.queue_handover.is_leaving() {
+            self.work.serve_handover();
         }
         let phase = self.work.phase.load(0);
         phase == self.work.heeded && phase == RUN || self.heed(phase)
@@ -50,7 +50,7 @@ impl Worker {
         if phase != self.work.heeded {
             self.work.heeded = phase;
             if self.work.is_leaving() {
-                self.work.begin_taps(self.reader.guard()); // It may have slept since it last looked.
+                self.work.begin_observing(self.reader.guard()); // It may have slept since it last looked.
                 self.work.drop_held(self.reader.guard());
             }
         }
@@ -62,10 +62,10 @@ impl Worker {
     }
 
     /// Ends, be it until the next time: its frames go home, and no grace period waits for it.
-    pub fn park(&mut self) {
-        self.work.begin_taps(self.reader.guard());
+    pub fn stop(&mut self) {
+        self.work.begin_observing(self.reader.guard());
         self.work.drop_held(self.reader.guard());
-        self.work.taps.flush(self.reader.guard());
+        self.work.observers.flush(self.reader.guard());
         self.work.pool.empty();
         self.work.publish_levels();
         self.reader.offline();
@@ -75,7 +75,7 @@ impl Worker {
 impl Work {
     /// Whether it is to hold nothing any more.
     pub(super) fn is_leaving(&self) -> bool {
-        matches!(self.heeded, LEAVE | END)
+        matches!(self.heeded, DRAIN | END)
     }
 
     /// Whether devices have taken all that it transmitted, late or not.

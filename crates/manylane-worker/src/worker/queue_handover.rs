@@ -50,11 +50,11 @@ pub enum GivenUp {
     /// A receive queue.
     Queue(Receiver),
     /// The way out by a port.
-    Exit(PortId, Transmitter),
+    Egress(PortId, Transmitter),
 }
 
 /// A worker's side.
-pub struct Desk {
+pub struct QueueHandover {
     tasks: Consumer<Task>,
     given_up: Producer<GivenUp>,
     control: Arc<Doorbell<EventFd>>,
@@ -111,26 +111,31 @@ impl Asks {
 }
 
 /// The control thread's side.
-pub struct DeskEnd {
+pub struct QueueHandoverEnd {
     /// Where tasks go.
     pub tasks: Producer<Task>,
     /// Where queues and ways out come from.
     pub given_up: Consumer<GivenUp>,
 }
 
-/// Both sides of a worker's desk; `control` is the control thread's bell.
-pub fn desk(control: &Arc<Doorbell<EventFd>>) -> (Desk, DeskEnd) {
+/// Both sides of a worker's queue_handover; `control` is the control thread's bell.
+pub fn queue_handover(control: &Arc<Doorbell<EventFd>>) -> (QueueHandover, QueueHandoverEnd) {
     let ((tasks, tasked), (giver, given_up)) = (ring(TASKS), ring(TASKS));
     let control = control.clone();
-    let desk =
-        Desk { tasks: tasked, given_up: giver, control, leaving: Vec::new(), closing: Vec::new() };
-    (desk, DeskEnd { tasks, given_up })
+    let queue_handover = QueueHandover {
+        tasks: tasked,
+        given_up: giver,
+        control,
+        leaving: Vec::new(),
+        closing: Vec::new(),
+    };
+    (queue_handover, QueueHandoverEnd { tasks, given_up })
 }
 
 /// Tasks and queues on their way: one task at a time for each queue of a worker is asked for.
 const TASKS: usize = 64;
 
-impl Desk {
+impl QueueHandover {
     /// Whether the control thread has put something there.
     pub(super) fn has_tasks(&mut self) -> bool {
         !self.tasks.is_empty()
@@ -151,36 +156,42 @@ impl Work {
     /// Does what the control thread wants, as far as that is possible by now. Between two turns: nothing waits to
     /// be transmitted.
     #[cold]
-    pub(super) fn attend(&mut self) {
-        let Work { handoff, queues, desk, now_ns, .. } = self;
+    pub(super) fn serve_handover(&mut self) {
+        let Work { handoff, queues, queue_handover, now_ns, .. } = self;
         let mut changed = false;
-        while let Some(task) = desk.tasks.pop() {
+        while let Some(task) = queue_handover.tasks.pop() {
             match task {
                 Task::Take(receiver) => queues.push(receiver),
                 Task::GiveUp(port, queue) => {
                     let then = handoff.as_ref().map(|handoff| handoff.handed());
                     let ask_at_ns = *now_ns + PATIENCE_NS;
-                    desk.leaving.push(Leaving { port, queue, then, ask_at_ns, asked: false });
+                    queue_handover.leaving.push(Leaving {
+                        port,
+                        queue,
+                        then,
+                        ask_at_ns,
+                        asked: false,
+                    });
                 }
-                Task::Close(port) => desk.closing.push(port),
+                Task::Close(port) => queue_handover.closing.push(port),
             }
             changed = true;
         }
-        desk.tasks.release();
+        queue_handover.tasks.release();
         changed |= self.give_up_queues();
         changed |= self.give_up_exits();
         if changed {
             // Whose levels these are has changed, and must be seen before somebody else's.
             self.publish_levels();
-            self.desk.given_up.submit();
-            self.desk.control.ring();
+            self.queue_handover.given_up.submit();
+            self.queue_handover.control.ring();
         }
     }
 
     fn give_up_queues(&mut self) -> bool {
-        let Work { handoff, queues, desk, next_queue, now_ns, .. } = self;
+        let Work { handoff, queues, queue_handover, next_queue, now_ns, .. } = self;
         let before = queues.len();
-        let mut leaving = std::mem::take(&mut desk.leaving);
+        let mut leaving = std::mem::take(&mut queue_handover.leaving);
         leaving.retain_mut(|Leaving { port, queue, then, ask_at_ns, asked }| {
             let is_it =
                 |receiver: &Receiver| (receiver.port(), receiver.queue()) == (*port, *queue);
@@ -197,38 +208,38 @@ impl Work {
                     handoff.asks.end(handoff.own());
                 }
             }
-            if desk.given_up.free() == 0 {
+            if queue_handover.given_up.free() == 0 {
                 return true; // It stays completed: nothing more is received from it.
             }
-            let pushed = desk.given_up.push(GivenUp::Queue(queues.remove(at)));
+            let pushed = queue_handover.given_up.push(GivenUp::Queue(queues.remove(at)));
             assert!(pushed.is_ok(), "there was room");
             *next_queue = 0;
             false
         });
-        desk.leaving = leaving;
+        queue_handover.leaving = leaving;
         queues.len() < before
     }
 
     fn give_up_exits(&mut self) -> bool {
         let mut changed = false;
-        while self.desk.given_up.free() > 0
-            && let Some(port) = self.desk.closing.pop()
+        while self.queue_handover.given_up.free() > 0
+            && let Some(port) = self.queue_handover.closing.pop()
         {
             self.publish_levels(); // What the way out has counted stays.
             let exit = &mut self.exits[port.index()];
             let nothing = Transmitter::Memory(memory::Transmitter::closed());
             let transmitter = std::mem::replace(&mut exit.transmitter, nothing);
             (exit.is_closed, exit.reclaimer) = (true, None);
-            let pushed = self.desk.given_up.push(GivenUp::Exit(port, transmitter));
+            let pushed = self.queue_handover.given_up.push(GivenUp::Egress(port, transmitter));
             assert!(pushed.is_ok(), "there was room");
             changed = true;
         }
         changed
     }
 
-    /// Takes what lies on the desk when nobody runs any more.
-    pub(super) fn clear_desk(&mut self) {
-        while let Some(task) = self.desk.tasks.pop() {
+    /// Takes what lies on the queue_handover when nobody runs any more.
+    pub(super) fn drain_tasks(&mut self) {
+        while let Some(task) = self.queue_handover.tasks.pop() {
             if let Task::Take(receiver) = task {
                 self.queues.push(receiver);
             }

@@ -8,7 +8,7 @@ use manylane_io::poll::{POLL_MAX, poll};
 use manylane_io::port::{Losses, Receiver, Wait};
 use manylane_net::neighbour::HOLD_MAX_NS;
 
-use super::queue_handover::Desk;
+use super::queue_handover::QueueHandover;
 use super::{HandOff, Work, Worker, phase};
 use crate::stats::{PortCount, WorkerCount};
 
@@ -33,7 +33,7 @@ impl Worker {
         if !work.handoff.as_ref().is_some_and(|handoff| handoff.is_blocked()) {
             work.publish_levels();
         }
-        work.taps.flush(reader.guard());
+        work.observers.flush(reader.guard());
         reader.offline();
         work.wait();
         reader.online();
@@ -44,9 +44,13 @@ impl Worker {
 }
 
 /// Whether packets in a queue are something to wake for.
-fn receives_from(handoff: &Option<Box<HandOff>>, desk: &Desk, queue: &Receiver) -> bool {
+fn receives_from(
+    handoff: &Option<Box<HandOff>>,
+    queue_handover: &QueueHandover,
+    queue: &Receiver,
+) -> bool {
     let is_blocked = handoff.as_ref().is_some_and(|handoff| handoff.is_blocked());
-    !is_blocked && !desk.leaves(queue.port(), queue.queue())
+    !is_blocked && !queue_handover.leaves(queue.port(), queue.queue())
 }
 
 impl Work {
@@ -69,15 +73,15 @@ impl Work {
             hot_list_len,
             hot_list_wanted,
             handoff,
-            desk,
-            taps,
+            queue_handover,
+            observers,
             ..
         } = self;
         // The bell's in all places, then the queues' in theirs: nothing is allocated on the way to sleep.
         let mut fds: [BorrowedFd<'_>; POLL_MAX] = [bell.waker().as_fd(); POLL_MAX];
         let mut wanted = 1;
         // A queue that is not received from has nothing to wake for.
-        for queue in queues.iter().filter(|queue| receives_from(handoff, desk, queue)) {
+        for queue in queues.iter().filter(|queue| receives_from(handoff, queue_handover, queue)) {
             if let Wait::Readable(fd) = queue.wait() {
                 if let Some(place) = fds.get_mut(wanted) {
                     *place = fd;
@@ -99,14 +103,14 @@ impl Work {
                 phase.load(0) != *heeded
                     || hot_list_len.load(0) != *hot_list_wanted
                     || (order.is_none() && !orders.is_empty())
-                    || queues
-                        .iter()
-                        .any(|queue| queue.has_frames() && receives_from(handoff, desk, queue))
+                    || queues.iter().any(|queue| {
+                        queue.has_frames() && receives_from(handoff, queue_handover, queue)
+                    })
                     || handoff.as_mut().is_some_and(|handoff| {
                         handoff.has_work() || (!held_for.is_empty() && handoff.asks.any())
                     })
-                    || desk.has_tasks()
-                    || taps.has_injected()
+                    || queue_handover.has_tasks()
+                    || observers.has_injected()
                     || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
@@ -128,7 +132,9 @@ impl Work {
         let mut shortest = self.handoff.as_ref().and_then(|handoff| handoff.wait_ns());
         for queue in &self.queues {
             match queue.wait() {
-                Wait::After(wait_ns) if receives_from(&self.handoff, &self.desk, queue) => {
+                Wait::After(wait_ns)
+                    if receives_from(&self.handoff, &self.queue_handover, queue) =>
+                {
                     shortest = Some(shortest.map_or(wait_ns, |other| other.min(wait_ns)));
                 }
                 Wait::Readable(_) => completes = true,
@@ -143,7 +149,7 @@ impl Work {
         // Another worker may have the frames that an order waits for.
         let order = self.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
         // Nothing tells when devices have taken what this worker's end waits for, or a queue's way elsewhere.
-        let gives_up = self.heeded == phase::END || self.desk.is_leaving();
+        let gives_up = self.heeded == phase::END || self.queue_handover.is_leaving();
         let end = gives_up.then_some(LOOK_AGAIN.as_nanos() as u64);
         let all = shortest.into_iter().chain(reclaim).chain(held).chain(late).chain(order);
         let all = all.chain(end);

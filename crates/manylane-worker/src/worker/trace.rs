@@ -140,7 +140,7 @@ impl Tracer {
 impl Session {
     /// The number of a packet that was received by the device of `port`, if it is to have one.
     fn next(&self, view: View<'_>, port: PortId, frame: &Frame) -> Option<u16> {
-        let most = self.most.load();
+        let most = self.packets_max.load();
         let is_wanted = || {
             self.wanted.port.is_none_or(|wanted| wanted.is(port, view.bytes(frame)))
                 && self.wanted.filter.run_on_frame(view, frame) > 0
@@ -157,7 +157,7 @@ impl Work {
     /// Whether a trace runs: then every batch is looked at.
     #[inline(always)]
     pub(super) fn traces(&self) -> bool {
-        self.taps.watches(Points::TRACE)
+        self.observers.watches(Points::TRACE)
     }
 
     /// The trace that a packet is of, if any.
@@ -187,7 +187,7 @@ impl Work {
     #[cold]
     #[inline(never)]
     pub(super) fn watch_received(&mut self, guard: Guard<'_>, port: PortId, batch: &mut Batch) {
-        self.taps.received(guard, self.pool.region(), port, batch);
+        self.observers.received(guard, self.pool.region(), port, batch);
         if self.traces() {
             let Work { tracer, pool, .. } = self;
             tracer.number(guard, pool.region(), port, batch);
@@ -369,9 +369,9 @@ impl Work {
     #[cold]
     #[inline(never)]
     pub(super) fn watch_drop(&mut self, guard: Guard<'_>, frame: &mut Frame, reason: DropReason) {
-        let Work { taps, tracer, pool, .. } = self;
-        taps.show_dropped(guard, pool.region(), frame, reason);
-        if taps.watches(Points::TRACE) {
+        let Work { observers, tracer, pool, .. } = self;
+        observers.show_dropped(guard, pool.region(), frame, reason);
+        if observers.watches(Points::TRACE) {
             tracer.note_drop(pool.region().view(), frame, reason);
         }
     }

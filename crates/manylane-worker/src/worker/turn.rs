@@ -18,7 +18,7 @@ impl Worker {
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Worker { reader, work } = self;
         work.now_ns = now_ns;
-        work.begin_taps(reader.guard());
+        work.begin_observing(reader.guard());
         let mut moved = work.release_held(reader.guard(), now_ns);
         let budget = work.limits.load(limits::BUDGET) as usize;
         if work.handoff.is_some() {
@@ -36,7 +36,7 @@ impl Worker {
             moved += work.receive(reader.guard(), queue, now_ns);
         }
         moved += work.carry_out_orders(reader.guard());
-        if work.taps.has_injected() {
+        if work.observers.has_injected() {
             moved += work.send_injected(reader.guard());
         }
         match work.handoff {
@@ -45,7 +45,7 @@ impl Worker {
         }
         moved += work.reclaim();
         work.report();
-        work.end_taps(reader.guard());
+        work.end_observing(reader.guard());
         work.stats.worker(WorkerCount::Turns, 1);
         reader.quiescent();
         moved
@@ -63,7 +63,7 @@ impl Work {
         let mut batch = Batch::with_room(weight);
         let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
         if received > 0 {
-            match self.taps.watches(Points::RECEIVE.or_trace()) {
+            match self.observers.watches(Points::RECEIVE.or_trace()) {
                 false => self.pass_on(guard, &mut batch, now_ns),
                 true => self.pass_on_watched(guard, queue, &mut batch, now_ns),
             }

@@ -1,4 +1,4 @@
-//! Receive queues that go from one worker to another: the control thread's part (`worker/desk.rs` has the
+//! Receive queues that go from one worker to another: the control thread's part (`worker/queue_handover.rs` has the
 //! workers').
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::{PortSteering, Steering};
 use crate::control::open::Bell;
 use manylane_api::{ApiError, SetError, SettingValue};
 use manylane_worker::Reclaimer;
-use manylane_worker::worker::queue_handover::{DeskEnd, GivenUp, Task};
+use manylane_worker::worker::queue_handover::{GivenUp, QueueHandoverEnd, Task};
 
 /// Who has which queue, and who is to have it.
 pub(super) struct Queues {
     /// By worker.
-    pub desks: Vec<DeskEnd>,
+    pub handovers: Vec<QueueHandoverEnd>,
     /// A word for each queue, port by port: its owner.
     owners: WordsMut<u32>,
     /// Where each port's begin.
@@ -38,7 +38,7 @@ pub(super) struct QueueMove {
 }
 
 impl Queues {
-    pub(super) fn new(owners: &[Vec<WorkerId>], desks: Vec<DeskEnd>) -> Queues {
+    pub(super) fn new(owners: &[Vec<WorkerId>], handovers: Vec<QueueHandoverEnd>) -> Queues {
         let mut first = Vec::new();
         let mut queues = 0;
         for owners in owners {
@@ -49,7 +49,7 @@ impl Queues {
         for (at, owner) in owners.iter().flatten().enumerate() {
             words.publish(at, owner.0.into());
         }
-        Queues { desks, owners: words, first, moves: Vec::new(), between: Vec::new() }
+        Queues { handovers, owners: words, first, moves: Vec::new(), between: Vec::new() }
     }
 
     /// Moves a queue, or, if it is on its way, leads it elsewhere: maybe back.
@@ -152,32 +152,34 @@ impl Steering {
 
     /// Whether there is something to ask workers for, or to pass on.
     pub fn has_tasks(&mut self) -> bool {
-        let Queues { desks, moves, between, .. } = &mut self.queues;
+        let Queues { handovers, moves, between, .. } = &mut self.queues;
         moves.iter().any(|one| !one.asked)
             || !between.is_empty()
-            || desks.iter_mut().any(|desk| !desk.given_up.is_empty())
+            || handovers.iter_mut().any(|handover| !handover.given_up.is_empty())
     }
 
     /// Asks workers for queues, and passes on what they have given up.
     pub fn tend(&mut self) {
         self.tend_workers();
         self.tend_removals();
-        let Queues { desks, owners, first, moves, between } = &mut self.queues;
+        let Queues { handovers, owners, first, moves, between } = &mut self.queues;
         for one in moves.iter_mut().filter(|one| !one.asked) {
             let from = usize::from(one.from.0);
             let task = Task::GiveUp(one.port, one.queue);
-            one.asked = desks[from].tasks.push(task).is_ok();
-            desks[from].tasks.submit();
+            one.asked = handovers[from].tasks.push(task).is_ok();
+            handovers[from].tasks.submit();
             self.bells[from].ring();
         }
-        for desk in desks.iter_mut() {
-            while let Some(given_up) = desk.given_up.pop() {
+        for handover in handovers.iter_mut() {
+            while let Some(given_up) = handover.given_up.pop() {
                 match given_up {
                     GivenUp::Queue(receiver) => between.push(receiver),
-                    GivenUp::Exit(port, exit) => of_port(&mut self.removals, port).exits.push(exit),
+                    GivenUp::Egress(port, exit) => {
+                        of_port(&mut self.removals, port).exits.push(exit)
+                    }
                 }
             }
-            desk.given_up.release();
+            handover.given_up.release();
         }
         while let Some(receiver) = between.pop() {
             let (port, queue) = (receiver.port(), receiver.queue());
@@ -188,28 +190,29 @@ impl Steering {
                 of_port(&mut self.removals, port).receivers.push(receiver);
                 continue;
             };
-            let desk = &mut desks[usize::from(to.0)];
-            if let Err(Task::Take(receiver)) = desk.tasks.push(Task::Take(receiver)) {
-                between.push(receiver); // Its desk is full: later.
+            let handover = &mut handovers[usize::from(to.0)];
+            if let Err(Task::Take(receiver)) = handover.tasks.push(Task::Take(receiver)) {
+                between.push(receiver); // Its ring of tasks is full: later.
                 break;
             }
             moves.remove(at);
             owners.publish(first[port.index()] + usize::from(queue.0), to.0.into());
             self.ports[port.index()].owners[usize::from(queue.0)] = to;
-            desk.tasks.submit();
+            handover.tasks.submit();
             self.bells[usize::from(to.0)].ring();
         }
     }
 
     /// What was given up and not passed on, when no worker runs any more.
     pub fn take_back(&mut self) -> (Vec<Receiver>, Vec<(PortId, Transmitter)>) {
-        let Queues { desks, between, .. } = &mut self.queues;
+        let Queues { handovers, between, .. } = &mut self.queues;
         let (mut receivers, mut exits) = (std::mem::take(between), Vec::new());
-        for given_up in desks.iter_mut().flat_map(|desk| std::iter::from_fn(|| desk.given_up.pop()))
+        for given_up in
+            handovers.iter_mut().flat_map(|handover| std::iter::from_fn(|| handover.given_up.pop()))
         {
             match given_up {
                 GivenUp::Queue(receiver) => receivers.push(receiver),
-                GivenUp::Exit(port, exit) => exits.push((port, exit)),
+                GivenUp::Egress(port, exit) => exits.push((port, exit)),
             }
         }
         for Removal { port, receivers: given_up, exits: closed, .. } in self.removals.drain(..) {

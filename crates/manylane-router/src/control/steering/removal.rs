@@ -65,11 +65,11 @@ impl Steering {
             let port = &mut ports[removal.port.index()];
             port.owners.clear();
             port.homes.clear();
-            while let Some(desk) = queues.desks.get_mut(usize::from(removal.asked)) {
-                if desk.tasks.push(Task::Close(removal.port)).is_err() {
+            while let Some(handover) = queues.handovers.get_mut(usize::from(removal.asked)) {
+                if handover.tasks.push(Task::Close(removal.port)).is_err() {
                     break; // It is full: later.
                 }
-                desk.tasks.submit();
+                handover.tasks.submit();
                 bells[usize::from(removal.asked)].ring();
                 removal.asked += 1;
             }

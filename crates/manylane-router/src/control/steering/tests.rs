@@ -7,7 +7,7 @@ use super::*;
 use crate::config::Environment;
 use manylane_api::WorkerState;
 use manylane_api::{SetError, SettingValue};
-use manylane_worker::worker::queue_handover::desk;
+use manylane_worker::worker::queue_handover::queue_handover;
 
 #[test]
 fn a_port_with_fewer_queues_than_workers_is_steered_by_flow() {
@@ -321,6 +321,6 @@ fn steering_of(workers: u16, ports: &[(&str, &[u16])]) -> (Steering, Vec<HandOff
     let (config, owners) = configured(workers, ports);
     let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));
     let bells: Vec<_> = (0..workers).map(|_| bell()).collect();
-    let desks = (0..workers).map(|_| desk(&bell()).1).collect();
-    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, desks)
+    let handovers = (0..workers).map(|_| queue_handover(&bell()).1).collect();
+    Steering::new(&config, Plan::new(&config, &owners), &owners, &bells, handovers)
 }

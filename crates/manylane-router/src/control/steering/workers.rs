@@ -8,7 +8,7 @@ use super::settings::refused;
 use super::{PortSteering, SteeredPort, Steering, limits};
 use crate::control::crew::Crew;
 use manylane_api::{ApiError, PortState, SetError, SettingValue, WorkerState};
-use manylane_worker::worker::phase::{END, LEAVE};
+use manylane_worker::worker::phase::{DRAIN, END};
 
 /// Whether a worker has a thread, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Steering {
         let since = self.limits.load(limits::GENERATION);
         for worker in wanted..running {
             self.presence[usize::from(worker)] = Presence::Leaving { since };
-            self.crew.tell(worker, LEAVE);
+            self.crew.tell(worker, DRAIN);
         }
         Ok(())
     }
@@ -216,6 +216,6 @@ impl Steering {
         };
         let mut others = (0..self.presence.len() as u16).filter(|&other| receives(other));
         self.ports.iter().all(|port| !port.owners.contains(&WorkerId(worker)))
-            && others.all(|other| self.counts[usize::from(other)].is_quit_of(worker, since))
+            && others.all(|other| self.counts[usize::from(other)].sends_nothing_to(worker, since))
     }
 }

@@ -114,7 +114,7 @@ impl HandOffCounts {
 }
 
 /// Frames that lie between workers, of whom these are all.
-pub fn between(workers: &[HandOffReader]) -> u64 {
+pub fn frames_between(workers: &[HandOffReader]) -> u64 {
     let sum = |frames: fn(&HandOffReader) -> u64| workers.iter().map(frames).sum::<u64>();
     // What was taken first, for it only grows, and what was handed on is counted before it can be taken. Counters
     // order nothing, so that this may still be seen the other way round: then there were few.
@@ -162,7 +162,7 @@ impl HandOffReader {
 
     /// Whether no bucket goes to another worker since `generation` of what is wanted, or a later one, was
     /// followed: then all that was handed to it has left.
-    pub fn is_quit_of(&self, worker: u16, generation: u32) -> bool {
+    pub fn sends_nothing_to(&self, worker: u16, generation: u32) -> bool {
         let word = self.pair(worker, PairCount::Followed);
         let behind = ((word >> 32) as u32).wrapping_sub(generation) as i32;
         behind >= 0 && word as u32 == 0
@@ -213,8 +213,8 @@ mod tests {
         let readers = [one.reader(), other.reader()];
         one.own(OwnCount::FramesOut, 10);
         other.own(OwnCount::FramesIn, 7);
-        assert_eq!(between(&readers), 3);
+        assert_eq!(frames_between(&readers), 3);
         other.own(OwnCount::FramesIn, 4); // Seen before the eleventh is seen as handed on.
-        assert_eq!(between(&readers), 0);
+        assert_eq!(frames_between(&readers), 0);
     }
 }

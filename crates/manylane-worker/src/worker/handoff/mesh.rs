@@ -24,7 +24,7 @@ pub struct Mesh {
 impl Mesh {
     /// Lays them, of `capacity` packets each, from those workers of whom `receives` says so. `bells` are the
     /// workers'; `map` has 256 buckets for each port.
-    pub fn lay(
+    pub fn build(
         receives: &[bool],
         capacity: usize,
         bells: &[Arc<Doorbell<EventFd>>],

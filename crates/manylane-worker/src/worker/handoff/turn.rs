@@ -79,10 +79,10 @@ impl Work {
         weight: usize,
         now_ns: u64,
     ) -> usize {
-        let Work { queues, handoff, pool, desk, taps, .. } = self;
+        let Work { queues, handoff, pool, queue_handover, observers, .. } = self;
         let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
         let port = queue.port();
-        if desk.is_leaving() && desk.leaves(port, queue.queue()) {
+        if queue_handover.is_leaving() && queue_handover.leaves(port, queue.queue()) {
             return 0;
         }
         let Some(admitted) = handoff.admits(port, weight, now_ns) else { return 0 };
@@ -91,7 +91,7 @@ impl Work {
         if received == 0 {
             return 0;
         }
-        if taps.watches(Points::RECEIVE.or_trace()) {
+        if observers.watches(Points::RECEIVE.or_trace()) {
             self.hand_on_watched(guard, port, &mut batch, now_ns);
             return received;
         }
