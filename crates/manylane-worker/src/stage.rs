@@ -83,12 +83,12 @@ pub enum What {
     Held(Key),
     /// Waits no longer: that is known by now, or routes have changed.
     Released {
-        /// How long it has waited.
+        /// How long it has prior_hold.
         waited_ns: u64,
     },
     /// Waits no longer: the neighbour did not answer.
     GivenUp {
-        /// How long it has waited, if that is known.
+        /// How long it has prior_hold, if that is known.
         waited_ns: u64,
     },
     /// Put behind what leaves by a port at the end of the turn.

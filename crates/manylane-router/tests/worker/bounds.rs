@@ -20,7 +20,7 @@ use manylane_sync::rcu::Index;
 use crate::rig::*;
 use manylane_net::nexthop::ids::connected_id;
 use manylane_worker::stats::{PortCount, WorkerCount};
-use manylane_worker::worker::HeldFor;
+use manylane_worker::worker::AwaitedNeighbour;
 use manylane_worker::worker::{Order, Worker};
 
 fn one() -> (Hall, Worker, Feed, Vec<Seen>) {
@@ -248,7 +248,7 @@ fn segments_are_accounted_for(host: &str, start: u16) {
     );
     work.stats.count(PortId(0), PortCount::Received, 1);
     assert_eq!(verdicts.bytes(), bytes.len() as u64);
-    work.carry_out(reader.guard(), batch.pop().unwrap(), &verdicts.list()[0], 0);
+    work.dispatch(reader.guard(), batch.pop().unwrap(), &verdicts.list()[0], 0);
     worker.turn(0);
     let lens: Vec<usize> = seen[1].lock().unwrap().iter().map(Vec::len).collect();
     let headers = usize::from(start) + 8;
@@ -360,8 +360,8 @@ fn sleeping_for_long_looks_again_every_second() {
     worker.work.queues.clear();
     worker.work.reclaim_ns = 1_024_000_000;
     hold_for(&mut worker, addr("10.1.0.2"));
-    worker.work.followed = hall.control.routing.tables().next_hops.generation();
-    worker.work.generation = hall.control.routing.tables().adjacencies.generation();
+    worker.work.held_generation = hall.control.routing.tables().next_hops.generation();
+    worker.work.neighbour_generation = hall.control.routing.tables().adjacencies.generation();
     worker.sleep(0);
     assert_eq!(worker.work.reclaim_ns, 1_024_000_000);
     hall.close(vec![worker]);
@@ -374,7 +374,7 @@ fn hold_for(worker: &mut Worker, host: IpAddr) {
     let link = Index::<()>::new(guard, connected_id(key.port).raw().into());
     let dst = worker.work.dsts.borrow(guard, link, 0).expect("each port has one");
     let dst = worker.work.dsts.hold(dst);
-    worker.work.held_for.push(HeldFor { key, dst, asked_ns: 0 });
+    worker.work.awaited.push(AwaitedNeighbour { key, dst, requested_ns: 0 });
 }
 
 /// Flows have moved since what is held was judged: there is something to do before sleep.
@@ -384,8 +384,9 @@ fn nobody_sleeps_while_flows_have_moved() {
         let (hall, mut worker, _, _) = one();
         worker.work.queues.clear();
         let tables = hall.control.routing.tables();
-        worker.work.generation = tables.adjacencies.generation();
-        worker.work.followed = tables.next_hops.generation().wrapping_sub(2 * u32::from(moved));
+        worker.work.neighbour_generation = tables.adjacencies.generation();
+        worker.work.held_generation =
+            tables.next_hops.generation().wrapping_sub(2 * u32::from(moved));
         if held {
             hold_for(&mut worker, addr("2001:db8:1::2"));
         }
@@ -409,7 +410,7 @@ fn a_list_follows_the_length_that_is_wanted_of_it() {
     assert!(worker.work.pool.level() > 128, "more than the first length");
     for len in [128, 8192, 8192, 129] {
         hall.hot_list_len.publish(0, len);
-        worker.work.follow_settings();
+        worker.work.apply_settings();
         assert_eq!(worker.work.pool.hot_list_len(), len);
         assert_eq!(worker.work.pool.counts().spills, 1, "to 128, and never again");
         assert!(worker.work.pool.level() <= len as usize);

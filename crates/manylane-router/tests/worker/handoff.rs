@@ -16,7 +16,7 @@ use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use crate::rig::*;
 use manylane_worker::stats::PortCount;
 use manylane_worker::worker::Worker;
-use manylane_worker::worker::handoff::{HandOffReader, Mesh, PATIENCE_NS, limits};
+use manylane_worker::worker::handoff::{HandOffReader, Mesh, STALL_MAX_NS, limits};
 use manylane_worker::worker::queue_handover::{GivenUp, QueueHandoverEnd, Task};
 
 /// Workers that hand on to each other; every transmitter of a port ends in the same place.
@@ -344,7 +344,7 @@ fn walk_at_random(seed: u64, broken: bool) -> Floor {
             floor.hall.control.lead([10, 8, 0, 0].into(), gateways[random.below(3) as usize]);
         }
         floor.hall.control.tick(now);
-        now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
+        now += [1_000, 100_000, STALL_MAX_NS, SECOND / 3][random.below(4) as usize];
     }
     floor.settle(now);
     let full = [DropReason::BacklogFull, DropReason::HoldOverflow];
@@ -584,7 +584,7 @@ fn when_nobody_has_room_nothing_is_received() {
     let mut now = 0;
     for _ in 0..100 {
         floor.turn(0, now);
-        now += PATIENCE_NS;
+        now += STALL_MAX_NS;
     }
     assert_eq!(floor.left(0), 2000 - 256, "as many as there are places");
     assert_eq!(floor.dropped(DropReason::BacklogFull), 0);
@@ -608,7 +608,7 @@ fn chains_take_room_by_their_frames() {
             floor.feeds[0].lock().unwrap().push(packet);
         }
         floor.turn(0, now);
-        now += PATIENCE_NS / 4;
+        now += STALL_MAX_NS / 4;
     }
     assert!(floor.left(0) < 64 && floor.seen() > 200, "{} left, {}", floor.left(0), floor.seen());
     assert!(floor.dropped(DropReason::BacklogFull) + floor.dropped(DropReason::FlowLimit) > 100);
@@ -760,7 +760,7 @@ fn a_queue_changes_hands_in_order() {
                 }
             }
             floor.hall.control.tick(now);
-            now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
+            now += [1_000, 100_000, STALL_MAX_NS, SECOND / 3][random.below(4) as usize];
         }
         floor.settle(now);
         floor.assert_in_order();

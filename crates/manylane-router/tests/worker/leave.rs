@@ -10,7 +10,7 @@ use manylane_sync::handoff::GROUP;
 use super::handoff::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 use manylane_worker::stats::PortCount;
-use manylane_worker::worker::handoff::{PATIENCE_NS, limits};
+use manylane_worker::worker::handoff::{STALL_MAX_NS, limits};
 use manylane_worker::worker::phase::{DRAIN, END, RUN};
 
 /// Which rule of a worker's leaving is broken.
@@ -171,13 +171,13 @@ fn come_and_go(seed: u64, broken: Broken) -> u32 {
             }
         }
         play.floor.hall.control.tick(now);
-        now += [1_000, 100_000, PATIENCE_NS, SECOND / 3][random.below(4) as usize];
+        now += [1_000, 100_000, STALL_MAX_NS, SECOND / 3][random.below(4) as usize];
     }
     // All it takes to leave for the last time.
     while !matches!(play.stage, Stage::There | Stage::Away) {
         play.floor.settle(now);
         play.step(&mut random);
-        now += PATIENCE_NS;
+        now += STALL_MAX_NS;
     }
     play.floor.settle(now);
     // Who pops a packet counts it as received: what lies in a ring that nobody reads is not.
@@ -226,7 +226,7 @@ fn a_worker_with_held_packets_leaves_at_once() {
             play.step(&mut Random(seed));
         }
         while play.stage != Stage::Away && turns < 100 {
-            play.floor.settle(turns as u64 * PATIENCE_NS);
+            play.floor.settle(turns as u64 * STALL_MAX_NS);
             play.step(&mut Random(1));
             turns += 1;
         }
@@ -250,7 +250,7 @@ fn who_is_quit_of_a_worker_says_so_for_what_was_wanted_then() {
     play.assigned.fill(1);
     play.publish();
     assert!(!play.floor.counts[0].sends_nothing_to(2, since), "it has not looked again");
-    play.floor.settle(PATIENCE_NS);
+    play.floor.settle(STALL_MAX_NS);
     assert!(play.floor.counts[0].sends_nothing_to(2, since + 1));
     assert!(!play.floor.counts[0].sends_nothing_to(2, since + 2), "that is still to be looked at");
     assert!(!play.floor.counts[0].sends_nothing_to(1, since + 1));
@@ -304,7 +304,7 @@ fn a_port_goes_with_packets_in_rings() {
                 }
             }
             floor.hall.control.tick(now);
-            now += [1_000, 100_000, PATIENCE_NS][random.below(3) as usize];
+            now += [1_000, 100_000, STALL_MAX_NS][random.below(3) as usize];
         }
         for _ in 0..20 {
             floor.settle(now);

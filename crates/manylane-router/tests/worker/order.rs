@@ -374,13 +374,13 @@ fn a_flow_keeps_its_order_when_it_moves_in_the_middle_of_a_batch() {
             pending.extend(verdicts.map(|(frame, verdict)| Pending {
                 frame,
                 verdict: Some(verdict),
-                waited: None,
+                prior_hold: None,
             }));
             hall.control.answer(Key { port: PortId(1), addr: members[1] }, 0);
         }
         work.release_held(guard, 0);
-        assert!(!work.is_settled(judged));
-        work.settle(guard, pending, 0);
+        assert!(!work.is_current(judged));
+        work.reroute_held(guard, pending, 0);
         work.transmit(reader.guard());
         while worker.turn(0) > 0 {}
         let in_order = assert_in_order(&seen[1].lock().unwrap());
@@ -412,10 +412,10 @@ fn what_is_held_follows_its_route() {
         let generation = hall.control.routing.tables().next_hops.generation();
         hall.control.lead(to, new);
         assert_eq!(hall.control.routing.tables().next_hops.generation(), generation + 2);
-        assert!(worker.work.held_for.iter().all(|held| worker.work.dsts.is_stale(&held.dst)));
+        assert!(worker.work.awaited.iter().all(|held| worker.work.dsts.is_stale(&held.dst)));
         feed.lock().unwrap().extend(packets(3..6));
         worker.turn(0);
-        assert!(worker.work.holds.is_empty() && worker.work.held_for.is_empty());
+        assert!(worker.work.holds.is_empty() && worker.work.awaited.is_empty());
         assert_eq!(assert_in_order(&seen[1].lock().unwrap()), HashMap::from([(1, 6)]));
         hall.close(vec![worker]);
     }

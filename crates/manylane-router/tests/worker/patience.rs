@@ -14,7 +14,7 @@ use super::handoff::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 use manylane_worker::stats::{PortCount, WorkerCount};
 use manylane_worker::worker::Worker;
-use manylane_worker::worker::handoff::{PATIENCE_NS, limits};
+use manylane_worker::worker::handoff::{STALL_MAX_NS, limits};
 use manylane_worker::worker::queue_handover::Task;
 
 const THREE: Like = Like { workers: 3, ..TWO };
@@ -111,12 +111,12 @@ fn a_queue_changes_hands_in_spite_of_a_silent_neighbour() {
     floor.ask(0, 0);
     let mut now = 0;
     while !floor.pass(0, 1) {
-        assert!(now <= PATIENCE_NS * 3 / 2, "it should be given up by now");
+        assert!(now <= STALL_MAX_NS * 3 / 2, "it should be given up by now");
         (0..2).for_each(|worker| _ = floor.turn(worker, now));
         floor.hall.assert_nothing_is_missing();
-        now += PATIENCE_NS / 4;
+        now += STALL_MAX_NS / 4;
     }
-    assert!(now >= PATIENCE_NS, "and not before the neighbours had some time to answer");
+    assert!(now >= STALL_MAX_NS, "and not before the neighbours had some time to answer");
     assert_eq!(floor.dropped(DropReason::QueueMoved), 16);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 8, "what worker 1 received is still held");
     // Worker 1 has both now, and holds again, behind what it has of its own.
@@ -143,15 +143,15 @@ fn a_queue_that_changes_hands_waits_a_moment_for_a_neighbour() {
     floor.send(0, addr, 1, 3);
     floor.settle(0);
     floor.ask(0, 0);
-    floor.settle(PATIENCE_NS / 2);
+    floor.settle(STALL_MAX_NS / 2);
     assert!(!floor.pass(0, 1));
-    floor.hall.control.hear(PATIENCE_NS / 2);
-    floor.hall.control.answer(Key { port: PortId(1), addr }, PATIENCE_NS / 2);
-    floor.turn(1, PATIENCE_NS / 2);
-    floor.turn(0, PATIENCE_NS / 2);
+    floor.hall.control.hear(STALL_MAX_NS / 2);
+    floor.hall.control.answer(Key { port: PortId(1), addr }, STALL_MAX_NS / 2);
+    floor.turn(1, STALL_MAX_NS / 2);
+    floor.turn(0, STALL_MAX_NS / 2);
     assert!(floor.pass(0, 1));
     assert_eq!((floor.assert_in_order(), floor.dropped(DropReason::QueueMoved)), (3, 0));
-    floor.settle(PATIENCE_NS);
+    floor.settle(STALL_MAX_NS);
     floor.close();
 }
 
@@ -168,13 +168,13 @@ fn a_bucket_with_a_standing_backlog_moves() {
     for _ in 0..200 {
         floor.send(0, NEAR, 7, 64);
         (0..2).for_each(|worker| _ = floor.turn(worker, now));
-        now += PATIENCE_NS / 10;
+        now += STALL_MAX_NS / 10;
         if floor.counts[0].waiting() == 0 {
             moved_at.get_or_insert(now);
         }
     }
     let moved_at = moved_at.expect("the bucket should have moved");
-    assert!(moved_at > 5 * PATIENCE_NS && moved_at < 12 * PATIENCE_NS, "after {moved_at} ns");
+    assert!(moved_at > 5 * STALL_MAX_NS && moved_at < 12 * STALL_MAX_NS, "after {moved_at} ns");
     assert!(floor.left(0) <= 10 * 64, "{} wait in the port", floor.left(0));
     floor.settle(now);
     assert_eq!(floor.assert_in_order(), 128 + 200 * 64);
@@ -195,7 +195,7 @@ fn a_bucket_that_cannot_move_costs_its_port_little() {
         (0..2).for_each(|worker| _ = floor.turn(worker, now));
         withheld += u32::from(floor.left(0) > 0);
         turns += 1;
-        now += PATIENCE_NS / 10;
+        now += STALL_MAX_NS / 10;
     }
     assert_eq!(floor.counts[0].waiting(), 1);
     assert!(withheld >= 10 && withheld < turns / 100, "{withheld} of {turns} turns");

@@ -23,7 +23,7 @@ impl Device {
         let (mut wires, exits) = memory::wires(PortId(1), workers, &[bell()], 1024, |_| 0);
         for (worker, exit) in floor.workers.iter().zip(exits) {
             let mut worker = worker.lock().unwrap();
-            worker.work.exits[1].transmitter = Transmitter::Memory(exit);
+            worker.work.egresses[1].transmitter = Transmitter::Memory(exit);
         }
         let (pool, seen) = (floor.hall.depot.pool_of(256), floor.seen[1].clone());
         Device { wires: Receiver::Memory(wires.remove(0)), pool, seen }

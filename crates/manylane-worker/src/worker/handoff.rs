@@ -9,13 +9,13 @@
 //! | when                                   | what                                                        |
 //! |----------------------------------------|-------------------------------------------------------------|
 //! | before a queue is received from        | every worker that has buckets of its port has room for a batch, or the queue waits: what comes meanwhile lies in the port's ring, and is lost there if it is too much |
-//! | one has none for [`PATIENCE_NS`]       | the queue goes on for the others' sake, unless there are none; what is for the full one is dropped |
+//! | one has none for [`STALL_MAX_NS`]       | the queue goes on for the others' sake, unless there are none; what is for the full one is dropped |
 //! | a backlog is more than half full       | a flow with more than half of its last packets is dropped (`flow_limit`) |
 //! | no place for a packet in hand          | it is dropped (`backlog_full`); never reordered, never forwarded here  |
 //! | buckets of a port have long waited to move | it is not received from for a moment (`withhold`) |
 //! | at most half full                      | it may be waited for again                                  |
 //!
-//! So a worker that stops costs the others a pause of [`PATIENCE_NS`], once, and no more until it has
+//! So a worker that stops costs the others a pause of [`STALL_MAX_NS`], once, and no more until it has
 //! recovered; one that is merely slow costs the others what it would cost them in the port's ring, that
 //! time, and then nothing. When it takes again, the next turn of the receiver sees the room.
 //!
@@ -36,13 +36,13 @@ use manylane_net::wire::flow::frame_hash;
 use manylane_sync::handoff::{Completions, GROUP, Handed, OrderSample, Steering};
 use manylane_sync::words::Words;
 
-use super::queue_handover::Asks;
+use super::queue_handover::ReleaseRequests;
 
 use counts::{HandOffCounts, OwnCount, PairCount};
 pub use counts::{HandOffReader, frames_between};
-use links::{Arrivals, OnItsWay, Stage, Target};
+use links::{InTransit, Inbound, Outbound, StagedBatch};
 pub use mesh::Mesh;
-use pause::Withhold;
+use pause::ReceivePause;
 
 /// Settings that workers follow from turn to turn; control publishes them.
 pub mod limits {
@@ -75,7 +75,7 @@ pub mod limits {
 
 /// How long a queue waits for a worker that has no room. As much comes meanwhile as a port's ring of 2048
 /// takes at two million packets a second.
-pub const PATIENCE_NS: u64 = 1_000_000;
+pub const STALL_MAX_NS: u64 = 1_000_000;
 
 /// How soon to look again: whether a device has taken what it was given, and what waits for that.
 const LOOK_AGAIN_NS: u64 = 1_000_000;
@@ -89,13 +89,13 @@ pub struct HandOff {
     steering: Steering,
     completions: Completions,
     /// By worker; none to ourselves, nor from a worker that receives nothing for others.
-    targets: Vec<Option<Target>>,
+    outbound: Vec<Option<Outbound>>,
     /// By receiver.
-    arrivals: Vec<Option<Arrivals>>,
+    inbound: Vec<Option<Inbound>>,
     /// The receiver to begin with.
     next: usize,
     /// Packets on their way, by worker; empty between batches.
-    stages: Vec<Stage>,
+    staged: Vec<StagedBatch>,
     /// Packets that find no place; empty between batches.
     refused: Vec<(Frame, DropReason)>,
     /// By port: whether packets are steered one by one.
@@ -106,8 +106,8 @@ pub struct HandOff {
     generation: u32,
     waiting: usize,
     /// When those that wait are looked at again, frames of theirs or not.
-    follow_at_ns: u64,
-    withhold: Withhold,
+    apply_map_at_ns: u64,
+    pause: ReceivePause,
     limits: Words<u32>,
     /// What was noted waits for devices to take it.
     noted: bool,
@@ -115,7 +115,7 @@ pub struct HandOff {
     blocked: bool,
     /// No bucket waits to move, and every worker that the queue being received from may steer to has room for
     /// all that is admitted.
-    calm: bool,
+    all_have_room: bool,
     /// Who received what is being passed on.
     receiver: u8,
     counts: HandOffCounts,
@@ -125,11 +125,11 @@ pub struct HandOff {
     sample_one_in: u32,
     sample_period: u32,
     /// Packets are looked at one by one: to be numbered, or for a trace.
-    looks: bool,
+    examines: bool,
     traced: bool,
     /// Packets with a trace's number that have just been steered: into which bucket, and to whom.
     steered: Vec<(Trace, u8, WorkerId)>,
-    pub(super) asks: Asks,
+    pub(super) release_requests: ReleaseRequests,
     /// Breaks the rule that what is popped has not left yet.
     #[cfg(feature = "broken-rules")]
     announces_what_is_popped: bool,
@@ -140,43 +140,43 @@ pub struct HandOff {
 
 impl HandOff {
     /// How many packets of a queue of `port` may be received now, `weight` at most; none when it is to wait.
-    fn admits(&mut self, port: PortId, weight: usize, now_ns: u64) -> Option<usize> {
+    fn admit(&mut self, port: PortId, weight: usize, now_ns: u64) -> Option<usize> {
         if !self.by_flow[port.index()] {
             return Some(weight);
         }
-        if self.waiting > 0 && self.withhold.applies(port, now_ns) {
-            self.follow_at_ns = now_ns; // With the next turn, so that it is over soon.
+        if self.waiting > 0 && self.pause.applies(port, now_ns) {
+            self.apply_map_at_ns = now_ns; // With the next turn, so that it is over soon.
             self.blocked = true;
             return None;
         }
         let max_backlog = self.limits.load(limits::MAX_BACKLOG) as usize;
         let wanted = weight.min(max_backlog);
         let mut others = self.steering.steers_to(port.index(), self.own);
-        let (mut full, mut patient) = (false, false);
-        self.calm = self.waiting == 0;
-        for (worker, target) in self.targets.iter_mut().enumerate() {
-            let Some(target) = target else { continue };
+        let (mut full, mut may_wait) = (false, false);
+        self.all_have_room = self.waiting == 0;
+        for (worker, link) in self.outbound.iter_mut().enumerate() {
+            let Some(link) = link else { continue };
             if !self.steering.steers_to(port.index(), worker as u16) {
-                target.is_known = false; // Others' batches may have taken what room there was.
+                link.is_known = false; // Others' batches may have taken what room there was.
                 continue;
             }
-            target.look(max_backlog, wanted);
-            if !target.is_busy {
-                target.patience_until_ns = None;
+            link.measure_room(max_backlog, wanted);
+            if !link.is_busy {
+                link.stalled_until_ns = None;
             }
-            self.calm &= !target.is_busy && target.room >= wanted;
-            if target.room >= wanted {
+            self.all_have_room &= !link.is_busy && link.room >= wanted;
+            if link.room >= wanted {
                 others = true;
                 continue;
             }
             full = true;
-            let until = *target.patience_until_ns.get_or_insert_with(|| {
+            let until = *link.stalled_until_ns.get_or_insert_with(|| {
                 self.counts.of(worker, PairCount::Waits, 1);
-                now_ns + PATIENCE_NS
+                now_ns + STALL_MAX_NS
             });
-            patient |= now_ns < until;
+            may_wait |= now_ns < until;
         }
-        if full && (patient || !others) {
+        if full && (may_wait || !others) {
             self.blocked = true;
             return None;
         }
@@ -185,30 +185,30 @@ impl HandOff {
 
     /// Parts a batch that came in by `port`: our own share stays in it, the rest is pushed, each worker's at
     /// once, or refused.
-    fn hand_on(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
+    fn hand_off(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let own = usize::from(self.own);
         self.receiver = self.own as u8;
         if !self.by_flow[port.index()] {
             self.steering.keep(port.index(), batch.len());
             self.completions.take(self.own, batch.len());
-            if self.looks {
-                self.leave_unnumbered(region, batch);
+            if self.examines {
+                self.clear_samples(region, batch);
             }
             return;
         }
         let chained = batch.has_chains();
-        if self.calm && !chained {
-            self.part(region, port, batch);
+        if self.all_have_room && !chained {
+            self.split(region, port, batch);
         } else {
-            self.part_or_refuse(region, port, batch);
+            self.split_or_refuse(region, port, batch);
         }
-        if self.looks {
-            self.look_at_stages(region);
+        if self.examines {
+            self.examine_stages(region);
         }
-        std::mem::swap(batch, &mut self.stages[own].frames);
+        std::mem::swap(batch, &mut self.staged[own].frames);
         self.completions.take(self.own, batch.len());
-        for worker in 0..self.stages.len() {
-            if !self.stages[worker].frames.is_empty() {
+        for worker in 0..self.staged.len() {
+            if !self.staged[worker].frames.is_empty() {
                 self.push(region, port, worker, chained);
             }
         }
@@ -216,16 +216,16 @@ impl HandOff {
 
     /// Parts a batch of single frames when no bucket waits to move, and there is room for all.
     #[inline]
-    fn part(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
-        let HandOff { steering, stages, .. } = self;
+    fn split(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
+        let HandOff { steering, staged, .. } = self;
         let mut steered = steering.batch(port.index(), batch.len());
         let look = |packet: Packet<'_>| {
             (steered.worker(bucket_of(frame_hash(packet.bytes))), packet.meta.head())
         };
         batch.drain_packets(region, look, |frame, (worker, head)| {
-            stages[usize::from(worker)].push(frame, head);
+            staged[usize::from(worker)].push(frame, head);
         });
-        for (worker, Stage { frames, .. }) in (0..).zip(stages) {
+        for (worker, StagedBatch { frames, .. }) in (0..).zip(staged) {
             if !frames.is_empty() {
                 steering.handed_all(worker, frames.len());
             }
@@ -234,7 +234,7 @@ impl HandOff {
 
     /// Parts any batch.
     #[inline(never)]
-    fn part_or_refuse(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
+    fn split_or_refuse(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let first = port.index() * GROUP;
         let max_backlog = self.limits.load(limits::MAX_BACKLOG) as usize;
         let wanted = batch.len();
@@ -242,12 +242,12 @@ impl HandOff {
             let hash = frame_hash(region.bytes(&frame));
             let steered = self.steering.steer(first + usize::from(bucket_of(hash)));
             let worker = usize::from(steered.worker());
-            let target = self.targets[worker].as_mut();
-            let refused = target.and_then(|target| {
-                if !target.is_known {
-                    target.look(max_backlog, wanted); // The bucket has just moved there.
+            let link = self.outbound[worker].as_mut();
+            let refused = link.and_then(|link| {
+                if !link.is_known {
+                    link.measure_room(max_backlog, wanted); // The bucket has just moved there.
                 }
-                target.refuses(hash, &frame)
+                link.refuses(hash, &frame)
             });
             if let Some(reason) = refused {
                 self.refused.push((frame, reason));
@@ -260,62 +260,62 @@ impl HandOff {
             }
             steered.handed();
             let head = region.meta(&frame).head();
-            self.stages[worker].push(frame, head);
+            self.staged[worker].push(frame, head);
         }
     }
 
     /// Pushes what is for another worker.
     #[inline]
     fn push(&mut self, region: View<'_>, port: PortId, worker: usize, chained: bool) {
-        let (Stage { frames: stage, heads }, target) =
-            (&mut self.stages[worker], &mut self.targets[worker]);
-        let target = target.as_mut().expect("only workers with a ring have buckets");
+        let (StagedBatch { frames: stage, heads }, link) =
+            (&mut self.staged[worker], &mut self.outbound[worker]);
+        let link = link.as_mut().expect("only workers with a ring have buckets");
         let packets = stage.len();
         let mut frames = packets;
         stage.iter().for_each(|frame| region.note(frame, Holder::Ring(worker as u16)));
         if chained {
             for frame in stage.iter().filter(|frame| frame.is_chained()) {
                 let surplus = region.meta(frame).frames() - 1;
-                target.surplus.add(surplus as u64); // Before they can be popped.
+                link.surplus.add(surplus as u64); // Before they can be popped.
                 frames += surplus;
             }
         }
-        let packet = |(frame, &head)| OnItsWay { frame, head, entry: port };
-        target.ring.push_all(&mut stage.drain().zip(&heads[..packets]).map(packet));
-        debug_assert!(stage.is_empty(), "`look` has seen the room");
+        let packet = |(frame, &head)| InTransit { frame, head, ingress: port };
+        link.ring.push_all(&mut stage.drain().zip(&heads[..packets]).map(packet));
+        debug_assert!(stage.is_empty(), "`measure_room` has seen the room");
         // Before they can be popped, so that what is counted as popped was counted here.
         self.counts.of(worker, PairCount::Out, packets as u64);
         self.counts.of(worker, PairCount::OutBatches, 1);
         self.counts.own(OwnCount::FramesOut, frames as u64);
-        target.ring.submit();
-        target.bell.ring();
+        link.ring.submit();
+        link.bell.ring();
     }
 
     /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch. Whether they came in by
     /// several ports.
     #[inline]
     fn pop(&mut self, receiver: usize, weight: usize, region: View<'_>, batch: &mut Batch) -> bool {
-        let Some(Arrivals { ring, surplus, asked_for }) = &mut self.arrivals[receiver] else {
+        let Some(Inbound { ring, surplus, prefetched }) = &mut self.inbound[receiver] else {
             return false;
         };
         let weight = weight.min(BATCH_MAX);
         ring.look_for(weight);
         // What was asked for the last time is on its way to this core; the others now.
-        let ask = |packet: &OnItsWay| region.prefetch_packet(&packet.frame, packet.head);
-        let packets = ring.look_ahead(*asked_for, weight, ask);
+        let ask = |packet: &InTransit| region.prefetch_packet(&packet.frame, packet.head);
+        let packets = ring.look_ahead(*prefetched, weight, ask);
         if packets == 0 {
             return false;
         }
         // A trace looks at each batch as at one of several ports.
         let (mut chained, mut first, mut differs) = (false, None, u16::from(self.traced));
-        batch.extend(ring.pop_up_to(packets).map(|OnItsWay { frame, entry, .. }| {
+        batch.extend(ring.pop_up_to(packets).map(|InTransit { frame, ingress, .. }| {
             chained |= frame.is_chained();
-            differs |= entry.0 ^ first.get_or_insert(entry).0;
+            differs |= ingress.0 ^ first.get_or_insert(ingress).0;
             frame
         }));
         ring.release();
         // What has come so far is on another core: asked for now, the next batch is here when it is popped.
-        *asked_for = ring.look_ahead(0, BATCH_MAX, ask);
+        *prefetched = ring.look_ahead(0, BATCH_MAX, ask);
         let mut frames = batch.len();
         if chained {
             for frame in batch.iter().filter(|frame| frame.is_chained()) {
@@ -335,44 +335,44 @@ impl HandOff {
     fn begin_turn(&mut self, now_ns: u64) {
         self.blocked = false;
         let generation = self.limits.load(limits::GENERATION);
-        let due = self.waiting > 0 && now_ns >= self.follow_at_ns;
+        let due = self.waiting > 0 && now_ns >= self.apply_map_at_ns;
         if due || generation != self.generation {
             self.generation = generation; // Before the look at the map: what comes later is seen later.
             self.sample_period = self.limits.load(limits::SAMPLE_PERIOD);
             self.sample_one_in = self.limits.load(limits::REORDER_SAMPLE);
-            self.looks = self.traced || self.sample_one_in != 0;
-            self.follow_at_ns = now_ns + LOOK_AGAIN_NS;
-            self.follow(now_ns);
+            self.examines = self.traced || self.sample_one_in != 0;
+            self.apply_map_at_ns = now_ns + LOOK_AGAIN_NS;
+            self.apply_map(now_ns);
         }
     }
 
     #[cold]
-    fn follow(&mut self, now_ns: u64) {
-        if self.targets.iter().all(Option::is_none) {
+    fn apply_map(&mut self, now_ns: u64) {
+        if self.outbound.iter().all(Option::is_none) {
             return; // Who has no rings keeps what it receives.
         }
         let began = self.waiting == 0;
         self.waiting = self.steering.follow();
         if began || self.waiting == 0 {
-            self.withhold.begin(now_ns);
+            self.pause.begin(now_ns);
         }
         for (port, by_flow) in self.by_flow.iter_mut().enumerate() {
             *by_flow = !self.steering.is_kept(port);
-            self.withhold.waits[port] = self.waiting > 0 && self.steering.waits(port);
+            self.pause.waits[port] = self.waiting > 0 && self.steering.waits(port);
             self.changed[port] = true;
         }
         self.counts.level(OwnCount::Waiting, self.waiting as u64);
-        for (worker, _) in self.targets.iter().enumerate().filter(|(_, target)| target.is_some()) {
+        for (worker, _) in self.outbound.iter().enumerate().filter(|(_, link)| link.is_some()) {
             let steers = |&port: &usize| self.steering.steers_to(port, worker as u16);
             let ports = (0..self.by_flow.len()).filter(steers).count();
-            self.counts.followed(worker, self.generation, ports as u32);
+            self.counts.set_applied(worker, self.generation, ports as u32);
         }
     }
 
     /// Hears whether a trace runs.
-    pub(super) fn follow_trace(&mut self, traced: bool) {
+    pub(super) fn set_traced(&mut self, traced: bool) {
         self.traced = traced;
-        self.looks = traced || self.sample_one_in != 0;
+        self.examines = traced || self.sample_one_in != 0;
     }
 
     /// The packets with a number that were steered since the last call: into which bucket, and to whom.
@@ -388,7 +388,7 @@ impl HandOff {
     /// Whether there is something to do that no descriptor tells of.
     pub(super) fn has_work(&mut self) -> bool {
         self.limits.load(limits::GENERATION) != self.generation
-            || self.arrivals.iter_mut().flatten().any(|arrivals| !arrivals.ring.is_empty())
+            || self.inbound.iter_mut().flatten().any(|inbound| !inbound.ring.is_empty())
     }
 
     /// Whether a queue was not received from, so that packets in one are nothing to stay awake for.
@@ -415,20 +415,20 @@ impl HandOff {
     }
 
     /// A packet is held.
-    pub(super) fn hold(&mut self, Steered { receiver, bucket, .. }: Steered) {
+    pub(super) fn note_held(&mut self, Steered { receiver, bucket, .. }: Steered) {
         self.completions.hold(receiver.into(), bucket.into());
     }
 
     /// It is not any more.
-    pub(super) fn let_go(&mut self, meta: &Meta) {
+    pub(super) fn note_released(&mut self, meta: &Meta) {
         let Steered { receiver, bucket, .. } =
             meta.steered().expect("what is held says how it came");
         self.completions.let_go(receiver.into(), bucket.into());
     }
 
     /// Whether nothing that others have handed on waits here.
-    pub(super) fn has_no_arrivals(&mut self) -> bool {
-        self.arrivals.iter_mut().flatten().all(|arrivals| arrivals.ring.is_empty())
+    pub(super) fn is_inbound_empty(&mut self) -> bool {
+        self.inbound.iter_mut().flatten().all(|inbound| inbound.ring.is_empty())
     }
 
     /// What has been handed on by now, and may have to be waited for.
@@ -441,10 +441,10 @@ impl HandOff {
         self.steering.has_completed(handed)
     }
 
-    /// Asks everybody to hold nothing of what this worker received.
-    pub(super) fn ask_to_let_go(&mut self) {
-        self.asks.begin(self.own);
-        self.targets.iter().flatten().for_each(|target| _ = target.bell.ring());
+    /// ReleaseRequests everybody to hold nothing of what this worker received.
+    pub(super) fn request_release(&mut self) {
+        self.release_requests.begin(self.own);
+        self.outbound.iter().flatten().for_each(|link| _ = link.bell.ring());
     }
 
     /// Which worker this is.
@@ -459,7 +459,7 @@ impl HandOff {
                 continue;
             }
             for bucket in port * GROUP..(port + 1) * GROUP {
-                self.counts.bucket(bucket, self.steering.bucket(bucket));
+                self.counts.set_bucket(bucket, self.steering.bucket(bucket));
             }
         }
     }
@@ -469,7 +469,7 @@ impl HandOff {
 impl HandOff {
     /// Publishes where a bucket is and what it has carried, for tests of who reads that.
     pub fn publish_bucket(&mut self, bucket: usize, worker: u16, frames: u32) {
-        self.counts.bucket(bucket, (worker, frames));
+        self.counts.set_bucket(bucket, (worker, frames));
     }
 }
 

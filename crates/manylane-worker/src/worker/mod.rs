@@ -99,13 +99,13 @@ pub enum Order {
 
 /// A worker's way out through a port, with the frames that wait for the end of the turn.
 #[doc(hidden)]
-pub struct Exit {
+pub struct Egress {
     pub transmitter: Transmitter,
     pub waiting: Batch,
     /// The worker that takes back what is sent here, unless that is done at once.
     pub reclaimer: Option<Reclaimer>,
     /// Frames were handed over that the reclaimer has not heard of.
-    pub owing: bool,
+    pub owes_bell: bool,
     /// Its port was removed.
     pub is_closed: bool,
 }
@@ -200,14 +200,14 @@ pub struct Work {
     pub holds: HoldQueues,
     pub dsts: Dsts,
     /// For whom we hold.
-    pub held_for: Vec<HeldFor>,
+    pub awaited: Vec<AwaitedNeighbour>,
     /// Frames that were held, on their way out; see `release`.
     pub released: Vec<Option<Frame>>,
     /// How long the one that is being dealt with has waited, and for whom.
-    pub waited: Option<Waited>,
+    pub prior_hold: Option<PriorHold>,
     pub queues: Vec<Receiver>,
-    pub exits: Vec<Exit>,
-    /// What a packet was made into for its exit; empty between packets, and kept for its memory.
+    pub egresses: Vec<Egress>,
+    /// What a packet was made into for its egress; empty between packets, and kept for its memory.
     pub pieces: Vec<Frame>,
     pub stats: Stats,
     pub reports: Producer<Report>,
@@ -217,11 +217,11 @@ pub struct Work {
     pub order: Option<Order>,
     pub bell: Arc<Doorbell<EventFd>>,
     pub phase: Words<u32>,
-    /// What it said when that was last heeded.
-    pub heeded: u32,
+    /// What it said when that was last applied_phase.
+    pub applied_phase: u32,
     pub hot_list_len: Words<u32>,
     /// What it said when it was last followed.
-    pub hot_list_wanted: u32,
+    pub applied_hot_list_len: u32,
     pub handoff: Option<Box<HandOff>>,
     pub queue_handover: QueueHandover,
     pub limits: Words<u32>,
@@ -236,32 +236,32 @@ pub struct Work {
     /// How long to sleep before looking for frames that a device has finished.
     pub reclaim_ns: u64,
     /// Generation of the neighbours when what is held was last looked at.
-    pub generation: u32,
+    pub neighbour_generation: u32,
     /// Generation of the routes at which all that is held was looked up; see `settle`.
-    pub followed: u32,
+    pub held_generation: u32,
     /// The same of what is being carried out.
-    pub judged: u32,
+    pub batch_generation: u32,
 }
 
 /// A neighbour that frames wait for.
 #[doc(hidden)]
-pub struct HeldFor {
+pub struct AwaitedNeighbour {
     pub key: Key,
     /// Their way: it outlives the turn, so it is counted. With the neighbour's slot, which is no other's
     /// while somebody holds this; or with the port only, when nobody had asked for the neighbour.
     pub dst: DstRef,
     /// When the control thread was last asked for it.
-    pub asked_ns: u64,
+    pub requested_ns: u64,
 }
 
 /// What a frame that was held keeps if it comes to be held again: its age, and when its neighbour was asked for.
 /// Flows may move as often as they like; nothing is held for longer, nor asked for more often.
 #[derive(Clone, Copy)]
 #[doc(hidden)]
-pub struct Waited {
+pub struct PriorHold {
     pub since_ns: u64,
     pub key: Key,
-    pub asked_ns: u64,
+    pub requested_ns: u64,
 }
 
 /// A frame that is looked up again when routes change: one that was held, without a verdict, or one behind
@@ -270,30 +270,30 @@ pub struct Waited {
 pub struct Pending<'g> {
     pub frame: Frame,
     pub verdict: Option<Verdict<'g>>,
-    pub waited: Option<Waited>,
+    pub prior_hold: Option<PriorHold>,
 }
 
 impl Worker {
     /// Puts a worker together; it does nothing before [`Worker::run`] or [`Worker::turn`].
     pub fn new(parts: WorkerParts) -> Worker {
-        let exit = |(transmitter, reclaimer)| Exit {
+        let egress = |(transmitter, reclaimer)| Egress {
             transmitter,
             waiting: Batch::new(),
             reclaimer,
-            owing: false,
+            owes_bell: false,
             is_closed: false,
         };
         let work = Work {
             id: parts.id,
             pool: parts.pool,
             forwarder: parts.forwarder,
-            held_for: Vec::with_capacity(HELD_FOR_MAX),
+            awaited: Vec::with_capacity(AWAITED_MAX),
             released: Vec::with_capacity(RELEASED),
-            waited: None,
+            prior_hold: None,
             holds: parts.holds,
             dsts: parts.dsts,
             queues: parts.queues,
-            exits: parts.transmitters.into_iter().map(exit).collect(),
+            egresses: parts.transmitters.into_iter().map(egress).collect(),
             pieces: Vec::with_capacity(PIECES),
             stats: parts.stats,
             reports: parts.reports,
@@ -302,8 +302,8 @@ impl Worker {
             order: None,
             bell: parts.bell,
             phase: parts.phase,
-            heeded: RUN,
-            hot_list_wanted: parts.hot_list_len.load(0),
+            applied_phase: RUN,
+            applied_hot_list_len: parts.hot_list_len.load(0),
             hot_list_len: parts.hot_list_len,
             handoff: parts.handoff,
             queue_handover: parts.queue_handover,
@@ -315,9 +315,9 @@ impl Worker {
             clock: parts.clock,
             idle_spin_ns: parts.idle_spin.as_nanos() as u64,
             reclaim_ns: sleep::RECLAIM_FIRST_NS,
-            generation: 0,
-            followed: 0,
-            judged: 0,
+            neighbour_generation: 0,
+            held_generation: 0,
+            batch_generation: 0,
         };
         Worker { reader: parts.reader, work }
     }
@@ -330,7 +330,7 @@ impl Worker {
         let mut worked_ns = now_ns;
         let mut levels_due_ns = now_ns;
         while self.should_continue() {
-            self.work.follow_settings();
+            self.work.apply_settings();
             let moved = self.turn(now_ns);
             let end_ns = self.work.clock.now_ns();
             let what = if moved > 0 { WorkerCount::BusyNs } else { WorkerCount::IdleNs };
@@ -359,10 +359,10 @@ impl Worker {
     /// counters.
     /// When no other worker runs any more: what they have handed on ends here.
     pub fn into_parts(mut self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
-        self.work.drop_handed_on();
+        self.work.drop_handed_off();
         self.work.drain_tasks();
-        let Work { queues, exits, pool, stats, .. } = self.work;
-        (queues, exits.into_iter().map(|exit| exit.transmitter).collect(), pool, stats)
+        let Work { queues, egresses, pool, stats, .. } = self.work;
+        (queues, egresses.into_iter().map(|egress| egress.transmitter).collect(), pool, stats)
     }
 }
 
@@ -370,16 +370,16 @@ impl Work {
     /// Gives the list the length that is wanted of it.
     #[inline]
     #[doc(hidden)]
-    pub fn follow_settings(&mut self) {
+    pub fn apply_settings(&mut self) {
         if self.settings_changed() {
-            self.hot_list_wanted = self.hot_list_len.load(0);
-            self.pool.set_hot_list_len(self.hot_list_wanted);
+            self.applied_hot_list_len = self.hot_list_len.load(0);
+            self.pool.set_hot_list_len(self.applied_hot_list_len);
         }
     }
 
     #[inline]
     fn settings_changed(&self) -> bool {
-        self.hot_list_len.load(0) != self.hot_list_wanted
+        self.hot_list_len.load(0) != self.applied_hot_list_len
     }
 }
 
@@ -391,7 +391,7 @@ const LEVELS_INTERVAL_NS: u64 = 100_000_000;
 const PIECES: usize = 1024;
 
 /// Places for neighbours that are waited for; `HoldLimits::queues_max` is the bound.
-const HELD_FOR_MAX: usize = 256;
+const AWAITED_MAX: usize = 256;
 
 /// Places for frames that were held: more come rarely, and then there are more places for good.
 const RELEASED: usize = 1024;

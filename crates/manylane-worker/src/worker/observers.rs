@@ -108,13 +108,13 @@ impl Observers {
 
     /// Whether somebody wants to see packets at this point.
     #[inline(always)]
-    pub(super) fn sees(&self, point: Point) -> bool {
+    pub(super) fn observes(&self, point: Point) -> bool {
         self.points.has(point)
     }
 
     /// The same, of several points at once, for what is out of line then.
     #[inline(always)]
-    pub(super) fn watches(&self, points: Points) -> bool {
+    pub(super) fn observes_any(&self, points: Points) -> bool {
         self.points.has_any(points)
     }
 
@@ -127,7 +127,7 @@ impl Observers {
         port: PortId,
         batch: &Batch,
     ) {
-        if self.sees(Point::Receive) {
+        if self.observes(Point::Receive) {
             self.show(guard, region, Point::Receive, port, batch.as_slice());
         }
     }
@@ -164,7 +164,7 @@ impl Observers {
         frame: &Frame,
         reason: DropReason,
     ) {
-        if self.sees(Point::Drop) {
+        if self.observes(Point::Drop) {
             self.show_drop(guard, region, frame, reason);
         }
     }
@@ -333,9 +333,9 @@ impl Work {
     pub(super) fn begin_observing(&mut self, guard: Guard<'_>) {
         let traced = self.tracer.begin_turn(guard);
         if self.observers.begin_turn(guard, traced) {
-            self.forwarder.keep_former(self.observers.sees(Point::Drop));
+            self.forwarder.keep_former(self.observers.observes(Point::Drop));
             if let Some(handoff) = &mut self.handoff {
-                handoff.follow_trace(!traced.is_empty());
+                handoff.set_traced(!traced.is_empty());
             }
         }
     }
@@ -354,9 +354,9 @@ impl Work {
     /// Shows what waits to be handed to a port's device, if somebody wants to see it.
     #[cold]
     pub(super) fn show_waiting(&mut self, guard: Guard<'_>, port: usize) {
-        if self.observers.sees(Point::Transmit) {
-            let Work { observers, pool, exits, .. } = self;
-            let (id, waiting) = (PortId(port as u16), exits[port].waiting.as_slice());
+        if self.observers.observes(Point::Transmit) {
+            let Work { observers, pool, egresses, .. } = self;
+            let (id, waiting) = (PortId(port as u16), egresses[port].waiting.as_slice());
             observers.show(guard, pool.region(), Point::Transmit, id, waiting);
         }
     }
@@ -397,7 +397,7 @@ impl Work {
         self.stats.created(port, Created::Injected);
         let Some(mut frame) = self.pool.take_packet(HEADROOM, bytes.len()) else {
             self.stats.dropped(port, DropReason::NoFrame);
-            if self.observers.sees(Point::Drop) {
+            if self.observers.observes(Point::Drop) {
                 let (of, len) = ((port, QueueId(0)), bytes.len() as u32); // At most an MTU.
                 self.observers.show_former(guard, of, bytes, len, DropReason::NoFrame);
             }

@@ -25,7 +25,7 @@ impl Worker {
     /// Begins, for the first time or again.
     #[doc(hidden)]
     pub fn start(&mut self) {
-        self.work.heeded = RUN;
+        self.work.applied_phase = RUN;
         self.reader.online();
     }
 
@@ -38,25 +38,25 @@ impl Worker {
     #[inline]
     #[doc(hidden)]
     pub fn should_continue(&mut self) -> bool {
-        if self.work.queue_handover.has_tasks() || self.work.queue_handover.is_leaving() {
+        if self.work.queue_handover.has_tasks() || self.work.queue_handover.has_pending() {
             self.work.serve_handover();
         }
         let phase = self.work.phase.load(0);
-        phase == self.work.heeded && phase == RUN || self.heed(phase)
+        phase == self.work.applied_phase && phase == RUN || self.apply_phase(phase)
     }
 
     #[cold]
-    fn heed(&mut self, phase: u32) -> bool {
-        if phase != self.work.heeded {
-            self.work.heeded = phase;
-            if self.work.is_leaving() {
+    fn apply_phase(&mut self, phase: u32) -> bool {
+        if phase != self.work.applied_phase {
+            self.work.applied_phase = phase;
+            if self.work.is_draining() {
                 self.work.begin_observing(self.reader.guard()); // It may have slept since it last looked.
                 self.work.drop_held(self.reader.guard());
             }
         }
         match phase {
             STOP => false,
-            END => !self.work.has_left(),
+            END => !self.work.has_drained(),
             _ => true,
         }
     }
@@ -74,19 +74,19 @@ impl Worker {
 
 impl Work {
     /// Whether it is to hold nothing any more.
-    pub(super) fn is_leaving(&self) -> bool {
-        matches!(self.heeded, DRAIN | END)
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self.applied_phase, DRAIN | END)
     }
 
     /// Whether devices have taken all that it transmitted, late or not.
-    fn has_left(&mut self) -> bool {
-        let Work { handoff, exits, .. } = self;
-        let has_no_arrivals = handoff.as_mut().is_none_or(|handoff| handoff.has_no_arrivals());
+    fn has_drained(&mut self) -> bool {
+        let Work { handoff, egresses, .. } = self;
+        let is_inbound_empty = handoff.as_mut().is_none_or(|handoff| handoff.is_inbound_empty());
         // Later than what the hand-off may have noted: it waits for more, and for nothing that is to come.
-        let taken = exits.iter_mut().all(|exit| {
-            exit.transmitter.set_drain_mark();
-            exit.transmitter.held() == 0 && exit.transmitter.has_drained()
+        let taken = egresses.iter_mut().all(|egress| {
+            egress.transmitter.set_drain_mark();
+            egress.transmitter.held() == 0 && egress.transmitter.has_drained()
         });
-        has_no_arrivals && taken
+        is_inbound_empty && taken
     }
 }

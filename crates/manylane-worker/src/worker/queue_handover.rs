@@ -5,7 +5,7 @@
 //! |--------------------------------------------------|-----------------|
 //! | asks for the queue                               | control thread  |
 //! | receives no more from it; waits until all that it handed on has left | its worker |
-//! | after [`PATIENCE_NS`], asks everybody to let go of what they hold for neighbours | its worker |
+//! | after [`STALL_MAX_NS`], asks everybody to let go of what they hold for neighbours | its worker |
 //! | drop what they hold of all that came by that worker, and hold nothing of it (`queue_moved`) | all workers |
 //! | gives it up                                      | its worker      |
 //! | says that it is another's, and passes it on      | control thread  |
@@ -33,7 +33,7 @@ use manylane_sync::handoff::Handed;
 use manylane_sync::ring::{Consumer, Producer, ring};
 
 use super::Work;
-use super::handoff::PATIENCE_NS;
+use super::handoff::STALL_MAX_NS;
 
 /// What the control thread wants of a worker's queues.
 pub enum Task {
@@ -59,33 +59,33 @@ pub struct QueueHandover {
     given_up: Producer<GivenUp>,
     control: Arc<Doorbell<EventFd>>,
     /// Queues that are not received from any more, and what they wait for.
-    leaving: Vec<Leaving>,
+    draining: Vec<Draining>,
     /// Ways out that are to be given up.
     closing: Vec<PortId>,
 }
 
-struct Leaving {
+struct Draining {
     port: PortId,
     queue: QueueId,
     /// Who hands nothing on waits for nothing.
-    then: Option<Handed>,
+    handed_before: Option<Handed>,
     /// When everybody is asked to let go of what they hold.
-    ask_at_ns: u64,
-    asked: bool,
+    request_at_ns: u64,
+    is_requested: bool,
 }
 
 /// Who asks all workers to hold nothing of what it received: for how many queues, by worker, and in all.
 #[derive(Clone)]
-pub(super) struct Asks {
+pub(super) struct ReleaseRequests {
     of: Arc<[SharedCount]>,
     /// Read in every turn.
     all: Arc<CacheAligned<SharedCount>>,
 }
 
-impl Asks {
-    pub(super) fn new(workers: usize) -> Asks {
+impl ReleaseRequests {
+    pub(super) fn new(workers: usize) -> ReleaseRequests {
         let of = (0..workers).map(|_| SharedCount::default()).collect();
-        Asks { of, all: Arc::new(CacheAligned(SharedCount::default())) }
+        ReleaseRequests { of, all: Arc::new(CacheAligned(SharedCount::default())) }
     }
 
     /// Whether anybody does.
@@ -95,7 +95,7 @@ impl Asks {
     }
 
     /// Whether this receiver does.
-    pub(super) fn asks(&self, receiver: u8) -> bool {
+    pub(super) fn is_requested_by(&self, receiver: u8) -> bool {
         self.of[usize::from(receiver)].load() > 0
     }
 
@@ -126,7 +126,7 @@ pub fn queue_handover(control: &Arc<Doorbell<EventFd>>) -> (QueueHandover, Queue
         tasks: tasked,
         given_up: giver,
         control,
-        leaving: Vec::new(),
+        draining: Vec::new(),
         closing: Vec::new(),
     };
     (queue_handover, QueueHandoverEnd { tasks, given_up })
@@ -142,13 +142,13 @@ impl QueueHandover {
     }
 
     /// Whether a queue or a way out waits to be given up.
-    pub(super) fn is_leaving(&self) -> bool {
-        !self.leaving.is_empty() || !self.closing.is_empty()
+    pub(super) fn has_pending(&self) -> bool {
+        !self.draining.is_empty() || !self.closing.is_empty()
     }
 
     /// Whether it is this one.
-    pub(super) fn leaves(&self, port: PortId, queue: QueueId) -> bool {
-        self.leaving.iter().any(|leaving| (leaving.port, leaving.queue) == (port, queue))
+    pub(super) fn drains(&self, port: PortId, queue: QueueId) -> bool {
+        self.draining.iter().any(|draining| (draining.port, draining.queue) == (port, queue))
     }
 }
 
@@ -163,14 +163,14 @@ impl Work {
             match task {
                 Task::Take(receiver) => queues.push(receiver),
                 Task::GiveUp(port, queue) => {
-                    let then = handoff.as_ref().map(|handoff| handoff.handed());
-                    let ask_at_ns = *now_ns + PATIENCE_NS;
-                    queue_handover.leaving.push(Leaving {
+                    let handed_before = handoff.as_ref().map(|handoff| handoff.handed());
+                    let request_at_ns = *now_ns + STALL_MAX_NS;
+                    queue_handover.draining.push(Draining {
                         port,
                         queue,
-                        then,
-                        ask_at_ns,
-                        asked: false,
+                        handed_before,
+                        request_at_ns,
+                        is_requested: false,
                     });
                 }
                 Task::Close(port) => queue_handover.closing.push(port),
@@ -179,7 +179,7 @@ impl Work {
         }
         queue_handover.tasks.release();
         changed |= self.give_up_queues();
-        changed |= self.give_up_exits();
+        changed |= self.give_up_egresses();
         if changed {
             // Whose levels these are has changed, and must be seen before somebody else's.
             self.publish_levels();
@@ -191,45 +191,47 @@ impl Work {
     fn give_up_queues(&mut self) -> bool {
         let Work { handoff, queues, queue_handover, next_queue, now_ns, .. } = self;
         let before = queues.len();
-        let mut leaving = std::mem::take(&mut queue_handover.leaving);
-        leaving.retain_mut(|Leaving { port, queue, then, ask_at_ns, asked }| {
-            let is_it =
-                |receiver: &Receiver| (receiver.port(), receiver.queue()) == (*port, *queue);
-            let Some(at) = queues.iter().position(is_it) else { return false };
-            if let (Some(handoff), Some(then)) = (handoff.as_mut(), then) {
-                if !handoff.has_completed(then) {
-                    if !*asked && *now_ns >= *ask_at_ns {
-                        handoff.ask_to_let_go();
-                        *asked = true;
+        let mut draining = std::mem::take(&mut queue_handover.draining);
+        draining.retain_mut(
+            |Draining { port, queue, handed_before, request_at_ns, is_requested }| {
+                let is_it =
+                    |receiver: &Receiver| (receiver.port(), receiver.queue()) == (*port, *queue);
+                let Some(at) = queues.iter().position(is_it) else { return false };
+                if let (Some(handoff), Some(handed_before)) = (handoff.as_mut(), handed_before) {
+                    if !handoff.has_completed(handed_before) {
+                        if !*is_requested && *now_ns >= *request_at_ns {
+                            handoff.request_release();
+                            *is_requested = true;
+                        }
+                        return true;
                     }
-                    return true;
+                    if std::mem::take(is_requested) {
+                        handoff.release_requests.end(handoff.own());
+                    }
                 }
-                if std::mem::take(asked) {
-                    handoff.asks.end(handoff.own());
+                if queue_handover.given_up.free() == 0 {
+                    return true; // It stays completed: nothing more is received from it.
                 }
-            }
-            if queue_handover.given_up.free() == 0 {
-                return true; // It stays completed: nothing more is received from it.
-            }
-            let pushed = queue_handover.given_up.push(GivenUp::Queue(queues.remove(at)));
-            assert!(pushed.is_ok(), "there was room");
-            *next_queue = 0;
-            false
-        });
-        queue_handover.leaving = leaving;
+                let pushed = queue_handover.given_up.push(GivenUp::Queue(queues.remove(at)));
+                assert!(pushed.is_ok(), "there was room");
+                *next_queue = 0;
+                false
+            },
+        );
+        queue_handover.draining = draining;
         queues.len() < before
     }
 
-    fn give_up_exits(&mut self) -> bool {
+    fn give_up_egresses(&mut self) -> bool {
         let mut changed = false;
         while self.queue_handover.given_up.free() > 0
             && let Some(port) = self.queue_handover.closing.pop()
         {
             self.publish_levels(); // What the way out has counted stays.
-            let exit = &mut self.exits[port.index()];
+            let egress = &mut self.egresses[port.index()];
             let nothing = Transmitter::Memory(memory::Transmitter::closed());
-            let transmitter = std::mem::replace(&mut exit.transmitter, nothing);
-            (exit.is_closed, exit.reclaimer) = (true, None);
+            let transmitter = std::mem::replace(&mut egress.transmitter, nothing);
+            (egress.is_closed, egress.reclaimer) = (true, None);
             let pushed = self.queue_handover.given_up.push(GivenUp::Egress(port, transmitter));
             assert!(pushed.is_ok(), "there was room");
             changed = true;

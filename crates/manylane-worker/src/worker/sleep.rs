@@ -44,13 +44,13 @@ impl Worker {
 }
 
 /// Whether packets in a queue are something to wake for.
-fn receives_from(
+fn wakes_for(
     handoff: &Option<Box<HandOff>>,
     queue_handover: &QueueHandover,
     queue: &Receiver,
 ) -> bool {
     let is_blocked = handoff.as_ref().is_some_and(|handoff| handoff.is_blocked());
-    !is_blocked && !queue_handover.leaves(queue.port(), queue.queue())
+    !is_blocked && !queue_handover.drains(queue.port(), queue.queue())
 }
 
 impl Work {
@@ -63,15 +63,15 @@ impl Work {
             order,
             bell,
             phase,
-            heeded,
+            applied_phase,
             reclaim_ns,
             forwarder,
-            held_for,
-            generation,
-            followed,
+            awaited,
+            neighbour_generation,
+            held_generation,
             stats,
             hot_list_len,
-            hot_list_wanted,
+            applied_hot_list_len,
             handoff,
             queue_handover,
             observers,
@@ -81,7 +81,7 @@ impl Work {
         let mut fds: [BorrowedFd<'_>; POLL_MAX] = [bell.waker().as_fd(); POLL_MAX];
         let mut wanted = 1;
         // A queue that is not received from has nothing to wake for.
-        for queue in queues.iter().filter(|queue| receives_from(handoff, queue_handover, queue)) {
+        for queue in queues.iter().filter(|queue| wakes_for(handoff, queue_handover, queue)) {
             if let Wait::Readable(fd) = queue.wait() {
                 if let Some(place) = fds.get_mut(wanted) {
                     *place = fd;
@@ -96,30 +96,32 @@ impl Work {
             None => Some(LOOK_AGAIN),
         };
         let fds = &fds[..wanted.min(POLL_MAX)];
-        let waited = bell.sleep(
+        let slept = bell.sleep(
             || {
                 let neighbours = forwarder.tables().adjacencies.generation();
                 let routes = forwarder.tables().next_hops.generation();
-                phase.load(0) != *heeded
-                    || hot_list_len.load(0) != *hot_list_wanted
+                phase.load(0) != *applied_phase
+                    || hot_list_len.load(0) != *applied_hot_list_len
                     || (order.is_none() && !orders.is_empty())
                     || queues.iter().any(|queue| {
-                        queue.has_frames() && receives_from(handoff, queue_handover, queue)
+                        queue.has_frames() && wakes_for(handoff, queue_handover, queue)
                     })
                     || handoff.as_mut().is_some_and(|handoff| {
-                        handoff.has_work() || (!held_for.is_empty() && handoff.asks.any())
+                        handoff.has_work()
+                            || (!awaited.is_empty() && handoff.release_requests.any())
                     })
                     || queue_handover.has_tasks()
                     || observers.has_injected()
-                    || (!held_for.is_empty() && (neighbours != *generation || routes != *followed))
+                    || (!awaited.is_empty()
+                        && (neighbours != *neighbour_generation || routes != *held_generation))
             },
             // The one failure left is ENOMEM: then the worker turns instead of sleeping.
             || poll(fds, timeout).is_ok_and(|ready| ready.any()),
         );
         bell.waker().drain();
-        stats.worker(WorkerCount::Sleeps, u64::from(waited.is_some()));
-        stats.worker(WorkerCount::Wakeups, u64::from(waited == Some(true)));
-        *reclaim_ns = match waited {
+        stats.worker(WorkerCount::Sleeps, u64::from(slept.is_some()));
+        stats.worker(WorkerCount::Wakeups, u64::from(slept == Some(true)));
+        *reclaim_ns = match slept {
             Some(false) => (*reclaim_ns * 2).min(*RECLAIM_NS.end()),
             _ => *RECLAIM_NS.start(),
         };
@@ -132,9 +134,7 @@ impl Work {
         let mut shortest = self.handoff.as_ref().and_then(|handoff| handoff.wait_ns());
         for queue in &self.queues {
             match queue.wait() {
-                Wait::After(wait_ns)
-                    if receives_from(&self.handoff, &self.queue_handover, queue) =>
-                {
+                Wait::After(wait_ns) if wakes_for(&self.handoff, &self.queue_handover, queue) => {
                     shortest = Some(shortest.map_or(wait_ns, |other| other.min(wait_ns)));
                 }
                 Wait::Readable(_) => completes = true,
@@ -143,13 +143,13 @@ impl Work {
         }
         let reclaim = completes.then_some(self.reclaim_ns);
         // What is held for too long must end even if nobody says anything.
-        let held = (!self.held_for.is_empty()).then_some(HOLD_MAX_NS / 8);
+        let held = (!self.awaited.is_empty()).then_some(HOLD_MAX_NS / 8);
         // A moment too long: it counts from the turn's transmit. What waits for its time has more of it.
-        let late = self.exits.iter().filter_map(|exit| exit.transmitter.due_ns()).min();
+        let late = self.egresses.iter().filter_map(|egress| egress.transmitter.due_ns()).min();
         // Another worker may have the frames that an order waits for.
         let order = self.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
         // Nothing tells when devices have taken what this worker's end waits for, or a queue's way elsewhere.
-        let gives_up = self.heeded == phase::END || self.queue_handover.is_leaving();
+        let gives_up = self.applied_phase == phase::END || self.queue_handover.has_pending();
         let end = gives_up.then_some(LOOK_AGAIN.as_nanos() as u64);
         let all = shortest.into_iter().chain(reclaim).chain(held).chain(late).chain(order);
         let all = all.chain(end);
@@ -158,26 +158,27 @@ impl Work {
 
     /// Levels are published when there is time: before sleeping.
     pub(super) fn publish_levels(&mut self) {
-        let Work { queues, exits, stats, pool, forwarder, holds, handoff, .. } = self;
+        let Work { queues, egresses, stats, pool, forwarder, holds, handoff, .. } = self;
         if let Some(handoff) = handoff {
             handoff.publish();
         }
         let mut in_hand = 0;
-        for (port, exit) in (0..).zip(exits) {
-            let waiting = exit.waiting.iter().map(|frame| pool.region().meta(frame).frames());
+        for (port, egress) in (0..).zip(egresses) {
+            let waiting = egress.waiting.iter().map(|frame| pool.region().meta(frame).frames());
             in_hand += waiting.sum::<usize>();
             // What was lent is whose it is, and what was counted stays.
-            stats.level(PortId(port), PortCount::Lent, exit.transmitter.lent());
-            stats.level(PortId(port), PortCount::Late, exit.transmitter.held() as u64);
-            if !exit.is_closed {
-                stats.level(PortId(port), PortCount::LostTransmit, exit.transmitter.dropped());
+            stats.level(PortId(port), PortCount::Lent, egress.transmitter.lent());
+            stats.level(PortId(port), PortCount::Late, egress.transmitter.held() as u64);
+            if !egress.is_closed {
+                stats.level(PortId(port), PortCount::LostTransmit, egress.transmitter.dropped());
             }
-            let (mut faults, mut copies) = (exit.transmitter.faults(), exit.transmitter.copies());
+            let (mut faults, mut copies) =
+                (egress.transmitter.faults(), egress.transmitter.copies());
             for queue in queues.iter().filter(|queue| queue.port() == PortId(port)) {
                 faults = faults + queue.faults();
                 copies = copies + queue.copies();
             }
-            if !exit.is_closed {
+            if !egress.is_closed {
                 stats.wrapped(PortId(port), faults, copies);
             }
             // Also where there is none: it may have been given up.

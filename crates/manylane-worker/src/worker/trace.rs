@@ -9,8 +9,8 @@
 //! | received                  | `Work::number`                                        |
 //! | steered, taken            | `Work::note_steered`, `note_taken`                    |
 //! | checked, routed, neighbour | `Work::explain_all`, before the packets are judged   |
-//! | rewritten, queued         | `Work::note_judged`                                   |
-//! | released, given up        | `dispatch.rs`, by `explain_one` and `note_resumed`       |
+//! | rewritten, queued         | `Work::note_forwarded`                                   |
+//! | released, given up        | `dispatch.rs`, by `explain` and `note_resumed`       |
 //! | error, reply, delivered, prepared, held | `dispatch.rs`                              |
 //! | transmitted               | `Work::transmit_traced`                               |
 //! | dropped                   | `Work::note_drop`                                     |
@@ -24,7 +24,7 @@ use manylane_net::wire::ethernet::{self, HEADER_LEN, Tags, VLAN_TAG_LEN};
 use manylane_net::wire::ip;
 use manylane_sync::rcu::Guard;
 
-use super::{Clock, Exit, Work};
+use super::{Clock, Egress, Work};
 use crate::recorder::{Recorder, Session};
 use crate::stage::{Header, Made, Stage, What};
 use manylane_frame::vocabulary::Points;
@@ -103,13 +103,13 @@ impl Tracer {
     /// Records that a packet is dropped.
     #[cold]
     pub(super) fn note_drop(&mut self, view: View<'_>, frame: &mut Frame, reason: DropReason) {
-        if let Some(trace) = self.take_off(view, frame) {
+        if let Some(trace) = self.remove_trace(view, frame) {
             self.note(trace, What::Dropped(reason));
         }
     }
 
     /// Takes a packet's number off its frame, which ends.
-    pub(super) fn take_off(&self, view: View<'_>, frame: &mut Frame) -> Option<Trace> {
+    pub(super) fn remove_trace(&self, view: View<'_>, frame: &mut Frame) -> Option<Trace> {
         let trace = self.of(view, frame)?;
         view.set_trace(frame, Trace::NONE);
         Some(trace)
@@ -157,7 +157,7 @@ impl Work {
     /// Whether a trace runs: then every batch is looked at.
     #[inline(always)]
     pub(super) fn traces(&self) -> bool {
-        self.observers.watches(Points::TRACE)
+        self.observers.observes_any(Points::TRACE)
     }
 
     /// The trace that a packet is of, if any.
@@ -172,21 +172,21 @@ impl Work {
     /// Passes a batch on that was just received by a queue, and at which somebody wants to look.
     #[cold]
     #[inline(never)]
-    pub(super) fn pass_on_watched(
+    pub(super) fn forward_observed(
         &mut self,
         guard: Guard<'_>,
         queue: usize,
         batch: &mut Batch,
         now_ns: u64,
     ) {
-        self.watch_received(guard, self.queues[queue].port(), batch);
-        self.pass_on_as(guard, batch, now_ns);
+        self.observe_received(guard, self.queues[queue].port(), batch);
+        self.forward_as_observed(guard, batch, now_ns);
     }
 
     /// Shows what was received by `port`, and numbers it.
     #[cold]
     #[inline(never)]
-    pub(super) fn watch_received(&mut self, guard: Guard<'_>, port: PortId, batch: &mut Batch) {
+    pub(super) fn observe_received(&mut self, guard: Guard<'_>, port: PortId, batch: &mut Batch) {
         self.observers.received(guard, self.pool.region(), port, batch);
         if self.traces() {
             let Work { tracer, pool, .. } = self;
@@ -194,12 +194,12 @@ impl Work {
         }
     }
 
-    /// As `pass_on`, where somebody may look.
+    /// As `forward_batch`, where somebody may look.
     #[cold]
-    pub(super) fn pass_on_as(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+    pub(super) fn forward_as_observed(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
         match self.traces() {
-            true => self.judge_and_carry::<true>(guard, batch, now_ns),
-            false => self.pass_on(guard, batch, now_ns),
+            true => self.forward_and_dispatch::<true>(guard, batch, now_ns),
+            false => self.forward_batch(guard, batch, now_ns),
         }
     }
 
@@ -223,16 +223,16 @@ impl Work {
         }
     }
 
-    /// Asks the tables about each packet of a batch that has a number.
+    /// ReleaseRequests the tables about each packet of a batch that has a number.
     #[cold]
     pub(super) fn explain_all(&self, guard: Guard<'_>, batch: &Batch) -> Vec<Explained> {
         let explained = (0..).zip(batch.iter());
-        explained.filter_map(|(place, frame)| self.explain_one(guard, place, frame)).collect()
+        explained.filter_map(|(place, frame)| self.explain(guard, place, frame)).collect()
     }
 
-    /// Asks them about one, if it has a number.
+    /// ReleaseRequests them about one, if it has a number.
     #[cold]
-    pub(super) fn explain_one(
+    pub(super) fn explain(
         &self,
         guard: Guard<'_>,
         place: usize,
@@ -246,12 +246,12 @@ impl Work {
 
     /// Records what was found of a batch, and what of it waits to be transmitted.
     #[cold]
-    pub(super) fn note_judged(
+    pub(super) fn note_forwarded(
         &mut self,
         explained: &[Explained],
         batch: &Batch,
         verdicts: &Verdicts<'_>,
-        is_settled: bool,
+        is_current: bool,
     ) {
         let list = if explained.is_empty() { Vec::new() } else { verdicts.list() };
         for one in explained {
@@ -259,10 +259,10 @@ impl Work {
             self.note_verdict(one, frame, verdict);
             // What is not simply passed on, and all of a batch that is looked up again, is recorded when it is
             // carried out.
-            if let (true, Some(&exit)) = (is_settled, verdicts.egress_ports().get(one.place))
-                && usize::from(exit) < self.exits.len()
+            if let (true, Some(&egress)) = (is_current, verdicts.egress_ports().get(one.place))
+                && usize::from(egress) < self.egresses.len()
             {
-                self.tracer.note(one.trace, What::Queued(PortId(exit)));
+                self.tracer.note(one.trace, What::Queued(PortId(egress)));
             }
         }
     }
@@ -291,7 +291,7 @@ impl Work {
         let passes =
             matches!(verdict.fate, Fate::Transmit(_) | Fate::Fragment(_) | Fate::Prepare(_));
         if let (true, Origin::Received, Some(before)) = (passes, verdict.origin, ttl)
-            && let Some((after, view)) = leaving(pool.region().bytes(frame))
+            && let Some((after, view)) = leaving_header(pool.region().bytes(frame))
         {
             let (destination, source) = (view.destination(), view.source());
             tracer.note(trace, What::Rewritten { ttl: (before, after), destination, source });
@@ -300,7 +300,7 @@ impl Work {
 
     /// Records what is being done with a packet by its verdict; what goes on from there records the rest.
     #[cold]
-    pub(super) fn note_carried(&mut self, trace: Trace, verdict: &Verdict<'_>) {
+    pub(super) fn note_dispatch(&mut self, trace: Trace, verdict: &Verdict<'_>) {
         match verdict.origin {
             Origin::Received => {}
             Origin::Reply => self.tracer.note(trace, What::Reply),
@@ -316,8 +316,8 @@ impl Work {
     /// Records that a packet waits no longer, and what was found of it.
     #[cold]
     pub(super) fn note_released(&mut self, one: &Explained, frame: &Frame, verdict: &Verdict<'_>) {
-        if let Some(waited) = self.waited {
-            let waited_ns = self.now_ns.saturating_sub(waited.since_ns);
+        if let Some(prior_hold) = self.prior_hold {
+            let waited_ns = self.now_ns.saturating_sub(prior_hold.since_ns);
             self.tracer.note_at(one.trace, one.at_ns, What::Released { waited_ns });
         }
         self.note_verdict(one, frame, verdict);
@@ -325,7 +325,7 @@ impl Work {
 
     /// The same of the packet at one place of those that were looked up again, by its last look.
     #[cold]
-    pub(super) fn note_settled(
+    pub(super) fn note_rerouted(
         &mut self,
         explained: &[Explained],
         place: usize,
@@ -368,10 +368,10 @@ impl Work {
     /// Drops a packet at which somebody wants to look.
     #[cold]
     #[inline(never)]
-    pub(super) fn watch_drop(&mut self, guard: Guard<'_>, frame: &mut Frame, reason: DropReason) {
+    pub(super) fn observe_drop(&mut self, guard: Guard<'_>, frame: &mut Frame, reason: DropReason) {
         let Work { observers, tracer, pool, .. } = self;
         observers.show_dropped(guard, pool.region(), frame, reason);
-        if observers.watches(Points::TRACE) {
+        if observers.observes_any(Points::TRACE) {
             tracer.note_drop(pool.region().view(), frame, reason);
         }
     }
@@ -379,37 +379,37 @@ impl Work {
     /// Hands a port's waiting frames to its device, and records which of them it took.
     #[cold]
     #[inline(never)]
-    pub(super) fn transmit_watched(&mut self, guard: Guard<'_>, port: usize) {
+    pub(super) fn transmit_observed(&mut self, guard: Guard<'_>, port: usize) {
         let id = PortId(port as u16);
         self.show_waiting(guard, port);
         if !self.traces() {
-            return self.transmit_now(guard, port);
+            return self.transmit_unobserved(guard, port);
         }
         // By where their metadata is: a device may keep any of them, and a frame that has left is not ours to look
         // at any more.
-        let mut leaving = Vec::new();
-        let Work { exits, tracer, pool, .. } = self;
+        let mut departing = Vec::new();
+        let Work { egresses, tracer, pool, .. } = self;
         let view = pool.region().view();
-        for frame in exits[port].waiting.iter_mut() {
-            if let Some(trace) = tracer.take_off(view, frame) {
-                leaving.push((place_of(view, frame), trace));
+        for frame in egresses[port].waiting.iter_mut() {
+            if let Some(trace) = tracer.remove_trace(view, frame) {
+                departing.push((place_of(view, frame), trace));
             }
         }
-        self.hand_over_all(port);
-        let Work { exits, tracer, pool, .. } = self;
+        self.transmit_waiting(port);
+        let Work { egresses, tracer, pool, .. } = self;
         let view = pool.region().view();
-        let Exit { waiting, transmitter, .. } = &mut exits[port];
+        let Egress { waiting, transmitter, .. } = &mut egresses[port];
         for frame in waiting.iter_mut() {
             let place = place_of(view, frame);
-            if let Some(at) = leaving.iter().position(|&(other, _)| other == place) {
-                view.set_trace(frame, leaving.remove(at).1);
+            if let Some(at) = departing.iter().position(|&(other, _)| other == place) {
+                view.set_trace(frame, departing.remove(at).1);
             }
         }
         let queue = transmitter.queue();
-        for (_, trace) in leaving {
+        for (_, trace) in departing {
             tracer.note(trace, What::Transmitted { port: id, queue });
         }
-        self.drop_left(guard, port);
+        self.drop_unsent(guard, port);
     }
 }
 
@@ -425,7 +425,7 @@ fn generations(forwarder: &Forwarder) -> (u32, u32) {
 }
 
 /// The TTL and the link header of an IP packet that is about to leave.
-fn leaving(bytes: &[u8]) -> Option<(u8, ethernet::View<'_>)> {
+fn leaving_header(bytes: &[u8]) -> Option<(u8, ethernet::View<'_>)> {
     let link = ethernet::View::checked(bytes)?;
     let tags = [2, 1].into_iter().find(|&count| Tags::of(bytes, count).is_some()).unwrap_or(0);
     let ttl = match ip::View::quoted(bytes.get(HEADER_LEN + tags * VLAN_TAG_LEN..)?)? {

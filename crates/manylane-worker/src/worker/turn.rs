@@ -24,7 +24,7 @@ impl Worker {
         if work.handoff.is_some() {
             // Half of it is left to the queues, if there are any.
             let share = if work.queues.is_empty() { budget } else { budget.div_ceil(2) };
-            moved += work.take_in(reader.guard(), share, now_ns);
+            moved += work.receive_handed_off(reader.guard(), share, now_ns);
         }
         for received in 0..work.queues.len() {
             // One has its turn whatever else there was.
@@ -35,7 +35,7 @@ impl Worker {
             work.next_queue = if queue + 1 < work.queues.len() { queue + 1 } else { 0 };
             moved += work.receive(reader.guard(), queue, now_ns);
         }
-        moved += work.carry_out_orders(reader.guard());
+        moved += work.send_orders(reader.guard());
         if work.observers.has_injected() {
             moved += work.send_injected(reader.guard());
         }
@@ -58,14 +58,14 @@ impl Work {
     fn receive(&mut self, guard: Guard<'_>, queue: usize, now_ns: u64) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         if self.handoff.is_some() {
-            return self.receive_and_hand_on(guard, queue, weight, now_ns);
+            return self.receive_and_hand_off(guard, queue, weight, now_ns);
         }
         let mut batch = Batch::with_room(weight);
         let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
         if received > 0 {
-            match self.observers.watches(Points::RECEIVE.or_trace()) {
-                false => self.pass_on(guard, &mut batch, now_ns),
-                true => self.pass_on_watched(guard, queue, &mut batch, now_ns),
+            match self.observers.observes_any(Points::RECEIVE.or_trace()) {
+                false => self.forward_batch(guard, &mut batch, now_ns),
+                true => self.forward_observed(guard, queue, &mut batch, now_ns),
             }
         }
         received
@@ -73,13 +73,13 @@ impl Work {
 
     /// Judges a batch that came in by one port, and carries the verdicts out in its order.
     #[inline]
-    pub(super) fn pass_on(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
-        self.judge_and_carry::<false>(guard, batch, now_ns);
+    pub(super) fn forward_batch(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+        self.forward_and_dispatch::<false>(guard, batch, now_ns);
     }
 
     /// The same; where a trace runs, with a record of what is done.
     #[inline(always)]
-    pub(super) fn judge_and_carry<const TRACED: bool>(
+    pub(super) fn forward_and_dispatch<const TRACED: bool>(
         &mut self,
         guard: Guard<'_>,
         batch: &mut Batch,
@@ -87,7 +87,7 @@ impl Work {
     ) {
         let explained = if TRACED { self.explain_all(guard, batch) } else { Vec::new() };
         let received = batch.len();
-        let judged = self.forwarder.tables().next_hops.generation();
+        let batch_generation = self.forwarder.tables().next_hops.generation();
         let mut verdicts = Verdicts::new();
         self.forwarder.forward(
             &mut Turn { guard, pool: &mut self.pool, now_ns },
@@ -103,20 +103,20 @@ impl Work {
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
         self.release_held(guard, now_ns);
         if TRACED {
-            let is_settled = self.is_settled(judged);
-            self.note_judged(&explained, batch, &verdicts, is_settled);
-            if !is_settled {
-                return self.settle_batch(guard, batch, &verdicts, now_ns);
+            let is_current = self.is_current(batch_generation);
+            self.note_forwarded(&explained, batch, &verdicts, is_current);
+            if !is_current {
+                return self.reroute_batch(guard, batch, &verdicts, now_ns);
             }
         }
-        if !self.is_settled(judged) {
-            return self.settle_batch(guard, batch, &verdicts, now_ns);
+        if !self.is_current(batch_generation) {
+            return self.reroute_batch(guard, batch, &verdicts, now_ns);
         }
-        self.judged = judged;
+        self.batch_generation = batch_generation;
         if self.forwarder.sends_redirects() {
             self.redirect(guard, batch, &verdicts, now_ns);
         }
-        self.carry_out_all(guard, batch, &verdicts, now_ns);
+        self.dispatch_all(guard, batch, &verdicts, now_ns);
     }
 
     /// Counts what came in by sub-interfaces there, and not by the port whose device it came by.
@@ -134,18 +134,19 @@ impl Work {
     #[inline]
     #[doc(hidden)]
     pub fn transmit(&mut self, guard: Guard<'_>) {
-        for port in 0..self.exits.len() {
+        for port in 0..self.egresses.len() {
             // What is late on purpose goes when it is due, be there anything new or not.
-            if !self.exits[port].waiting.is_empty() || self.exits[port].transmitter.held() > 0 {
+            if !self.egresses[port].waiting.is_empty() || self.egresses[port].transmitter.held() > 0
+            {
                 self.transmit_port(guard, port);
             }
         }
-        let Work { exits, id, .. } = self;
-        for exit in exits {
-            exit.transmitter.flush();
-            if let (true, Some(reclaimer)) = (exit.owing, &exit.reclaimer) {
+        let Work { egresses, id, .. } = self;
+        for egress in egresses {
+            egress.transmitter.flush();
+            if let (true, Some(reclaimer)) = (egress.owes_bell, &egress.reclaimer) {
                 reclaimer.ring(*id); // It may sleep, and must look for what this device finishes.
-                exit.owing = false;
+                egress.owes_bell = false;
             }
         }
     }
@@ -157,9 +158,9 @@ impl Work {
         let mut frames = 0;
         for queue in queues {
             let mut tally = Tally::default();
-            let reclaimed = queue.reclaim(pool, |entry| tally.add(entry, stats));
+            let reclaimed = queue.reclaim(pool, |ingress| tally.add(ingress, stats));
             if reclaimed > 0 {
-                let packets = tally.settle(stats);
+                let packets = tally.finish(stats);
                 stats.count(queue.port(), PortCount::Completed, packets);
                 frames += reclaimed;
             }
@@ -196,15 +197,15 @@ pub(super) struct Tally {
     port: PortId,
     frames: u64,
     /// Of the runs that are settled.
-    settled: u64,
+    counted: u64,
 }
 
 impl Tally {
     #[inline(always)]
-    pub(super) fn add(&mut self, entry: PortId, stats: &mut Stats) {
-        if entry != self.port {
-            self.settle(stats);
-            self.port = entry;
+    pub(super) fn add(&mut self, ingress: PortId, stats: &mut Stats) {
+        if ingress != self.port {
+            self.finish(stats);
+            self.port = ingress;
         }
         self.frames += 1;
     }
@@ -212,11 +213,11 @@ impl Tally {
     /// Counts the last run too; returns how many there were in all.
     #[inline(always)]
     #[doc(hidden)]
-    pub fn settle(&mut self, stats: &mut Stats) -> u64 {
+    pub fn finish(&mut self, stats: &mut Stats) -> u64 {
         if self.frames > 0 {
             stats.count(self.port, PortCount::Transmitted, self.frames);
-            self.settled += std::mem::take(&mut self.frames);
+            self.counted += std::mem::take(&mut self.frames);
         }
-        self.settled
+        self.counted
     }
 }

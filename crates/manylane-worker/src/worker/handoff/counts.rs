@@ -39,10 +39,10 @@ pub(super) enum PairCount {
     /// Times that queues began to wait for it.
     Waits,
     /// The generation of what is wanted that was last followed, and how many ports have a bucket there since.
-    Followed,
+    Applied,
 }
 
-const PAIR_COUNTS: usize = PairCount::Followed as usize + 1;
+const PAIR_COUNTS: usize = PairCount::Applied as usize + 1;
 
 /// What is counted for the worker itself.
 #[derive(Clone, Copy)]
@@ -87,7 +87,7 @@ impl HandOffCounts {
     }
 
     /// Publishes where a bucket is, by its number among those of all ports, and what it has carried.
-    pub(super) fn bucket(&mut self, bucket: usize, (worker, frames): (u16, u32)) {
+    pub(super) fn set_bucket(&mut self, bucket: usize, (worker, frames): (u16, u32)) {
         self.counters.set(bucket, u64::from(worker) << 32 | u64::from(frames));
     }
 
@@ -98,9 +98,9 @@ impl HandOffCounts {
 
     /// Publishes that `ports` ports have a bucket at another worker, now that `generation` of what is wanted has
     /// been followed as far as that may be.
-    pub(super) fn followed(&mut self, worker: usize, generation: u32, ports: u32) {
+    pub(super) fn set_applied(&mut self, worker: usize, generation: u32, ports: u32) {
         let word = u64::from(generation) << 32 | u64::from(ports);
-        self.counters.set(self.shape.pair(worker, PairCount::Followed), word);
+        self.counters.set(self.shape.pair(worker, PairCount::Applied), word);
     }
 
     #[inline]
@@ -163,7 +163,7 @@ impl HandOffReader {
     /// Whether no bucket goes to another worker since `generation` of what is wanted, or a later one, was
     /// followed: then all that was handed to it has left.
     pub fn sends_nothing_to(&self, worker: u16, generation: u32) -> bool {
-        let word = self.pair(worker, PairCount::Followed);
+        let word = self.pair(worker, PairCount::Applied);
         let behind = ((word >> 32) as u32).wrapping_sub(generation) as i32;
         behind >= 0 && word as u32 == 0
     }

@@ -17,19 +17,19 @@ const fn surplus_max(capacity: usize) -> u64 {
 }
 
 /// Packets for one worker.
-pub(super) struct Stage {
+pub(super) struct StagedBatch {
     pub(super) frames: Batch,
     /// Where the bytes of each begin.
     pub(super) heads: [u16; BATCH_MAX],
 }
 
-impl Default for Stage {
-    fn default() -> Stage {
-        Stage { frames: Batch::new(), heads: [0; BATCH_MAX] }
+impl Default for StagedBatch {
+    fn default() -> StagedBatch {
+        StagedBatch { frames: Batch::new(), heads: [0; BATCH_MAX] }
     }
 }
 
-impl Stage {
+impl StagedBatch {
     #[inline(always)]
     pub(super) fn push(&mut self, frame: Frame, head: u16) {
         const { assert!(BATCH_MAX.is_power_of_two(), "or its places could not be masked") };
@@ -39,17 +39,17 @@ impl Stage {
 }
 
 /// A packet in a ring.
-pub(super) struct OnItsWay {
+pub(super) struct InTransit {
     pub(super) frame: Frame,
     /// Where its bytes begin in the slot, and the port it came in by: what its new worker asks for, and looks at,
     /// before it has the frame's lines.
     pub(super) head: u16,
-    pub(super) entry: PortId,
+    pub(super) ingress: PortId,
 }
 
 /// The way to another worker.
-pub(super) struct Target {
-    pub(super) ring: Producer<OnItsWay>,
+pub(super) struct Outbound {
+    pub(super) ring: Producer<InTransit>,
     pub(super) capacity: usize,
     /// Frames of packets in the ring behind the first ones. Only chains write it.
     pub(super) surplus: Arc<SharedCount>,
@@ -62,25 +62,25 @@ pub(super) struct Target {
     /// More than half of the backlog was taken when we last looked.
     pub(super) is_busy: bool,
     /// It had no room: how long that is waited for.
-    pub(super) patience_until_ns: Option<u64>,
+    pub(super) stalled_until_ns: Option<u64>,
 }
 
 /// The way from another worker.
-pub(super) struct Arrivals {
-    pub(super) ring: Consumer<OnItsWay>,
+pub(super) struct Inbound {
+    pub(super) ring: Consumer<InTransit>,
     pub(super) surplus: Arc<SharedCount>,
     /// How many of the next packets have been prefetched.
-    pub(super) asked_for: usize,
+    pub(super) prefetched: usize,
 }
 
-impl Target {
+impl Outbound {
     pub(super) fn new(
-        ring: Producer<OnItsWay>,
+        ring: Producer<InTransit>,
         capacity: usize,
         surplus: Arc<SharedCount>,
         bell: &Arc<Doorbell<EventFd>>,
-    ) -> Target {
-        Target {
+    ) -> Outbound {
+        Outbound {
             ring,
             capacity,
             surplus,
@@ -89,13 +89,13 @@ impl Target {
             room: 0,
             is_known: false,
             is_busy: false,
-            patience_until_ns: None,
+            stalled_until_ns: None,
         }
     }
 
     /// Looks how many packets there is room for, if the last look does not show a batch's.
     #[inline]
-    pub(super) fn look(&mut self, max_backlog: usize, wanted: usize) {
+    pub(super) fn measure_room(&mut self, max_backlog: usize, wanted: usize) {
         let beyond = self.capacity - max_backlog.min(self.capacity);
         let half = max_backlog / 2;
         self.is_known = true;

@@ -11,9 +11,9 @@ use manylane_sync::ring::ring;
 use manylane_sync::words::Words;
 
 use super::counts::{HandOffCounts, HandOffReader};
-use super::pause::Withhold;
-use super::{Arrivals, HandOff, Stage, Target};
-use crate::worker::queue_handover::Asks;
+use super::pause::ReceivePause;
+use super::{HandOff, Inbound, Outbound, StagedBatch};
+use crate::worker::queue_handover::ReleaseRequests;
 
 /// The ends of the rings between all workers.
 pub struct Mesh {
@@ -36,19 +36,19 @@ impl Mesh {
         let capacity = capacity.next_power_of_two();
         let mut completions: Vec<_> =
             (0..workers).map(|_| Completions::new(workers as u16)).collect();
-        let mut arrivals: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
-        let asks = Asks::new(workers);
+        let mut inbound: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+        let release_requests = ReleaseRequests::new(workers);
         let mut receivers = Vec::new();
         for receiver in 0..workers {
             let (outgoing, incoming) = pair();
             completions[receiver].connect(receiver as u16, incoming);
             let mut steering =
                 Steering::new(map.clone(), workers as u16, receiver as u16, outgoing);
-            let mut targets = Vec::new();
+            let mut outbound = Vec::new();
             for worker in 0..workers {
                 if worker == receiver || !receives[receiver] {
-                    targets.push(None);
-                    arrivals[worker].push(None);
+                    outbound.push(None);
+                    inbound[worker].push(None);
                     continue;
                 }
                 let (outgoing, incoming) = pair();
@@ -56,46 +56,46 @@ impl Mesh {
                 completions[worker].connect(receiver as u16, incoming);
                 let (producer, consumer) = ring(capacity);
                 let surplus = Arc::new(SharedCount::default());
-                arrivals[worker].push(Some(Arrivals {
+                inbound[worker].push(Some(Inbound {
                     ring: consumer,
                     surplus: surplus.clone(),
-                    asked_for: 0,
+                    prefetched: 0,
                 }));
-                targets.push(Some(Target::new(producer, capacity, surplus, &bells[worker])));
+                outbound.push(Some(Outbound::new(producer, capacity, surplus, &bells[worker])));
             }
-            receivers.push((steering, targets));
+            receivers.push((steering, outbound));
         }
         let order = OrderSample::new();
-        let ends = receivers.into_iter().zip(completions).zip(arrivals).enumerate();
-        let ends = ends.map(|(own, (((steering, targets), completions), arrivals))| {
+        let ends = receivers.into_iter().zip(completions).zip(inbound).enumerate();
+        let ends = ends.map(|(own, (((steering, outbound), completions), inbound))| {
             let counts = HandOffCounts::new(ports, workers);
             let reader = counts.reader();
             let handoff = HandOff {
                 own: own as u16,
                 receiver: own as u8,
-                asks: asks.clone(),
+                release_requests: release_requests.clone(),
                 steering,
                 completions,
-                targets,
-                arrivals,
+                outbound,
+                inbound,
                 next: 0,
-                stages: (0..workers).map(|_| Stage::default()).collect(),
+                staged: (0..workers).map(|_| StagedBatch::default()).collect(),
                 refused: Vec::with_capacity(BATCH_MAX),
                 by_flow: vec![false; ports],
                 changed: vec![false; ports],
                 generation: 0,
                 waiting: usize::from(receives[own]), // Look in the first turn.
-                follow_at_ns: 0,
-                withhold: Withhold::new(ports),
+                apply_map_at_ns: 0,
+                pause: ReceivePause::new(ports),
                 limits: limits.clone(),
                 noted: false,
                 blocked: false,
-                calm: false,
+                all_have_room: false,
                 counts,
                 order: order.clone(),
                 sample_one_in: 0,
                 sample_period: 0,
-                looks: false,
+                examines: false,
                 traced: false,
                 steered: Vec::new(),
                 #[cfg(feature = "broken-rules")]

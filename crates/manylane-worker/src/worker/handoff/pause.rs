@@ -1,13 +1,13 @@
 //! Ports that are not received from for a moment, so that buckets of theirs can move.
 //!
 //! A bucket moves when nothing of it is on its way. One whose packets never cease to come does not while there is
-//! a backlog. So when buckets have waited for [`AFTER_NS`], their ports wait for them, too, for [`PATIENCE_NS`] at
+//! a backlog. So when buckets have waited for [`AFTER_NS`], their ports wait for them, too, for [`STALL_MAX_NS`] at
 //! most; what comes meanwhile lies in the port's ring. What is held keeps its bucket all the same, so that a
 //! moment in vain is followed by a longer interval.
 
 use manylane_frame::vocabulary::PortId;
 
-use super::PATIENCE_NS;
+use super::STALL_MAX_NS;
 
 /// How long buckets wait before their port does. Twice as long each time that this was in vain.
 const AFTER_NS: u64 = 10_000_000;
@@ -16,7 +16,7 @@ const AFTER_NS: u64 = 10_000_000;
 const RARELY_NS: u64 = 640_000_000;
 
 /// When one receiver's ports wait for its buckets.
-pub(super) struct Withhold {
+pub(super) struct ReceivePause {
     /// By port: whether buckets of it wait to move.
     pub(super) waits: Vec<bool>,
     /// When the next moment begins, while any do.
@@ -26,9 +26,9 @@ pub(super) struct Withhold {
     every_ns: u64,
 }
 
-impl Withhold {
-    pub(super) fn new(ports: usize) -> Withhold {
-        Withhold { waits: vec![false; ports], from_ns: 0, until_ns: None, every_ns: AFTER_NS }
+impl ReceivePause {
+    pub(super) fn new(ports: usize) -> ReceivePause {
+        ReceivePause { waits: vec![false; ports], from_ns: 0, until_ns: None, every_ns: AFTER_NS }
     }
 
     /// No bucket has waited until now.
@@ -43,7 +43,7 @@ impl Withhold {
         if !self.waits[port.index()] || now_ns < self.from_ns {
             return false;
         }
-        if now_ns < *self.until_ns.get_or_insert(now_ns + PATIENCE_NS) {
+        if now_ns < *self.until_ns.get_or_insert(now_ns + STALL_MAX_NS) {
             return true;
         }
         self.until_ns = None;

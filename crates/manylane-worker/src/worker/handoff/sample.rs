@@ -20,15 +20,15 @@ use crate::worker::Work;
 impl HandOff {
     /// Looks at the packets of a batch one by one, when it has been parted and nothing of it is on its way.
     #[cold]
-    pub(super) fn look_at_stages(&mut self, region: View<'_>) {
+    pub(super) fn examine_stages(&mut self, region: View<'_>) {
         if self.sample_one_in != 0 {
             self.number(region);
         }
         if !self.traced {
             return;
         }
-        let HandOff { stages, steered, .. } = self;
-        for (to, stage) in (0..).map(WorkerId).zip(stages) {
+        let HandOff { staged, steered, .. } = self;
+        for (to, stage) in (0..).map(WorkerId).zip(staged) {
             for frame in stage.frames.iter() {
                 let trace = region.meta(frame).trace();
                 if trace != Trace::NONE {
@@ -41,7 +41,7 @@ impl HandOff {
     /// Numbers the packets of a batch that are to be looked at, when it has been parted.
     fn number(&mut self, region: View<'_>) {
         // Of a flow, all are in one stage: a bucket does not move while one of it is not transmitted.
-        for frame in self.stages.iter_mut().flat_map(|stage| stage.frames.iter_mut()) {
+        for frame in self.staged.iter_mut().flat_map(|stage| stage.frames.iter_mut()) {
             let (bytes, meta) = (region.bytes(frame), region.meta(frame));
             let hash = frame_hash(bytes);
             // The lowest byte is the bucket's.
@@ -50,7 +50,7 @@ impl HandOff {
                 continue;
             }
             let queue = u64::from(meta.ingress.0) << 16 | u64::from(meta.queue.0);
-            let flow = u64::from(hash) << 32 | queue << 1 | u64::from(goes_up(bytes));
+            let flow = u64::from(hash) << 32 | queue << 1 | u64::from(is_upward(bytes));
             let (number, period) = (self.order.receive(flow), self.sample_period);
             region.set_sample(frame, Sample { flow, number, period });
         }
@@ -58,9 +58,9 @@ impl HandOff {
 
     /// Says of packets that they are not looked at.
     #[cold]
-    pub(super) fn leave_unnumbered(&self, region: View<'_>, batch: &mut Batch) {
+    pub(super) fn clear_samples(&self, region: View<'_>, batch: &mut Batch) {
         if self.sample_one_in == 0 {
-            return; // Somebody looks for something else.
+            return; // Somebody examines for something else.
         }
         batch.iter_mut().for_each(|frame| region.set_sample(frame, Sample::default()));
     }
@@ -69,18 +69,18 @@ impl HandOff {
 impl Work {
     /// Whether order is looked at.
     #[inline(always)]
-    pub(in crate::worker) fn samples(&self) -> bool {
+    pub(in crate::worker) fn samples_order(&self) -> bool {
         self.handoff.as_ref().is_some_and(|handoff| handoff.sample_one_in != 0)
     }
 
     /// Looks at the order of what waits to be handed to these devices.
     #[cold]
-    pub(in crate::worker) fn look_at_order(&mut self, exits: Range<usize>) {
+    pub(in crate::worker) fn check_order(&mut self, egresses: Range<usize>) {
         let Work { handoff: Some(handoff), pool, .. } = self else { return };
         let region = pool.region();
         let (mut sampled, mut reordered) = (0, 0);
-        for way in exits {
-            for frame in self.exits[way].waiting.iter() {
+        for way in egresses {
+            for frame in self.egresses[way].waiting.iter() {
                 let meta = region.meta(frame);
                 let Sample { flow, number, period } = meta.sample();
                 // An answer of ours is no packet of the flow, though it lies in its frame.
@@ -97,7 +97,7 @@ impl Work {
 }
 
 /// In which direction a packet goes of a flow whose hash is the same in both.
-fn goes_up(frame: &[u8]) -> bool {
+fn is_upward(frame: &[u8]) -> bool {
     let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
     let packet = frame.get(HEADER_LEN + tags * VLAN_TAG_LEN..).unwrap_or_default();
     match packet.first().map(|first| first >> 4) {

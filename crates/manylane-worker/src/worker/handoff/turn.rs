@@ -12,7 +12,7 @@ use manylane_frame::vocabulary::Points;
 
 impl Work {
     /// Takes what others have handed on, up to `budget` packets, and passes it on. Returns how many.
-    pub(in crate::worker) fn take_in(
+    pub(in crate::worker) fn receive_handed_off(
         &mut self,
         guard: Guard<'_>,
         budget: usize,
@@ -21,19 +21,19 @@ impl Work {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
         handoff.begin_turn(now_ns);
-        if handoff.asks.any() {
-            self.drop_held_of_askers(guard);
+        if handoff.release_requests.any() {
+            self.drop_held_on_request(guard);
         }
         let mut moved = 0;
         let mut receivers = 0;
         let mut batch = Batch::new();
         while let Some(handoff) = &mut self.handoff
-            && receivers < handoff.arrivals.len()
+            && receivers < handoff.inbound.len()
             && moved < budget
         {
             receivers += 1;
             let receiver = handoff.next;
-            handoff.next = (receiver + 1) % handoff.arrivals.len();
+            handoff.next = (receiver + 1) % handoff.inbound.len();
             let weight = weight.min(budget - moved);
             let mixed = handoff.pop(receiver, weight, self.pool.region().view(), &mut batch);
             if batch.is_empty() {
@@ -46,9 +46,9 @@ impl Work {
             }
             moved += batch.len();
             if mixed {
-                self.pass_on_parts(guard, &mut batch, now_ns);
+                self.forward_runs(guard, &mut batch, now_ns);
             } else {
-                self.pass_on(guard, &mut batch, now_ns);
+                self.forward_batch(guard, &mut batch, now_ns);
             }
         }
         moved
@@ -56,23 +56,23 @@ impl Work {
 
     /// Passes a batch on, a run of packets that came in by one port at a time.
     #[inline(never)]
-    fn pass_on_parts(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+    fn forward_runs(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
         if self.traces() {
             self.note_taken(batch);
         }
         while !batch.is_empty() {
-            let entry = |frame: &Frame| self.pool.region().meta(frame).ingress;
-            let first = batch.iter().next().map(entry);
-            let run = batch.iter().take_while(|frame| Some(entry(frame)) == first).count();
+            let ingress = |frame: &Frame| self.pool.region().meta(frame).ingress;
+            let first = batch.iter().next().map(ingress);
+            let run = batch.iter().take_while(|frame| Some(ingress(frame)) == first).count();
             let mut part = Batch::new();
             batch.drain().take(run).for_each(|frame| part.push(frame).expect("it is no longer"));
-            self.pass_on_as(guard, &mut part, now_ns);
+            self.forward_as_observed(guard, &mut part, now_ns);
         }
     }
 
     /// Receives a batch from one queue, passes its own share on and hands on the rest.
     #[inline(never)]
-    pub(in crate::worker) fn receive_and_hand_on(
+    pub(in crate::worker) fn receive_and_hand_off(
         &mut self,
         guard: Guard<'_>,
         queue: usize,
@@ -82,25 +82,25 @@ impl Work {
         let Work { queues, handoff, pool, queue_handover, observers, .. } = self;
         let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
         let port = queue.port();
-        if queue_handover.is_leaving() && queue_handover.leaves(port, queue.queue()) {
+        if queue_handover.has_pending() && queue_handover.drains(port, queue.queue()) {
             return 0;
         }
-        let Some(admitted) = handoff.admits(port, weight, now_ns) else { return 0 };
+        let Some(admitted) = handoff.admit(port, weight, now_ns) else { return 0 };
         let mut batch = Batch::with_room(admitted);
         let received = queue.receive(pool, &mut batch, now_ns);
         if received == 0 {
             return 0;
         }
-        if observers.watches(Points::RECEIVE.or_trace()) {
-            self.hand_on_watched(guard, port, &mut batch, now_ns);
+        if observers.observes_any(Points::RECEIVE.or_trace()) {
+            self.hand_off_observed(guard, port, &mut batch, now_ns);
             return received;
         }
-        handoff.hand_on(pool.region().view(), port, &mut batch);
+        handoff.hand_off(pool.region().view(), port, &mut batch);
         if !handoff.refused.is_empty() {
             self.drop_refused(guard);
         }
         if !batch.is_empty() {
-            self.pass_on(guard, &mut batch, now_ns);
+            self.forward_batch(guard, &mut batch, now_ns);
         }
         received
     }
@@ -108,17 +108,23 @@ impl Work {
     /// As above, where somebody wants to look at what was received.
     #[cold]
     #[inline(never)]
-    fn hand_on_watched(&mut self, guard: Guard<'_>, port: PortId, batch: &mut Batch, now_ns: u64) {
-        self.watch_received(guard, port, batch);
+    fn hand_off_observed(
+        &mut self,
+        guard: Guard<'_>,
+        port: PortId,
+        batch: &mut Batch,
+        now_ns: u64,
+    ) {
+        self.observe_received(guard, port, batch);
         let before_ns = self.tracer.now_ns();
         let Work { handoff: Some(handoff), pool, .. } = self else { return };
-        handoff.hand_on(pool.region().view(), port, batch);
+        handoff.hand_off(pool.region().view(), port, batch);
         self.note_steered(before_ns);
         if self.handoff.as_ref().is_some_and(|handoff| !handoff.refused.is_empty()) {
             self.drop_refused(guard);
         }
         if !batch.is_empty() {
-            self.pass_on_as(guard, batch, now_ns);
+            self.forward_as_observed(guard, batch, now_ns);
         }
     }
 
@@ -144,8 +150,8 @@ impl Work {
 
     /// Hands what waits to the devices, and tells receivers what has left.
     pub(in crate::worker) fn transmit_and_announce(&mut self, guard: Guard<'_>) {
-        if self.samples() {
-            self.look_at_order(0..self.exits.len());
+        if self.samples_order() {
+            self.check_order(0..self.egresses.len());
         }
         self.transmit(guard);
         self.announce();
@@ -154,14 +160,14 @@ impl Work {
     /// Tells receivers what has left: what had been transmitted when that was last noted, once devices have
     /// taken it. At the end of a turn.
     fn announce(&mut self) {
-        let Work { handoff, exits, .. } = self;
+        let Work { handoff, egresses, .. } = self;
         let Some(handoff) = handoff else { return };
         if !handoff.noted {
             handoff.completions.note();
-            exits.iter_mut().for_each(|exit| exit.transmitter.set_drain_mark());
+            egresses.iter_mut().for_each(|egress| egress.transmitter.set_drain_mark());
         }
-        handoff.noted = !exits.iter_mut().all(|exit| exit.transmitter.has_drained());
-        #[cfg(feature = "broken-rules")]
+        handoff.noted = !egresses.iter_mut().all(|egress| egress.transmitter.has_drained());
+        #[cfg(test)]
         if handoff.announces_what_is_noted {
             handoff.noted = false;
         }
@@ -171,8 +177,8 @@ impl Work {
     }
 
     /// Drops what others have handed on to this worker, when none runs any more.
-    pub(in crate::worker) fn drop_handed_on(&mut self) {
-        let receivers = self.handoff.as_ref().map_or(0, |handoff| handoff.arrivals.len());
+    pub(in crate::worker) fn drop_handed_off(&mut self) {
+        let receivers = self.handoff.as_ref().map_or(0, |handoff| handoff.inbound.len());
         for receiver in 0..receivers {
             while let Some(handoff) = &mut self.handoff {
                 let mut batch = Batch::new();
