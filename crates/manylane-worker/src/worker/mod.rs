@@ -21,11 +21,16 @@
 mod dispatch;
 mod flow_limit;
 pub mod handoff;
+mod hold;
 mod observers;
+mod orders;
 pub mod phase;
+mod prepare;
 pub mod queue_handover;
+mod reroute;
 mod sleep;
 mod trace;
+mod transmit;
 mod turn;
 
 use std::sync::Arc;

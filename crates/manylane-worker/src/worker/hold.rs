@@ -1,0 +1,295 @@
+//! Packets that wait for a neighbour: held, released in order, given up after a time.
+
+use manylane_frame::vocabulary::{DropReason, Points, PortId};
+use manylane_frame::{Frame, Holder};
+use manylane_net::fib::NextHopId;
+use manylane_net::forward::Turn;
+use manylane_net::neighbour::{HOLD_MAX_NS, Key};
+use manylane_sync::rcu::{Guard, Index};
+
+use super::{AwaitedNeighbour, Pending, PriorHold, Work};
+use crate::stage::What;
+use crate::stats::PortCount;
+
+impl Work {
+    /// ReleaseRequests the control thread for a neighbour that nobody has heard of: with the first frame that is
+    /// held for it, and again every second, since a report may find no place.
+    pub(super) fn request_neighbour(&mut self, key: Key, now_ns: u64) {
+        let held = self.awaited.iter_mut().find(|held| held.key == key);
+        let prior_hold = self.prior_hold.as_mut().filter(|prior_hold| prior_hold.key == key);
+        let asked = held.map(|held| &mut held.requested_ns);
+        match asked.or(prior_hold.map(|prior_hold| &mut prior_hold.requested_ns)) {
+            Some(requested_ns) if now_ns.saturating_sub(*requested_ns) < REQUEST_INTERVAL_NS => {
+                return;
+            }
+            Some(requested_ns) => *requested_ns = now_ns,
+            None => {}
+        }
+        self.forwarder.report_missing_key(key);
+    }
+
+    /// Holds a frame for a neighbour, whose dst this is.
+    pub(super) fn hold(
+        &mut self,
+        guard: Guard<'_>,
+        key: Key,
+        dst: NextHopId,
+        mut frame: Frame,
+        now_ns: u64,
+    ) {
+        if self.is_draining() {
+            return self.drop_frame(guard, frame, DropReason::WorkerRemoved);
+        }
+        let Some(dst) = self.dsts.borrow(
+            guard,
+            Index::<()>::new(guard, dst.raw().into()),
+            self.batch_generation,
+        ) else {
+            // It was removed while this packet was on its way to it.
+            return self.drop_frame(guard, frame, DropReason::NeighbourFailed);
+        };
+        let slot = dst.facts().neighbour;
+        let region = self.pool.region();
+        let (ingress, frames) = (region.meta(&frame).ingress, region.meta(&frame).frames());
+        region.note(&frame, Holder::Hold);
+        let trace = self.trace_of(&frame);
+        let Work { holds, stats, pool, prior_hold, handoff, observers, tracer, .. } = self;
+        let steered = handoff
+            .as_ref()
+            .map(|handoff| handoff.steered(pool.region(), &mut frame, prior_hold.is_some()));
+        if let (Some(handoff), Some(steered)) = (&*handoff, steered)
+            && handoff.release_requests.is_requested_by(steered.receiver)
+        {
+            return self.drop_frame(guard, frame, DropReason::QueueMoved);
+        }
+        let since_ns = prior_hold.map_or(now_ns, |prior_hold| prior_hold.since_ns);
+        let requested_ns = prior_hold
+            .filter(|prior_hold| prior_hold.key == key)
+            .map(|prior_hold| prior_hold.requested_ns);
+        let held = holds.push(key, frame, frames, since_ns, |mut oldest| {
+            let meta = pool.region().meta(&oldest);
+            let ingress = meta.ingress;
+            if let Some(handoff) = handoff {
+                handoff.note_released(meta);
+            }
+            stats.change(ingress, PortCount::Held, -1);
+            observers.show_dropped(guard, pool.region(), &oldest, DropReason::HoldOverflow);
+            if observers.observes_any(Points::TRACE) {
+                tracer.note_drop(pool.region().view(), &mut oldest, DropReason::HoldOverflow);
+            }
+            stats.dropped(ingress, DropReason::HoldOverflow);
+            pool.give_back(oldest);
+        });
+        match held {
+            Ok(()) => {
+                if let Some(trace) = trace {
+                    self.tracer.note(trace, What::Held(key));
+                }
+                if let (Some(handoff), Some(steered)) = (&mut self.handoff, steered) {
+                    handoff.note_held(steered);
+                }
+                self.count_held(ingress, 1);
+            }
+            Err(frame) => return self.drop_frame(guard, frame, DropReason::HoldFull),
+        }
+        // All that is held was looked up at one generation, or is to be looked up again.
+        if self.awaited.is_empty()
+            || (self.batch_generation.wrapping_sub(self.held_generation) as i32) < 0
+        {
+            self.held_generation = self.batch_generation;
+        }
+        let Work { awaited, dsts, .. } = self;
+        match awaited.iter_mut().find(|held| held.key == key) {
+            // Only its link was known.
+            Some(held) if slot.is_some() && slot != dsts.facts(&held.dst).neighbour => {
+                let former = std::mem::replace(&mut held.dst, dsts.hold(dst));
+                dsts.put(guard, former);
+            }
+            Some(_) => {}
+            None => {
+                let requested_ns = requested_ns.unwrap_or(now_ns);
+                awaited.push(AwaitedNeighbour { key, dst: dsts.hold(dst), requested_ns });
+            }
+        }
+        // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
+        // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
+        if !self.is_waiting(guard, key, slot) {
+            match self.is_current(self.held_generation) {
+                true => _ = self.release(guard, key, now_ns),
+                false => _ = self.reroute_held(guard, Vec::new(), now_ns),
+            }
+        }
+    }
+
+    /// Whether what is held for `key` must go on waiting. While its dst is held, the slot is no other's.
+    fn is_waiting(&self, guard: Guard<'_>, key: Key, slot: Option<u32>) -> bool {
+        self.forwarder.is_waiting(guard, key, slot.map(|slot| Index::new(guard, slot)))
+    }
+
+    /// Sends on what is held for neighbours that are resolved, or lost, by now; before anything newer
+    /// goes to them, so that holding reorders nothing (I3). Returns how many frames moved.
+    #[inline]
+    #[doc(hidden)]
+    pub fn release_held(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
+        if self.awaited.is_empty() { 0 } else { self.release_ready(guard, now_ns) }
+    }
+
+    #[cold]
+    fn release_ready(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
+        let is_current = self.is_current(self.held_generation);
+        let mut moved = if is_current { 0 } else { self.reroute_held(guard, Vec::new(), now_ns) };
+        // For the way to sleep. Here each is looked at: a verdict may know of an adjacency whose generation
+        // is still to come.
+        self.neighbour_generation = self.forwarder.tables().adjacencies.generation();
+        let mut at = 0;
+        while let Some(AwaitedNeighbour { key, dst, .. }) = self.awaited.get(at) {
+            let (key, slot) = (*key, self.dsts.facts(dst).neighbour);
+            if self.is_waiting(guard, key, slot) {
+                at += 1;
+            } else {
+                moved += self.release(guard, key, now_ns); // The next one has come to its place.
+            }
+        }
+        while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
+            let HeldRange { first, end, prior_hold } = self.take_held(guard, key);
+            for at in first..end {
+                let mut frame = self.released[at].take().expect("each place is emptied once");
+                self.batch_generation = self.forwarder.tables().next_hops.generation();
+                if let Some(trace) = self.trace_of(&frame) {
+                    let waited_ns = prior_hold
+                        .map_or(0, |prior_hold| now_ns.saturating_sub(prior_hold.since_ns));
+                    self.tracer.note(trace, What::GivenUp { waited_ns });
+                }
+                let verdict = self
+                    .forwarder
+                    .give_up(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
+                self.dispatch(guard, frame, &verdict, now_ns);
+            }
+            self.released.truncate(first);
+            moved += end - first;
+        }
+        moved
+    }
+
+    /// Sends on what is held for one neighbour, oldest first. Returns how many frames there were.
+    fn release(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> usize {
+        let HeldRange { first, end, prior_hold } = self.take_held(guard, key);
+        let former = std::mem::replace(&mut self.prior_hold, prior_hold);
+        for at in first..end {
+            let mut frame = self.released[at].take().expect("each place is emptied once");
+            let explained = self.explain(guard, at, &frame);
+            let verdict = self
+                .forwarder
+                .resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
+            if let Some(explained) = explained {
+                self.note_released(&explained, &frame, &verdict);
+            }
+            if !self.is_current(self.held_generation) {
+                let prior_hold = self.prior_hold;
+                let mut newer = vec![Pending { frame, verdict: Some(verdict), prior_hold }];
+                let rest = self.released.drain(at + 1..end).flatten();
+                newer.extend(rest.map(|frame| Pending { frame, verdict: None, prior_hold }));
+                self.reroute_held(guard, newer, now_ns);
+                break;
+            }
+            self.batch_generation = self.held_generation;
+            self.dispatch(guard, frame, &verdict, now_ns);
+        }
+        self.prior_hold = former;
+        self.released.truncate(first);
+        end - first
+    }
+
+    /// Moves what is held for `key` to a place in `released`, oldest first.
+    ///
+    /// All are out of the hold before the first is dealt with: a frame may come to be held again, and
+    /// even to be released again, meanwhile. Then its places in the list are behind ours.
+    fn take_held(&mut self, guard: Guard<'_>, key: Key) -> HeldRange {
+        let Work { awaited, dsts, released, holds, .. } = self;
+        let mut prior_hold = None;
+        for AwaitedNeighbour { dst, requested_ns, .. } in
+            awaited.extract_if(.., |held| held.key == key)
+        {
+            prior_hold =
+                holds.since_ns(key).map(|since_ns| PriorHold { since_ns, key, requested_ns });
+            dsts.put(guard, dst);
+        }
+        let first = released.len();
+        released.extend(holds.take(key).map(Some));
+        let end = released.len();
+        for at in first..end {
+            let frame = self.released[at].take().expect("it was just put there");
+            self.no_longer_held(&frame);
+            self.released[at] = Some(frame);
+        }
+        HeldRange { first, end, prior_hold }
+    }
+
+    /// Drops what is held of what came by receivers that ask for it.
+    #[cold]
+    pub(super) fn drop_held_on_request(&mut self, guard: Guard<'_>) {
+        for at in 0..self.awaited.len() {
+            let key = self.awaited[at].key;
+            let Some(since_ns) = self.holds.since_ns(key) else { continue };
+            let frames: Vec<Frame> = self.holds.take(key).collect();
+            for frame in frames {
+                let meta = self.pool.region().meta(&frame);
+                let (steered, frames) = (meta.steered(), meta.frames());
+                let receiver = steered.expect("what is held says how it came").receiver;
+                let handoff = self.handoff.as_ref();
+                if handoff.is_some_and(|handoff| handoff.release_requests.is_requested_by(receiver))
+                {
+                    self.no_longer_held(&frame);
+                    self.drop_frame(guard, frame, DropReason::QueueMoved);
+                    continue;
+                }
+                let again = self.holds.push(key, frame, frames, since_ns, |_| {
+                    unreachable!("there was room for more");
+                });
+                assert!(again.is_ok(), "all of them had a place");
+            }
+        }
+        let Work { awaited, holds, dsts, .. } = self;
+        for held in awaited.extract_if(.., |held| !holds.contains(held.key)) {
+            dsts.put(guard, held.dst);
+        }
+    }
+
+    /// Gives back what is still held when the worker stops, or leaves.
+    #[doc(hidden)]
+    pub fn drop_held(&mut self, guard: Guard<'_>) {
+        for held in self.awaited.drain(..) {
+            self.dsts.put(guard, held.dst);
+        }
+        let reason =
+            if self.is_draining() { DropReason::WorkerRemoved } else { DropReason::Shutdown };
+        let frames: Vec<Frame> = self.holds.drain_all().collect();
+        for frame in frames {
+            self.no_longer_held(&frame);
+            self.drop_frame(guard, frame, reason);
+        }
+    }
+
+    fn count_held(&mut self, ingress: PortId, by: i64) {
+        self.stats.change(ingress, PortCount::Held, by);
+    }
+
+    pub(super) fn no_longer_held(&mut self, frame: &Frame) {
+        let meta = self.pool.region().meta(frame);
+        let ingress = meta.ingress;
+        if let Some(handoff) = &mut self.handoff {
+            handoff.note_released(meta);
+        }
+        self.count_held(ingress, -1);
+    }
+}
+
+/// How often to ask for a neighbour that nobody has heard of.
+const REQUEST_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// Where in `released` a neighbour's frames are, and how long they have waited.
+struct HeldRange {
+    first: usize,
+    end: usize,
+    prior_hold: Option<PriorHold>,
+}

@@ -1,0 +1,58 @@
+//! Packets that the control thread orders: solicitations, probes and announcements.
+
+use manylane_frame::Frame;
+use manylane_frame::vocabulary::{Checksum, Created, PortId, QueueId};
+use manylane_net::neighbour::Key;
+use manylane_sync::rcu::Guard;
+
+use super::{Order, Work};
+use crate::stats::WorkerCount;
+
+impl Work {
+    /// Sends what the control thread asked for. What there is no frame for waits for one, and what comes behind
+    /// it waits in the ring.
+    #[inline]
+    pub(super) fn send_orders(&mut self, guard: Guard<'_>) -> usize {
+        let mut moved = 0;
+        while let Some(order) = self.order.take().or_else(|| self.orders.pop()) {
+            let Some(mut frame) = self.pool.take() else {
+                self.order = Some(order);
+                break;
+            };
+            moved += 1;
+            let (key, created, made) = self.write_order(order, &mut frame);
+            match made {
+                Some(port) => {
+                    self.stats.created(key.port, created);
+                    self.queue(guard, port, frame);
+                }
+                // A port without an address of that family asks nobody; or it was lost just now.
+                None => {
+                    self.stats.worker(WorkerCount::OrdersLost, 1);
+                    self.pool.give_back(frame);
+                }
+            }
+        }
+        if moved > 0 {
+            self.orders.release();
+        }
+        moved
+    }
+
+    /// Writes the packet that the control thread wants into a fresh frame; says whom it is about, what it is,
+    /// and by which port's device it leaves.
+    fn write_order(&mut self, order: Order, frame: &mut Frame) -> (Key, Created, Option<PortId>) {
+        let (Order::Solicit { key, .. } | Order::Probe { key } | Order::Announce { key }) = order;
+        let region = self.pool.region();
+        region.set_ingress(frame, key.port, QueueId(0), Checksum::Valid);
+        region.meta_mut(frame).own = true;
+        let (created, device) = match order {
+            Order::Solicit { unicast, .. } => {
+                (Created::Solicitation, self.forwarder.solicit(frame, key, unicast))
+            }
+            Order::Probe { .. } => (Created::Solicitation, self.forwarder.probe(frame, key)),
+            Order::Announce { .. } => (Created::Announcement, self.forwarder.announce(frame, key)),
+        };
+        (key, created, device)
+    }
+}

@@ -1,0 +1,52 @@
+//! Packets made into what their egress port takes: segments, fragments, completed checksums, joined frames.
+
+use manylane_frame::Frame;
+use manylane_frame::vocabulary::{Created, PortId};
+use manylane_net::forward::{PrepareError, Prepared};
+use manylane_sync::rcu::Guard;
+
+use super::Work;
+use crate::stats::PortCount;
+
+impl Work {
+    /// Makes of a packet what its egress takes, and queues that in order.
+    pub(super) fn prepare(&mut self, guard: Guard<'_>, port: PortId, frame: Frame) {
+        self.prepare_as(guard, port, frame, |_, _, _| {});
+    }
+
+    /// The same. `made` is told how it was made into which pieces, or of the packet that could not be.
+    #[inline(always)]
+    pub(super) fn prepare_as(
+        &mut self,
+        guard: Guard<'_>,
+        port: PortId,
+        frame: Frame,
+        made: impl FnOnce(&mut Work, &mut Result<Prepared, PrepareError>, &mut [Frame]),
+    ) {
+        let ingress = self.pool.region().meta(&frame).ingress;
+        let mut pieces = std::mem::take(&mut self.pieces);
+        let sample = self.samples_order().then(|| self.pool.region().meta(&frame).sample());
+        let mut prepared = self.forwarder.prepare(&mut self.pool, frame, port, &mut pieces);
+        let port = self.forwarder.device(port);
+        made(self, &mut prepared, &mut pieces);
+        match prepared {
+            Ok(Prepared { completed, joined, cut, fragments }) => {
+                let stats = &mut self.stats;
+                stats.created_many(ingress, Created::Segment, cut.into());
+                stats.created_many(ingress, Created::Fragment, fragments.into());
+                let segments = if cut > 0 { cut + 1 } else { 0 };
+                stats.count(port, PortCount::SegmentsCut, segments.into());
+                stats.count(port, PortCount::ChecksumsCompleted, completed.into());
+                stats.count(port, PortCount::ChainsJoined, joined.into());
+            }
+            Err(PrepareError { frame, reason }) => self.drop_frame(guard, frame, reason),
+        }
+        for mut piece in pieces.drain(..) {
+            if let Some(sample) = sample {
+                self.pool.region().view().set_sample(&mut piece, sample); // It leaves in the packet's place.
+            }
+            self.queue(guard, port, piece);
+        }
+        self.pieces = pieces;
+    }
+}

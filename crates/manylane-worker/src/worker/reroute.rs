@@ -1,0 +1,100 @@
+//! Held packets, and a batch behind them, looked up again when routes change.
+
+use manylane_frame::Batch;
+use manylane_net::forward::{Fate, Origin, Turn, Verdict, Verdicts};
+use manylane_sync::rcu::Guard;
+
+use super::{AwaitedNeighbour, Pending, PriorHold, Work};
+
+impl Work {
+    /// Whether what was looked up at this generation is what a lookup finds now.
+    #[inline(always)]
+    #[doc(hidden)]
+    pub fn is_current(&self, batch_generation: u32) -> bool {
+        batch_generation.is_multiple_of(2)
+            && self.forwarder.tables().next_hops.generation() == batch_generation
+    }
+
+    /// Looks up again what is held, and what waits of the packets behind it, and carries all of it out: for
+    /// when routes change. A flow that goes another way goes there in its order (I3; `nexthop` says why the
+    /// newest is looked at first). Returns how many frames it was.
+    ///
+    /// Where a change is still under way after some looks, the last one is good enough for flows that leave,
+    /// and the next turn looks again for those that wait. Nothing waits for the control thread (I4).
+    #[cold]
+    #[doc(hidden)]
+    pub fn reroute_held<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        newer: Vec<Pending<'g>>,
+        now_ns: u64,
+    ) -> usize {
+        let mut list = Vec::with_capacity(self.holds.len() + newer.len());
+        for &AwaitedNeighbour { key, requested_ns, .. } in &self.awaited {
+            let since_ns = self.holds.since_ns(key);
+            let prior_hold = since_ns.map(|since_ns| PriorHold { since_ns, key, requested_ns });
+            let held = self.holds.take(key);
+            list.extend(held.map(|frame| Pending { frame, verdict: None, prior_hold }));
+        }
+        list.iter().for_each(|held| self.no_longer_held(&held.frame));
+        list.extend(newer);
+        let mut batch_generation = 0;
+        let mut explained = Vec::new();
+        for _ in 0..LOOKUPS_MAX {
+            batch_generation = self.forwarder.tables().next_hops.generation();
+            for (place, Pending { frame, verdict, .. }) in list.iter_mut().enumerate().rev() {
+                let origin = match *verdict {
+                    None => Origin::Received,
+                    Some(Verdict { fate: Fate::Hold(_) | Fate::Glean(_), origin }) => origin,
+                    Some(_) => continue,
+                };
+                explained.extend(self.explain(guard, place, frame));
+                let look =
+                    self.forwarder.resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, frame);
+                // What the packet was made of is counted when it is carried out, once.
+                let origin = if origin == Origin::Received { look.origin } else { origin };
+                *verdict = Some(Verdict { origin, ..look });
+            }
+            if self.is_current(batch_generation) {
+                break;
+            }
+        }
+        self.held_generation = batch_generation;
+        let frames = list.len();
+        let former = self.prior_hold;
+        for (place, Pending { frame, verdict, prior_hold }) in list.into_iter().enumerate() {
+            (self.batch_generation, self.prior_hold) = (batch_generation, prior_hold);
+            let verdict = verdict.expect("each was looked up");
+            self.note_rerouted(&explained, place, &frame, &verdict);
+            self.dispatch(guard, frame, &verdict, now_ns);
+        }
+        self.prior_hold = former;
+        let Work { awaited, holds, dsts, .. } = self;
+        for held in awaited.extract_if(.., |held| !holds.contains(held.key)) {
+            dsts.put(guard, held.dst);
+        }
+        frames
+    }
+
+    /// As [`settle`](Work::settle), for a batch that was judged while routes changed. What does not wait keeps its
+    /// verdict, and its place.
+    #[cold]
+    pub(super) fn reroute_batch<'g>(
+        &mut self,
+        guard: Guard<'g>,
+        batch: &mut Batch,
+        verdicts: &Verdicts<'g>,
+        now_ns: u64,
+    ) {
+        let frames = batch.drain().zip(verdicts.list());
+        let pending = frames.map(|(frame, verdict)| Pending {
+            frame,
+            verdict: Some(verdict),
+            prior_hold: None,
+        });
+        self.reroute_held(guard, pending.collect(), now_ns);
+    }
+}
+
+/// How often to look again while routes change. A change is some hundred stores: it is over before.
+const LOOKUPS_MAX: usize = 4;
