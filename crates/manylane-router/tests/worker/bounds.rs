@@ -248,7 +248,8 @@ fn segments_are_accounted_for(host: &str, start: u16) {
     );
     work.stats.count(PortId(0), PortCount::Received, 1);
     assert_eq!(verdicts.bytes(), bytes.len() as u64);
-    work.dispatch(reader.guard(), batch.pop().unwrap(), &verdicts.list()[0], 0);
+    let turn = manylane_worker::worker::Turn { guard: reader.guard(), now_ns: 0 };
+    work.dispatch(turn, batch.pop().unwrap(), &verdicts.list()[0]);
     worker.turn(0);
     let lens: Vec<usize> = seen[1].lock().unwrap().iter().map(Vec::len).collect();
     let headers = usize::from(start) + 8;

@@ -378,9 +378,10 @@ fn a_flow_keeps_its_order_when_it_moves_in_the_middle_of_a_batch() {
             }));
             hall.control.answer(Key { port: PortId(1), addr: members[1] }, 0);
         }
-        work.release_held(guard, 0);
+        let turn = manylane_worker::worker::Turn { guard, now_ns: 0 };
+        work.release_held(turn);
         assert!(!work.is_current(judged));
-        work.reroute_held(guard, pending, 0);
+        work.reroute_held(turn, pending);
         work.transmit(reader.guard());
         while worker.turn(0) > 0 {}
         let in_order = assert_in_order(&seen[1].lock().unwrap());

@@ -2,11 +2,11 @@
 
 use manylane_frame::vocabulary::{Created, DropReason};
 use manylane_frame::{Batch, Frame, Trace};
-use manylane_net::forward::{Fate, Origin, Turn, Verdict, Verdicts};
+use manylane_net::forward::{Fate, Origin, Verdict, Verdicts};
 use manylane_net::neighbour::Key;
 use manylane_net::nexthop::ids::{connected_id, neighbour_id};
-use manylane_sync::rcu::Guard;
 
+use super::turn::Turn;
 use super::{Egress, Work};
 use crate::stage::What;
 use crate::stats::PortCount;
@@ -16,10 +16,9 @@ impl Work {
     #[inline(never)]
     pub(super) fn dispatch_all<'g>(
         &mut self,
-        guard: Guard<'g>,
+        turn: Turn<'g>,
         batch: &mut Batch,
         verdicts: &Verdicts<'g>,
-        now_ns: u64,
     ) {
         // To one port, as on a router with one uplink: its frames need no look each.
         if let Some(egress) = verdicts.one_egress()
@@ -33,12 +32,12 @@ impl Work {
             match self.egresses.get_mut(egress) {
                 Some(Egress { waiting, .. }) => {
                     if let Err(frame) = waiting.push(frame) {
-                        self.queue_when_full(guard, egress, frame);
+                        self.queue_when_full(turn.guard, egress, frame);
                     }
                 }
                 None => {
                     let verdict = others.next().expect("there is one for each that does not leave");
-                    self.dispatch(guard, frame, verdict, now_ns);
+                    self.dispatch(turn, frame, verdict);
                 }
             }
         });
@@ -47,13 +46,7 @@ impl Work {
     /// Carries out one verdict.
     #[cold]
     #[doc(hidden)]
-    pub fn dispatch<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        mut frame: Frame,
-        verdict: &Verdict<'g>,
-        now_ns: u64,
-    ) {
+    pub fn dispatch<'g>(&mut self, turn: Turn<'g>, mut frame: Frame, verdict: &Verdict<'g>) {
         let ingress = self.pool.region().meta(&frame).ingress;
         let trace = self.trace_of(&frame);
         if let Some(trace) = trace {
@@ -71,10 +64,10 @@ impl Work {
             }
         }
         match verdict.fate {
-            Fate::Transmit(port) => self.queue(guard, port, frame),
+            Fate::Transmit(port) => self.queue(turn.guard, port, frame),
             Fate::Fragment(port) | Fate::Prepare(port) => match trace {
-                None => self.prepare(guard, port, frame),
-                Some(trace) => self.prepare_traced(guard, port, frame, trace),
+                None => self.prepare(turn.guard, port, frame),
+                Some(trace) => self.prepare_traced(turn.guard, port, frame, trace),
             },
             Fate::Deliver => {
                 self.stats.count(ingress, PortCount::Delivered, 1);
@@ -84,40 +77,30 @@ impl Work {
                 self.pool.give_back(frame);
             }
             Fate::Hold(neighbour) => {
-                let key = self.forwarder.key(guard, neighbour);
+                let key = self.forwarder.key(turn.guard, neighbour);
                 if key.addr.is_unspecified() {
                     // It was removed, after it had failed, while this packet was on its way to it.
-                    return self.drop_frame(guard, frame, DropReason::NeighbourFailed);
+                    return self.drop_frame(turn.guard, frame, DropReason::NeighbourFailed);
                 }
-                self.hold(guard, key, neighbour_id(neighbour.raw()), frame, now_ns);
+                self.hold(turn, key, neighbour_id(neighbour.raw()), frame);
             }
             Fate::Glean(port) => match self.forwarder.destination(&frame) {
                 Some(addr) => {
                     let key = Key { port, addr };
-                    self.request_neighbour(key, now_ns);
-                    self.hold(guard, key, connected_id(port), frame, now_ns);
+                    self.request_neighbour(key, turn.now_ns);
+                    self.hold(turn, key, connected_id(port), frame);
                 }
-                None => self.drop_frame(guard, frame, DropReason::Truncated),
+                None => self.drop_frame(turn.guard, frame, DropReason::Truncated),
             },
-            Fate::Drop(reason) => self.drop_frame(guard, frame, reason),
+            Fate::Drop(reason) => self.drop_frame(turn.guard, frame, reason),
         }
     }
 
     /// Sends the redirects that are due about packets that are being passed on.
     #[cold]
-    pub(super) fn redirect<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        batch: &Batch,
-        verdicts: &Verdicts<'g>,
-        now_ns: u64,
-    ) {
+    pub(super) fn redirect<'g>(&mut self, turn: Turn<'g>, batch: &Batch, verdicts: &Verdicts<'g>) {
         for (frame, verdict) in batch.iter().zip(&verdicts.list()) {
-            let made = self.forwarder.redirect(
-                &mut Turn { guard, pool: &mut self.pool, now_ns },
-                frame,
-                verdict,
-            );
+            let made = self.forwarder.redirect(&mut turn.lend(&mut self.pool), frame, verdict);
             let Some((made, fate)) = made else { continue };
             if let Some(trace) = self.trace_of(frame) {
                 self.tracer.note(trace, What::Redirected);
@@ -125,7 +108,7 @@ impl Work {
             let ingress = self.pool.region().meta(&made).ingress;
             self.stats.created(ingress, Created::Redirect);
             let verdict = Verdict { fate, origin: Origin::Received };
-            self.dispatch(guard, made, &verdict, now_ns);
+            self.dispatch(turn, made, &verdict);
         }
     }
 }

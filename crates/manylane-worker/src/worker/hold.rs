@@ -3,10 +3,10 @@
 use manylane_frame::vocabulary::{DropReason, Points, PortId};
 use manylane_frame::{Frame, Holder};
 use manylane_net::fib::NextHopId;
-use manylane_net::forward::Turn;
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
 use manylane_sync::rcu::{Guard, Index};
 
+use super::turn::Turn;
 use super::{AwaitedNeighbour, Pending, PriorHold, Work};
 use crate::stage::What;
 use crate::stats::PortCount;
@@ -29,24 +29,17 @@ impl Work {
     }
 
     /// Holds a frame for a neighbour, whose dst this is.
-    pub(super) fn hold(
-        &mut self,
-        guard: Guard<'_>,
-        key: Key,
-        dst: NextHopId,
-        mut frame: Frame,
-        now_ns: u64,
-    ) {
+    pub(super) fn hold(&mut self, turn: Turn<'_>, key: Key, dst: NextHopId, mut frame: Frame) {
         if self.is_draining() {
-            return self.drop_frame(guard, frame, DropReason::WorkerRemoved);
+            return self.drop_frame(turn.guard, frame, DropReason::WorkerRemoved);
         }
         let Some(dst) = self.dsts.borrow(
-            guard,
-            Index::<()>::new(guard, dst.raw().into()),
+            turn.guard,
+            Index::<()>::new(turn.guard, dst.raw().into()),
             self.batch_generation,
         ) else {
             // It was removed while this packet was on its way to it.
-            return self.drop_frame(guard, frame, DropReason::NeighbourFailed);
+            return self.drop_frame(turn.guard, frame, DropReason::NeighbourFailed);
         };
         let slot = dst.facts().neighbour;
         let region = self.pool.region();
@@ -60,9 +53,9 @@ impl Work {
         if let (Some(handoff), Some(steered)) = (&*handoff, steered)
             && handoff.release_requests.is_requested_by(steered.receiver)
         {
-            return self.drop_frame(guard, frame, DropReason::QueueMoved);
+            return self.drop_frame(turn.guard, frame, DropReason::QueueMoved);
         }
-        let since_ns = prior_hold.map_or(now_ns, |prior_hold| prior_hold.since_ns);
+        let since_ns = prior_hold.map_or(turn.now_ns, |prior_hold| prior_hold.since_ns);
         let requested_ns = prior_hold
             .filter(|prior_hold| prior_hold.key == key)
             .map(|prior_hold| prior_hold.requested_ns);
@@ -73,7 +66,7 @@ impl Work {
                 handoff.note_released(meta);
             }
             stats.change(ingress, PortCount::Held, -1);
-            observers.show_dropped(guard, pool.region(), &oldest, DropReason::HoldOverflow);
+            observers.show_dropped(turn.guard, pool.region(), &oldest, DropReason::HoldOverflow);
             if observers.observes_any(Points::TRACE) {
                 tracer.note_drop(pool.region().view(), &mut oldest, DropReason::HoldOverflow);
             }
@@ -90,7 +83,7 @@ impl Work {
                 }
                 self.count_held(ingress, 1);
             }
-            Err(frame) => return self.drop_frame(guard, frame, DropReason::HoldFull),
+            Err(frame) => return self.drop_frame(turn.guard, frame, DropReason::HoldFull),
         }
         // All that is held was looked up at one generation, or is to be looked up again.
         if self.awaited.is_empty()
@@ -103,20 +96,20 @@ impl Work {
             // Only its link was known.
             Some(held) if slot.is_some() && slot != dsts.facts(&held.dst).neighbour => {
                 let former = std::mem::replace(&mut held.dst, dsts.hold(dst));
-                dsts.put(guard, former);
+                dsts.put(turn.guard, former);
             }
             Some(_) => {}
             None => {
-                let requested_ns = requested_ns.unwrap_or(now_ns);
+                let requested_ns = requested_ns.unwrap_or(turn.now_ns);
                 awaited.push(AwaitedNeighbour { key, dst: dsts.hold(dst), requested_ns });
             }
         }
         // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
         // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
-        if !self.is_waiting(guard, key, slot) {
+        if !self.is_waiting(turn.guard, key, slot) {
             match self.is_current(self.held_generation) {
-                true => _ = self.release(guard, key, now_ns),
-                false => _ = self.reroute_held(guard, Vec::new(), now_ns),
+                true => _ = self.release(turn, key),
+                false => _ = self.reroute_held(turn, Vec::new()),
             }
         }
     }
@@ -130,40 +123,38 @@ impl Work {
     /// goes to them, so that holding reorders nothing (I3). Returns how many frames moved.
     #[inline]
     #[doc(hidden)]
-    pub fn release_held(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
-        if self.awaited.is_empty() { 0 } else { self.release_ready(guard, now_ns) }
+    pub fn release_held(&mut self, turn: Turn<'_>) -> usize {
+        if self.awaited.is_empty() { 0 } else { self.release_ready(turn) }
     }
 
     #[cold]
-    fn release_ready(&mut self, guard: Guard<'_>, now_ns: u64) -> usize {
+    fn release_ready(&mut self, turn: Turn<'_>) -> usize {
         let is_current = self.is_current(self.held_generation);
-        let mut moved = if is_current { 0 } else { self.reroute_held(guard, Vec::new(), now_ns) };
+        let mut moved = if is_current { 0 } else { self.reroute_held(turn, Vec::new()) };
         // For the way to sleep. Here each is looked at: a verdict may know of an adjacency whose generation
         // is still to come.
         self.neighbour_generation = self.forwarder.tables().adjacencies.generation();
         let mut at = 0;
         while let Some(AwaitedNeighbour { key, dst, .. }) = self.awaited.get(at) {
             let (key, slot) = (*key, self.dsts.facts(dst).neighbour);
-            if self.is_waiting(guard, key, slot) {
+            if self.is_waiting(turn.guard, key, slot) {
                 at += 1;
             } else {
-                moved += self.release(guard, key, now_ns); // The next one has come to its place.
+                moved += self.release(turn, key); // The next one has come to its place.
             }
         }
-        while let Some(key) = self.holds.expired(now_ns, HOLD_MAX_NS) {
-            let HeldRange { first, end, prior_hold } = self.take_held(guard, key);
+        while let Some(key) = self.holds.expired(turn.now_ns, HOLD_MAX_NS) {
+            let HeldRange { first, end, prior_hold } = self.take_held(turn.guard, key);
             for at in first..end {
                 let mut frame = self.released[at].take().expect("each place is emptied once");
                 self.batch_generation = self.forwarder.tables().next_hops.generation();
                 if let Some(trace) = self.trace_of(&frame) {
                     let waited_ns = prior_hold
-                        .map_or(0, |prior_hold| now_ns.saturating_sub(prior_hold.since_ns));
+                        .map_or(0, |prior_hold| turn.now_ns.saturating_sub(prior_hold.since_ns));
                     self.tracer.note(trace, What::GivenUp { waited_ns });
                 }
-                let verdict = self
-                    .forwarder
-                    .give_up(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
-                self.dispatch(guard, frame, &verdict, now_ns);
+                let verdict = self.forwarder.give_up(&mut turn.lend(&mut self.pool), &mut frame);
+                self.dispatch(turn, frame, &verdict);
             }
             self.released.truncate(first);
             moved += end - first;
@@ -172,15 +163,13 @@ impl Work {
     }
 
     /// Sends on what is held for one neighbour, oldest first. Returns how many frames there were.
-    fn release(&mut self, guard: Guard<'_>, key: Key, now_ns: u64) -> usize {
-        let HeldRange { first, end, prior_hold } = self.take_held(guard, key);
+    fn release(&mut self, turn: Turn<'_>, key: Key) -> usize {
+        let HeldRange { first, end, prior_hold } = self.take_held(turn.guard, key);
         let former = std::mem::replace(&mut self.prior_hold, prior_hold);
         for at in first..end {
             let mut frame = self.released[at].take().expect("each place is emptied once");
-            let explained = self.explain(guard, at, &frame);
-            let verdict = self
-                .forwarder
-                .resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, &mut frame);
+            let explained = self.explain(turn.guard, at, &frame);
+            let verdict = self.forwarder.resume(&mut turn.lend(&mut self.pool), &mut frame);
             if let Some(explained) = explained {
                 self.note_released(&explained, &frame, &verdict);
             }
@@ -189,11 +178,11 @@ impl Work {
                 let mut newer = vec![Pending { frame, verdict: Some(verdict), prior_hold }];
                 let rest = self.released.drain(at + 1..end).flatten();
                 newer.extend(rest.map(|frame| Pending { frame, verdict: None, prior_hold }));
-                self.reroute_held(guard, newer, now_ns);
+                self.reroute_held(turn, newer);
                 break;
             }
             self.batch_generation = self.held_generation;
-            self.dispatch(guard, frame, &verdict, now_ns);
+            self.dispatch(turn, frame, &verdict);
         }
         self.prior_hold = former;
         self.released.truncate(first);

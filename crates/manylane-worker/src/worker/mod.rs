@@ -56,6 +56,8 @@ use phase::RUN;
 pub use phase::STOP;
 use queue_handover::QueueHandover;
 pub use trace::Tracer;
+#[doc(hidden)]
+pub use turn::Turn;
 
 /// The daemon's clock: nanoseconds since it started.
 #[derive(Clone, Copy, Debug)]

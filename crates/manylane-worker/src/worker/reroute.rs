@@ -1,9 +1,9 @@
 //! Held packets, and a batch behind them, looked up again when routes change.
 
 use manylane_frame::Batch;
-use manylane_net::forward::{Fate, Origin, Turn, Verdict, Verdicts};
-use manylane_sync::rcu::Guard;
+use manylane_net::forward::{Fate, Origin, Verdict, Verdicts};
 
+use super::turn::Turn;
 use super::{AwaitedNeighbour, Pending, PriorHold, Work};
 
 impl Work {
@@ -23,12 +23,7 @@ impl Work {
     /// and the next turn looks again for those that wait. Nothing waits for the control thread (I4).
     #[cold]
     #[doc(hidden)]
-    pub fn reroute_held<'g>(
-        &mut self,
-        guard: Guard<'g>,
-        newer: Vec<Pending<'g>>,
-        now_ns: u64,
-    ) -> usize {
+    pub fn reroute_held<'g>(&mut self, turn: Turn<'g>, newer: Vec<Pending<'g>>) -> usize {
         let mut list = Vec::with_capacity(self.holds.len() + newer.len());
         for &AwaitedNeighbour { key, requested_ns, .. } in &self.awaited {
             let since_ns = self.holds.since_ns(key);
@@ -48,9 +43,8 @@ impl Work {
                     Some(Verdict { fate: Fate::Hold(_) | Fate::Glean(_), origin }) => origin,
                     Some(_) => continue,
                 };
-                explained.extend(self.explain(guard, place, frame));
-                let look =
-                    self.forwarder.resume(&mut Turn { guard, pool: &mut self.pool, now_ns }, frame);
+                explained.extend(self.explain(turn.guard, place, frame));
+                let look = self.forwarder.resume(&mut turn.lend(&mut self.pool), frame);
                 // What the packet was made of is counted when it is carried out, once.
                 let origin = if origin == Origin::Received { look.origin } else { origin };
                 *verdict = Some(Verdict { origin, ..look });
@@ -66,12 +60,12 @@ impl Work {
             (self.batch_generation, self.prior_hold) = (batch_generation, prior_hold);
             let verdict = verdict.expect("each was looked up");
             self.note_rerouted(&explained, place, &frame, &verdict);
-            self.dispatch(guard, frame, &verdict, now_ns);
+            self.dispatch(turn, frame, &verdict);
         }
         self.prior_hold = former;
         let Work { awaited, holds, dsts, .. } = self;
         for held in awaited.extract_if(.., |held| !holds.contains(held.key)) {
-            dsts.put(guard, held.dst);
+            dsts.put(turn.guard, held.dst);
         }
         frames
     }
@@ -81,10 +75,9 @@ impl Work {
     #[cold]
     pub(super) fn reroute_batch<'g>(
         &mut self,
-        guard: Guard<'g>,
+        turn: Turn<'g>,
         batch: &mut Batch,
         verdicts: &Verdicts<'g>,
-        now_ns: u64,
     ) {
         let frames = batch.drain().zip(verdicts.list());
         let pending = frames.map(|(frame, verdict)| Pending {
@@ -92,7 +85,7 @@ impl Work {
             verdict: Some(verdict),
             prior_hold: None,
         });
-        self.reroute_held(guard, pending.collect(), now_ns);
+        self.reroute_held(turn, pending.collect());
     }
 }
 

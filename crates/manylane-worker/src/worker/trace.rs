@@ -24,6 +24,7 @@ use manylane_net::wire::ethernet::{self, HEADER_LEN, Tags, VLAN_TAG_LEN};
 use manylane_net::wire::ip;
 use manylane_sync::rcu::Guard;
 
+use super::turn::Turn;
 use super::{Clock, Egress, Work};
 use crate::recorder::{Recorder, Session};
 use crate::stage::{Header, Made, Stage, What};
@@ -172,15 +173,9 @@ impl Work {
     /// Passes a batch on that was just received by a queue, and at which somebody wants to look.
     #[cold]
     #[inline(never)]
-    pub(super) fn forward_observed(
-        &mut self,
-        guard: Guard<'_>,
-        queue: usize,
-        batch: &mut Batch,
-        now_ns: u64,
-    ) {
-        self.observe_received(guard, self.queues[queue].port(), batch);
-        self.forward_as_observed(guard, batch, now_ns);
+    pub(super) fn forward_observed(&mut self, turn: Turn<'_>, queue: usize, batch: &mut Batch) {
+        self.observe_received(turn.guard, self.queues[queue].port(), batch);
+        self.forward_as_observed(turn, batch);
     }
 
     /// Shows what was received by `port`, and numbers it.
@@ -196,10 +191,10 @@ impl Work {
 
     /// As `forward_batch`, where somebody may look.
     #[cold]
-    pub(super) fn forward_as_observed(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+    pub(super) fn forward_as_observed(&mut self, turn: Turn<'_>, batch: &mut Batch) {
         match self.traces() {
-            true => self.forward_and_dispatch::<true>(guard, batch, now_ns),
-            false => self.forward_batch(guard, batch, now_ns),
+            true => self.forward_and_dispatch::<true>(turn, batch),
+            false => self.forward_batch(turn, batch),
         }
     }
 

@@ -1,14 +1,32 @@
 //! One turn of a worker: receive, forward, transmit, reclaim, quiescent.
 
-use manylane_frame::Batch;
 use manylane_frame::vocabulary::PortId;
-use manylane_net::forward::{Turn, Verdicts};
+use manylane_frame::{Batch, Pool};
+use manylane_net::forward::{self, Verdicts};
 use manylane_sync::rcu::Guard;
 
 use super::handoff::limits;
 use super::{Work, Worker};
 use crate::stats::{PortCount, Stats, WorkerCount};
 use manylane_frame::vocabulary::Points;
+
+/// The guard and the time of one turn.
+#[derive(Clone, Copy)]
+#[doc(hidden)]
+pub struct Turn<'g> {
+    /// Keeps alive what the tables lead to.
+    pub guard: Guard<'g>,
+    /// When the turn began.
+    pub now_ns: u64,
+}
+
+impl<'g> Turn<'g> {
+    /// The turn as the rules see it, with the worker's pool.
+    #[inline(always)]
+    pub(super) fn lend(self, pool: &mut Pool) -> forward::Turn<'g, '_> {
+        forward::Turn { guard: self.guard, pool, now_ns: self.now_ns }
+    }
+}
 
 impl Worker {
     /// One turn. Returns how many frames moved; 0 means that there was nothing to do.
@@ -18,13 +36,14 @@ impl Worker {
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Worker { reader, work } = self;
         work.now_ns = now_ns;
-        work.begin_observing(reader.guard());
-        let mut moved = work.release_held(reader.guard(), now_ns);
+        let turn = Turn { guard: reader.guard(), now_ns };
+        work.begin_observing(turn.guard);
+        let mut moved = work.release_held(turn);
         let budget = work.limits.load(limits::BUDGET) as usize;
         if work.handoff.is_some() {
             // Half of it is left to the queues, if there are any.
             let share = if work.queues.is_empty() { budget } else { budget.div_ceil(2) };
-            moved += work.receive_handed_off(reader.guard(), share, now_ns);
+            moved += work.receive_handed_off(turn, share);
         }
         for received in 0..work.queues.len() {
             // One has its turn whatever else there was.
@@ -33,19 +52,19 @@ impl Worker {
             }
             let queue = work.next_queue;
             work.next_queue = if queue + 1 < work.queues.len() { queue + 1 } else { 0 };
-            moved += work.receive(reader.guard(), queue, now_ns);
+            moved += work.receive(turn, queue);
         }
-        moved += work.send_orders(reader.guard());
+        moved += work.send_orders(turn.guard);
         if work.observers.has_injected() {
-            moved += work.send_injected(reader.guard());
+            moved += work.send_injected(turn.guard);
         }
         match work.handoff {
-            Some(_) => work.transmit_and_announce(reader.guard()),
-            None => work.transmit(reader.guard()),
+            Some(_) => work.transmit_and_announce(turn.guard),
+            None => work.transmit(turn.guard),
         }
         moved += work.reclaim();
         work.report();
-        work.end_observing(reader.guard());
+        work.end_observing(turn.guard);
         work.stats.worker(WorkerCount::Turns, 1);
         reader.quiescent();
         moved
@@ -55,17 +74,17 @@ impl Worker {
 impl Work {
     /// Takes a batch from one queue and passes it on.
     #[inline]
-    fn receive(&mut self, guard: Guard<'_>, queue: usize, now_ns: u64) -> usize {
+    fn receive(&mut self, turn: Turn<'_>, queue: usize) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         if self.handoff.is_some() {
-            return self.receive_and_hand_off(guard, queue, weight, now_ns);
+            return self.receive_and_hand_off(turn, queue, weight);
         }
         let mut batch = Batch::with_room(weight);
-        let received = self.queues[queue].receive(&mut self.pool, &mut batch, now_ns);
+        let received = self.queues[queue].receive(&mut self.pool, &mut batch, turn.now_ns);
         if received > 0 {
             match self.observers.observes_any(Points::RECEIVE.or_trace()) {
-                false => self.forward_batch(guard, &mut batch, now_ns),
-                true => self.forward_observed(guard, queue, &mut batch, now_ns),
+                false => self.forward_batch(turn, &mut batch),
+                true => self.forward_observed(turn, queue, &mut batch),
             }
         }
         received
@@ -73,27 +92,22 @@ impl Work {
 
     /// Judges a batch that came in by one port, and carries the verdicts out in its order.
     #[inline]
-    pub(super) fn forward_batch(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
-        self.forward_and_dispatch::<false>(guard, batch, now_ns);
+    pub(super) fn forward_batch(&mut self, turn: Turn<'_>, batch: &mut Batch) {
+        self.forward_and_dispatch::<false>(turn, batch);
     }
 
     /// The same; where a trace runs, with a record of what is done.
     #[inline(always)]
     pub(super) fn forward_and_dispatch<const TRACED: bool>(
         &mut self,
-        guard: Guard<'_>,
+        turn: Turn<'_>,
         batch: &mut Batch,
-        now_ns: u64,
     ) {
-        let explained = if TRACED { self.explain_all(guard, batch) } else { Vec::new() };
+        let explained = if TRACED { self.explain_all(turn.guard, batch) } else { Vec::new() };
         let received = batch.len();
         let batch_generation = self.forwarder.tables().next_hops.generation();
         let mut verdicts = Verdicts::new();
-        self.forwarder.forward(
-            &mut Turn { guard, pool: &mut self.pool, now_ns },
-            batch,
-            &mut verdicts,
-        );
+        self.forwarder.forward(&mut turn.lend(&mut self.pool), batch, &mut verdicts);
         let (mut packets, mut bytes) = (received as u64, verdicts.bytes());
         if self.forwarder.has_sorted() {
             self.count_sorted(&mut packets, &mut bytes);
@@ -101,22 +115,22 @@ impl Work {
         self.stats.count(verdicts.ingress(), PortCount::Received, packets);
         self.stats.count(verdicts.ingress(), PortCount::ReceivedBytes, bytes);
         // A neighbour may have been resolved since the turn began. What is held for it goes first.
-        self.release_held(guard, now_ns);
+        self.release_held(turn);
         if TRACED {
             let is_current = self.is_current(batch_generation);
             self.note_forwarded(&explained, batch, &verdicts, is_current);
             if !is_current {
-                return self.reroute_batch(guard, batch, &verdicts, now_ns);
+                return self.reroute_batch(turn, batch, &verdicts);
             }
         }
         if !self.is_current(batch_generation) {
-            return self.reroute_batch(guard, batch, &verdicts, now_ns);
+            return self.reroute_batch(turn, batch, &verdicts);
         }
         self.batch_generation = batch_generation;
         if self.forwarder.sends_redirects() {
-            self.redirect(guard, batch, &verdicts, now_ns);
+            self.redirect(turn, batch, &verdicts);
         }
-        self.dispatch_all(guard, batch, &verdicts, now_ns);
+        self.dispatch_all(turn, batch, &verdicts);
     }
 
     /// Counts what came in by sub-interfaces there, and not by the port whose device it came by.

@@ -8,21 +8,17 @@ use manylane_sync::rcu::Guard;
 use super::limits;
 use crate::stats::PortCount;
 use crate::worker::Work;
+use crate::worker::turn::Turn;
 use manylane_frame::vocabulary::Points;
 
 impl Work {
     /// Takes what others have handed on, up to `budget` packets, and passes it on. Returns how many.
-    pub(in crate::worker) fn receive_handed_off(
-        &mut self,
-        guard: Guard<'_>,
-        budget: usize,
-        now_ns: u64,
-    ) -> usize {
+    pub(in crate::worker) fn receive_handed_off(&mut self, turn: Turn<'_>, budget: usize) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
-        handoff.begin_turn(now_ns);
+        handoff.begin_turn(turn.now_ns);
         if handoff.release_requests.any() {
-            self.drop_held_on_request(guard);
+            self.drop_held_on_request(turn.guard);
         }
         let mut moved = 0;
         let mut receivers = 0;
@@ -46,9 +42,9 @@ impl Work {
             }
             moved += batch.len();
             if mixed {
-                self.forward_runs(guard, &mut batch, now_ns);
+                self.forward_runs(turn, &mut batch);
             } else {
-                self.forward_batch(guard, &mut batch, now_ns);
+                self.forward_batch(turn, &mut batch);
             }
         }
         moved
@@ -56,7 +52,7 @@ impl Work {
 
     /// Passes a batch on, a run of packets that came in by one port at a time.
     #[inline(never)]
-    fn forward_runs(&mut self, guard: Guard<'_>, batch: &mut Batch, now_ns: u64) {
+    fn forward_runs(&mut self, turn: Turn<'_>, batch: &mut Batch) {
         if self.traces() {
             self.note_taken(batch);
         }
@@ -66,7 +62,7 @@ impl Work {
             let run = batch.iter().take_while(|frame| Some(ingress(frame)) == first).count();
             let mut part = Batch::new();
             batch.drain().take(run).for_each(|frame| part.push(frame).expect("it is no longer"));
-            self.forward_as_observed(guard, &mut part, now_ns);
+            self.forward_as_observed(turn, &mut part);
         }
     }
 
@@ -74,10 +70,9 @@ impl Work {
     #[inline(never)]
     pub(in crate::worker) fn receive_and_hand_off(
         &mut self,
-        guard: Guard<'_>,
+        turn: Turn<'_>,
         queue: usize,
         weight: usize,
-        now_ns: u64,
     ) -> usize {
         let Work { queues, handoff, pool, queue_handover, observers, .. } = self;
         let (Some(handoff), queue) = (handoff, &mut queues[queue]) else { return 0 };
@@ -85,22 +80,22 @@ impl Work {
         if queue_handover.has_pending() && queue_handover.drains(port, queue.queue()) {
             return 0;
         }
-        let Some(admitted) = handoff.admit(port, weight, now_ns) else { return 0 };
+        let Some(admitted) = handoff.admit(port, weight, turn.now_ns) else { return 0 };
         let mut batch = Batch::with_room(admitted);
-        let received = queue.receive(pool, &mut batch, now_ns);
+        let received = queue.receive(pool, &mut batch, turn.now_ns);
         if received == 0 {
             return 0;
         }
         if observers.observes_any(Points::RECEIVE.or_trace()) {
-            self.hand_off_observed(guard, port, &mut batch, now_ns);
+            self.hand_off_observed(turn, port, &mut batch);
             return received;
         }
         handoff.hand_off(pool.region().view(), port, &mut batch);
         if !handoff.refused.is_empty() {
-            self.drop_refused(guard);
+            self.drop_refused(turn.guard);
         }
         if !batch.is_empty() {
-            self.forward_batch(guard, &mut batch, now_ns);
+            self.forward_batch(turn, &mut batch);
         }
         received
     }
@@ -108,23 +103,17 @@ impl Work {
     /// As above, where somebody wants to look at what was received.
     #[cold]
     #[inline(never)]
-    fn hand_off_observed(
-        &mut self,
-        guard: Guard<'_>,
-        port: PortId,
-        batch: &mut Batch,
-        now_ns: u64,
-    ) {
-        self.observe_received(guard, port, batch);
+    fn hand_off_observed(&mut self, turn: Turn<'_>, port: PortId, batch: &mut Batch) {
+        self.observe_received(turn.guard, port, batch);
         let before_ns = self.tracer.now_ns();
         let Work { handoff: Some(handoff), pool, .. } = self else { return };
         handoff.hand_off(pool.region().view(), port, batch);
         self.note_steered(before_ns);
         if self.handoff.as_ref().is_some_and(|handoff| !handoff.refused.is_empty()) {
-            self.drop_refused(guard);
+            self.drop_refused(turn.guard);
         }
         if !batch.is_empty() {
-            self.forward_as_observed(guard, batch, now_ns);
+            self.forward_as_observed(turn, batch);
         }
     }
 
