@@ -26,7 +26,7 @@ use manylane_sync::words::{Words, WordsMut};
 use manylane_worker::stats::{PortCount, Stats, StatsReader};
 use manylane_worker::worker::handoff::limits;
 use manylane_worker::worker::queue_handover::queue_handover;
-use manylane_worker::worker::{Clock, HandOff, Observers, STOP, Worker, WorkerParts};
+use manylane_worker::worker::{Clock, HandOff, Observers, STOP, Work, Worker};
 
 /// Wakes a worker.
 pub type Bell = Arc<Doorbell<EventFd>>;
@@ -131,30 +131,37 @@ impl Ground {
         let stats = counters.reader();
         let observers =
             observers.unwrap_or_else(|| no_sockets(&self.domain, &bell, clock).observers(id, None));
-        let worker = Worker::new(WorkerParts {
-            id,
-            reader: self.domain.register().expect("the domain has a place for each"),
-            forwarder: Forwarder::new(pool.region().clone(), self.routing.tables(), errors),
-            pool,
-            holds: HoldQueues::new(HoldLimits::default()),
-            dsts: self.routing.dsts(),
-            queues,
-            transmitters: transmitters.into_iter().map(|exit| (exit, None)).collect(),
-            stats: counters,
-            reports,
-            control: self::bell()?,
-            orders,
-            bell: bell.clone(),
-            phase,
-            hot_list_len: WordsMut::zeroed(1).reader(),
-            handoff,
-            queue_handover: queue_handover(&bell).0,
-            limits,
-            observers,
-            tracer: Traces::new(&self.domain, 1, clock).1.remove(0),
-            clock,
-            idle_spin: Duration::ZERO,
-        });
+        let reader = self.domain.register().expect("the domain has a place for each");
+        let worker = Worker::new(
+            reader,
+            Work {
+                id,
+                forwarder: Forwarder::new(pool.region().clone(), self.routing.tables(), errors),
+                pool,
+                holds: HoldQueues::new(HoldLimits::default()),
+                dsts: self.routing.dsts(),
+                queues,
+                egresses: transmitters
+                    .into_iter()
+                    .map(|transmitter| (transmitter, None).into())
+                    .collect(),
+                stats: counters,
+                reports,
+                control: self::bell()?,
+                orders,
+                bell: bell.clone(),
+                phase,
+                hot_list_len: WordsMut::zeroed(1).reader(),
+                handoff,
+                queue_handover: queue_handover(&bell).0,
+                limits,
+                observers,
+                tracer: Traces::new(&self.domain, 1, clock).1.remove(0),
+                clock,
+                idle_spin: Duration::ZERO,
+                state: Default::default(),
+            },
+        );
         Ok(Lane { worker, clock, stats })
     }
 }

@@ -18,4 +18,4 @@ pub mod stage;
 pub mod stats;
 pub mod worker;
 
-pub use worker::{Clock, Observers, Order, Reclaimer, Tracer, Worker, WorkerParts};
+pub use worker::{Clock, Egress, Observers, Order, Reclaimer, Tracer, Work, Worker};

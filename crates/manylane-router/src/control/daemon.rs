@@ -42,7 +42,7 @@ use manylane_io::service::{Look, Service};
 use manylane_worker::stats::Stats;
 use manylane_worker::worker::phase::STOP;
 use manylane_worker::worker::queue_handover::queue_handover;
-use manylane_worker::{Clock, Reclaimer, Worker, WorkerParts};
+use manylane_worker::{Clock, Egress, Reclaimer, Work, Worker};
 
 /// Why a daemon did not start, or did not end well.
 #[non_exhaustive]
@@ -237,34 +237,41 @@ impl Daemon {
             if config.icmp.redirects {
                 forwarder = forwarder.with_redirects(errors);
             }
-            let worker = Worker::new(WorkerParts {
-                id: WorkerId(number as u16),
-                reader: domain.register().expect("the domain has a place for each worker"),
-                pool: depot.pool_of(config.frames.hot_list_len),
-                forwarder,
-                holds: HoldQueues::new(HoldLimits {
-                    queue_frames_max: config.neighbour.hold_per_entry,
-                    frames_max: config.neighbour.hold_per_worker,
-                    ..HoldLimits::default()
-                }),
-                dsts: routing.dsts(),
-                queues: std::mem::take(&mut share.queues[number]),
-                transmitters: std::mem::take(&mut share.transmitters[number]),
-                stats: own,
-                reports,
-                control: control_bell.clone(),
-                orders: ordered,
-                bell: bell.clone(),
-                phase: phase.reader(),
-                hot_list_len: hot_list_len.reader(),
-                handoff: handoffs.next().map(Box::new),
-                queue_handover: handovers.next().expect("there is one for each worker"),
-                limits: limits.clone(),
-                observers: sockets.observers(WorkerId(number as u16), injected.take()),
-                tracer: tracers.next().expect("there is one for each worker"),
-                clock,
-                idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
-            });
+            let reader = domain.register().expect("the domain has a place for each worker");
+            let worker = Worker::new(
+                reader,
+                Work {
+                    id: WorkerId(number as u16),
+                    pool: depot.pool_of(config.frames.hot_list_len),
+                    forwarder,
+                    holds: HoldQueues::new(HoldLimits {
+                        queue_frames_max: config.neighbour.hold_per_entry,
+                        frames_max: config.neighbour.hold_per_worker,
+                        ..HoldLimits::default()
+                    }),
+                    dsts: routing.dsts(),
+                    queues: std::mem::take(&mut share.queues[number]),
+                    egresses: std::mem::take(&mut share.transmitters[number])
+                        .into_iter()
+                        .map(Egress::from)
+                        .collect(),
+                    stats: own,
+                    reports,
+                    control: control_bell.clone(),
+                    orders: ordered,
+                    bell: bell.clone(),
+                    phase: phase.reader(),
+                    hot_list_len: hot_list_len.reader(),
+                    handoff: handoffs.next().map(Box::new),
+                    queue_handover: handovers.next().expect("there is one for each worker"),
+                    limits: limits.clone(),
+                    observers: sockets.observers(WorkerId(number as u16), injected.take()),
+                    tracer: tracers.next().expect("there is one for each worker"),
+                    clock,
+                    idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
+                    state: Default::default(),
+                },
+            );
             crew.add(worker, config.workers.cores[number], phase, bell.clone(), alive.clone());
         }
 

@@ -359,12 +359,12 @@ fn by_default_101_packets_wait_for_a_neighbour() {
 fn sleeping_for_long_looks_again_every_second() {
     let (hall, mut worker, _, _) = one();
     worker.work.queues.clear();
-    worker.work.reclaim_ns = 1_024_000_000;
+    worker.work.state.reclaim_ns = 1_024_000_000;
     hold_for(&mut worker, addr("10.1.0.2"));
-    worker.work.held_generation = hall.control.routing.tables().next_hops.generation();
-    worker.work.neighbour_generation = hall.control.routing.tables().adjacencies.generation();
+    worker.work.state.held_generation = hall.control.routing.tables().next_hops.generation();
+    worker.work.state.neighbour_generation = hall.control.routing.tables().adjacencies.generation();
     worker.sleep(0);
-    assert_eq!(worker.work.reclaim_ns, 1_024_000_000);
+    assert_eq!(worker.work.state.reclaim_ns, 1_024_000_000);
     hall.close(vec![worker]);
 }
 
@@ -375,7 +375,7 @@ fn hold_for(worker: &mut Worker, host: IpAddr) {
     let link = Index::<()>::new(guard, connected_id(key.port).raw().into());
     let dst = worker.work.dsts.borrow(guard, link, 0).expect("each port has one");
     let dst = worker.work.dsts.hold(dst);
-    worker.work.awaited.push(AwaitedNeighbour { key, dst, requested_ns: 0 });
+    worker.work.state.awaited.push(AwaitedNeighbour { key, dst, requested_ns: 0 });
 }
 
 /// Flows have moved since what is held was judged: there is something to do before sleep.
@@ -385,8 +385,8 @@ fn nobody_sleeps_while_flows_have_moved() {
         let (hall, mut worker, _, _) = one();
         worker.work.queues.clear();
         let tables = hall.control.routing.tables();
-        worker.work.neighbour_generation = tables.adjacencies.generation();
-        worker.work.held_generation =
+        worker.work.state.neighbour_generation = tables.adjacencies.generation();
+        worker.work.state.held_generation =
             tables.next_hops.generation().wrapping_sub(2 * u32::from(moved));
         if held {
             hold_for(&mut worker, addr("2001:db8:1::2"));

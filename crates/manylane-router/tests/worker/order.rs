@@ -413,10 +413,10 @@ fn what_is_held_follows_its_route() {
         let generation = hall.control.routing.tables().next_hops.generation();
         hall.control.lead(to, new);
         assert_eq!(hall.control.routing.tables().next_hops.generation(), generation + 2);
-        assert!(worker.work.awaited.iter().all(|held| worker.work.dsts.is_stale(&held.dst)));
+        assert!(worker.work.state.awaited.iter().all(|held| worker.work.dsts.is_stale(&held.dst)));
         feed.lock().unwrap().extend(packets(3..6));
         worker.turn(0);
-        assert!(worker.work.holds.is_empty() && worker.work.awaited.is_empty());
+        assert!(worker.work.holds.is_empty() && worker.work.state.awaited.is_empty());
         assert_eq!(assert_in_order(&seen[1].lock().unwrap()), HashMap::from([(1, 6)]));
         hall.close(vec![worker]);
     }

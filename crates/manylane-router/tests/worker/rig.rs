@@ -31,7 +31,7 @@ use manylane_worker::hooks::InjectorEnd;
 use manylane_worker::stats::{PortCount, Stats, StatsReader, WorkerCount};
 use manylane_worker::worker::handoff::{HandOff, limits};
 use manylane_worker::worker::queue_handover::{QueueHandoverEnd, queue_handover};
-use manylane_worker::worker::{Clock, Order, Tracer, Worker, WorkerParts};
+use manylane_worker::worker::{Clock, Order, Tracer, Work, Worker};
 
 pub const PORTS: u16 = 3;
 pub const SECOND: u64 = 1_000_000_000;
@@ -135,15 +135,15 @@ impl Hall {
         let mut tracer = self.tracers.pop_front().expect("there is one for each");
         tracer.writes_alone = true;
         let errors = RateLimit::new(0, u32::MAX >> 2);
-        Worker::new(WorkerParts {
+        let reader = self.domain.register().expect("the domain has a place for each");
+        let work = Work {
             id,
-            reader: self.domain.register().expect("the domain has a place for each"),
             pool: self.depot.pool_of(256),
             forwarder: Forwarder::new(region, self.control.routing.tables(), errors),
             holds: HoldQueues::new(limits),
             dsts: self.control.routing.dsts(),
             queues,
-            transmitters: transmitters.into_iter().map(|exit| (exit, None)).collect(),
+            egresses: transmitters.into_iter().map(|egress| (egress, None).into()).collect(),
             stats,
             reports,
             control: bell(),
@@ -158,7 +158,9 @@ impl Hall {
             tracer,
             clock: self.clock,
             idle_spin: Duration::ZERO,
-        })
+            state: Default::default(),
+        };
+        Worker::new(reader, work)
     }
 
     pub fn sum(&self, port: u16, what: PortCount) -> u64 {

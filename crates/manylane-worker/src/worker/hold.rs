@@ -4,19 +4,41 @@ use manylane_frame::vocabulary::{DropReason, Points, PortId};
 use manylane_frame::{Frame, Holder};
 use manylane_net::fib::NextHopId;
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
+use manylane_net::nexthop::dst::DstRef;
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Turn;
-use super::{AwaitedNeighbour, Pending, PriorHold, Work};
+use super::{Pending, State, Work};
 use crate::stage::What;
 use crate::stats::PortCount;
+
+/// A neighbour that frames wait for.
+#[doc(hidden)]
+pub struct AwaitedNeighbour {
+    pub key: Key,
+    /// A counted reference on the frames' next hop, since it outlives the turn. With the neighbour's slot, which the
+    /// reference keeps from being reused; or with the port only, when the neighbour had not been requested before.
+    pub dst: DstRef,
+    /// When this worker last requested the neighbour from the control thread.
+    pub requested_ns: u64,
+}
+
+/// What a frame that was held keeps if it is held again: its age, and when its neighbour was requested.
+/// Flows may move as often as they like; no frame is held for longer, and no neighbour is requested more often.
+#[derive(Clone, Copy)]
+#[doc(hidden)]
+pub struct PriorHold {
+    pub since_ns: u64,
+    pub key: Key,
+    pub requested_ns: u64,
+}
 
 impl Work {
     /// ReleaseRequests the control thread for a neighbour that nobody has heard of: with the first frame that is
     /// held for it, and again every second, since a report may find no place.
     pub(super) fn request_neighbour(&mut self, key: Key, now_ns: u64) {
-        let held = self.awaited.iter_mut().find(|held| held.key == key);
-        let prior_hold = self.prior_hold.as_mut().filter(|prior_hold| prior_hold.key == key);
+        let held = self.state.awaited.iter_mut().find(|held| held.key == key);
+        let prior_hold = self.state.prior_hold.as_mut().filter(|prior_hold| prior_hold.key == key);
         let asked = held.map(|held| &mut held.requested_ns);
         match asked.or(prior_hold.map(|prior_hold| &mut prior_hold.requested_ns)) {
             Some(requested_ns) if now_ns.saturating_sub(*requested_ns) < REQUEST_INTERVAL_NS => {
@@ -36,7 +58,7 @@ impl Work {
         let Some(dst) = self.dsts.borrow(
             turn.guard,
             Index::<()>::new(turn.guard, dst.raw().into()),
-            self.batch_generation,
+            self.state.batch_generation,
         ) else {
             // It was removed while this packet was on its way to it.
             return self.drop_frame(turn.guard, frame, DropReason::NeighbourFailed);
@@ -46,7 +68,16 @@ impl Work {
         let (ingress, frames) = (region.meta(&frame).ingress, region.meta(&frame).frames());
         region.note(&frame, Holder::Hold);
         let trace = self.trace_of(&frame);
-        let Work { holds, stats, pool, prior_hold, handoff, observers, tracer, .. } = self;
+        let Work {
+            state: State { prior_hold, .. },
+            holds,
+            stats,
+            pool,
+            handoff,
+            observers,
+            tracer,
+            ..
+        } = self;
         let steered = handoff
             .as_ref()
             .map(|handoff| handoff.steered(pool.region(), &mut frame, prior_hold.is_some()));
@@ -86,12 +117,12 @@ impl Work {
             Err(frame) => return self.drop_frame(turn.guard, frame, DropReason::HoldFull),
         }
         // All that is held was looked up at one generation, or is to be looked up again.
-        if self.awaited.is_empty()
-            || (self.batch_generation.wrapping_sub(self.held_generation) as i32) < 0
+        if self.state.awaited.is_empty()
+            || (self.state.batch_generation.wrapping_sub(self.state.held_generation) as i32) < 0
         {
-            self.held_generation = self.batch_generation;
+            self.state.held_generation = self.state.batch_generation;
         }
-        let Work { awaited, dsts, .. } = self;
+        let Work { state: State { awaited, .. }, dsts, .. } = self;
         match awaited.iter_mut().find(|held| held.key == key) {
             // Only its link was known.
             Some(held) if slot.is_some() && slot != dsts.facts(&held.dst).neighbour => {
@@ -107,7 +138,7 @@ impl Work {
         // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
         // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
         if !self.is_waiting(turn.guard, key, slot) {
-            match self.is_current(self.held_generation) {
+            match self.is_current(self.state.held_generation) {
                 true => _ = self.release(turn, key),
                 false => _ = self.reroute_held(turn, Vec::new()),
             }
@@ -124,18 +155,18 @@ impl Work {
     #[inline]
     #[doc(hidden)]
     pub fn release_held(&mut self, turn: Turn<'_>) -> usize {
-        if self.awaited.is_empty() { 0 } else { self.release_ready(turn) }
+        if self.state.awaited.is_empty() { 0 } else { self.release_ready(turn) }
     }
 
     #[cold]
     fn release_ready(&mut self, turn: Turn<'_>) -> usize {
-        let is_current = self.is_current(self.held_generation);
+        let is_current = self.is_current(self.state.held_generation);
         let mut moved = if is_current { 0 } else { self.reroute_held(turn, Vec::new()) };
         // For the way to sleep. Here each is looked at: a verdict may know of an adjacency whose generation
         // is still to come.
-        self.neighbour_generation = self.forwarder.tables().adjacencies.generation();
+        self.state.neighbour_generation = self.forwarder.tables().adjacencies.generation();
         let mut at = 0;
-        while let Some(AwaitedNeighbour { key, dst, .. }) = self.awaited.get(at) {
+        while let Some(AwaitedNeighbour { key, dst, .. }) = self.state.awaited.get(at) {
             let (key, slot) = (*key, self.dsts.facts(dst).neighbour);
             if self.is_waiting(turn.guard, key, slot) {
                 at += 1;
@@ -146,8 +177,8 @@ impl Work {
         while let Some(key) = self.holds.expired(turn.now_ns, HOLD_MAX_NS) {
             let HeldRange { first, end, prior_hold } = self.take_held(turn.guard, key);
             for at in first..end {
-                let mut frame = self.released[at].take().expect("each place is emptied once");
-                self.batch_generation = self.forwarder.tables().next_hops.generation();
+                let mut frame = self.state.released[at].take().expect("each place is emptied once");
+                self.state.batch_generation = self.forwarder.tables().next_hops.generation();
                 if let Some(trace) = self.trace_of(&frame) {
                     let waited_ns = prior_hold
                         .map_or(0, |prior_hold| turn.now_ns.saturating_sub(prior_hold.since_ns));
@@ -156,7 +187,7 @@ impl Work {
                 let verdict = self.forwarder.give_up(&mut turn.lend(&mut self.pool), &mut frame);
                 self.dispatch(turn, frame, &verdict);
             }
-            self.released.truncate(first);
+            self.state.released.truncate(first);
             moved += end - first;
         }
         moved
@@ -165,27 +196,27 @@ impl Work {
     /// Sends on what is held for one neighbour, oldest first. Returns how many frames there were.
     fn release(&mut self, turn: Turn<'_>, key: Key) -> usize {
         let HeldRange { first, end, prior_hold } = self.take_held(turn.guard, key);
-        let former = std::mem::replace(&mut self.prior_hold, prior_hold);
+        let former = std::mem::replace(&mut self.state.prior_hold, prior_hold);
         for at in first..end {
-            let mut frame = self.released[at].take().expect("each place is emptied once");
+            let mut frame = self.state.released[at].take().expect("each place is emptied once");
             let explained = self.explain(turn.guard, at, &frame);
             let verdict = self.forwarder.resume(&mut turn.lend(&mut self.pool), &mut frame);
             if let Some(explained) = explained {
                 self.note_released(&explained, &frame, &verdict);
             }
-            if !self.is_current(self.held_generation) {
-                let prior_hold = self.prior_hold;
+            if !self.is_current(self.state.held_generation) {
+                let prior_hold = self.state.prior_hold;
                 let mut newer = vec![Pending { frame, verdict: Some(verdict), prior_hold }];
-                let rest = self.released.drain(at + 1..end).flatten();
+                let rest = self.state.released.drain(at + 1..end).flatten();
                 newer.extend(rest.map(|frame| Pending { frame, verdict: None, prior_hold }));
                 self.reroute_held(turn, newer);
                 break;
             }
-            self.batch_generation = self.held_generation;
+            self.state.batch_generation = self.state.held_generation;
             self.dispatch(turn, frame, &verdict);
         }
-        self.prior_hold = former;
-        self.released.truncate(first);
+        self.state.prior_hold = former;
+        self.state.released.truncate(first);
         end - first
     }
 
@@ -194,7 +225,7 @@ impl Work {
     /// All are out of the hold before the first is dealt with: a frame may come to be held again, and
     /// even to be released again, meanwhile. Then its places in the list are behind ours.
     fn take_held(&mut self, guard: Guard<'_>, key: Key) -> HeldRange {
-        let Work { awaited, dsts, released, holds, .. } = self;
+        let Work { state: State { awaited, released, .. }, dsts, holds, .. } = self;
         let mut prior_hold = None;
         for AwaitedNeighbour { dst, requested_ns, .. } in
             awaited.extract_if(.., |held| held.key == key)
@@ -207,9 +238,9 @@ impl Work {
         released.extend(holds.take(key).map(Some));
         let end = released.len();
         for at in first..end {
-            let frame = self.released[at].take().expect("it was just put there");
+            let frame = self.state.released[at].take().expect("it was just put there");
             self.no_longer_held(&frame);
-            self.released[at] = Some(frame);
+            self.state.released[at] = Some(frame);
         }
         HeldRange { first, end, prior_hold }
     }
@@ -217,8 +248,8 @@ impl Work {
     /// Drops what is held of what came by receivers that ask for it.
     #[cold]
     pub(super) fn drop_held_on_request(&mut self, guard: Guard<'_>) {
-        for at in 0..self.awaited.len() {
-            let key = self.awaited[at].key;
+        for at in 0..self.state.awaited.len() {
+            let key = self.state.awaited[at].key;
             let Some(since_ns) = self.holds.since_ns(key) else { continue };
             let frames: Vec<Frame> = self.holds.take(key).collect();
             for frame in frames {
@@ -238,7 +269,7 @@ impl Work {
                 assert!(again.is_ok(), "all of them had a place");
             }
         }
-        let Work { awaited, holds, dsts, .. } = self;
+        let Work { state: State { awaited, .. }, holds, dsts, .. } = self;
         for held in awaited.extract_if(.., |held| !holds.contains(held.key)) {
             dsts.put(guard, held.dst);
         }
@@ -247,7 +278,7 @@ impl Work {
     /// Gives back what is still held when the worker stops, or leaves.
     #[doc(hidden)]
     pub fn drop_held(&mut self, guard: Guard<'_>) {
-        for held in self.awaited.drain(..) {
+        for held in self.state.awaited.drain(..) {
             self.dsts.put(guard, held.dst);
         }
         let reason =

@@ -1,22 +1,39 @@
 //! A worker: one thread on one core, turning.
 //!
-//! Each turn takes what its receive queues have, forwards it, transmits, reclaims, and says that it
-//! holds nothing any more (`turn.rs` is the loop's body, on one screen). It never waits for anybody
-//! (I4): what it reads is published, what it tells goes by rings that may be full, and what it counts
-//! is its own.
+//! Each turn receives from the worker's queues, forwards, transmits, reclaims, and announces that the worker holds no
+//! reference any more (`turn.rs` is the loop's body, on one screen). A worker never waits for another thread (I4): other
+//! threads publish the tables that a worker reads, its reports use rings that may be full, and its counters are its own.
 //!
-//! When nothing has come for `idle_spin`, it goes offline from the grace periods and sleeps in `poll`
-//! on its queues and its doorbell.
+//! After `idle_spin` without a frame the worker goes offline from the grace periods and sleeps in `poll` on its queues
+//! and its doorbell.
 //!
 //! | shared with    | by                                | direction                            |
 //! |----------------|-----------------------------------|--------------------------------------|
 //! | control thread | tables, grace periods             | control publishes, the worker reads  |
-//! | control thread | ring of [`Report`]s and its bell  | worker to control                    |
-//! | control thread | ring of [`Order`]s and our bell   | control to worker                    |
+//! | control thread | ring of [`Report`](manylane_net::neighbour::Report)s and its bell | worker to control |
+//! | control thread | ring of [`Order`]s and the worker's bell | control to worker             |
+//! | control thread | rings of queues ([`queue_handover`]) | both                              |
 //! | control thread | the phase, one word ([`phase`])   | control to worker                    |
 //! | API            | the hot list's length, one word   | API to workers, seen once a turn     |
 //! | other workers  | the frame depot, by magazine      | both                                 |
-//! | other workers  | rings of frames ([`handoff`]), where a port's queue is shared by flow | both |
+//! | other workers  | rings of frames ([`handoff`]), where flows share a port's queue | both   |
+//!
+//! | file             | thought                                                                     |
+//! |------------------|-----------------------------------------------------------------------------|
+//! | `turn`           | the loop's body                                                             |
+//! | `dispatch`       | the verdicts on a batch, carried into effect                                |
+//! | `transmit`       | egress queues, and drops                                                    |
+//! | `prepare`        | segments, fragments and checksums for an egress port                        |
+//! | `hold`           | packets that wait for a neighbour                                           |
+//! | `reroute`        | another lookup for packets that met a change of routes                      |
+//! | `orders`         | packets that the control thread orders                                      |
+//! | `handoff`        | packets received by one worker and forwarded by another                     |
+//! | `flow_limit`     | which flow fills a backlog                                                  |
+//! | `queue_handover` | receive queues that change workers                                          |
+//! | `phase`          | a worker that starts, drains and stops                                      |
+//! | `sleep`          | sleep when no frame arrives, and the levels published before it             |
+//! | `observers`      | copies for packet sockets                                                   |
+//! | `trace`          | records for a trace                                                         |
 
 mod dispatch;
 mod flow_limit;
@@ -37,12 +54,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use manylane_frame::vocabulary::WorkerId;
-use manylane_frame::{Batch, Frame, Pool};
+use manylane_frame::{Frame, Pool};
 use manylane_io::eventfd::EventFd;
 use manylane_io::port::{Receiver, Transmitter};
-use manylane_net::forward::{Forwarder, Verdict};
-use manylane_net::neighbour::{HoldQueues, Key, Report};
-use manylane_net::nexthop::dst::{DstRef, Dsts};
+use manylane_net::forward::Forwarder;
+use manylane_net::neighbour::{HoldQueues, Report};
+use manylane_net::nexthop::dst::Dsts;
 use manylane_sync::doorbell::Doorbell;
 use manylane_sync::rcu::Reader;
 use manylane_sync::ring::{Consumer, Producer};
@@ -51,11 +68,17 @@ use manylane_sync::words::Words;
 use crate::stats::{Stats, WorkerCount};
 
 pub use handoff::HandOff;
+#[doc(hidden)]
+pub use hold::{AwaitedNeighbour, PriorHold};
 pub use observers::Observers;
+pub use orders::Order;
 use phase::RUN;
 pub use phase::STOP;
 use queue_handover::QueueHandover;
+#[doc(hidden)]
+pub use reroute::Pending;
 pub use trace::Tracer;
+pub use transmit::{Egress, Reclaimer};
 #[doc(hidden)]
 pub use turn::Turn;
 
@@ -82,111 +105,6 @@ impl Clock {
     }
 }
 
-/// What the control thread wants a worker to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// An ARP request or neighbour solicitation: to one station, or to everybody.
-    Solicit {
-        /// For whom we ask.
-        key: Key,
-        /// Ask only this station.
-        unicast: Option<[u8; 6]>,
-    },
-    /// The question whether anybody else has an address of ours.
-    Probe {
-        /// The address and its port.
-        key: Key,
-    },
-    /// The news that an address of ours is here.
-    Announce {
-        /// The address and its port.
-        key: Key,
-    },
-}
-
-/// A worker's way out through a port, with the frames that wait for the end of the turn.
-#[doc(hidden)]
-pub struct Egress {
-    pub transmitter: Transmitter,
-    pub waiting: Batch,
-    /// The worker that takes back what is sent here, unless that is done at once.
-    pub reclaimer: Option<Reclaimer>,
-    /// Frames were handed over that the reclaimer has not heard of.
-    pub owes_bell: bool,
-    /// Its port was removed.
-    pub is_closed: bool,
-}
-
-/// Who takes back what is sent through a device: the owner of one of its receive queues.
-pub struct Reclaimer {
-    /// A word for each queue: the number of its owner.
-    pub owners: Words<u32>,
-    /// Which of them.
-    pub at: usize,
-    /// The workers' bells.
-    pub bells: Arc<[Arc<Doorbell<EventFd>>]>,
-}
-
-impl Reclaimer {
-    /// Rings the owner's bell, unless that is `own`.
-    #[inline]
-    fn ring(&self, own: WorkerId) {
-        let owner = self.owners.load(self.at);
-        if owner != u32::from(own.0) {
-            self.bells[owner as usize].ring();
-        }
-    }
-}
-
-/// What a worker is made of.
-pub struct WorkerParts {
-    /// Which worker.
-    pub id: WorkerId,
-    /// Its membership of the grace periods.
-    pub reader: Reader,
-    /// Its list of free frames.
-    pub pool: Pool,
-    /// Its forwarding engine.
-    pub forwarder: Forwarder,
-    /// Packets that wait for neighbours.
-    pub holds: HoldQueues,
-    /// Where they are to go, for as long as they wait.
-    pub dsts: Dsts,
-    /// The receive queues it owns.
-    pub queues: Vec<Receiver>,
-    /// Its way out through each port, by port id, and who takes back what is sent there, unless that is
-    /// done at once.
-    pub transmitters: Vec<(Transmitter, Option<Reclaimer>)>,
-    /// Its counters.
-    pub stats: Stats,
-    /// Where it reports.
-    pub reports: Producer<Report>,
-    /// The control thread's bell.
-    pub control: Arc<Doorbell<EventFd>>,
-    /// Where its orders come from.
-    pub orders: Consumer<Order>,
-    /// Its own bell.
-    pub bell: Arc<Doorbell<EventFd>>,
-    /// One word: a phase of [`phase`].
-    pub phase: Words<u32>,
-    /// One word: how many frames its list may hold.
-    pub hot_list_len: Words<u32>,
-    /// What it has with other workers, where a port's packets go to workers by flow.
-    pub handoff: Option<Box<HandOff>>,
-    /// Where the control thread asks for queues and ways out.
-    pub queue_handover: QueueHandover,
-    /// [`limits`](handoff::limits): how much it takes in a turn, and hands on.
-    pub limits: Words<u32>,
-    /// What packet sockets are given of.
-    pub observers: Observers,
-    /// What a trace is told by.
-    pub tracer: Tracer,
-    /// The daemon's clock.
-    pub clock: Clock,
-    /// How long it looks for work before it sleeps.
-    pub idle_spin: Duration,
-}
-
 /// A worker.
 pub struct Worker {
     #[doc(hidden)]
@@ -195,144 +113,120 @@ pub struct Worker {
     pub work: Work,
 }
 
-/// Everything of a worker but its `Reader`: it changes while a guard borrows the reader.
+/// A worker's parts, all but its `Reader`: they change while a guard borrows the reader.
 ///
-/// Public for the tests that turn workers by hand beside the control thread's part (`manylane-router/tests/worker`), and
-/// no part of what this crate promises.
-#[doc(hidden)]
+/// The fields are public for the thread that builds the worker, and for tests that turn workers by hand.
 pub struct Work {
+    /// The worker's number.
     pub id: WorkerId,
+    /// Its list of free frames.
     pub pool: Pool,
+    /// Its forwarding engine.
     pub forwarder: Forwarder,
+    /// Packets that wait for neighbours.
     pub holds: HoldQueues,
+    /// References on the next hops of packets that wait.
     pub dsts: Dsts,
-    /// For whom we hold.
-    pub awaited: Vec<AwaitedNeighbour>,
-    /// Frames that were held, on their way out; see `release`.
-    pub released: Vec<Option<Frame>>,
-    /// How long the one that is being dealt with has waited, and for whom.
-    pub prior_hold: Option<PriorHold>,
+    /// The receive queues it owns.
     pub queues: Vec<Receiver>,
+    /// Its egress queue at each port, by port id.
     pub egresses: Vec<Egress>,
-    /// What a packet was made into for its egress; empty between packets, and kept for its memory.
-    pub pieces: Vec<Frame>,
+    /// Its counters.
     pub stats: Stats,
+    /// The ring of its reports to the control thread.
     pub reports: Producer<Report>,
+    /// The control thread's bell.
     pub control: Arc<Doorbell<EventFd>>,
+    /// The ring of the control thread's orders.
     pub orders: Consumer<Order>,
-    /// The one that waits for a frame.
-    pub order: Option<Order>,
+    /// Its own bell.
     pub bell: Arc<Doorbell<EventFd>>,
+    /// One word: a phase of [`phase`].
     pub phase: Words<u32>,
-    /// What it said when that was last applied_phase.
-    pub applied_phase: u32,
+    /// One word: how many frames its list may hold.
     pub hot_list_len: Words<u32>,
-    /// What it said when it was last followed.
-    pub applied_hot_list_len: u32,
+    /// Its rings to and from other workers, where a port's packets are steered by flow.
     pub handoff: Option<Box<HandOff>>,
+    /// The control thread's requests for receive queues and transmitters.
     pub queue_handover: QueueHandover,
+    /// [`limits`](handoff::limits): how many frames it receives in a turn, and hands off.
     pub limits: Words<u32>,
+    /// Packet sockets that observe packets.
     pub observers: Observers,
+    /// Its recorder for traces.
     pub tracer: Tracer,
+    /// The daemon's clock.
+    pub clock: Clock,
+    /// How long it polls without a frame before it sleeps.
+    pub idle_spin: Duration,
+    /// What it remembers from turn to turn: begins as [`State::default`].
+    pub state: State,
+}
+
+/// What a worker remembers from turn to turn. Public for tests, and no part of what this crate promises.
+#[doc(hidden)]
+pub struct State {
+    /// The neighbours that held packets wait for.
+    pub awaited: Vec<AwaitedNeighbour>,
+    /// Frames that were held and are about to be dispatched; see `release`.
+    pub released: Vec<Option<Frame>>,
+    /// The former hold of the frame that is being dispatched.
+    pub prior_hold: Option<PriorHold>,
+    /// The pieces that a packet was made into for its egress; empty between packets, and kept for its memory.
+    pub pieces: Vec<Frame>,
+    /// The order that waits for a frame.
+    pub order: Option<Order>,
+    /// The phase that the worker applied last.
+    pub applied_phase: u32,
+    /// The length that its list has.
+    pub applied_hot_list_len: u32,
     /// When the last turn began.
     pub now_ns: u64,
     /// The queue to begin with.
     pub next_queue: usize,
-    pub clock: Clock,
-    pub idle_spin_ns: u64,
     /// How long to sleep before looking for frames that a device has finished.
     pub reclaim_ns: u64,
-    /// Generation of the neighbours when what is held was last looked at.
+    /// Generation of the neighbours when the worker last looked at the held packets.
     pub neighbour_generation: u32,
-    /// Generation of the routes at which all that is held was looked up; see `settle`.
+    /// Generation of the routes at which all held packets were looked up; see `reroute_held`.
     pub held_generation: u32,
-    /// The same of what is being carried out.
+    /// Generation of the routes at which the packets being dispatched were looked up.
     pub batch_generation: u32,
 }
 
-/// A neighbour that frames wait for.
-#[doc(hidden)]
-pub struct AwaitedNeighbour {
-    pub key: Key,
-    /// Their way: it outlives the turn, so it is counted. With the neighbour's slot, which is no other's
-    /// while somebody holds this; or with the port only, when nobody had asked for the neighbour.
-    pub dst: DstRef,
-    /// When the control thread was last asked for it.
-    pub requested_ns: u64,
-}
-
-/// What a frame that was held keeps if it comes to be held again: its age, and when its neighbour was asked for.
-/// Flows may move as often as they like; nothing is held for longer, nor asked for more often.
-#[derive(Clone, Copy)]
-#[doc(hidden)]
-pub struct PriorHold {
-    pub since_ns: u64,
-    pub key: Key,
-    pub requested_ns: u64,
-}
-
-/// A frame that is looked up again when routes change: one that was held, without a verdict, or one behind
-/// those.
-#[doc(hidden)]
-pub struct Pending<'g> {
-    pub frame: Frame,
-    pub verdict: Option<Verdict<'g>>,
-    pub prior_hold: Option<PriorHold>,
-}
-
-impl Worker {
-    /// Puts a worker together; it does nothing before [`Worker::run`] or [`Worker::turn`].
-    pub fn new(parts: WorkerParts) -> Worker {
-        let egress = |(transmitter, reclaimer)| Egress {
-            transmitter,
-            waiting: Batch::new(),
-            reclaimer,
-            owes_bell: false,
-            is_closed: false,
-        };
-        let work = Work {
-            id: parts.id,
-            pool: parts.pool,
-            forwarder: parts.forwarder,
+impl Default for State {
+    fn default() -> State {
+        State {
             awaited: Vec::with_capacity(AWAITED_MAX),
             released: Vec::with_capacity(RELEASED),
             prior_hold: None,
-            holds: parts.holds,
-            dsts: parts.dsts,
-            queues: parts.queues,
-            egresses: parts.transmitters.into_iter().map(egress).collect(),
             pieces: Vec::with_capacity(PIECES),
-            stats: parts.stats,
-            reports: parts.reports,
-            control: parts.control,
-            orders: parts.orders,
             order: None,
-            bell: parts.bell,
-            phase: parts.phase,
             applied_phase: RUN,
-            applied_hot_list_len: parts.hot_list_len.load(0),
-            hot_list_len: parts.hot_list_len,
-            handoff: parts.handoff,
-            queue_handover: parts.queue_handover,
-            limits: parts.limits,
-            observers: parts.observers,
-            tracer: parts.tracer,
+            applied_hot_list_len: 0,
             now_ns: 0,
             next_queue: 0,
-            clock: parts.clock,
-            idle_spin_ns: parts.idle_spin.as_nanos() as u64,
             reclaim_ns: sleep::RECLAIM_FIRST_NS,
             neighbour_generation: 0,
             held_generation: 0,
             batch_generation: 0,
-        };
-        Worker { reader: parts.reader, work }
+        }
+    }
+}
+
+impl Worker {
+    /// A worker; it does nothing before [`Worker::run`] or [`Worker::turn`]. `reader` is its membership of the grace
+    /// periods.
+    pub fn new(reader: Reader, mut work: Work) -> Worker {
+        work.state.applied_hot_list_len = work.hot_list_len.load(0);
+        Worker { reader, work }
     }
 
-    /// Turns until the control thread says stop, or that it is to leave and all has left. Returns the worker,
-    /// for its ports to be closed, or to run again.
+    /// Turns until the control thread publishes [`STOP`], or [`phase::END`] and the worker has drained. Returns the
+    /// worker, for its ports to be closed, or to run again.
     pub fn run(mut self) -> Worker {
         self.start();
+        let idle_spin_ns = self.work.idle_spin.as_nanos() as u64;
         let mut now_ns = self.work.clock.now_ns();
         let mut worked_ns = now_ns;
         let mut levels_due_ns = now_ns;
@@ -349,7 +243,7 @@ impl Worker {
             }
             if moved > 0 {
                 worked_ns = now_ns;
-            } else if now_ns - worked_ns >= self.work.idle_spin_ns {
+            } else if now_ns - worked_ns >= idle_spin_ns {
                 now_ns = self.sleep(now_ns);
             }
         }
@@ -357,14 +251,13 @@ impl Worker {
         self
     }
 
-    /// Which worker this is.
+    /// The worker's number.
     pub fn id(&self) -> WorkerId {
         self.work.id
     }
 
-    /// Takes the worker apart: its queues and ways out, for their ports to close, its pool and its
-    /// counters.
-    /// When no other worker runs any more: what they have handed on ends here.
+    /// Takes the worker apart: its queues and transmitters, for their ports to close, its pool and its counters.
+    /// For the time when no other worker runs any more: the packets that others have handed to it are dropped here.
     pub fn into_parts(mut self) -> (Vec<Receiver>, Vec<Transmitter>, Pool, Stats) {
         self.work.drop_handed_off();
         self.work.drain_tasks();
@@ -374,31 +267,31 @@ impl Worker {
 }
 
 impl Work {
-    /// Gives the list the length that is wanted of it.
+    /// Gives the list of free frames its configured length.
     #[inline]
     #[doc(hidden)]
     pub fn apply_settings(&mut self) {
         if self.settings_changed() {
-            self.applied_hot_list_len = self.hot_list_len.load(0);
-            self.pool.set_hot_list_len(self.applied_hot_list_len);
+            self.state.applied_hot_list_len = self.hot_list_len.load(0);
+            self.pool.set_hot_list_len(self.state.applied_hot_list_len);
         }
     }
 
     #[inline]
     fn settings_changed(&self) -> bool {
-        self.hot_list_len.load(0) != self.applied_hot_list_len
+        self.hot_list_len.load(0) != self.state.applied_hot_list_len
     }
 }
 
 /// How often a busy worker publishes its levels, which takes a system call for each queue.
 const LEVELS_INTERVAL_NS: u64 = 100_000_000;
 
-/// Places for what a packet is cut into: 64 KiB in segments of 64 bytes of payload. For more, the list
+/// Places for the pieces of a packet: 64 KiB in segments of 64 bytes of payload. For more pieces, the list
 /// grows once.
 const PIECES: usize = 1024;
 
-/// Places for neighbours that are waited for; `HoldLimits::queues_max` is the bound.
+/// Places for awaited neighbours; `HoldLimits::queues_max` is the bound.
 const AWAITED_MAX: usize = 256;
 
-/// Places for frames that were held: more come rarely, and then there are more places for good.
+/// Places for frames that were held: the list rarely needs more, and then keeps the larger size.
 const RELEASED: usize = 1024;

@@ -347,7 +347,7 @@ impl Work {
             self.show_all_former(guard);
         }
         if self.observers.is_open {
-            self.observers.publish(guard, Some(self.now_ns));
+            self.observers.publish(guard, Some(self.state.now_ns));
         }
     }
 

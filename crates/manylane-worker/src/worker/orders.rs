@@ -5,8 +5,30 @@ use manylane_frame::vocabulary::{Checksum, Created, PortId, QueueId};
 use manylane_net::neighbour::Key;
 use manylane_sync::rcu::Guard;
 
-use super::{Order, Work};
+use super::Work;
 use crate::stats::WorkerCount;
+
+/// A packet that the control thread orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// An ARP request or neighbour solicitation: to one station, or to all of them.
+    Solicit {
+        /// The neighbour.
+        key: Key,
+        /// The one station to ask.
+        unicast: Option<[u8; 6]>,
+    },
+    /// The question whether another station has an address of ours.
+    Probe {
+        /// The address and its port.
+        key: Key,
+    },
+    /// The news that an address of ours is here.
+    Announce {
+        /// The address and its port.
+        key: Key,
+    },
+}
 
 impl Work {
     /// Sends what the control thread asked for. What there is no frame for waits for one, and what comes behind
@@ -14,9 +36,9 @@ impl Work {
     #[inline]
     pub(super) fn send_orders(&mut self, guard: Guard<'_>) -> usize {
         let mut moved = 0;
-        while let Some(order) = self.order.take().or_else(|| self.orders.pop()) {
+        while let Some(order) = self.state.order.take().or_else(|| self.orders.pop()) {
             let Some(mut frame) = self.pool.take() else {
-                self.order = Some(order);
+                self.state.order = Some(order);
                 break;
             };
             moved += 1;

@@ -25,7 +25,7 @@ impl Worker {
     /// Begins, for the first time or again.
     #[doc(hidden)]
     pub fn start(&mut self) {
-        self.work.applied_phase = RUN;
+        self.work.state.applied_phase = RUN;
         self.reader.online();
     }
 
@@ -42,13 +42,13 @@ impl Worker {
             self.work.serve_handover();
         }
         let phase = self.work.phase.load(0);
-        phase == self.work.applied_phase && phase == RUN || self.apply_phase(phase)
+        phase == self.work.state.applied_phase && phase == RUN || self.apply_phase(phase)
     }
 
     #[cold]
     fn apply_phase(&mut self, phase: u32) -> bool {
-        if phase != self.work.applied_phase {
-            self.work.applied_phase = phase;
+        if phase != self.work.state.applied_phase {
+            self.work.state.applied_phase = phase;
             if self.work.is_draining() {
                 self.work.begin_observing(self.reader.guard()); // It may have slept since it last looked.
                 self.work.drop_held(self.reader.guard());
@@ -75,7 +75,7 @@ impl Worker {
 impl Work {
     /// Whether it is to hold nothing any more.
     pub(super) fn is_draining(&self) -> bool {
-        matches!(self.applied_phase, DRAIN | END)
+        matches!(self.state.applied_phase, DRAIN | END)
     }
 
     /// Whether devices have taken all that it transmitted, late or not.

@@ -24,7 +24,7 @@ impl Work {
         made: impl FnOnce(&mut Work, &mut Result<Prepared, PrepareError>, &mut [Frame]),
     ) {
         let ingress = self.pool.region().meta(&frame).ingress;
-        let mut pieces = std::mem::take(&mut self.pieces);
+        let mut pieces = std::mem::take(&mut self.state.pieces);
         let sample = self.samples_order().then(|| self.pool.region().meta(&frame).sample());
         let mut prepared = self.forwarder.prepare(&mut self.pool, frame, port, &mut pieces);
         let port = self.forwarder.device(port);
@@ -47,6 +47,6 @@ impl Work {
             }
             self.queue(guard, port, piece);
         }
-        self.pieces = pieces;
+        self.state.pieces = pieces;
     }
 }

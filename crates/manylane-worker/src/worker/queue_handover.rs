@@ -32,8 +32,8 @@ use manylane_sync::doorbell::Doorbell;
 use manylane_sync::handoff::Handed;
 use manylane_sync::ring::{Consumer, Producer, ring};
 
-use super::Work;
 use super::handoff::STALL_MAX_NS;
+use super::{State, Work};
 
 /// What the control thread wants of a worker's queues.
 pub enum Task {
@@ -157,7 +157,7 @@ impl Work {
     /// be transmitted.
     #[cold]
     pub(super) fn serve_handover(&mut self) {
-        let Work { handoff, queues, queue_handover, now_ns, .. } = self;
+        let Work { state: State { now_ns, .. }, handoff, queues, queue_handover, .. } = self;
         let mut changed = false;
         while let Some(task) = queue_handover.tasks.pop() {
             match task {
@@ -189,7 +189,9 @@ impl Work {
     }
 
     fn give_up_queues(&mut self) -> bool {
-        let Work { handoff, queues, queue_handover, next_queue, now_ns, .. } = self;
+        let Work {
+            state: State { next_queue, now_ns, .. }, handoff, queues, queue_handover, ..
+        } = self;
         let before = queues.len();
         let mut draining = std::mem::take(&mut queue_handover.draining);
         draining.retain_mut(

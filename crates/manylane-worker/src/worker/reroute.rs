@@ -1,10 +1,19 @@
 //! Held packets, and a batch behind them, looked up again when routes change.
 
-use manylane_frame::Batch;
+use manylane_frame::{Batch, Frame};
 use manylane_net::forward::{Fate, Origin, Verdict, Verdicts};
 
 use super::turn::Turn;
-use super::{AwaitedNeighbour, Pending, PriorHold, Work};
+use super::{AwaitedNeighbour, PriorHold, State, Work};
+
+/// A frame that is looked up again when routes change: one that was held, without a verdict, or one behind
+/// those.
+#[doc(hidden)]
+pub struct Pending<'g> {
+    pub frame: Frame,
+    pub verdict: Option<Verdict<'g>>,
+    pub prior_hold: Option<PriorHold>,
+}
 
 impl Work {
     /// Whether what was looked up at this generation is what a lookup finds now.
@@ -25,7 +34,7 @@ impl Work {
     #[doc(hidden)]
     pub fn reroute_held<'g>(&mut self, turn: Turn<'g>, newer: Vec<Pending<'g>>) -> usize {
         let mut list = Vec::with_capacity(self.holds.len() + newer.len());
-        for &AwaitedNeighbour { key, requested_ns, .. } in &self.awaited {
+        for &AwaitedNeighbour { key, requested_ns, .. } in &self.state.awaited {
             let since_ns = self.holds.since_ns(key);
             let prior_hold = since_ns.map(|since_ns| PriorHold { since_ns, key, requested_ns });
             let held = self.holds.take(key);
@@ -53,17 +62,17 @@ impl Work {
                 break;
             }
         }
-        self.held_generation = batch_generation;
+        self.state.held_generation = batch_generation;
         let frames = list.len();
-        let former = self.prior_hold;
+        let former = self.state.prior_hold;
         for (place, Pending { frame, verdict, prior_hold }) in list.into_iter().enumerate() {
-            (self.batch_generation, self.prior_hold) = (batch_generation, prior_hold);
+            (self.state.batch_generation, self.state.prior_hold) = (batch_generation, prior_hold);
             let verdict = verdict.expect("each was looked up");
             self.note_rerouted(&explained, place, &frame, &verdict);
             self.dispatch(turn, frame, &verdict);
         }
-        self.prior_hold = former;
-        let Work { awaited, holds, dsts, .. } = self;
+        self.state.prior_hold = former;
+        let Work { state: State { awaited, .. }, holds, dsts, .. } = self;
         for held in awaited.extract_if(.., |held| !holds.contains(held.key)) {
             dsts.put(turn.guard, held.dst);
         }

@@ -9,7 +9,7 @@ use manylane_io::port::{Losses, Receiver, Wait};
 use manylane_net::neighbour::HOLD_MAX_NS;
 
 use super::queue_handover::QueueHandover;
-use super::{HandOff, Work, Worker, phase};
+use super::{HandOff, State, Work, Worker, phase};
 use crate::stats::{PortCount, WorkerCount};
 
 /// How soon to look again for frames that a device has finished with: nothing tells us. Twice as long
@@ -58,20 +58,24 @@ impl Work {
     fn wait(&mut self) {
         let timeout = self.timeout();
         let Work {
+            state:
+                State {
+                    order,
+                    applied_phase,
+                    reclaim_ns,
+                    awaited,
+                    neighbour_generation,
+                    held_generation,
+                    applied_hot_list_len,
+                    ..
+                },
             queues,
             orders,
-            order,
             bell,
             phase,
-            applied_phase,
-            reclaim_ns,
             forwarder,
-            awaited,
-            neighbour_generation,
-            held_generation,
             stats,
             hot_list_len,
-            applied_hot_list_len,
             handoff,
             queue_handover,
             observers,
@@ -141,15 +145,15 @@ impl Work {
                 Wait::After(_) | Wait::Doorbell | Wait::Done => {}
             }
         }
-        let reclaim = completes.then_some(self.reclaim_ns);
+        let reclaim = completes.then_some(self.state.reclaim_ns);
         // What is held for too long must end even if nobody says anything.
-        let held = (!self.awaited.is_empty()).then_some(HOLD_MAX_NS / 8);
+        let held = (!self.state.awaited.is_empty()).then_some(HOLD_MAX_NS / 8);
         // A moment too long: it counts from the turn's transmit. What waits for its time has more of it.
         let late = self.egresses.iter().filter_map(|egress| egress.transmitter.due_ns()).min();
         // Another worker may have the frames that an order waits for.
-        let order = self.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
+        let order = self.state.order.map(|_| LOOK_AGAIN.as_nanos() as u64);
         // Nothing tells when devices have taken what this worker's end waits for, or a queue's way elsewhere.
-        let gives_up = self.applied_phase == phase::END || self.queue_handover.has_pending();
+        let gives_up = self.state.applied_phase == phase::END || self.queue_handover.has_pending();
         let end = gives_up.then_some(LOOK_AGAIN.as_nanos() as u64);
         let all = shortest.into_iter().chain(reclaim).chain(held).chain(late).chain(order);
         let all = all.chain(end);

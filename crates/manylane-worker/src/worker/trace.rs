@@ -311,8 +311,8 @@ impl Work {
     /// Records that a packet waits no longer, and what was found of it.
     #[cold]
     pub(super) fn note_released(&mut self, one: &Explained, frame: &Frame, verdict: &Verdict<'_>) {
-        if let Some(prior_hold) = self.prior_hold {
-            let waited_ns = self.now_ns.saturating_sub(prior_hold.since_ns);
+        if let Some(prior_hold) = self.state.prior_hold {
+            let waited_ns = self.state.now_ns.saturating_sub(prior_hold.since_ns);
             self.tracer.note_at(one.trace, one.at_ns, What::Released { waited_ns });
         }
         self.note_verdict(one, frame, verdict);

@@ -1,13 +1,60 @@
 //! Egress queues: frames wait for the end of the turn, go to the device, or are dropped.
 
-use manylane_frame::Frame;
-use manylane_frame::vocabulary::{DropReason, Points, PortId};
-use manylane_io::port::Sent;
-use manylane_sync::rcu::Guard;
+use std::sync::Arc;
 
+use manylane_frame::vocabulary::{DropReason, Points, PortId, WorkerId};
+use manylane_frame::{Batch, Frame};
+use manylane_io::eventfd::EventFd;
+use manylane_io::port::{Sent, Transmitter};
+use manylane_sync::doorbell::Doorbell;
+use manylane_sync::rcu::Guard;
+use manylane_sync::words::Words;
+
+use super::Work;
 use super::turn::Tally;
-use super::{Egress, Work};
 use crate::stats::PortCount;
+
+/// A worker's transmitter at one port, with the frames that wait for the end of the turn.
+pub struct Egress {
+    #[doc(hidden)]
+    pub transmitter: Transmitter,
+    #[doc(hidden)]
+    pub waiting: Batch,
+    /// The worker that takes back transmitted frames, unless the transmitter does so at once.
+    pub(super) reclaimer: Option<Reclaimer>,
+    /// Frames were handed over, and the reclaimer's bell has not rung since.
+    pub(super) owes_bell: bool,
+    /// Its port was removed.
+    pub(super) is_closed: bool,
+}
+
+impl From<(Transmitter, Option<Reclaimer>)> for Egress {
+    /// An egress queue whose reclaimer takes back transmitted frames; without one the transmitter does so at once.
+    fn from((transmitter, reclaimer): (Transmitter, Option<Reclaimer>)) -> Egress {
+        Egress { transmitter, waiting: Batch::new(), reclaimer, owes_bell: false, is_closed: false }
+    }
+}
+
+/// The worker that takes back the frames transmitted through a device: the owner of one of its receive queues.
+pub struct Reclaimer {
+    /// A word for each queue: the number of its owner.
+    pub owners: Words<u32>,
+    /// The queue's place among these words.
+    pub at: usize,
+    /// The workers' bells.
+    pub bells: Arc<[Arc<Doorbell<EventFd>>]>,
+}
+
+impl Reclaimer {
+    /// Rings the owner's bell, unless the owner is `own`.
+    #[inline]
+    pub(super) fn ring(&self, own: WorkerId) {
+        let owner = self.owners.load(self.at);
+        if owner != u32::from(own.0) {
+            self.bells[owner as usize].ring();
+        }
+    }
+}
 
 impl Work {
     /// Puts a frame behind those that wait for the end of the turn.

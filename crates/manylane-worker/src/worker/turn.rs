@@ -35,7 +35,7 @@ impl Worker {
     #[inline(never)]
     pub fn turn(&mut self, now_ns: u64) -> usize {
         let Worker { reader, work } = self;
-        work.now_ns = now_ns;
+        work.state.now_ns = now_ns;
         let turn = Turn { guard: reader.guard(), now_ns };
         work.begin_observing(turn.guard);
         let mut moved = work.release_held(turn);
@@ -50,8 +50,8 @@ impl Worker {
             if moved >= budget && received > 0 {
                 break; // The others come first in the next turn.
             }
-            let queue = work.next_queue;
-            work.next_queue = if queue + 1 < work.queues.len() { queue + 1 } else { 0 };
+            let queue = work.state.next_queue;
+            work.state.next_queue = if queue + 1 < work.queues.len() { queue + 1 } else { 0 };
             moved += work.receive(turn, queue);
         }
         moved += work.send_orders(turn.guard);
@@ -126,7 +126,7 @@ impl Work {
         if !self.is_current(batch_generation) {
             return self.reroute_batch(turn, batch, &verdicts);
         }
-        self.batch_generation = batch_generation;
+        self.state.batch_generation = batch_generation;
         if self.forwarder.sends_redirects() {
             self.redirect(turn, batch, &verdicts);
         }
