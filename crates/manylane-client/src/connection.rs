@@ -1,4 +1,4 @@
-//! What is asked of the daemon: one request, and wait for its answer.
+//! Requests to the daemon: each call sends one and waits for its answer.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -31,11 +31,11 @@ use manylane_io::packet_ring::Fanout;
 pub struct Connection {
     path: PathBuf,
     fd: OwnedFd,
-    /// Of the binding in force.
+    /// The generation of the binding in force.
     generation: Generation,
     /// Blocks of former ones that were not shown.
     pub(super) stale: u64,
-    /// An answer may still come that nobody waits for.
+    /// A late answer may still arrive, which no call waits for.
     is_silent: bool,
     answer: Vec<u8>,
 }
@@ -55,8 +55,8 @@ impl Connection {
         let fd =
             socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .map_err(system("socket"))?;
-        for way in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&fd, way, Some(PATIENCE)).map_err(system("setsockopt"))?;
+        for direction in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&fd, direction, Some(PATIENCE)).map_err(system("setsockopt"))?;
         }
         let address = SocketAddrUnix::new(path).map_err(unreachable)?;
         retry_on_intr(|| connect(&fd, &address)).map_err(unreachable)?;
@@ -95,12 +95,12 @@ impl Connection {
         self.change(Request::Bind(Bind { port: port.map(str::to_owned), protocol }), &[])
     }
 
-    /// Is given packets at these points from now on.
+    /// Receives packets at these points from now on.
     pub fn set_points(&mut self, points: Points) -> Result<(), RemoteError> {
         self.change(Request::Set(Set { points: Some(names_of(points)), ..Set::default() }), &[])
     }
 
-    /// Is given what `filter` lets pass from now on.
+    /// Receives the packets that `filter` accepts from now on.
     pub fn set_filter(&mut self, filter: &Program) -> Result<(), RemoteError> {
         let filter = Some(tuples_of(filter.instructions()));
         self.change(Request::Set(Set { filter, ..Set::default() }), &[])
@@ -199,12 +199,12 @@ impl Connection {
             sendmsg(&self.fd, &parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
         });
         match sent {
-            // It may have said why it hung up.
+            // The daemon may have said why it hung up.
             Ok(_) | Err(Errno::PIPE | Errno::CONNRESET) => {}
             Err(error) => return Err(self.failed("sendmsg", error)),
         }
         let (len, descriptors) = match self.receive() {
-            // What is still there to be read comes after the error.
+            // The bytes that can still be read follow the error.
             Err(Errno::CONNRESET) => self.receive(),
             outcome => outcome,
         }
@@ -252,5 +252,5 @@ impl Connection {
     }
 }
 
-/// A daemon answers in microseconds, one that makes a large ring for somebody in milliseconds.
+/// A daemon answers in microseconds, one that is making a large ring in milliseconds.
 const PATIENCE: Duration = Duration::from_secs(10);

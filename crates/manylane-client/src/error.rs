@@ -1,4 +1,4 @@
-//! Why a socket in another process did not do what it was asked for.
+//! Why a call of a socket in another process failed.
 
 use std::fmt;
 use std::io;
@@ -9,11 +9,11 @@ use manylane_io::packet_ring::RingError;
 
 use crate::message::Refusal;
 
-/// Why it did not.
+/// Why a call failed.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum RemoteError {
-    /// Nobody listens there.
+    /// No daemon listens at this path.
     NoDaemon {
         /// The socket.
         path: PathBuf,
@@ -27,7 +27,7 @@ pub enum RemoteError {
     },
     /// The daemon said no. The socket is as it was.
     Refused(Refusal),
-    /// The daemon did not answer in time. No more can be asked by this connection.
+    /// The daemon did not answer in time. This connection accepts no further request.
     Silent {
         /// The socket.
         path: PathBuf,
@@ -44,14 +44,14 @@ pub enum RemoteError {
         /// What was wrong.
         what: String,
     },
-    /// What was asked for is longer than a request may be.
+    /// The request is longer than the daemon accepts.
     TooLong {
         /// Bytes.
         len: usize,
         /// Bytes of the longest.
         max: usize,
     },
-    /// There is no filter of it.
+    /// The expression is no filter.
     Expression(PcapError),
     /// The ring cannot be read.
     Ring(RingError),

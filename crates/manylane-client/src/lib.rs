@@ -2,9 +2,9 @@
 //!
 //! [`RemoteSocket`] has the words of packet(7), as the daemon's own `PacketSocket` has inside the daemon. One
 //! connection is one socket: it closes when it is dropped, or when its process ends, however that comes about.
-//! Packets do not come by the connection: workers copy them into memory that both processes have, and a call is
+//! The connection carries no packets: workers copy them into memory that both processes have, and a call is
 //! made only to be woken. A reader that is slow loses packets, which are counted for it ([`lost`](Statistics::lost)), and
-//! slows nobody.
+//! slows no worker.
 //!
 //! ```no_run
 //! use std::path::Path;
@@ -30,14 +30,14 @@
 //!
 //! | file         | what                                                          |
 //! |--------------|---------------------------------------------------------------|
-//! | `connection` | [`Connection`]: what is asked of the daemon                   |
+//! | `connection` | [`Connection`]: requests to the daemon                   |
 //! | `ring`       | [`RemoteSocket`]: blocks, and being woken                     |
 //! | `order`      | [`Capture`]: packets in order of time                         |
 //! | `error`      | [`RemoteError`]                                               |
 //! | `message`    | what travels between a client and the daemon                  |
 //!
-//! The daemon's side is `socket/remote` of `manylane-router`. Who may: whom the mode of the socket's
-//! file lets (its owner and the group `manylane-capture`), within the bounds of `[sockets]`.
+//! The daemon's side is `socket/remote` of `manylane-router`. The mode of the
+//! socket's file says which users may connect (its owner and the group `manylane-capture`), within the bounds of `[sockets]`.
 
 #![forbid(unsafe_code)]
 

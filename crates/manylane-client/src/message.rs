@@ -1,4 +1,4 @@
-//! What a daemon and a process with a packet socket say to each other.
+//! The messages between a daemon and a process with a packet socket.
 //!
 //! JSON, one message in each datagram of a `SOCK_SEQPACKET` connection; a packet to be sent stands behind its
 //! request, after a newline. Names may be added to, and never change.
@@ -17,7 +17,7 @@ pub const REQUEST_MAX: usize = 128 << 10;
 /// Bytes of an answer, at most: all ports.
 pub const ANSWER_MAX: usize = 128 << 10;
 
-/// What a client asks for. Each request has one answer.
+/// A client's request. Each request has one answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case")]
 pub enum Request {
@@ -100,12 +100,12 @@ pub struct Join {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum Answer {
-    /// Here is the ring, and what it takes to be woken.
+    /// The ring, and the descriptor that wakes its reader.
     Opened {
         /// Of the binding in force: blocks of another are stale.
         generation: u64,
     },
-    /// It is done.
+    /// The daemon has carried out the request.
     Done {
         /// Of the binding in force: blocks of another are stale.
         generation: u64,
@@ -117,7 +117,7 @@ pub enum Answer {
         /// By number.
         ports: Vec<Port>,
     },
-    /// It is not done, and everything is as it was.
+    /// The daemon refused the request; everything is as before.
     Refused(Refusal),
 }
 
@@ -130,7 +130,7 @@ pub struct Counts {
     pub bytes: u64,
     /// Packets that found no room.
     pub lost: u64,
-    /// Packets of which less was kept than asked for, as no block is so large.
+    /// Packets cut shorter than the wanted length, because no block is so large.
     pub clamped: u64,
     /// Batches that a worker could not show, as another had its lane: never, unless something is wrong.
     pub contended: u64,
@@ -177,7 +177,7 @@ pub struct Refusal {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Kind {
-    /// It is no request, or one that this socket cannot be asked.
+    /// The message is no request, or the socket's state does not allow the request.
     BadRequest,
     /// As many sockets are open as may be, of all or of this user.
     TooMany,
@@ -187,7 +187,7 @@ pub enum Kind {
     System,
     /// A ring cannot be so.
     Ring,
-    /// There is no such port.
+    /// No port has this name.
     NoSuchPort,
     /// The filter was refused.
     Filter,

@@ -16,7 +16,7 @@ use manylane_io::poll::poll;
 use super::{Connection, Options, RemoteError, RemoteSocket};
 use manylane_io::packet_ring::Statistics;
 
-/// A packet socket whose packets come in order of time, whichever worker had them.
+/// A packet socket whose packets are in order of time, whichever worker had them.
 ///
 /// ```no_run
 /// # use std::path::Path;
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!((rig.round(), rig.order.late), (vec![3], 1));
     }
 
-    /// Who stops in the middle of a round goes on there.
+    /// A reader that stops in the middle of a round continues there.
     #[test]
     fn a_round_that_is_left_goes_on_later() {
         let mut rig = Rig::new(1);

@@ -14,12 +14,12 @@ use manylane_io::packet_ring::Statistics;
 
 /// An open packet socket of a daemon in another process. Dropping it closes it.
 ///
-/// What changes it is asked of the daemon, by its [`Connection`]; what it receives is in memory of both.
+/// Its [`Connection`] requests changes; received packets are in memory that both processes share.
 pub struct RemoteSocket {
     pub(super) connection: Connection,
     pub(super) readers: Readers,
     bell: OwnedFd,
-    /// What the lanes had counted when it was last asked for statistics.
+    /// What the lanes had counted when `statistics` was last called.
     counted: Statistics,
 }
 
@@ -28,14 +28,14 @@ impl RemoteSocket {
     pub fn open(path: &Path, options: &Options) -> Result<RemoteSocket, RemoteError> {
         let (connection, [ring, bell]) = Connection::open(path, options)?;
         let readers = open_shared(ring).map_err(RemoteError::Ring)?;
-        // It wakes by what the daemon puts in, and by the connection's end, which only we can.
+        // The epoll wakes by the daemon's descriptor, and by the connection's end, which only this process can add.
         let end = epoll::EventFlags::RDHUP;
         epoll::add(&bell, connection.as_fd(), epoll::EventData::new_u64(HUNG_UP), end)
             .map_err(|source| RemoteError::System { step: "epoll_ctl", source: source.into() })?;
         Ok(RemoteSocket { connection, readers, bell, counted: Statistics::default() })
     }
 
-    /// The oldest block that waits, of what came by the binding in force. Dropping it gives it back.
+    /// The oldest block that waits, of packets received under the binding in force. Dropping it gives it back.
     pub fn receive(&mut self) -> Option<Block<'_>> {
         let current = self.connection.generation();
         let mut oldest: Option<(usize, u64)> = None;
@@ -65,7 +65,7 @@ impl RemoteSocket {
         if !is_waiting && self.was_hung_up() { Err(self.connection.gone()) } else { Ok(is_waiting) }
     }
 
-    /// Sleeps by `wait` unless a block is there: for who waits for other descriptors, too. `wait` is to end when
+    /// Sleeps by `wait` unless a block is there: for readers that wait for other descriptors, too. `wait` is to end when
     /// the descriptor it is given becomes readable. `None` when it did not sleep.
     pub fn sleep<R>(&mut self, wait: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
         let slept = self.readers.sleep(|| wait(self.bell.as_fd()));
@@ -97,7 +97,7 @@ impl RemoteSocket {
 const HUNG_UP: u64 = u64::MAX;
 
 impl AsFd for RemoteSocket {
-    /// Readable when the reader is woken, which happens only to who [sleeps](RemoteSocket::sleep).
+    /// Readable when the reader is woken, which happens only to a reader that [sleeps](RemoteSocket::sleep).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }

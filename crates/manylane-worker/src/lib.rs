@@ -1,6 +1,6 @@
 //! The worker of a packet forwarder: one thread on one core, from receive queue to transmit queue.
 //!
-//! | Room         | What it holds                                                   | May use                      |
+//! | Room         | Contents                                                        | May use                      |
 //! |--------------|-----------------------------------------------------------------|------------------------------|
 //! | [`worker`]   | the turn, dispatch, hand-off between workers, observers         | all below                    |
 //! | [`hooks`]    | packet sockets' targets, packets to send                        | nothing                      |

@@ -1,4 +1,4 @@
-//! The words between the trace's control and the workers that record: which packets, and a ring for each worker.
+//! The state between the trace's control and the workers that record: the wanted packets, and a ring for each worker.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ pub const PACKETS_MAX: u32 = 1000;
 
 const _: () = assert!(PACKETS_MAX < u16::MAX as u32, "a frame has 16 bits for it");
 
-/// What somebody wants a trace of.
+/// The packets that an operator wants to trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wanted {
     /// How many packets: 1 to [`PACKETS_MAX`].
     pub count: u32,
     /// Which packets, as they are received.
     pub filter: Program,
-    /// Received by which port; by any if there is none.
+    /// The port that receives them; any port if `None`.
     pub port: Option<TracePort>,
 }
 
@@ -63,12 +63,12 @@ impl PartialEq for Session {
     }
 }
 
-/// A worker's way to tell.
+/// A worker's recorder.
 pub struct Recorder {
     /// Finds the running trace.
     pub sessions: HookReader<Session>,
     /// Takes the stages.
     pub ring: Producer<Stage>,
-    /// What found no place.
+    /// Stages that found no place.
     pub lost: Arc<SharedCount>,
 }

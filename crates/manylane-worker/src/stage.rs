@@ -36,7 +36,7 @@ pub enum What {
     Steered {
         /// The flow's bucket.
         bucket: u8,
-        /// Who has the bucket: another worker, or this one.
+        /// The worker that has the bucket: another one, or this one.
         to: WorkerId,
     },
     /// Taken from the ring of the worker that received it.
@@ -57,7 +57,7 @@ pub enum What {
     Neighbour(Via),
     /// The tables changed while it was judged: what became of it need not be what they said.
     Changed,
-    /// It is as it is to leave, but for tags.
+    /// The packet is as it is to leave, but for tags.
     Rewritten {
         /// TTL or hop limit as it came, and as it leaves.
         ttl: (u8, u8),
@@ -72,11 +72,11 @@ pub enum What {
     Reply,
     /// A redirect about it was made.
     Redirected,
-    /// Made into what its way out takes; all pieces have its number.
+    /// Made into what its egress port takes; all pieces have its number.
     Prepared {
         /// How.
         how: Made,
-        /// Pieces there are now.
+        /// The number of pieces now.
         pieces: u32,
     },
     /// Waits for a neighbour.
@@ -100,22 +100,22 @@ pub enum What {
         /// Its transmit queue, where the kernel does not choose one.
         queue: Option<QueueId>,
     },
-    /// It was for us.
+    /// Delivered: the packet was for us.
     Delivered,
     /// Dropped.
     Dropped(DropReason),
 }
 
-/// How a packet was made into what its way out takes.
+/// How a packet was made into what its egress port takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Made {
     /// Its checksum was completed.
     pub completed: bool,
     /// Its frames were joined.
     pub joined: bool,
-    /// It was cut into segments.
+    /// The packet was cut into segments.
     pub segments: bool,
-    /// It was cut into fragments.
+    /// The packet was cut into fragments.
     pub fragments: bool,
 }
 

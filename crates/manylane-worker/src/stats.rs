@@ -1,6 +1,6 @@
 //! What a worker counts, and how the counts add up.
 //!
-//! A worker owns one block of counters and writes it with plain stores; everybody else reads. Packets,
+//! A worker owns one block of counters and writes it with plain stores; other threads read. Packets,
 //! of one frame or more, are counted by their port of *entry*, which the metadata carries to the end, so
 //! that the ledger adds up port by port (I2):
 //!
@@ -8,7 +8,7 @@
 //! received + created = transmitted + delivered + dropped, by reason + held + in flight
 //! ```
 //!
-//! What is transmitted is counted when the device has finished with it, not when it was asked to.
+//! What is transmitted is counted when the device has finished with it, not when the worker handed it over.
 
 use manylane_frame::vocabulary::{Created, DropReason, PortId};
 use manylane_io::port::{CopyCounts, FaultCounts};
@@ -20,7 +20,7 @@ pub struct Stats {
     ports: usize,
 }
 
-/// Anybody's view of one worker's ledger.
+/// A reader's view of one worker's ledger.
 #[derive(Clone)]
 pub struct StatsReader {
     counters: CounterReader,
@@ -35,13 +35,13 @@ pub enum PortCount {
     Received,
     /// Bytes received, without frame check sequence.
     ReceivedBytes,
-    /// Packets that came in here and have left through any port.
+    /// Packets received here that have left through any port.
     Transmitted,
     /// Packets that were for us.
     Delivered,
     /// Packets waiting for a neighbour now (a level).
     Held,
-    /// Packets given to this port's device to transmit, whatever they came in by.
+    /// Packets given to this port's device to transmit, whichever port received them.
     Sent,
     /// Bytes given to this port's device to transmit.
     SentBytes,
@@ -55,12 +55,12 @@ pub enum PortCount {
     Returned,
     /// Packets lost at this port because its receive ring was full (a level of the device's count).
     LostRingFull,
-    /// Packets lost at this port because there was no frame for them (a level of the device's count).
+    /// Packets lost at this port for want of a frame (a level of the device's count).
     LostNoBuffer,
     /// Packets lost at this port because they did not fit a frame, or were refused (a level).
     LostInvalid,
-    /// Packets that this port's device took to transmit and dropped (a level of what it says). They are
-    /// transmitted, as far as we can account for them.
+    /// Packets that this port's device took to transmit and dropped (a level of what it says). Such packets
+    /// count as transmitted, as far as we can account for them.
     LostTransmit,
     /// Segments that packets were cut into here, because this port does not.
     SegmentsCut,
@@ -68,7 +68,7 @@ pub enum PortCount {
     ChecksumsCompleted,
     /// Packets that were copied into fewer frames, because this port takes no more.
     ChainsJoined,
-    /// Frames that this port's faults hold on their way out (a level; on their way in they are posted).
+    /// Frames that this port's faults hold before transmission (a level; received ones are posted).
     Late,
     /// Packets dropped here on purpose (this and what follows are levels of what faults and copies count).
     FaultsDropped,
@@ -80,9 +80,9 @@ pub enum PortCount {
     FaultsDelayed,
     /// Packets that others passed on purpose.
     FaultsReordered,
-    /// Packets that were to be late, and there was no place to hold them.
+    /// Packets that were to be late, and found no place in the hold.
     FaultsHoldFull,
-    /// Packets that were to be duplicated, and there was no frame.
+    /// Packets that were to be duplicated, and found no frame.
     FaultsNoFrame,
     /// Packets whose copy is in the file.
     Copied,
@@ -132,7 +132,7 @@ pub enum WorkerCount {
     PoolRefills,
     /// Times the list brought magazines.
     PoolSpills,
-    /// Times there was too little to receive into.
+    /// Times the list was too short to receive into.
     PoolStarved,
     /// Frames of packets that wait for neighbours now (a level).
     FramesHeld,

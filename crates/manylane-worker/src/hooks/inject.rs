@@ -1,6 +1,6 @@
 //! Packets to send, from sockets to a worker.
 //!
-//! A worker allocates nothing: the memory of a packet goes to it and comes back, by a ring each way.
+//! A worker allocates nothing: a packet's memory travels to the worker and back, by a ring each way.
 
 use manylane_frame::vocabulary::PortId;
 use manylane_sync::ring::{Consumer, Producer, ring};
@@ -41,14 +41,14 @@ pub fn injector() -> (Injector, InjectorEnd) {
 }
 
 impl Injector {
-    /// Passes a packet on. False when so many wait that no more fit.
+    /// Passes a packet on. False when the ring is full.
     pub fn push(&mut self, port: PortId, bytes: &[u8]) -> bool {
         let waiting = self.done.waiting();
         self.spare.extend(self.done.pop_up_to(waiting));
         self.done.release();
         let mut packet = match self.spare.pop() {
             Some(packet) => packet,
-            // There are no more of them than places in a ring, so that each finds one, both ways.
+            // At most one packet is made for each place of a ring, so that each finds a place, both ways.
             None if self.made < INJECTED_MAX => {
                 self.made += 1;
                 Injected::default()
@@ -59,7 +59,7 @@ impl Injector {
         packet.bytes.clear();
         packet.bytes.extend_from_slice(bytes);
         let pushed = self.to_send.push(packet);
-        assert!(pushed.is_ok(), "there are as many places as packets");
+        assert!(pushed.is_ok(), "the ring has as many places as packets");
         self.to_send.submit();
         true
     }

@@ -1,4 +1,4 @@
-//! What a hook wants, and who is given it.
+//! What a hook matches, and the sockets that receive it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -65,7 +65,7 @@ pub struct Lanes {
     pub stale: SharedCount,
 }
 
-/// Who is woken when something was published.
+/// The thread to wake when something was published.
 pub enum Bell {
     /// The reader, in this process.
     Reader(EventFd),
@@ -136,7 +136,7 @@ impl Drop for Charge {
 
 impl Target {
     /// Whether it wants what begins with `bytes` and was seen at `point` of `port`: of the device's port, or at a
-    /// drop of the sub-interface that it came in by.
+    /// drop of the sub-interface that received it.
     #[inline]
     pub fn wants(&self, point: Point, port: PortId, bytes: &[u8]) -> bool {
         self.points.has(point)

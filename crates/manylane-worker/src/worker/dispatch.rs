@@ -1,4 +1,4 @@
-//! What becomes of each frame, done: the worker's half of a verdict.
+//! The worker's half of a verdict: each frame is queued, prepared, delivered, held or dropped.
 
 use manylane_frame::vocabulary::{Created, DropReason};
 use manylane_frame::{Batch, Frame, Trace};
@@ -12,7 +12,7 @@ use crate::stage::What;
 use crate::stats::PortCount;
 
 impl Work {
-    /// Carries out the verdicts on a batch, in its order.
+    /// Carries the verdicts on a batch into effect, in the batch's order.
     #[inline(never)]
     pub(super) fn dispatch_all<'g>(
         &mut self,
@@ -20,7 +20,7 @@ impl Work {
         batch: &mut Batch,
         verdicts: &Verdicts<'g>,
     ) {
-        // To one port, as on a router with one uplink: its frames need no look each.
+        // To one port, as on a router with one uplink: no frame needs a look of its own.
         if let Some(egress) = verdicts.one_egress()
             && self.egresses[usize::from(egress)].waiting.append(batch)
         {
@@ -43,7 +43,7 @@ impl Work {
         });
     }
 
-    /// Carries out one verdict.
+    /// Carries one verdict into effect.
     #[cold]
     #[doc(hidden)]
     pub fn dispatch<'g>(&mut self, turn: Turn<'g>, mut frame: Frame, verdict: &Verdict<'g>) {
@@ -79,7 +79,7 @@ impl Work {
             Fate::Hold(neighbour) => {
                 let key = self.forwarder.key(turn.guard, neighbour);
                 if key.addr.is_unspecified() {
-                    // It was removed, after it had failed, while this packet was on its way to it.
+                    // The neighbour was removed, after it had failed, while this packet was on its way to it.
                     return self.drop_frame(turn.guard, frame, DropReason::NeighbourFailed);
                 }
                 self.hold(turn, key, neighbour_id(neighbour.raw()), frame);

@@ -1,14 +1,14 @@
-//! Which flow fills a backlog: its packets go first, so that the others' stay.
+//! Which flow fills a backlog: its packets are dropped first, so that other flows' stay.
 //!
 //! Linux's flow limit (net/core/dev.c, `skb_flow_limit`): while a backlog is more than half full, the last
-//! [`HISTORY`] packets that came for it are counted by flow, and a flow with more than half of them is
-//! dropped. Flows that share a count share the fate; there are [`COUNTS`] of them, as in Linux.
+//! [`HISTORY`] packets for it are counted by flow, and a flow with more than half of them is
+//! dropped. Flows that share a count share the fate; the number of counts is [`COUNTS`], as in Linux.
 
 /// The last packets for one backlog, by flow.
 pub(super) struct FlowLimit {
     history: [u16; HISTORY],
     next: usize,
-    /// The last one is of places in the history that nothing has come to yet.
+    /// The last one is of places in the history that no packet has filled yet.
     counts: Box<[u16; COUNTS + 1]>,
 }
 
@@ -27,7 +27,7 @@ impl FlowLimit {
 
     /// Counts a packet of the flow with this hash; whether its flow is the one to drop.
     pub(super) fn exceeds(&mut self, hash: u32) -> bool {
-        // Other bits than those that choose the bucket: here all flows have come by a few buckets.
+        // Other bits than those that choose the bucket: here all flows belong to a few buckets.
         let flow = (hash >> 8) as usize % COUNTS;
         let old = std::mem::replace(&mut self.history[self.next], flow as u16);
         self.next = (self.next + 1) % HISTORY;

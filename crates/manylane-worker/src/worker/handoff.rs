@@ -1,15 +1,15 @@
 //! Hand-off: received by one worker, forwarded by another, in order.
 //!
-//! Where a port has fewer queues than there are workers, who receives is not who forwards: the receiver
+//! Where a port has fewer queues than the machine has workers, one worker receives and others forward: the receiver
 //! looks at each packet's flow, keeps its own share of the batch and pushes the rest into rings, one for
-//! each pair of workers. Whoever pops a packet forwards it as if it had received it. Which bucket of flows
-//! goes where, and when that may change, is [`manylane_sync::handoff`]'s; here is what a worker does about
-//! it, and what happens when somebody is slow.
+//! each pair of workers. The worker that pops a packet forwards it as if it had received it. [`manylane_sync::handoff`]
+//! decides which worker has which bucket of flows, and when that may change; this room holds a worker's part, and the
+//! back-pressure when another worker is slow.
 //!
 //! | when                                   | what                                                        |
 //! |----------------------------------------|-------------------------------------------------------------|
 //! | before a queue is received from        | every worker that has buckets of its port has room for a batch, or the queue waits: what comes meanwhile lies in the port's ring, and is lost there if it is too much |
-//! | one has none for [`STALL_MAX_NS`]       | the queue goes on for the others' sake, unless there are none; what is for the full one is dropped |
+//! | one has none for [`STALL_MAX_NS`]       | the queue is received from again for the other workers' sake, unless no other has room; packets for the full one are dropped |
 //! | a backlog is more than half full       | a flow with more than half of its last packets is dropped (`flow_limit`) |
 //! | no place for a packet in hand          | it is dropped (`backlog_full`); never reordered, never forwarded here  |
 //! | buckets of a port have long waited to move | it is not received from for a moment (`withhold`) |
@@ -19,7 +19,7 @@
 //! recovered; one that is merely slow costs the others what it would cost them in the port's ring, that
 //! time, and then nothing. When it takes again, the next turn of the receiver sees the room.
 //!
-//! Whether a packet has left is known when its device says that it has taken it, or finished with it where
+//! A packet counts as gone when its device says that it has taken it, or finished with it where
 //! workers send by several of its queues: what a worker transmitted is noted at the end of a turn, and
 //! announced at the end of the first turn that finds that so.
 
@@ -56,11 +56,11 @@ pub mod limits {
     pub const MAX_BACKLOG: usize = 2;
     /// Changes with what is wanted of buckets, and with the next.
     pub const GENERATION: usize = 3;
-    /// One flow in so many has the order of its packets looked at when they leave; 0 for none.
+    /// Workers check the order of one flow in N when its packets leave; 0 for none.
     pub const REORDER_SAMPLE: usize = 4;
     /// Which time of looking that is, from 1.
     pub const SAMPLE_PERIOD: usize = 5;
-    /// How many there are.
+    /// How many words.
     const WORDS: usize = 6;
 
     /// The writer's side of them, by the names that the configuration has.
@@ -102,7 +102,7 @@ pub struct HandOff {
     by_flow: Vec<bool>,
     /// By port: whether that is to be published though it is not steered one by one.
     changed: Vec<bool>,
-    /// What the generation was when buckets were last told to follow, and how many had to wait.
+    /// The generation at which buckets last followed the map, and how many had to wait.
     generation: u32,
     waiting: usize,
     /// When those that wait are looked at again, frames of theirs or not.
@@ -116,18 +116,18 @@ pub struct HandOff {
     /// No bucket waits to move, and every worker that the queue being received from may steer to has room for
     /// all that is admitted.
     all_have_room: bool,
-    /// Who received what is being passed on.
+    /// The receiver of the packets being forwarded.
     receiver: u8,
     counts: HandOffCounts,
     /// What workers look at the order by.
     order: OrderSample,
-    /// One flow in so many is looked at; 0 for none.
+    /// One flow in N is checked; 0 for none.
     sample_one_in: u32,
     sample_period: u32,
     /// Packets are looked at one by one: to be numbered, or for a trace.
     examines: bool,
     traced: bool,
-    /// Packets with a trace's number that have just been steered: into which bucket, and to whom.
+    /// Packets with a trace's number that have just been steered: into which bucket, and to which worker.
     steered: Vec<(Trace, u8, WorkerId)>,
     pub(super) release_requests: ReleaseRequests,
     /// Breaks the rule that what is popped has not left yet.
@@ -157,7 +157,7 @@ impl HandOff {
         for (worker, link) in self.outbound.iter_mut().enumerate() {
             let Some(link) = link else { continue };
             if !self.steering.steers_to(port.index(), worker as u16) {
-                link.is_known = false; // Others' batches may have taken what room there was.
+                link.is_known = false; // Other receivers' batches may have filled the room.
                 continue;
             }
             link.measure_room(max_backlog, wanted);
@@ -183,7 +183,7 @@ impl HandOff {
         Some(wanted)
     }
 
-    /// Parts a batch that came in by `port`: our own share stays in it, the rest is pushed, each worker's at
+    /// Splits a batch received by `port`: our own share stays in it, the rest is pushed, each worker's at
     /// once, or refused.
     fn hand_off(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let own = usize::from(self.own);
@@ -214,7 +214,7 @@ impl HandOff {
         }
     }
 
-    /// Parts a batch of single frames when no bucket waits to move, and there is room for all.
+    /// Parts a batch of single frames when no bucket waits to move, and every worker has room.
     #[inline]
     fn split(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let HandOff { steering, staged, .. } = self;
@@ -232,7 +232,7 @@ impl HandOff {
         }
     }
 
-    /// Parts any batch.
+    /// Splits any batch.
     #[inline(never)]
     fn split_or_refuse(&mut self, region: View<'_>, port: PortId, batch: &mut Batch) {
         let first = port.index() * GROUP;
@@ -291,8 +291,8 @@ impl HandOff {
         link.bell.ring();
     }
 
-    /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch. Whether they came in by
-    /// several ports.
+    /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch. Whether several
+    /// ports received them.
     #[inline]
     fn pop(&mut self, receiver: usize, weight: usize, region: View<'_>, batch: &mut Batch) -> bool {
         let Some(Inbound { ring, surplus, prefetched }) = &mut self.inbound[receiver] else {
@@ -300,7 +300,7 @@ impl HandOff {
         };
         let weight = weight.min(BATCH_MAX);
         ring.look_for(weight);
-        // What was asked for the last time is on its way to this core; the others now.
+        // The lines prefetched last time are on their way to this core; now the others.
         let ask = |packet: &InTransit| region.prefetch_packet(&packet.frame, packet.head);
         let packets = ring.look_ahead(*prefetched, weight, ask);
         if packets == 0 {
@@ -314,7 +314,7 @@ impl HandOff {
             frame
         }));
         ring.release();
-        // What has come so far is on another core: asked for now, the next batch is here when it is popped.
+        // What has come so far is on another core: with the prefetch now, the next batch is here when it is popped.
         *prefetched = ring.look_ahead(0, BATCH_MAX, ask);
         let mut frames = batch.len();
         if chained {
@@ -349,7 +349,7 @@ impl HandOff {
     #[cold]
     fn apply_map(&mut self, now_ns: u64) {
         if self.outbound.iter().all(Option::is_none) {
-            return; // Who has no rings keeps what it receives.
+            return; // A worker without rings keeps the packets it receives.
         }
         let began = self.waiting == 0;
         self.waiting = self.steering.follow();
@@ -375,17 +375,17 @@ impl HandOff {
         self.examines = traced || self.sample_one_in != 0;
     }
 
-    /// The packets with a number that were steered since the last call: into which bucket, and to whom.
+    /// The packets with a number that were steered since the last call: into which bucket, and to which worker.
     pub(super) fn take_steered(&mut self) -> impl Iterator<Item = (Trace, u8, WorkerId)> {
         self.steered.drain(..)
     }
 
-    /// Who received what is being passed on.
+    /// The receiver of the packets being forwarded.
     pub(super) fn taken_from(&self) -> WorkerId {
         WorkerId(self.receiver.into())
     }
 
-    /// Whether there is something to do that no descriptor tells of.
+    /// Whether a ring or the map holds work that no descriptor announces.
     pub(super) fn has_work(&mut self) -> bool {
         self.limits.load(limits::GENERATION) != self.generation
             || self.inbound.iter_mut().flatten().any(|inbound| !inbound.ring.is_empty())
@@ -403,7 +403,7 @@ impl HandOff {
         blocked.or(waits.then_some(LOOK_AGAIN_NS))
     }
 
-    /// Notes by whom, and in which bucket, a packet came that is about to be held; who `was_held` before knows.
+    /// Notes the receiver and the bucket of a packet that is about to be held; one that `was_held` before has the note.
     pub(super) fn steered(&self, region: &Region, frame: &mut Frame, was_held: bool) -> Steered {
         if was_held {
             return region.meta(frame).steered().expect("what is held says how it came");
@@ -419,7 +419,7 @@ impl HandOff {
         self.completions.hold(receiver.into(), bucket.into());
     }
 
-    /// It is not any more.
+    /// The packet is not held any more.
     pub(super) fn note_released(&mut self, meta: &Meta) {
         let Steered { receiver, bucket, .. } =
             meta.steered().expect("what is held says how it came");
@@ -452,7 +452,7 @@ impl HandOff {
         self.own
     }
 
-    /// Publishes where buckets are, and what they carry.
+    /// Publishes where buckets are, and their packet counts.
     pub(super) fn publish(&mut self) {
         for (port, changed) in self.changed.iter_mut().enumerate() {
             if !std::mem::take(changed) && !self.by_flow[port] {
@@ -467,7 +467,7 @@ impl HandOff {
 
 #[cfg(feature = "broken-rules")]
 impl HandOff {
-    /// Publishes where a bucket is and what it has carried, for tests of who reads that.
+    /// Publishes where a bucket is and its packet count, for tests of readers.
     pub fn publish_bucket(&mut self, bucket: usize, worker: u16, frames: u32) {
         self.counts.set_bucket(bucket, (worker, frames));
     }

@@ -1,4 +1,4 @@
-//! What workers count of their hand-off, for anybody to read.
+//! The workers' counts of their hand-off, for other threads to read.
 
 use manylane_frame::vocabulary::PortId;
 use manylane_sync::counters::{CounterReader, Counters};
@@ -10,7 +10,7 @@ pub(super) struct HandOffCounts {
     shape: Shape,
 }
 
-/// Anybody's view of it.
+/// A reader's view of the counts.
 #[derive(Clone)]
 pub struct HandOffReader {
     counters: CounterReader,
@@ -76,7 +76,7 @@ impl Shape {
 }
 
 impl HandOffCounts {
-    /// For a daemon of so many ports and workers.
+    /// For a daemon of this many ports and workers.
     pub(super) fn new(ports: usize, workers: usize) -> HandOffCounts {
         let shape = Shape { buckets: ports * GROUP, workers };
         HandOffCounts { counters: Counters::new(shape.len()), shape }
@@ -86,7 +86,7 @@ impl HandOffCounts {
         HandOffReader { counters: self.counters.reader(), shape: self.shape }
     }
 
-    /// Publishes where a bucket is, by its number among those of all ports, and what it has carried.
+    /// Publishes where a bucket is, by its number among those of all ports, and its packet count.
     pub(super) fn set_bucket(&mut self, bucket: usize, (worker, frames): (u16, u32)) {
         self.counters.set(bucket, u64::from(worker) << 32 | u64::from(frames));
     }
@@ -113,11 +113,11 @@ impl HandOffCounts {
     }
 }
 
-/// Frames that lie between workers, of whom these are all.
+/// Frames that lie between workers; `workers` names all of them.
 pub fn frames_between(workers: &[HandOffReader]) -> u64 {
     let sum = |frames: fn(&HandOffReader) -> u64| workers.iter().map(frames).sum::<u64>();
     // What was taken first, for it only grows, and what was handed on is counted before it can be taken. Counters
-    // order nothing, so that this may still be seen the other way round: then there were few.
+    // order nothing, so that this may still be seen the other way round: then the frames were few.
     let taken = sum(HandOffReader::frames_in);
     sum(HandOffReader::frames_out).saturating_sub(taken)
 }
@@ -135,7 +135,7 @@ impl HandOffReader {
         self.pair(worker, PairCount::Out)
     }
 
-    /// Batches in which they went.
+    /// Batches of these packets.
     pub fn batches_to(&self, worker: u16) -> u64 {
         self.pair(worker, PairCount::OutBatches)
     }
@@ -206,7 +206,7 @@ impl HandOffReader {
 mod tests {
     use super::*;
 
-    /// Somebody takes what was handed on while both are read.
+    /// A worker takes handed-off frames while both counts are read.
     #[test]
     fn there_are_never_fewer_than_no_frames_between_workers() {
         let [mut one, mut other] = [(); 2].map(|()| HandOffCounts::new(1, 2));

@@ -1,4 +1,4 @@
-//! The ways between two workers: what is on them, and how much room there is.
+//! The rings between two workers: the packets in them, and the room left.
 
 use std::sync::Arc;
 
@@ -41,13 +41,13 @@ impl StagedBatch {
 /// A packet in a ring.
 pub(super) struct InTransit {
     pub(super) frame: Frame,
-    /// Where its bytes begin in the slot, and the port it came in by: what its new worker asks for, and looks at,
+    /// Where its bytes begin in the slot, and its ingress port: its new worker prefetches and reads both
     /// before it has the frame's lines.
     pub(super) head: u16,
     pub(super) ingress: PortId,
 }
 
-/// The way to another worker.
+/// The ring to another worker.
 pub(super) struct Outbound {
     pub(super) ring: Producer<InTransit>,
     pub(super) capacity: usize,
@@ -55,17 +55,17 @@ pub(super) struct Outbound {
     pub(super) surplus: Arc<SharedCount>,
     pub(super) bell: Arc<Doorbell<EventFd>>,
     pub(super) flows: FlowLimit,
-    /// Packets that there is room for, as far as we have looked.
+    /// Packets that fit, at the last measurement.
     pub(super) room: usize,
-    /// We have, for the queue being received from.
+    /// The room was measured for the queue being received from.
     pub(super) is_known: bool,
     /// More than half of the backlog was taken when we last looked.
     pub(super) is_busy: bool,
-    /// It had no room: how long that is waited for.
+    /// The ring had no room: how long the queue waits for it.
     pub(super) stalled_until_ns: Option<u64>,
 }
 
-/// The way from another worker.
+/// The ring from another worker.
 pub(super) struct Inbound {
     pub(super) ring: Consumer<InTransit>,
     pub(super) surplus: Arc<SharedCount>,
@@ -93,7 +93,7 @@ impl Outbound {
         }
     }
 
-    /// Looks how many packets there is room for, if the last look does not show a batch's.
+    /// Measures how many packets fit, if the last measurement does not show room for a batch.
     #[inline]
     pub(super) fn measure_room(&mut self, max_backlog: usize, wanted: usize) {
         let beyond = self.capacity - max_backlog.min(self.capacity);

@@ -1,4 +1,4 @@
-//! The rings between workers, laid when the daemon is put together.
+//! The rings between workers, built with the daemon.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Mesh {
 }
 
 impl Mesh {
-    /// Lays them, of `capacity` packets each, from those workers of whom `receives` says so. `bells` are the
+    /// Builds the rings, of `capacity` packets each, from those workers for which `receives` is true. `bells` are the
     /// workers'; `map` has 256 buckets for each port.
     pub fn build(
         receives: &[bool],

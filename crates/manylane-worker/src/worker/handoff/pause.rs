@@ -1,7 +1,7 @@
 //! Ports that are not received from for a moment, so that buckets of theirs can move.
 //!
-//! A bucket moves when nothing of it is on its way. One whose packets never cease to come does not while there is
-//! a backlog. So when buckets have waited for [`AFTER_NS`], their ports wait for them, too, for [`STALL_MAX_NS`] at
+//! A bucket moves when nothing of it is on its way. One with an endless stream of packets does not move while a backlog
+//! exists. So when buckets have waited for [`AFTER_NS`], their ports wait for them, too, for [`STALL_MAX_NS`] at
 //! most; what comes meanwhile lies in the port's ring. What is held keeps its bucket all the same, so that a
 //! moment in vain is followed by a longer interval.
 

@@ -1,10 +1,10 @@
 //! A look at the order of what leaves, for an operator who wants one (`steering.reorder_sample`).
 //!
-//! Who receives numbers the packets of one flow in so many, and whoever transmits them looks whether a later
-//! one has left before. A flow is here what has one hash and one direction, comes by one queue and leaves by
-//! one port. What is received by queue stays where it is, and is not numbered.
+//! The receiving worker numbers the packets of one flow in N, and the transmitting worker checks whether a later
+//! packet has left before. A flow here means packets of one hash and one direction, received by one queue and transmitted
+//! by one port. What is received by queue stays where it is, and is not numbered.
 //!
-//! While nobody wants it, a turn pays one branch, and a batch that is handed on another.
+//! While the option is off, a turn pays one branch, and a batch that is handed on another.
 
 use std::ops::Range;
 
@@ -96,7 +96,7 @@ impl Work {
     }
 }
 
-/// In which direction a packet goes of a flow whose hash is the same in both.
+/// The direction of a packet, in a flow whose hash is equal in both directions.
 fn is_upward(frame: &[u8]) -> bool {
     let tags = [2, 1].iter().find(|&&count| Tags::of(frame, count).is_some()).unwrap_or(&0);
     let packet = frame.get(HEADER_LEN + tags * VLAN_TAG_LEN..).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A worker's turn, as far as others take part in it: what they have handed on, what it hands on, and what has
-//! left.
+//! A worker's turn, as far as other workers take part in it: packets handed to it, packets that it hands off, and
+//! packets that have left.
 
 use manylane_frame::vocabulary::{DropReason, PortId};
 use manylane_frame::{BATCH_MAX, Batch, Frame};
@@ -12,7 +12,7 @@ use crate::worker::turn::Turn;
 use manylane_frame::vocabulary::Points;
 
 impl Work {
-    /// Takes what others have handed on, up to `budget` packets, and passes it on. Returns how many.
+    /// Takes packets that other workers have handed off, up to `budget`, and forwards them. Returns how many.
     pub(in crate::worker) fn receive_handed_off(&mut self, turn: Turn<'_>, budget: usize) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
         let Some(handoff) = &mut self.handoff else { return 0 };
@@ -50,7 +50,7 @@ impl Work {
         moved
     }
 
-    /// Passes a batch on, a run of packets that came in by one port at a time.
+    /// Forwards a batch, a run of packets with one ingress port at a time.
     #[inline(never)]
     fn forward_runs(&mut self, turn: Turn<'_>, batch: &mut Batch) {
         if self.traces() {
@@ -66,7 +66,7 @@ impl Work {
         }
     }
 
-    /// Receives a batch from one queue, passes its own share on and hands on the rest.
+    /// Receives a batch from one queue, forwards its own share and hands off the rest.
     #[inline(never)]
     pub(in crate::worker) fn receive_and_hand_off(
         &mut self,
@@ -100,7 +100,7 @@ impl Work {
         received
     }
 
-    /// As above, where somebody wants to look at what was received.
+    /// As above, where a packet socket or a trace observes received packets.
     #[cold]
     #[inline(never)]
     fn hand_off_observed(&mut self, turn: Turn<'_>, port: PortId, batch: &mut Batch) {
@@ -117,7 +117,7 @@ impl Work {
         }
     }
 
-    /// What is dropped here has been received here; all else is counted by whoever passes it on.
+    /// Packets dropped here count as received here; the worker that forwards a packet counts all others.
     #[cold]
     fn drop_refused(&mut self, guard: Guard<'_>) {
         let Some(handoff) = &mut self.handoff else { return };
@@ -137,7 +137,7 @@ impl Work {
         self.stats.count(meta.ingress, PortCount::ReceivedBytes, meta.packet_len() as u64);
     }
 
-    /// Hands what waits to the devices, and tells receivers what has left.
+    /// Hands what waits to the devices, and announces to receivers which packets have left.
     pub(in crate::worker) fn transmit_and_announce(&mut self, guard: Guard<'_>) {
         if self.samples_order() {
             self.check_order(0..self.egresses.len());
@@ -146,7 +146,7 @@ impl Work {
         self.announce();
     }
 
-    /// Tells receivers what has left: what had been transmitted when that was last noted, once devices have
+    /// Announces to receivers which packets have left: what had been transmitted when that was last noted, once devices have
     /// taken it. At the end of a turn.
     fn announce(&mut self) {
         let Work { handoff, egresses, .. } = self;
