@@ -62,7 +62,7 @@ impl Capture {
         Ok(Capture { socket, given, order })
     }
 
-    /// What can be given now, of what came by the binding in force.
+    /// What can be given now, of the binding in force.
     pub fn receive(&mut self) -> Option<Round<'_>> {
         self.order.settle(Instant::now());
         let current = self.socket.generation();
@@ -87,8 +87,8 @@ impl Capture {
         (has_some && !is_held).then_some(round)
     }
 
-    /// Waits until [`receive`](Self::receive) may have something, for so long at most; whether it may. An error when
-    /// there is nothing and nothing will come.
+    /// Waits until [`receive`](Self::receive) may have something, for `timeout` at most; whether it may. An error when
+    /// nothing waits and nothing will arrive.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, RemoteError> {
         let Some((_, since)) = self.order.held else { return self.socket.wait(timeout) };
         let left = self.order.settle.saturating_sub(since.elapsed());
@@ -201,7 +201,7 @@ impl<'r> Iterator for InOrder<'r> {
     fn next(&mut self) -> Option<Packet<'r>> {
         let mut oldest: Option<(usize, u64)> = None;
         for (at, lane) in self.lanes.iter().enumerate() {
-            // At the end of a block: the next one of that worker may go on with what comes next.
+            // At the end of a block: the next one of that worker may continue with the next packets.
             let time_ns = lane.next.as_ref()?.record.time_ns;
             if oldest.is_none_or(|(_, before)| time_ns < before) {
                 oldest = Some((at, time_ns));

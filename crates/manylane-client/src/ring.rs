@@ -54,8 +54,8 @@ impl RemoteSocket {
         oldest.and_then(|(at, _)| self.readers[at].borrow())
     }
 
-    /// Waits until something is there to be received, for so long at most; whether there is. An error when there is
-    /// nothing and nothing will come.
+    /// Waits until a block can be received, for `timeout` at most; whether one can. An error when no block
+    /// waits and none will arrive.
     ///
     /// What workers have not passed on comes when its block is full, or as old as the ring's `retire_ns`.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, RemoteError> {

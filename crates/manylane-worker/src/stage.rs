@@ -55,7 +55,7 @@ pub enum What {
     Routed(Found),
     /// Its next hop's neighbour was looked at.
     Neighbour(Via),
-    /// The tables changed while it was judged: what became of it need not be what they said.
+    /// The tables changed while the rules saw it: its fate may differ from what they said.
     Changed,
     /// The packet is as it is to leave, but for tags.
     Rewritten {

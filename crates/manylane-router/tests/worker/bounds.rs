@@ -1,4 +1,4 @@
-//! Each bound, and what is counted when it is reached; and what the control thread asks for.
+//! Each bound, and what is counted when it is reached; and what the control thread orders.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
@@ -94,14 +94,14 @@ fn who_waits_too_long_is_told_though_nobody_says_anything() {
 }
 
 /// Flows of other groups move all the time, and everything that is held is judged anew each time: it is held
-/// for no longer, and its neighbour is asked for no more often.
+/// for no longer, and its neighbour is requested no more often.
 #[test]
 fn what_is_judged_again_keeps_its_age() {
     let mut hall = Hall::new(1);
     let (feed, (seen, exits)) = (Feed::default(), sinks());
     let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, HoldLimits::default());
     ["10.0.0.2", "2001:db8::2"].into_iter().for_each(|host| hall.control.set(host, 0));
-    // Two that nobody has heard of, and two with a slot.
+    // Two unknown ones, and two with a slot.
     let silent = ["10.1.0.2", "2001:db8:1::2", "10.1.0.3", "2001:db8:1::3"].map(addr);
     for (flow, &host) in (0..).zip(&silent[2..]) {
         feed.lock().unwrap().push(packet(host, flow, 0, 4));
@@ -116,7 +116,7 @@ fn what_is_judged_again_keeps_its_age() {
     let (mut steps, mut now_ns) = (0u32, 0);
     while now_ns < HOLD_MAX_NS {
         assert_eq!(hall.sum(0, PortCount::Held), 4, "at {now_ns}");
-        // A group elsewhere, one of whose members is found, and then the other.
+        // A group elsewhere, where one member is found, and then the other.
         let members =
             [2 * steps + 100, 2 * steps + 101].map(|host| IpAddr::from([10, 1, 1, host as u8]));
         hall.control.add_group([198, 18, steps as u8, 0].into(), &members, now_ns);
@@ -210,7 +210,7 @@ fn a_turn_sends_more_than_one_batch_through_a_port() {
     hall.close(vec![worker]);
 }
 
-/// A port hands over what its sender left to be cut; the exit does not cut. One packet came in.
+/// A port hands over what its sender left to be cut; the egress port does not cut. One packet was received.
 #[test]
 fn every_segment_is_accounted_for() {
     segments_are_accounted_for("10.1.0.2", 34);
@@ -378,7 +378,7 @@ fn hold_for(worker: &mut Worker, host: IpAddr) {
     worker.work.state.awaited.push(AwaitedNeighbour { key, dst, requested_ns: 0 });
 }
 
-/// Flows have moved since what is held was judged: there is something to do before sleep.
+/// Flows have moved since the held packets were looked up: the worker has work before sleep.
 #[test]
 fn nobody_sleeps_while_flows_have_moved() {
     for (moved, held, sleeps) in [(true, true, 0), (true, false, 1), (false, true, 1)] {
@@ -391,7 +391,7 @@ fn nobody_sleeps_while_flows_have_moved() {
         if held {
             hold_for(&mut worker, addr("2001:db8:1::2"));
         }
-        worker.work.bell.waker().wake(); // Who sleeps is woken at once.
+        worker.work.bell.waker().wake(); // A sleeper is woken at once.
         worker.sleep(0);
         assert_eq!(hall.counted(WorkerCount::Sleeps), sleeps, "{moved} {held}");
         hall.close(vec![worker]);
@@ -462,7 +462,7 @@ fn answers_are_heard_through_a_scan() {
     }
     worker.turn(0);
     hall.control.hear(0);
-    hall.control.tick(0); // Both are asked.
+    hall.control.tick(0); // Both are solicited.
     for number in 0..4000u32 {
         let host: IpAddr = match number % 2 {
             0 => [10, 1, 1 + (number / 250) as u8, (number % 250) as u8].into(),
@@ -505,7 +505,7 @@ fn answers_are_heard_through_a_scan() {
     hall.close(vec![worker]);
 }
 
-/// Somebody scans a network whose hosts do not exist, all the while others talk to one that does: no
+/// A host scans a network whose hosts do not exist, all the while others talk to one that does: no
 /// more frames wait for the scanned than may, and nothing of the others is lost.
 #[test]
 fn a_scan_of_silent_neighbours_does_not_stop_resolved_flows() {

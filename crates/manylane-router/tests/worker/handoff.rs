@@ -24,14 +24,14 @@ pub struct Floor {
     pub hall: Hall,
     pub map: SteeringMap,
     pub workers: Vec<Arc<Mutex<Worker>>>,
-    /// What happens the next time that somebody transmits by port 1, before it is seen.
+    /// What happens at the next transmission by port 1, before it is seen.
     meddler: Meddler,
     pub counts: Vec<HandOffReader>,
     pub handovers: Vec<QueueHandoverEnd>,
     /// Of port 0, for worker 0 and for worker 1, if it receives too.
     pub feeds: Vec<Feed>,
     pub seen: Vec<Seen>,
-    /// The next number of each flow, and how many of it came out.
+    /// The next number of each flow, and how many of its packets were transmitted.
     next: HashMap<u16, u32>,
 }
 
@@ -140,7 +140,7 @@ impl Floor {
         self.handovers[worker].tasks.submit();
     }
 
-    /// Asks every worker for its way out by `port`.
+    /// Requests every worker's transmitter of `port`.
     pub fn close_exits(&mut self, port: u16) {
         for handover in &mut self.handovers {
             assert!(handover.tasks.push(Task::Close(PortId(port))).is_ok());
@@ -148,7 +148,7 @@ impl Floor {
         }
     }
 
-    /// What `worker` has given up since this was last asked: queues and ways out.
+    /// What `worker` has given up since the last call: queues and transmitters.
     pub fn given_up(&mut self, worker: usize) -> (usize, usize) {
         let (mut queues, mut exits) = (0, 0);
         while let Some(given_up) = self.handovers[worker].given_up.pop() {
@@ -179,7 +179,7 @@ impl Floor {
         self.seen.iter().map(|seen| seen.lock().unwrap().len()).sum()
     }
 
-    /// Each flow's numbers go up where all come out; returns how many there were.
+    /// Each flow's numbers go up where all are transmitted; returns their number.
     pub fn assert_in_order(&self) -> usize {
         let mut last: HashMap<u16, u32> = HashMap::new();
         let seen = self.seen[1].lock().unwrap();
@@ -202,7 +202,7 @@ impl Floor {
         (sum(HandOffReader::sampled), sum(HandOffReader::reordered))
     }
 
-    /// Looks at one flow in so many, or at none.
+    /// Checks one flow in N, or none.
     fn sample(&mut self, one_in: u32) {
         self.hall.limits.publish(limits::SAMPLE_PERIOD, 1);
         self.hall.limits.publish(limits::REORDER_SAMPLE, one_in);
@@ -233,7 +233,7 @@ impl Drop for Floor {
     }
 }
 
-/// A way out that remembers what it saw, and meddles first.
+/// A transmitter that remembers the frames, and meddles first.
 fn meddled_sink(seen: &Seen, meddler: &Meddler) -> Transmitter {
     let (seen, meddler) = (seen.clone(), meddler.clone());
     let sink = move |region: &Region, frames: &[Frame]| {
@@ -272,7 +272,7 @@ fn half_of_the_flows_are_forwarded_by_the_other() {
     floor.close();
 }
 
-/// The map says so for each: what comes by the queue stays with who receives.
+/// The map says so for each: packets of the queue stay with the receiver.
 #[test]
 fn by_queue_nothing_is_handed_on() {
     let mut floor = Floor::new(TWO);
@@ -286,7 +286,7 @@ fn by_queue_nothing_is_handed_on() {
 
 /// Bucket moves, both ways of steering, turns in the middle of others' turns, neighbours that answer late or
 /// never, a route that flaps, moving groups, short holds, and frames dropped for want of places; three workers,
-/// two of whom receive.
+/// two receive.
 fn walk_at_random(seed: u64, broken: bool) -> Floor {
     let like = Like {
         workers: 3,
@@ -352,7 +352,7 @@ fn walk_at_random(seed: u64, broken: bool) -> Floor {
     floor
 }
 
-/// The same, checked, here and by an operator's look; returns how many packets were handed on.
+/// The run, checked here and by the operator's sample; returns how many packets were handed on.
 fn step_at_random(seed: u64, broken: bool) -> u64 {
     let floor = walk_at_random(seed, broken);
     let came = floor.assert_in_order();
@@ -386,7 +386,7 @@ fn an_operator_sees_a_move_when_popped() {
     assert!(reordered > 0);
 }
 
-/// One flow in so many, of those steered by flow, while that is wanted.
+/// One flow in N, of those steered by flow, while that is wanted.
 #[test]
 fn an_operator_looks_at_as_many_flows_as_wanted() {
     let mut floor = Floor::new(TWO);
@@ -490,7 +490,7 @@ fn a_worker_that_stops_a_hundred_times_costs_the_others_a_pause_each() {
     };
     for round in 0..100 {
         let before = (floor.seen(), dropped(&floor));
-        // It stops. There is room for 256, and then for no batch that may be all for it.
+        // The worker stops. Its ring holds 256, and then no batch that may be all for it.
         let mut waited_ns = 0;
         for _ in 0..50 {
             for flow in 0..40 {
@@ -533,8 +533,8 @@ fn a_worker_that_stops_a_hundred_times_costs_the_others_a_pause_each() {
     floor.close();
 }
 
-/// The same where nobody else has a share: nothing is received to be dropped, so that it is the port's ring
-/// that overflows, and with a turn of each all goes on.
+/// The same stop where no other worker has a share: nothing is received to be dropped, so that the port's ring
+/// overflows, and with a turn of each all continues.
 #[test]
 fn a_worker_that_has_all_flows_and_stops_a_hundred_times_loses_nothing_in_hand() {
     const RING: usize = 512;
@@ -573,7 +573,7 @@ fn a_worker_that_has_all_flows_and_stops_a_hundred_times_loses_nothing_in_hand()
     floor.close();
 }
 
-/// For whoever has no share of its own, receiving would be for the drop counter: the port keeps it.
+/// For a worker that has no share of its own, receiving would be for the drop counter: the port keeps it.
 #[test]
 fn when_nobody_has_room_nothing_is_received() {
     let mut floor = Floor::new(TWO);
@@ -596,7 +596,7 @@ fn when_nobody_has_room_nothing_is_received() {
     floor.close();
 }
 
-/// A few packets of many frames fill the room as well as many of one: who stops is waited for once.
+/// A few packets of many frames fill the room as well as many of one: a stopped worker is waited for once.
 #[test]
 fn chains_take_room_by_their_frames() {
     let mut floor = Floor::new(Like { capacity: 128, part_len: 46, ..TWO });

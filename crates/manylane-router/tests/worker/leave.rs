@@ -19,9 +19,9 @@ enum Broken {
     Nothing,
     /// A bucket may move when its packets have been popped.
     AnnouncesWhatIsPopped,
-    /// It ends when it has nothing in hand, whoever may still hand on to it.
+    /// The worker ends when it has nothing in hand, though others may still hand packets to it.
     EndsAtOnce,
-    /// It holds as if it stayed.
+    /// The worker holds packets as if it stayed.
     Holds,
 }
 
@@ -37,7 +37,7 @@ enum Stage {
     Coming,
 }
 
-/// The control thread's part: buckets by number where nobody has chosen, the leaver's elsewhere while it is not
+/// The control thread's part: buckets by number where the test has not chosen, the leaver's elsewhere while it is not
 /// there.
 struct Play {
     floor: Floor,
@@ -180,7 +180,7 @@ fn come_and_go(seed: u64, broken: Broken) -> u32 {
         now += STALL_MAX_NS;
     }
     play.floor.settle(now);
-    // Who pops a packet counts it as received: what lies in a ring that nobody reads is not.
+    // The worker that pops a packet counts it as received: a packet in an unread ring is not.
     assert_eq!(play.floor.hall.sum(0, PortCount::Received), sent, "left behind");
     play.floor.assert_in_order();
     assert!(play.floor.dropped(DropReason::WorkerRemoved) > 0 || broken != Broken::Nothing);
@@ -239,7 +239,7 @@ fn a_worker_with_held_packets_leaves_at_once() {
     }
 }
 
-/// Nothing that control wants of a port matters to who receives nothing by it.
+/// Nothing that control wants of a port matters to a worker that receives nothing by it.
 #[test]
 fn who_is_quit_of_a_worker_says_so_for_what_was_wanted_then() {
     let mut play = Play::new(Broken::Nothing);
@@ -319,7 +319,7 @@ fn a_port_goes_with_packets_in_rings() {
     }
 }
 
-/// Nobody forwards to it any more, but who has not heard: what still comes to a way out that was given up is
+/// Only a worker with old tables still forwards to it: a packet that reaches a transmitter that was given up is
 /// dropped by that name.
 #[test]
 fn what_comes_to_a_closed_way_out_is_dropped() {

@@ -1,4 +1,4 @@
-//! I2: every frame is accounted for, whatever comes in.
+//! I2: every frame is accounted for, whatever is received.
 
 use std::net::IpAddr;
 
@@ -96,7 +96,7 @@ fn what_comes_in_or_begins_leaves_or_ends() {
         let (feed, (seen, exits)) = (Feed::default(), sinks());
         let limits = HoldLimits { queue_frames_max: 8, frames_max: 20, queues_max: 6 };
         let mut worker = hall.worker(vec![fed(0, 0, &feed)], exits, limits);
-        // Who watches all of it, and sends.
+        // A socket that observes all packets, and sends.
         let mut socket = hall.sockets.open(socket_protocol::ALL).expect("there is room");
         socket
             .set_points(Points::RECEIVE | Points::TRANSMIT | Points::DROP)
@@ -134,9 +134,9 @@ fn what_comes_in_or_begins_leaves_or_ends() {
             hall.control.orders[0].submit();
             now += [1_000, 1_000_000, SECOND / 3, 2 * SECOND][random.below(4) as usize];
         }
-        // It was worth counting: every way to begin and to end was taken.
+        // The run covers every beginning and end of a packet.
         // (What a feed makes stands for one packet: segments are in `bounds`.)
-        // (Redirects are off, and nobody sends by a socket.)
+        // (Redirects are off, and no socket sends.)
         let elsewhere = [Created::Segment, Created::Redirect, Created::Injected];
         for reason in Created::ALL.iter().filter(|reason| !elsewhere.contains(reason)) {
             assert!((0..PORTS).any(|port| hall.created(port, *reason) > 0), "no {reason}");

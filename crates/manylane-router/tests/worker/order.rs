@@ -28,7 +28,7 @@ fn host(number: u16) -> IpAddr {
     }
 }
 
-/// What comes out of each flow goes up by one.
+/// The transmitted numbers of each flow rise by one.
 fn assert_in_order(seen: &[Vec<u8>]) -> HashMap<u16, u32> {
     let mut next: HashMap<u16, u32> = HashMap::new();
     for frame in seen {
@@ -123,7 +123,7 @@ fn a_flow_keeps_its_order_when_its_neighbour_answers_inside_a_batch() {
     answers_inside_a_batch(Hall::new(1), host, |key| key);
 }
 
-/// The same, and who answers is the other member of the group: the flow moves to it while the worker judges
+/// As above, and the other member of the group answers: the flow moves to it while the worker judges
 /// a batch.
 #[test]
 fn a_flow_keeps_its_order_when_it_moves_inside_a_batch() {
@@ -150,9 +150,9 @@ fn behind(number: u16) -> IpAddr {
 
 const FLOWS_IN_BATCHES: u16 = 200;
 
-/// One flow after the other goes `to` its host, until `who` answers for whom it is held for.
+/// One flow after the other is sent `to` its host, until `who` answers for the awaited neighbour.
 fn answers_inside_a_batch(mut hall: Hall, to: fn(u16) -> IpAddr, who: impl Fn(Key) -> Key + Send) {
-    /// Packets of a flow before somebody must have answered, and after.
+    /// Packets of a flow before a neighbour must have answered, and after.
     const BEFORE: u32 = 2000;
     const AFTER: u32 = 150;
     let (seen, exits) = sinks();
@@ -202,7 +202,7 @@ fn answers_inside_a_batch(mut hall: Hall, to: fn(u16) -> IpAddr, who: impl Fn(Ke
     hall.close(vec![worker]);
 }
 
-/// The operator sets and forgets neighbours while packets come, and some fail and come back: whatever
+/// The operator sets and forgets neighbours while packets arrive, and some fail and return: whatever
 /// becomes of the entry and its slot, what leaves leaves in order, and all of it does.
 #[test]
 fn a_flow_keeps_its_order_while_its_neighbour_is_set_deleted_and_found_again() {
@@ -233,7 +233,7 @@ fn a_flow_keeps_its_order_while_its_neighbour_is_set_deleted_and_found_again() {
             let now = Duration::from_nanos(now);
             match random.below(40) {
                 0 => drop(control.routing.add_neighbour(key, mac, now).expect("there is room")),
-                1 | 2 => drop(control.routing.delete_neighbour(key, now)), // If there is one.
+                1 | 2 => drop(control.routing.delete_neighbour(key, now)), // If it exists.
                 3 => control.answer(key, now.as_nanos() as u64),
                 _ => {}
             }
@@ -254,7 +254,7 @@ fn a_flow_keeps_its_order_while_its_neighbour_is_set_deleted_and_found_again() {
     hall.close(vec![worker]);
 }
 
-/// Flows of a group leave by whoever is found first, and some of them by the other when that is found
+/// Flows of a group leave by the neighbour found first, and some of them by the other when that is found
 /// too. What is held moves with its flow. Each round has a new group.
 #[test]
 fn flows_keep_their_order_when_they_move_to_another_member() {

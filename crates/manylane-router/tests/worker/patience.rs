@@ -1,4 +1,4 @@
-//! What a hand-off may cost: nothing is dropped for which there is room, nobody starves, and no wait is long.
+//! What a hand-off may cost: no packet is dropped that has room, no worker starves, and no wait is long.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ use manylane_worker::worker::queue_handover::Task;
 
 const THREE: Like = Like { workers: 3, ..TWO };
 
-/// Nobody looked at worker 2's ring before the batch was received: no bucket was there.
+/// No receiver measured worker 2's ring before the batch was received: no bucket was there.
 #[test]
 fn a_bucket_that_moves_in_the_middle_of_a_turn_finds_the_room_there_is() {
     let mut floor = Floor::new(THREE);
@@ -92,7 +92,7 @@ fn what_is_handed_on_leaves_the_queues_their_half() {
 }
 
 /// Worker 1 holds for a neighbour that stays silent, of both receivers, and more comes for it all the time: the
-/// queue is given up all the same, and takes along what came by its worker.
+/// queue is given up all the same, and takes along the packets that its worker received.
 #[test]
 fn a_queue_changes_hands_in_spite_of_a_silent_neighbour() {
     let mut floor = Floor::new(Like { receivers: 2, ..TWO });
@@ -119,7 +119,7 @@ fn a_queue_changes_hands_in_spite_of_a_silent_neighbour() {
     assert!(now >= STALL_MAX_NS, "and not before the neighbours had some time to answer");
     assert_eq!(floor.dropped(DropReason::QueueMoved), 16);
     assert_eq!(floor.hall.sum(0, PortCount::Held), 8, "what worker 1 received is still held");
-    // Worker 1 has both now, and holds again, behind what it has of its own.
+    // Worker 1 has both now, and holds again, behind its own packets.
     for (flow, host) in (0..).zip(hosts) {
         floor.send(0, host, 20 + flow, 2);
     }
@@ -155,7 +155,7 @@ fn a_queue_that_changes_hands_waits_a_moment_for_a_neighbour() {
     floor.close();
 }
 
-/// There is a backlog all the time, and each turn adds a batch of the one flow there is: no moment comes at which
+/// The backlog never empties, and each turn adds a batch of the only flow: at no moment is it true that
 /// nothing of its bucket is on its way, unless one is made.
 #[test]
 fn a_bucket_with_a_standing_backlog_moves() {
@@ -219,14 +219,14 @@ fn nobody_stays_awake_for_a_queue_that_is_leaving() {
     floor.handovers[0].tasks.submit();
     assert_eq!(floor.turn(0, 0), 0);
     let mut worker = floor.workers[0].lock().unwrap();
-    worker.work.bell.waker().wake(); // Who sleeps is woken at once.
+    worker.work.bell.waker().wake(); // A sleeper is woken at once.
     worker.sleep(0);
     assert_eq!(floor.hall.counted(WorkerCount::Sleeps), 1);
     drop(worker);
     floor.close();
 }
 
-/// Nobody has room: the receiver naps, though there are packets in its queue, and looks again by the clock.
+/// No worker has room: the receiver naps, though packets wait in its queue, and looks again by the clock.
 #[test]
 fn nobody_spins_while_another_has_no_room() {
     let mut floor = Floor::new(TWO);

@@ -39,10 +39,10 @@ pub const FRAMES: u32 = 4096;
 /// Port 2's.
 pub const SMALL_MTU: u32 = 1280;
 
-/// What went out through a port.
+/// Frames transmitted through a port.
 pub type Seen = Arc<Mutex<Vec<Vec<u8>>>>;
 
-/// Frames to come in by a port, in order.
+/// Frames to be received by a port, in order.
 pub type Feed = Arc<Mutex<Vec<Vec<u8>>>>;
 
 /// The control thread's part.
@@ -181,7 +181,7 @@ impl Hall {
         self.stats.iter().map(|stats| stats.worker(what)).sum()
     }
 
-    /// I2, port by port: what came in or began is what left, ended, or is held.
+    /// I2, port by port: packets received or created have left, ended, or are held.
     pub fn assert_nothing_is_missing(&self) {
         for port in 0..PORTS {
             let created: u64 = Created::ALL.iter().map(|&why| self.created(port, why)).sum();
@@ -199,7 +199,7 @@ impl Hall {
 
     /// Stops workers and counts their frames: all are at home.
     pub fn close(&self, mut workers: Vec<Worker>) {
-        // What it was handed and holds, it lets go; what it has handed on is another's.
+        // The worker releases its held packets; those that it handed off are another's.
         for worker in &mut workers {
             worker.start(); // Also one that has left.
             let Worker { reader, work } = worker;
@@ -220,7 +220,7 @@ impl Hall {
 }
 
 impl Control {
-    /// Takes in what workers reported; returns whom they miss.
+    /// Handles the workers' reports; returns the neighbours that they miss.
     pub fn hear(&mut self, now_ns: u64) -> Vec<Key> {
         let mut missing = Vec::new();
         for reported in &mut self.reported {
@@ -323,7 +323,7 @@ pub fn fed(port: u16, queue: u16, feed: &Feed) -> Receiver {
     fed_in_parts(port, queue, feed, usize::MAX)
 }
 
-/// The same, in frames of so many bytes each.
+/// As above, in frames of `part_len` bytes each.
 pub fn fed_in_parts(port: u16, queue: u16, feed: &Feed, part_len: usize) -> Receiver {
     let feed = feed.clone();
     source_in_parts(port, queue, part_len, move || {
@@ -341,7 +341,7 @@ pub fn source(
     source_in_parts(port, queue, usize::MAX, next)
 }
 
-/// The same, in frames of so many bytes each.
+/// As above, in frames of `part_len` bytes each.
 pub fn source_in_parts(
     port: u16,
     queue: u16,
@@ -375,7 +375,7 @@ pub fn fill(region: &Region, frame: &mut Frame, bytes: &[u8]) {
     region.bytes_mut(frame).copy_from_slice(bytes);
 }
 
-/// A way out that remembers what it saw.
+/// A transmitter that remembers the frames.
 pub fn sink(seen: &Seen) -> Transmitter {
     let seen = seen.clone();
     let sink = move |region: &Region, frames: &[Frame]| {

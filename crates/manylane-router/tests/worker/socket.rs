@@ -49,7 +49,7 @@ impl Floor {
         self.hall.sockets.open(protocol).expect("there is room")
     }
 
-    /// Frames come in by port 0, or 2.
+    /// Port 0 or 2 receives the frames.
     fn feed(&self, port: usize, frames: impl IntoIterator<Item = Vec<u8>>) {
         self.feeds[port / 2].lock().unwrap().extend(frames);
     }
@@ -157,7 +157,7 @@ fn a_socket_is_given_what_it_is_bound_to() {
     floor.close();
 }
 
-/// Neither what a worker had not published, nor what waits to be read, be the binding the same again.
+/// Neither what a worker had not published, nor what waits to be read, even if the former binding returns.
 #[test]
 fn nothing_of_a_former_binding_is_given() {
     let mut floor = Floor::new();
@@ -191,7 +191,7 @@ fn nothing_of_a_closed_socket_is_given_to_the_next() {
         assert_eq!(socket.statistics(), Statistics::default());
         floor.feed(0, both(sequence));
         match sequence % 3 {
-            0 => floor.turn(),                        // What it has waits to be read.
+            0 => floor.turn(),                        // Its packets wait to be read.
             1 => _ = floor.worker.turn(floor.now_ns), // Or is not even published.
             _ => {
                 floor.turn();
@@ -295,7 +295,7 @@ fn a_group_gives_each_packet_to_one_member() {
         }
         assert_eq!(super::socket::given(&mut other).len(), 120, "who is in no group has all");
 
-        // Who leaves has all, and who stays shares the rest.
+        // The member that leaves has all, and those that stay share the rest.
         members[0].leave_fanout().expect("there is room");
         drop(members.pop());
         floor.feed(0, both(0));
@@ -410,7 +410,7 @@ fn sockets_and_their_memory_are_bounded() {
     floor.close();
 }
 
-/// Two workers at full speed, thousands of bindings: what is given came by the one in force.
+/// Two workers at full speed, thousands of bindings: each packet given belongs to the one in force.
 #[test]
 fn nothing_of_a_former_binding_is_given_while_workers_run() {
     const BINDS: u64 = 2000;
@@ -420,7 +420,7 @@ fn nothing_of_a_former_binding_is_given_while_workers_run() {
     let mut threads = Vec::new();
     for port in [0u16, 2] {
         let (mut sequence, stop) = (0, stop.reader());
-        // The flow says which port it came in by.
+        // The flow says which port received it.
         let endless = source(port, port, move || {
             sequence += 1;
             let goes_on = stop.load(0) == 0;
@@ -442,7 +442,7 @@ fn nothing_of_a_former_binding_is_given_while_workers_run() {
             assert!(matches!(error, SocketError::Busy), "{error}");
             thread::yield_now();
         }
-        // Some bindings are given up before anything came by them.
+        // Some bindings are given up before they received a packet.
         if bind % 4 >= 2 {
             continue;
         }

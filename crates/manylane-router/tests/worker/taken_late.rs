@@ -9,7 +9,7 @@ use manylane_sync::handoff::{GROUP, RECEIVER};
 use super::handoff::{Floor, Like, NEAR, TWO};
 use crate::rig::*;
 
-/// Port 1's device: a wire from each worker. It looks at them one after another, and not in every turn.
+/// Port 1's device: a wire from each worker. The device looks at them one after another, and not in every turn.
 struct Device {
     wires: Receiver,
     pool: Pool,
@@ -29,7 +29,7 @@ impl Device {
         Device { wires: Receiver::Memory(wires.remove(0)), pool, seen }
     }
 
-    /// Takes up to so many packets; returns how many.
+    /// Takes up to `packets` packets; returns the number taken.
     fn take(&mut self, packets: usize) -> usize {
         let mut batch = Batch::with_room(packets);
         let taken = self.wires.receive(&mut self.pool, &mut batch, 0);
@@ -83,7 +83,7 @@ fn no_flow_is_reordered_by_devices_that_take_late() {
     assert!(handed > 20_000, "only {handed} were handed on");
 }
 
-/// The same with the rule broken: what was transmitted counts as left.
+/// The run with the rule broken: what was transmitted counts as left.
 #[test]
 #[should_panic(expected = "overtook")]
 fn the_checker_sees_a_move_before_the_device_has_taken() {

@@ -152,7 +152,7 @@ fn a_forwarded_packet_goes_through_these_stages() {
         assert_eq!((&**address, &**state, *mtu), (to, "resolved", 1500));
         assert_eq!(mac, &Some(station(1).to_string()));
         assert!(stages.iter().all(|stage| (stage.packet, stage.worker) == (1, 0)));
-        // Another one is not of the trace: there was to be one.
+        // Another one is not of the trace: the trace wanted one packet.
         one.send(packet(addr(to), 7, 1, 4), 0);
         assert_eq!(read(&mut trace).0, []);
     }
@@ -219,7 +219,7 @@ fn a_packet_that_waits_in_vain_ends_as_an_error() {
         let mut trace = one.begin(all(1));
         one.send(packet(addr(to), 7, 0, 4), 0);
         read(&mut trace);
-        one.turn(HOLD_MAX_NS); // Nobody has heard of it.
+        one.turn(HOLD_MAX_NS); // No neighbour has answered.
         let told = "given_up, error neighbour_failed, queued 0, transmitted";
         assert_eq!(names(&read(&mut trace).0), list(told));
     }
@@ -295,7 +295,7 @@ fn what_is_for_us_is_followed_to_here() {
     let mut answer = vec![0; 60];
     let (from, to) = ([10, 0, 0, 2].into(), [10, 0, 0, 1].into());
     arp::Packet::request(station(0), from, to).emit_frame(&mut answer, ours(0));
-    answer[21] = 2; // A reply, to nobody's question.
+    answer[21] = 2; // A reply, to no question.
     assert_eq!(one.stages(answer), list("received, checked, delivered"));
     one.close();
 }
@@ -372,7 +372,7 @@ fn there_is_one_trace_at_a_time_and_it_ends_with_who_wants_it() {
     assert_eq!(begin(1), Err(TraceError::Running));
     drop(trace);
     assert_eq!(begin(1), Ok(()));
-    // Nobody looks any more, and nothing of it is left.
+    // No trace runs any more, and nothing of it is left.
     one.send(packet(addr("10.1.0.2"), 7, 0, 4), 0);
     let mut trace = one.begin(all(1));
     assert_eq!(read(&mut trace).0, []);
@@ -412,7 +412,7 @@ fn what_finds_no_place_is_counted() {
     one.close();
 }
 
-/// Whatever comes in, however it ends: each packet is followed to its end, and the tables say of it before what
+/// Whatever is received, however it ends: each packet is followed to its end, and the tables say of it before what
 /// the verdict says after (`Work::note_verdict` looks).
 #[test]
 fn any_packet_is_followed_to_its_end() {

@@ -119,7 +119,7 @@ pub struct HandOff {
     /// The receiver of the packets being forwarded.
     receiver: u8,
     counts: HandOffCounts,
-    /// What workers look at the order by.
+    /// The numbers by which workers check the order.
     order: OrderSample,
     /// One flow in N is checked; 0 for none.
     sample_one_in: u32,
@@ -291,7 +291,7 @@ impl HandOff {
         link.bell.ring();
     }
 
-    /// Pops what one receiver has handed on, up to `weight` packets, into an empty batch. Whether several
+    /// Pops packets that one receiver has handed off, up to `weight` packets, into an empty batch. Whether several
     /// ports received them.
     #[inline]
     fn pop(&mut self, receiver: usize, weight: usize, region: View<'_>, batch: &mut Batch) -> bool {
@@ -426,12 +426,12 @@ impl HandOff {
         self.completions.let_go(receiver.into(), bucket.into());
     }
 
-    /// Whether nothing that others have handed on waits here.
+    /// Whether no packet from another worker waits here.
     pub(super) fn is_inbound_empty(&mut self) -> bool {
         self.inbound.iter_mut().flatten().all(|inbound| inbound.ring.is_empty())
     }
 
-    /// What has been handed on by now, and may have to be waited for.
+    /// The packets handed off by now, which may have to be waited for.
     pub(super) fn handed(&self) -> Handed {
         self.steering.handed()
     }
@@ -441,7 +441,7 @@ impl HandOff {
         self.steering.has_completed(handed)
     }
 
-    /// ReleaseRequests everybody to hold nothing of what this worker received.
+    /// Requests that no worker hold packets which this worker received.
     pub(super) fn request_release(&mut self) {
         self.release_requests.begin(self.own);
         self.outbound.iter().flatten().for_each(|link| _ = link.bell.ring());

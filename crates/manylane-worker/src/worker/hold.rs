@@ -34,7 +34,7 @@ pub struct PriorHold {
 }
 
 impl Work {
-    /// ReleaseRequests the control thread for a neighbour that nobody has heard of: with the first frame that is
+    /// Requests an unknown neighbour from the control thread: with the first frame that is
     /// held for it, and again every second, since a report may find no place.
     pub(super) fn request_neighbour(&mut self, key: Key, now_ns: u64) {
         let held = self.state.awaited.iter_mut().find(|held| held.key == key);
@@ -60,7 +60,7 @@ impl Work {
             Index::<()>::new(turn.guard, dst.raw().into()),
             self.state.batch_generation,
         ) else {
-            // It was removed while this packet was on its way to it.
+            // The neighbour was removed while this packet was on its way to it.
             return self.drop_frame(turn.guard, frame, DropReason::NeighbourFailed);
         };
         let slot = dst.facts().neighbour;
@@ -145,13 +145,13 @@ impl Work {
         }
     }
 
-    /// Whether what is held for `key` must go on waiting. While its dst is held, the slot is no other's.
+    /// Whether packets held for `key` must continue to wait. While this worker holds their dst, no other neighbour gets the slot.
     fn is_waiting(&self, guard: Guard<'_>, key: Key, slot: Option<u32>) -> bool {
         self.forwarder.is_waiting(guard, key, slot.map(|slot| Index::new(guard, slot)))
     }
 
-    /// Sends on what is held for neighbours that are resolved, or lost, by now; before anything newer
-    /// goes to them, so that holding reorders nothing (I3). Returns how many frames moved.
+    /// Dispatches packets held for neighbours that are resolved, or lost, by now; before anything newer
+    /// is sent to them, so that holding reorders nothing (I3). Returns how many frames moved.
     #[inline]
     #[doc(hidden)]
     pub fn release_held(&mut self, turn: Turn<'_>) -> usize {
@@ -162,7 +162,7 @@ impl Work {
     fn release_ready(&mut self, turn: Turn<'_>) -> usize {
         let is_current = self.is_current(self.state.held_generation);
         let mut moved = if is_current { 0 } else { self.reroute_held(turn, Vec::new()) };
-        // For the way to sleep. Here each is looked at: a verdict may know of an adjacency whose generation
+        // The sleep compares this generation. Here each is looked at: a verdict may know of an adjacency whose generation
         // is still to come.
         self.state.neighbour_generation = self.forwarder.tables().adjacencies.generation();
         let mut at = 0;
@@ -193,7 +193,7 @@ impl Work {
         moved
     }
 
-    /// Sends on what is held for one neighbour, oldest first. Returns how many frames there were.
+    /// Dispatches the packets held for one neighbour, oldest first. Returns the number of frames.
     fn release(&mut self, turn: Turn<'_>, key: Key) -> usize {
         let HeldRange { first, end, prior_hold } = self.take_held(turn.guard, key);
         let former = std::mem::replace(&mut self.state.prior_hold, prior_hold);
@@ -245,7 +245,7 @@ impl Work {
         HeldRange { first, end, prior_hold }
     }
 
-    /// Drops what is held of what came by receivers that ask for it.
+    /// Drops held packets of receivers that have requested their release.
     #[cold]
     pub(super) fn drop_held_on_request(&mut self, guard: Guard<'_>) {
         for at in 0..self.state.awaited.len() {
@@ -264,7 +264,7 @@ impl Work {
                     continue;
                 }
                 let again = self.holds.push(key, frame, frames, since_ns, |_| {
-                    unreachable!("there was room for more");
+                    unreachable!("the queue had room for more");
                 });
                 assert!(again.is_ok(), "all of them had a place");
             }
@@ -275,7 +275,7 @@ impl Work {
         }
     }
 
-    /// Gives back what is still held when the worker stops, or leaves.
+    /// Gives back what is still held when the worker stops, or drains.
     #[doc(hidden)]
     pub fn drop_held(&mut self, guard: Guard<'_>) {
         for held in self.state.awaited.drain(..) {
@@ -304,7 +304,7 @@ impl Work {
     }
 }
 
-/// How often to ask for a neighbour that nobody has heard of.
+/// How often to request an unknown neighbour.
 const REQUEST_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Where in `released` a neighbour's frames are, and how long they have waited.

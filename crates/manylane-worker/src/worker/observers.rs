@@ -1,4 +1,4 @@
-//! What packet sockets are given of what passes.
+//! Packets copied to packet sockets.
 //!
 //! Without a socket this costs a worker one load a turn. With some, what they want is looked up once a turn, and
 //! where a batch passes one of their points, each hook is found anew: what a socket was bound to before its
@@ -26,7 +26,7 @@ pub struct Observers {
     clock: Clock,
     /// Nanoseconds from 1970 to the clock's start.
     epoch: Words<u64>,
-    /// Where somebody wants to see packets, since the turn began.
+    /// The points that sockets or a trace observe, since the turn began.
     points: Points,
     /// Whether a block may wait for more packets.
     is_open: bool,
@@ -71,7 +71,7 @@ impl<'p> Passing<'p> {
         kept.min(member.snap).min(self.len)
     }
 
-    /// Copies it. False when there was no room.
+    /// Copies it. False without room.
     #[inline]
     fn push(&self, writer: &mut Writer<'_>, stamp: Generation, record: &Record, kept: u32) -> bool {
         let record = Record { len: self.len, port: self.port, queue: self.queue, ..*record };
@@ -95,7 +95,7 @@ impl Observers {
         Observers { hooks, worker, clock, epoch, points, is_open: false, turn: 0, injected }
     }
 
-    /// Looks where somebody wants to see packets; whether that is elsewhere than before.
+    /// Looks up the observed points; whether they differ from the former ones.
     #[inline]
     fn begin_turn(&mut self, guard: Guard<'_>, traced: Points) -> bool {
         let found = self.hooks.enter(guard);
@@ -106,13 +106,13 @@ impl Observers {
         std::mem::replace(&mut self.points, points) != points
     }
 
-    /// Whether somebody wants to see packets at this point.
+    /// Whether a socket observes packets at this point.
     #[inline(always)]
     pub(super) fn observes(&self, point: Point) -> bool {
         self.points.has(point)
     }
 
-    /// The same, of several points at once, for what is out of line then.
+    /// Whether a socket or a trace observes one of these points: then the out-of-line code runs.
     #[inline(always)]
     pub(super) fn observes_any(&self, points: Points) -> bool {
         self.points.has_any(points)
@@ -146,7 +146,7 @@ impl Observers {
         let view = region.view();
         let record = self.record(point, None);
         for frames in frames.chunks(BATCH_MAX) {
-            // Looked at once, however many sockets there are.
+            // Looked at once, however many sockets are open.
             let mut packets = [None; BATCH_MAX];
             for (packet, frame) in packets.iter_mut().zip(frames) {
                 *packet = Some(Passing::of(view, frame, port));
@@ -155,7 +155,7 @@ impl Observers {
         }
     }
 
-    /// Shows a packet that is dropped, if somebody wants to see it.
+    /// Shows a packet that is dropped, if a socket observes drops.
     #[cold]
     pub(super) fn show_dropped(
         &mut self,
@@ -229,7 +229,7 @@ impl Observers {
                         if kept == 0 {
                             continue;
                         }
-                        // Nobody else has a worker's lane; if somebody had, the lane counts it.
+                        // No other thread has a worker's lane; the lane counts a violation.
                         let Some(writer) = (match &mut writer {
                             Some(writer) => Some(writer),
                             none => member.lanes.of[worker].writer().map(|new| none.insert(new)),
@@ -263,7 +263,7 @@ impl Observers {
         }
     }
 
-    /// Publishes what has waited long enough for more packets, or all, and wakes who reads it.
+    /// Publishes what has waited long enough for more packets, or all, and wakes the reader.
     #[cold]
     #[inline(never)]
     fn publish(&mut self, guard: Guard<'_>, now_ns: Option<u64>) {
@@ -311,7 +311,7 @@ fn share(
             continue;
         }
         let stamp = member.generation.expect("a member has one of its own");
-        // Who is passed over has lost nothing.
+        // A member that is passed over has lost nothing.
         if at + 1 < tries
             && !member.lanes.of[worker].writer().is_some_and(|mut to| to.has_room(stamp, kept))
         {
@@ -328,7 +328,7 @@ fn share(
 }
 
 impl Work {
-    /// Looks where somebody wants to see packets. Once a turn.
+    /// Looks up the observed points. Once a turn.
     #[inline]
     pub(super) fn begin_observing(&mut self, guard: Guard<'_>) {
         let traced = self.tracer.begin_turn(guard);
@@ -351,7 +351,7 @@ impl Work {
         }
     }
 
-    /// Shows what waits to be handed to a port's device, if somebody wants to see it.
+    /// Shows the frames that wait for a port's device, if a socket observes them.
     #[cold]
     pub(super) fn show_waiting(&mut self, guard: Guard<'_>, port: usize) {
         if self.observers.observes(Point::Transmit) {
@@ -378,12 +378,12 @@ impl Work {
             && let Some(packet) = injected.to_send.pop()
         {
             moved += 1;
-            // Who was bound before the packet was pushed sees it, whenever the turn began.
+            // A socket bound before the packet was pushed sees it, whenever the turn began.
             self.begin_observing(guard);
             self.send_copy(guard, packet.port, &packet.bytes);
             if let Some(injected) = &mut self.observers.injected {
                 let given = injected.done.push(packet);
-                debug_assert!(given.is_ok(), "there are as many places as packets");
+                debug_assert!(given.is_ok(), "the ring has as many places as packets");
             }
         }
         if let Some(injected) = &mut self.observers.injected {

@@ -31,8 +31,8 @@ pub enum Order {
 }
 
 impl Work {
-    /// Sends what the control thread asked for. What there is no frame for waits for one, and what comes behind
-    /// it waits in the ring.
+    /// Sends the packets that the control thread ordered. An order without a frame waits for one, and the orders behind
+    /// it wait in the ring.
     #[inline]
     pub(super) fn send_orders(&mut self, guard: Guard<'_>) -> usize {
         let mut moved = 0;
@@ -48,7 +48,7 @@ impl Work {
                     self.stats.created(key.port, created);
                     self.queue(guard, port, frame);
                 }
-                // A port without an address of that family asks nobody; or it was lost just now.
+                // A port without an address of that family cannot solicit; or the address was lost just now.
                 None => {
                     self.stats.worker(WorkerCount::OrdersLost, 1);
                     self.pool.give_back(frame);
@@ -61,8 +61,8 @@ impl Work {
         moved
     }
 
-    /// Writes the packet that the control thread wants into a fresh frame; says whom it is about, what it is,
-    /// and by which port's device it leaves.
+    /// Writes the packet that the control thread wants into a fresh frame; returns the neighbour, the packet's kind,
+    /// and the port whose device transmits it.
     fn write_order(&mut self, order: Order, frame: &mut Frame) -> (Key, Created, Option<PortId>) {
         let (Order::Solicit { key, .. } | Order::Probe { key } | Order::Announce { key }) = order;
         let region = self.pool.region();

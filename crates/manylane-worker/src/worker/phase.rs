@@ -1,18 +1,18 @@
-//! A worker that leaves while traffic flows, and may come back.
+//! A worker that drains and stops while traffic flows, and may start again.
 //!
 //! | phase     | the control thread says so                         | the worker                                |
 //! |-----------|----------------------------------------------------|-------------------------------------------|
 //! | [`RUN`]   | when its thread begins                             | turns                                     |
-//! | [`DRAIN`] | when it wants none of its buckets and queues there | drops what it holds, and what it would hold: a held packet keeps its bucket |
-//! | [`END`]   | when each receiver has moved its buckets elsewhere, and its queues are others' | turns until devices have taken all; then its frames go home, and its thread ends |
-//! | [`STOP`]  | when the daemon ends                               | drops what it holds; its thread ends      |
+//! | [`DRAIN`] | when it wants none of its buckets and queues there | drops held packets, and packets that it would hold: a held packet keeps its bucket |
+//! | [`END`]   | when each receiver has moved its buckets elsewhere, and its queues are others' | turns until devices have taken all; then it returns its frames to the depot, and its thread ends |
+//! | [`STOP`]  | when the daemon ends                               | drops held packets; its thread ends      |
 //!
 //! A bucket moves when all of it has left, so at [`END`] nothing is on its way to the worker, and nothing of
 //! it can be passed by what others transmit from now on. The worker keeps its sockets, rings and counters.
 
 use super::{Work, Worker};
 
-/// What the phase word says: go on.
+/// The phase word: continue.
 pub const RUN: u32 = 0;
 /// Return from [`Worker::run`].
 pub const STOP: u32 = 1;
@@ -29,12 +29,12 @@ impl Worker {
         self.reader.online();
     }
 
-    /// Does what the control thread has put on the queue_handover of a worker that has left.
+    /// Executes the queue tasks of a worker that has stopped.
     pub fn serve_handover(&mut self) {
         self.work.serve_handover();
     }
 
-    /// Whether there is to be another turn.
+    /// Whether another turn is to follow.
     #[inline]
     #[doc(hidden)]
     pub fn should_continue(&mut self) -> bool {
@@ -50,7 +50,7 @@ impl Worker {
         if phase != self.work.state.applied_phase {
             self.work.state.applied_phase = phase;
             if self.work.is_draining() {
-                self.work.begin_observing(self.reader.guard()); // It may have slept since it last looked.
+                self.work.begin_observing(self.reader.guard()); // The worker may have slept since it last looked.
                 self.work.drop_held(self.reader.guard());
             }
         }
@@ -61,7 +61,7 @@ impl Worker {
         }
     }
 
-    /// Ends, be it until the next time: its frames go home, and no grace period waits for it.
+    /// Stops, perhaps until the next start: its frames return to the depot, and no grace period waits for it.
     pub fn stop(&mut self) {
         self.work.begin_observing(self.reader.guard());
         self.work.drop_held(self.reader.guard());

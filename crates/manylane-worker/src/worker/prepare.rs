@@ -9,12 +9,12 @@ use super::Work;
 use crate::stats::PortCount;
 
 impl Work {
-    /// Makes of a packet what its egress takes, and queues that in order.
+    /// Makes a packet into pieces that its egress port takes, and queues them in order.
     pub(super) fn prepare(&mut self, guard: Guard<'_>, port: PortId, frame: Frame) {
         self.prepare_as(guard, port, frame, |_, _, _| {});
     }
 
-    /// The same. `made` is told how it was made into which pieces, or of the packet that could not be.
+    /// As `prepare`. `made` receives the outcome and the pieces, or the packet that could not be prepared.
     #[inline(always)]
     pub(super) fn prepare_as(
         &mut self,
@@ -43,7 +43,7 @@ impl Work {
         }
         for mut piece in pieces.drain(..) {
             if let Some(sample) = sample {
-                self.pool.region().view().set_sample(&mut piece, sample); // It leaves in the packet's place.
+                self.pool.region().view().set_sample(&mut piece, sample); // The piece leaves in the packet's place.
             }
             self.queue(guard, port, piece);
         }

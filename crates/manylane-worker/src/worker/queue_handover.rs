@@ -1,25 +1,25 @@
-//! Receive queues that change hands while traffic flows, and ways out that are closed, through the control
+//! Receive queues that change workers while traffic flows, and transmitters that are closed, through the control
 //! thread.
 //!
-//! | step                                             | who             |
+//! | step                                             | actor           |
 //! |--------------------------------------------------|-----------------|
-//! | asks for the queue                               | control thread  |
-//! | receives no more from it; waits until all that it handed on has left | its worker |
-//! | after [`STALL_MAX_NS`], asks everybody to let go of what they hold for neighbours | its worker |
-//! | drop what they hold of all that came by that worker, and hold nothing of it (`queue_moved`) | all workers |
+//! | requests the queue                               | control thread  |
+//! | receives no more from it; waits until all packets that it handed off have left | its worker |
+//! | after [`STALL_MAX_NS`], requests that all workers release packets held for neighbours | its worker |
+//! | drop held packets which that worker received, and hold none of them (`queue_moved`) | all workers |
 //! | gives it up                                      | its worker      |
-//! | says that it is another's, and passes it on      | control thread  |
+//! | says that it is another's, and hands it over     | control thread  |
 //! | receives from it                                 | that one        |
 //!
 //! So no packet of the new worker can pass one of the old one's. What comes meanwhile waits in the port's
-//! ring; what the port's device finishes is taken back all the time, by whoever has the queue.
+//! ring; what the port's device finishes is taken back all the time, by the worker that has the queue.
 //!
 //! What is held may leave seconds later, or never: without the drop, one silent neighbour would stop a queue for
 //! as long. The price is what waits for neighbours at that moment, of all that the worker received: marks do not
 //! tell by which of its queues. A neighbour that answers within the millisecond costs nothing.
 //!
-//! A port that is removed loses its queues so, to the control thread, and then its ways out: what still comes to
-//! one is dropped (`port_down`). Who hands nothing on gives a queue up at once.
+//! A port that is removed loses its queues so, to the control thread, and then its transmitters: a packet that still
+//! reaches one is dropped (`port_down`). A worker that hands nothing off gives a queue up at once.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub enum Task {
     GiveUp(PortId, QueueId),
     /// Receive from this one.
     Take(Receiver),
-    /// Give up the way out by this port.
+    /// Give up the transmitter of this port.
     Close(PortId),
 }
 
@@ -49,7 +49,7 @@ pub enum Task {
 pub enum GivenUp {
     /// A receive queue.
     Queue(Receiver),
-    /// The way out by a port.
+    /// The transmitter of a port.
     Egress(PortId, Transmitter),
 }
 
@@ -60,21 +60,21 @@ pub struct QueueHandover {
     control: Arc<Doorbell<EventFd>>,
     /// Queues that are not received from any more, and what they wait for.
     draining: Vec<Draining>,
-    /// Ways out that are to be given up.
+    /// Transmitters that are to be given up.
     closing: Vec<PortId>,
 }
 
 struct Draining {
     port: PortId,
     queue: QueueId,
-    /// Who hands nothing on waits for nothing.
+    /// The packets handed off before; `None` for a worker that hands nothing off.
     handed_before: Option<Handed>,
-    /// When everybody is asked to let go of what they hold.
+    /// When all workers get the request to release held packets.
     request_at_ns: u64,
     is_requested: bool,
 }
 
-/// Who asks all workers to hold nothing of what it received: for how many queues, by worker, and in all.
+/// Requests of receivers that no worker hold their packets: for how many queues, by worker, and in all.
 #[derive(Clone)]
 pub(super) struct ReleaseRequests {
     of: Arc<[SharedCount]>,
@@ -88,13 +88,13 @@ impl ReleaseRequests {
         ReleaseRequests { of, all: Arc::new(CacheAligned(SharedCount::default())) }
     }
 
-    /// Whether anybody does.
+    /// Whether a request is open.
     #[inline]
     pub(super) fn any(&self) -> bool {
         self.all.0.load() > 0
     }
 
-    /// Whether this receiver does.
+    /// Whether this receiver has an open request.
     pub(super) fn is_requested_by(&self, receiver: u8) -> bool {
         self.of[usize::from(receiver)].load() > 0
     }
@@ -114,11 +114,11 @@ impl ReleaseRequests {
 pub struct QueueHandoverEnd {
     /// Where tasks go.
     pub tasks: Producer<Task>,
-    /// Where queues and ways out come from.
+    /// Queues and transmitters that the worker gives up.
     pub given_up: Consumer<GivenUp>,
 }
 
-/// Both sides of a worker's queue_handover; `control` is the control thread's bell.
+/// Both sides of a worker's hand-over; `control` is the control thread's bell.
 pub fn queue_handover(control: &Arc<Doorbell<EventFd>>) -> (QueueHandover, QueueHandoverEnd) {
     let ((tasks, tasked), (giver, given_up)) = (ring(TASKS), ring(TASKS));
     let control = control.clone();
@@ -132,7 +132,7 @@ pub fn queue_handover(control: &Arc<Doorbell<EventFd>>) -> (QueueHandover, Queue
     (queue_handover, QueueHandoverEnd { tasks, given_up })
 }
 
-/// Tasks and queues on their way: one task at a time for each queue of a worker is asked for.
+/// Tasks and queues on their way: the control thread sends one task at a time for each queue of a worker.
 const TASKS: usize = 64;
 
 impl QueueHandover {
@@ -141,7 +141,7 @@ impl QueueHandover {
         !self.tasks.is_empty()
     }
 
-    /// Whether a queue or a way out waits to be given up.
+    /// Whether a queue or a transmitter waits to be given up.
     pub(super) fn has_pending(&self) -> bool {
         !self.draining.is_empty() || !self.closing.is_empty()
     }
@@ -181,7 +181,7 @@ impl Work {
         changed |= self.give_up_queues();
         changed |= self.give_up_egresses();
         if changed {
-            // Whose levels these are has changed, and must be seen before somebody else's.
+            // The levels have a new owner, and readers must see these before the new owner's.
             self.publish_levels();
             self.queue_handover.given_up.submit();
             self.queue_handover.control.ring();
@@ -212,10 +212,10 @@ impl Work {
                     }
                 }
                 if queue_handover.given_up.free() == 0 {
-                    return true; // It stays completed: nothing more is received from it.
+                    return true; // The queue stays completed: nothing more is received from it.
                 }
                 let pushed = queue_handover.given_up.push(GivenUp::Queue(queues.remove(at)));
-                assert!(pushed.is_ok(), "there was room");
+                assert!(pushed.is_ok(), "the ring had room");
                 *next_queue = 0;
                 false
             },
@@ -229,19 +229,19 @@ impl Work {
         while self.queue_handover.given_up.free() > 0
             && let Some(port) = self.queue_handover.closing.pop()
         {
-            self.publish_levels(); // What the way out has counted stays.
+            self.publish_levels(); // The transmitter's counts stay.
             let egress = &mut self.egresses[port.index()];
             let nothing = Transmitter::Memory(memory::Transmitter::closed());
             let transmitter = std::mem::replace(&mut egress.transmitter, nothing);
             (egress.is_closed, egress.reclaimer) = (true, None);
             let pushed = self.queue_handover.given_up.push(GivenUp::Egress(port, transmitter));
-            assert!(pushed.is_ok(), "there was room");
+            assert!(pushed.is_ok(), "the ring had room");
             changed = true;
         }
         changed
     }
 
-    /// Takes what lies on the queue_handover when nobody runs any more.
+    /// Takes the queues out of the ring of tasks when no worker runs any more.
     pub(super) fn drain_tasks(&mut self) {
         while let Some(task) = self.queue_handover.tasks.pop() {
             if let Task::Take(receiver) = task {

@@ -24,9 +24,9 @@ impl Work {
             && self.forwarder.tables().next_hops.generation() == batch_generation
     }
 
-    /// Looks up again what is held, and what waits of the packets behind it, and carries all of it out: for
-    /// when routes change. A flow that goes another way goes there in its order (I3; `nexthop` says why the
-    /// newest is looked at first). Returns how many frames it was.
+    /// Looks up held packets again, with the waiting packets behind them, and dispatches all of them: for
+    /// when routes change. A flow with a new route keeps its order (I3; `nexthop` says why the
+    /// newest is looked at first). Returns the number of frames.
     ///
     /// Where a change is still under way after some looks, the last one is good enough for flows that leave,
     /// and the next turn looks again for those that wait. Nothing waits for the control thread (I4).
@@ -54,7 +54,7 @@ impl Work {
                 };
                 explained.extend(self.explain(turn.guard, place, frame));
                 let look = self.forwarder.resume(&mut turn.lend(&mut self.pool), frame);
-                // What the packet was made of is counted when it is carried out, once.
+                // What the packet was made of is counted when it is dispatched, once.
                 let origin = if origin == Origin::Received { look.origin } else { origin };
                 *verdict = Some(Verdict { origin, ..look });
             }
@@ -79,7 +79,7 @@ impl Work {
         frames
     }
 
-    /// As [`settle`](Work::settle), for a batch that was judged while routes changed. What does not wait keeps its
+    /// As [`reroute_held`](Work::reroute_held), for a batch looked up while routes changed. What does not wait keeps its
     /// verdict, and its place.
     #[cold]
     pub(super) fn reroute_batch<'g>(

@@ -1,4 +1,4 @@
-//! Sleeping: when nothing has come for a while.
+//! Sleep: after a while without a frame.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -23,13 +23,13 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 pub(super) const RECLAIM_FIRST_NS: u64 = *RECLAIM_NS.start();
 
 impl Worker {
-    /// Sleeps until there is something to do; returns the time.
+    /// Sleeps until work arrives; returns the time.
     ///
     /// Offline meanwhile, so that no grace period waits for a sleeper.
     #[doc(hidden)]
     pub fn sleep(&mut self, now_ns: u64) -> u64 {
         let Worker { reader, work } = self;
-        // Who naps because another worker has no room is up again at once, and publishes when that is due.
+        // A worker that naps because another has no room is up again at once, and publishes when that is due.
         if !work.handoff.as_ref().is_some_and(|handoff| handoff.is_blocked()) {
             work.publish_levels();
         }
@@ -54,7 +54,7 @@ fn wakes_for(
 }
 
 impl Work {
-    /// Polls the queues and the bell, unless there is work after all.
+    /// Polls the queues and the bell, unless work has arrived after all.
     fn wait(&mut self) {
         let timeout = self.timeout();
         let Work {
@@ -134,7 +134,7 @@ impl Work {
     /// The longest sleep that misses nothing; `None` when a descriptor or the bell will end it.
     fn timeout(&self) -> Option<Duration> {
         let mut completes = false;
-        // What devices have not taken by now is told when they have.
+        // Completions are announced when devices have taken the frames that they have not taken by now.
         let mut shortest = self.handoff.as_ref().and_then(|handoff| handoff.wait_ns());
         for queue in &self.queues {
             match queue.wait() {
@@ -146,7 +146,7 @@ impl Work {
             }
         }
         let reclaim = completes.then_some(self.state.reclaim_ns);
-        // What is held for too long must end even if nobody says anything.
+        // What is held for too long must end even without an event.
         let held = (!self.state.awaited.is_empty()).then_some(HOLD_MAX_NS / 8);
         // A moment too long: it counts from the turn's transmit. What waits for its time has more of it.
         let late = self.egresses.iter().filter_map(|egress| egress.transmitter.due_ns()).min();
@@ -160,7 +160,7 @@ impl Work {
         all.min().map(Duration::from_nanos)
     }
 
-    /// Levels are published when there is time: before sleeping.
+    /// Publishes levels, when time allows: before sleeping.
     pub(super) fn publish_levels(&mut self) {
         let Work { queues, egresses, stats, pool, forwarder, holds, handoff, .. } = self;
         if let Some(handoff) = handoff {
@@ -185,7 +185,7 @@ impl Work {
             if !egress.is_closed {
                 stats.wrapped(PortId(port), faults, copies);
             }
-            // Also where there is none: it may have been given up.
+            // Also without a queue: the worker may have given it up.
             let of_port = || queues.iter().filter(|queue| queue.port() == PortId(port));
             let mut losses = Losses::default();
             of_port().for_each(|queue| losses += queue.losses());

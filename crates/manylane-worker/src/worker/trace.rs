@@ -1,18 +1,18 @@
-//! A worker's side of a trace: what is done with packets that somebody follows, recorded.
+//! A worker's side of a trace: stages of the packets that an operator follows.
 //!
 //! Without a trace this costs a worker one load a turn. With one, batches take ways of their own, out of line:
 //! each packet received is looked at and gets a number or none, and what has a number is recorded at each stage
-//! (`trace`). The number goes where the packet goes, and is taken off before its frame leaves.
+//! (`trace`). The number stays with the packet, and is removed before its frame leaves.
 //!
 //! | stage                     | recorded in                                           |
 //! |---------------------------|-------------------------------------------------------|
 //! | received                  | `Work::number`                                        |
 //! | steered, taken            | `Work::note_steered`, `note_taken`                    |
-//! | checked, routed, neighbour | `Work::explain_all`, before the packets are judged   |
+//! | checked, routed, neighbour | `Work::explain_all`, before the rules see the packets |
 //! | rewritten, queued         | `Work::note_forwarded`                                   |
-//! | released, given up        | `dispatch.rs`, by `explain` and `note_resumed`       |
-//! | error, reply, delivered, prepared, held | `dispatch.rs`                              |
-//! | transmitted               | `Work::transmit_traced`                               |
+//! | released, given up        | `hold.rs`, by `explain` and `note_released`          |
+//! | error, reply, delivered, prepared, held | `dispatch.rs`, `prepare.rs`, `hold.rs`     |
+//! | transmitted               | `Work::transmit_observed`                             |
 //! | dropped                   | `Work::note_drop`                                     |
 
 use manylane_frame::vocabulary::{DropReason, PortId};
@@ -42,7 +42,7 @@ pub struct Tracer {
     pub writes_alone: bool,
 }
 
-/// A numbered packet, and what the tables said of it before it was judged.
+/// A numbered packet, and what the tables said of it before the rules saw it.
 pub(super) struct Explained {
     trace: Trace,
     /// Its place in the batch.
@@ -59,7 +59,7 @@ impl Tracer {
         Tracer { recorder, clock, session: 0, writes_alone: false }
     }
 
-    /// Looks whether somebody wants a trace: where that makes a difference.
+    /// Looks whether a trace runs; returns the point that it observes.
     #[inline]
     pub(super) fn begin_turn(&mut self, guard: Guard<'_>) -> Points {
         let found = self.recorder.sessions.enter(guard);
@@ -92,7 +92,7 @@ impl Tracer {
         self.note_at(trace, self.clock.now_ns(), what);
     }
 
-    /// The same, of a moment ago.
+    /// Records a stage of a moment ago.
     pub(super) fn note_at(&mut self, Trace { session, number }: Trace, time_ns: u64, what: What) {
         let stage = Stage { session, number: number.into(), time_ns, what };
         match self.recorder.ring.push(stage) {
@@ -155,7 +155,7 @@ impl Session {
 }
 
 impl Work {
-    /// Whether a trace runs: then every batch is looked at.
+    /// Whether a trace runs: then the worker examines every batch.
     #[inline(always)]
     pub(super) fn traces(&self) -> bool {
         self.observers.observes_any(Points::TRACE)
@@ -170,7 +170,7 @@ impl Work {
         }
     }
 
-    /// Passes a batch on that was just received by a queue, and at which somebody wants to look.
+    /// Passes a batch on that was just received by a queue, and that a socket or a trace observes.
     #[cold]
     #[inline(never)]
     pub(super) fn forward_observed(&mut self, turn: Turn<'_>, queue: usize, batch: &mut Batch) {
@@ -189,7 +189,7 @@ impl Work {
         }
     }
 
-    /// As `forward_batch`, where somebody may look.
+    /// As `forward_batch`, where a trace may run.
     #[cold]
     pub(super) fn forward_as_observed(&mut self, turn: Turn<'_>, batch: &mut Batch) {
         match self.traces() {
@@ -207,7 +207,7 @@ impl Work {
         }
     }
 
-    /// Records from whom the packets of a batch were taken.
+    /// Records from which worker the packets of a batch were taken.
     #[cold]
     pub(super) fn note_taken(&mut self, batch: &Batch) {
         let Work { tracer, handoff: Some(handoff), pool, .. } = self else { return };
@@ -218,14 +218,14 @@ impl Work {
         }
     }
 
-    /// ReleaseRequests the tables about each packet of a batch that has a number.
+    /// Explains by the tables each packet of a batch that has a number.
     #[cold]
     pub(super) fn explain_all(&self, guard: Guard<'_>, batch: &Batch) -> Vec<Explained> {
         let explained = (0..).zip(batch.iter());
         explained.filter_map(|(place, frame)| self.explain(guard, place, frame)).collect()
     }
 
-    /// ReleaseRequests them about one, if it has a number.
+    /// Explains one packet, if it has a number.
     #[cold]
     pub(super) fn explain(
         &self,
@@ -253,7 +253,7 @@ impl Work {
             let (frame, verdict) = (&batch.as_slice()[one.place], &list[one.place]);
             self.note_verdict(one, frame, verdict);
             // What is not simply passed on, and all of a batch that is looked up again, is recorded when it is
-            // carried out.
+            // dispatched.
             if let (true, Some(&egress)) = (is_current, verdicts.egress_ports().get(one.place))
                 && usize::from(egress) < self.egresses.len()
             {
@@ -293,7 +293,7 @@ impl Work {
         }
     }
 
-    /// Records what is being done with a packet by its verdict; what goes on from there records the rest.
+    /// Records what is being done with a packet by its verdict; the later steps record the rest.
     #[cold]
     pub(super) fn note_dispatch(&mut self, trace: Trace, verdict: &Verdict<'_>) {
         match verdict.origin {
@@ -318,7 +318,7 @@ impl Work {
         self.note_verdict(one, frame, verdict);
     }
 
-    /// The same of the packet at one place of those that were looked up again, by its last look.
+    /// As `note_released`, for the packet at one place of those that were looked up again, by its last lookup.
     #[cold]
     pub(super) fn note_rerouted(
         &mut self,
@@ -341,7 +341,7 @@ impl Work {
         mut frame: Frame,
         trace: Trace,
     ) {
-        self.pool.region().view().set_trace(&mut frame, Trace::NONE); // It may go back to the pool.
+        self.pool.region().view().set_trace(&mut frame, Trace::NONE); // The frame may go back to the pool.
         let device = self.forwarder.device(port);
         self.prepare_as(guard, port, frame, |work, prepared, pieces| {
             let Work { tracer, pool, .. } = work;
@@ -360,7 +360,7 @@ impl Work {
         });
     }
 
-    /// Drops a packet at which somebody wants to look.
+    /// Shows and records the drop of an observed packet.
     #[cold]
     #[inline(never)]
     pub(super) fn observe_drop(&mut self, guard: Guard<'_>, frame: &mut Frame, reason: DropReason) {

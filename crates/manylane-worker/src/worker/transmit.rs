@@ -1,4 +1,4 @@
-//! Egress queues: frames wait for the end of the turn, go to the device, or are dropped.
+//! Egress queues: frames wait for the end of the turn, are handed to the device, or are dropped.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl Work {
         self.transmit_unobserved(guard, port);
     }
 
-    /// As `transmit_port`, where nobody looks.
+    /// As `transmit_port`, without a socket or a trace.
     #[inline(always)]
     pub(super) fn transmit_unobserved(&mut self, guard: Guard<'_>, port: usize) {
         self.transmit_waiting(port);
@@ -97,7 +97,7 @@ impl Work {
         let held = self.egresses[port].transmitter.held();
         let mut done = self.transmit_once(port);
         if !self.egresses[port].waiting.is_empty() {
-            // The ring is full. Let the device look, take back what it has finished, and try again.
+            // The ring is full. Let the device look, take back the frames it has finished, and try again.
             self.egresses[port].transmitter.flush();
             self.reclaim();
             let again = self.transmit_once(port);
@@ -151,7 +151,7 @@ impl Work {
         self.discard(frame, reason);
     }
 
-    /// As `drop_frame`, where nobody looks any more.
+    /// As `drop_frame`, without a socket or a trace.
     pub(super) fn discard(&mut self, frame: Frame, reason: DropReason) {
         let ingress = self.pool.region().meta(&frame).ingress;
         self.stats.dropped(ingress, reason);

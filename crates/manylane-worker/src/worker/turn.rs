@@ -29,7 +29,7 @@ impl<'g> Turn<'g> {
 }
 
 impl Worker {
-    /// One turn. Returns how many frames moved; 0 means that there was nothing to do.
+    /// One turn. Returns how many frames moved; 0 means that the turn had no work.
     ///
     /// A function of its own wherever it is called from, so that what a bench measures is what runs.
     #[inline(never)]
@@ -41,12 +41,12 @@ impl Worker {
         let mut moved = work.release_held(turn);
         let budget = work.limits.load(limits::BUDGET) as usize;
         if work.handoff.is_some() {
-            // Half of it is left to the queues, if there are any.
+            // Half of the budget is left to the queues, if the worker has any.
             let share = if work.queues.is_empty() { budget } else { budget.div_ceil(2) };
             moved += work.receive_handed_off(turn, share);
         }
         for received in 0..work.queues.len() {
-            // One has its turn whatever else there was.
+            // One queue has its turn whatever else was received.
             if moved >= budget && received > 0 {
                 break; // The others come first in the next turn.
             }
@@ -72,7 +72,7 @@ impl Worker {
 }
 
 impl Work {
-    /// Takes a batch from one queue and passes it on.
+    /// Receives a batch from one queue and forwards it.
     #[inline]
     fn receive(&mut self, turn: Turn<'_>, queue: usize) -> usize {
         let weight = self.limits.load(limits::WEIGHT) as usize;
@@ -90,13 +90,13 @@ impl Work {
         received
     }
 
-    /// Judges a batch that came in by one port, and carries the verdicts out in its order.
+    /// Forwards a batch received by one port, and dispatches the verdicts in its order.
     #[inline]
     pub(super) fn forward_batch(&mut self, turn: Turn<'_>, batch: &mut Batch) {
         self.forward_and_dispatch::<false>(turn, batch);
     }
 
-    /// The same; where a trace runs, with a record of what is done.
+    /// As `forward_batch`; where a trace runs, with a record of each stage.
     #[inline(always)]
     pub(super) fn forward_and_dispatch<const TRACED: bool>(
         &mut self,
@@ -133,7 +133,7 @@ impl Work {
         self.dispatch_all(turn, batch, &verdicts);
     }
 
-    /// Counts what came in by sub-interfaces there, and not by the port whose device it came by.
+    /// Counts packets of sub-interfaces there, and not at the port whose device received them.
     #[inline(never)]
     fn count_sorted(&mut self, packets: &mut u64, bytes: &mut u64) {
         for sorted in self.forwarder.sorted() {
@@ -159,7 +159,7 @@ impl Work {
         for egress in egresses {
             egress.transmitter.flush();
             if let (true, Some(reclaimer)) = (egress.owes_bell, &egress.reclaimer) {
-                reclaimer.ring(*id); // It may sleep, and must look for what this device finishes.
+                reclaimer.ring(*id); // The owner may sleep, and must look for what this device finishes.
                 egress.owes_bell = false;
             }
         }
@@ -210,7 +210,7 @@ const REPORTS_RESERVED: usize = 256;
 pub(super) struct Tally {
     port: PortId,
     frames: u64,
-    /// Of the runs that are settled.
+    /// Completions of the runs that are counted.
     counted: u64,
 }
 
@@ -224,7 +224,7 @@ impl Tally {
         self.frames += 1;
     }
 
-    /// Counts the last run too; returns how many there were in all.
+    /// Counts the last run too; returns the number of all completions.
     #[inline(always)]
     #[doc(hidden)]
     pub fn finish(&mut self, stats: &mut Stats) -> u64 {

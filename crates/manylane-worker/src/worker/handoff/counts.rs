@@ -47,13 +47,13 @@ const PAIR_COUNTS: usize = PairCount::Applied as usize + 1;
 /// What is counted for the worker itself.
 #[derive(Clone, Copy)]
 pub(super) enum OwnCount {
-    /// Frames handed on: a packet may have several.
+    /// Frames handed off: a packet may have several.
     FramesOut,
     /// Frames taken.
     FramesIn,
     /// Buckets that wait for what is on its way (a level).
     Waiting,
-    /// Packets whose order was looked at when they left.
+    /// Packets whose order was checked when they left.
     Sampled,
     /// Of these, those that left behind a later one of their flow.
     Reordered,
@@ -116,7 +116,7 @@ impl HandOffCounts {
 /// Frames that lie between workers; `workers` names all of them.
 pub fn frames_between(workers: &[HandOffReader]) -> u64 {
     let sum = |frames: fn(&HandOffReader) -> u64| workers.iter().map(frames).sum::<u64>();
-    // What was taken first, for it only grows, and what was handed on is counted before it can be taken. Counters
+    // What was taken first, for it only grows, and a hand-off is counted before it can be taken. Counters
     // order nothing, so that this may still be seen the other way round: then the frames were few.
     let taken = sum(HandOffReader::frames_in);
     sum(HandOffReader::frames_out).saturating_sub(taken)
@@ -168,7 +168,7 @@ impl HandOffReader {
         behind >= 0 && word as u32 == 0
     }
 
-    /// Frames handed on in all.
+    /// Frames handed off in all.
     pub fn frames_out(&self) -> u64 {
         self.own(OwnCount::FramesOut)
     }
@@ -183,7 +183,7 @@ impl HandOffReader {
         self.own(OwnCount::Waiting)
     }
 
-    /// Packets whose order was looked at when they left.
+    /// Packets whose order was checked when they left.
     pub fn sampled(&self) -> u64 {
         self.own(OwnCount::Sampled)
     }
@@ -214,7 +214,7 @@ mod tests {
         one.own(OwnCount::FramesOut, 10);
         other.own(OwnCount::FramesIn, 7);
         assert_eq!(frames_between(&readers), 3);
-        other.own(OwnCount::FramesIn, 4); // Seen before the eleventh is seen as handed on.
+        other.own(OwnCount::FramesIn, 4); // Seen before the eleventh is seen as handed off.
         assert_eq!(frames_between(&readers), 0);
     }
 }

@@ -109,7 +109,7 @@ impl Outbound {
         }
     }
 
-    /// Whether a packet must not be handed on, and why.
+    /// Whether a packet must not be handed off, and why.
     #[inline]
     pub(super) fn refuses(&mut self, hash: u32, frame: &Frame) -> Option<DropReason> {
         if self.is_busy && self.flows.exceeds(hash) {

@@ -1,10 +1,10 @@
-//! A look at the order of what leaves, for an operator who wants one (`steering.reorder_sample`).
+//! A check of the order of transmitted packets, for an operator who wants one (`steering.reorder_sample`).
 //!
 //! The receiving worker numbers the packets of one flow in N, and the transmitting worker checks whether a later
 //! packet has left before. A flow here means packets of one hash and one direction, received by one queue and transmitted
 //! by one port. What is received by queue stays where it is, and is not numbered.
 //!
-//! While the option is off, a turn pays one branch, and a batch that is handed on another.
+//! While the option is off, a turn pays one branch, and a batch that is handed off another.
 
 use std::ops::Range;
 
@@ -38,7 +38,7 @@ impl HandOff {
         }
     }
 
-    /// Numbers the packets of a batch that are to be looked at, when it has been parted.
+    /// Numbers the packets of a batch that are to be checked, when it has been split.
     fn number(&mut self, region: View<'_>) {
         // Of a flow, all are in one stage: a bucket does not move while one of it is not transmitted.
         for frame in self.staged.iter_mut().flat_map(|stage| stage.frames.iter_mut()) {
@@ -56,18 +56,18 @@ impl HandOff {
         }
     }
 
-    /// Says of packets that they are not looked at.
+    /// Marks packets as unchecked.
     #[cold]
     pub(super) fn clear_samples(&self, region: View<'_>, batch: &mut Batch) {
         if self.sample_one_in == 0 {
-            return; // Somebody examines for something else.
+            return; // Only a trace examines packets.
         }
         batch.iter_mut().for_each(|frame| region.set_sample(frame, Sample::default()));
     }
 }
 
 impl Work {
-    /// Whether order is looked at.
+    /// Whether the order is checked.
     #[inline(always)]
     pub(in crate::worker) fn samples_order(&self) -> bool {
         self.handoff.as_ref().is_some_and(|handoff| handoff.sample_one_in != 0)

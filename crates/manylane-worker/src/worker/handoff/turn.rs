@@ -165,7 +165,7 @@ impl Work {
         }
     }
 
-    /// Drops what others have handed on to this worker, when none runs any more.
+    /// Drops packets that others have handed to this worker, when no worker runs any more.
     pub(in crate::worker) fn drop_handed_off(&mut self) {
         let receivers = self.handoff.as_ref().map_or(0, |handoff| handoff.inbound.len());
         for receiver in 0..receivers {
