@@ -80,7 +80,7 @@ impl Connection {
             retire_ns: options.ring.retire_ns,
             fanout: options.fanout.map(|(group, mode)| Join::new(group, mode)),
         };
-        match connection.ask(&Request::Open(open), &[])? {
+        match connection.exchange(&Request::Open(open), &[])? {
             (Answer::Opened { generation }, [Some(ring), Some(bell)]) => {
                 connection.generation = Generation(generation);
                 Ok((connection, [ring, bell]))
@@ -136,7 +136,7 @@ impl Connection {
 
     /// What the daemon has counted for this socket since it was opened.
     pub fn counts(&mut self) -> Result<Counts, RemoteError> {
-        match self.ask(&Request::Statistics { stale: Some(self.stale) }, &[])? {
+        match self.exchange(&Request::Statistics { stale: Some(self.stale) }, &[])? {
             (Answer::Statistics(counts), _) => Ok(counts),
             (answer, _) => Err(self.unexpected(format!("{answer:?} to `statistics`"))),
         }
@@ -144,7 +144,7 @@ impl Connection {
 
     /// The daemon's ports and their numbers, sub-interfaces included.
     pub fn ports(&mut self) -> Result<Vec<Port>, RemoteError> {
-        match self.ask(&Request::Ports, &[])? {
+        match self.exchange(&Request::Ports, &[])? {
             (Answer::Ports { ports }, _) => Ok(ports),
             (answer, _) => Err(self.unexpected(format!("{answer:?} to `ports`"))),
         }
@@ -171,7 +171,7 @@ impl Connection {
     }
 
     fn change(&mut self, request: Request, tail: &[u8]) -> Result<(), RemoteError> {
-        match self.ask(&request, tail)? {
+        match self.exchange(&request, tail)? {
             (Answer::Done { generation }, _) => {
                 self.generation = Generation(generation);
                 Ok(())
@@ -180,7 +180,7 @@ impl Connection {
         }
     }
 
-    fn ask(
+    fn exchange(
         &mut self,
         request: &Request,
         tail: &[u8],

@@ -43,9 +43,9 @@ pub struct Capture {
 /// What is known of order.
 #[derive(Debug)]
 struct Order {
-    settle: Duration,
+    hold_back: Duration,
     /// Everything up to here, in nanoseconds since 1970, has been passed on.
-    settled_ns: u64,
+    complete_until_ns: u64,
     /// The youngest packet that was there when one was held back, and when that was.
     held: Option<(u64, Instant)>,
     last_ns: u64,
@@ -57,14 +57,14 @@ impl Capture {
     pub fn open(path: &Path, options: &Options) -> Result<Capture, RemoteError> {
         let socket = RemoteSocket::open(path, options)?;
         let given = vec![None; socket.readers.len()];
-        let settle = Duration::from_nanos(options.ring.retire_ns).saturating_add(TURN);
-        let order = Order { settle, settled_ns: 0, held: None, last_ns: 0, late: 0 };
+        let hold_back = Duration::from_nanos(options.ring.retire_ns).saturating_add(TURN);
+        let order = Order { hold_back, complete_until_ns: 0, held: None, last_ns: 0, late: 0 };
         Ok(Capture { socket, given, order })
     }
 
     /// What can be given now, of the binding in force.
     pub fn receive(&mut self) -> Option<Round<'_>> {
-        self.order.settle(Instant::now());
+        self.order.expire_hold(Instant::now());
         let current = self.socket.generation();
         let Capture { socket: RemoteSocket { readers, connection, .. }, given, order } = self;
         let (mut heads, mut is_whole) = (Vec::with_capacity(given.len()), true);
@@ -91,7 +91,7 @@ impl Capture {
     /// nothing waits and nothing will arrive.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, RemoteError> {
         let Some((_, since)) = self.order.held else { return self.socket.wait(timeout) };
-        let left = self.order.settle.saturating_sub(since.elapsed());
+        let left = self.order.hold_back.saturating_sub(since.elapsed());
         if timeout.is_some_and(|timeout| timeout < left) {
             // The one failure is ENOMEM: then it looks again at once.
             let _ = poll(&[], timeout);
@@ -102,8 +102,8 @@ impl Capture {
     }
 
     /// How long a packet may be held back.
-    pub fn settle(&self) -> Duration {
-        self.order.settle
+    pub fn hold_back_max(&self) -> Duration {
+        self.order.hold_back
     }
 
     /// Packets that were given after younger ones.
@@ -118,7 +118,7 @@ impl Capture {
 
     /// How much longer something is held back that has come.
     pub fn held(&self) -> Option<Duration> {
-        self.order.held.map(|(_, since)| self.order.settle.saturating_sub(since.elapsed()))
+        self.order.held.map(|(_, since)| self.order.hold_back.saturating_sub(since.elapsed()))
     }
 
     /// Sleeps by `wait` unless a block is there; see [`RemoteSocket::sleep`].
@@ -129,11 +129,11 @@ impl Capture {
 
 impl Order {
     /// What was held back for long enough is settled.
-    fn settle(&mut self, now: Instant) {
+    fn expire_hold(&mut self, now: Instant) {
         if let Some((youngest_ns, since)) = self.held
-            && now.saturating_duration_since(since) >= self.settle
+            && now.saturating_duration_since(since) >= self.hold_back
         {
-            self.settled_ns = self.settled_ns.max(youngest_ns);
+            self.complete_until_ns = self.complete_until_ns.max(youngest_ns);
             self.held = None;
         }
     }
@@ -208,7 +208,7 @@ impl<'r> Iterator for InOrder<'r> {
             }
         }
         let (at, time_ns) = oldest?;
-        if !self.is_whole && time_ns > self.order.settled_ns {
+        if !self.is_whole && time_ns > self.order.complete_until_ns {
             self.hold();
             return None;
         }
@@ -294,9 +294,9 @@ mod tests {
         rig.publish(0, &[5, 6]);
         assert!(rig.round().is_empty());
         let (_, since) = rig.order.held.expect("lane 1 may have something older");
-        rig.order.settle(since + rig.order.settle - Duration::from_nanos(1));
+        rig.order.expire_hold(since + rig.order.hold_back - Duration::from_nanos(1));
         assert!(rig.round().is_empty());
-        rig.order.settle(since + rig.order.settle);
+        rig.order.expire_hold(since + rig.order.hold_back);
         rig.publish(1, &[4]);
         assert_eq!(rig.round(), [4], "then lane 1 has nothing again");
         assert_eq!(rig.round(), [5, 6], "which no longer matters");
@@ -328,7 +328,8 @@ mod tests {
             let config = RingConfig { block_size: 4096, blocks: 4, retire_ns: 0 };
             let (lanes, readers) = lanes(&config, count).expect("it is small");
             let given = vec![None; count as usize];
-            let order = Order { settle: TURN, settled_ns: 0, held: None, last_ns: 0, late: 0 };
+            let order =
+                Order { hold_back: TURN, complete_until_ns: 0, held: None, last_ns: 0, late: 0 };
             Rig { lanes, readers, given, order }
         }
 

@@ -10,7 +10,7 @@
 //! | shared with    | by                                | direction                            |
 //! |----------------|-----------------------------------|--------------------------------------|
 //! | control thread | tables, grace periods             | control publishes, the worker reads  |
-//! | control thread | ring of [`Report`](manylane_net::neighbour::Report)s and its bell | worker to control |
+//! | control thread | ring of [`Report`]s and its bell | worker to control |
 //! | control thread | ring of [`Order`]s and the worker's bell | control to worker             |
 //! | control thread | rings of queues ([`queue_handover`]) | both                              |
 //! | control thread | the phase, one word ([`phase`])   | control to worker                    |
