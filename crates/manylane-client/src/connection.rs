@@ -119,7 +119,7 @@ impl Connection {
     }
 
     /// Joins the fanout group of this number, or makes it; see
-    /// [`Endpoint::join_fanout`](RemoteSocket).
+    /// PACKET_FANOUT in packet(7).
     pub fn join_fanout(&mut self, group: u16, mode: Fanout) -> Result<(), RemoteError> {
         self.change(Request::Join(Join::new(group, mode)), &[])
     }
