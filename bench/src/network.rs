@@ -172,7 +172,7 @@ impl Network {
         let accelerator = accelerator.map_err(|error| Stop::of(&error, error.is_unavailable()))?;
         let took = begun.elapsed();
         for port in accelerator.source().ports() {
-            if !port.entry {
+            if !port.ingress {
                 return Err(Stop::Failed(format!("{} is not accelerated: {port:#?}", port.name)));
             }
         }

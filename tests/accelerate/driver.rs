@@ -141,7 +141,7 @@ fn a_device_that_does_not_keep_its_word_is_left_at_once() {
     let stream =
         Steady::start(client, server, SteadyOptions::to(SERVER_V4)).expect("sockets are to be had");
     let port = until("the failure is found", || match accelerated.port("wan") {
-        port if port.exit_tier == "ingress" => Ok(port),
+        port if port.egress_tier == "ingress" => Ok(port),
         port => Err(format!("{port:#?}")),
     });
     let said = port.tier_reasons.iter().any(|reason| reason.what.contains("refused frames"));
@@ -158,7 +158,7 @@ fn a_device_that_does_not_keep_its_word_is_left_at_once() {
     topology.tool("server", "ethtool -K eth0 gro on");
     topology.tool("server", "ethtool -K eth0 gro off");
     until("its features are followed", || match accelerated.port("wan") {
-        port if port.exit_tier == "ingress"
+        port if port.egress_tier == "ingress"
             && !port.tier_reasons.iter().any(|reason| reason.what.contains("refused")) =>
         {
             Ok(())
@@ -171,7 +171,7 @@ fn a_device_that_does_not_keep_its_word_is_left_at_once() {
     stream.after(500);
     let seen = stream.arrives("by the driver again");
     assert_eq!(stream.missing(mark..seen), 0, "by the driver again");
-    assert_eq!(accelerated.port("wan").exit_tier, "driver");
+    assert_eq!(accelerated.port("wan").egress_tier, "driver");
 }
 
 /// Without the feature nothing is tried; the direction that may stays.
@@ -184,7 +184,7 @@ fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
     let accelerated = start(&topology, &["--tier", "driver"]);
     accelerated.wait_for_tier("wan", "driver");
     let port = accelerated.port("wan");
-    assert_eq!(port.exit_tier, "ingress", "{port:#?}");
+    assert_eq!(port.egress_tier, "ingress", "{port:#?}");
     let told = |name: &str, what: &str| {
         until(&format!("{name} says {what}"), || match accelerated.port(name) {
             port if port.tier_reasons.iter().any(|reason| reason.what.contains(what)) => Ok(()),
@@ -200,7 +200,7 @@ fn what_a_driver_cannot_do_is_left_to_the_other_tiers_and_told() {
     // A shaper would be skipped; and is not.
     topology.tool("r1", "tc qdisc add dev wan root tbf rate 1gbit burst 1mb latency 50ms");
     told("wan", "qdisc tbf");
-    assert_eq!(accelerated.port("wan").exit_tier, "ingress");
+    assert_eq!(accelerated.port("wan").egress_tier, "ingress");
     traffic(&topology);
     topology.tool("r1", "tc qdisc delete dev wan root");
     in_driver(&accelerated, "wan");
@@ -325,7 +325,7 @@ fn set(accelerated: &Accelerated, name: &str, tier: &str) {
 /// Waits until both directions of a port are in the driver.
 fn in_driver(accelerated: &Accelerated, name: &str) -> manylane_api::accelerate::AcceleratedPort {
     until(&format!("{name} is in the driver"), || match accelerated.port(name) {
-        port if port.tier == "driver" && port.exit_tier == "driver" => Ok(port),
+        port if port.tier == "driver" && port.egress_tier == "driver" => Ok(port),
         port => Err(format!("{port:#?}")),
     })
 }

@@ -215,7 +215,7 @@ fn what_is_in_the_way_is_found_and_the_command_shown_takes_it_away() {
             let (status, shown) = doctor(&["lan", "wan"]);
             assert_eq!(status, Some(1), "{what}: {shown:#}");
             for (place, wanted) in [lan, wan].into_iter().enumerate() {
-                let told = ["is_entry", "is_exit"].map(|key| shown[place][key].as_bool());
+                let told = ["is_ingress", "is_egress"].map(|key| shown[place][key].as_bool());
                 assert_eq!(told, wanted.map(Some), "{what}");
             }
             let reasons = shown[0]["reasons"].as_array().expect("it is a list");
@@ -252,7 +252,7 @@ fn a_shaper_on_the_way_out_and_strict_rp_filter_are_said() {
 
         shell("tc qdisc add dev wan root tbf rate 1mbit burst 10k latency 10ms");
         assert!(gate.changed());
-        assert_eq!(note(1, "qdisc tbf on wan").expect("it is said")["concerns"], "exit");
+        assert_eq!(note(1, "qdisc tbf on wan").expect("it is said")["concerns"], "egress");
         shell("tc qdisc add dev wan clsact\ntc filter add dev wan egress u32 match u32 0 0 flowid 1:1");
         assert!(gate.changed());
         assert!(note(1, "go out on wan: u32").is_some());
@@ -261,7 +261,7 @@ fn a_shaper_on_the_way_out_and_strict_rp_filter_are_said() {
         {
             shell(&format!("sysctl -qw net.ipv4.conf.lan.rp_filter={number}"));
             let strict = note(0, word).unwrap_or_else(|| panic!("{word}"));
-            assert_eq!(strict["concerns"], "entry");
+            assert_eq!(strict["concerns"], "ingress");
             shell(strict["command"].as_str().expect("there is one"));
             assert!(note(0, "rp_filter").is_none());
         }
@@ -386,9 +386,9 @@ fn read() -> Kernel {
 }
 
 fn way(standing: &Standing) -> Way {
-    let tier = if standing.is_entry { Tier::Ingress } else { Tier::Kernel };
+    let tier = if standing.is_ingress { Tier::Ingress } else { Tier::Kernel };
     assert_eq!(standing.tier, tier);
-    [standing.is_entry, standing.is_exit]
+    [standing.is_ingress, standing.is_egress]
 }
 
 /// Nothing is in the way.
@@ -397,7 +397,10 @@ fn free() {
     assert_eq!(status, Some(0), "{shown:#}");
     for name in [0, 1] {
         assert_eq!(shown[name]["reasons"], Value::Array(vec![]), "{shown:#}");
-        assert_eq!(["is_entry", "is_exit"].map(|key| shown[name][key].as_bool()), [Some(true); 2]);
+        assert_eq!(
+            ["is_ingress", "is_egress"].map(|key| shown[name][key].as_bool()),
+            [Some(true); 2]
+        );
     }
 }
 

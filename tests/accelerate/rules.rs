@@ -43,7 +43,7 @@ fn who_a_rule_is_about_goes_by_its_table() {
     accelerated.wait_for_no_difference();
     none_is_missing(&all, &marks);
     let mirror = accelerated.mirror().mirror;
-    assert_eq!((mirror.counts.further_tables, mirror.kernels_rules.len()), (2, 0), "{mirror:#?}");
+    assert_eq!((mirror.counts.further_tables, mirror.kernel_rules.len()), (2, 0), "{mirror:#?}");
 
     // Their table's route is another, and back.
     for (metric, wan) in [("10", true), ("30", false)] {
@@ -115,7 +115,7 @@ fn a_rule_by_mark_is_the_kernels_for_whom_it_may_concern() {
     // The others never noticed, and the ports did not move.
     assert_eq!(accelerated.port("lan").tier, "ingress");
     none_is_missing(&first, &marks);
-    let rules = accelerated.mirror().mirror.kernels_rules;
+    let rules = accelerated.mirror().mirror.kernel_rules;
     assert_eq!(rules.len(), 2, "{rules:?}");
     assert!(rules[0].contains("rule 50: from 10.1.0.2/32 [mark] lookup 200"), "{rules:?}");
 

@@ -15,7 +15,7 @@ fn hosts_talk_through_an_accelerated_router_as_through_the_kernel() {
     let Some(accelerator) = accelerate(&lab) else { return };
     let source = accelerator.source();
     for port in source.ports() {
-        assert!(port.entry && port.exit && port.attached, "{port:#?}");
+        assert!(port.ingress && port.egress && port.attached, "{port:#?}");
         assert_eq!((port.tier.as_str(), port.reasons.as_slice()), ("ingress", &[][..]));
     }
     assert!(source.daemon().lease.holds, "{:#?}", source.daemon());
@@ -39,7 +39,7 @@ fn hosts_talk_through_an_accelerated_router_as_through_the_kernel() {
     for (from, to) in [(CLIENT_V4, SERVER_V4), (CLIENT_V6, SERVER_V6)] {
         let answer = why(from, to, "lan");
         assert!(answer.forwarded, "{answer:#?}");
-        assert_eq!(answer.exit.as_deref(), Some("wan"));
+        assert_eq!(answer.egress.as_deref(), Some("wan"));
     }
     let answer = why(CLIENT_V4, WAN_V4, "lan");
     assert_eq!((answer.forwarded, answer.verdict.as_str()), (false, "local"), "{answer:#?}");

@@ -371,7 +371,7 @@ fn what_cannot_be_the_workers_is_told() {
     // A shaper would be skipped; and is not.
     topology.tool("r1", "tc qdisc add dev wan root tbf rate 1gbit burst 1mb latency 50ms");
     until("wan is not sent by", || match accelerated.port("wan") {
-        port if port.exit_tier == "ingress" && says(&port, "qdisc tbf") => Ok(()),
+        port if port.egress_tier == "ingress" && says(&port, "qdisc tbf") => Ok(()),
         port => Err(format!("{port:#?}")),
     });
     topology.tool("r1", "tc qdisc delete dev wan root");

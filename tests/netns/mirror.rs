@@ -137,7 +137,7 @@ impl Bed {
         let links = self.mirror.kernel().links().filter(|link| link.name.ends_with('0'));
         let ports: Vec<Port> = (1..)
             .zip(links)
-            .map(|(number, link)| Port { link: link.index, number, is_exit: true })
+            .map(|(number, link)| Port { link: link.index, number, is_egress: true })
             .collect();
         self.mirror.set_ports(&ports);
         for port in ports {

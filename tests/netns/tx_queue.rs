@@ -95,7 +95,7 @@ fn a_flow_that_moves_leaves_by_one_queue_at_a_time() {
         }
         wire.send_burst();
         wire.receive_all();
-        while source.steering().ports[0].buckets.iter().any(|bucket| bucket.still.is_some()) {
+        while source.steering().ports[0].buckets.iter().any(|bucket| bucket.held_by.is_some()) {
             thread::yield_now();
         }
         let begin = wire.seen.len();

@@ -38,7 +38,7 @@ pub fn measure(plan: &Plan, routes: &[(IpAddr, u8)], rounds: &mut Rounds) -> Don
             while begun.elapsed() < plan.slice() * 2 {
                 thread::sleep(LOOK);
                 let mirror = source.mirror().map_err(|error| Stop::Failed(format!("{error:?}")))?;
-                lags.push(mirror.true_ms_ago as f64);
+                lags.push(mirror.verified_ms_ago as f64);
             }
             Ok(())
         })?;

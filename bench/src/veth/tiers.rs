@@ -278,7 +278,7 @@ fn choose(source: &Arc<dyn Accelerated>, tier: &str) -> Done {
     let patience = Instant::now() + PATIENCE;
     loop {
         let ports = source.ports();
-        if ports.iter().all(|port| port.tier == tier && port.exit_tier == tier) {
+        if ports.iter().all(|port| port.tier == tier && port.egress_tier == tier) {
             return Ok(());
         }
         if Instant::now() > patience {

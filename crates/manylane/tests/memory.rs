@@ -240,7 +240,7 @@ fn ports_go_while_packets_pass() {
             }
             source.set("workers", "1").expect("the others have no queue");
             let leaves = source.remove_port(name).expect("two others are there");
-            assert_eq!((leaves.state, leaves.link_up), (PortState::Leaving, false));
+            assert_eq!((leaves.state, leaves.link_up), (PortState::Draining, false));
             while port(name).state != PortState::Removed && !is_late() {
                 thread::yield_now();
             }

@@ -96,7 +96,7 @@ pub fn start(topology: &Topology, arguments: &[&str]) -> Accelerated {
 /// Waits until both directions of a port are in a tier.
 pub fn in_tier(accelerated: &Accelerated, name: &str, tier: &str) -> AcceleratedPort {
     until(&format!("{name} is in tier {tier}"), || match accelerated.port(name) {
-        port if port.tier == tier && port.exit_tier == tier => Ok(port),
+        port if port.tier == tier && port.egress_tier == tier => Ok(port),
         port => Err(format!("{port:#?}\n{}", accelerated.said())),
     })
 }

@@ -331,7 +331,7 @@ pub fn examine(options: &Options) -> Result<Vec<Standing>, AccelerateError> {
     for standing in &mut standings {
         let choice = options.tier_of(&standing.interface);
         let plan = tiers::plan(choice, standing);
-        standing.tier = match standing.is_entry && choice != TierChoice::Kernel {
+        standing.tier = match standing.is_ingress && choice != TierChoice::Kernel {
             false => Tier::Kernel,
             true if plan.entry && plan.workers => Tier::Workers,
             true if plan.entry => Tier::Driver,

@@ -127,7 +127,7 @@ impl Ports {
         self.write_vlans(mirror);
         let with_index = self.list.iter().filter_map(|port| Some((port, port.index?)));
         let ports: Vec<_> = with_index
-            .map(|(port, link)| mirror::Port { link, number: port.number, is_exit: port.exit })
+            .map(|(port, link)| mirror::Port { link, number: port.number, is_egress: port.exit })
             .collect();
         mirror.set_ports(&ports);
     }
@@ -212,7 +212,7 @@ impl Port {
     }
 
     /// How what we send out here leaves.
-    pub fn exit_tier(&self) -> &'static str {
+    pub fn egress_tier(&self) -> &'static str {
         match self.exit {
             false => "kernel",
             true if self.written.flags & flags::WORKERS_EGRESS != 0 => "workers",
@@ -245,21 +245,21 @@ fn record(port: &Port, kernel: &Kernel) -> PortRecord {
         return PortRecord::default();
     };
     let gate = PortFacts {
-        is_entry: port.entry,
-        is_exit: port.exit && is_usable(link),
+        is_ingress: port.entry,
+        is_egress: port.exit && is_usable(link),
         redirects_v4: true,
         redirects_v6: true,
         ..PortFacts::default()
     };
     let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-    let (is_entry, is_exit) =
-        (gate.is_entry && port.driver.entry, gate.is_exit && port.driver.exit);
+    let (is_ingress, is_egress) =
+        (gate.is_ingress && port.driver.entry, gate.is_egress && port.driver.exit);
     let driver = match port.driver.by_workers {
-        true => flag(is_entry, flags::WORKERS_INGRESS) | flag(is_exit, flags::WORKERS_EGRESS),
+        true => flag(is_ingress, flags::WORKERS_INGRESS) | flag(is_egress, flags::WORKERS_EGRESS),
         false => {
-            flag(is_entry, flags::DRIVER_INGRESS)
-                | flag(is_exit, flags::DRIVER_EGRESS)
-                | flag(is_exit && port.driver.plan.pieces, flags::DRIVER_EGRESS_PIECES)
+            flag(is_ingress, flags::DRIVER_INGRESS)
+                | flag(is_egress, flags::DRIVER_EGRESS)
+                | flag(is_egress && port.driver.plan.pieces, flags::DRIVER_EGRESS_PIECES)
         }
     };
     PortRecord {

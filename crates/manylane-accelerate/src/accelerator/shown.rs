@@ -64,7 +64,7 @@ pub(super) struct PortView {
     pub exit: bool,
     pub attached: bool,
     pub tier: &'static str,
-    pub exit_tier: &'static str,
+    pub egress_tier: &'static str,
     pub choice: TierChoice,
     pub programs: Vec<String>,
     pub reasons: Vec<ReasonStatus>,
@@ -129,12 +129,12 @@ impl Shown {
         let (now, until) = (now(), self.control.load(control::LEASE));
         LeaseStatus {
             holds: now < until,
-            left_ms: ms(until.saturating_sub(now).into()),
+            remaining_ms: ms(until.saturating_sub(now).into()),
             tables: match lease.tables() {
                 Tables::Unknown => "unknown",
                 // Nobody has looked for so long that nobody knows.
                 Tables::True { .. } if now >= until => "stale",
-                Tables::True { .. } => "true",
+                Tables::True { .. } => "current",
                 Tables::Stale { .. } => "stale",
             }
             .into(),
@@ -192,13 +192,13 @@ impl Accelerated for Shown {
             mtu: port.mtu,
             link_up: port.link_up,
             tier: port.tier.into(),
-            exit_tier: port.exit_tier.into(),
+            egress_tier: port.egress_tier.into(),
             wanted_tier: port.choice.name().into(),
             tier_reasons: port.tier_reasons,
             tiers: ledger::by_tier(&counted),
             driver_refused: counted.driver.refused,
-            entry: port.entry,
-            exit: port.exit,
+            ingress: port.entry,
+            egress: port.exit,
             attached: port.attached,
             programs: port.programs,
             reasons: port.reasons,

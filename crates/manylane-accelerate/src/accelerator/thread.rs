@@ -457,8 +457,8 @@ impl Thread {
             let may = port.choice != TierChoice::Kernel && is_whole;
             let plan = standing.filter(|_| may).map(|one| tiers::plan(port.choice, one));
             port.driver.plan = plan.unwrap_or_default();
-            port.entry = may && standing.is_some_and(|one| one.is_entry);
-            port.exit = may && standing.is_some_and(|one| one.is_exit);
+            port.entry = may && standing.is_some_and(|one| one.is_ingress);
+            port.exit = may && standing.is_some_and(|one| one.is_egress);
         }
         // What was heard while it looked is judged again, before anything passes.
         if self.gate.changed() {
@@ -484,7 +484,7 @@ impl Thread {
                     "{}: packets that come in are forwarded ({}); those that leave go by {}",
                     port.name,
                     port.tier(),
-                    port.exit_tier()
+                    port.egress_tier()
                 ),
                 (Some(_), false) => format!("{}: the kernel forwards", port.name),
             };
@@ -534,7 +534,7 @@ impl Thread {
 
     /// The mirror and what keeps it.
     pub fn mirror_status(&self) -> MirrorStatus {
-        let (grace_periods, grace_trouble) = self.reclaim.waits();
+        let (grace_periods, grace_error) = self.reclaim.waits();
         let true_at = match self.lease.tables() {
             Tables::Unknown => 0,
             Tables::True { at } => at,
@@ -542,11 +542,11 @@ impl Thread {
         };
         MirrorStatus {
             lease: LeaseStatus::default(),
-            true_ms_ago: ms(now().saturating_sub(true_at).into()),
+            verified_ms_ago: ms(now().saturating_sub(true_at).into()),
             overruns: self.counts.overruns,
             confirmations: self.counts.confirmations,
             grace_periods,
-            grace_trouble,
+            grace_error,
             mirror: self.mirror.status(now()),
         }
     }
@@ -595,7 +595,7 @@ impl Thread {
                 exit: port.exit,
                 attached: port.is_attached(),
                 tier: port.tier(),
-                exit_tier: port.exit_tier(),
+                egress_tier: port.egress_tier(),
                 choice: port.choice,
                 programs: port.programs.clone(),
                 reasons: self.reasons(port),

@@ -110,11 +110,11 @@ pub(super) fn plan(choice: TierChoice, standing: &Standing) -> Plan {
         return Plan { reasons: driver.auto.clone(), ..Plan::default() };
     }
     Plan {
-        entry: standing.is_entry && driver.entry.is_empty(),
-        exit: standing.is_exit && driver.exit.is_empty(),
+        entry: standing.is_ingress && driver.ingress.is_empty(),
+        exit: standing.is_egress && driver.egress.is_empty(),
         pieces: driver.takes_pieces,
         workers: false,
-        reasons: driver.entry.iter().chain(&driver.exit).cloned().collect(),
+        reasons: driver.ingress.iter().chain(&driver.egress).cloned().collect(),
     }
 }
 
@@ -123,11 +123,17 @@ fn plan_workers(standing: &Standing) -> Plan {
     let driver = &standing.driver;
     let may = driver.sockets.is_empty();
     Plan {
-        entry: may && standing.is_entry && driver.entry.is_empty(),
-        exit: may && standing.is_exit && driver.sends.is_empty(),
+        entry: may && standing.is_ingress && driver.ingress.is_empty(),
+        exit: may && standing.is_egress && driver.sends.is_empty(),
         pieces: false,
         workers: true,
-        reasons: driver.sockets.iter().chain(&driver.entry).chain(&driver.sends).cloned().collect(),
+        reasons: driver
+            .sockets
+            .iter()
+            .chain(&driver.ingress)
+            .chain(&driver.sends)
+            .cloned()
+            .collect(),
     }
 }
 
@@ -417,8 +423,8 @@ mod tests {
             interface: "lan".into(),
             index: 2,
             tier: Tier::Ingress,
-            is_entry: true,
-            is_exit: true,
+            is_ingress: true,
+            is_egress: true,
             reasons: Vec::new(),
             bypassed: Vec::new(),
             notes: Vec::new(),
@@ -429,12 +435,12 @@ mod tests {
     #[test]
     fn each_direction_is_planned_by_choice_and_judgement() {
         let free = DriverStanding::default();
-        let no_entry = DriverStanding { entry: against(Concerns::Entry), ..free.clone() };
-        let no_exit = DriverStanding { exit: against(Concerns::Exit), ..free.clone() };
+        let no_entry = DriverStanding { ingress: against(Concerns::Ingress), ..free.clone() };
+        let no_exit = DriverStanding { egress: against(Concerns::Egress), ..free.clone() };
         let software = DriverStanding { auto: against(Concerns::Both), ..free.clone() };
         let too_long = DriverStanding { sockets: against(Concerns::Both), ..free.clone() };
-        let shaped = against(Concerns::Exit);
-        let shaped = DriverStanding { exit: shaped.clone(), sends: shaped, ..free.clone() };
+        let shaped = against(Concerns::Egress);
+        let shaped = DriverStanding { egress: shaped.clone(), sends: shaped, ..free.clone() };
         use TierChoice::{Auto, Driver, Ingress, Kernel, Workers};
         for (choice, driver, wanted, reasons) in [
             (Auto, &free, [true, true], 0),
@@ -458,7 +464,7 @@ mod tests {
             assert_eq!(plan.workers, choice == Workers);
             assert_eq!(said, (wanted[0], wanted[1], reasons), "{choice:?} {driver:?}");
         }
-        let down = Standing { is_entry: false, is_exit: false, ..standing(free) };
+        let down = Standing { is_ingress: false, is_egress: false, ..standing(free) };
         assert_eq!(plan(Driver, &down), Plan::default(), "the gate comes first");
     }
 }

@@ -32,8 +32,8 @@ pub(super) fn judge(facts: &Facts, link: &Link) -> DriverStanding {
     let features = of_link.map(|(_, features)| *features).unwrap_or_default();
     let sends = sends(facts, link);
     DriverStanding {
-        entry: entry(facts, link, features),
-        exit: transmits(link, features).into_iter().chain(sends.iter().cloned()).collect(),
+        ingress: entry(facts, link, features),
+        egress: transmits(link, features).into_iter().chain(sends.iter().cloned()).collect(),
         auto: auto(link),
         sends,
         sockets: sockets(link).into_iter().collect(),
@@ -61,7 +61,7 @@ fn entry(facts: &Facts, link: &Link, features: XdpFeatures) -> Vec<Reason> {
         found.push(no(About::Programs, what, why).command(command));
     }
     found.extend(tags(facts, link));
-    found.into_iter().map(|reason| reason.concerning(Concerns::Entry)).collect()
+    found.into_iter().map(|reason| reason.concerning(Concerns::Ingress)).collect()
 }
 
 /// What would be a frame of a VLAN, and could not be seen to be.
@@ -96,7 +96,7 @@ fn transmits(link: &Link, features: XdpFeatures) -> Option<Reason> {
             .command("ethtool -K PEER gro on # where its peer is"),
         false => no(About::Driver, what, "they would be lost (no XDP feature ndo-xmit)"),
     };
-    Some(found.concerning(Concerns::Exit))
+    Some(found.concerning(Concerns::Egress))
 }
 
 /// What would be skipped by frames that go straight to the device: redirected ones, and those that sockets send.
@@ -120,7 +120,7 @@ fn sends(facts: &Facts, link: &Link) -> Vec<Reason> {
         let command = format!("bpftool net show dev {}", quoted(name));
         found.push(no(About::Programs, what, SKIPPED).command(command));
     }
-    found.into_iter().map(|reason| reason.concerning(Concerns::Exit)).collect()
+    found.into_iter().map(|reason| reason.concerning(Concerns::Egress)).collect()
 }
 
 /// Whether workers' frames are large enough.

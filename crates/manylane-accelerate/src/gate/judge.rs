@@ -16,18 +16,18 @@ pub fn judge(facts: &Facts, link: &Link, bypass: Bypass) -> Standing {
     found.extend(ingress_filters(facts, link));
     let (bypassed, reasons): (Vec<_>, Vec<_>) =
         found.into_iter().partition(|reason| bypass.covers(reason.about));
-    let is_entry = !reasons.iter().any(|reason| reason.concerns.has_entry());
+    let is_ingress = !reasons.iter().any(|reason| reason.concerns.has_entry());
     let driver = driver::judge(facts, link);
     Standing {
         interface: link.name.clone(),
         index: link.index,
-        tier: match is_entry {
+        tier: match is_ingress {
             false => Tier::Kernel,
-            true if driver.entry.is_empty() && driver.auto.is_empty() => Tier::Driver,
+            true if driver.ingress.is_empty() && driver.auto.is_empty() => Tier::Driver,
             true => Tier::Ingress,
         },
-        is_entry,
-        is_exit: !reasons.iter().any(|reason| reason.concerns.has_exit()),
+        is_ingress,
+        is_egress: !reasons.iter().any(|reason| reason.concerns.has_exit()),
         reasons,
         bypassed,
         notes: notes(facts, link),
@@ -162,7 +162,7 @@ fn device(facts: &Facts, link: &Link) -> Vec<Reason> {
                 format!("{kind} {} is on {name}", child.name),
                 "packets that come in may be for it, behind the place where ours are taken",
             )
-            .concerning(Concerns::Entry)
+            .concerning(Concerns::Ingress)
             .command(format!("ip link delete dev {}", quoted(&child.name))),
         );
     }
@@ -184,7 +184,7 @@ fn forwarding(facts: &Facts, link: &Link) -> Option<Reason> {
             format!("forwarding is off on {}, IPv4 and IPv6", link.name),
             "the kernel does not route what comes in",
         )
-        .concerning(Concerns::Entry)
+        .concerning(Concerns::Ingress)
         .command(format!(
             "sysctl -w {}=1 net/ipv6/conf/all/forwarding=1",
             setting("ipv4", &link.name, "forwarding")
@@ -200,7 +200,7 @@ fn ingress_filters(facts: &Facts, link: &Link) -> Option<Reason> {
             format!("filters of traffic control where packets come in on {}: {list}", link.name),
             "they run behind our program, and would not see what it takes",
         )
-        .concerning(Concerns::Entry)
+        .concerning(Concerns::Ingress)
         .command(format!("tc filter delete dev {} ingress", quoted(&link.name))),
     )
 }
@@ -259,7 +259,7 @@ fn notes(facts: &Facts, link: &Link) -> Vec<Reason> {
                 format!("forwarding of {words} is off on {name}"),
                 "such packets are left to the kernel, which does not route them",
             )
-            .concerning(Concerns::Entry)
+            .concerning(Concerns::Ingress)
             .command(format!("sysctl -w {setting}=1")),
         );
     }
@@ -284,7 +284,7 @@ fn reverse_path(facts: &Facts, link: &Link) -> Option<Reason> {
             format!("the source of each IPv4 packet is looked up, too; a packet whose source {checked} is left to \
                      the kernel, which drops it"),
         )
-        .concerning(Concerns::Entry)
+        .concerning(Concerns::Ingress)
         .command(format!("sysctl -w net/ipv4/conf/all/rp_filter=0 {own}=0")),
     )
 }
@@ -302,7 +302,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
                 ),
                 "it runs before ours and stays: what it decides for good, ours does not see",
             )
-            .concerning(Concerns::Entry)
+            .concerning(Concerns::Ingress)
             .command(format!("bpftool net show dev {}", quoted(name))),
         );
     }
@@ -313,7 +313,7 @@ fn programs(facts: &Facts, link: &Link) -> Vec<Reason> {
                 format!("XDP program {id} is on {name}"),
                 "it runs before ours and stays: what it takes, ours does not see",
             )
-            .concerning(Concerns::Entry)
+            .concerning(Concerns::Ingress)
             .command(format!("ip link set dev {} xdp off", quoted(name))),
         );
     }
@@ -334,7 +334,7 @@ fn way_out(facts: &Facts, link: &Link) -> Vec<Reason> {
                 format!("qdisc {} on {name}", root.kind),
                 "what we send out here is queued by it, as what the kernel forwards",
             )
-            .concerning(Concerns::Exit),
+            .concerning(Concerns::Egress),
         );
     }
     if let Some(list) = listed(&facts.egress_filters, link) {
@@ -344,7 +344,7 @@ fn way_out(facts: &Facts, link: &Link) -> Vec<Reason> {
                 format!("filters of traffic control where packets go out on {name}: {list}"),
                 "what we send out here goes through them, as what the kernel forwards",
             )
-            .concerning(Concerns::Exit),
+            .concerning(Concerns::Egress),
         );
     }
     notes
@@ -364,7 +364,7 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
                 format!("the MTU of {name} is {}, that of {} is {}", link.mtu, least.name, least.mtu),
                 "what comes in longer than its way out takes is left to the kernel, to cut or to refuse",
             )
-            .concerning(Concerns::Entry),
+            .concerning(Concerns::Ingress),
         );
     }
     let (receive, _) = link.queues;
@@ -375,7 +375,7 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
                 format!("{name} has one receive queue, and this machine {} cores", facts.cores),
                 "one core forwards all that comes in here",
             )
-            .concerning(Concerns::Entry)
+            .concerning(Concerns::Ingress)
             .command(format!("ethtool -L {} combined {}", quoted(name), facts.cores)),
         );
     }
@@ -388,12 +388,12 @@ fn speed(facts: &Facts, link: &Link) -> Vec<Reason> {
         };
         if !offloads.tso {
             let why = "segments of TCP are cut in software before they leave";
-            notes.push(hint("tcp-segmentation-offload", why, "tso").concerning(Concerns::Exit));
+            notes.push(hint("tcp-segmentation-offload", why, "tso").concerning(Concerns::Egress));
         }
         // A veth hands over what the other end sent, in whole segments.
         if !offloads.gro && !is_veth {
             let why = "TCP is forwarded packet by packet, not by segments of many";
-            notes.push(hint("generic-receive-offload", why, "gro").concerning(Concerns::Entry));
+            notes.push(hint("generic-receive-offload", why, "gro").concerning(Concerns::Ingress));
         }
     }
     notes

@@ -48,8 +48,8 @@ pub(super) fn in_namespace(facts: &Facts) -> Vec<Reason> {
 pub(super) fn at_device(facts: &Facts, link: &Link) -> Vec<Reason> {
     let here = |(chain, base): (&Chain, &Base)| {
         let concerns = match base.hook {
-            Hook::Ingress => Concerns::Entry,
-            Hook::Egress => Concerns::Exit,
+            Hook::Ingress => Concerns::Ingress,
+            Hook::Egress => Concerns::Egress,
             _ => return None,
         };
         base.is_at(&link.name).then(|| reason(chain, base).concerning(concerns))

@@ -14,9 +14,9 @@ pub struct Standing {
     /// Where packets that come in by it are forwarded.
     pub tier: Tier,
     /// Packets that come in by it may be forwarded by us.
-    pub is_entry: bool,
+    pub is_ingress: bool,
     /// Packets may be sent out by it by us.
-    pub is_exit: bool,
+    pub is_egress: bool,
     /// What keeps packets in the kernel.
     pub reasons: Vec<Reason>,
     /// What would, were it not overridden by name.
@@ -32,9 +32,9 @@ pub struct Standing {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DriverStanding {
     /// Those that come in by it.
-    pub entry: Vec<Reason>,
+    pub ingress: Vec<Reason>,
     /// Those that would leave by it.
-    pub exit: Vec<Reason>,
+    pub egress: Vec<Reason>,
     /// Both, unless the operator says so by name.
     pub auto: Vec<Reason>,
     /// Those that workers would send by it.
@@ -134,20 +134,20 @@ impl fmt::Display for Reason {
 #[serde(rename_all = "snake_case")]
 pub enum Concerns {
     /// Those that come in by the interface.
-    Entry,
+    Ingress,
     /// Those that would go out by it.
-    Exit,
+    Egress,
     /// Both.
     Both,
 }
 
 impl Concerns {
     pub(super) fn has_entry(self) -> bool {
-        self != Concerns::Exit
+        self != Concerns::Egress
     }
 
     pub(super) fn has_exit(self) -> bool {
-        self != Concerns::Entry
+        self != Concerns::Ingress
     }
 }
 

@@ -106,9 +106,13 @@ const ENTRY_ONLY: [bool; 2] = [true, false];
 fn check(cases: impl IntoIterator<Item = Case>) {
     for Case { facts, about, what, command, eth0, eth1 } in cases {
         let stands = stand(&facts);
-        for (standing, [is_entry, is_exit]) in stands.iter().zip([eth0, eth1]) {
-            let tier = if is_entry { Tier::Ingress } else { Tier::Kernel };
-            assert_eq!((standing.is_entry, standing.is_exit), (is_entry, is_exit), "{standing:#?}");
+        for (standing, [is_ingress, is_egress]) in stands.iter().zip([eth0, eth1]) {
+            let tier = if is_ingress { Tier::Ingress } else { Tier::Kernel };
+            assert_eq!(
+                (standing.is_ingress, standing.is_egress),
+                (is_ingress, is_egress),
+                "{standing:#?}"
+            );
             assert_eq!(standing.tier, tier, "{standing:#?}");
         }
         let said = &stands[0].reasons;
@@ -150,7 +154,7 @@ fn at_eth0(
 #[test]
 fn where_nothing_is_in_the_way_both_are_free() {
     for standing in stand(&router()) {
-        assert!(standing.is_free() && standing.is_entry && standing.is_exit, "{standing:#?}");
+        assert!(standing.is_free() && standing.is_ingress && standing.is_egress, "{standing:#?}");
         assert_eq!((standing.tier, standing.notes), (Tier::Ingress, vec![]));
     }
 }
@@ -430,7 +434,7 @@ fn only_netfilter_can_be_overridden() {
         facts.legacy = legacy(false, "filter", "FORWARD", 1, false);
     });
     let standing = judge(&facts, &facts.kernel.links[0], bypass);
-    assert!(standing.is_free() && standing.is_entry && standing.is_exit, "{standing:#?}");
+    assert!(standing.is_free() && standing.is_ingress && standing.is_egress, "{standing:#?}");
     assert_eq!(standing.bypassed.len(), 2, "{standing:#?}");
 
     let blocked = Policies { forward_is_blocked: true, ..Policies::default() };

@@ -390,7 +390,7 @@ impl<S: Side> Mirror<S> {
     }
 
     /// The rules whose packets are the kernel's, as lines to show.
-    pub fn kernels_rules(&self) -> Vec<String> {
+    pub fn kernel_rules(&self) -> Vec<String> {
         let mut lines = Vec::new();
         for family in FAMILIES {
             let Plan::Listed(steps) = self.kernel.plan(family) else { continue };

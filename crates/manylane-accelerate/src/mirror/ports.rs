@@ -16,7 +16,7 @@ pub struct Port {
     /// Its number in the tables, 1 to 255.
     pub number: u16,
     /// Packets may leave there: the gate's word.
-    pub is_exit: bool,
+    pub is_egress: bool,
 }
 
 /// The ports, by their devices.
@@ -51,9 +51,9 @@ impl Ports {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortFacts {
     /// Packets that come in there may be forwarded: the gate's word.
-    pub is_entry: bool,
+    pub is_ingress: bool,
     /// Packets may leave there: the gate's word.
-    pub is_exit: bool,
+    pub is_egress: bool,
     /// The kernel forwards IPv4 there.
     pub forwards_v4: bool,
     /// The kernel forwards IPv6 there.
@@ -69,8 +69,8 @@ pub struct PortFacts {
 /// The flags of a port, as the tables have them.
 pub fn port_flags(facts: &PortFacts) -> u32 {
     let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-    flag(facts.is_entry, flags::INGRESS)
-        | flag(facts.is_exit, flags::EGRESS)
+    flag(facts.is_ingress, flags::INGRESS)
+        | flag(facts.is_egress, flags::EGRESS)
         | flag(facts.forwards_v4, flags::FORWARDING_V4)
         | flag(facts.forwards_v6, flags::FORWARDING_V6)
         | flag(facts.rp_filter == 1, flags::RP_STRICT)

@@ -106,8 +106,8 @@ impl<S: Side> Mirror<S> {
             return refused;
         }
         let exits = usable.iter().map(|via| via.link);
-        let is_exit = |link: &u32| self.ports.of(*link).is_some_and(|port| port.is_exit);
-        if let Some(link) = exits.clone().find(|link| !is_exit(link)) {
+        let is_egress = |link: &u32| self.ports.of(*link).is_some_and(|port| port.is_egress);
+        if let Some(link) = exits.clone().find(|link| !is_egress(link)) {
             let name = self.kernel.name(link);
             return (
                 Verdict::EgressKernel,
@@ -190,10 +190,10 @@ impl<S: Side> Mirror<S> {
             let Some((net, len)) = net else { return true };
             address.is_some_and(|address| network((net, len)).contains(address))
         };
-        let is_entry = rule.iif.as_deref().is_none_or(|name| {
+        let is_ingress = rule.iif.as_deref().is_none_or(|name| {
             self.kernel.link_named(name).is_some_and(|link| Some(link.index) == entry)
         });
-        let matches = is_in(rule.from, from) && is_in(rule.to, Some(to)) && is_entry;
+        let matches = is_in(rule.from, from) && is_in(rule.to, Some(to)) && is_ingress;
         let is_inverted = rule.flags & RULE_INVERT != 0;
         (matches && rule.tos == 0) != is_inverted || is_inverted && !rule.others.is_empty()
     }
@@ -254,7 +254,7 @@ impl<S: Side> Mirror<S> {
         let device = self.kernel.link(via.link).map_or(0, |link| link.mtu);
         WhyHop {
             gateway: via.gateway,
-            exit: self.kernel.name(via.link),
+            egress: self.kernel.name(via.link),
             weight,
             mtu: if via.mtu == 0 { device } else { device.min(via.mtu) },
             neighbour: neighbour_state(&self.kernel, via.link, via.gateway),

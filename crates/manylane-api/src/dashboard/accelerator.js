@@ -17,7 +17,7 @@ const SILENT = "The mirror's thread does not answer: it is busy. What it knows i
 class Accelerator {
   constructor() {
     this.rates = new Rates();
-    this.ports = new Chart(at("ports-chart"), "forwarded by port of entry, packets/s", "");
+    this.ports = new Chart(at("ports-chart"), "forwarded by ingress port, packets/s", "");
     this.drops = new Chart(at("drops-chart"), "left to the kernel or lost, by reason, packets/s", "");
     this.round = 0;
     say(at("load-title"), "Tiers");
@@ -108,9 +108,9 @@ class Accelerator {
       mark(node, "class", "bad-text");
       return say(node, SILENT);
     }
-    const { lease, mirror, true_ms_ago, overruns } = answer;
+    const { lease, mirror, verified_ms_ago, overruns } = answer;
     const state = lease.holds ? "The lease holds: programs forward" : "The lease has lapsed: the kernel forwards everything";
-    say(node, `${state}. The tables are ${lease.tables}, known to be so ${true_ms_ago}${THIN}ms ago; ${whole(mirror.ipv4.routes)} IPv4 and ${whole(mirror.ipv6.routes)} IPv6 routes; ${whole(overruns)} times events of the kernel were lost.`);
+    say(node, `${state}. The tables are ${lease.tables}, known to be so ${verified_ms_ago}${THIN}ms ago; ${whole(mirror.ipv4.routes)} IPv4 and ${whole(mirror.ipv6.routes)} IPv6 routes; ${whole(overruns)} times events of the kernel were lost.`);
     mark(node, "class", lease.holds ? "good-text" : "bad-text");
   }
 

@@ -47,7 +47,7 @@ function showMap(node, port) {
   const owned = new Map();
   cells.forEach((cell, place) => {
     owned.set(cell.worker, (owned.get(cell.worker) || 0) + 1);
-    const moving = cell.still !== undefined || cell.moving_to !== undefined;
+    const moving = cell.held_by !== undefined || cell.moving_to !== undefined;
     mark(rects[place], "class", `k${cell.worker % LINES}${moving ? " moving" : ""}`);
     say(rects[place].firstElementChild, `${what} ${place}: worker ${cell.worker}${moving ? ", moving" : ""}`);
   });

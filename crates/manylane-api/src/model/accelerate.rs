@@ -89,7 +89,7 @@ pub struct LeaseStatus {
     /// Whether packets are forwarded now; if not, the kernel does.
     pub holds: bool,
     /// Milliseconds until it lapses; 0 if it has.
-    pub left_ms: u64,
+    pub remaining_ms: u64,
     /// `true`, `stale` or `unknown`: what is known of the tables.
     pub tables: String,
     /// How long it lasts after the tables were known to be true.
@@ -118,15 +118,15 @@ pub struct AcceleratedPort {
     /// `workers`, `driver`, `ingress` or `kernel`: who forwards what comes in here.
     pub tier: String,
     /// The same for what we send out here: `driver` if it goes straight to the device, `workers` if they send it.
-    pub exit_tier: String,
+    pub egress_tier: String,
     /// What was chosen: one of these, or `auto`.
     pub wanted_tier: String,
     /// Why it is this tier and not a faster one.
     pub tier_reasons: Vec<ReasonStatus>,
     /// Whether packets that come in here may be forwarded by us.
-    pub entry: bool,
+    pub ingress: bool,
     /// Whether we may send packets out here.
-    pub exit: bool,
+    pub egress: bool,
     /// Whether our program is on it.
     pub attached: bool,
     /// Programs of others that see its packets before ours.
@@ -253,7 +253,7 @@ pub struct MirrorStatus {
     /// Until when the programs forward by it.
     pub lease: LeaseStatus,
     /// Milliseconds since the tables were last known to be as the kernel's.
-    pub true_ms_ago: u64,
+    pub verified_ms_ago: u64,
     /// How often messages of the kernel were lost, so that everything was read anew.
     pub overruns: u64,
     /// How often everything was read anew only to be sure.
@@ -261,7 +261,7 @@ pub struct MirrorStatus {
     /// How often the programs were waited for, so that what was taken out could be used again.
     pub grace_periods: u64,
     /// What the last such wait failed with.
-    pub grace_trouble: Option<String>,
+    pub grace_error: Option<String>,
     /// What it has, and what it has done.
     pub mirror: MirrorState,
 }
@@ -327,7 +327,7 @@ pub struct Why {
     /// What it means.
     pub explanation: String,
     /// The interface that it leaves by, if we forward it.
-    pub exit: Option<String>,
+    pub egress: Option<String>,
     /// The Ethernet address that it is sent to, if we forward it.
     pub to: Option<String>,
     /// What the gate has against the interface that it comes in by.
@@ -344,7 +344,7 @@ pub struct MirrorState {
     /// Messages heard.
     pub events: u64,
     /// Those that said something new.
-    pub news: u64,
+    pub changes: u64,
     /// Dumps that the model was compared with.
     pub resyncs: u64,
     /// What they had otherwise.
@@ -360,7 +360,7 @@ pub struct MirrorState {
     /// The longest so far.
     pub lag_max_ns: u64,
     /// Whether the tables have all that the kernel has.
-    pub is_whole: bool,
+    pub is_complete: bool,
     /// What the model had no room for.
     pub overflows: u64,
     /// Prefixes that the tables had no room for.
@@ -371,7 +371,7 @@ pub struct MirrorState {
     pub refused_rules: Vec<String>,
     /// Rules whose packets are the kernel's, and why.
     #[serde(default)]
-    pub kernels_rules: Vec<String>,
+    pub kernel_rules: Vec<String>,
     /// IPv4 routes of the model.
     pub ipv4: RouteCounts,
     /// IPv6 routes of the model.
@@ -386,7 +386,7 @@ pub struct RouteCounts {
     /// All.
     pub routes: usize,
     /// By one router, or one's network.
-    pub one_way: usize,
+    pub single_path: usize,
     /// By several routers.
     pub multipath: usize,
     /// By a next-hop object.
@@ -429,7 +429,7 @@ pub struct MirrorCounts {
     /// Tables with routes.
     pub tables: usize,
     /// Different routes, apart from their prefixes.
-    pub bodies: usize,
+    pub distinct_routes: usize,
     /// Next-hop ids in use.
     pub ids: usize,
     /// Slots of neighbours in use.
@@ -477,7 +477,7 @@ pub struct WhyHop {
     #[schema(value_type = String)]
     pub gateway: IpAddr,
     /// The interface that it is on.
-    pub exit: String,
+    pub egress: String,
     /// Its part of the flows is this by the sum of all.
     pub weight: u16,
     /// The largest packet.

@@ -80,7 +80,7 @@ pub enum PortState {
     /// It is.
     Open,
     /// It is being removed: nothing is received by it, and what was on its way out leaves.
-    Leaving,
+    Draining,
     /// It was removed. Its counters stay.
     Removed,
 }
@@ -176,7 +176,7 @@ pub enum WorkerState {
     /// It does.
     Running,
     /// It was removed: its buckets and queues go to others, and what it has leaves.
-    Leaving,
+    Draining,
     /// It was removed, or not added yet: it has no thread, and no frame.
     Stopped,
 }
@@ -313,7 +313,7 @@ pub enum AddressState {
     Duplicate,
 }
 
-/// One reason for dropping, in all and by port of entry.
+/// One reason for dropping, in all and by ingress port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DropStatus {
     /// The reason's name.
@@ -349,7 +349,7 @@ pub struct Ledger {
     pub missing: i64,
     /// Where the frames of the pool are.
     pub frames: FrameLedger,
-    /// The same sum by port of entry.
+    /// The same sum by ingress port.
     pub per_port: Vec<PortLedger>,
 }
 
@@ -420,7 +420,7 @@ pub struct FrameLine {
     /// The place.
     pub holder: String,
     /// How the number comes about.
-    pub reckoning: String,
+    pub formula: String,
     /// Frames there, at most.
     pub frames: u64,
 }
@@ -532,7 +532,7 @@ pub struct BucketStatus {
     pub worker: u16,
     /// Who still has it, since packets of it are on their way; left out otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub still: Option<u16>,
+    pub held_by: Option<u16>,
 }
 
 /// A worker, as far as it is steered.
@@ -689,7 +689,7 @@ impl PortState {
     pub fn name(self) -> &'static str {
         match self {
             PortState::Open => "open",
-            PortState::Leaving => "leaving",
+            PortState::Draining => "draining",
             PortState::Removed => "removed",
         }
     }
@@ -700,7 +700,7 @@ impl WorkerState {
     pub fn name(self) -> &'static str {
         match self {
             WorkerState::Running => "running",
-            WorkerState::Leaving => "leaving",
+            WorkerState::Draining => "draining",
             WorkerState::Stopped => "stopped",
         }
     }

@@ -28,8 +28,8 @@ impl Accelerated for Sample {
             mtu: 1500,
             link_up: true,
             tier: "ingress".into(),
-            entry: true,
-            exit: true,
+            ingress: true,
+            egress: true,
             attached: true,
             programs: vec!["watch (17)".into()],
             seen: 1_000_107,
@@ -121,10 +121,10 @@ impl Accelerated for Sample {
 
     fn mirror(&self) -> Result<MirrorStatus, AskError> {
         let mut mirror =
-            MirrorStatus { lease: lease(), true_ms_ago: 12, ..MirrorStatus::default() };
-        mirror.mirror.is_whole = true;
+            MirrorStatus { lease: lease(), verified_ms_ago: 12, ..MirrorStatus::default() };
+        mirror.mirror.is_complete = true;
         mirror.mirror.ipv4.routes = 900_000;
-        mirror.mirror.ipv4.one_way = 900_000;
+        mirror.mirror.ipv4.single_path = 900_000;
         mirror.mirror.starved = 5;
         Ok(mirror)
     }
@@ -156,7 +156,7 @@ impl Accelerated for Sample {
             forwarded: true,
             verdict: "forwarded".into(),
             explanation: "forwarded by the program.".into(),
-            exit: Some("wan".into()),
+            egress: Some("wan".into()),
             to: Some("02:00:00:00:00:02".into()),
             reasons: Vec::new(),
             mirror: Some(MirrorWhy {
@@ -168,7 +168,7 @@ impl Accelerated for Sample {
                 routes: vec!["default via 10.2.0.1 dev wan".into()],
                 hops: vec![WhyHop {
                     gateway: "10.2.0.1".parse().unwrap(),
-                    exit: "wan".into(),
+                    egress: "wan".into(),
                     weight: 1,
                     mtu: 1500,
                     neighbour: "reachable 02:00:00:00:00:02".into(),
@@ -183,8 +183,8 @@ impl Accelerated for Sample {
 fn lease() -> LeaseStatus {
     LeaseStatus {
         holds: true,
-        left_ms: 187,
-        tables: "true".into(),
+        remaining_ms: 187,
+        tables: "current".into(),
         limit_ms: 200,
         stale_limit_ms: 2000,
         renewals: 2,

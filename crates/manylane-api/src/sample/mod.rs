@@ -270,9 +270,9 @@ impl Source for Sample {
     }
 
     fn frames(&self) -> FramesStatus {
-        let line = |holder: &str, reckoning: &str, frames| FrameLine {
+        let line = |holder: &str, formula: &str, frames| FrameLine {
             holder: holder.into(),
-            reckoning: reckoning.into(),
+            formula: formula.into(),
             frames,
         };
         FramesStatus {
@@ -300,7 +300,7 @@ impl Source for Sample {
 
     fn steering(&self) -> SteeringStatus {
         let bucket =
-            |bucket: u16| BucketStatus { worker: bucket % 2, still: (bucket == 12).then_some(1) };
+            |bucket: u16| BucketStatus { worker: bucket % 2, held_by: (bucket == 12).then_some(1) };
         let port = |port: &str, buckets, why: &str| PortSteeringStatus {
             port: port.into(),
             steering: if buckets > 0 { "flow" } else { "queue" }.into(),
@@ -425,7 +425,7 @@ impl Source for Sample {
             let (error, help) = (format!("{name} is no port"), "try another".into());
             SetError::UnknownKey(ApiError { error, help })
         })?;
-        Ok(PortStatus { state: PortState::Leaving, ..port })
+        Ok(PortStatus { state: PortState::Draining, ..port })
     }
 
     fn delete_neighbour(&self, port: &str, addr: &str) -> Result<NeighbourStatus, SetError> {

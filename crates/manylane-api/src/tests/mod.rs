@@ -87,7 +87,7 @@ fn the_json_has_stable_names() {
         "frame_size huge_pages hot_list_len hot_list_len_max lists ledger sum"
     );
     assert_eq!(keys(&frames.lists[0]), "worker level len taken hits refills spills starved");
-    assert_eq!(keys(&frames.sum[0]), "holder reckoning frames");
+    assert_eq!(keys(&frames.sum[0]), "holder formula frames");
     assert_eq!(keys(&Setting { key: "a".into(), value: SettingValue::Number(1) }), "key value");
     let values =
         [SettingValue::Number(1), SettingValue::Flag(true), SettingValue::Word("flow".into())];
@@ -105,7 +105,7 @@ fn the_json_has_stable_names() {
     assert_eq!(keys(&steering.ports[0].queues[0]), "queue worker");
     assert_eq!(keys(&steering.ports[0].queues[1]), "queue worker moving_to");
     assert_eq!(keys(&steering.ports[1].buckets[11]), "worker");
-    assert_eq!(keys(&steering.ports[1].buckets[12]), "worker still");
+    assert_eq!(keys(&steering.ports[1].buckets[12]), "worker held_by");
     assert_eq!(keys(&steering.ports[0].transmit_queues[1]), "worker queue");
     assert_eq!(keys(&steering.ports[1].transmit_queues[1]), "worker");
     assert_eq!(keys(&steering.workers[0]), "worker paused");
@@ -129,7 +129,7 @@ fn the_json_has_stable_names() {
     for route in Sample.routes() {
         assert_eq!(serde_json::to_value(route.kind).unwrap(), route.kind.name());
     }
-    for state in [PortState::Open, PortState::Leaving, PortState::Removed] {
+    for state in [PortState::Open, PortState::Draining, PortState::Removed] {
         assert_eq!(serde_json::to_value(state).unwrap(), state.name());
     }
     for worker in Sample.workers() {
@@ -213,7 +213,7 @@ fn a_port_is_removed_or_refused() {
     let daemon = FakeDaemon::start(&place.socket());
     let client = Client::new(&place.socket());
     let port: PortStatus = client.delete("/v1/ports/lan").unwrap();
-    assert_eq!((port.name.as_str(), port.state), ("lan", PortState::Leaving));
+    assert_eq!((port.name.as_str(), port.state), ("lan", PortState::Draining));
     let refused = client.delete::<PortStatus>("/v1/ports/lane").unwrap_err().to_string();
     assert_eq!(refused, "the daemon refused: lane is no port; try another");
     daemon.stop();

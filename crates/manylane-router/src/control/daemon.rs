@@ -690,7 +690,7 @@ mod tests {
         while source.workers()[1].state != WorkerState::Stopped {
             thread::yield_now();
         }
-        assert_eq!(state(), PortState::Leaving);
+        assert_eq!(state(), PortState::Draining);
         drop(held_up);
         while state() != PortState::Removed {
             thread::yield_now();

@@ -396,7 +396,7 @@ impl Steering {
                 .map(|bucket| {
                     let wanted = self.map.wanted(id.index() * GROUP + bucket);
                     let still = self.still(id, port, bucket, wanted);
-                    BucketStatus { worker: wanted, still }
+                    BucketStatus { worker: wanted, held_by: still }
                 })
                 .collect(),
         };

@@ -169,7 +169,7 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
 fn look(source: Arc<dyn Accelerated>) -> impl FnMut() -> Look + Send {
     move || {
         let (ports, lease) = (source.ports(), source.daemon().lease);
-        let forwards = ports.iter().filter(|port| port.entry).count();
+        let forwards = ports.iter().filter(|port| port.ingress).count();
         let status = format!("{forwards} of {} accelerated", plural(ports.len(), "interface"));
         Look { status, progress: lease.renewals }
     }
@@ -184,7 +184,7 @@ fn dry_run(options: &CommandOptions) -> ExitCode {
         true => print(&json(&standings)),
         false => print(&text(&standings)),
     };
-    let all = standings.iter().all(|standing| standing.is_entry && standing.is_exit);
+    let all = standings.iter().all(|standing| standing.is_ingress && standing.is_egress);
     let by_kernel = options.tier == TierChoice::Kernel;
     if printed == ExitCode::SUCCESS && (!all || by_kernel) { ExitCode::FAILURE } else { printed }
 }
@@ -205,21 +205,21 @@ fn text(standings: &[Standing]) -> String {
         vec![
             standing.interface.clone(),
             standing.tier.to_string(),
-            yes(standing.is_entry),
-            yes(standing.is_exit),
+            yes(standing.is_ingress),
+            yes(standing.is_egress),
             count(standing.reasons.len() as u64),
             count(standing.bypassed.len() as u64),
         ]
     });
-    let table = lay_out(&["Interface", "Tier", "Entry", "Exit", ">Reasons", ">Bypassed"], rows);
+    let table = lay_out(&["Interface", "Tier", "Ingress", "Egress", ">Reasons", ">Bypassed"], rows);
     let mut more = String::new();
     for standing in standings {
         for (word, list) in [
             ("kept in the kernel", &standing.reasons),
             ("bypassed", &standing.bypassed),
             ("note", &standing.notes),
-            ("not in the driver, in", &standing.driver.entry),
-            ("not in the driver, out", &standing.driver.exit),
+            ("not in the driver, in", &standing.driver.ingress),
+            ("not in the driver, out", &standing.driver.egress),
             ("not in the driver by auto", &standing.driver.auto),
             ("not by workers", &standing.driver.sockets),
         ] {

@@ -467,7 +467,7 @@ fn listed(addresses: &[InterfaceAddress]) -> String {
 fn sum(config: &Config, budget: &Budget) -> String {
     let shown = |line: &Line| FrameLine {
         holder: line.holder.clone(),
-        reckoning: line.reckoning.clone(),
+        formula: line.reckoning.clone(),
         frames: line.frames,
     };
     let lines: Vec<_> = budget.lines.iter().map(shown).collect();

@@ -130,8 +130,8 @@ fn what_is_accelerated_as_tables() {
         (
             accelerate::ports(&Sample.ports()),
             &[
-                "lan 02:00:00:00:00:01 up, in and out ingress",
-                "missing, neither in nor out, no program kernel",
+                "lan 02:00:00:00:00:01 up, ingress and egress ingress",
+                "missing, neither ingress nor egress, no program kernel",
                 "lan 1,000,107 1,000,000 64.0 MB 107",
                 "\nwan: chain inet filter forward drops\nthe kernel drops what it does not allow\n",
                 "\nchanged by: nft delete chain inet filter forward\n",
@@ -225,7 +225,7 @@ fn no_table_is_wider_than_100_columns() {
         (list.taken, list.refills, list.spills) = (u64::MAX, u64::MAX, u64::MAX);
     }
     frames.sum[0].holder = "a-long-port-nam to transmit".into();
-    frames.sum[0].reckoning = "128 x 8192 queued + 256 x 8192 sent".into();
+    frames.sum[0].formula = "128 x 8192 queued + 256 x 8192 sent".into();
     let frames = tables::frames(&frames);
     for text in [tables::ports(&ports), tables::workers(&workers), tables::ledger(&ledger), frames]
     {
@@ -352,9 +352,9 @@ held for a neighbour               17
 in flight                           6
 = missing                          -1
 
-Entry        Received  Created     Transmitted  Delivered    Dropped  Held  In flight  Missing
-───────────────────────────────────────────────────────────────────────────────────────────────
-lan    12,345,678,901       49  12,344,444,270          2  1,234,656    17          6       -1
+Ingress        Received  Created     Transmitted  Delivered    Dropped  Held  In flight  Missing
+─────────────────────────────────────────────────────────────────────────────────────────────────
+lan      12,345,678,901       49  12,344,444,270          2  1,234,656    17          6       -1
 
 Frames
 ───────────────────────

@@ -49,9 +49,9 @@ pub(crate) fn ports(ports: &[AcceleratedPort]) -> String {
 
 /// In one word, if what comes in and what leaves have the same.
 fn tier(port: &AcceleratedPort) -> String {
-    match port.exit_tier == port.tier || port.exit_tier.is_empty() {
+    match port.egress_tier == port.tier || port.egress_tier.is_empty() {
         true => port.tier.clone(),
-        false => format!("{}, out {}", port.tier, port.exit_tier),
+        false => format!("{}, egress {}", port.tier, port.egress_tier),
     }
 }
 
@@ -61,11 +61,11 @@ fn state(port: &AcceleratedPort) -> String {
         (Some(_), true) => "up",
         (Some(_), false) => "down",
     }];
-    words.push(match (port.entry, port.exit) {
-        (true, true) => "in and out",
-        (true, false) => "in",
-        (false, true) => "out",
-        (false, false) => "neither in nor out",
+    words.push(match (port.ingress, port.egress) {
+        (true, true) => "ingress and egress",
+        (true, false) => "ingress only",
+        (false, true) => "egress only",
+        (false, false) => "neither ingress nor egress",
     });
     if !port.attached {
         words.push("no program");
@@ -172,14 +172,14 @@ pub(crate) fn mirror(answer: &MirrorStatus) -> String {
     let us = |ns: u64| format!("{} µs", count(ns / 1000));
     let number = |name: &str, number: usize| line(name, number as u64);
     let rows = [
-        vec!["as the kernel's".into(), format!("{} ms ago", count(answer.true_ms_ago))],
+        vec!["as the kernel's".into(), format!("{} ms ago", count(answer.verified_ms_ago))],
         vec!["edits behind".into(), us(mirror.lag_ns)],
         vec!["at most so far".into(), us(mirror.lag_max_ns)],
         number("edits that wait", mirror.pending),
         line("edits made", mirror.edits),
         line("epoch", mirror.epoch),
         line("messages heard", mirror.events),
-        line("of these, news", mirror.news),
+        line("of these, changes", mirror.changes),
         line("messages lost", answer.overruns),
         line("read to be sure", answer.confirmations),
         line("waits for programs", answer.grace_periods),
@@ -192,7 +192,7 @@ pub(crate) fn mirror(answer: &MirrorStatus) -> String {
     type Part = fn(&RouteCounts) -> usize;
     let parts: [(&str, Part); 13] = [
         ("= routes", |counts| counts.routes),
-        ("by one router, or none", |counts| counts.one_way),
+        ("by one router, or none", |counts| counts.single_path),
         ("by several", |counts| counts.multipath),
         ("by a next-hop object", |counts| counts.objects),
         ("local", |counts| counts.local),
@@ -231,7 +231,7 @@ pub(crate) fn mirror(answer: &MirrorStatus) -> String {
 fn troubles(answer: &MirrorStatus) -> String {
     let mirror = &answer.mirror;
     let mut lines = String::new();
-    if !mirror.is_whole {
+    if !mirror.is_complete {
         lines += &format!(
             "All ports are the kernel's: {} routes and {} prefixes found no room.\n",
             count(mirror.overflows),
@@ -247,10 +247,10 @@ fn troubles(answer: &MirrorStatus) -> String {
     for refused in &mirror.refused_rules {
         lines += &format!("All ports are the kernel's: {refused}.\n");
     }
-    for rule in &mirror.kernels_rules {
+    for rule in &mirror.kernel_rules {
         lines += &format!("Packets that reach it are the kernel's: {rule}.\n");
     }
-    if let Some(trouble) = &answer.grace_trouble {
+    if let Some(trouble) = &answer.grace_error {
         lines += &format!("The programs could not be waited for: {trouble}.\n");
     }
     lines
@@ -259,7 +259,7 @@ fn troubles(answer: &MirrorStatus) -> String {
 /// One sentence on who forwards.
 fn lease(lease: &LeaseStatus) -> String {
     let tables = match lease.tables.as_str() {
-        "true" => "the tables are as the kernel's",
+        "current" => "the tables are as the kernel's",
         "stale" => "the tables are behind the kernel's",
         _ => "the tables have not been filled yet",
     };
@@ -268,7 +268,9 @@ fn lease(lease: &LeaseStatus) -> String {
         renewals => format!(" It has lapsed {} so far.", times(renewals - 1)),
     };
     match lease.holds {
-        true => format!("The lease holds for {} ms more: {tables}.{renewed}", count(lease.left_ms)),
+        true => {
+            format!("The lease holds for {} ms more: {tables}.{renewed}", count(lease.remaining_ms))
+        }
         false => format!("The lease has lapsed, and the kernel forwards: {tables}.{renewed}"),
     }
 }
@@ -288,8 +290,8 @@ pub(crate) fn diff(lines: &[String]) -> String {
 }
 
 pub(crate) fn why(why: &Why) -> String {
-    let mut text = match (&why.exit, &why.to) {
-        (Some(exit), Some(to)) => format!("Forwarded by {exit} to {to}.\n"),
+    let mut text = match (&why.egress, &why.to) {
+        (Some(egress), Some(to)) => format!("Forwarded by {egress} to {to}.\n"),
         _ => format!("Left to the kernel ({}): {}\n", why.verdict, why.explanation),
     };
     if let Some(mirror) = &why.mirror {
@@ -302,7 +304,7 @@ pub(crate) fn why(why: &Why) -> String {
             let usable = if hop.is_usable { "" } else { ", cannot be sent to" };
             let way = format!(
                 "{} on {}, {}, MTU {}{usable}",
-                hop.gateway, hop.exit, hop.neighbour, hop.mtu
+                hop.gateway, hop.egress, hop.neighbour, hop.mtu
             );
             row("next hop", way);
         }

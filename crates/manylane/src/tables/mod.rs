@@ -292,7 +292,7 @@ pub(crate) fn ledger(ledger: &Ledger) -> String {
         ]
     });
     let titles = [
-        "Entry",
+        "Ingress",
         ">Received",
         ">Created",
         ">Transmitted",
@@ -351,7 +351,7 @@ fn places(ledger: &FrameLedger) -> String {
 pub(crate) fn sum(lines: &[FrameLine], total: u64) -> String {
     let mut rows: Vec<_> = lines
         .iter()
-        .map(|line| vec![line.holder.clone(), line.reckoning.clone(), count(line.frames)])
+        .map(|line| vec![line.holder.clone(), line.formula.clone(), count(line.frames)])
         .collect();
     let needed = lines.iter().map(|line| line.frames).fold(0, u64::saturating_add);
     rows.push(vec!["= needed".into(), String::new(), count(needed)]);

@@ -15,7 +15,7 @@ pub(crate) fn steering(status: &SteeringStatus) -> String {
     });
     let mut shown = lay_out(&["Port", "Steering", "Received by", "Forwarded by", "Why"], ports);
     for port in &status.ports {
-        let late = port.buckets.iter().filter(|bucket| bucket.still.is_some()).count();
+        let late = port.buckets.iter().filter(|bucket| bucket.held_by.is_some()).count();
         if late > 0 {
             let buckets = plural(late, "bucket");
             shown += &format!("{}: {buckets} on the way to another worker.\n", port.port);

@@ -20,7 +20,7 @@ pub struct Flows {
 /// A flow, and where it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowAt {
-    /// The port of entry.
+    /// The ingress port.
     pub port: String,
     pub flow: String,
     /// Who forwards it, or why it is the kernel's; empty where that is no question.

@@ -161,7 +161,7 @@ impl<'s> Between<'s> {
             let state = match (worker.state, worker.core) {
                 (WorkerState::Running, Some(core)) => format!("core {core}"),
                 (WorkerState::Running, None) => "any core".into(),
-                (WorkerState::Leaving, _) => "leaving".into(),
+                (WorkerState::Draining, _) => "draining".into(),
                 (WorkerState::Stopped, _) => "stopped".into(),
             };
             vec![
@@ -293,7 +293,7 @@ impl<'s> Between<'s> {
             vec![
                 text(&port.name),
                 text(tier),
-                text(&port.exit_tier),
+                text(&port.egress_tier),
                 number(self.rate(was.map(|was| was.seen), port.seen)),
                 number(self.rate(was.map(|was| was.forwarded), port.forwarded)),
                 number(self.rate(was.map(|was| was.sent), port.sent)),
@@ -305,7 +305,7 @@ impl<'s> Between<'s> {
         let columns = &[
             "Port",
             "Tier",
-            "Exit",
+            "Egress",
             ">In/s",
             ">Forwarded/s",
             ">Out/s",

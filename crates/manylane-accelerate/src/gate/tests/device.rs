@@ -60,7 +60,7 @@ fn a_device_that_is_not_one_of_ours_is_kept() {
     }
     let [standing, _] = stand(&far);
     assert!(standing.reasons[0].what.contains("number 65536"), "{standing:#?}");
-    assert_eq!((standing.reasons.len(), standing.is_exit), (1, false));
+    assert_eq!((standing.reasons.len(), standing.is_egress), (1, false));
 }
 
 fn forwarding(facts: &mut Facts, link: i32, family: Family, is_on: bool) {

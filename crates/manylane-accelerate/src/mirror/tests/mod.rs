@@ -133,7 +133,7 @@ pub fn connected(family: Family, index: u32) -> Route {
 }
 
 pub fn ports(count: u16) -> Vec<Port> {
-    let port = |number| Port { link: u32::from(number), number, is_exit: true };
+    let port = |number| Port { link: u32::from(number), number, is_egress: true };
     (1..=count).map(port).collect()
 }
 

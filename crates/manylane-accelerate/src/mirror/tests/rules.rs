@@ -178,7 +178,7 @@ fn a_rule_leads_some_to_another_table() {
     let status = mirror.status(0);
     let counts = [status.counts.further_tables, status.counts.further_prefixes];
     assert_eq!(counts, [2, 2]);
-    assert_eq!((status.refused_rules.len(), status.kernels_rules.len()), (0, 0));
+    assert_eq!((status.refused_rules.len(), status.kernel_rules.len()), (0, 0));
     // Its route is another; the rule is gone, and with it the table.
     hear(&mut mirror, replaced(far(100, "0.0.0.0/0", 3)));
     settle(&mut mirror);
@@ -222,7 +222,7 @@ fn what_only_the_kernel_can_ask_is_its_for_whom_it_may_concern() {
     assert_eq!(way(&mirror, "10.9.0.1", "198.51.100.1"), to("kernel"));
     assert_eq!(way(&mirror, "10.8.0.1", "10.9.2.2"), to("nowhere"));
     assert_eq!(
-        mirror.kernels_rules(),
+        mirror.kernel_rules(),
         ["ip -4 rule 50: from 10.9.1.7/16 [mark] lookup 100: it asks for more than addresses"]
     );
     assert_eq!(mirror.side.tables.len(), 0, "nobody is led there");
@@ -341,7 +341,7 @@ fn tables_that_do_not_fit_are_the_kernels() {
     }
     settle(&mut mirror);
     assert_eq!(mirror.side.tables.len(), FURTHER_TABLES);
-    assert_eq!(mirror.kernels_rules().len(), 1);
+    assert_eq!(mirror.kernel_rules().len(), 1);
     // One that is too large; smaller, it is tried again.
     let mut mirror = usual();
     mirror.side.table_max = 3;
@@ -351,12 +351,12 @@ fn tables_that_do_not_fit_are_the_kernels() {
     }
     settle(&mut mirror);
     assert_eq!(way(&mirror, "10.9.0.1", "10.2.0.1"), to("kernel"));
-    assert!(mirror.kernels_rules()[0].ends_with("the table is too large"));
+    assert!(mirror.kernel_rules()[0].ends_with("the table is too large"));
     assert_eq!(mirror.status(0).counts.further_prefixes, 0, "its room is given back");
     hear(&mut mirror, Event::RouteGone(far(100, "10.1.0.0/16", 2)));
     settle(&mut mirror);
     assert_eq!(way(&mirror, "10.9.0.1", "10.2.0.1"), via(&[(2, "10.1.2.1", true)]));
-    assert_eq!(mirror.kernels_rules(), Vec::<String>::new());
+    assert_eq!(mirror.kernel_rules(), Vec::<String>::new());
 }
 
 /// A rule is obeyed at once; a table that cannot be written yet is the kernel's until it is.

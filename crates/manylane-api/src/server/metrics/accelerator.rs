@@ -24,8 +24,8 @@ fn daemon(source: &dyn Accelerated, page: &mut Page<'_>) -> fmt::Result {
     let lease = daemon.lease;
     let help = "1 if packets are forwarded now; if not, the kernel does.";
     page.gauge("lease_holds", "", help, single(u64::from(lease.holds)))?;
-    let left = lease.left_ms as f64 / 1e3;
-    page.gauge("lease_left", "seconds", "Until the lease lapses.", single(left))?;
+    let remaining = lease.remaining_ms as f64 / 1e3;
+    page.gauge("lease_remaining", "seconds", "Until the lease lapses.", single(remaining))?;
     let help = "How often the lease began: once, and once more after each time it lapsed.";
     page.counter("lease_renewals", "", help, single(lease.renewals))
 }
@@ -35,7 +35,7 @@ fn ports(ports: &[AcceleratedPort], page: &mut Page<'_>) -> fmt::Result {
         labels([
             ("port", &port.name),
             ("tier", &port.tier),
-            ("exit_tier", &port.exit_tier),
+            ("egress_tier", &port.egress_tier),
             ("wanted_tier", &port.wanted_tier),
         ])
     });
@@ -59,10 +59,10 @@ fn of_port(port: &AcceleratedPort) -> Labels {
 
 const PORT_GAUGES: &[Column<AcceleratedPort>] = &[
     ("accelerated_port_up", "", "1 if it is up and has a carrier.", |port| port.link_up.into()),
-    ("accelerated_port_entry", "", "1 if packets that come in may be forwarded by us.", |port| {
-        port.entry.into()
+    ("accelerated_port_ingress", "", "1 if packets that come in may be forwarded by us.", |port| {
+        port.ingress.into()
     }),
-    ("accelerated_port_exit", "", "1 if we may send packets out.", |port| port.exit.into()),
+    ("accelerated_port_egress", "", "1 if we may send packets out.", |port| port.egress.into()),
     ("accelerated_port_attached", "", "1 if our program is on it.", |port| port.attached.into()),
     ("accelerated_port_queued", "packets", "Packets that lie in workers' rings.", |port| {
         port.queued
@@ -149,7 +149,7 @@ fn mirror(status: Option<MirrorStatus>, page: &mut Page<'_>) -> fmt::Result {
         all.iter().map(move |status| (Labels::new(), value(status)))
     };
     let help = "Since the tables were last known to be as the kernel's.";
-    page.gauge("mirror_age", "seconds", help, time(|status| status.true_ms_ago as f64 / 1e3))?;
+    page.gauge("mirror_age", "seconds", help, time(|status| status.verified_ms_ago as f64 / 1e3))?;
     let help = "How long the oldest of the edits to be made has waited.";
     page.gauge("mirror_lag", "seconds", help, time(|status| seconds(status.mirror.lag_ns)))?;
     let help = "The longest that an edit has waited so far.";
@@ -170,7 +170,7 @@ fn mirror(status: Option<MirrorStatus>, page: &mut Page<'_>) -> fmt::Result {
 
 fn kinds(counts: &RouteCounts) -> [(&'static str, usize); 11] {
     [
-        ("one_way", counts.one_way),
+        ("single_path", counts.single_path),
         ("multipath", counts.multipath),
         ("objects", counts.objects),
         ("local", counts.local),
@@ -196,7 +196,7 @@ const MIRROR_COUNTERS: &[Column<MirrorStatus>] = &[
     }),
     ("mirror_grace_periods", "", "Times that the programs were waited for.", |is| is.grace_periods),
     ("mirror_events", "", "Messages heard from the kernel.", |is| is.mirror.events),
-    ("mirror_news", "", "Those that said something new.", |is| is.mirror.news),
+    ("mirror_changes", "", "Those that said something new.", |is| is.mirror.changes),
     ("mirror_resyncs", "", "Dumps that the model was compared with.", |is| is.mirror.resyncs),
     ("mirror_resync_differences", "", "What they had otherwise.", |is| {
         is.mirror.resync_differences
@@ -207,8 +207,8 @@ const MIRROR_COUNTERS: &[Column<MirrorStatus>] = &[
 ];
 
 const MIRROR_GAUGES: &[Column<MirrorStatus>] = &[
-    ("mirror_whole", "", "1 if the tables have all that the kernel has.", |is| {
-        is.mirror.is_whole.into()
+    ("mirror_complete", "", "1 if the tables have all that the kernel has.", |is| {
+        is.mirror.is_complete.into()
     }),
     ("mirror_edits_pending", "", "Edits to be made.", |is| is.mirror.pending as u64),
     ("mirror_refused_prefixes", "", "Prefixes that the tables had no room for.", |is| {

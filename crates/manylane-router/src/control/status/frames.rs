@@ -33,7 +33,8 @@ impl FrameStatus {
         bells: Vec<Bell>,
     ) -> FrameStatus {
         let (hot_list_len_max, workers) = (budget.hot_list_len_max(), bells.len());
-        let shown = |Line { holder, reckoning, frames }| FrameLine { holder, reckoning, frames };
+        let shown =
+            |Line { holder, reckoning, frames }| FrameLine { holder, formula: reckoning, frames };
         FrameStatus {
             depot,
             sum: budget.lines.into_iter().map(shown).collect(),

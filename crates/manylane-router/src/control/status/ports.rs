@@ -148,7 +148,7 @@ impl Status {
         }
         match steering.port_state(id) {
             PortState::Open => {}
-            PortState::Leaving => return Err(refused("it is being removed".into(), listed())),
+            PortState::Draining => return Err(refused("it is being removed".into(), listed())),
             PortState::Removed => return Err(refused("it was removed".into(), listed())),
         }
         let on_it = |other: &&ShownPort| other.vlan.as_ref().is_some_and(|vlan| vlan.port == name);

@@ -43,7 +43,7 @@ impl Steering {
     /// Begins to remove a port: nothing is received by it any more.
     pub fn remove_port(&mut self, port: PortId) {
         let SteeredPort { owners, state, .. } = &mut self.ports[port.index()];
-        *state = PortState::Leaving;
+        *state = PortState::Draining;
         for (queue, &from) in (0..).map(QueueId).zip(owners.iter()) {
             self.queues.lead(QueueMove { port, queue, from, to: None, asked: false });
         }

@@ -212,7 +212,7 @@ fn as_many_workers_run_as_are_wanted_and_possible() {
     assert_eq!(set(&mut steering, "workers", "2"), Ok(SettingValue::Number(2)));
     assert_eq!(wanted(&steering), [0, 1, 0, 0], "the others keep theirs");
     assert_eq!(steering.queues.moving_to(PortId(0), QueueId(1)), Some(WorkerId(0)));
-    assert_eq!(steering.state(2), WorkerState::Leaving);
+    assert_eq!(steering.state(2), WorkerState::Draining);
     assert!(steering.is_parting());
     let still = set(&mut steering, "workers", "3").unwrap_err();
     assert!(still.contains("worker 2 is still leaving; try again"), "{still}");

@@ -39,7 +39,7 @@ impl Steering {
     pub fn state(&self, worker: usize) -> WorkerState {
         match self.presence[worker] {
             Presence::Running => WorkerState::Running,
-            Presence::Leaving { .. } | Presence::Ending => WorkerState::Leaving,
+            Presence::Leaving { .. } | Presence::Ending => WorkerState::Draining,
             Presence::Absent => WorkerState::Stopped,
         }
     }

@@ -135,8 +135,8 @@ fn row(standing: &&Standing) -> Vec<String> {
     vec![
         standing.interface.clone(),
         standing.tier.to_string(),
-        yes(standing.is_entry),
-        yes(standing.is_exit),
+        yes(standing.is_ingress),
+        yes(standing.is_egress),
         kept.join(", "),
     ]
 }
@@ -150,8 +150,8 @@ fn findings(
         ("kept in the kernel", &standing.reasons),
         ("overridden", &standing.bypassed),
         ("note", &standing.notes),
-        ("not in the driver, in", &standing.driver.entry),
-        ("not in the driver, out", &standing.driver.exit),
+        ("not in the driver, in", &standing.driver.ingress),
+        ("not in the driver, out", &standing.driver.egress),
         ("not in the driver by auto", &standing.driver.auto),
         ("not by workers", &standing.driver.sockets),
     ]

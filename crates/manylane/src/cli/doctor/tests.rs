@@ -19,8 +19,8 @@ fn standing(interface: &str) -> Standing {
         interface: interface.into(),
         index: 2,
         tier: Tier::Ingress,
-        is_entry: true,
-        is_exit: true,
+        is_ingress: true,
+        is_egress: true,
         reasons: vec![],
         bypassed: vec![],
         notes: vec![],
@@ -41,8 +41,8 @@ fn both() -> Vec<Examination> {
     );
     let kept = Standing {
         tier: Tier::Kernel,
-        is_entry: false,
-        is_exit: false,
+        is_ingress: false,
+        is_egress: false,
         reasons: vec![drop.clone()],
         ..standing("lan")
     };
@@ -91,7 +91,7 @@ fn for_machines() {
     let read: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
     let wan = &read[1];
     assert_eq!((&wan["interface"], &wan["tier"]), (&"wan".into(), &"kernel".into()));
-    assert_eq!((&wan["is_entry"], &wan["is_exit"]), (&false.into(), &false.into()));
+    assert_eq!((&wan["is_ingress"], &wan["is_egress"]), (&false.into(), &false.into()));
     let filter = &wan["reasons"][1];
     assert_eq!(filter["about"], "traffic_control");
     assert_eq!(filter["concerns"], "both");
