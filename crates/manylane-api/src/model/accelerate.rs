@@ -13,15 +13,17 @@
 //! | `/v1/accelerate/config`       | [`AcceleratorConfig`]         | `config`                   |
 //! | `/v1/accelerate/why/I/S/D`    | [`Why`]                       | `why S D -i I`             |
 //!
-//! `PUT /v1/config/port.IF.tier` with a tier as its body (`manylane config set`) changes who forwards at an interface.
+//! `PUT /v1/config/port.IF.tier` with a tier as its body (`manylane config set`) changes the tier that forwards at an
+//! interface.
 //!
 //! `POST /v1/accelerate/flows` (`manylane top`) has the programs note some packets, and answers with
 //! [`AcceleratedFlows`].
 //!
 //! `/v1/daemon` says which of the two answers: its `kind` is `accelerate` here, and missing there.
 //!
-//! What the mirror's thread has to be asked for is an [`ApiError`] with status 503 when it does not answer; what
-//! is asked wrongly is one with status 400. Ports, drops, ledger and the daemon itself need no other thread.
+//! A question that only the mirror's thread can answer is an [`ApiError`] with status 503 when the thread does not
+//! answer; a wrong question is an [`ApiError`] with status 400. Ports, drops, ledger and the daemon itself need no
+//! other thread.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -31,40 +33,40 @@ use utoipa::ToSchema;
 
 use super::{ApiError, RouteStatus, Setting};
 
-/// Where answers come from. Each call is one snapshot.
+/// The source of answers. Each call is one snapshot.
 pub trait Accelerated: Send + Sync {
     /// The accelerator itself.
     fn daemon(&self) -> AcceleratorStatus;
     /// The ports, in the order in which they were named.
     fn ports(&self) -> Vec<AcceleratedPort>;
-    /// What was left to the kernel, and what was lost behind us.
+    /// Packets that were left to the kernel, and packets that were lost behind us.
     fn drops(&self) -> Vec<PassedStatus>;
-    /// The sum that has to add up.
+    /// The sum of all packets, which has to add up.
     fn ledger(&self) -> AcceleratedLedger;
-    /// Which flows there are, of some packets that come in from now on: it takes a tenth of a second.
+    /// The flows of some packets that are received from now on: the call takes a tenth of a second.
     fn flows(&self) -> Result<AcceleratedFlows, AskError>;
-    /// What it was started with.
+    /// The options of the start.
     fn config(&self) -> AcceleratorConfig;
     /// Changes a setting: `port.IF.tier`.
     fn set(&self, key: &str, value: &str) -> Result<Setting, AskError>;
     /// The mirror of the kernel's routing.
     fn mirror(&self) -> Result<MirrorStatus, AskError>;
-    /// What the kernel has and the mirror has not, or otherwise, a line for each.
+    /// The differences between the kernel and the mirror, a line for each.
     fn diff(&self) -> Result<Vec<String>, AskError>;
     /// The routes by which packets are forwarded.
     fn routes(&self) -> Result<Vec<RouteStatus>, AskError>;
     /// The kernel's neighbours.
     fn neighbours(&self) -> Result<Vec<MirroredNeighbour>, AskError>;
-    /// What would become of a packet.
+    /// The verdict on a packet, and why.
     fn why(&self, question: &WhyQuestion) -> Result<Why, AskError>;
 }
 
 /// Why a question has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AskError {
-    /// It is asked wrongly.
+    /// The question is wrong.
     BadQuestion(ApiError),
-    /// Who knows does not answer.
+    /// The mirror's thread does not answer.
     Silent(ApiError),
 }
 
@@ -73,158 +75,158 @@ pub enum AskError {
 pub struct AcceleratorStatus {
     /// Always `accelerate`.
     pub kind: String,
-    /// Its version.
+    /// The version of manylane.
     pub version: String,
-    /// Its process.
+    /// The number of the process.
     pub pid: u32,
-    /// Seconds since it started.
+    /// Seconds since the daemon started.
     pub uptime_s: u64,
-    /// Until when the programs forward.
+    /// The lease: how long the programs forward without a renewal.
     pub lease: LeaseStatus,
 }
 
-/// Until when the programs forward.
+/// The lease: how long the programs forward without a renewal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LeaseStatus {
-    /// Whether packets are forwarded now; if not, the kernel does.
+    /// Whether manylane forwards now; if not, the kernel forwards.
     pub holds: bool,
-    /// Milliseconds until it lapses; 0 if it has.
+    /// Milliseconds until the lease lapses; 0 if it has lapsed.
     pub remaining_ms: u64,
-    /// `true`, `stale` or `unknown`: what is known of the tables.
+    /// `current`: the tables are as the kernel's; `stale`: the tables are behind; `unknown`: not filled yet.
     pub tables: String,
-    /// How long it lasts after the tables were known to be true.
+    /// How long the lease lasts after the tables were verified, in milliseconds.
     pub limit_ms: u64,
-    /// How long stale tables may be used.
+    /// How long manylane may use stale tables, in milliseconds.
     pub stale_limit_ms: u64,
-    /// How often it began: once, and once more after each time it lapsed.
+    /// How often the lease began: once, and once more after each lapse.
     pub renewals: u64,
 }
 
-/// One accelerated interface. What was counted is since the accelerator started.
+/// One accelerated interface. Counters begin when the accelerator starts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratedPort {
-    /// Its number in the programs' tables, from 1.
+    /// The port's number in the programs' tables, from 1.
     pub port: u16,
     /// The interface's name.
     pub name: String,
-    /// Its number; none while there is no such interface.
+    /// The interface's number; none while the interface does not exist.
     pub index: Option<u32>,
-    /// Its Ethernet address.
+    /// The interface's Ethernet address.
     pub mac: Option<String>,
     /// Largest IP packet.
     pub mtu: u32,
-    /// Whether it is up and has a carrier.
+    /// Whether the interface is up and has a carrier.
     pub link_up: bool,
-    /// `workers`, `driver`, `ingress` or `kernel`: who forwards what comes in here.
+    /// `workers`, `driver`, `ingress` or `kernel`: the tier that forwards packets received here.
     pub tier: String,
-    /// The same for what we send out here: `driver` if it goes straight to the device, `workers` if they send it.
+    /// The tier that transmits packets here: `driver` straight to the device, `workers` by the workers' queues.
     pub egress_tier: String,
-    /// What was chosen: one of these, or `auto`.
+    /// The operator's choice: one of these tiers, or `auto`.
     pub wanted_tier: String,
-    /// Why it is this tier and not a faster one.
+    /// Why the port has this tier and not a faster one.
     pub tier_reasons: Vec<ReasonStatus>,
-    /// Whether packets that come in here may be forwarded by us.
+    /// Whether manylane may forward packets received here.
     pub ingress: bool,
-    /// Whether we may send packets out here.
+    /// Whether manylane may transmit packets here.
     pub egress: bool,
-    /// Whether our program is on it.
+    /// Whether manylane's program is attached to the interface.
     pub attached: bool,
-    /// Programs of others that see its packets before ours.
+    /// Foreign programs that see its packets before manylane's program.
     pub programs: Vec<String>,
-    /// Why what is left to the kernel is, and what changes that.
+    /// Why packets are left to the kernel, and the command that changes that.
     pub reasons: Vec<ReasonStatus>,
-    /// Packets that came in here.
+    /// Packets that the programs saw here, on receive.
     pub seen: u64,
-    /// Of these, packets that we forwarded.
+    /// Packets, of `seen`, that manylane forwarded.
     pub forwarded: u64,
-    /// Of these, by the tier that forwarded them.
+    /// The packets of `forwarded`, by the tier that forwarded them.
     pub tiers: BTreeMap<String, u64>,
-    /// The bytes of all of these.
+    /// The bytes of the packets in `forwarded`.
     pub forwarded_bytes: u64,
-    /// Of these, packets that we left to the kernel, by reason.
+    /// Packets, of `seen`, that manylane left to the kernel, by reason.
     pub passed: BTreeMap<String, u64>,
-    /// Packets that we sent out here, wherever they came in.
+    /// Packets that manylane transmitted here, from any ingress port.
     pub sent: u64,
-    /// Their bytes.
+    /// The bytes of the packets in `sent`.
     pub sent_bytes: u64,
-    /// Packets that were to leave by the driver when that was just taken out of the tier: they went the other way.
+    /// Packets for the driver tier at a moment when the port left that tier: the next tier forwarded them.
     pub driver_refused: u64,
-    /// Packets that were handed to workers and dropped by these, by reason.
+    /// Packets that workers received and dropped, by reason.
     #[serde(default)]
     pub dropped: BTreeMap<String, u64>,
-    /// Packets that lie in workers' rings.
+    /// Packets in workers' rings now.
     #[serde(default)]
     pub queued: u64,
-    /// Packets that were to go to a worker that did not turn: they went the other way.
+    /// Packets for a worker that did not run: the next tier forwarded them.
     #[serde(default)]
     pub worker_absent: u64,
-    /// Packets that the device dropped instead of sending them, ours or the kernel's, while it was accelerated.
+    /// Packets, manylane's or the kernel's, that the device dropped on transmit while it was accelerated.
     pub device_dropped: u64,
-    /// Packets that its queueing discipline dropped, ours or the kernel's, while it was accelerated.
+    /// Packets, manylane's or the kernel's, that its queueing discipline dropped while it was accelerated.
     pub queue_dropped: u64,
 }
 
 /// Why something is left to the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ReasonStatus {
-    /// What was found.
+    /// The finding, such as a rule or a setting, by name.
     pub what: String,
-    /// Why packets may not pass it by.
+    /// Why packets may not bypass it.
     pub why: String,
-    /// What changes it; empty where nothing does.
+    /// A command that changes it; empty if no command does.
     pub command: String,
 }
 
-/// Packets that were not forwarded for one reason.
+/// Packets that manylane did not forward, for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PassedStatus {
     /// The reason's name.
     pub reason: String,
-    /// `passed`: left to the kernel, unchanged. `device`, `kernel`: lost behind us, by the device that was to send
-    /// it or by its queueing discipline. `workers`: dropped by these.
+    /// `passed`: left to the kernel, unchanged. `device`, `kernel`: lost behind manylane, by the transmitting device or
+    /// its queueing discipline. `workers`: dropped by workers.
     pub by: String,
-    /// What it means.
+    /// The meaning.
     pub explanation: String,
     /// Packets.
     pub total: u64,
-    /// Packets by the interface they came in by, or for losses the one they were to leave by.
+    /// Packets by ingress interface; losses by egress interface.
     pub ports: BTreeMap<String, u64>,
 }
 
-/// Some of the packets that came in within a tenth of a second, by flow.
+/// A sample of the packets that were received within a tenth of a second, by flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratedFlows {
-    /// Packets that were looked at: at most 64 of each processor.
+    /// Packets in the sample: at most 64 of each processor.
     pub packets: u64,
-    /// One packet in so many was, by chance.
+    /// The sample has one packet in this number, by chance.
     pub one_in: u64,
-    /// Their flows, those with most packets first.
+    /// The flows, the largest first.
     pub flows: Vec<AcceleratedFlow>,
 }
 
-/// A flow, by what becomes of its packets.
+/// A flow, and the tier that forwards its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratedFlow {
-    /// The interface that it comes in by.
+    /// The ingress interface.
     pub port: String,
-    /// Both ends and the protocol: `10.1.0.1:4000 > 10.2.0.1:53 UDP`; `no IP` of other packets.
+    /// Both ends and the protocol: `10.1.0.1:4000 > 10.2.0.1:53 UDP`; `no IP` for other packets.
     pub flow: String,
-    /// Who forwards it: `driver`, `workers`, `ingress`, `kernel`.
+    /// The tier that forwards the flow: `driver`, `workers`, `ingress`, `kernel`.
     pub by: String,
-    /// Why it is the kernel's, as in `/v1/accelerate/drops`; empty if it is not.
+    /// Why the kernel forwards it, as in `/v1/accelerate/drops`; empty if manylane forwards it.
     pub reason: String,
-    /// Packets of it that were looked at.
+    /// Packets of the flow in the sample.
     pub packets: u64,
 }
 
-/// Where every packet went that our programs have seen: seen = forwarded + passed + dropped + queued, forwarded = sent.
+/// The sum of every packet that the programs have seen: seen = forwarded + passed + dropped + queued, forwarded = sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratedLedger {
-    /// Packets that came in.
+    /// Packets that the programs saw, on receive.
     pub seen: u64,
-    /// Packets that we forwarded, counted where they came in.
+    /// Packets that manylane forwarded, counted at ingress.
     pub forwarded: u64,
-    /// The same by the tier that forwarded them.
+    /// The packets of `forwarded`, by the tier that forwarded them.
     #[serde(default)]
     pub tiers: BTreeMap<String, u64>,
     /// Packets that were left to the kernel, by reason.
@@ -232,188 +234,188 @@ pub struct AcceleratedLedger {
     /// Packets that workers dropped, by reason.
     #[serde(default)]
     pub dropped: BTreeMap<String, u64>,
-    /// Packets that lie in workers' rings.
+    /// Packets in workers' rings now.
     #[serde(default)]
     pub queued: u64,
-    /// Packets that we forwarded, counted where they went out.
+    /// Packets that manylane forwarded, counted at egress.
     pub sent: u64,
-    /// `forwarded` less `sent`: anything but 0, when no packets pass, is a fault of ours.
+    /// `forwarded` less `sent`: any value but 0, when no packets pass, is a fault of manylane.
     pub missing: i64,
-    /// The same for bytes.
+    /// Forwarded bytes less sent bytes.
     pub missing_bytes: i64,
-    /// Packets that devices dropped instead of sending them, ours or the kernel's.
+    /// Packets, manylane's or the kernel's, that devices dropped on transmit.
     pub device_dropped: u64,
-    /// Packets that queueing disciplines dropped, ours or the kernel's.
+    /// Packets, manylane's or the kernel's, that queueing disciplines dropped.
     pub queue_dropped: u64,
 }
 
 /// The mirror of the kernel's routing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MirrorStatus {
-    /// Until when the programs forward by it.
+    /// How long the programs forward by the mirror without a renewal.
     pub lease: LeaseStatus,
-    /// Milliseconds since the tables were last known to be as the kernel's.
+    /// Milliseconds since the tables were last verified to be as the kernel's.
     pub verified_ms_ago: u64,
-    /// How often messages of the kernel were lost, so that everything was read anew.
+    /// How often the mirror lost messages of the kernel and read all tables anew.
     pub overruns: u64,
-    /// How often everything was read anew only to be sure.
+    /// How often the mirror read all tables anew without a loss, to verify them.
     pub confirmations: u64,
-    /// How often the programs were waited for, so that what was taken out could be used again.
+    /// How often the mirror waited for the programs before it reused removed entries.
     pub grace_periods: u64,
-    /// What the last such wait failed with.
+    /// The error of the last failed wait.
     pub grace_error: Option<String>,
-    /// What it has, and what it has done.
+    /// The mirror's content and its work.
     pub mirror: MirrorState,
 }
 
-/// A neighbour, as the kernel knows it.
+/// A neighbour in the kernel's table.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MirroredNeighbour {
-    /// The interface that it is behind.
+    /// The interface that leads to the neighbour.
     pub interface: String,
-    /// Its address.
+    /// The IP address.
     pub address: String,
-    /// Its Ethernet address, if it is known.
+    /// The Ethernet address, if it is known.
     pub mac: Option<String>,
-    /// As ip-neighbour(8) spells it.
+    /// The state, as ip-neighbour(8) spells it.
     pub state: String,
-    /// Whether packets are sent to it by us.
+    /// Whether manylane transmits packets to the neighbour.
     pub used: bool,
 }
 
-/// What the accelerator was started with.
+/// The options that the accelerator was started with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AcceleratorConfig {
     /// The interfaces.
     pub interfaces: Vec<String>,
-    /// What is bypassed by the operator's word.
+    /// The parts of the kernel that the operator lets packets bypass.
     pub bypass: Vec<String>,
     /// `auto`, `ingress`, `driver`, `workers` or `kernel`.
     pub tier: String,
-    /// The same by interface, where another one is set.
+    /// The tier by interface, for interfaces with a tier of their own.
     #[serde(default)]
     pub port_tiers: BTreeMap<String, String>,
     /// The lease, in milliseconds.
     pub lease_ms: u64,
-    /// How long stale tables may be used, in milliseconds.
+    /// How long manylane may use stale tables, in milliseconds.
     pub stale_limit_ms: u64,
-    /// Workers, when a port is theirs.
+    /// Number of workers, when a port has the tier `workers`.
     #[serde(default)]
     pub workers: usize,
-    /// Where its API listens.
+    /// The path of the API's socket.
     pub socket: Option<String>,
-    /// What flows are spread over several next hops by.
+    /// The seed of the hash that spreads flows over several next hops.
     pub seed: u64,
 }
 
 /// A packet in question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WhyQuestion {
-    /// Where it comes from.
+    /// The source address.
     pub source: IpAddr,
-    /// Where it goes to.
+    /// The destination address.
     pub destination: IpAddr,
-    /// The interface that it comes in by.
+    /// The ingress interface.
     pub interface: String,
 }
 
-/// What would become of a packet.
+/// The verdict on a packet, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Why {
-    /// Whether we forward it.
+    /// Whether manylane forwards the packet.
     pub forwarded: bool,
     /// The verdict's name.
     pub verdict: String,
-    /// What it means.
+    /// The meaning.
     pub explanation: String,
-    /// The interface that it leaves by, if we forward it.
+    /// The egress interface, if manylane forwards the packet.
     pub egress: Option<String>,
-    /// The Ethernet address that it is sent to, if we forward it.
+    /// The destination's Ethernet address, if manylane forwards the packet.
     pub to: Option<String>,
-    /// What the gate has against the interface that it comes in by.
+    /// What the gate found against the ingress interface.
     pub reasons: Vec<ReasonStatus>,
-    /// Rule, table, route and neighbour, as the mirror has them.
+    /// Rule, table, route and neighbour in the mirror.
     pub mirror: Option<MirrorWhy>,
 }
 
 /// The mirror's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MirrorState {
-    /// How often the tables were changed.
+    /// How often the mirror changed the tables.
     pub epoch: u64,
-    /// Messages heard.
+    /// Messages received from the kernel.
     pub events: u64,
-    /// Those that said something new.
+    /// Messages that changed the model.
     pub changes: u64,
-    /// Dumps that the model was compared with.
+    /// Dumps of the kernel that the mirror compared the model with.
     pub resyncs: u64,
-    /// What they had otherwise.
+    /// Differences that the comparisons found.
     pub resync_differences: u64,
-    /// Edits made.
+    /// Edits of the programs' tables so far.
     pub edits: u64,
-    /// Edits to be made.
+    /// Edits that wait.
     pub pending: usize,
-    /// How often edits had to wait for a grace period.
+    /// How often edits waited for a grace period.
     pub busy: u64,
-    /// How long the oldest of the edits to be made has waited, in nanoseconds.
+    /// How long the oldest waiting edit has waited, in nanoseconds.
     pub lag_ns: u64,
-    /// The longest so far.
+    /// The longest wait of an edit so far, in nanoseconds.
     pub lag_max_ns: u64,
-    /// Whether the tables have all that the kernel has.
+    /// Whether the tables have all routes of the kernel.
     pub is_complete: bool,
-    /// What the model had no room for.
+    /// Routes that the model had no room for.
     pub overflows: u64,
     /// Prefixes that the tables had no room for.
     pub refused: usize,
-    /// Prefixes, and next-hop ids, that are the kernel's for want of ids, slots or groups.
+    /// Prefixes and next-hop ids that the kernel forwards, for want of ids, slots or groups.
     pub starved: usize,
-    /// Why the rules of the routing policy keep all ports in the kernel.
+    /// Rules of the routing policy that keep all ports in the kernel, and why.
     pub refused_rules: Vec<String>,
-    /// Rules whose packets are the kernel's, and why.
+    /// Rules whose packets the kernel forwards, and why.
     #[serde(default)]
     pub kernel_rules: Vec<String>,
-    /// IPv4 routes of the model.
+    /// IPv4 routes in the model.
     pub ipv4: RouteCounts,
-    /// IPv6 routes of the model.
+    /// IPv6 routes in the model.
     pub ipv6: RouteCounts,
-    /// The rest of the model, and what is in use of the tables.
+    /// Other objects of the model, and table entries in use.
     pub counts: MirrorCounts,
 }
 
-/// Routes of a family, in all tables, by what they lead to.
+/// Routes of a family, in all tables, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct RouteCounts {
-    /// All.
+    /// All routes.
     pub routes: usize,
-    /// By one router, or one's network.
+    /// One next hop, or a connected network.
     pub single_path: usize,
-    /// By several routers.
+    /// Several next hops.
     pub multipath: usize,
-    /// By a next-hop object.
+    /// A next-hop object.
     pub objects: usize,
-    /// Own addresses, and anycast ones.
+    /// The host's own addresses, and anycast addresses.
     pub local: usize,
     /// Broadcast addresses.
     pub broadcast: usize,
-    /// Multicast.
+    /// Multicast routes.
     pub multicast: usize,
     /// Blackholes.
     pub blackhole: usize,
-    /// Unreachable.
+    /// Routes of the kind `unreachable`.
     pub unreachable: usize,
     /// Prohibited.
     pub prohibit: usize,
-    /// On to the next table.
+    /// Routes of the kind `throw`: the lookup continues in the next table.
     pub throw: usize,
-    /// Others.
+    /// Other kinds.
     pub others: usize,
-    /// Those, of the above, that are not used: their ways are dead.
+    /// Routes, of all kinds, that are not used because their next hops are down.
     pub unused: usize,
-    /// Those with encapsulation.
+    /// Routes, of all kinds, with encapsulation.
     pub encapsulated: usize,
 }
 
-/// How much there is of everything else.
+/// Numbers of all other objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MirrorCounts {
     /// Links.
@@ -428,62 +430,62 @@ pub struct MirrorCounts {
     pub neighbours: usize,
     /// Tables with routes.
     pub tables: usize,
-    /// Different routes, apart from their prefixes.
+    /// Routes that differ in more than the prefix.
     pub distinct_routes: usize,
     /// Next-hop ids in use.
     pub ids: usize,
     /// Slots of neighbours in use.
     pub slots: usize,
-    /// Slots whose neighbour can be sent to.
+    /// Slots whose neighbour is resolved.
     pub resolved: usize,
     /// Groups in use.
     pub groups: usize,
-    /// Tables that rules lead to besides the usual ones.
+    /// Routing tables, beyond the usual ones, that rules select.
     #[serde(default)]
     pub further_tables: usize,
-    /// Their prefixes.
+    /// Prefixes in these further tables.
     #[serde(default)]
     pub further_prefixes: usize,
-    /// What waits for a grace period in the tables.
+    /// Table entries that wait for a grace period.
     pub waiting: usize,
 }
 
-/// What becomes of it.
+/// The mirror's answer on a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MirrorWhy {
-    /// The verdict, by its name: `forwarded`, or why the kernel has it. What only a packet itself shows (its
-    /// MAC address, TTL, length, options, flow) is not looked at.
+    /// The verdict's name: `forwarded`, or why the kernel gets the packet. The mirror ignores facts that only a real
+    /// packet has: MAC address, TTL, length, options, flow.
     pub verdict: String,
-    /// Why that.
+    /// Why the mirror has this verdict.
     pub reason: String,
-    /// The rule that leads to the table.
+    /// The rule that selects the table.
     pub rule: Option<String>,
     /// The table.
     pub table: Option<u32>,
-    /// The longest prefix there.
+    /// The longest matching prefix in the table.
     pub prefix: Option<String>,
-    /// Its routes in the model, the first is used.
+    /// The prefix's routes in the model; the first is used.
     pub routes: Vec<String>,
-    /// The ways that they say; one of them, by the packet's flow.
+    /// The next hops of the route; the packet's flow selects one.
     pub hops: Vec<WhyHop>,
-    /// Whether edits are pending: what is written may be older.
+    /// Whether edits wait: then the programs' tables may be older than this answer.
     pub is_pending: bool,
 }
 
-/// One way.
+/// One next hop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct WhyHop {
     /// The neighbour.
     #[schema(value_type = String)]
     pub gateway: IpAddr,
-    /// The interface that it is on.
+    /// The egress interface.
     pub egress: String,
-    /// Its part of the flows is this by the sum of all.
+    /// The next hop's share of flows is its weight by the sum of all weights.
     pub weight: u16,
-    /// The largest packet.
+    /// The largest packet, in bytes.
     pub mtu: u32,
-    /// What the kernel knows of the neighbour.
+    /// The neighbour's state in the kernel.
     pub neighbour: String,
-    /// Whether packets can be sent there.
+    /// Whether manylane can transmit packets to the neighbour.
     pub is_usable: bool,
 }

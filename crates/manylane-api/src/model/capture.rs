@@ -1,17 +1,17 @@
-//! A capture of drops: what is asked for, and the file.
+//! A capture of drops: the request, and the file.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{ApiError, SetError};
 
-/// How long to capture, and how much: the body of `POST /v1/capture/drops`. What is left out has its default.
+/// How long to capture, and how much: the body of `POST /v1/capture/drops`. An omitted field has its default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct CaptureRequest {
     /// Seconds until the file ends: 1 to 30, by default 5.
     pub seconds: u32,
-    /// Packets after which it ends before: 1 to 100,000, by default 10,000.
+    /// Packets after which the file ends earlier: 1 to 100,000, by default 10,000.
     pub packets: u32,
     /// Most bytes of each packet: 14 to 262,144, by default all.
     pub snap: u32,
@@ -53,14 +53,15 @@ pub struct CaptureFile(pub(crate) Box<dyn FnMut(bool) -> CapturePart + Send>);
 
 /// The next bytes of a file.
 pub enum CapturePart {
-    /// There may be more.
+    /// A part; more parts may follow.
     Some(Vec<u8>),
-    /// They are the last.
+    /// The last part.
     Last(Vec<u8>),
 }
 
 impl CaptureFile {
-    /// Of what `next` has since it was last asked, without waiting; told `true`, it ends the file.
+    /// A file of the parts that `next` returns: the bytes since the last call, without waiting. `next(true)` ends the
+    /// file.
     pub fn new(next: impl FnMut(bool) -> CapturePart + Send + 'static) -> CaptureFile {
         CaptureFile(Box::new(next))
     }

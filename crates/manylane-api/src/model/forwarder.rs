@@ -1,4 +1,4 @@
-//! What the API says. Each struct is the JSON, field by field; units are in the names.
+//! The answers of the API. Each struct is the JSON, field by field; units are in the names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 /// One port and its counters since the daemon started.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PortStatus {
-    /// Its number, from 0, in the order of the configuration.
+    /// The port's number, from 0, in the order of the configuration.
     pub port: u16,
     /// Its name.
     pub name: String,
@@ -23,7 +23,7 @@ pub struct PortStatus {
     pub mac: String,
     /// Largest IP packet.
     pub mtu: u16,
-    /// Whether it is there.
+    /// Whether the port is open.
     pub state: PortState,
     /// Whether packets can pass.
     pub link_up: bool,
@@ -63,25 +63,25 @@ pub struct PortStatus {
     pub checksums_completed: u64,
     /// Packets that were copied into fewer frames, because this port takes no more.
     pub chains_joined: u64,
-    /// Packets that entered here and were dropped, by reason.
+    /// Packets received here and dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
-    /// What was done to its packets on purpose, where [port.fault] says so.
+    /// Faults injected into its packets, where [port.fault] is set.
     pub faults: Option<FaultStatus>,
-    /// What became of copies of its packets, where [port.tee] says so.
+    /// Copies of its packets, where [port.tee] is set.
     pub copies: Option<CopyStatus>,
-    /// What a sub-interface is.
+    /// The port and tags of a sub-interface.
     pub vlan: Option<VlanStatus>,
 }
 
-/// Whether a port is there.
+/// Whether a port is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PortState {
-    /// It is.
+    /// The port receives and transmits.
     Open,
-    /// It is being removed: nothing is received by it, and what was on its way out leaves.
+    /// The port is being removed: it receives nothing, and transmits what was queued.
     Draining,
-    /// It was removed. Its counters stay.
+    /// The port was removed. Its counters stay.
     Removed,
 }
 
@@ -107,9 +107,9 @@ pub struct FaultStatus {
     pub delayed: u64,
     /// Packets that others passed.
     pub reordered: u64,
-    /// Packets that were to be late, and there was no place to hold them.
+    /// Packets that were to be delayed, without room to hold them.
     pub hold_full: u64,
-    /// Packets that were to be duplicated, and there was no frame.
+    /// Packets that were to be duplicated, without a free frame.
     pub no_frame: u64,
 }
 
@@ -165,7 +165,7 @@ pub struct WorkerStatus {
     pub transmitted: u64,
     /// Packets waiting for a neighbour's answer.
     pub held: u64,
-    /// Free frames it keeps to itself.
+    /// Free frames in the worker's own list.
     pub frames_in_pool: u64,
 }
 
@@ -173,11 +173,11 @@ pub struct WorkerStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// It does.
+    /// The worker runs.
     Running,
-    /// It was removed: its buckets and queues go to others, and what it has leaves.
+    /// The worker is being removed: others get its buckets and queues, and its packets are transmitted.
     Draining,
-    /// It was removed, or not added yet: it has no thread, and no frame.
+    /// The worker was removed, or not added yet: no thread and no frame belongs to it.
     Stopped,
 }
 
@@ -199,7 +199,7 @@ pub struct RouteStatus {
     pub kind: RouteKind,
     /// The next hop, for `via`.
     pub via: Option<String>,
-    /// The exit's name, for `via`, `on_link`, `connected` and `local`.
+    /// The egress port's name, for `via`, `on_link`, `connected` and `local`.
     pub port: Option<String>,
     /// The next hops, for `group`; left out otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -211,11 +211,11 @@ pub struct RouteStatus {
 pub struct MemberStatus {
     /// The next hop.
     pub via: String,
-    /// The exit's name.
+    /// The egress port's name.
     pub port: String,
-    /// Its part of the flows, by the sum of all weights.
+    /// The next hop's weight; its share of flows is the weight by the sum of all weights.
     pub weight: u16,
-    /// The part that it takes at present, 0 to 1. 0: its link-layer address is not known, and another's is.
+    /// The next hop's present share of flows, 0 to 1. 0: its link-layer address is unknown, and another one is known.
     pub share: f64,
 }
 
@@ -264,15 +264,15 @@ pub struct NeighbourStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum NeighbourState {
-    /// Asked, not answered.
+    /// Queried, without an answer yet.
     Incomplete,
     /// Answered a short time ago.
     Reachable,
     /// Answered a long time ago.
     Stale,
-    /// Used while stale, about to be asked.
+    /// Used while stale; a query follows soon.
     Delay,
-    /// Being asked again.
+    /// Queried again.
     Probe,
     /// Did not answer.
     Failed,
@@ -303,13 +303,13 @@ pub struct AddressStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AddressState {
-    /// Its link is being asked whether somebody has it.
+    /// manylane probes the link for another station with the address.
     Probing,
-    /// Nobody has; its link is being told.
+    /// No station has the address; manylane announces it on the link.
     Announcing,
-    /// It is ours.
+    /// The address is ours.
     Held,
-    /// Another station has it.
+    /// Another station has the address.
     Duplicate,
 }
 
@@ -322,15 +322,15 @@ pub struct DropStatus {
     pub explanation: String,
     /// Packets dropped.
     pub total: u64,
-    /// Packets dropped by the name of the port they entered by; ports without any are left out.
+    /// Packets dropped, by ingress port; ports without any are omitted.
     pub ports: BTreeMap<String, u64>,
 }
 
-/// Where every packet and every frame went: received + created = transmitted + delivered + dropped +
+/// The sum of every packet and every frame: received + created = transmitted + delivered + dropped +
 /// held + in flight.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Ledger {
-    /// Packets received by ports.
+    /// Packets that ports received.
     pub received: u64,
     /// Packets that began here, by reason.
     pub created: BTreeMap<String, u64>,
@@ -358,7 +358,7 @@ pub struct Ledger {
 pub struct FrameLedger {
     /// Frames in all.
     pub total: u64,
-    /// Who has how many.
+    /// The number of frames by place.
     pub holders: Vec<FrameHolder>,
     /// What the sum lacks. Anything but 0 in a daemon at rest is a leak.
     pub missing: i64,
@@ -373,7 +373,7 @@ pub struct FrameHolder {
     pub frames: u64,
 }
 
-/// The frames: how many there are and why, where they are, and what workers' lists do.
+/// The frames: their number and its sum, their places, and workers' lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FramesStatus {
     /// Bytes of a frame, headroom included.
@@ -410,7 +410,7 @@ pub struct ListStatus {
     pub refills: u64,
     /// Times it brought magazines to the depot.
     pub spills: u64,
-    /// Times there was too little to receive into.
+    /// Times the worker had too few frames to receive into.
     pub starved: u64,
 }
 
@@ -419,7 +419,7 @@ pub struct ListStatus {
 pub struct FrameLine {
     /// The place.
     pub holder: String,
-    /// How the number comes about.
+    /// The formula of the number.
     pub formula: String,
     /// Frames there, at most.
     pub frames: u64,
@@ -456,7 +456,7 @@ impl fmt::Display for SettingValue {
     }
 }
 
-/// Who forwards what others receive.
+/// Steering: the worker that forwards each flow.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SteeringStatus {
     /// Packets that may wait in the ring from one worker to another.
@@ -471,12 +471,12 @@ pub struct SteeringStatus {
     pub rebalance: bool,
     /// Buckets that were.
     pub rebalanced: u64,
-    /// One flow in so many, of those steered by flow, has the order of its packets looked at when they leave;
+    /// manylane checks the order of transmitted packets for one flow in this number, of flows steered by flow;
     /// 0: none.
     pub reorder_sample: u32,
-    /// Packets of these that were looked at so far.
+    /// Packets whose order was checked so far.
     pub reorder_sampled: u64,
-    /// Of these, those that left behind a later one of their flow: 0, or manylane has an error.
+    /// Checked packets that were transmitted after a later packet of their flow: 0, or manylane has an error.
     pub reordered: u64,
     /// The ports, in the order of the configuration.
     pub ports: Vec<PortSteeringStatus>,
@@ -486,20 +486,20 @@ pub struct SteeringStatus {
     pub pairs: Vec<PairStatus>,
 }
 
-/// Who forwards what a port receives.
+/// Steering of the packets that a port receives.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortSteeringStatus {
     /// Its name.
     pub port: String,
-    /// `queue`: who receives; `flow`: who has the bucket of the packet's flow.
+    /// The worker that forwards a packet. `queue`: the receiving worker; `flow`: the owner of its flow's bucket.
     pub steering: String,
-    /// Why.
+    /// Why the port has this steering.
     pub why: String,
-    /// Its queues and who receives from them.
+    /// The port's queues and the worker that receives from each.
     pub queues: Vec<QueueOwner>,
-    /// Who has which bucket, in order; empty with `queue`.
+    /// The owner of each bucket, in order; empty with `queue`.
     pub buckets: Vec<BucketStatus>,
-    /// By which of its transmit queues each worker sends, in order. That does not change when receive queues do.
+    /// The transmit queue of each worker, in order. A move of receive queues does not change transmit queues.
     pub transmit_queues: Vec<TransmitQueue>,
 }
 
@@ -508,19 +508,19 @@ pub struct PortSteeringStatus {
 pub struct QueueOwner {
     /// Its number, from 0.
     pub queue: u16,
-    /// Who receives from it.
+    /// The worker that receives from the queue.
     pub worker: u16,
-    /// Who is to, as soon as all that it has received has left; left out otherwise.
+    /// The next worker, once all packets received from the queue are transmitted; omitted if none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub moving_to: Option<u16>,
 }
 
-/// A worker's way out of a port.
+/// A worker's transmit queue at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TransmitQueue {
-    /// Who sends.
+    /// The worker.
     pub worker: u16,
-    /// The device's queue; left out where the kernel chooses one for each packet, or there are none.
+    /// The device's queue; omitted where the kernel chooses one for each packet, or the device has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<u16>,
 }
@@ -528,9 +528,9 @@ pub struct TransmitQueue {
 /// A bucket of flows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BucketStatus {
-    /// The worker that is to have it.
+    /// The worker that owns the bucket, or will own it.
     pub worker: u16,
-    /// Who still has it, since packets of it are on their way; left out otherwise.
+    /// The former worker, which holds the bucket until its packets are transmitted; omitted otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_by: Option<u16>,
 }
@@ -547,9 +547,9 @@ pub struct SteeredWorker {
 /// The ring from one worker to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PairStatus {
-    /// Who receives.
+    /// The worker that receives.
     pub from: u16,
-    /// Who forwards.
+    /// The worker that forwards.
     pub to: u16,
     /// Packets handed on.
     pub handed: u64,
@@ -557,35 +557,35 @@ pub struct PairStatus {
     pub batches: u64,
     /// Packets that wait in the ring now.
     pub backlog: u64,
-    /// Packets dropped since it was full.
+    /// Packets dropped because the ring was full.
     pub backlog_full: u64,
-    /// Packets dropped since it was more than half full and their flow had more than half of the last ones.
+    /// Packets dropped because the ring was more than half full and their flow had more than half of the last packets.
     pub flow_limit: u64,
-    /// Times that queues began to wait since it had no room for a batch.
+    /// Times that queues began to wait because the ring had no room for a batch.
     pub waits: u64,
 }
 
 /// Why a setting, or a neighbour, stays as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SetError {
-    /// There is nothing of this name that can be changed while the daemon runs.
+    /// No setting of this name can change while the daemon runs.
     UnknownKey(ApiError),
-    /// The value is none for this key, or for this daemon.
+    /// The value does not fit the key, or the daemon.
     BadValue(ApiError),
-    /// There is no place for it.
+    /// No room for it.
     NoRoom(ApiError),
 }
 
-/// The packets' sum for those that entered by one port.
+/// The sum of packets received by one port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PortLedger {
     /// The port's name.
     pub port: String,
     /// Packets received.
     pub received: u64,
-    /// Packets created because of one that entered here.
+    /// Packets created because of a packet received here.
     pub created: u64,
-    /// Packets transmitted, by whichever port.
+    /// Packets transmitted, by any port.
     pub transmitted: u64,
     /// Packets that ended at one of our addresses.
     pub delivered: u64,
@@ -593,7 +593,7 @@ pub struct PortLedger {
     pub dropped: u64,
     /// Packets waiting for a neighbour's answer.
     pub held: u64,
-    /// Always 0: it is not known by what ports packets in flight came.
+    /// Always 0: the ingress ports of packets in flight are unknown.
     pub in_flight: u64,
     /// What the sum lacks, packets in flight included.
     pub missing: i64,
@@ -631,10 +631,10 @@ pub struct SocketsStatus {
     pub memory_max: u64,
 }
 
-/// A packet socket. What was counted is since it was opened.
+/// A packet socket. Counters begin when the socket opens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SocketStatus {
-    /// Its number: when it is closed, another's.
+    /// The socket's number, which a later socket may reuse.
     pub socket: u32,
     /// The process that has it; left out if that is the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -667,20 +667,20 @@ pub struct SocketStatus {
     pub bytes: u64,
     /// Packets that found no room.
     pub lost: u64,
-    /// Packets of which less was kept than it asks for: no block is so large.
+    /// Packets that were cut shorter than the socket's `snap`, because no block is as large.
     pub clamped: u64,
-    /// Blocks that were not shown, because they came by a former binding; of another process, as it said last.
+    /// Blocks that were not shown, because they belong to a former binding; of another process, its last report.
     pub stale: u64,
-    /// Batches that were not shown because somebody else wrote: 0, or manylane has an error.
+    /// Batches that were not shown because another thread wrote: 0, or manylane has an error.
     pub contended: u64,
 }
 
-/// Why a request was not answered.
+/// Why the daemon refused a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApiError {
-    /// What is wrong with it.
+    /// The fault.
     pub error: String,
-    /// What to do.
+    /// The fix.
     pub help: String,
 }
 

@@ -1,10 +1,10 @@
-//! Where a daemon's answers come from.
+//! The source of a daemon's answers.
 
 use std::collections::BTreeMap;
 
 use super::*;
 
-/// Where answers come from. Each call is one snapshot, and must not wait for a worker.
+/// The source of answers. Each call is one snapshot, and must not wait for a worker.
 pub trait Source: Send + Sync {
     /// The ports, in the order of the configuration.
     fn ports(&self) -> Vec<PortStatus>;
@@ -12,7 +12,7 @@ pub trait Source: Send + Sync {
     fn workers(&self) -> Vec<WorkerStatus>;
     /// All routes, the daemon's own included.
     fn routes(&self) -> Vec<RouteStatus>;
-    /// How many routes there are of each kind.
+    /// The number of routes of each kind.
     fn route_kinds(&self) -> BTreeMap<RouteKind, u64> {
         let mut kinds = BTreeMap::new();
         self.routes().iter().for_each(|route| *kinds.entry(route.kind).or_default() += 1);
@@ -28,7 +28,7 @@ pub trait Source: Send + Sync {
     fn ledger(&self) -> Ledger;
     /// The frames.
     fn frames(&self) -> FramesStatus;
-    /// Who forwards what.
+    /// Which worker forwards which packets.
     fn steering(&self) -> SteeringStatus;
     /// The packet sockets.
     fn sockets(&self) -> SocketsStatus;

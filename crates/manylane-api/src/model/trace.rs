@@ -1,4 +1,4 @@
-//! What is asked of a trace, and what it answers: the names are the JSON.
+//! A trace's request and its answers: the names are the JSON.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,11 +8,12 @@ use super::RouteKind;
 /// What to follow: the body of `POST /v1/trace`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TraceRequest {
-    /// How many packets.
+    /// Number of packets.
     pub count: u32,
-    /// A program of classic BPF, each instruction as `code`, `jt`, `jf`, `k`: which packets. The daemon checks it.
+    /// A program of classic BPF, each instruction as `code`, `jt`, `jf`, `k`: the program selects packets. The daemon
+    /// checks it.
     pub filter: Vec<(u16, u8, u8, u32)>,
-    /// The name of the port they are received by; any without.
+    /// The name of the ingress port; without it, any port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<String>,
 }
@@ -21,34 +22,34 @@ pub struct TraceRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum TraceLine {
-    /// From now on packets are looked for: every worker has heard of it.
+    /// The trace has begun: every worker looks for packets.
     Armed,
-    /// Something was done with a packet. Each worker's are in order, several workers' need not be.
+    /// A stage of a packet. The stages of one worker are in order; stages of several workers need not be.
     Stage(TraceStage),
-    /// So many stages were not recorded, since workers found no place for them.
+    /// Workers had no room to record some stages.
     Lost {
-        /// How many, from the beginning.
+        /// Stages lost since the trace began.
         stages: u64,
-        /// How many packets were found until then.
+        /// Packets found so far.
         packets: u32,
     },
 }
 
-/// One thing that was done with one packet.
+/// One stage of one packet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceStage {
-    /// Which packet of the trace, from 1.
+    /// The packet's number in the trace, from 1.
     pub packet: u32,
-    /// The worker that did it.
+    /// The worker.
     pub worker: u16,
-    /// When, in nanoseconds from the daemon's start.
+    /// Time of the stage, in nanoseconds since the daemon's start.
     pub time_ns: u64,
-    /// What was done.
+    /// The stage.
     #[serde(flatten)]
     pub what: TraceWhat,
 }
 
-/// What was done.
+/// The stage of a packet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "stage", rename_all = "snake_case")]
 pub enum TraceWhat {
@@ -63,122 +64,122 @@ pub enum TraceWhat {
         /// Its headers in a line.
         header: String,
     },
-    /// Steered by its flow: to another worker, or kept by this one.
+    /// Steered by flow: to another worker, or to this one.
     Steered {
         /// The flow's bucket.
         bucket: u8,
-        /// The worker that has it.
+        /// The worker that owns the bucket.
         to: u16,
     },
-    /// Taken from the worker that received it.
+    /// Taken from the worker that received the packet.
     Taken {
-        /// That one.
+        /// The worker that received the packet.
         from: u16,
     },
-    /// Its headers were looked at.
+    /// The worker checked the headers.
     Checked {
-        /// The port it counts as received by: a sub-interface, if it has the tags of one.
+        /// The ingress port for counters: a sub-interface, if the packet has its tags.
         port: String,
-        /// `forward`, `local`, `drop` or `error`: a drop that its sender is told of, if one may be.
+        /// `forward`, `local`, `drop`, or `error`: a drop with an ICMP error to the sender, where the rules allow one.
         finding: String,
-        /// Why it is to be dropped.
+        /// Why the worker drops the packet.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
-    /// Its destination was looked up.
+    /// The worker looked up the destination.
     Route {
         /// The destination.
         destination: String,
-        /// The prefix that it was found by; none if there is no route, or another by now.
+        /// The matching prefix; none without a route, or if the route has changed since.
         prefix: Option<String>,
-        /// What that does; none without a route.
+        /// The route's kind; none without a route.
         kind: Option<RouteKind>,
         /// The number of the next hop, 0 for none.
         next_hop: u16,
     },
-    /// The neighbour that its next hop is, or that its flow has of a group.
+    /// The next hop's neighbour; of a group, the neighbour for the packet's flow.
     Neighbour {
-        /// The group.
+        /// The group's number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<u16>,
-        /// The port it is on.
+        /// The port that leads to the neighbour.
         port: String,
-        /// Its address.
+        /// The neighbour's IP address.
         address: String,
         /// `resolved`, `stale`, `unresolved` or `failed`.
         state: String,
-        /// Its link-layer address, if that is known.
+        /// The neighbour's link-layer address, if it is known.
         mac: Option<String>,
-        /// The largest IP packet that may be sent to it.
+        /// The largest IP packet that the neighbour may receive.
         mtu: u32,
     },
-    /// The tables changed in the meantime: what became of it may be another thing than they said.
+    /// The tables changed in the meantime: the packet's fate may differ from the stages before.
     Changed,
-    /// TTL and link header are as they leave.
+    /// TTL and link header are ready to transmit.
     Rewritten {
         /// TTL or hop limit before.
         ttl_before: u8,
-        /// And after.
+        /// TTL or hop limit after.
         ttl_after: u8,
         /// The link header's destination.
         destination: String,
         /// The link header's source.
         source: String,
     },
-    /// It was dropped, and made into an error to its sender.
+    /// The packet was dropped and became an ICMP error to its sender.
     Error {
         /// Why.
         reason: String,
-        /// The same, for people.
+        /// The reason in a sentence.
         explanation: String,
     },
-    /// It was for us, and was made into our answer.
+    /// The packet was for an own address and became the answer.
     Reply,
-    /// Its sender is told of a better way by a redirect.
+    /// An ICMP redirect informs the sender of a better next hop.
     Redirected,
-    /// It was made into what its way out takes.
+    /// The packet was prepared for its egress port.
     Prepared {
         /// `checksum` completed, `joined`, cut into `segments`, into `fragments`.
         how: Vec<String>,
-        /// Packets there are now.
+        /// Packets after the preparation.
         pieces: u32,
     },
-    /// It waits for a neighbour.
+    /// The packet waits for a neighbour's answer.
     Held {
         /// The port.
         port: String,
         /// The neighbour's address.
         address: String,
     },
-    /// It waits no longer, and is looked up again.
+    /// The neighbour answered: the packet is looked up again.
     Released {
-        /// How long it has waited.
+        /// Nanoseconds that the packet waited.
         waited_ns: u64,
     },
-    /// It waits no longer: the neighbour did not answer.
+    /// The neighbour did not answer: the wait ends.
     GivenUp {
-        /// How long it has waited.
+        /// Nanoseconds that the packet waited.
         waited_ns: u64,
     },
-    /// It waits for the end of the turn, to leave.
+    /// The packet is queued for transmission at the end of the turn.
     Queued {
-        /// By this port.
+        /// The egress port.
         port: String,
     },
-    /// The device of a port has taken it.
+    /// The port's device accepted the packet.
     Transmitted {
         /// The port.
         port: String,
-        /// Its transmit queue; none where the kernel chooses one, or there are none.
+        /// The transmit queue; none where the kernel chooses one, or the device has none.
         queue: Option<u16>,
     },
-    /// It was for us.
+    /// The packet was for an own address.
     Delivered,
-    /// It was dropped.
+    /// The packet was dropped.
     Dropped {
         /// Why.
         reason: String,
-        /// The same, for people.
+        /// The reason in a sentence.
         explanation: String,
     },
 }
@@ -209,7 +210,7 @@ impl TraceWhat {
         }
     }
 
-    /// How many packets more than before are on their way: what was received has ended when there are none.
+    /// Change of the number of packets on their way. A received packet has ended when the sum is 0.
     pub fn packets(&self) -> i64 {
         match self {
             TraceWhat::Received { .. } => 1,
@@ -220,16 +221,16 @@ impl TraceWhat {
     }
 }
 
-/// The lines of a trace that runs, as they come. It ends when this is dropped.
+/// The lines of a running trace, as stages arrive. Dropping this ends the trace.
 pub struct TraceLines(Box<dyn FnMut() -> String + Send>);
 
 impl TraceLines {
-    /// Of what `next` has to say since it was last asked: whole lines, or nothing.
+    /// Lines that `next` returns: whole lines since its last call, or nothing.
     pub fn new(next: impl FnMut() -> String + Send + 'static) -> TraceLines {
         TraceLines(Box::new(next))
     }
 
-    /// What there is to say since the last call.
+    /// The lines since the last call.
     pub fn take(&mut self) -> String {
         (self.0)()
     }

@@ -10,11 +10,11 @@ use super::ApiError;
 pub struct ConfigStatus {
     /// The file that the daemon was started with.
     pub file: String,
-    /// What it runs by, as it was written. Settings made one by one are not in it.
+    /// The running configuration, as it was written, without settings that were made one by one.
     pub text: String,
-    /// Whether there is one to go back to.
+    /// Whether the daemon has a former configuration to roll back to.
     pub can_roll_back: bool,
-    /// In how many seconds it goes back by itself, if nobody confirms; absent when nothing is on trial.
+    /// Seconds until the daemon rolls back without a confirmation; absent when nothing is on trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_within_s: Option<f64>,
 }
@@ -24,13 +24,13 @@ pub struct ConfigStatus {
 pub struct ConfigChange {
     /// As `steering.netdev_budget`, `port.lan.mtu`, `route.10.0.0.0/8`, `neighbour.static.lan.10.1.0.2`.
     pub key: String,
-    /// What it is while the daemon runs, as TOML; absent when it is not said.
+    /// The running value, as TOML; absent when the key is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// What it would be.
+    /// The value in the other configuration, as TOML; absent when the key is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Whether it can be changed while the daemon runs; otherwise the daemon has to be started anew.
+    /// Whether the change needs no restart of the daemon.
     pub live: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct ConfigRequest {
     /// Its name in messages.
     #[serde(default)]
     pub name: Option<String>,
-    /// Goes back after so many seconds, unless it is confirmed.
+    /// Seconds after which the daemon rolls back without a confirmation.
     #[serde(default)]
     pub confirm_within_s: Option<f64>,
 }
@@ -52,7 +52,7 @@ pub struct ConfigRequest {
 pub struct ConfigApplied {
     /// What has changed.
     pub changes: Vec<ConfigChange>,
-    /// In how many seconds it goes back by itself, if nobody confirms; absent when that is not wanted.
+    /// Seconds until the daemon rolls back without a confirmation; absent when the request has no trial.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_within_s: Option<f64>,
     /// Which trial this is.
@@ -63,8 +63,8 @@ pub struct ConfigApplied {
 /// Why a configuration was not applied: nothing has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigRefused {
-    /// It is not valid, or cannot be done.
+    /// The configuration is not valid, or the daemon cannot apply it.
     Invalid(ApiError),
-    /// It does not fit what the daemon is doing: a trial, nothing to go back to.
+    /// The request conflicts with the daemon's state: a trial runs, or no former configuration exists.
     Conflict(ApiError),
 }

@@ -1,4 +1,4 @@
-//! What `manylane accelerate` counts.
+//! The metrics of `manylane accelerate`.
 
 use std::fmt;
 
@@ -22,11 +22,11 @@ fn daemon(source: &dyn Accelerated, page: &mut Page<'_>) -> fmt::Result {
     page.info("build", "The daemon.", [build])?;
     page.gauge("uptime", "seconds", "Since the daemon started.", single(daemon.uptime_s))?;
     let lease = daemon.lease;
-    let help = "1 if packets are forwarded now; if not, the kernel does.";
+    let help = "1 if manylane forwards now; if not, the kernel forwards.";
     page.gauge("lease_holds", "", help, single(u64::from(lease.holds)))?;
     let remaining = lease.remaining_ms as f64 / 1e3;
     page.gauge("lease_remaining", "seconds", "Until the lease lapses.", single(remaining))?;
-    let help = "How often the lease began: once, and once more after each time it lapsed.";
+    let help = "How often the lease began: once, and once more after each lapse.";
     page.counter("lease_renewals", "", help, single(lease.renewals))
 }
 
@@ -39,17 +39,17 @@ fn ports(ports: &[AcceleratedPort], page: &mut Page<'_>) -> fmt::Result {
             ("wanted_tier", &port.wanted_tier),
         ])
     });
-    page.info("accelerated_port", "Who forwards at an interface.", info)?;
+    page.info("accelerated_port", "The tier that forwards at an interface.", info)?;
     page.gauges(PORT_GAUGES, ports, of_port)?;
     page.counters(PORT_COUNTERS, ports, of_port)?;
     let tiers = ports.iter().flat_map(|port| parts(of_port(port), "tier", &port.tiers));
-    let help = "Packets that came in here and were forwarded, by the tier that did.";
+    let help = "Packets received here and forwarded, by the tier that forwarded them.";
     page.counter("accelerated_port_forwarded_by_tier", "packets", help, tiers)?;
     let passed = ports.iter().flat_map(|port| parts(of_port(port), "reason", &port.passed));
-    let help = "Packets that came in here and were left to the kernel.";
+    let help = "Packets received here and left to the kernel.";
     page.counter("accelerated_port_passed", "packets", help, passed)?;
     let dropped = ports.iter().flat_map(|port| parts(of_port(port), "reason", &port.dropped));
-    let help = "Packets that came in here and were dropped by workers.";
+    let help = "Packets received here and dropped by workers.";
     page.counter("accelerated_port_dropped", "packets", help, dropped)
 }
 
@@ -58,54 +58,65 @@ fn of_port(port: &AcceleratedPort) -> Labels {
 }
 
 const PORT_GAUGES: &[Column<AcceleratedPort>] = &[
-    ("accelerated_port_up", "", "1 if it is up and has a carrier.", |port| port.link_up.into()),
-    ("accelerated_port_ingress", "", "1 if packets that come in may be forwarded by us.", |port| {
+    ("accelerated_port_up", "", "1 if the interface is up and has a carrier.", |port| {
+        port.link_up.into()
+    }),
+    ("accelerated_port_ingress", "", "1 if manylane may forward packets received here.", |port| {
         port.ingress.into()
     }),
-    ("accelerated_port_egress", "", "1 if we may send packets out.", |port| port.egress.into()),
-    ("accelerated_port_attached", "", "1 if our program is on it.", |port| port.attached.into()),
-    ("accelerated_port_queued", "packets", "Packets that lie in workers' rings.", |port| {
-        port.queued
+    ("accelerated_port_egress", "", "1 if manylane may transmit packets here.", |port| {
+        port.egress.into()
     }),
+    ("accelerated_port_attached", "", "1 if manylane's program is attached.", |port| {
+        port.attached.into()
+    }),
+    ("accelerated_port_queued", "packets", "Packets in workers' rings now.", |port| port.queued),
 ];
 
 const PORT_COUNTERS: &[Column<AcceleratedPort>] = &[
-    ("accelerated_port_seen", "packets", "Packets that came in.", |port| port.seen),
-    ("accelerated_port_forwarded", "packets", "Of these, packets that we forwarded.", |port| {
-        port.forwarded
+    ("accelerated_port_seen", "packets", "Packets that the programs saw, on receive.", |port| {
+        port.seen
     }),
-    ("accelerated_port_forwarded", "bytes", "The bytes of all of these.", |port| {
+    (
+        "accelerated_port_forwarded",
+        "packets",
+        "Packets, of those seen, that manylane forwarded.",
+        |port| port.forwarded,
+    ),
+    ("accelerated_port_forwarded", "bytes", "Bytes of forwarded packets.", |port| {
         port.forwarded_bytes
     }),
     (
         "accelerated_port_sent",
         "packets",
-        "Packets that we sent out, wherever they came in.",
+        "Packets that manylane transmitted here, from any ingress port.",
         |port| port.sent,
     ),
-    ("accelerated_port_sent", "bytes", "Their bytes.", |port| port.sent_bytes),
+    ("accelerated_port_sent", "bytes", "Bytes that manylane transmitted here.", |port| {
+        port.sent_bytes
+    }),
     (
         "accelerated_port_driver_refused",
         "packets",
-        "Packets that went another way, as the driver was just taken out of the tier.",
+        "Packets forwarded by the next tier, because the port was leaving the driver tier.",
         |port| port.driver_refused,
     ),
     (
         "accelerated_port_worker_absent",
         "packets",
-        "Packets that went another way, as their worker did not turn.",
+        "Packets forwarded by the next tier, because their worker did not run.",
         |port| port.worker_absent,
     ),
     (
         "accelerated_port_device_dropped",
         "packets",
-        "Packets that the device dropped instead of sending them, ours or the kernel's.",
+        "Packets, manylane's or the kernel's, that the device dropped on transmit.",
         |port| port.device_dropped,
     ),
     (
         "accelerated_port_queue_dropped",
         "packets",
-        "Packets that the queueing discipline dropped, ours or the kernel's.",
+        "Packets, manylane's or the kernel's, that the queueing discipline dropped.",
         |port| port.queue_dropped,
     ),
 ];
@@ -114,9 +125,9 @@ const PORT_COUNTERS: &[Column<AcceleratedPort>] = &[
 fn ledger(source: &dyn Accelerated, page: &mut Page<'_>) -> fmt::Result {
     let ledger = source.ledger();
     for (name, help, number) in [
-        ("seen", "Packets that came in.", ledger.seen),
-        ("forwarded", "Packets that we forwarded, counted where they came in.", ledger.forwarded),
-        ("sent", "Packets that we forwarded, counted where they went out.", ledger.sent),
+        ("seen", "Packets that the programs saw, on receive.", ledger.seen),
+        ("forwarded", "Packets that manylane forwarded, counted at ingress.", ledger.forwarded),
+        ("sent", "Packets that manylane forwarded, counted at egress.", ledger.sent),
         ("device_dropped", "Packets that devices dropped.", ledger.device_dropped),
         ("queue_dropped", "Packets that queueing disciplines dropped.", ledger.queue_dropped),
     ] {
@@ -129,15 +140,16 @@ fn ledger(source: &dyn Accelerated, page: &mut Page<'_>) -> fmt::Result {
         let by = parts(Labels::new(), "reason", by);
         page.counter(&format!("accelerated_ledger_{name}"), "packets", help, by)?;
     }
-    let help = "Packets that lie in workers' rings.";
+    let help = "Packets in workers' rings now.";
     page.gauge("accelerated_ledger_queued", "packets", help, single(ledger.queued))?;
-    let help = "Forwarded less sent: anything but 0, when no packets pass, is a fault of manylane.";
+    let help =
+        "Forwarded less sent: any value but 0, when no packets pass, is a fault of manylane.";
     page.gauge("accelerated_ledger_missing", "packets", help, single(ledger.missing))?;
-    let help = "The same for bytes.";
+    let help = "Forwarded bytes less sent bytes.";
     page.gauge("accelerated_ledger_missing", "bytes", help, single(ledger.missing_bytes))
 }
 
-/// What is known of the mirror; without its thread's answer that alone.
+/// The mirror's metrics; without an answer of its thread, only that it did not answer.
 fn mirror(status: Option<MirrorStatus>, page: &mut Page<'_>) -> fmt::Result {
     let help = "1 if the mirror's thread answered this scrape.";
     page.gauge("mirror_answers", "", help, single(u64::from(status.is_some())))?;
@@ -148,9 +160,9 @@ fn mirror(status: Option<MirrorStatus>, page: &mut Page<'_>) -> fmt::Result {
     let time = |value: fn(&MirrorStatus) -> f64| {
         all.iter().map(move |status| (Labels::new(), value(status)))
     };
-    let help = "Since the tables were last known to be as the kernel's.";
+    let help = "Since the tables were last verified to be as the kernel's.";
     page.gauge("mirror_age", "seconds", help, time(|status| status.verified_ms_ago as f64 / 1e3))?;
-    let help = "How long the oldest of the edits to be made has waited.";
+    let help = "How long the oldest waiting edit has waited.";
     page.gauge("mirror_lag", "seconds", help, time(|status| seconds(status.mirror.lag_ns)))?;
     let help = "The longest that an edit has waited so far.";
     page.gauge(
@@ -165,7 +177,7 @@ fn mirror(status: Option<MirrorStatus>, page: &mut Page<'_>) -> fmt::Result {
     let routes = routes.flat_map(|(family, counts)| {
         kinds(counts).map(|(kind, n)| (labels([("family", family), ("kind", kind)]), n as u64))
     });
-    page.gauge("mirror_routes", "", "Routes of the kernel, by what they lead to.", routes)
+    page.gauge("mirror_routes", "", "Routes of the kernel, by kind.", routes)
 }
 
 fn kinds(counts: &RouteCounts) -> [(&'static str, usize); 11] {
@@ -188,40 +200,47 @@ const MIRROR_COUNTERS: &[Column<MirrorStatus>] = &[
     (
         "mirror_overruns",
         "",
-        "Times that messages of the kernel were lost, and all was read anew.",
+        "Times that the mirror lost messages of the kernel and read all tables anew.",
         |is| is.overruns,
     ),
-    ("mirror_confirmations", "", "Times that everything was read anew only to be sure.", |is| {
-        is.confirmations
+    (
+        "mirror_confirmations",
+        "",
+        "Times that the mirror read all tables anew without a loss, to verify them.",
+        |is| is.confirmations,
+    ),
+    ("mirror_grace_periods", "", "Times that the mirror waited for the programs.", |is| {
+        is.grace_periods
     }),
-    ("mirror_grace_periods", "", "Times that the programs were waited for.", |is| is.grace_periods),
-    ("mirror_events", "", "Messages heard from the kernel.", |is| is.mirror.events),
-    ("mirror_changes", "", "Those that said something new.", |is| is.mirror.changes),
-    ("mirror_resyncs", "", "Dumps that the model was compared with.", |is| is.mirror.resyncs),
-    ("mirror_resync_differences", "", "What they had otherwise.", |is| {
+    ("mirror_events", "", "Messages received from the kernel.", |is| is.mirror.events),
+    ("mirror_changes", "", "Messages that changed the model.", |is| is.mirror.changes),
+    ("mirror_resyncs", "", "Dumps of the kernel that the mirror compared the model with.", |is| {
+        is.mirror.resyncs
+    }),
+    ("mirror_resync_differences", "", "Differences that the comparisons found.", |is| {
         is.mirror.resync_differences
     }),
-    ("mirror_edits", "", "Edits made.", |is| is.mirror.edits),
-    ("mirror_busy", "", "Times that edits had to wait for a grace period.", |is| is.mirror.busy),
-    ("mirror_overflows", "", "What the model had no room for.", |is| is.mirror.overflows),
+    ("mirror_edits", "", "Edits of the programs' tables.", |is| is.mirror.edits),
+    ("mirror_busy", "", "Times that edits waited for a grace period.", |is| is.mirror.busy),
+    ("mirror_overflows", "", "Routes that the model had no room for.", |is| is.mirror.overflows),
 ];
 
 const MIRROR_GAUGES: &[Column<MirrorStatus>] = &[
-    ("mirror_complete", "", "1 if the tables have all that the kernel has.", |is| {
+    ("mirror_complete", "", "1 if the tables have all routes of the kernel.", |is| {
         is.mirror.is_complete.into()
     }),
-    ("mirror_edits_pending", "", "Edits to be made.", |is| is.mirror.pending as u64),
+    ("mirror_edits_pending", "", "Edits that wait.", |is| is.mirror.pending as u64),
     ("mirror_refused_prefixes", "", "Prefixes that the tables had no room for.", |is| {
         is.mirror.refused as u64
     }),
     (
         "mirror_starved",
         "",
-        "Prefixes and next hops that are the kernel's for want of ids, slots or groups.",
+        "Prefixes and next hops that the kernel forwards, for want of ids, slots or groups.",
         |is| is.mirror.starved as u64,
     ),
     ("mirror_neighbours", "", "Neighbours of the kernel.", |is| is.mirror.counts.neighbours as u64),
-    ("mirror_neighbours_used", "", "Neighbours in the tables that can be sent to.", |is| {
+    ("mirror_neighbours_used", "", "Resolved neighbours in the tables.", |is| {
         is.mirror.counts.resolved as u64
     }),
     ("mirror_next_hops", "", "Next-hop ids in use.", |is| is.mirror.counts.ids as u64),

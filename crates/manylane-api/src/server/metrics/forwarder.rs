@@ -1,4 +1,4 @@
-//! What `manylane run` counts.
+//! The metrics of `manylane run`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,12 +29,12 @@ fn daemon(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
     for (name, help, number) in [
         (
             "neighbours_refused",
-            "Neighbours that found no place in the table.",
+            "Neighbours that the table had no room for.",
             daemon.neighbours_refused,
         ),
         (
             "neighbours_reclaimed",
-            "Neighbours that were forgotten to make room for others.",
+            "Neighbours that were removed to make room for others.",
             daemon.neighbours_reclaimed,
         ),
     ] {
@@ -58,7 +58,7 @@ fn ports(ports: &[PortStatus], page: &mut Page<'_>) -> fmt::Result {
             ("state", port.state.name()),
         ])
     });
-    page.info("port", "What a port is.", info)?;
+    page.info("port", "The driver, interface, mode and state of a port.", info)?;
     page.gauges(PORT_GAUGES, ports, of_port)?;
     page.counters(PORT_COUNTERS, ports, of_port)?;
     let lost = ports.iter().flat_map(|port| {
@@ -70,10 +70,11 @@ fn ports(ports: &[PortStatus], page: &mut Page<'_>) -> fmt::Result {
         ];
         lost.map(|(reason, n)| (labels([("port", &port.name), ("reason", reason)]), n))
     });
-    let help = "Packets that the device lost: all but reason transmit before they were ours.";
+    let help =
+        "Packets that the device lost: all reasons but transmit before manylane received them.";
     page.counter("port_lost", "packets", help, lost)?;
     let dropped = ports.iter().flat_map(|port| parts(of_port(port), "reason", &port.dropped));
-    let help = "Packets that entered by the port and were dropped.";
+    let help = "Packets received by the port and dropped.";
     page.counter("port_dropped", "packets", help, dropped)?;
     let faults =
         ports.iter().filter_map(|port| Some((port, port.faults?))).flat_map(|(port, is)| {
@@ -88,7 +89,7 @@ fn ports(ports: &[PortStatus], page: &mut Page<'_>) -> fmt::Result {
             ];
             faults.map(|(fault, n)| (labels([("port", &port.name), ("fault", fault)]), n))
         });
-    page.counter("port_faults", "", "Packets that something was done to on purpose.", faults)?;
+    page.counter("port_faults", "", "Packets with an injected fault.", faults)?;
     let copies =
         ports.iter().filter_map(|port| Some((port, port.copies?))).flat_map(|(port, is)| {
             let copies = [
@@ -126,13 +127,13 @@ const PORT_COUNTERS: &[Column<PortStatus>] = &[
     (
         "port_segments_cut",
         "",
-        "Segments that packets were cut into, because the port does not.",
+        "Segments that packets were cut into, because the port does not segment.",
         |port| port.segments_cut,
     ),
     (
         "port_checksums_completed",
         "",
-        "Packets whose transport checksum was computed, because the port does not.",
+        "Packets whose transport checksum manylane computed, because the port does not.",
         |port| port.checksums_completed,
     ),
     ("port_chains_joined", "", "Packets that were copied into fewer frames.", |port| {
@@ -146,7 +147,7 @@ fn ledger(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
     for (name, help, number) in [
         ("ledger_received", "Packets received by ports.", ledger.received),
         ("ledger_transmitted", "Packets transmitted by ports.", ledger.transmitted),
-        ("ledger_delivered", "Packets that ended at one of our addresses.", ledger.delivered),
+        ("ledger_delivered", "Packets delivered to an own address.", ledger.delivered),
     ] {
         page.counter(name, "packets", help, single(number))?;
     }
@@ -154,7 +155,7 @@ fn ledger(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
     page.counter(
         "ledger_created",
         "packets",
-        "Packets that began here.",
+        "Packets that manylane created.",
         reasons(&ledger.created),
     )?;
     page.counter("ledger_dropped", "packets", "Packets dropped.", reasons(&ledger.dropped))?;
@@ -164,9 +165,9 @@ fn ledger(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
         "Packets waiting for a neighbour's answer.",
         single(ledger.held),
     )?;
-    let help = "Packets that a port took to transmit and has not finished with.";
+    let help = "Packets that a port has accepted and not completed yet.";
     page.gauge("ledger_in_flight", "packets", help, single(ledger.in_flight))?;
-    let help = "What the sum lacks: anything but 0 in a daemon at rest is a fault of manylane.";
+    let help = "Difference of the sum: any value but 0 in a daemon at rest is a fault of manylane.";
     page.gauge("ledger_missing", "packets", help, single(ledger.missing))
 }
 
@@ -175,9 +176,9 @@ fn workers(workers: &[WorkerStatus], page: &mut Page<'_>) -> fmt::Result {
     let time = |ns: fn(&WorkerStatus) -> u64| {
         workers.iter().map(move |worker| (of(worker), seconds(ns(worker))))
     };
-    let help = "Time in turns that found something to do.";
+    let help = "Time in turns of the loop that found work.";
     page.counter("worker_busy", "seconds", help, time(|worker| worker.busy_ns))?;
-    let help = "Time in turns that found nothing to do, and asleep.";
+    let help = "Time in turns that found no work, and asleep.";
     page.counter("worker_idle", "seconds", help, time(|worker| worker.idle_ns))?;
     page.counters(WORKER_COUNTERS, workers, of)?;
     page.gauges(WORKER_GAUGES, workers, of)
@@ -185,14 +186,20 @@ fn workers(workers: &[WorkerStatus], page: &mut Page<'_>) -> fmt::Result {
 
 const WORKER_COUNTERS: &[Column<WorkerStatus>] = &[
     ("worker_turns", "", "Turns of the worker's loop.", |worker| worker.turns),
-    ("worker_sleeps", "", "Times it went to sleep.", |worker| worker.sleeps),
-    ("worker_wakeups", "", "Times another thread woke it.", |worker| worker.wakeups),
-    ("worker_reports_lost", "", "Reports to the control thread that found no place.", |worker| {
-        worker.reports_lost
-    }),
-    ("worker_orders_lost", "", "Orders that nothing could be sent for.", |worker| {
-        worker.orders_lost
-    }),
+    ("worker_sleeps", "", "Times the worker slept.", |worker| worker.sleeps),
+    ("worker_wakeups", "", "Times another thread woke the worker.", |worker| worker.wakeups),
+    (
+        "worker_reports_lost",
+        "",
+        "Reports to the control thread that were lost for want of room.",
+        |worker| worker.reports_lost,
+    ),
+    (
+        "worker_orders_lost",
+        "",
+        "Orders of the control thread that no frame was free for.",
+        |worker| worker.orders_lost,
+    ),
     ("worker_errors_suppressed", "", "ICMP errors that the rate limit held back.", |worker| {
         worker.errors_suppressed
     }),
@@ -201,20 +208,24 @@ const WORKER_COUNTERS: &[Column<WorkerStatus>] = &[
 ];
 
 const WORKER_GAUGES: &[Column<WorkerStatus>] = &[
-    ("worker_running", "", "1 if it runs.", |worker| u64::from(worker.state.name() == "running")),
+    ("worker_running", "", "1 if the worker runs.", |worker| {
+        u64::from(worker.state.name() == "running")
+    }),
     ("worker_held", "packets", "Packets waiting for a neighbour's answer.", |worker| worker.held),
-    ("worker_free_frames", "", "Free frames it keeps to itself.", |worker| worker.frames_in_pool),
+    ("worker_free_frames", "", "Free frames in the worker's own list.", |worker| {
+        worker.frames_in_pool
+    }),
 ];
 
 fn frames(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
     let frames = source.frames();
     let size = u64::from(frames.frame_size);
     page.gauge("frame_size", "bytes", "Bytes of a frame, headroom included.", single(size))?;
-    page.gauge("frames_limit", "", "Frames in all.", single(frames.ledger.total))?;
+    page.gauge("frames_limit", "", "All frames of the pool.", single(frames.ledger.total))?;
     let holders = frames.ledger.holders.iter();
     let holders = holders.map(|at| (labels([("holder", &at.holder)]), at.frames));
-    page.gauge("frames", "", "Frames, by who has them.", holders)?;
-    let help = "What the sum of frames lacks: anything but 0 in a daemon at rest is a leak.";
+    page.gauge("frames", "", "Frames, by holder.", holders)?;
+    let help = "Difference of the sum of frames: any value but 0 in a daemon at rest is a leak.";
     page.gauge("frames_missing", "", help, single(frames.ledger.missing))?;
     let of = |list: &ListStatus| labels([("worker", &list.worker.to_string())]);
     page.counters(LIST_COUNTERS, &frames.lists, of)?;
@@ -223,17 +234,21 @@ fn frames(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
 
 const LIST_COUNTERS: &[Column<ListStatus>] = &[
     ("frame_list_taken", "", "Frames taken from the worker's list.", |list| list.taken),
-    ("frame_list_hits", "", "Of these, frames that lay there when they were wanted.", |list| {
-        list.hits
+    ("frame_list_hits", "", "Frames taken that the list had without a refill.", |list| list.hits),
+    ("frame_list_refills", "", "Times the worker fetched magazines from the depot.", |list| {
+        list.refills
     }),
-    ("frame_list_refills", "", "Times it fetched magazines from the depot.", |list| list.refills),
-    ("frame_list_spills", "", "Times it brought magazines to the depot.", |list| list.spills),
-    ("frame_list_starved", "", "Times there was too little to receive into.", |list| list.starved),
+    ("frame_list_spills", "", "Times the worker returned magazines to the depot.", |list| {
+        list.spills
+    }),
+    ("frame_list_starved", "", "Times the worker had too few frames to receive into.", |list| {
+        list.starved
+    }),
 ];
 
 const LIST_GAUGES: &[Column<ListStatus>] = &[
     ("frame_list_level", "", "Frames in the worker's list.", |list| list.level),
-    ("frame_list_limit", "", "Most frames in it.", |list| list.len),
+    ("frame_list_limit", "", "Most frames in the list.", |list| list.len),
 ];
 
 fn steering(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
@@ -252,7 +267,7 @@ fn steering(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
     let help = "Packets dropped because the ring was full, or half full and their flow large.";
     page.counter("handoff_dropped", "packets", help, dropped)?;
     let backlog = steering.pairs.iter().map(|pair| (of(pair), pair.backlog));
-    page.gauge("handoff_backlog", "packets", "Packets that wait in the ring.", backlog)?;
+    page.gauge("handoff_backlog", "packets", "Packets in the ring now.", backlog)?;
     let limit = u64::from(steering.netdev_max_backlog);
     page.gauge("handoff_backlog_limit", "packets", "Most packets in a ring.", single(limit))?;
     let buckets = steering.ports.iter().flat_map(|port| {
@@ -262,13 +277,13 @@ fn steering(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
             .into_iter()
             .map(|(worker, n)| (labels([("port", &port.port), ("worker", &worker.to_string())]), n))
     });
-    page.gauge("steering_buckets", "", "Buckets of flows that a worker has.", buckets)?;
+    page.gauge("steering_buckets", "", "Buckets of flows that a worker owns.", buckets)?;
     for (name, help, number) in [
         ("steering_rebalanced", "Buckets moved by measured load.", steering.rebalanced),
-        ("steering_order_checked", "Packets whose order was looked at.", steering.reorder_sampled),
+        ("steering_order_checked", "Packets whose order was checked.", steering.reorder_sampled),
         (
             "steering_reordered",
-            "Of these, those behind a later one of their flow: 0, or manylane has an error.",
+            "Checked packets transmitted after a later packet of their flow: 0, or manylane has an error.",
             steering.reordered,
         ),
     ] {
@@ -279,16 +294,19 @@ fn steering(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
 
 const PAIR_COUNTERS: &[Column<PairStatus>] = &[
     ("handoff", "packets", "Packets handed from one worker to another.", |pair| pair.handed),
-    ("handoff_batches", "", "Batches of them.", |pair| pair.batches),
-    ("handoff_waits", "", "Times that queues began to wait since the ring had no room.", |pair| {
-        pair.waits
-    }),
+    ("handoff_batches", "", "Batches handed from one worker to another.", |pair| pair.batches),
+    (
+        "handoff_waits",
+        "",
+        "Times that queues began to wait because the ring had no room.",
+        |pair| pair.waits,
+    ),
 ];
 
 fn tables(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
     let routes = source.route_kinds();
     let routes = routes.iter().map(|(kind, n)| (labels([("kind", kind.name())]), *n));
-    page.gauge("routes", "", "Routes, by what they do.", routes.collect::<Vec<_>>())?;
+    page.gauge("routes", "", "Routes, by kind.", routes.collect::<Vec<_>>())?;
     let mut neighbours = BTreeMap::<(String, &str), u64>::new();
     for is in source.neighbours() {
         *neighbours.entry((is.port, is.state.name())).or_default() += 1;
@@ -296,29 +314,39 @@ fn tables(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
     let neighbours = neighbours
         .into_iter()
         .map(|((port, state), n)| (labels([("port", &port), ("state", state)]), n));
-    page.gauge("neighbours", "", "Neighbours, by what is known of them.", neighbours)?;
+    page.gauge("neighbours", "", "Neighbours, by state.", neighbours)?;
     let addresses = source.addresses();
     let conflicts = addresses
         .iter()
         .map(|own| (labels([("port", &own.port), ("address", &own.address)]), own.conflicts));
-    let help = "Times another station laid claim to an address of ours.";
+    let help = "Times another station claimed an own address.";
     page.counter("address_conflicts", "", help, conflicts)?;
     let in_use = addresses.iter().map(|own| {
         (labels([("port", &own.port), ("address", &own.address)]), u64::from(own.in_use))
     });
-    page.gauge("address_in_use", "", "1 if we answer for it and send from it.", in_use)
+    page.gauge("address_in_use", "", "1 if manylane uses the address.", in_use)
 }
 
 fn sockets(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
     let sockets = source.sockets();
     let open = sockets.sockets.len() as u64;
-    page.gauge("sockets", "", "Packet sockets that are open.", single(open))?;
-    page.gauge("sockets_limit", "", "Most that may be.", single(u64::from(sockets.max)))?;
-    page.gauge("sockets_memory", "bytes", "Bytes of all rings.", single(sockets.memory_bytes))?;
+    page.gauge("sockets", "", "Open packet sockets.", single(open))?;
+    page.gauge(
+        "sockets_limit",
+        "",
+        "Most packet sockets that may be open.",
+        single(u64::from(sockets.max)),
+    )?;
+    page.gauge(
+        "sockets_memory",
+        "bytes",
+        "Bytes of all packet sockets' rings.",
+        single(sockets.memory_bytes),
+    )?;
     page.gauge(
         "sockets_memory_limit",
         "bytes",
-        "Most that they may have.",
+        "Most bytes that the rings may have.",
         single(sockets.memory_max),
     )?;
     let of = |socket: &SocketStatus| labels([("socket", &socket.socket.to_string())]);
@@ -327,6 +355,6 @@ fn sockets(source: &dyn Source, page: &mut Page<'_>) -> fmt::Result {
 
 const SOCKET_COUNTERS: &[Column<SocketStatus>] = &[
     ("socket", "packets", "Packets in the ring of a packet socket.", |socket| socket.packets),
-    ("socket", "bytes", "What was kept of them.", |socket| socket.bytes),
-    ("socket_lost", "packets", "Packets that found no room.", |socket| socket.lost),
+    ("socket", "bytes", "Bytes kept of these packets.", |socket| socket.bytes),
+    ("socket_lost", "packets", "Packets that the ring had no room for.", |socket| socket.lost),
 ];
