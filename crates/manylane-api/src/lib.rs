@@ -89,7 +89,7 @@ pub use server::socket::{BindError, Socket};
 pub use server::{serve, socket};
 
 /// The default path of the socket of a daemon's API.
-pub const DEFAULT_SOCKET: &str = "/run/manylane/api.sock";
+pub const DEFAULT_SOCKET: &str = "/run/manylane/manylane.sock";
 
 #[cfg(test)]
 mod message_tests;

@@ -13,7 +13,7 @@
 //!
 //! # fn main() -> Result<(), manylane_client::RemoteError> {
 //! let options = Options { points: Points::RECEIVE | Points::DROP, snap: 128, ..Options::default() };
-//! let mut socket = RemoteSocket::open(Path::new("/run/manylane/api.sock.capture"), &options)?;
+//! let mut socket = RemoteSocket::open(Path::new("/run/manylane/manylane.sock.capture"), &options)?;
 //! socket.bind(Some("lan"), protocol::IPV6)?; // From here on nothing else is given.
 //! while socket.wait(None)? {
 //!     while let Some(block) = socket.receive() {

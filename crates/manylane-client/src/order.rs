@@ -22,7 +22,7 @@ use manylane_io::packet_ring::Statistics;
 /// # use std::path::Path;
 /// # use manylane_client::{Capture, Options, RemoteError};
 /// # fn main() -> Result<(), RemoteError> {
-/// let mut capture = Capture::open(Path::new("/run/manylane/api.sock.capture"), &Options::default())?;
+/// let mut capture = Capture::open(Path::new("/run/manylane/manylane.sock.capture"), &Options::default())?;
 /// while capture.wait(None)? {
 ///     while let Some(mut round) = capture.receive() {
 ///         for packet in round.packets() {

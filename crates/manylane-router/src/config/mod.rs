@@ -54,7 +54,7 @@ pub use changes::{Change, Version};
 pub use driver::{AfPacketPort, AfXdpPort, AttachMode, AutoPort, Driver, TapPort};
 pub use error::ConfigError;
 pub use fault::Faults;
-pub use manylane_api::Listen;
+pub use manylane_api::{DEFAULT_SOCKET, Listen};
 pub use memory::{Generate, MEMORY_MTU, MemoryPort};
 pub use neighbour::StaticNeighbour;
 pub(crate) use neighbour::owner;
@@ -72,9 +72,6 @@ pub use vlan::{Interface, Vlan, interfaces};
 
 use error::Problem;
 use section::Section;
-
-/// Where the daemon listens when neither file nor command line say otherwise.
-pub const DEFAULT_SOCKET: &str = "/run/manylane/manylane.sock";
 
 /// A checked configuration.
 #[derive(Clone, Debug, PartialEq)]
