@@ -126,7 +126,7 @@ fn instruction(bytes: &[u8; 8], left: usize) -> libpcap::Instruction {
     (code.into(), inside(jt), inside(jf), k)
 }
 
-/// Copies what there is from an offset on.
+/// Copies the bytes from an offset on.
 fn copy(packet: &[u8], offset: usize, to: &mut [u8]) -> usize {
     let from = packet.get(offset..).unwrap_or_default();
     let len = from.len().min(to.len());

@@ -65,7 +65,7 @@ fuzz_target!(|frame: &[u8]| {
     });
 });
 
-/// How a packet comes in.
+/// The frames of a received packet.
 #[derive(Clone, Copy)]
 struct Form {
     /// In parts: of so many bytes the first, and the others.

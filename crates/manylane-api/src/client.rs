@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::model::ApiError;
 
-/// Asks one daemon.
+/// A client of one daemon.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -31,17 +31,17 @@ pub struct Client {
 /// Why an answer that was [followed](Client::follow) is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FollowEnd {
-    /// Who followed it has had enough.
+    /// The caller ended it.
     Enough,
     /// The daemon has ended it.
     Ended,
 }
 
-/// Why there is no answer.
+/// Why a request has no answer.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum ClientError {
-    /// Nobody listens there.
+    /// No daemon listens at the socket.
     NoDaemon {
         /// The socket.
         socket: PathBuf,
@@ -80,12 +80,12 @@ impl Client {
         Client { patience, ..self }
     }
 
-    /// Asks for a path, as `/v1/ports`, and reads the answer.
+    /// Requests a path, such as `/v1/ports`, and parses the answer.
     pub fn ask<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
         serde_json::from_str(&self.ask_text(path)?).map_err(|error| self.unexpected(error))
     }
 
-    /// Asks for a path and returns the JSON as it came.
+    /// Requests a path and returns the JSON unchanged.
     pub fn ask_text(&self, path: &str) -> Result<String, ClientError> {
         self.say(Method::GET, path, String::new())
     }

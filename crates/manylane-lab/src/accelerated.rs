@@ -39,7 +39,7 @@ pub const IN_A_ROW: &str = "
     link r1:wan 10.2.0.254/24 2001:db8:2::fe/64 -- server:eth0 10.2.0.1/24 2001:db8:2::1/64
 ";
 
-/// The same with two queues each way on every link.
+/// As `start`, with two queues each way on every link.
 pub const IN_A_ROW_BY_TWO_QUEUES: &str = "
     host client via 10.1.0.254 2001:db8:1::fe
     host server via 10.2.0.254 2001:db8:2::fe
@@ -74,7 +74,7 @@ impl Accelerated {
         Accelerated::start_with(host, program, interfaces, &[])
     }
 
-    /// The same with more arguments.
+    /// As above, with more arguments.
     pub fn start_with(
         host: &Host,
         program: &str,
@@ -121,7 +121,7 @@ impl Accelerated {
         });
     }
 
-    /// What it has said until now.
+    /// The daemon's messages so far.
     pub fn said(&self) -> String {
         fs::read_to_string(self.folder.join("said")).unwrap_or_default()
     }
@@ -140,7 +140,7 @@ impl Accelerated {
     ///
     /// # Panics
     ///
-    /// When it does not answer, with what it has said.
+    /// If the daemon does not answer, with its messages.
     pub fn ask<T: DeserializeOwned>(&self, path: &str) -> T {
         self.try_ask(path).unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.said()))
     }
@@ -201,7 +201,7 @@ impl Accelerated {
         until("the mirror is as the kernel", || match diff() {
             Ok(lines) if lines.is_empty() => Ok(()),
             Ok(lines) => Err(lines.join("\n")),
-            // While all is read anew, nobody answers.
+            // While the mirror reads all tables anew, its thread does not answer.
             Err(error) => Err(error.to_string()),
         });
     }

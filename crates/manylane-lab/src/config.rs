@@ -14,9 +14,9 @@ pub struct RouterOptions {
     /// The keys of `[[port.vlan]]`, but `addresses`, where all frames on the links to the client and to the
     /// server are in a VLAN; empty where none is.
     pub vlans: [&'static str; 2],
-    /// Who forwards what the links receive: `queue` or `flow`; empty for manylane's choice.
+    /// Steering of the links: `queue` or `flow`; empty for manylane's choice.
     pub steering: &'static str,
-    /// Who owns each queue of the links to the client and to the server, as the file has it: `[0, 1]`; empty for
+    /// The owner of each queue of the links to the client and to the server, as the file has it: `[0, 1]`; empty for
     /// manylane's choice.
     pub owners: [&'static str; 2],
     /// Largest IP packet on the link to the server; without it, the device's.

@@ -1,4 +1,4 @@
-//! Bytes that the receiver knows without being told: what one seed makes, both ends make.
+//! Bytes that the receiver can compute: one seed gives the same bytes at both ends.
 //!
 //! Comparing every byte finds more than a hash would: also *where* the first wrong byte is.
 

@@ -1,7 +1,7 @@
 //! Routing daemons in the namespaces of a lab: FRR's zebra, ospfd and bgpd, or BIRD, each with a configuration of its
 //! own in a temporary folder.
 //!
-//! They are what Debian's packages `frr` and `bird2` install, started in the foreground by us. Sockets and pid files
+//! The daemons of Debian's packages `frr` and `bird2`, started in the foreground by us. Sockets and pid files
 //! are in the folder: those of the machine's own daemons stay alone. FRR runs as its own user, whose change of identity
 //! makes the kernel forget that it is to die with us: so each daemon has a process above it, and a process namespace,
 //! which ends with that one.
@@ -58,7 +58,7 @@ impl Frr {
         if is_ready { Ok(()) } else { Err(self.folder.logs()) }
     }
 
-    /// Asks it, as `show ip route json`.
+    /// Runs a command of vtysh, such as `show ip route json`.
     pub fn ask(&self, question: &str) -> String {
         let output = Command::new("vtysh")
             .arg("--vty_socket")
@@ -101,7 +101,7 @@ impl Bird {
         Bird { folder, _daemon: daemon }
     }
 
-    /// Asks it, as `show route`.
+    /// Runs a command of birdc, such as `show route`.
     pub fn ask(&self, question: &str) -> String {
         let output = Command::new("/usr/sbin/birdc")
             .arg("-s")
@@ -146,7 +146,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         if self.ended().is_none() {
             signal(&self.0, Signal::SIGKILL);
-            let _ = self.0.wait(); // It is our child, and killed.
+            let _ = self.0.wait(); // Our own child, already killed.
         }
     }
 }

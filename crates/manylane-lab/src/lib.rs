@@ -23,7 +23,7 @@
 //! | `ping.rs`     | [`Pinger`]: echo requests, and whatever ICMP answers              |
 //! | `udp.rs`      | [`UdpStream`]: numbered datagrams                                |
 //! | `tcp.rs`      | [`TcpTransfer`]: both directions of a connection at once          |
-//! | `content.rs`  | [`Content`]: bytes that the receiver knows without being told     |
+//! | `content.rs`  | [`Content`]: bytes that the receiver computes from a seed         |
 //! | `scenario.rs` | what the tests in `tests/netns/` share                        |
 //! | `topology.rs` | [`Topology`]: any number of hosts and routers, from a text        |
 //! | `steady.rs`   | [`Steady`]: numbered datagrams while something else changes       |

@@ -155,7 +155,7 @@ const SILENT_KERNEL: &[(&str, &str)] = &[
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum LabError {
-    /// There is no network namespace to be had.
+    /// The kernel refused a network namespace.
     Namespace(NamespaceError),
     /// A link, an address or a route was refused.
     Netlink(NetlinkError),

@@ -35,7 +35,7 @@ pub struct PingReport {
     pub received: u64,
     /// Replies with other data.
     pub damaged: u64,
-    /// Errors instead of replies, and who sent them.
+    /// Errors instead of replies, and their senders.
     pub errors: Vec<(IpAddr, IcmpError)>,
     /// The sum of all round trips.
     pub total: Duration,
@@ -63,7 +63,7 @@ impl PingReport {
         }
     }
 
-    /// The mean round trip, if there was one.
+    /// The mean round trip; none without a reply.
     pub fn rtt(&self) -> Option<Duration> {
         let received = u32::try_from(self.received).ok().filter(|received| *received > 0)?;
         Some(self.total / received)
@@ -82,14 +82,14 @@ pub enum Outcome {
         /// The hop limit of the reply. IPv4 only: an IPv6 raw socket shows no header.
         hops_left: Option<u8>,
     },
-    /// Somebody says that it does not arrive.
+    /// A host reported that the request did not arrive.
     Error {
-        /// Who.
+        /// The sender of the error.
         from: IpAddr,
         /// Why.
         error: IcmpError,
     },
-    /// Nothing came in time.
+    /// No answer arrived in time.
     Silence,
 }
 

@@ -68,11 +68,11 @@ pub fn all_answered(host: &Host, destination: IpAddr, size: usize) {
     assert_eq!(report.received, 3, "{size} bytes to {destination}: {report:?}");
 }
 
-/// One ping with the given hop limit, which somebody must answer with an error.
+/// One ping with the given hop limit, which a host must answer with an error.
 pub fn error_of(host: &Host, destination: IpAddr, size: usize, hops: u8) -> (IpAddr, IcmpError) {
     let mut pinger = Pinger::open(host, destination).expect("raw sockets are to be had");
     pinger.set_hops(hops).expect("it is a hop limit");
-    // A neighbour that does not exist is asked three times, a second apart.
+    // The kernel queries a missing neighbour three times, a second apart.
     match pinger.ask(size, 3 * PATIENCE) {
         Ok(Outcome::Error { from, error }) => (from, error),
         other => panic!("{size} bytes to {destination}: an error was to come, not {other:?}"),
@@ -83,7 +83,7 @@ pub fn error_of(host: &Host, destination: IpAddr, size: usize, hops: u8) -> (IpA
 pub struct Running {
     child: Child,
     stderr: BufReader<ChildStderr>,
-    /// Lines of it that nobody has waited for yet.
+    /// Lines that no `wait_for` has consumed yet.
     said: Vec<String>,
     folder: PathBuf,
 }
@@ -94,7 +94,7 @@ impl Running {
         Running::start_with(lab, program, options, &[])
     }
 
-    /// The same with more arguments.
+    /// As above, with more arguments.
     pub fn start_with(
         lab: &Lab,
         program: &str,
@@ -139,7 +139,7 @@ impl Running {
         self.folder.join("api.sock")
     }
 
-    /// Asks it.
+    /// A client of its API.
     pub fn client(&self) -> Client {
         Client::new(&self.socket())
     }

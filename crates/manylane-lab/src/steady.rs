@@ -5,8 +5,8 @@
 //!
 //! | Field of `Counts` | Writes   | Reads    |
 //! |-------------------|----------|----------|
-//! | `sent`, `refused` | sender   | anybody  |
-//! | `arrived`, ...    | receiver | anybody  |
+//! | `sent`, `refused` | sender   | any thread |
+//! | `arrived`, ...    | receiver | any thread |
 //! | `is_over`         | `stop`   | both     |
 
 use std::io;
@@ -21,7 +21,7 @@ use manylane_io::namespace::Host;
 use crate::tools::until;
 use crate::traffic::{TrafficError, is_timeout};
 
-/// Where datagrams go, and how many.
+/// The destination and rate of datagrams.
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyOptions {
     /// An address of the sender; the kernel chooses without.
@@ -41,7 +41,7 @@ impl SteadyOptions {
     }
 }
 
-/// A stream that runs. It ends when dropped.
+/// A running stream, which ends when dropped.
 pub struct Steady {
     counts: Arc<Mutex<Counts>>,
     threads: Vec<JoinHandle<()>>,
@@ -72,7 +72,7 @@ pub struct Arrivals {
     pub late: u64,
     /// Datagrams that arrived again.
     pub twice: u64,
-    /// Who the last one was from.
+    /// The sender of the last datagram.
     pub source: Option<IpAddr>,
     /// When that was.
     pub last: Option<Instant>,
@@ -111,7 +111,7 @@ impl Steady {
         lock(&self.counts).sent
     }
 
-    /// Waits until so many more were sent; the number of the next.
+    /// Waits until this many more were sent; returns the number of the next.
     pub fn after(&self, count: u64) -> u64 {
         let wanted = self.mark() + count;
         until(&format!("{wanted} datagrams are sent"), || match self.mark() {
@@ -158,7 +158,7 @@ impl Steady {
     pub fn stop(&mut self) {
         lock(&self.counts).is_over = true;
         for thread in self.threads.drain(..) {
-            let _ = thread.join(); // It counts, and cannot panic.
+            let _ = thread.join(); // The thread counts, and cannot panic.
         }
     }
 }
@@ -181,7 +181,7 @@ fn send(socket: &UdpSocket, to: SocketAddr, options: SteadyOptions, counts: &Mut
             counts.sent
         };
         datagram[..8].copy_from_slice(&number.to_be_bytes());
-        // Without a route there is an error instead of a loss: it is one all the same.
+        // Without a route the send fails: count that as a loss, too.
         let refused = socket.send_to(&datagram, to).is_err();
         {
             let mut counts = lock(counts);
@@ -256,7 +256,7 @@ fn bound(address: IpAddr) -> io::Result<UdpSocket> {
 const LOOK_AROUND: Duration = Duration::from_millis(50);
 /// Ten seconds of small datagrams: the kernel counts up to 1 KiB for each.
 const RECEIVE_BUFFER_BYTES: usize = 16 << 20;
-/// Hours of numbers: a datagram of somebody else's must not take all memory.
+/// Hours of numbers: a foreign datagram must not take all memory.
 const ARRIVED_WORDS_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use manylane_io::namespace::Host;
 
 /// Runs a line as an operator would type it, `ip route add 10.9.0.0/16 via 10.2.0.1`: a program and its arguments,
-/// divided by spaces; what stands between `'` is one argument. There is no shell. Returns what it wrote.
+/// divided by spaces; text between `'` is one argument. No shell runs. Returns what it wrote.
 pub fn tool(host: &Host, line: &str) -> Result<String, ToolError> {
     let output = host.run(command(line).into_output());
     let failed = |why: String| ToolError { line: line.to_owned(), why };
@@ -39,7 +39,7 @@ impl Line {
         move || self.0.output()
     }
 
-    /// To be started by somebody else.
+    /// The command, for the caller to start.
     pub fn into_command(self) -> Command {
         self.0
     }

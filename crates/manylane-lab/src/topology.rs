@@ -68,7 +68,7 @@ impl Topology {
     ///
     /// # Panics
     ///
-    /// When there is none.
+    /// If the topology has no such host.
     pub fn host(&self, name: &str) -> &Host {
         self.hosts.get(name).unwrap_or_else(|| panic!("no host `{name}` in this topology"))
     }

@@ -242,7 +242,7 @@ fn connected(to: SocketAddr) -> io::Result<UdpSocket> {
 pub const SIZE_MIN: usize = 8;
 /// Datagrams on their way, at most. A receive buffer of default size holds about twice as many.
 pub const WINDOW: u64 = 64;
-/// How long the sender waits for arrivals before it goes on without.
+/// How long the sender waits for arrivals before it continues.
 pub const STALL: Duration = Duration::from_millis(20);
 /// No datagram for so long after the last was sent: the rest is lost. A kernel whose question for a
 /// neighbour was lost asks again after a second, and keeps packets meanwhile.

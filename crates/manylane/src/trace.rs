@@ -1,4 +1,4 @@
-//! `manylane trace`: asks a daemon to follow packets, and shows each when it has come to its end.
+//! `manylane trace`: has a daemon follow packets, and prints each packet when its last stage has ended.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -19,26 +19,26 @@ use manylane_api::{Client, FollowEnd, TraceLine, TraceRequest};
 use manylane_router::trace::together::{Followed, Together};
 use manylane_router::trace::{PACKETS_MAX, text};
 
-/// What `manylane trace` takes.
+/// The options of `manylane trace`.
 #[derive(Debug, Args)]
 pub struct TraceOptions {
-    /// Follow so many packets
+    /// Follow N packets
     #[arg(short = 'c', long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=i64::from(PACKETS_MAX)))]
     pub count: u32,
     /// Only packets that this port receives
     #[arg(short = 'i', long, value_name = "PORT")]
     pub port: Option<String>,
-    /// Stop after so many seconds, with what there is
+    /// Stop after SECONDS and print the stages so far
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub timeout: Option<u64>,
     /// Print a line of JSON for each packet
     #[arg(long)]
     pub json: bool,
-    /// Where the daemon's API listens
+    /// Path of the daemon's API socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
-    /// Which packets, in tcpdump's language (pcap-filter(7)); all without
+    /// Filter in tcpdump's language (pcap-filter(7)); without one, all packets
     #[arg(value_name = "FILTER", trailing_var_arg = true)]
     pub filter: Vec<String>,
 }
@@ -55,7 +55,7 @@ pub fn run(options: &TraceOptions) -> ExitCode {
     match follow(options, filter, &mut io::stdout().lock(), &mut io::stderr()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            ExitCode::SUCCESS // The reader has had enough.
+            ExitCode::SUCCESS // The reader closed the pipe.
         }
         Err(error) => {
             complain(&format_args!("error: {error}"));

@@ -1,4 +1,4 @@
-//! The `manylane` command as a user meets it: words, exit statuses, where messages go.
+//! The `manylane` command as a user meets it: words, exit statuses, the streams of messages.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ fn wrong_usage_is_status_2_and_help_is_status_0() {
     assert_eq!(status(&manylane(&[])), 2);
     let output = manylane(&["--help"]);
     assert_eq!(status(&output), 0);
-    assert!(text(&output.stdout).contains("Ask a running daemon"));
+    assert!(text(&output.stdout).contains("Print tables of a running daemon"));
 }
 
 #[test]

@@ -185,7 +185,7 @@ impl Router {
 
 impl Drop for Router {
     fn drop(&mut self) {
-        // It has ended, but where a test has failed.
+        // Still running only after a failed test.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let _ = fs::remove_dir_all(&self.folder);

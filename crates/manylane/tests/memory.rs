@@ -139,7 +139,7 @@ fn load_is_shared_when_that_is_wanted() {
     }
 }
 
-/// Until that is so, or a test that began then has gone on for too long and is about to fail.
+/// Until that is so, or until a test has run too long and is about to fail.
 fn wait_for(begin: Instant, is_so: impl Fn() -> bool) {
     while !is_so() && begin.elapsed() < Duration::from_secs(60) {
         thread::yield_now();
@@ -185,7 +185,7 @@ fn workers_come_and_go_while_packets_pass() {
         }
         for bucket in (round % 7..256).step_by(7) {
             let worker = (round % 3).to_string();
-            // Refused for who does not run.
+            // Refused for a worker that does not run.
             let _ = source.set(&format!("port.west.bucket.{bucket}"), &worker);
         }
         let before = ended();
@@ -323,7 +323,7 @@ fn through_faults_and_copies_every_packet_and_frame_is_accounted_for() {
     assert!(ledger.per_port.iter().all(|port| port.missing == 0), "{ledger:#?}");
 
     let [west, east, north] = &source.ports()[..] else { panic!("there are three") };
-    // No packet comes back to west: all of its faults are of what it received.
+    // No packet returns to west: all of its faults are of received packets.
     assert_eq!((entered(west), entered(east)), (PACKETS, PACKETS), "{west:?} {east:?}");
     assert_eq!((east.faults, west.copies), (None, None));
     for port in [west, north] {

@@ -158,7 +158,7 @@ fn traces_captures_and_paths() {
     let nothing = said(router.client.ask_text("/v1/prots"));
     page.row("/v1/prots", &nothing, &["/v1/prots"], "ask for /v1/ports");
 
-    // Whoever is first has it.
+    // The first daemon gets the socket.
     let request = TraceRequest { count: 1, filter: vec![(6, 0, 0, 0)], port: None };
     let body = serde_json::to_string(&request).expect("it is a plain structure");
     let second = Client::new(&router.socket());

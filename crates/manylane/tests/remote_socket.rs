@@ -356,7 +356,7 @@ fn bounds_are_refused() {
     rig.stop();
 }
 
-/// A large ring is made beside other work, whoever goes meanwhile.
+/// The daemon makes a large ring beside other work, also while clients disconnect.
 #[test]
 fn large_rings_come_and_go() {
     let rig = Rig::start("large", 2000, "");
@@ -384,7 +384,7 @@ fn large_rings_come_and_go() {
     rig.stop();
 }
 
-/// A second daemon does not get the first one's socket, and a dead one's file is in nobody's way.
+/// A second daemon does not get the first one's socket, and a dead daemon's file does not block a start.
 #[test]
 fn one_daemon_listens() {
     let rig = Rig::start("second", 100, "");

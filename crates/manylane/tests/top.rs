@@ -183,7 +183,7 @@ impl Top {
 
 impl Drop for Top {
     fn drop(&mut self) {
-        // It has ended, but where a test has failed.
+        // Still running only after a failed test.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

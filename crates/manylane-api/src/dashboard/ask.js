@@ -10,7 +10,7 @@ class Refused extends Error {
   }
 }
 
-// Nobody answers, or not in time.
+// No answer, or a late one.
 class Gone extends Error {}
 
 function headers() {
@@ -43,7 +43,7 @@ class Rates {
     this.seconds = 0;
   }
 
-  // A new round of answers, asked for at `time_ms`.
+  // A new round of answers, requested at `time_ms`.
   begin(time_ms) {
     this.seconds = this.time_ms === undefined ? 0 : (time_ms - this.time_ms) / 1000;
     this.time_ms = time_ms;
@@ -70,7 +70,7 @@ function together(rates) {
   return known.length ? known.reduce((sum, rate) => sum + rate, 0) : null;
 }
 
-// Asks for a file, and gives it to the browser to keep.
+// Requests a file and offers it as a download.
 async function download(path, request, name) {
   const answer = await fetch(path, { method: "POST", headers: headers(), body: JSON.stringify(request) }).catch(gone);
   if (!answer.ok) throw await refusal(answer);

@@ -74,7 +74,7 @@ function bar() {
     drawn("rect", { class: "full", height: 10, rx: 2 }));
 }
 
-// One row that says that there is nothing.
+// One row that reports an empty table.
 function nothing(columns, text) {
   return [columns.map((_, place) => (place === 0 ? { text, class: "quiet left" } : ""))];
 }

@@ -24,7 +24,7 @@ class Forwarder {
   }
 
   paths() {
-    // There may be 30,000 neighbours, and they change seldom.
+    // Up to 30,000 neighbours, which seldom change.
     const often = ["ports", "workers", "drops", "ledger", "steering"];
     return this.round++ % 5 === 0 ? [...often, "neighbours"] : often;
   }

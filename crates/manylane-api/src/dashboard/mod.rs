@@ -2,7 +2,7 @@
 //!
 //! | File             | Holds                                                             |
 //! |------------------|-------------------------------------------------------------------|
-//! | `index.html`     | what there is, with a name for each part                          |
+//! | `index.html`     | the parts of the page, each with a name                           |
 //! | `style.css`      | light and dark, narrow and wide                                   |
 //! | `format.js`      | numbers for people                                                |
 //! | `dom.js`         | tables, changed in place                                          |
@@ -10,7 +10,7 @@
 //! | `ask.js`         | the API: the token, silence, rates between two answers            |
 //! | `forwarder.js`   | what `manylane run` shows                                         |
 //! | `accelerator.js` | what `manylane accelerate` shows                                  |
-//! | `steering.js`    | who forwards what, and rings between workers                      |
+//! | `steering.js`    | queues and buckets by worker, and rings between workers           |
 //! | `page.js`        | once a second: ask, and show                                      |
 
 /// The page. Scripts and styles with another `nonce` are not of it.

@@ -21,7 +21,7 @@ async function turn() {
   } catch (error) {
     const is_unknown = error instanceof Refused && error.status === 401;
     if (!is_unknown) silent(error);
-    // Another may have been entered meanwhile: then that is asked with next.
+    // The operator may have entered another token meanwhile; the next request carries it.
     else if (sessionStorage.getItem(TOKEN) === token) return login();
   } finally {
     page.is_asking = false;
@@ -29,7 +29,7 @@ async function turn() {
   page.timer = setTimeout(turn, Math.max(100, INTERVAL_MS - (performance.now() - begun)));
 }
 
-// Who knows may be busy (503): the rest is shown without.
+// The mirror's thread may be busy (503): the page shows all other answers.
 function unlessBusy(error) {
   if (error instanceof Refused && error.status === 503) return null;
   throw error;
@@ -58,7 +58,7 @@ function heard() {
   document.body.classList.remove("gone");
 }
 
-// It does not answer, or not as it should. What is shown stays, and is said to be old.
+// The daemon does not answer, or wrongly. The page keeps the last figures and marks them as old.
 function silent(error) {
   const since = page.heard ? `The numbers below are of ${page.heard.toLocaleTimeString()}.` : "";
   if (page.view) page.view.rates.forget();

@@ -1,4 +1,4 @@
-// Who forwards what, and rings between workers: of `manylane run`.
+// Queues and buckets by worker, and rings between workers, of `manylane run`.
 
 const RING_COLUMNS = [
   { name: "ring", left: true }, { name: "handed on, packets/s" }, { name: "waiting" }, { name: "of at most" },

@@ -46,21 +46,31 @@ fn routes() -> Routes<dyn Accelerated> {
             &[],
             |s| Ok(s.ports()),
         )
-        .list("/v1/accelerate/drops", "What was left to the kernel, and what was lost.", &[], |s| {
-            Ok(s.drops())
+        .list(
+            "/v1/accelerate/drops",
+            "Packets that were left to the kernel, and lost packets, by reason.",
+            &[],
+            |s| Ok(s.drops()),
+        )
+        .one("/v1/accelerate/ledger", "The sum of all packets, which has to add up.", &[], |s| {
+            Ok(s.ledger())
         })
-        .one("/v1/accelerate/ledger", "The sum that has to add up.", &[], |s| Ok(s.ledger()))
-        .one("/v1/accelerate/config", "What it was started with.", &[], |s| Ok(s.config()))
+        .one(
+            "/v1/accelerate/config",
+            "The options that the accelerator was started with.",
+            &[],
+            |s| Ok(s.config()),
+        )
         .one("/v1/accelerate/mirror", "The mirror of the kernel's routing.", SILENT, |s| {
             s.mirror().map_err(refused)
         })
         .list(
             "/v1/accelerate/mirror/diff",
-            "What the kernel has and the mirror has not, or otherwise, a line for each.",
+            "Differences between the kernel and the mirror, a line for each.",
             SILENT,
             |s| s.diff().map_err(refused),
         )
-        .list("/v1/accelerate/routes", "The routes by which packets are forwarded.", SILENT, |s| {
+        .list("/v1/accelerate/routes", "The routes that the programs forward by.", SILENT, |s| {
             s.routes().map_err(refused)
         })
         .list("/v1/accelerate/neighbours", "The kernel's neighbours.", SILENT, |s| {
@@ -69,8 +79,9 @@ fn routes() -> Routes<dyn Accelerated> {
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::accelerator), metrics::told())
         .at(HttpMethod::Get, page::PAGE, page::answer(), page::told());
     let flows_schema =
-        Sent::Json("Flows, by what becomes of them.", routes.schema::<AcceleratedFlows>());
-    let why_schema = Sent::Json("Whether it is forwarded, and why.", routes.schema::<Why>());
+        Sent::Json("Flows, with the tier that forwards each.", routes.schema::<AcceleratedFlows>());
+    let why_schema =
+        Sent::Json("Whether manylane forwards the packet, and why.", routes.schema::<Why>());
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
     routes
         .at(
@@ -79,11 +90,11 @@ fn routes() -> Routes<dyn Accelerated> {
             post(flows),
             Told {
                 id: "accelerate/flows",
-                does: "Which flows there are, of some packets that come in from now on: it takes a tenth of a second.",
+                does: "Lists the flows of some packets that are received from now on, within a tenth of a second.",
                 parameters: &[],
                 takes: None,
                 gives: flows_schema,
-                refuses: &[(503, "What the programs have noted cannot be read.")],
+                refuses: &[(503, "The programs' sample cannot be read.")],
             },
         )
         .at(
@@ -92,11 +103,11 @@ fn routes() -> Routes<dyn Accelerated> {
             get(why),
             Told {
                 id: "accelerate/why",
-                does: "What would become of a packet.",
+                does: "Reports the verdict on a packet.",
                 parameters: &[
-                    ("interface", "The interface that it comes in by."),
-                    ("source", "Its source address, percent-encoded."),
-                    ("destination", "Its destination address, percent-encoded."),
+                    ("interface", "The ingress interface."),
+                    ("source", "The packet's source address, percent-encoded."),
+                    ("destination", "The packet's destination address, percent-encoded."),
                 ],
                 takes: None,
                 gives: why_schema,
@@ -109,7 +120,7 @@ fn routes() -> Routes<dyn Accelerated> {
             put(set),
             Told {
                 id: "set",
-                does: "Changes who forwards at an interface, until the accelerator ends.",
+                does: "Changes the tier of an interface until the accelerator ends.",
                 parameters: &[("key", "The setting: `port.IF.tier`.")],
                 takes: Some(Sent::Word("`auto`, `workers`, `driver`, `ingress` or `kernel`.")),
                 gives: setting,
@@ -118,11 +129,11 @@ fn routes() -> Routes<dyn Accelerated> {
         )
 }
 
-// Whose packets they are is not for everybody who may see how many there are: POST, as a trace.
+// Addresses in packets need more permission than counters: POST, as a trace.
 const FLOWS: &str = "/v1/accelerate/flows";
 const WHY: &str = "/v1/accelerate/why/{interface}/{source}/{destination}";
 const WRONG: &[(u16, &str)] =
-    &[(400, "It is asked wrongly."), (503, "The mirror's thread does not answer.")];
+    &[(400, "The request is wrong."), (503, "The mirror's thread does not answer.")];
 const SILENT: &[(u16, &str)] = &[(503, "The mirror's thread does not answer.")];
 
 async fn set(
@@ -130,7 +141,7 @@ async fn set(
     Path(key): Path<String>,
     value: String,
 ) -> Answer<Setting> {
-    // It waits for the mirror's thread; so do other questions.
+    // The call waits for the mirror's thread; so do other questions.
     source.set(&key, value.trim()).map(Json).map_err(refused)
 }
 

@@ -23,13 +23,14 @@ use crate::model::{ApiError, CaptureFile, CapturePart, CaptureRequest, Source};
 
 /// The route of it.
 pub(super) fn added(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
-    let request = Sent::Json("How long, and how much.", routes.schema::<CaptureRequest>());
+    let request =
+        Sent::Json("Duration and size of the capture.", routes.schema::<CaptureRequest>());
     let told = Told {
         id: "capture_drops",
-        does: "Captures packets that are dropped, on all ports, as a file with the reason in each one's comment.",
+        does: "Captures dropped packets of all ports, as a file with the reason in each packet's comment.",
         parameters: &[],
         takes: Some(request),
-        gives: Sent::Bytes("A pcapng file, as it comes.", PCAPNG),
+        gives: Sent::Bytes("A pcapng file, sent while packets arrive.", PCAPNG),
         refuses: &[(400, "That cannot be captured."), (409, "Another one runs.")],
     };
     routes.at(HttpMethod::Post, "/v1/capture/drops", post(drops), told)

@@ -16,20 +16,20 @@ use crate::model::{
     Configurations, Source,
 };
 
-/// What is asked of them.
+/// The requests.
 pub(super) fn routes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
     let mut routes = routes.one(
         "/v1/config",
-        "The configuration that the daemon runs by.",
-        &[(409, "It was started without a file.")],
+        "The running configuration.",
+        &[(409, "The daemon was started without a file.")],
         |source| of(source).map(Configurations::status),
     );
     let changes = ArrayBuilder::new().items(routes.schema::<ConfigChange>());
-    let changes = Sent::Json("What would change.", changes.into());
-    let applied = Sent::Json("What has changed.", routes.schema::<ConfigApplied>());
+    let changes = Sent::Json("The changes that a configuration would make.", changes.into());
+    let applied = Sent::Json("The changes made.", routes.schema::<ConfigApplied>());
     let (request, status) = (routes.schema::<ConfigRequest>(), routes.schema::<ConfigStatus>());
     let request = || Sent::Json("The configuration.", request.clone());
-    let status = || Sent::Json("What it runs by now.", status.clone());
+    let status = || Sent::Json("The running configuration.", status.clone());
     let told =
         |id, does, takes, gives, refuses| Told { id, does, parameters: &[], takes, gives, refuses };
     routes
@@ -39,7 +39,7 @@ pub(super) fn routes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
             post(diff),
             told(
                 "diff",
-                "Says what a configuration would change, and what of it wants a restart.",
+                "Lists what a configuration would change, and which changes need a restart.",
                 Some(request()),
                 changes,
                 INVALID,
@@ -51,34 +51,32 @@ pub(super) fn routes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
             post(apply),
             told(
                 "apply",
-                "Makes the daemon run by a configuration: all of it, or nothing.",
+                "Applies a configuration: all of it, or nothing.",
                 Some(request()),
                 applied,
-                &[(400, "It is not valid, or cannot be done."), (409, "Another one is on trial.")],
+                &[
+                    (400, "The configuration is not valid, or the daemon cannot apply it."),
+                    (409, "Another configuration is on trial."),
+                ],
             ),
         )
         .at(
             HttpMethod::Post,
             "/v1/config/confirm",
             post(confirm),
-            told("confirm", "Ends a trial: it stays.", None, status(), NOTHING),
+            told("confirm", "Ends a trial and keeps its configuration.", None, status(), NOTHING),
         )
         .at(
             HttpMethod::Post,
             "/v1/config/rollback",
             post(roll_back),
-            told(
-                "rollback",
-                "Goes back to the configuration before the last.",
-                None,
-                status(),
-                NOTHING,
-            ),
+            told("rollback", "Rolls back to the former configuration.", None, status(), NOTHING),
         )
 }
 
-const INVALID: &[(u16, &str)] = &[(400, "It is not valid."), (409, "The daemon has no file.")];
-const NOTHING: &[(u16, &str)] = &[(409, "There is nothing to do that to.")];
+const INVALID: &[(u16, &str)] =
+    &[(400, "The configuration is not valid."), (409, "The daemon has no file.")];
+const NOTHING: &[(u16, &str)] = &[(409, "No trial runs, or no former configuration exists.")];
 
 type Answer<T> = Result<Json<T>, Refusal>;
 

@@ -50,7 +50,7 @@ pub(super) enum Sent {
     Text(&'static str, &'static str),
     /// Bytes of this content type, which are described.
     Bytes(&'static str, &'static str),
-    /// A line of JSON of this schema for each thing there is to say, without end.
+    /// Lines of JSON of this schema, without end.
     Lines(&'static str, RefOr<Schema>),
 }
 
@@ -169,7 +169,7 @@ impl<S: ?Sized + Send + Sync + 'static> Routes<S> {
             .schemas_from_iter(self.schemas)
             .security_scheme(TOKEN, token())
             .build();
-        // Either is enough: with the token, or, at the socket and where there is none, with nothing.
+        // Either suffices: the token, or nothing at the socket and at a listener without a token.
         let either = [SecurityRequirement::new(TOKEN, [""; 0]), SecurityRequirement::default()];
         let document = OpenApiBuilder::new()
             .info(info)

@@ -39,11 +39,11 @@ use crate::model::ApiError;
 /// What is said of the listener: in the configuration, or on the command line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listen {
-    /// Where; there is none without.
+    /// The address; without one, no TCP listener.
     pub address: Option<SocketAddr>,
     /// A file with the token that requests have to have.
     pub token_file: Option<PathBuf>,
-    /// A name of this host, by which it may be asked.
+    /// A name of this host that requests may use.
     pub host_name: Option<String>,
 }
 
@@ -53,18 +53,18 @@ pub struct Doors {
     pub(super) tcp: Option<Door>,
 }
 
-/// A bound listener, and who may come in.
+/// A bound listener, and its access rules.
 #[derive(Debug)]
 pub struct Door {
     listener: std::net::TcpListener,
     guard: Guard,
 }
 
-/// Why there is no listener.
+/// Why the listener cannot start.
 #[non_exhaustive]
 #[derive(Debug)]
 pub enum ListenError {
-    /// Others than this host could ask, and there is no token.
+    /// Other hosts could connect, and no token is set.
     Exposed {
         /// The address.
         address: SocketAddr,
@@ -100,7 +100,7 @@ pub enum ListenError {
 }
 
 impl Listen {
-    /// Whether it can be as it is said, as far as that can be told without listening.
+    /// Checks the settings as far as possible without listening.
     pub fn check(&self) -> Result<(), ListenError> {
         self.guard().map(drop)
     }
@@ -135,7 +135,7 @@ pub fn is_loopback(address: SocketAddr) -> bool {
 }
 
 impl Doors {
-    /// A socket, and a listener if there is one.
+    /// The Unix socket, and the TCP listener if one is set.
     pub fn new(socket: Socket, tcp: Option<Door>) -> Doors {
         Doors { socket, tcp }
     }
@@ -148,7 +148,7 @@ impl From<Socket> for Doors {
 }
 
 impl Door {
-    /// Where it listens: with the port that it was given, if it asked for any.
+    /// The listener's address, with the port that the kernel chose for port 0.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
@@ -161,7 +161,7 @@ impl Door {
     }
 }
 
-/// Who may ask.
+/// The access rules of the listener.
 #[derive(Debug)]
 struct Guard {
     token: Option<Token>,
@@ -202,7 +202,7 @@ impl Guard {
         }
         match &self.token {
             Some(token) if token.is_in(headers) => Ok(()),
-            // It has no numbers, and asks for the token itself.
+            // The page has no figures, and prompts for the token itself.
             Some(_) if *method == Method::GET && uri.path() == page::PAGE => Ok(()),
             Some(_) => refused(
                 StatusCode::UNAUTHORIZED,
@@ -234,7 +234,7 @@ impl Guard {
     }
 }
 
-/// What requests have to have. It is never shown.
+/// The token that requests must carry. Never printed.
 struct Token(Vec<u8>);
 
 impl Token {
@@ -296,7 +296,7 @@ const CONNECTIONS_MAX: usize = 64;
 /// A connection on which nothing moved for so long is closed, so that none keeps its place for nothing.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// A listener that has so many connections, and no more.
+/// A listener with a bound on its connections.
 pub(super) struct Bounded {
     listener: TcpListener,
     places: Arc<Semaphore>,

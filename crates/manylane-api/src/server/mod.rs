@@ -60,7 +60,7 @@ pub(super) async fn serve_routes(
     let (begin, begun) = watch::channel(false);
     let ended = || {
         let mut begun = begun.clone();
-        // Who would say so is gone only with all of this.
+        // The sender is dropped only together with these futures.
         async move { drop(begun.wait_for(|begun| *begun).await) }
     };
     let by_tcp = match tcp {
@@ -104,15 +104,17 @@ fn routes() -> Routes<dyn Source> {
         .list("/v1/workers", "The workers, in order.", &[], |s| Ok(s.workers()))
         .list("/v1/routes", "All routes, the daemon's own included.", &[], |s| Ok(s.routes()))
         .list("/v1/neighbours", "All neighbours.", &[], |s| Ok(s.neighbours()))
-        .list("/v1/addresses", "Our own addresses, where others may have them.", &[], |s| {
+        .list("/v1/addresses", "The router's own addresses, with conflicts.", &[], |s| {
             Ok(s.addresses())
         })
-        .list("/v1/drops", "Drops by reason; reasons without any are left out.", &[], |s| {
+        .list("/v1/drops", "Drops by reason; reasons without any are omitted.", &[], |s| {
             Ok(s.drops())
         })
-        .one("/v1/ledger", "The sum that has to add up.", &[], |s| Ok(s.ledger()))
+        .one("/v1/ledger", "The sum of all packets, which has to add up.", &[], |s| Ok(s.ledger()))
         .one("/v1/frames", "The frames.", &[], |s| Ok(s.frames()))
-        .one("/v1/steering", "Who forwards what.", &[], |s| Ok(s.steering()))
+        .one("/v1/steering", "The worker of each queue and each bucket of flows.", &[], |s| {
+            Ok(s.steering())
+        })
         .one("/v1/sockets", "The packet sockets.", &[], |s| Ok(s.sockets()))
         .one("/v1/daemon", "The daemon itself.", &[], |s| Ok(s.daemon()))
         .at(HttpMethod::Get, METRICS, metrics::answer(metrics::forwarder), metrics::told())
@@ -128,8 +130,8 @@ fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
         Sent::Json("The neighbour, as it was.", routes.schema::<NeighbourStatus>()),
     ];
     let leaving = Sent::Json("The port, as it is now.", routes.schema::<PortStatus>());
-    let request = Sent::Json("What to follow.", routes.schema::<TraceRequest>());
-    let means = "A line for each thing that was done with a packet, and empty lines, until who asked has gone.";
+    let request = Sent::Json("The packets to follow.", routes.schema::<TraceRequest>());
+    let means = "A line for each stage of a packet, and empty lines, until the client disconnects.";
     let lines = Sent::Lines(means, routes.schema::<TraceLine>());
     routes
         .at(
@@ -143,9 +145,9 @@ fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
                     "key",
                     "The setting, as `frames.hot_list_len` or `port.lan.steering`.",
                 )],
-                takes: Some(Sent::Word("Its new value.")),
+                takes: Some(Sent::Word("The new value.")),
                 gives: setting,
-                refuses: &[(400, "It cannot have this value."), (404, "There is no such setting.")],
+                refuses: &[(400, "The value does not fit the setting."), (404, "No setting has this name.")],
             },
         )
         .at(
@@ -154,11 +156,11 @@ fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
             delete(remove_port),
             Told {
                 id: "remove_port",
-                does: "Begins to remove a port: it is done when its state is `removed`.",
+                does: "Begins to remove a port: the removal is complete when the state is `removed`.",
                 parameters: &[("port", "The port's name.")],
                 takes: None,
                 gives: leaving,
-                refuses: &[(400, "It cannot go."), (404, "There is no such port.")],
+                refuses: &[(400, "The port cannot be removed."), (404, "No port has this name.")],
             },
         )
         .at(
@@ -169,11 +171,11 @@ fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
                 id: "add_neighbour",
                 does: "Sets a neighbour until it is deleted or the daemon ends.",
                 parameters: NAMES,
-                takes: Some(Sent::Word("Its link-layer address.")),
+                takes: Some(Sent::Word("The neighbour's link-layer address.")),
                 gives: is,
                 refuses: &[
-                    (400, "It cannot be a neighbour."),
-                    (404, "There is no such port."),
+                    (400, "The address cannot be a neighbour's."),
+                    (404, "No port has this name."),
                     (409, "The table is full."),
                 ],
             },
@@ -184,11 +186,11 @@ fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
             delete(delete_neighbour),
             Told {
                 id: "delete_neighbour",
-                does: "Forgets a neighbour, whatever is known of it.",
+                does: "Deletes a neighbour in any state.",
                 parameters: NAMES,
                 takes: None,
                 gives: was,
-                refuses: &[(400, "That is no address."), (404, "There is no such neighbour.")],
+                refuses: &[(400, "The address is not valid."), (404, "No neighbour has this address.")],
             },
         )
         .at(
@@ -202,8 +204,8 @@ fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
                 takes: Some(request),
                 gives: lines,
                 refuses: &[
-                    (400, "That cannot be followed."),
-                    (404, "There is no such port."),
+                    (400, "The request is not valid."),
+                    (404, "No port has this name."),
                     (409, "Another trace runs."),
                 ],
             },
@@ -212,8 +214,8 @@ fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
 
 const NEIGHBOUR: &str = "/v1/neighbours/{port}/{address}";
 const NAMES: &[(&str, &str)] = &[
-    ("port", "The name of the port it is behind."),
-    ("address", "Its IP address, percent-encoded."),
+    ("port", "The name of the port that leads to the neighbour."),
+    ("address", "The neighbour's IP address, percent-encoded."),
 ];
 
 async fn set(
@@ -259,7 +261,7 @@ async fn trace(
     Ok(([(header::CONTENT_TYPE, LINES)], Body::new(Following::new(lines))))
 }
 
-/// The answer to a request for a trace. It has no end but that of the connection.
+/// The answer to a request for a trace, which ends with the connection.
 struct Following {
     lines: TraceLines,
     pause: Pin<Box<Sleep>>,
@@ -303,7 +305,7 @@ impl hyper::body::Body for Following {
 /// How often to look for what workers have recorded: a ring takes some dozens of packets meanwhile.
 const LOOK_FOR_STAGES: Duration = Duration::from_millis(2);
 
-/// How often to say something if there is nothing to say: so the daemon hears when nobody listens any more.
+/// Interval of empty lines without news: so the daemon notices that the client has disconnected.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
 fn changed<T>(result: Result<T, SetError>) -> Result<Json<T>, Refusal> {

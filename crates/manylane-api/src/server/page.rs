@@ -32,7 +32,7 @@ pub(super) fn answer<S: ?Sized + Send + Sync + 'static>() -> MethodRouter<Arc<S>
 pub(super) fn told() -> Told {
     Told {
         id: "dashboard",
-        does: "The dashboard: a page that asks for what is described here.",
+        does: "The dashboard: a page that shows the answers described here.",
         parameters: &[],
         takes: None,
         gives: Sent::Text("A page.", HTML),
@@ -50,7 +50,7 @@ fn policy(nonce: &str) -> String {
     )
 }
 
-/// A word that nobody can foresee: two hashes under keys that the system's random numbers made.
+/// An unpredictable word: two hashes under keys from the system's random numbers.
 fn nonce() -> String {
     let word = || RandomState::new().hash_one(PAGE);
     format!("{:016x}{:016x}", word(), word())

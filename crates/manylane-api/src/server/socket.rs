@@ -99,7 +99,7 @@ const BACKLOG: i32 = 128;
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Nobody can answer here any more; a file that is gone already is as good.
+        // This daemon no longer answers here; a file that is already gone needs no removal.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -116,7 +116,7 @@ fn remove_left_over(path: &Path, kind: socket2::Type) -> Result<(), BindError> {
         Ok(_) => {}
     }
     match connect(path, kind) {
-        // unix(7): nobody has it bound any more.
+        // unix(7): no process has the socket bound any more.
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(refused("remove the left-over"))
         }
@@ -127,7 +127,7 @@ fn remove_left_over(path: &Path, kind: socket2::Type) -> Result<(), BindError> {
     }
 }
 
-/// Asks whether somebody listens, without waiting for a daemon that is busy.
+/// Whether a daemon listens, without a wait for a busy one.
 fn connect(path: &Path, kind: socket2::Type) -> io::Result<()> {
     let probe = socket2::Socket::new(socket2::Domain::UNIX, kind, None)?;
     probe.set_nonblocking(true)?;

@@ -1,4 +1,4 @@
-//! The listener against who may not ask.
+//! The listener against clients without permission.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -30,7 +30,7 @@ fn without_a_token_loopback_is_read_and_not_changed() {
         assert_eq!(answer.status, 403, "{method}");
         assert_eq!(error(&answer).error, "without a token, nothing is changed by TCP");
     }
-    // Whoever may open the socket may change things.
+    // A client that may open the socket may change settings.
     assert_eq!(served.ask("PUT", "/v1/config/frames.hot_list_len", "512").status, 200);
 }
 

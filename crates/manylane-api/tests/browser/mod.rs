@@ -7,7 +7,7 @@ use std::{env, fs};
 
 use serde_json::{Value, json};
 
-/// A browser with one tab. It ends when this is dropped.
+/// A browser with one tab. Dropping this ends the browser.
 pub struct Browser {
     folder: PathBuf,
     process: Child,
@@ -15,7 +15,7 @@ pub struct Browser {
     answers: BufReader<ChildStdout>,
     number: u64,
     session: Value,
-    /// What it told without being asked.
+    /// Events that the browser sent.
     events: Vec<Value>,
 }
 
@@ -32,7 +32,7 @@ impl Browser {
         };
         let folder = env::temp_dir().join(format!("manylane-browser-{}-{name}", process::id()));
         fs::create_dir_all(&folder).unwrap();
-        // It reads questions from descriptor 3 and writes answers to 4: the ends of our pipes.
+        // The browser reads questions from descriptor 3 and writes answers to 4: the ends of our pipes.
         let script = format!(
             "exec 3<&0 4>&1; exec {program} --headless=new --no-sandbox --disable-gpu --no-proxy-server \
              --disable-dev-shm-usage --remote-debugging-pipe --user-data-dir={} about:blank </dev/null >/dev/null 2>&1",

@@ -2,7 +2,7 @@
 //
 // Frames for benches, and where they end. `live_generate` runs over and over on frames that the kernel makes for
 // it (BPF_F_TEST_XDP_LIVE_FRAMES, Documentation/bpf/bpf_prog_run.rst) and sends each out of an interface;
-// `live_drop` counts what comes in.
+// `live_drop` counts received frames.
 //
 // A frame's memory is used again with what others have written into it, by whichever device it went: so all
 // headers are written each time, from eight words that the loader has made.
@@ -81,7 +81,7 @@ int live_generate(struct xdp_md *xdp)
 		__u64 now = bpf_ktime_get_ns() << 4;
 
 		if (now < live_state[DUE])
-			return XDP_DROP; // It comes again at once.
+			return XDP_DROP; // The kernel runs the next frame at once.
 		if (now > live_state[DUE] + LATE)
 			live_state[DUE] = now;
 		live_state[DUE] += interval;
@@ -117,7 +117,7 @@ int live_generate(struct xdp_md *xdp)
 		*(__u64 *)((void *)frame + 46) = live_setting[LOWER];
 		*(__u16 *)((void *)frame + 54) = port;
 		sum = folded(live_setting[SUM] + halves(to) + port);
-		// 0 would say that there is none.
+		// 0 would mean no checksum.
 		*(__u16 *)((void *)frame + 60) = sum ? sum : 0xffff;
 	} else {
 		*(__u32 *)((void *)frame + 30) = to;

@@ -31,12 +31,12 @@ pub struct LiveOptions {
     /// An Ethernet frame with UDP in IPv4 or IPv6, without tags, options or extension headers; 64 bytes at least.
     /// Checksums are the generator's: in IPv4 UDP goes without.
     pub frame: Vec<u8>,
-    /// Where frames go.
+    /// The destinations of frames.
     pub destinations: Destinations,
     /// Source ports by turns, from the frame's own up: all destinations, then all from the next port. So there are
     /// as many flows as destinations times this.
     pub ports: u16,
-    /// Frames a second; 0 for as many as there can be.
+    /// Frames a second; 0 for no limit.
     pub per_second: u64,
     /// The core that it runs on; any that the thread may use without.
     pub core: Option<usize>,
@@ -50,7 +50,7 @@ impl LiveOptions {
     }
 }
 
-/// Where frames go.
+/// The destinations of frames.
 #[derive(Clone, Debug)]
 pub enum Destinations {
     /// To one after another: of the frame's family. Those of IPv6 end in the same 64 bits, for the table to be small.
@@ -109,7 +109,7 @@ impl LiveGenerator {
         words.into_iter().enumerate().for_each(|(at, word)| setting.store(at, word));
         let program = load(&maps, "xdp/generate", "live_generate")?;
 
-        // One frame, for the error if there is one.
+        // One frame, to see an error.
         run(&program, &options.frame, 1).map_err(|source| failed("try", source))?;
         let (ending, ended) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
@@ -165,11 +165,11 @@ impl LiveGenerator {
 
 impl Drop for LiveGenerator {
     fn drop(&mut self) {
-        let _ = self.end(); // Whoever wants to know calls `stop`.
+        let _ = self.end(); // A caller that needs the result calls `stop`.
     }
 }
 
-/// Counts and drops all that comes in by an interface, in its driver, until it is dropped.
+/// Counts and drops all frames that an interface receives, in its driver, until this is dropped.
 pub struct LiveSink {
     _link: OwnedFd,
     counts: Words<u64>,
@@ -319,7 +319,7 @@ fn failed_with(step: &'static str, source: Box<dyn std::error::Error + Send + Sy
     BpfError::Program { program: "the generator of frames", step, needs: "Linux 5.18", source }
 }
 
-/// What ends the generator's system call: a signal that nobody else uses, with a handler that does nothing.
+/// What ends the generator's system call: a signal without another use, with a handler that does nothing.
 fn signal() -> libc::c_int {
     libc::SIGRTMAX() - 1
 }

@@ -19,13 +19,13 @@ const PORTS: usize = 256;
 /// Which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Yardstick {
-    /// Asks the kernel's tables for each packet (`bpf_fib_lookup`, bpf-helpers(7)), with the checks of a router.
+    /// Looks up each packet in the kernel's tables (`bpf_fib_lookup`, bpf-helpers(7)), with the checks of a router.
     Fib,
     /// Sends all packets the same way: no lookup.
     Floor,
 }
 
-/// One that forwards what comes in by an interface, until this is dropped.
+/// A forwarder of all packets that an interface receives, until this is dropped.
 pub struct YardstickLink {
     _link: OwnedFd,
     // The program's own hold on them keeps these alive, too; they are here to say whose they are.

@@ -1,4 +1,4 @@
-//! The words after `manylane capture`, and what they ask for together.
+//! The options of `manylane capture`, and the request that they form together.
 
 use std::error::Error;
 use std::fmt;
@@ -13,18 +13,18 @@ use super::lines::{Hex, Style};
 use super::source::{Request, SNAP_MAX};
 use manylane_api::DEFAULT_SOCKET;
 
-/// What `manylane capture` takes: tcpdump's options (tcpdump(1)), and some of ours.
+/// The options of `manylane capture`: tcpdump's options (tcpdump(1)), and some of manylane's.
 #[derive(Clone, Debug, Args)]
 #[command(
-    after_help = "Without -w each packet is a line: when, on which port, at which point (rx as it came, tx \
-                        rewritten as it leaves, drop with its reason), by which worker, and what it is. Quote \
-                        filters with parentheses or an asterisk for the shell."
+    after_help = "Without -w each packet is a line: time, port, point (rx as received, tx as transmitted, \
+                        drop with its reason), worker, and headers. Quote filters with parentheses or an \
+                        asterisk for the shell."
 )]
 pub struct Options {
     /// The port to capture on, or `any`
     #[arg(short = 'i', long = "interface", value_name = "PORT", default_value = ANY)]
     pub port: String,
-    /// Where packets are seen, one or several: as they come, as they leave, where they are dropped
+    /// Points of capture, one or several: on receive, on transmit, on drop
     #[arg(
         long = "point",
         value_name = "POINT",
@@ -32,7 +32,7 @@ pub struct Options {
         default_values = ["rx", "tx"]
     )]
     pub points: Vec<PointName>,
-    /// Keep so many bytes of each packet; 0 for all
+    /// Keep BYTES of each packet; 0 keeps all
     #[arg(
         short = 's',
         long = "snapshot-length",
@@ -41,52 +41,52 @@ pub struct Options {
         value_parser = clap::value_parser!(u32).range(..=i64::from(SNAP_MAX)),
     )]
     pub snap: u32,
-    /// Stop after so many packets
+    /// Stop after N packets
     #[arg(short, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-    /// Write to this file as pcapng, instead of lines; `-` is standard output
+    /// Write pcapng to FILE instead of printing lines; `-` is standard output
     #[arg(short, value_name = "FILE")]
     pub write: Option<PathBuf>,
-    /// With -w, begin another file every so many seconds; FILE may contain strftime(3)'s patterns
+    /// With -w, begin another file every SECONDS; FILE may contain strftime(3)'s patterns
     #[arg(short = 'G', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     pub rotate_seconds: Option<u32>,
-    /// With -w, begin another file when one has so many millions of bytes; a number is put behind FILE
+    /// With -w, begin another file after MILLIONS of bytes; a number follows FILE
     #[arg(short = 'C', value_name = "MILLIONS", value_parser = clap::value_parser!(u32).range(1..))]
     pub rotate_millions: Option<u32>,
-    /// With -C, write so many files and begin with the first again; with -G alone, stop after so many
+    /// With -C, write FILES files, then overwrite the first; with -G alone, stop after FILES files
     #[arg(short = 'W', value_name = "FILES", value_parser = clap::value_parser!(u32).range(1..))]
     pub files: Option<u32>,
-    /// Do not turn addresses into names: they never are
+    /// No effect: addresses are always numbers
     #[arg(short = 'n', action = ArgAction::Count)]
     pub numeric: u8,
-    /// Also show the Ethernet header
+    /// Also print the Ethernet header
     #[arg(short = 'e')]
     pub link: bool,
-    /// Say more of each packet, and of drops what their reason means
+    /// Print more of each packet, and the meaning of drop reasons
     #[arg(short, action = ArgAction::Count)]
     pub verbose: u8,
-    /// Say less of each packet
+    /// Print less of each packet
     #[arg(short)]
     pub quiet: bool,
-    /// Also show bytes; twice, with the Ethernet header
+    /// Also print bytes; twice, with the Ethernet header
     #[arg(short = 'x', action = ArgAction::Count)]
     pub hex: u8,
-    /// Also show bytes and characters; twice, with the Ethernet header
+    /// Also print bytes and characters; twice, with the Ethernet header
     #[arg(short = 'X', action = ArgAction::Count)]
     pub hex_ascii: u8,
-    // What tcpdump needs them for is always so here: a packet is shown and written when it is there.
+    // The options change nothing: manylane always prints and writes a packet at once.
     #[arg(short = 'l', hide = true, action = ArgAction::Count)]
     line_buffered: u8,
     #[arg(short = 'U', hide = true, action = ArgAction::Count)]
     packet_buffered: u8,
-    /// Show which ports there are, and stop
+    /// List the ports, then exit
     #[arg(short = 'D', long)]
     pub list_ports: bool,
     // The last is taken: a wrapper for Wireshark names one, and Wireshark's dialog then perhaps another.
-    /// Where the daemon's API listens
+    /// Path of the daemon's API socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET, overrides_with = "socket")]
     pub socket: PathBuf,
-    /// Capture what passes this only (pcap-filter(7)), for example: udp port 53 and not host 10.0.0.1
+    /// Capture only packets that match (pcap-filter(7)), for example: udp port 53 and not host 10.0.0.1
     #[arg(value_name = "FILTER")]
     pub filter: Vec<String>,
     #[command(flatten)]
@@ -96,11 +96,11 @@ pub struct Options {
 /// A point, as the command line spells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PointName {
-    /// As packets come, before any rule
+    /// As received, before any rule
     Rx,
-    /// As packets leave, rewritten
+    /// As transmitted, after rewriting
     Tx,
-    /// Where packets are dropped, with the reason
+    /// On drop, with the reason
     Drop,
 }
 
@@ -115,19 +115,19 @@ impl PointName {
 }
 
 impl Options {
-    /// What is to be captured.
+    /// The packets to capture.
     pub fn request(&self) -> Request {
         let given: Vec<_> = self.points.iter().map(|name| name.point()).collect();
         Request {
             port: (self.port != ANY).then(|| self.port.clone()),
             points: Point::ALL.iter().copied().filter(|point| given.contains(point)).collect(),
             snap: if self.snap == 0 { SNAP_MAX } else { self.snap },
-            // As tcpdump does: who quotes all of it and who quotes nothing say the same.
+            // As tcpdump does: one quoted argument and several words are one filter.
             filter: Some(self.filter.join(" ")).filter(|filter| !filter.trim().is_empty()),
         }
     }
 
-    /// Where it is to be written, if it is.
+    /// The file to write, if any.
     pub(super) fn target(&self) -> Result<Option<(Target, Rotation)>, UsageError> {
         let seconds = self.rotate_seconds;
         let bytes = self.rotate_millions.map(|millions| u64::from(millions) * 1_000_000);

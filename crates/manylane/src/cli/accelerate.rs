@@ -25,42 +25,42 @@ use manylane_api::accelerate::Accelerated;
 use manylane_io::privilege::{Keep, Privileges};
 use manylane_io::service::{Look, Service};
 
-/// What `manylane accelerate` takes.
+/// The options of `manylane accelerate`.
 #[derive(Debug, Args)]
 pub struct CommandOptions {
-    /// The interfaces: packets between them are forwarded
+    /// Interfaces to forward between
     #[arg(value_name = "IF", required = true)]
     interfaces: Vec<String>,
-    /// Say what would be accelerated, and why the rest would not; status 1 if anything would not
+    /// Report what would be accelerated and why the rest would not; status 1 if an interface would not
     #[arg(long)]
     dry_run: bool,
-    /// Forward past rules that packets would meet in the kernel
+    /// Bypass this part of the kernel for forwarded packets
     #[arg(long, value_name = "WHAT")]
     bypass: Vec<BypassName>,
-    /// Who forwards
+    /// Tier that forwards
     #[arg(long, default_value = TierChoice::default().name(), value_parser = tiers())]
     tier: TierChoice,
-    /// Who forwards at one interface
+    /// Tier of one interface
     #[arg(long, value_name = "IF=TIER", value_parser = port_tier)]
     port_tier: Vec<(String, TierChoice)>,
-    /// How long to forward by tables that were last known to be the kernel's so long ago
+    /// Longest time to forward without verifying that the tables are as the kernel's
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(20..=10_000))]
     lease: Option<u64>,
-    /// How long to forward by tables that are known to be behind the kernel's
+    /// Longest time to forward by tables that are known to be behind the kernel's
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(0..=600_000))]
     stale_limit: Option<u64>,
-    /// Threads for the tier `workers`; one fewer than cores by default
+    /// Threads for the tier `workers` [default: number of cores less one]
     #[arg(long, value_name = "N", value_parser = workers)]
     workers: Option<usize>,
-    /// Cores that they run on
+    /// Cores of these threads
     #[arg(long, value_name = "CORE,...", value_delimiter = ',')]
     worker_cores: Vec<usize>,
-    /// Where the API listens
+    /// Path of the API's socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
     #[command(flatten)]
     listen: ListenOptions,
-    /// Whom to become before anything is accelerated; as root
+    /// User to switch to before acceleration begins; needs root
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// With `--dry-run`: print JSON
@@ -68,10 +68,10 @@ pub struct CommandOptions {
     json: bool,
 }
 
-/// What can be bypassed.
+/// The parts of the kernel that packets may bypass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum BypassName {
-    /// nftables and iptables, NAT and connection tracking: packets that are forwarded skip them
+    /// nftables and iptables, NAT and connection tracking: forwarded packets skip them
     Netfilter,
 }
 
@@ -94,13 +94,12 @@ impl CommandOptions {
     }
 }
 
-/// From 1 on, as far as there is room.
+/// From 1 to [`WORKERS_MAX`].
 fn workers(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=WORKERS_MAX).contains(number));
     number.ok_or_else(|| format!("a number from 1 to {WORKERS_MAX} is wanted"))
 }
 
-/// `eth0=driver`.
 /// The words of a tier, each with its help.
 fn tiers() -> impl TypedValueParser<Value = TierChoice> {
     let words =
@@ -109,6 +108,7 @@ fn tiers() -> impl TypedValueParser<Value = TierChoice> {
         .map(|word| TierChoice::named(&word).expect("the parser takes these words only"))
 }
 
+/// `eth0=driver`.
 fn port_tier(text: &str) -> Result<(String, TierChoice), String> {
     let (interface, tier) = text.split_once('=').ok_or("an interface, = and a tier are wanted")?;
     let choice = TierChoice::named(tier).ok_or_else(|| {
@@ -117,7 +117,7 @@ fn port_tier(text: &str) -> Result<(String, TierChoice), String> {
     Ok((interface.into(), choice))
 }
 
-/// Accelerates until SIGINT or SIGTERM, or says what it would do.
+/// Accelerates until SIGINT or SIGTERM, or reports what a start would do.
 pub(super) fn run(options: &CommandOptions) -> ExitCode {
     if options.dry_run { dry_run(options) } else { accelerate(options) }
 }
@@ -151,7 +151,7 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
         Ok(service) => service,
         Err(error) => return done::<()>(Err(format!("cannot make a thread: {error}"))),
     };
-    // A thread that panics ends the process: there is nothing else to wait for.
+    // A thread that panics ends the process, so this thread waits for signals only.
     signals.forever().next();
     drop(service);
     let ledger = accelerator.stop();
@@ -164,8 +164,8 @@ fn accelerate(options: &CommandOptions) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// For the service manager: there is progress while the lease is renewed, which only the thread can do that keeps the
-/// tables true.
+/// For the service manager: renewals of the lease are progress. Only the thread that keeps the tables current renews
+/// the lease.
 fn look(source: Arc<dyn Accelerated>) -> impl FnMut() -> Look + Send {
     move || {
         let (ports, lease) = (source.ports(), source.daemon().lease);

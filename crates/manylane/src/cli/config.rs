@@ -27,42 +27,42 @@ pub(super) struct ConfigOptions {
 enum Action {
     /// Change a setting until the daemon ends; the file stays as it is
     Set(SetOptions),
-    /// Print the configuration that the daemon runs by
+    /// Print the running configuration
     Show(AskOptions),
     /// Check a file against this machine, without a daemon
     Check {
         /// The configuration, a TOML file
         file: PathBuf,
     },
-    /// Say what a file would change, and what of it wants a restart
+    /// List what a file would change, and which changes need a restart
     Diff {
         /// The file; without it, the one that the daemon was started with
         file: Option<PathBuf>,
         #[command(flatten)]
         ask: AskOptions,
     },
-    /// Have the daemon run by a file from now on: all of it, or nothing
+    /// Apply a file to the running daemon: all of it, or nothing
     Apply {
         /// The configuration, a TOML file
         file: PathBuf,
-        /// Go back by itself after this time, unless `config confirm` comes: 60s, 5m
+        /// Roll back after this time unless `config confirm` arrives first: 60s, 5m
         #[arg(long, value_name = "TIME", value_parser = time)]
         confirm_within: Option<Duration>,
         #[command(flatten)]
         ask: AskOptions,
     },
-    /// Keep what is on trial
+    /// Keep the configuration that is on trial
     Confirm(AskOptions),
-    /// Go back to the configuration before the last
+    /// Roll back to the former configuration
     Rollback(AskOptions),
-    /// Write what the daemon runs by to a file, so that it is there after a restart
+    /// Write the running configuration to a file, for the next start
     Save {
         /// The file; without it, the one that the daemon was started with
         file: Option<PathBuf>,
         #[command(flatten)]
         ask: AskOptions,
     },
-    /// Say what a key means, what it may be and what it is by default; without one, list all
+    /// Explain a key: meaning, values, default; without a key, list all keys
     Explain {
         /// The key, as `port.mtu`, or a table, as `steering`
         key: Option<String>,
@@ -78,7 +78,7 @@ struct SetOptions {
     key: String,
     /// Its new value
     value: String,
-    /// Where the daemon's API listens
+    /// Path of the daemon's API socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
@@ -88,7 +88,7 @@ struct AskOptions {
     /// Print the API's JSON
     #[arg(long)]
     json: bool,
-    /// Where the daemon's API listens
+    /// Path of the daemon's API socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }

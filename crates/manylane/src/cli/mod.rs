@@ -7,8 +7,8 @@
 //! | 2           | wrong usage, or a configuration that is not valid  |
 //! | 130, 143    | `demo` ended early by SIGINT, SIGTERM              |
 //!
-//! Results go to standard output, complaints to standard error. A reader that closes the pipe early
-//! (`manylane show routes | head`) has had enough: that is status 0.
+//! Results go to standard output, complaints to standard error. A reader may close the pipe early
+//! (`manylane show routes | head`): that is status 0.
 
 mod accelerate;
 mod config;
@@ -48,71 +48,71 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Show forwarding on this machine, without a configuration
+    /// Show forwarding on this machine; needs no configuration
     Demo(DemoOptions),
-    /// Forward between the ports of a configuration, until interrupted
+    /// Forward between the ports of a configuration file until interrupted
     Run(RunOptions),
-    /// Forward for this machine's kernel, which keeps its interfaces, addresses and routes
+    /// Speed up this machine's kernel router; the kernel keeps interfaces, addresses and routes
     Accelerate(accelerate::CommandOptions),
-    /// Ask a running daemon
+    /// Print tables of a running daemon
     Show(ShowOptions),
-    /// Watch a running daemon: ports, workers, drops, rings and flows, as they are now
+    /// Show live rates of a running daemon: ports, workers, drops, rings and flows
     Top(TopOptions),
-    /// Show what a running daemon does with the next packets
+    /// Print each stage of the next packets of a running daemon
     Trace(TraceOptions),
-    /// Change a running daemon
+    /// Change settings or the configuration of a running daemon
     Config(config::ConfigOptions),
-    /// Add and delete neighbours of a running daemon
+    /// Add or delete neighbours of a running daemon
     #[command(alias = "neigh")]
     Neighbour(NeighbourOptions),
     /// Remove ports of a running daemon
     Port(PortOptions),
-    /// Show, or write, packets that pass a running daemon
+    /// Capture packets of a running daemon: print lines or write a pcapng file
     Capture(capture::Options),
-    /// Say what on this machine may be accelerated, what keeps the rest in the kernel, and what makes programs
-    /// that capture wait
+    /// Report which interfaces can be accelerated, what keeps the others in the kernel, and what delays
+    /// packet sockets
     Doctor(doctor::DoctorOptions),
-    /// Print what a shell completes our commands by
+    /// Print the completion script of a shell
     Completions(generate::CompletionsOptions),
-    /// Write the pages of the manual into a folder
+    /// Write the manual pages into a folder
     #[command(hide = true)]
     Man(generate::ManOptions),
 }
 
 #[derive(Debug, Args)]
 struct RunOptions {
-    /// The configuration, a TOML file
+    /// Configuration file, TOML
     #[arg(value_name = "FILE.toml")]
     file: PathBuf,
-    /// Check the configuration against this machine and stop
+    /// Check the configuration against this machine, then exit
     #[arg(long)]
     check: bool,
-    /// Where the API listens, instead of `socket` in [api]
+    /// Path of the API's socket, instead of `socket` in [api]
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     #[command(flatten)]
     listen: ListenOptions,
-    /// Whom to become, once the ports are open; as root
+    /// User to switch to once the ports are open; needs root
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
 }
 
-// Where the API listens by TCP. A doc comment would become that of the command.
+// The API's TCP listener. A doc comment would become that of the command.
 #[derive(Debug, Args)]
 struct ListenOptions {
-    /// Where the API listens by TCP, too
+    /// Also serve the API at this TCP address
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// A file with the token that requests by TCP have to have
+    /// File with the token that TCP requests must carry
     #[arg(long, value_name = "PATH")]
     token_file: Option<PathBuf>,
-    /// A name of this host, by which it may be asked by TCP
+    /// Host name that TCP requests may use for this host
     #[arg(long, value_name = "NAME")]
     host_name: Option<String>,
 }
 
 impl ListenOptions {
-    /// These, and where they say nothing, those.
+    /// These options; where one is absent, the one in `below`.
     fn over(&self, below: Listen) -> Listen {
         Listen {
             address: self.listen.or(below.address),
@@ -129,10 +129,10 @@ struct ShowOptions {
     /// Print the API's JSON
     #[arg(long)]
     json: bool,
-    /// Ask again and again, every so many seconds, until interrupted
+    /// Repeat every SECONDS until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = watch::interval)]
     watch: Option<Duration>,
-    /// Where the daemon's API listens
+    /// Path of the daemon's API socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
@@ -140,13 +140,13 @@ struct ShowOptions {
 #[derive(Debug, Args)]
 struct Question {
     what: Noun,
-    /// For `why`: where the packet comes from, and where it goes to
+    /// For `why`: the packet's source and destination address
     #[arg(value_name = "SOURCE DESTINATION", num_args = 0..=2)]
     packet: Vec<IpAddr>,
-    /// For `why`: the interface that the packet comes in by
+    /// For `why`: the packet's ingress interface
     #[arg(short, long, value_name = "IF")]
     interface: Option<String>,
-    /// For `mirror`: what the kernel has and the mirror has not, or otherwise
+    /// For `mirror`: list differences between the kernel and the mirror
     #[arg(long)]
     diff: bool,
 }
@@ -159,8 +159,7 @@ struct PortOptions {
 
 #[derive(Debug, Subcommand)]
 enum PortAction {
-    /// Receive and transmit by a port no more, take its routes and neighbours away, and close it; its
-    /// counters stay
+    /// Stop a port, remove its routes and neighbours, and close it; its counters stay
     Remove(PortName),
 }
 
@@ -168,7 +167,7 @@ enum PortAction {
 struct PortName {
     /// The name of the port
     port: String,
-    /// Where the daemon's API listens
+    /// Path of the daemon's API socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
@@ -181,9 +180,9 @@ struct NeighbourOptions {
 
 #[derive(Debug, Subcommand)]
 enum NeighbourAction {
-    /// Set a neighbour's link-layer address: it is not asked for, and not forgotten
+    /// Set a neighbour's link-layer address permanently: no query, no timeout
     Add(AddOptions),
-    /// Forget a neighbour; if it is wanted, it is asked for anew
+    /// Delete a neighbour; the next packet for it sends a new query
     Delete(NeighbourName),
 }
 
@@ -191,17 +190,17 @@ enum NeighbourAction {
 struct AddOptions {
     #[command(flatten)]
     name: NeighbourName,
-    /// Its link-layer address
+    /// Link-layer address of the neighbour
     mac: String,
 }
 
 #[derive(Debug, Args)]
 struct NeighbourName {
-    /// The name of the port it is behind
+    /// Name of the port that leads to the neighbour
     port: String,
-    /// Its IP address
+    /// IP address of the neighbour
     address: String,
-    /// Where the daemon's API listens
+    /// Path of the daemon's API socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     socket: PathBuf,
 }
@@ -218,23 +217,23 @@ enum Noun {
     /// Neighbours and their link-layer addresses
     #[value(alias = "neigh")]
     Neighbours,
-    /// Our own addresses, and whether another station has them too
+    /// The router's own addresses, and conflicts with other stations
     Addresses,
     /// Dropped packets by reason
     Drops,
-    /// Where every packet and every frame went
+    /// The sum of all packets and frames: received, transmitted, dropped, held, missing
     Ledger,
-    /// Frames: where they are, how many are needed, and workers' lists
+    /// Frames: their places, the number needed, and workers' lists
     Frames,
-    /// Which worker forwards what: queues, buckets of flows, backlogs
+    /// The worker of each queue and each bucket of flows, and backlogs
     Steering,
-    /// Packet sockets and captures: whose, bound to what, packets given and lost
+    /// Packet sockets and captures: process, binding, packets received and lost
     Sockets,
-    /// Of `accelerate`: the copy of the kernel's routing, its lag, and until when packets are forwarded by it
+    /// Of `accelerate`: the copy of the kernel's routing, its lag and its lease
     Mirror,
-    /// What the daemon runs by: of `accelerate`, what it was started with
+    /// The running configuration; of `accelerate`, the options of its start
     Config,
-    /// Of `accelerate`: what would become of a packet, `why SOURCE DESTINATION -i IF`
+    /// Of `accelerate`: the verdict on a packet, `why SOURCE DESTINATION -i IF`
     Why,
 }
 
@@ -389,7 +388,7 @@ fn percent_encoded(text: &str) -> String {
 }
 
 impl Question {
-    /// Whether it is asked as it has to be.
+    /// Whether the arguments fit the noun.
     fn check(&self) -> Result<(), &'static str> {
         match (self.what, self.packet.len(), &self.interface, self.diff) {
             (Noun::Why, 2, Some(_), false) | (Noun::Mirror, 0, None, _) => Ok(()),

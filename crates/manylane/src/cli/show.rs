@@ -1,11 +1,11 @@
-//! `manylane show`: which answer is wanted of which daemon.
+//! `manylane show`: the path of an answer, by daemon.
 
 use manylane_api::{Client, ClientError, ConfigStatus};
 
 use super::{Noun, Question};
 use crate::tables::{self, accelerate};
 
-/// Asks the daemon and lays out what it says.
+/// Requests an answer and lays it out.
 pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, ClientError> {
     let path = at.path.as_str();
     if at.is_accelerator {
@@ -28,7 +28,7 @@ pub(super) fn table(client: &Client, what: Noun, at: &Place) -> Result<String, C
     }
 }
 
-/// Where an answer is, and whose it is.
+/// The path of an answer, and the kind of its daemon.
 pub(super) struct Place {
     pub path: String,
     pub is_accelerator: bool,
@@ -48,7 +48,7 @@ pub(super) fn place(client: &Client, question: &Question) -> Result<Place, Clien
     Ok(Place { path, is_accelerator })
 }
 
-/// Asks the accelerator for what is at `path`, and lays out what it says.
+/// Requests `path` of the accelerator and lays out the answer.
 fn accelerated(client: &Client, what: Noun, path: &str) -> Result<String, ClientError> {
     match what {
         Noun::Drops => client.ask(path).map(|answer: Vec<_>| accelerate::drops(&answer)),

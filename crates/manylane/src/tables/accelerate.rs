@@ -47,7 +47,7 @@ pub(crate) fn ports(ports: &[AcceleratedPort]) -> String {
     format!("{set_up}\n{counters}{}", reasons.collect::<String>())
 }
 
-/// In one word, if what comes in and what leaves have the same.
+/// One word, if ingress and egress have one tier.
 fn tier(port: &AcceleratedPort) -> String {
     match port.egress_tier == port.tier || port.egress_tier.is_empty() {
         true => port.tier.clone(),
@@ -256,7 +256,7 @@ fn troubles(answer: &MirrorStatus) -> String {
     lines
 }
 
-/// One sentence on who forwards.
+/// One sentence: manylane or the kernel forwards.
 fn lease(lease: &LeaseStatus) -> String {
     let tables = match lease.tables.as_str() {
         "current" => "the tables are as the kernel's",

@@ -160,19 +160,19 @@ fn bad() -> Style {
 }
 
 const HELP: &str = "\
- q, Ctrl-C        end
+ q, Ctrl-C        quit
  Tab, 1 to 5      select a pane
- Enter, z; Esc    show the selected pane alone; all again
+ Enter, z; Esc    zoom the selected pane; show all panes
  s, Right         sort by the next column (underlined)
- S, Left          sort by the one before
- r                the other way round
+ S, Left          sort by the previous column
+ r                reverse the order
  Up, Down, j, k   scroll; also PageUp, PageDown
- space, p         pause; nothing is asked meanwhile
- + and -          look twice, or half, as often
- ?                this; any key ends it
+ space, p         pause, without queries meanwhile
+ + and -          update twice, or half, as often
+ ?                show this help; any key closes it
 
- Rates are from one look to the next; bits with Ethernet headers.
- Flows are a sample: 32 packets for each look.";
+ Rates are between two updates; bits include Ethernet headers.
+ Flows are a sample: 32 packets at each update.";
 
 /// A pane's own lines: title and header.
 const FRAME: usize = 2;

@@ -1,14 +1,14 @@
-//! `manylane top`: what a daemon does, now, in a terminal.
+//! `manylane top`: live rates of a daemon in a terminal.
 //!
-//! | file     | what is in it                                                              |
+//! | file     | content                                                                    |
 //! |----------|----------------------------------------------------------------------------|
-//! | `sample` | `Sampler`: a thread that asks the daemon, again and again                  |
-//! | `flows`  | which flows a sample of packets is of                                      |
-//! | `panes`  | two answers as tables of rates: what is shown, of either kind of daemon    |
-//! | `view`   | `View`: what the keys have made of it: pane, order, zoom                   |
-//! | `draw`   | the same in the cells of a terminal                                        |
+//! | `sample` | `Sampler`: a thread that queries the daemon at each interval               |
+//! | `flows`  | the flows of a sample of packets                                           |
+//! | `panes`  | two answers as tables of rates, for either kind of daemon                  |
+//! | `view`   | `View`: the operator's choices: pane, order, zoom                          |
+//! | `draw`   | draws the view in the cells of a terminal                                  |
 //!
-//! Three threads send to this one: the keyboard's, the sampler's, and the signals'. Nothing is asked while it pauses.
+//! Three threads send to this one: the keyboard's, the sampler's, and the signals'. A pause stops the queries.
 
 mod draw;
 mod flows;
@@ -38,28 +38,28 @@ use manylane_api::{Client, ClientError};
 use sample::{Sample, Sampler};
 use view::{View, Wish};
 
-/// What `manylane top` takes.
+/// The options of `manylane top`.
 #[derive(Debug, Args)]
 pub struct TopOptions {
-    /// Seconds from one look to the next
+    /// Seconds between updates
     #[arg(short = 'n', long, value_name = "SECONDS", default_value_t = 1.0, value_parser = interval)]
     pub interval: f64,
-    /// Where the daemon's API listens
+    /// Path of the daemon's API socket
     #[arg(long, value_name = "PATH", default_value = DEFAULT_SOCKET)]
     pub socket: PathBuf,
 }
 
-/// What happens.
+/// An event for the main thread.
 enum Happening {
     Input(Event),
-    /// What the daemon says; an error is shown, and it is asked again.
+    /// The daemon's answer. The view shows an error, and the sampler tries again.
     Answer(Result<Sample, ClientError>),
     Signal,
-    /// Nothing can be read from the terminal any more.
+    /// The terminal's input ended.
     InputEnded(io::Error),
 }
 
-/// Shows it until the user has had enough.
+/// Shows the view until the operator quits.
 pub fn run(options: &TopOptions) -> ExitCode {
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         complain(

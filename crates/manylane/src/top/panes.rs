@@ -345,7 +345,7 @@ impl<'s> Between<'s> {
         pane("Drops", columns, 2, rows.collect(), "nothing was passed or dropped")
     }
 
-    /// How fast a counter goes. A counter that went back has begun anew.
+    /// The rate of a counter. A counter that decreased has begun anew.
     fn rate(&self, former: Option<u64>, now: u64) -> Option<f64> {
         let former = former.filter(|_| self.seconds > 0.0)?;
         Some(now.saturating_sub(former) as f64 / self.seconds)
@@ -363,7 +363,7 @@ fn flow_pane(flows: &Flows, received: f64, trouble: Option<&str>) -> Pane {
     Pane { title: "Flows", columns, order: 2, rows: rows.collect(), note }
 }
 
-/// With who forwards each, or why the kernel does.
+/// With the tier that forwards each flow, or why the kernel does.
 fn accelerated_flow_pane(flows: &Flows, received: f64, trouble: Option<&str>) -> Pane {
     let rows = flows.by_flow.iter().map(|(at, packets)| {
         let share = *packets as f64 / flows.packets as f64;
@@ -377,9 +377,9 @@ fn accelerated_flow_pane(flows: &Flows, received: f64, trouble: Option<&str>) ->
 
 fn flow_note(flows: &Flows, trouble: Option<&str>) -> String {
     match trouble {
-        Some(trouble) => format!("not looked at: {trouble}"),
-        None if flows.packets == 0 => "no packet came in".into(),
-        None => format!("of the last {} packets that were looked at", flows.packets),
+        Some(trouble) => format!("no sample: {trouble}"),
+        None if flows.packets == 0 => "no packet was received".into(),
+        None => format!("of the last {} sampled packets", flows.packets),
     }
 }
 

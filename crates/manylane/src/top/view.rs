@@ -27,7 +27,7 @@ pub struct View {
     /// The keys are explained.
     pub is_helping: bool,
     pub interval: Duration,
-    /// Why there was no answer, the last time.
+    /// The error of the last query, if it failed.
     pub trouble: Option<String>,
 }
 
@@ -41,7 +41,7 @@ pub struct Choice {
     pub skipped: usize,
 }
 
-/// What a key asks of others.
+/// A request of a key to another thread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Wish {
     Quit,
@@ -69,7 +69,7 @@ impl View {
         view
     }
 
-    /// There is a later sample.
+    /// Adds a later sample.
     pub fn add(&mut self, sample: Sample) {
         self.flows.push_back(match &sample.of {
             Of::Forwarder(daemon) => daemon.flows.clone(),
@@ -177,9 +177,9 @@ fn compare(one: &Cell, other: &Cell) -> Ordering {
     }
 }
 
-/// How often a daemon may be asked.
+/// The shortest interval of queries.
 pub const FASTEST: Duration = Duration::from_millis(100);
-/// How seldom.
+/// The longest interval of queries.
 pub const SLOWEST: Duration = Duration::from_secs(3600);
 /// As many as make some hundred packets.
 const FLOW_SAMPLES: usize = 10;

@@ -1,4 +1,4 @@
-//! A daemon between memory ports, for tests of what asks one. It needs neither root nor as many cores as workers.
+//! A daemon between memory ports, for tests of its clients. Needs neither root nor as many cores as workers.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ impl Router {
 
 impl Drop for Router {
     fn drop(&mut self) {
-        // It has ended, but where a test has failed.
+        // Still running only after a failed test.
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
         let _ = fs::remove_dir_all(&self.folder);

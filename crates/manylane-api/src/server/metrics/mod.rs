@@ -46,7 +46,7 @@ pub(super) struct Page<'p>(DescriptorEncoder<'p>);
 /// Names and values of a sample's labels.
 type Labels = Vec<(&'static str, String)>;
 
-/// One metric of something that there are several of: name, unit (empty for none), help, value.
+/// One metric of each element of a list: name, unit (empty for none), help, value.
 type Column<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
 
 /// Answers with a page.
@@ -183,7 +183,7 @@ impl Page<'_> {
     }
 }
 
-/// Of something that there is one of.
+/// A metric without labels.
 fn single<V>(value: V) -> [(Labels, V); 1] {
     [(Labels::new(), value)]
 }

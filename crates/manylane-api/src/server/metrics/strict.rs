@@ -34,7 +34,7 @@ impl Exposed {
         samples.filter(|(series, _)| series.split('{').next() == Some(name)).map(|(_, n)| n).sum()
     }
 
-    /// The names of samples that a page has, or would have if there were any.
+    /// The names of samples that a page has, or would have for a longer list.
     pub fn names(&self) -> BTreeSet<String> {
         let of = |(name, kind): (&String, &String)| match kind.as_str() {
             "counter" => format!("{name}_total"),

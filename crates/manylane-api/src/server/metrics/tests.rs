@@ -109,7 +109,7 @@ fn the_strict_reader_is_strict() {
     }
 }
 
-/// A panel for a metric that nobody exposes would stay empty, and nobody would see why.
+/// A panel for a metric that the daemon lacks would stay empty without a reason.
 #[test]
 fn the_dashboard_shows_what_there_is() {
     let text = include_str!("../../../../../contrib/grafana/manylane.json");
