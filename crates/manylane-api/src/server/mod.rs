@@ -122,94 +122,84 @@ fn routes() -> Routes<dyn Source> {
     configure::routes(capture::added(changes(routes)))
 }
 
-/// What changes something.
-fn changes(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
+/// The methods that change a daemon, and the trace.
+fn changes(routes: Routes<dyn Source>) -> Routes<dyn Source> {
+    tracing(neighbours(removal(settings(routes))))
+}
+
+fn settings(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
     let setting = Sent::Json("The setting, as it is now.", routes.schema::<Setting>());
-    let [is, was] = [
-        Sent::Json("The neighbour, as it is now.", routes.schema::<NeighbourStatus>()),
-        Sent::Json("The neighbour, as it was.", routes.schema::<NeighbourStatus>()),
-    ];
-    let leaving = Sent::Json("The port, as it is now.", routes.schema::<PortStatus>());
-    let request = Sent::Json("The packets to follow.", routes.schema::<TraceRequest>());
+    let told = Told {
+        id: "set",
+        does: "Changes a setting until the daemon ends.",
+        parameters: &[("key", "The setting, as `frames.hot_list_len` or `port.lan.steering`.")],
+        takes: Some(Sent::Word("The new value.")),
+        gives: setting,
+        refuses: &[
+            (400, "The value does not fit the setting."),
+            (404, "No setting has this name."),
+        ],
+    };
+    routes.at(HttpMethod::Put, "/v1/config/{key}", put(set), told)
+}
+
+fn removal(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
+    let port = Sent::Json("The port, as it is now.", routes.schema::<PortStatus>());
+    let told = Told {
+        id: "remove_port",
+        does: "Begins to remove a port: the removal is complete when the state is `removed`.",
+        parameters: &[("port", "The port's name.")],
+        takes: None,
+        gives: port,
+        refuses: &[(400, "The port cannot be removed."), (404, "No port has this name.")],
+    };
+    routes.at(HttpMethod::Delete, "/v1/ports/{port}", delete(remove_port), told)
+}
+
+fn neighbours(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
+    let added = Told {
+        id: "add_neighbour",
+        does: "Sets a neighbour until it is deleted or the daemon ends.",
+        parameters: NAMES,
+        takes: Some(Sent::Word("The neighbour's link-layer address.")),
+        gives: Sent::Json("The neighbour, as it is now.", routes.schema::<NeighbourStatus>()),
+        refuses: &[
+            (400, "The address cannot be a neighbour's."),
+            (404, "No port has this name."),
+            (409, "The table is full."),
+        ],
+    };
+    let deleted = Told {
+        id: "delete_neighbour",
+        does: "Deletes a neighbour in any state.",
+        parameters: NAMES,
+        takes: None,
+        gives: Sent::Json("The neighbour, as it was.", routes.schema::<NeighbourStatus>()),
+        refuses: &[(400, "The address is not valid."), (404, "No neighbour has this address.")],
+    };
+    routes.at(HttpMethod::Put, NEIGHBOUR, put(add_neighbour), added).at(
+        HttpMethod::Delete,
+        NEIGHBOUR,
+        delete(delete_neighbour),
+        deleted,
+    )
+}
+
+fn tracing(mut routes: Routes<dyn Source>) -> Routes<dyn Source> {
     let means = "A line for each stage of a packet, and empty lines, until the client disconnects.";
-    let lines = Sent::Lines(means, routes.schema::<TraceLine>());
-    routes
-        .at(
-            HttpMethod::Put,
-            "/v1/config/{key}",
-            put(set),
-            Told {
-                id: "set",
-                does: "Changes a setting until the daemon ends.",
-                parameters: &[(
-                    "key",
-                    "The setting, as `frames.hot_list_len` or `port.lan.steering`.",
-                )],
-                takes: Some(Sent::Word("The new value.")),
-                gives: setting,
-                refuses: &[(400, "The value does not fit the setting."), (404, "No setting has this name.")],
-            },
-        )
-        .at(
-            HttpMethod::Delete,
-            "/v1/ports/{port}",
-            delete(remove_port),
-            Told {
-                id: "remove_port",
-                does: "Begins to remove a port: the removal is complete when the state is `removed`.",
-                parameters: &[("port", "The port's name.")],
-                takes: None,
-                gives: leaving,
-                refuses: &[(400, "The port cannot be removed."), (404, "No port has this name.")],
-            },
-        )
-        .at(
-            HttpMethod::Put,
-            NEIGHBOUR,
-            put(add_neighbour),
-            Told {
-                id: "add_neighbour",
-                does: "Sets a neighbour until it is deleted or the daemon ends.",
-                parameters: NAMES,
-                takes: Some(Sent::Word("The neighbour's link-layer address.")),
-                gives: is,
-                refuses: &[
-                    (400, "The address cannot be a neighbour's."),
-                    (404, "No port has this name."),
-                    (409, "The table is full."),
-                ],
-            },
-        )
-        .at(
-            HttpMethod::Delete,
-            NEIGHBOUR,
-            delete(delete_neighbour),
-            Told {
-                id: "delete_neighbour",
-                does: "Deletes a neighbour in any state.",
-                parameters: NAMES,
-                takes: None,
-                gives: was,
-                refuses: &[(400, "The address is not valid."), (404, "No neighbour has this address.")],
-            },
-        )
-        .at(
-            HttpMethod::Post,
-            "/v1/trace",
-            post(trace),
-            Told {
-                id: "trace",
-                does: "Follows packets, for as long as the connection lasts.",
-                parameters: &[],
-                takes: Some(request),
-                gives: lines,
-                refuses: &[
-                    (400, "The request is not valid."),
-                    (404, "No port has this name."),
-                    (409, "Another trace runs."),
-                ],
-            },
-        )
+    let told = Told {
+        id: "trace",
+        does: "Follows packets, for as long as the connection lasts.",
+        parameters: &[],
+        takes: Some(Sent::Json("The packets to follow.", routes.schema::<TraceRequest>())),
+        gives: Sent::Lines(means, routes.schema::<TraceLine>()),
+        refuses: &[
+            (400, "The request is not valid."),
+            (404, "No port has this name."),
+            (409, "Another trace runs."),
+        ],
+    };
+    routes.at(HttpMethod::Post, "/v1/trace", post(trace), told)
 }
 
 const NEIGHBOUR: &str = "/v1/neighbours/{port}/{address}";
