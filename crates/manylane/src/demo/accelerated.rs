@@ -330,7 +330,7 @@ impl Act<'_> {
             let (Some(entry), Some(exit)) = (entry, exit) else {
                 return Err("it has lost a port".into());
             };
-            let is_there = entry.tier == "driver" && exit.exit_tier == "driver";
+            let is_there = entry.tier == "driver" && exit.egress_tier == "driver";
             if !is_there && is_late {
                 let reasons = entry.tier_reasons.iter().chain(&exit.tier_reasons);
                 let reasons: Vec<_> = reasons.map(|reason| reason.what.as_str()).collect();
