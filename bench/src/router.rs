@@ -16,7 +16,7 @@ use manylane_net::icmp::RateLimit;
 use manylane_net::neighbour::{HoldLimits, HoldQueues, Key};
 use manylane_net::nexthop::ids::neighbour_id;
 use manylane_net::wire::ethernet::Mac;
-use manylane_router::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
+use manylane_router::control::routing::{RoutedPort, Routing, RoutingLimits, Effects};
 use manylane_router::socket::{self, SocketLimits, Sockets};
 use manylane_router::trace::Traces;
 use manylane_sync::doorbell::Doorbell;
@@ -106,7 +106,7 @@ impl Ground {
         addr: IpAddr,
         mac: [u8; 6],
     ) -> io::Result<NextHopId> {
-        let (key, told) = (Key { port, addr }, &mut Told::default());
+        let (key, told) = (Key { port, addr }, &mut Effects::default());
         let slot = self.routing.set_neighbour(key, mac, Duration::ZERO, told);
         slot.map(neighbour_id).map_err(io::Error::other)
     }

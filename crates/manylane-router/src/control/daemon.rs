@@ -25,13 +25,13 @@ use manylane_sync::words::WordsMut;
 
 use super::choose::choose;
 use super::closing::Closing;
-use super::crew::Crew;
 use super::frames::Budget;
 use super::open::{self, Bell, Device, Halves, OpenPort, PortError};
-use super::routing::{RoutedPort, Routing, RoutingError, RoutingLimits, Told};
+use super::routing::{Effects, RoutedPort, Routing, RoutingError, RoutingLimits};
 use super::status::{Counted, Edited, FrameStatus, Status};
 use super::steering::{self, Closer, Plan, Ports, Removal, Steering};
 use super::thread::{Control, Link};
+use super::worker_threads::WorkerThreads;
 use crate::config::{Config, StaticNeighbour, Version, interfaces};
 use crate::socket::remote::{Listener, Server};
 use crate::socket::{Place, Sockets};
@@ -165,11 +165,11 @@ const LOOK_AFTER_THREADS: Duration = Duration::from_secs(1);
 impl Daemon {
     /// Opens the ports of `config` in the calling thread's network namespace and begins to forward.
     pub fn start(config: Config) -> Result<Daemon, StartError> {
-        Daemon::start_narrowed(config, None)
+        Daemon::start_then_drop_privileges(config, None)
     }
 
     /// The same; privileges are given up when all is open that needs them, before there is a second thread.
-    fn start_narrowed(
+    fn start_then_drop_privileges(
         config: Config,
         privileges: Option<&Privileges>,
     ) -> Result<Daemon, StartError> {
@@ -196,7 +196,10 @@ impl Daemon {
         let opened = opened.map_err(StartError::Port)?;
         let (ports, mut halves): (Vec<OpenPort>, Vec<Halves>) = opened.into_iter().unzip();
         for (port, halves) in (0..).map(PortId).zip(&halves) {
-            steering.set_exits(port, halves.transmitters.iter().map(Transmitter::queue).collect());
+            steering.set_transmit_queues(
+                port,
+                halves.transmitters.iter().map(Transmitter::queue).collect(),
+            );
         }
         // What arrives before a worker's first turn waits in the device.
         let mut pool = depot.pool();
@@ -207,10 +210,10 @@ impl Daemon {
             halves.iter_mut().flat_map(|halves| halves.writers.drain(..)).collect();
 
         let domain = Domain::new(workers);
-        let mut told = Told::default();
+        let mut effects = Effects::default();
         let routed = open::routed(&ports).map_err(StartError::Port)?;
         let interfaces_len = routed.len();
-        let routing = routing(&config, routed, &domain, clock, &mut told)?;
+        let routing = routing(&config, routed, &domain, clock, &mut effects)?;
         let mut share = Share::among(workers, halves, &bells, &steering);
         let places = Place::all(&routing.tables().ports);
         let (sockets, injected) =
@@ -220,7 +223,7 @@ impl Daemon {
         let mut tracers = tracers.into_iter();
         // Each thread has a clone, and drops it when it panics; a worker without one keeps its own.
         let alive = Arc::new(());
-        let mut crew = Crew::default();
+        let mut threads = WorkerThreads::default();
         let mut links = Vec::new();
         let mut stats = Vec::new();
         let mut hot_list_len = WordsMut::zeroed(1);
@@ -237,42 +240,35 @@ impl Daemon {
             if config.icmp.redirects {
                 forwarder = forwarder.with_redirects(errors);
             }
-            let reader = domain.register().expect("the domain has a place for each worker");
-            let worker = Worker::new(
-                reader,
-                Work {
-                    id: WorkerId(number as u16),
-                    pool: depot.pool_of(config.frames.hot_list_len),
-                    forwarder,
-                    holds: HoldQueues::new(HoldLimits {
-                        queue_frames_max: config.neighbour.hold_per_entry,
-                        frames_max: config.neighbour.hold_per_worker,
-                        ..HoldLimits::default()
-                    }),
-                    dsts: routing.dsts(),
-                    queues: std::mem::take(&mut share.queues[number]),
-                    egresses: std::mem::take(&mut share.transmitters[number])
-                        .into_iter()
-                        .map(Egress::from)
-                        .collect(),
-                    stats: own,
-                    reports,
-                    control: control_bell.clone(),
-                    orders: ordered,
-                    bell: bell.clone(),
-                    phase: phase.reader(),
-                    hot_list_len: hot_list_len.reader(),
-                    handoff: handoffs.next().map(Box::new),
-                    queue_handover: handovers.next().expect("there is one for each worker"),
-                    limits: limits.clone(),
-                    observers: sockets.observers(WorkerId(number as u16), injected.take()),
-                    tracer: tracers.next().expect("there is one for each worker"),
-                    clock,
-                    idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
-                    state: Default::default(),
-                },
-            );
-            crew.add(worker, config.workers.cores[number], phase, bell.clone(), alive.clone());
+            let worker = Worker::new(WorkerParts {
+                id: WorkerId(number as u16),
+                reader: domain.register().expect("the domain has a place for each worker"),
+                pool: depot.pool_of(config.frames.hot_list_len),
+                forwarder,
+                holds: HoldQueues::new(HoldLimits {
+                    queue_frames_max: config.neighbour.hold_per_entry,
+                    frames_max: config.neighbour.hold_per_worker,
+                    ..HoldLimits::default()
+                }),
+                dsts: routing.dsts(),
+                queues: std::mem::take(&mut share.queues[number]),
+                transmitters: std::mem::take(&mut share.transmitters[number]),
+                stats: own,
+                reports,
+                control: control_bell.clone(),
+                orders: ordered,
+                bell: bell.clone(),
+                phase: phase.reader(),
+                hot_list_len: hot_list_len.reader(),
+                handoff: handoffs.next().map(Box::new),
+                queue_handover: handovers.next().expect("there is one for each worker"),
+                limits: limits.clone(),
+                observers: sockets.observers(WorkerId(number as u16), injected.take()),
+                tracer: tracers.next().expect("there is one for each worker"),
+                clock,
+                idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
+            });
+            threads.add(worker, config.workers.cores[number], phase, bell.clone(), alive.clone());
         }
 
         let routing = Arc::new(Mutex::new(routing));
@@ -336,9 +332,9 @@ impl Daemon {
         let life = alive.clone();
         daemon.control = Some(spawn("control", move || {
             let _life = life;
-            control.run(told);
+            control.run(effects);
         })?);
-        let seated = lock(&steering).seat(crew, config.workers.started);
+        let seated = lock(&steering).start_workers(threads, config.workers.started);
         seated.map_err(|source| StartError::System { what: "a thread", source })?;
         Ok(daemon)
     }
@@ -384,8 +380,8 @@ impl Daemon {
 
     /// Also what is wrong with a capture: it was said already.
     fn halt(&mut self) -> (Ledger, Option<WriteError>) {
-        let crew = lock(&self.steering).take_crew();
-        let stopped = crew.halt();
+        let threads = lock(&self.steering).take_worker_threads();
+        let stopped = threads.halt();
         self.control_phase.publish(0, STOP);
         self.control_bell.ring();
         if let Some(control) = self.control.take()
@@ -424,16 +420,16 @@ impl Daemon {
         let mut receivers: Vec<Vec<Receiver>> = ports.iter().map(|_| Vec::new()).collect();
         let mut transmitters: Vec<Vec<Transmitter>> = ports.iter().map(|_| Vec::new()).collect();
         let mut steering = lock(&self.steering);
-        let ((queues, exits), mut held) = (steering.take_back(), steering.kept());
+        let ((queues, given_up), mut held) = (steering.take_back(), steering.kept());
         drop(steering);
         queues.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
-        exits.into_iter().for_each(|(port, exit)| transmitters[port.index()].push(exit));
+        given_up.into_iter().for_each(|(port, one)| transmitters[port.index()].push(one));
         let mut pool = self.depot.pool();
         let mut first_stats = None;
-        for (queues, exits, own_pool, stats) in stopped {
+        for (queues, own, own_pool, stats) in stopped {
             queues.into_iter().for_each(|queue| receivers[queue.port().index()].push(queue));
-            for (port, exit) in exits.into_iter().enumerate() {
-                transmitters[port].push(exit);
+            for (port, transmitter) in own.into_iter().enumerate() {
+                transmitters[port].push(transmitter);
             }
             drop(own_pool); // Its frames go to the depot.
             first_stats.get_or_insert(stats);
@@ -485,7 +481,7 @@ pub fn run(
     let socket = Socket::bind(socket).map_err(StartError::Api)?;
     let door = config.listen.open().map_err(StartError::Listen)?;
     let captures = Listener::bind(socket.path()).map_err(StartError::Api)?;
-    let mut daemon = Daemon::start_narrowed(config, Some(privileges))?;
+    let mut daemon = Daemon::start_then_drop_privileges(config, Some(privileges))?;
     daemon.listen(captures)?;
     daemon.status.started_with(file, version);
     let source = daemon.source();
@@ -594,7 +590,7 @@ fn routing(
     ports: Vec<RoutedPort>,
     domain: &Domain,
     clock: Clock,
-    told: &mut Told,
+    effects: &mut Effects,
 ) -> Result<Routing, StartError> {
     let neighbours_max = config.neighbour.entries_max as usize;
     let limits = RoutingLimits {
@@ -611,11 +607,11 @@ fn routing(
     let links = links.map(|interface| interface.id);
     routing.watch_own(links, config.neighbour.duplicate_detection, clock.now());
     for route in &config.routes {
-        routing.add_route(route, clock.now(), told).map_err(StartError::Routing)?;
+        routing.add_route(route, clock.now(), effects).map_err(StartError::Routing)?;
     }
     for &StaticNeighbour { port, address, mac } in &config.static_neighbours {
         let key = Key { port, addr: address };
-        routing.set_neighbour(key, mac, clock.now(), told).map_err(StartError::Routing)?;
+        routing.set_neighbour(key, mac, clock.now(), effects).map_err(StartError::Routing)?;
     }
     Ok(routing)
 }

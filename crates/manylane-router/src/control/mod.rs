@@ -2,13 +2,12 @@
 //!
 //! The control thread owns the writer's side of every table ([`routing`]): it applies what the workers
 //! report, lets timers pass, publishes, and retires what was replaced. It waits for nobody and nobody
-//! waits for it (`thread.rs`). `crew` has the workers' threads, `closing` the one in which ports are closed.
+//! waits for it (`thread.rs`). `worker_threads` has the workers' threads, `closing` the one in which ports are closed.
 //! [`daemon`] puts the whole together and takes it apart again; [`choose`] and [`frames`] decide about drivers and
 //! memory before, and [`status`] is what the API shows.
 
 pub mod choose;
 mod closing;
-mod crew;
 pub mod daemon;
 pub mod frames;
 pub mod open;
@@ -17,6 +16,7 @@ pub mod status;
 mod steering;
 mod thread;
 pub mod transaction;
+mod worker_threads;
 
 pub use daemon::{Daemon, StartError, run};
 pub use frames::{Budget, Line};

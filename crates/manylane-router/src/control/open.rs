@@ -195,10 +195,11 @@ pub fn close(
                 Receiver::AfXdp(queue) => Some(*queue),
                 _ => None,
             });
-            let transmitters = transmitters.into_iter().filter_map(|exit| match exit {
-                Transmitter::AfXdp(queue) => Some(*queue),
-                _ => None,
-            });
+            let transmitters =
+                transmitters.into_iter().filter_map(|transmitter| match transmitter {
+                    Transmitter::AfXdp(queue) => Some(*queue),
+                    _ => None,
+                });
             let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
             let closed = port.close(receivers, transmitters, pool, |fate, meta| {
                 count_ended(stats, id, fate, meta.ingress);
@@ -209,11 +210,11 @@ pub fn close(
 }
 
 /// Counts a packet that was to be sent by `id` when that closed.
-fn count_ended(stats: &mut Stats, id: PortId, fate: Fate, entry: PortId) {
+fn count_ended(stats: &mut Stats, id: PortId, fate: Fate, ingress: PortId) {
     stats.count(id, PortCount::Completed, 1);
     match fate {
-        Fate::Transmitted => stats.count(entry, PortCount::Transmitted, 1),
-        Fate::Dropped => stats.dropped(entry, DropReason::PortDown),
+        Fate::Transmitted => stats.count(ingress, PortCount::Transmitted, 1),
+        Fate::Dropped => stats.dropped(ingress, DropReason::PortDown),
     }
 }
 

@@ -84,7 +84,7 @@ pub struct Routing {
     own: OwnTable,
     own_actions: Vec<OwnAction>,
     /// What workers must be told after edits by other threads.
-    owed: Told,
+    owed: Effects,
 }
 
 /// A port, as routing sees it.
@@ -178,7 +178,7 @@ impl std::error::Error for RoutingError {
 
 /// What the workers must be told after an edit.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Effects {
     /// Questions to send.
     pub orders: Vec<Order>,
     /// Whether something was published that a sleeping worker may wait for.
@@ -187,7 +187,7 @@ pub struct Told {
     pub duplicates: Vec<(Key, [u8; 6])>,
 }
 
-impl Told {
+impl Effects {
     fn is_empty(&self) -> bool {
         self.orders.is_empty() && !self.published && self.duplicates.is_empty()
     }
@@ -246,7 +246,7 @@ impl Routing {
             actions: Vec::new(),
             own: OwnTable::new([], DuplicateDetection::Off, 0, Duration::ZERO),
             own_actions: Vec::new(),
-            owed: Told::default(),
+            owed: Effects::default(),
         };
         routing.set_fixed_next_hops();
         routing.add_connected()?;
@@ -276,12 +276,12 @@ impl Routing {
         &mut self,
         route: &Route,
         now: Duration,
-        told: &mut Told,
+        effects: &mut Effects,
     ) -> Result<(), RoutingError> {
         let id = match route.target {
-            RouteTarget::Group(ref hops) => self.group(hops, now, told)?,
+            RouteTarget::Group(ref hops) => self.group(hops, now, effects)?,
             RouteTarget::Via { next_hop, port } => {
-                let slot = self.pin(Key { port, addr: next_hop }, now, told)?;
+                let slot = self.pin(Key { port, addr: next_hop }, now, effects)?;
                 neighbour_id(slot)
             }
             RouteTarget::OnLink { port } => connected_id(port),
@@ -290,7 +290,7 @@ impl Routing {
             RouteTarget::Prohibit => fixed_id(PROHIBIT),
         };
         let prefix = prefix_of(route);
-        self.change(prefix, id, told)?;
+        self.change(prefix, id, effects)?;
         if let NextHop::Group(group) = self.meaning(id) {
             *self.group_users.entry(group).or_default() += 1;
         }
@@ -298,47 +298,52 @@ impl Routing {
     }
 
     /// Enters a neighbour that routes lead through, and looks for it; it keeps its slot.
-    pub fn pin(&mut self, key: Key, now: Duration, told: &mut Told) -> Result<u32, RoutingError> {
+    pub fn pin(
+        &mut self,
+        key: Key,
+        now: Duration,
+        effects: &mut Effects,
+    ) -> Result<u32, RoutingError> {
         self.check_own(key)?;
         let mut actions = std::mem::take(&mut self.actions);
         let slot = self.neighbours.pin(key, now, &mut actions).map_err(RoutingError::Neighbour);
-        self.apply(actions, told);
+        self.apply(actions, effects);
         slot
     }
 
     /// Takes in what a worker reported.
-    pub fn handle(&mut self, report: Report, now: Duration, told: &mut Told) {
+    pub fn handle(&mut self, report: Report, now: Duration, effects: &mut Effects) {
         if let Report::Claimed { key, mac, claim } = report {
-            return self.claimed(key, mac, claim, now, told);
+            return self.claimed(key, mac, claim, now, effects);
         }
         if !self.concerns_us(report) {
             return;
         }
         let mut actions = std::mem::take(&mut self.actions);
         self.neighbours.handle(report, now, &mut actions);
-        self.apply(actions, told);
+        self.apply(actions, effects);
     }
 
     /// Lets time pass: timers, edits that wait, memory whose grace period is over.
-    pub fn tick(&mut self, now: Duration, told: &mut Told) {
-        self.pay(told);
+    pub fn tick(&mut self, now: Duration, effects: &mut Effects) {
+        self.pay(effects);
         self.ipv4.reclaim();
         self.ipv6.reclaim();
         self.free_slots();
-        self.remove_routes(told);
+        self.remove_routes(effects);
         // Each stays aside until it is done: a neighbour's new slot asks whether its old one waits.
         let waiting: Vec<Action> = self.waiting.values().copied().collect();
         for action in waiting {
-            if self.edit(action, told)
+            if self.edit(action, effects)
                 && let Some(slot) = slot_of(action)
             {
                 self.waiting.remove(&slot);
             }
         }
-        self.tick_own(now, told); // First: who waits for an address of ours to ask from asks now.
+        self.tick_own(now, effects); // First: who waits for an address of ours to ask from asks now.
         let mut actions = std::mem::take(&mut self.actions);
         self.neighbours.tick(now, &mut actions);
-        self.apply(actions, told);
+        self.apply(actions, effects);
     }
 
     /// From now on, only so many orders may be given, those included that [`Routing::owes`] says. What finds no
@@ -485,12 +490,12 @@ impl Routing {
         &mut self,
         prefix: IpPrefix,
         id: NextHopId,
-        told: &mut Told,
+        effects: &mut Effects,
     ) -> Result<(), RoutingError> {
         self.next_hops.step();
         let inserted = self.insert(prefix, id);
         self.next_hops.step();
-        told.published = true;
+        effects.published = true;
         inserted
     }
 

@@ -26,9 +26,9 @@ use manylane_frame::{BATCH_MAX, CHAIN_MAX};
 use manylane_sync::handoff::{GROUP, RECEIVER, SteeringMap};
 use manylane_sync::words::{Words, WordsMut};
 
-use super::crew::Crew;
 use super::frames::Line;
 use super::open::Bell;
+use super::worker_threads::WorkerThreads;
 use crate::config::{self, Config, Driver, PortSteering};
 use manylane_api::{
     BucketStatus, PairStatus, PortState, PortSteeringStatus, QueueOwner, SteeredWorker,
@@ -116,7 +116,7 @@ struct SteeredPort {
     why: String,
     owners: Vec<WorkerId>,
     /// By which queue each worker transmits, once it is open.
-    exits: Vec<Option<QueueId>>,
+    transmit_queues: Vec<Option<QueueId>>,
     /// Who is to have each queue while it runs: where it was put, at the start or by the operator.
     homes: Vec<WorkerId>,
     /// By bucket.
@@ -138,7 +138,7 @@ pub struct Steering {
     capacity: u32,
     paused: Vec<bool>,
     presence: Vec<Presence>,
-    crew: Crew,
+    threads: WorkerThreads,
     rebalances: bool,
     /// By worker; none when there are no rings.
     counts: Vec<HandOffReader>,
@@ -183,7 +183,7 @@ impl Steering {
             steering,
             why,
             owners: owners.clone(),
-            exits: Vec::new(),
+            transmit_queues: Vec::new(),
             homes: owners.clone(),
             assigned: spread(workers),
             stand_ins: vec![None; GROUP],
@@ -202,7 +202,7 @@ impl Steering {
             capacity,
             paused: vec![false; workers],
             presence: (0..workers).map(presence).collect(),
-            crew: Crew::default(),
+            threads: WorkerThreads::default(),
             rebalances: rebalance,
             counts,
             bells: bells.to_vec(),
@@ -219,8 +219,8 @@ impl Steering {
     }
 
     /// Notes by which queue of a port each worker transmits: to be shown. Whoever receives, that stays.
-    pub fn set_exits(&mut self, port: PortId, exits: Vec<Option<QueueId>>) {
-        self.ports[port.index()].exits = exits;
+    pub fn set_transmit_queues(&mut self, port: PortId, transmit_queues: Vec<Option<QueueId>>) {
+        self.ports[port.index()].transmit_queues = transmit_queues;
     }
 
     /// The workers' side of the limits.
@@ -400,8 +400,8 @@ impl Steering {
                 })
                 .collect(),
         };
-        let exits = (0..)
-            .zip(&port.exits)
+        let transmit_queues = (0..)
+            .zip(&port.transmit_queues)
             .map(|(worker, queue)| TransmitQueue { worker, queue: queue.map(|queue| queue.0) });
         PortSteeringStatus {
             port: port.name.clone(),
@@ -409,7 +409,7 @@ impl Steering {
             why: port.why.clone(),
             queues: queues.collect(),
             buckets,
-            transmit_queues: exits.collect(),
+            transmit_queues: transmit_queues.collect(),
         }
     }
 

@@ -12,7 +12,7 @@ use manylane_sync::words::Words;
 use super::closing::Closing;
 use super::daemon::say;
 use super::open::Bell;
-use super::routing::{RETRY, Routing, Told};
+use super::routing::{Effects, RETRY, Routing};
 use super::steering::{self, Removal};
 use crate::socket::Sockets;
 use manylane_worker::stats::{StatsReader, WorkerCount};
@@ -45,22 +45,23 @@ pub(super) struct Link {
 
 impl Control {
     /// Applies what workers report and lets timers pass, until the phase says stop.
-    pub fn run(mut self, mut told: Told) {
+    pub fn run(mut self, mut effects: Effects) {
         while self.phase.load(0) == RUN {
             let now = self.clock.now();
             {
                 let mut routing = lock(&self.routing);
                 let places = self.links.first_mut().map(|first| first.orders.room(usize::MAX));
-                routing.give_places(places.unwrap_or(usize::MAX).saturating_sub(told.orders.len()));
+                routing
+                    .give_places(places.unwrap_or(usize::MAX).saturating_sub(effects.orders.len()));
                 for link in &mut self.links {
                     while let Some(report) = link.reported.pop() {
-                        routing.handle(report, now, &mut told);
+                        routing.handle(report, now, &mut effects);
                     }
                     link.reported.release();
                 }
-                routing.tick(now, &mut told);
+                routing.tick(now, &mut effects);
             }
-            self.tell(&mut told);
+            self.tell(&mut effects);
             self.steer();
             self.sleep();
             if self.closing.has_panicked() {
@@ -71,21 +72,21 @@ impl Control {
     }
 
     /// Hands orders to the first worker, and wakes those who may wait for what was published.
-    fn tell(&mut self, told: &mut Told) {
-        let ordered = !told.orders.is_empty();
+    fn tell(&mut self, effects: &mut Effects) {
+        let ordered = !effects.orders.is_empty();
         if let Some(first) = self.links.first_mut() {
             // What finds no place keeps its own here; no more is ordered meanwhile than there are places.
-            let places = first.orders.room(told.orders.len()).min(told.orders.len());
-            first.orders.push_all(&mut told.orders.drain(..places));
+            let places = first.orders.room(effects.orders.len()).min(effects.orders.len());
+            first.orders.push_all(&mut effects.orders.drain(..places));
             first.orders.submit();
         }
         for (number, link) in self.links.iter().enumerate() {
-            if told.published || (ordered && number == 0) {
+            if effects.published || (ordered && number == 0) {
                 link.bell.ring();
             }
         }
-        told.published = false;
-        for (Key { port, addr }, mac) in told.duplicates.drain(..) {
+        effects.published = false;
+        for (Key { port, addr }, mac) in effects.duplicates.drain(..) {
             let (name, mac) = (&self.names[port.index()], Mac(mac));
             say(&format!(
                 "{addr} on {name} is not ours alone: {mac} has it too. It is not used until nobody answers \

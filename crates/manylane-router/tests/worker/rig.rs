@@ -24,7 +24,7 @@ use manylane_sync::ring::{Consumer, Producer, ring};
 use manylane_sync::words::WordsMut;
 
 use manylane_router::config::{Hop, InterfaceAddress, Prefix, Route, RouteTarget};
-use manylane_router::control::routing::{RoutedPort, Routing, RoutingLimits, Told};
+use manylane_router::control::routing::{Effects, RoutedPort, Routing, RoutingLimits};
 use manylane_router::socket::{Place, SocketLimits, Sockets};
 use manylane_router::trace::Traces;
 use manylane_worker::hooks::InjectorEnd;
@@ -48,7 +48,7 @@ pub type Feed = Arc<Mutex<Vec<Vec<u8>>>>;
 /// The control thread's part.
 pub struct Control {
     pub routing: Routing,
-    pub told: Told,
+    pub told: Effects,
     pub reported: Vec<Consumer<Report>>,
     pub orders: Vec<Producer<Order>>,
 }
@@ -91,7 +91,7 @@ impl Hall {
         Hall {
             depot: Depot::new(region, workers + 2).expect("the first taker"),
             domain,
-            control: Control { routing, told: Told::default(), reported, orders },
+            control: Control { routing, told: Effects::default(), reported, orders },
             phases: Vec::new(),
             handovers: Vec::new(),
             hot_list_len: length(256),

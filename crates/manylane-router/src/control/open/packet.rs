@@ -25,7 +25,7 @@ pub(super) fn open_af_packet(
     let mtu = mtu(port, opened.facts.mtu)?;
     let receivers = opened.receivers.into_iter().map(|queue| Receiver::AfPacket(Box::new(queue)));
     let transmitters = opened.transmitters.into_iter();
-    let transmitters = transmitters.map(|exit| Transmitter::AfPacket(Box::new(exit)));
+    let transmitters = transmitters.map(|transmitter| Transmitter::AfPacket(Box::new(transmitter)));
     let halves = Halves {
         receivers: owners.iter().copied().zip(receivers).collect(),
         transmitters: transmitters.collect(),
@@ -52,7 +52,7 @@ pub(super) fn open_tap(
     let mtu = mtu(port, opened.facts.mtu)?;
     let receivers = opened.receivers.into_iter().map(|queue| Receiver::Tap(Box::new(queue)));
     let transmitters = opened.transmitters.into_iter();
-    let transmitters = transmitters.map(|exit| Transmitter::Tap(Box::new(exit)));
+    let transmitters = transmitters.map(|transmitter| Transmitter::Tap(Box::new(transmitter)));
     let halves = Halves {
         receivers: owners.iter().copied().zip(receivers).collect(),
         transmitters: transmitters.collect(),
@@ -74,8 +74,8 @@ pub(super) fn close_af_packet(
         Receiver::AfPacket(queue) => Some(*queue),
         _ => None,
     });
-    let transmitters = transmitters.into_iter().filter_map(|exit| match exit {
-        Transmitter::AfPacket(exit) => Some(*exit),
+    let transmitters = transmitters.into_iter().filter_map(|transmitter| match transmitter {
+        Transmitter::AfPacket(transmitter) => Some(*transmitter),
         _ => None,
     });
     port.close(receivers.collect(), transmitters.collect(), pool);
@@ -92,8 +92,8 @@ pub(super) fn close_tap(
         Receiver::Tap(queue) => Some(*queue),
         _ => None,
     });
-    let transmitters = transmitters.into_iter().filter_map(|exit| match exit {
-        Transmitter::Tap(exit) => Some(*exit),
+    let transmitters = transmitters.into_iter().filter_map(|transmitter| match transmitter {
+        Transmitter::Tap(transmitter) => Some(*transmitter),
         _ => None,
     });
     port.close(receivers.collect(), transmitters.collect(), pool);

@@ -54,13 +54,13 @@ pub(super) fn wrap(
         None => (owner, queue),
     });
     let transmitters = (0..).map(WorkerId).zip(halves.transmitters);
-    let transmitters = transmitters.map(|(worker, exit)| match &faults.transmit {
+    let transmitters = transmitters.map(|(worker, transmitter)| match &faults.transmit {
         Some(config) => {
             let clock = Box::new(move || clock.now_ns());
-            let exit = fault::Transmitter::new(exit, worker, config.clone(), clock);
-            Transmitter::Fault(Box::new(exit))
+            let transmitter = fault::Transmitter::new(transmitter, worker, config.clone(), clock);
+            Transmitter::Fault(Box::new(transmitter))
         }
-        None => exit,
+        None => transmitter,
     });
     let (receivers, transmitters) = (receivers.collect(), transmitters.collect());
     Ok(Halves { receivers, transmitters, writers: halves.writers })
@@ -83,12 +83,12 @@ fn copy(id: PortId, port: &Port, tee: &Tee, halves: &mut Halves) -> Result<(), p
         false => (owner, queue),
     });
     halves.receivers = queues.collect();
-    let exits = std::mem::take(&mut halves.transmitters).into_iter();
-    let exits = exits.map(|exit| match lanes.next() {
-        Some(lane) => Transmitter::Tee(Box::new(tee::Transmitter::new(exit, lane))),
-        None => exit,
+    let transmitters = std::mem::take(&mut halves.transmitters).into_iter();
+    let transmitters = transmitters.map(|transmitter| match lanes.next() {
+        Some(lane) => Transmitter::Tee(Box::new(tee::Transmitter::new(transmitter, lane))),
+        None => transmitter,
     });
-    halves.transmitters = exits.collect();
+    halves.transmitters = transmitters.collect();
     Ok(())
 }
 
@@ -109,9 +109,9 @@ pub fn unwrap(
 ) -> (Vec<Receiver>, Vec<Transmitter>) {
     let mut lanes = Vec::new();
     let receivers = receivers.into_iter().map(|queue| queue.unwrapped(pool, &mut lanes)).collect();
-    let transmitters = transmitters.into_iter().map(|exit| {
-        let mut ended = |fate, entry| count_ended(stats, id, fate, entry);
-        exit.unwrapped(pool, &mut lanes, &mut ended)
+    let transmitters = transmitters.into_iter().map(|transmitter| {
+        let mut ended = |fate, ingress| count_ended(stats, id, fate, ingress);
+        transmitter.unwrapped(pool, &mut lanes, &mut ended)
     });
     (receivers, transmitters.collect())
 }

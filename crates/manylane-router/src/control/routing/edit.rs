@@ -7,29 +7,29 @@ use manylane_net::neighbour::{Action, Header, Key, Rewrite};
 use manylane_net::nexthop::dst::{Facts, Flags};
 use manylane_net::wire::ethernet::{Tags, ether_type};
 
-use super::{NEIGHBOUR, Routing, RoutingError, Told, host, is_link_local, neighbour_id};
+use super::{Effects, NEIGHBOUR, Routing, RoutingError, host, is_link_local, neighbour_id};
 use manylane_worker::Order;
 
 impl Routing {
-    pub(super) fn apply(&mut self, mut actions: Vec<Action>, told: &mut Told) {
-        actions.drain(..).for_each(|action| self.act(action, told));
+    pub(super) fn apply(&mut self, mut actions: Vec<Action>, effects: &mut Effects) {
+        actions.drain(..).for_each(|action| self.act(action, effects));
         self.actions = actions; // Its memory serves the next time.
     }
 
     /// Does what the neighbour table asks for. What meets a bound waits, and so does what comes after it
     /// for the same slot.
-    fn act(&mut self, action: Action, told: &mut Told) {
+    fn act(&mut self, action: Action, effects: &mut Effects) {
         let Some(slot) = slot_of(action) else {
-            self.edit(action, told);
+            self.edit(action, effects);
             return;
         };
-        if self.waiting.contains_key(&slot) || !self.edit(action, told) {
+        if self.waiting.contains_key(&slot) || !self.edit(action, effects) {
             self.waiting.insert(slot, action);
         }
     }
 
     /// One action, done; false when it met a bound and changed nothing that matters.
-    pub(super) fn edit(&mut self, action: Action, told: &mut Told) -> bool {
+    pub(super) fn edit(&mut self, action: Action, effects: &mut Effects) -> bool {
         match action {
             Action::Publish { slot, key, state, mac } => {
                 let port = &self.ports[key.port.index()].facts;
@@ -63,7 +63,7 @@ impl Routing {
                 if state.is_resolved() {
                     self.next_hops.set_resolved(slot, true);
                 }
-                told.published = true;
+                effects.published = true;
                 self.add_host_route(slot, key)
             }
             Action::Remove { slot, .. } => {
@@ -80,7 +80,7 @@ impl Routing {
                 true
             }
             Action::Solicit { key, unicast } => {
-                told.orders.push(Order::Solicit { key, unicast });
+                effects.orders.push(Order::Solicit { key, unicast });
                 true
             }
         }

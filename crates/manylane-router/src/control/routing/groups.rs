@@ -7,7 +7,7 @@ use manylane_net::fib::NextHopId;
 use manylane_net::neighbour::Key;
 use manylane_net::nexthop::{BUCKETS, GroupId, Member};
 
-use super::{Routing, RoutingError, Told, group_id};
+use super::{Effects, Routing, RoutingError, group_id};
 use crate::config::Hop;
 
 /// A member of a group, as it is shown.
@@ -45,11 +45,11 @@ impl Routing {
         &mut self,
         hops: &[Hop],
         now: Duration,
-        told: &mut Told,
+        effects: &mut Effects,
     ) -> Result<NextHopId, RoutingError> {
         let mut members = Vec::with_capacity(hops.len());
         for &Hop { next_hop, port, weight } in hops {
-            let slot = self.pin(Key { port, addr: next_hop }, now, told)?;
+            let slot = self.pin(Key { port, addr: next_hop }, now, effects)?;
             members.push(Member { slot, weight });
         }
         members.sort_unstable();

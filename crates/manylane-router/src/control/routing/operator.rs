@@ -7,7 +7,7 @@ use manylane_frame::vocabulary::PortId;
 use manylane_net::neighbour::{Entry, Key, TableFull};
 use manylane_net::wire::ethernet::Mac;
 
-use super::{Routing, RoutingError, Told};
+use super::{Effects, Routing, RoutingError};
 use crate::config::{not_unicast, owner};
 
 /// Why a neighbour was not set or forgotten.
@@ -52,13 +52,13 @@ impl Routing {
         key: Key,
         mac: [u8; 6],
         now: Duration,
-        told: &mut Told,
+        effects: &mut Effects,
     ) -> Result<u32, RoutingError> {
         self.check_own(key)?;
         let mut actions = std::mem::take(&mut self.actions);
         let slot =
             self.neighbours.set(key, mac, now, &mut actions).map_err(RoutingError::Neighbour);
-        self.apply(actions, told);
+        self.apply(actions, effects);
         slot
     }
 
@@ -74,9 +74,9 @@ impl Routing {
             return Err(NeighbourRefused::NotAStation);
         }
         self.may_be_set(key)?;
-        let mut told = Told::default();
-        let set = self.set_neighbour(key, mac, now, &mut told);
-        self.owe(told);
+        let mut effects = Effects::default();
+        let set = self.set_neighbour(key, mac, now, &mut effects);
+        self.owe(effects);
         match set {
             Ok(slot) => Ok(*self.neighbours.entry(slot).expect("it was just set")),
             Err(RoutingError::Neighbour(full)) => Err(NeighbourRefused::Full(full)),
@@ -89,11 +89,11 @@ impl Routing {
     pub fn delete_neighbour(&mut self, key: Key, now: Duration) -> Result<Entry, NeighbourRefused> {
         let entry = self.neighbours.find(key).map(|(_, entry)| *entry);
         let entry = entry.ok_or(NeighbourRefused::Unknown)?;
-        let mut told = Told::default();
+        let mut effects = Effects::default();
         let mut actions = std::mem::take(&mut self.actions);
         self.neighbours.forget(key, now, &mut actions);
-        self.apply(actions, &mut told);
-        self.owe(told);
+        self.apply(actions, &mut effects);
+        self.owe(effects);
         Ok(entry)
     }
 
@@ -103,16 +103,16 @@ impl Routing {
     }
 
     /// What the workers must be told after such edits.
-    pub(super) fn pay(&mut self, told: &mut Told) {
+    pub(super) fn pay(&mut self, effects: &mut Effects) {
         let owed = std::mem::take(&mut self.owed);
-        told.orders.extend(owed.orders);
-        told.duplicates.extend(owed.duplicates);
-        told.published |= owed.published;
+        effects.orders.extend(owed.orders);
+        effects.duplicates.extend(owed.duplicates);
+        effects.published |= owed.published;
     }
 
-    pub(super) fn owe(&mut self, mut told: Told) {
-        self.pay(&mut told);
-        self.owed = told;
+    pub(super) fn owe(&mut self, mut effects: Effects) {
+        self.pay(&mut effects);
+        self.owed = effects;
     }
 
     /// Refuses to send to ourselves.

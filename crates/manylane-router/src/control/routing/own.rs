@@ -7,7 +7,7 @@ use manylane_net::neighbour::{
     Claim, Conflicts, DuplicateDetection, Key, OwnAction, OwnAddress, OwnTable,
 };
 
-use super::{BLACKHOLE, LOCAL, RoutedPort, Routing, Told, fixed_id, host, is_link_local};
+use super::{BLACKHOLE, Effects, LOCAL, RoutedPort, Routing, fixed_id, host, is_link_local};
 use manylane_worker::Order;
 
 impl Routing {
@@ -32,7 +32,7 @@ impl Routing {
         self.own = OwnTable::new(keys, mode, seed, now);
         let unused = self.own.addresses().filter(|(own, _)| !own.in_use).map(|(own, _)| own.key);
         for key in unused.collect::<Vec<_>>() {
-            self.lead_own(key, false, &mut Told::default());
+            self.lead_own(key, false, &mut Effects::default());
         }
         self.follow_own();
     }
@@ -48,20 +48,20 @@ impl Routing {
         mac: [u8; 6],
         claim: Claim,
         now: Duration,
-        told: &mut Told,
+        effects: &mut Effects,
     ) {
         let mut actions = std::mem::take(&mut self.own_actions);
         self.own.hear(key, mac, claim, now, &mut actions);
-        self.apply_own(actions, told);
+        self.apply_own(actions, effects);
     }
 
-    pub(super) fn tick_own(&mut self, now: Duration, told: &mut Told) {
+    pub(super) fn tick_own(&mut self, now: Duration, effects: &mut Effects) {
         let mut actions = std::mem::take(&mut self.own_actions);
         self.own.tick(now, &mut actions);
-        self.apply_own(actions, told);
+        self.apply_own(actions, effects);
     }
 
-    fn apply_own(&mut self, mut actions: Vec<OwnAction>, told: &mut Told) {
+    fn apply_own(&mut self, mut actions: Vec<OwnAction>, effects: &mut Effects) {
         for action in actions.drain(..) {
             let (OwnAction::Probe(key)
             | OwnAction::Announce(key)
@@ -72,11 +72,11 @@ impl Routing {
                 continue;
             }
             match action {
-                OwnAction::Probe(key) => told.orders.push(Order::Probe { key }),
-                OwnAction::Announce(key) => told.orders.push(Order::Announce { key }),
-                OwnAction::Use(key) => self.lead_own(key, true, told),
-                OwnAction::Leave(key) => self.lead_own(key, false, told),
-                OwnAction::Lost(key, mac) => told.duplicates.push((key, mac)),
+                OwnAction::Probe(key) => effects.orders.push(Order::Probe { key }),
+                OwnAction::Announce(key) => effects.orders.push(Order::Announce { key }),
+                OwnAction::Use(key) => self.lead_own(key, true, effects),
+                OwnAction::Leave(key) => self.lead_own(key, false, effects),
+                OwnAction::Lost(key, mac) => effects.duplicates.push((key, mac)),
             }
         }
         self.own_actions = actions; // Its memory serves the next time.
@@ -94,12 +94,12 @@ impl Routing {
     /// Packets to an address of ours are for us while it is in use, and dropped in silence while it is not
     /// (RFC 4862 §5.4). A link-local one has no route: workers ask for its standing. Another next hop for a
     /// route that is there is one word for the FIB: it meets no bound.
-    fn lead_own(&mut self, key: Key, in_use: bool, told: &mut Told) {
+    fn lead_own(&mut self, key: Key, in_use: bool, effects: &mut Effects) {
         if is_link_local(key.addr) {
             return;
         }
         let id = fixed_id(if in_use { LOCAL } else { BLACKHOLE });
-        if self.change(host(key.addr), id, told).is_err() {
+        if self.change(host(key.addr), id, effects).is_err() {
             self.given_up += 1;
         }
     }

@@ -7,7 +7,7 @@ use manylane_net::fib::{IpPrefix, NextHopId};
 use manylane_net::neighbour::Key;
 use manylane_net::nexthop::NextHop;
 
-use super::{BLACKHOLE, Going, LOCAL, Routing, Told, fixed_id};
+use super::{BLACKHOLE, Effects, Going, LOCAL, Routing, fixed_id};
 
 impl Routing {
     /// Removes all routes and neighbours of a port, as a kernel does whose interface goes: packets take less
@@ -25,16 +25,16 @@ impl Routing {
             let then = shared.iter().find(|(other, _)| *other == prefix).map(|&(_, id)| id);
             self.going.push(Going { prefix, was, then });
         }
-        let mut told = Told::default();
+        let mut effects = Effects::default();
         let mut actions = std::mem::take(&mut self.actions);
         // Who is still known there, as a member of a group, is asked for no more.
         for is_ipv6 in [false, true] {
             self.neighbours.set_waiting(port, is_ipv6, true);
         }
         self.neighbours.forget_port(port, now, &mut actions);
-        self.apply(actions, &mut told);
-        self.remove_routes(&mut told);
-        self.owe(told);
+        self.apply(actions, &mut effects);
+        self.remove_routes(&mut effects);
+        self.owe(effects);
     }
 
     /// Whether a port is there no more.
@@ -43,7 +43,7 @@ impl Routing {
     }
 
     /// Removes what is to go, as far as the tables' bounds allow by now.
-    pub(super) fn remove_routes(&mut self, told: &mut Told) {
+    pub(super) fn remove_routes(&mut self, effects: &mut Effects) {
         if self.going.is_empty() {
             return;
         }
@@ -58,7 +58,7 @@ impl Routing {
         self.going = going;
         self.next_hops.step();
         self.let_go_of_groups();
-        told.published = true;
+        effects.published = true;
     }
 
     /// The prefixes that lead to a port or to our addresses there.
@@ -76,7 +76,7 @@ impl Routing {
         let routes =
             routes.chain(self.ipv6.routes().map(|(prefix, id)| (IpPrefix::V6(prefix), id)));
         let leads_there = move |&(prefix, id): &(IpPrefix, NextHopId)| match self.meaning(id) {
-            NextHop::Via(Key { port: exit, .. }) | NextHop::Connected(exit) => exit == port,
+            NextHop::Via(Key { port: egress, .. }) | NextHop::Connected(egress) => egress == port,
             NextHop::Group(group) => groups
                 .get(&group)
                 .is_some_and(|members| members.iter().all(|member| member.key.port == port)),

@@ -18,7 +18,7 @@ use crate::config::{Hop, Prefix};
 /// Routing with two ports, and a worker that reads.
 struct Bed {
     routing: Routing,
-    told: Told,
+    effects: Effects,
     worker: Reader,
 }
 
@@ -37,11 +37,11 @@ impl Bed {
         let ports = (0..).zip(ports).map(|(number, addresses)| port(number, addresses)).collect();
         let routing = Routing::new(&domain, ports, limits).expect("the tables can be mapped");
         let worker = domain.register().expect("the first fits");
-        Bed { routing, told: Told::default(), worker }
+        Bed { routing, effects: Effects::default(), worker }
     }
 
     fn missing(&mut self, port: u16, addr: &str, now: u64) {
-        self.routing.handle(Report::Missing { key: key(port, addr) }, at(now), &mut self.told);
+        self.routing.handle(Report::Missing { key: key(port, addr) }, at(now), &mut self.effects);
     }
 
     /// A host asks for one of our addresses.
@@ -52,11 +52,11 @@ impl Bed {
 
     fn hear(&mut self, port: u16, addr: &str, kind: Kind, now: u64) {
         let report = Report::Answer { key: key(port, addr), mac: Some(MAC), kind };
-        self.routing.handle(report, at(now), &mut self.told);
+        self.routing.handle(report, at(now), &mut self.effects);
     }
 
     fn tick(&mut self, now: u64) {
-        self.routing.tick(at(now), &mut self.told);
+        self.routing.tick(at(now), &mut self.effects);
     }
 
     fn route(&self, prefix: &str) -> Option<NextHop<Key>> {
@@ -69,7 +69,7 @@ impl Bed {
         let (network, length) = prefix.split_once('/').unwrap();
         let prefix = Prefix::containing(network.parse().unwrap(), length.parse().unwrap());
         let route = Route { prefix, target };
-        self.routing.add_route(&route, at(0), &mut self.told).expect("there is room");
+        self.routing.add_route(&route, at(0), &mut self.effects).expect("there is room");
     }
 
     fn state(&self, port: u16, addr: &str) -> Option<State> {
@@ -78,7 +78,7 @@ impl Bed {
     }
 
     fn orders(&mut self) -> Vec<Order> {
-        std::mem::take(&mut self.told.orders)
+        std::mem::take(&mut self.effects.orders)
     }
 
     /// Fills the FIB's limbo with edits of other routes, until the worker is quiescent.
@@ -166,7 +166,7 @@ fn a_neighbour_has_a_host_route_as_long_as_it_has_an_entry() {
     for (addr, prefix) in [("10.0.0.9", "10.0.0.9/32"), ("2001:db8::9", "2001:db8::9/128")] {
         bed.missing(0, addr, 0);
         assert_eq!(bed.route(prefix), Some(NextHop::Via(key(0, addr))), "before it has answered");
-        assert!(std::mem::take(&mut bed.told.published));
+        assert!(std::mem::take(&mut bed.effects.published));
         assert_eq!(bed.orders(), [Order::Solicit { key: key(0, addr), unicast: None }]);
     }
     for now in 1..=3 {
@@ -263,7 +263,7 @@ fn every_kind_of_static_route_means_what_it_says() {
         bed.static_route(prefix, target);
         assert_eq!(bed.route(prefix), Some(expected));
     }
-    assert!(bed.told.published, "what a worker holds may be for these");
+    assert!(bed.effects.published, "what a worker holds may be for these");
 }
 
 /// What a worker keeps across its turns means what it meant: a slot is no other's while its dst is held.
@@ -336,7 +336,7 @@ fn a_route_by_several_next_hops_goes_by_those_that_are_found() {
     for now in 30..120 {
         bed.hear(0, "10.0.0.3", Kind::ArpReply, now);
         bed.tick(now);
-        bed.routing.handle(Report::Used { slot }, at(now), &mut bed.told);
+        bed.routing.handle(Report::Used { slot }, at(now), &mut bed.effects);
         bed.worker.quiescent();
         if bed.state(0, "10.0.0.2") == Some(State::Failed) {
             break;
@@ -365,9 +365,9 @@ fn edits_that_meet_a_bound_are_done_after_the_workers_turn() {
     bed.hear(0, "10.0.0.9", Kind::ArpReply, 0);
     assert_eq!(bed.routing.waiting.len(), 2);
     bed.worker.quiescent();
-    bed.told.published = false;
+    bed.effects.published = false;
     bed.tick(0);
-    assert!(bed.told.published && bed.routing.waiting.is_empty());
+    assert!(bed.effects.published && bed.routing.waiting.is_empty());
     assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(key(0, "10.0.0.9"))));
     assert_eq!(bed.route("2001:db8::9/128"), Some(NextHop::Via(key(0, "2001:db8::9"))));
     assert_eq!(bed.routing.given_up(), 0);
@@ -437,8 +437,8 @@ fn a_static_host_route_outlives_the_neighbour() {
 fn the_operators_word_stands() {
     let mut bed = Bed::new();
     let set = key(0, "10.0.0.9");
-    bed.routing.set_neighbour(set, MAC, at(0), &mut bed.told).expect("there is room");
+    bed.routing.set_neighbour(set, MAC, at(0), &mut bed.effects).expect("there is room");
     assert_eq!(bed.state(0, "10.0.0.9"), Some(State::Permanent));
     assert_eq!(bed.route("10.0.0.9/32"), Some(NextHop::Via(set)));
-    assert!(bed.told.published && bed.told.orders.is_empty());
+    assert!(bed.effects.published && bed.effects.orders.is_empty());
 }

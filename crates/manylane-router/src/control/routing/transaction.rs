@@ -6,7 +6,7 @@ use manylane_net::fib::EditError;
 use manylane_net::neighbour::Key;
 use manylane_net::nexthop::{GroupId, Member};
 
-use super::{Going, Routing, RoutingError, Told, group_id, neighbour_id, prefix_of};
+use super::{Effects, Going, Routing, RoutingError, group_id, neighbour_id, prefix_of};
 use crate::config::{Hop, Route, RouteTarget, StaticNeighbour};
 
 impl Routing {
@@ -19,7 +19,7 @@ impl Routing {
         after: Option<&Route>,
         now: Duration,
     ) -> Result<(), RoutingError> {
-        let mut told = Told::default();
+        let mut effects = Effects::default();
         let done = match after {
             Some(route) => {
                 // What is still to go would take the new one along.
@@ -27,7 +27,7 @@ impl Routing {
                 let pending = self.going.iter().position(|going| going.prefix == prefix);
                 let pending = pending.map(|at| self.going.swap_remove(at));
                 let pins = self.pins(route);
-                let added = self.add_route(route, now, &mut told);
+                let added = self.add_route(route, now, &mut effects);
                 if added.is_err() {
                     self.going.extend(pending);
                     for (key, before) in pins {
@@ -45,11 +45,11 @@ impl Routing {
             && let Some(route) = before
         {
             if after.is_none() {
-                self.take_away(route, &mut told);
+                self.take_away(route, &mut effects);
             }
             self.was_led_by(route);
         }
-        self.owe(told);
+        self.owe(effects);
         done
     }
 
@@ -62,9 +62,9 @@ impl Routing {
     ) -> Result<(), RoutingError> {
         let key = |one: StaticNeighbour| Key { port: one.port, addr: one.address };
         if let Some(one) = after {
-            let mut told = Told::default();
-            let set = self.set_neighbour(key(one), one.mac, now, &mut told);
-            self.owe(told);
+            let mut effects = Effects::default();
+            let set = self.set_neighbour(key(one), one.mac, now, &mut effects);
+            self.owe(effects);
             return set.map(drop);
         }
         if let Some(one) = before {
@@ -74,14 +74,14 @@ impl Routing {
         Ok(())
     }
 
-    fn take_away(&mut self, route: &Route, told: &mut Told) {
+    fn take_away(&mut self, route: &Route, effects: &mut Effects) {
         let prefix = prefix_of(route);
         let Some(was) = self.route(prefix) else { return };
         // A neighbour that the route stood before is found again.
         let slot =
             self.host_routes.iter().find(|(_, host)| **host == prefix).map(|(slot, _)| *slot);
         self.going.push(Going { prefix, was, then: slot.map(neighbour_id) });
-        self.remove_routes(told);
+        self.remove_routes(effects);
     }
 
     /// A route that was there has gone, or leads elsewhere.

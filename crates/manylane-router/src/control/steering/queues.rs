@@ -174,8 +174,8 @@ impl Steering {
             while let Some(given_up) = handover.given_up.pop() {
                 match given_up {
                     GivenUp::Queue(receiver) => between.push(receiver),
-                    GivenUp::Egress(port, exit) => {
-                        of_port(&mut self.removals, port).exits.push(exit)
+                    GivenUp::Egress(port, transmitter) => {
+                        of_port(&mut self.removals, port).transmitters.push(transmitter)
                     }
                 }
             }
@@ -206,20 +206,22 @@ impl Steering {
     /// What was given up and not passed on, when no worker runs any more.
     pub fn take_back(&mut self) -> (Vec<Receiver>, Vec<(PortId, Transmitter)>) {
         let Queues { handovers, between, .. } = &mut self.queues;
-        let (mut receivers, mut exits) = (std::mem::take(between), Vec::new());
+        let (mut receivers, mut transmitters) = (std::mem::take(between), Vec::new());
         for given_up in
             handovers.iter_mut().flat_map(|handover| std::iter::from_fn(|| handover.given_up.pop()))
         {
             match given_up {
                 GivenUp::Queue(receiver) => receivers.push(receiver),
-                GivenUp::Egress(port, exit) => exits.push((port, exit)),
+                GivenUp::Egress(port, transmitter) => transmitters.push((port, transmitter)),
             }
         }
-        for Removal { port, receivers: given_up, exits: closed, .. } in self.removals.drain(..) {
+        for Removal { port, receivers: given_up, transmitters: closed, .. } in
+            self.removals.drain(..)
+        {
             receivers.extend(given_up);
-            exits.extend(closed.into_iter().map(|exit| (port, exit)));
+            transmitters.extend(closed.into_iter().map(|transmitter| (port, transmitter)));
         }
-        (receivers, exits)
+        (receivers, transmitters)
     }
 }
 

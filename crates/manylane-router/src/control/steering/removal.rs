@@ -33,7 +33,7 @@ pub struct Removal {
     /// Its queues.
     pub receivers: Vec<Receiver>,
     /// Its ways out.
-    pub exits: Vec<Transmitter>,
+    pub transmitters: Vec<Transmitter>,
     queues: usize,
     /// Workers that have been asked for their way out.
     asked: u16,
@@ -48,8 +48,8 @@ impl Steering {
             self.queues.lead(QueueMove { port, queue, from, to: None, asked: false });
         }
         let queues = owners.len();
-        let (receivers, exits) = (Vec::new(), Vec::new());
-        self.removals.push(Removal { port, receivers, exits, queues, asked: 0 });
+        let (receivers, transmitters) = (Vec::new(), Vec::new());
+        self.removals.push(Removal { port, receivers, transmitters, queues, asked: 0 });
     }
 
     /// Whether a port is there, and for how long.
@@ -60,7 +60,7 @@ impl Steering {
 
     /// Asks workers for their ways out by ports whose queues have been given up.
     pub(super) fn tend_removals(&mut self) {
-        let Steering { removals, queues, bells, ports, presence, crew, .. } = self;
+        let Steering { removals, queues, bells, ports, presence, threads, .. } = self;
         for removal in removals.iter_mut().filter(|one| one.receivers.len() == one.queues) {
             let port = &mut ports[removal.port.index()];
             port.owners.clear();
@@ -76,7 +76,7 @@ impl Steering {
         }
         if !removals.is_empty() {
             for (worker, _) in (0..).zip(&*presence).filter(|(_, one)| **one == Presence::Absent) {
-                crew.attend(worker);
+                threads.serve_handover(worker);
             }
         }
     }
@@ -90,7 +90,7 @@ impl Steering {
     pub fn take_removed(&mut self) -> Option<Removal> {
         let workers = self.bells.len();
         let is_free =
-            |one: &Removal| one.receivers.len() == one.queues && one.exits.len() == workers;
+            |one: &Removal| one.receivers.len() == one.queues && one.transmitters.len() == workers;
         let at = self.removals.iter().position(is_free)?;
         Some(self.removals.swap_remove(at))
     }
@@ -121,7 +121,7 @@ impl Closer {
     /// Closes a port; returns how many frames its device has kept. Takes as long as a device needs to send what it
     /// has, a tenth of a second at most, and two seconds more where a device without copies lets go late.
     pub fn close(&mut self, removal: Removal) -> usize {
-        let Removal { port: id, receivers, exits, .. } = removal;
+        let Removal { port: id, receivers, transmitters, .. } = removal;
         let Closer { ports, depot, stats } = self;
         let mut open = ports.lock().unwrap_or_else(PoisonError::into_inner);
         let port = open[id.index()].take().expect("a port is removed once");
@@ -137,7 +137,7 @@ impl Closer {
         stats.level(id, PortCount::LostNoBuffer, losses.no_buffer);
         stats.level(id, PortCount::LostInvalid, losses.invalid + losses.too_large);
         let mut pool = depot.pool();
-        let (receivers, exits) = open::unwrap(receivers, exits, &mut pool, stats, id);
-        open::close(port, receivers, exits, &mut pool, stats, id)
+        let (receivers, transmitters) = open::unwrap(receivers, transmitters, &mut pool, stats, id);
+        open::close(port, receivers, transmitters, &mut pool, stats, id)
     }
 }

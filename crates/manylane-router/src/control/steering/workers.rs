@@ -6,7 +6,7 @@ use manylane_frame::vocabulary::{PortId, QueueId, WorkerId};
 use super::queues::QueueMove;
 use super::settings::refused;
 use super::{PortSteering, SteeredPort, Steering, limits};
-use crate::control::crew::Crew;
+use crate::control::worker_threads::WorkerThreads;
 use manylane_api::{ApiError, PortState, SetError, SettingValue, WorkerState};
 use manylane_worker::worker::phase::{DRAIN, END};
 
@@ -25,14 +25,14 @@ pub(super) enum Presence {
 
 impl Steering {
     /// Takes the workers in, who have not begun, and gives the first `started` their threads.
-    pub fn seat(&mut self, crew: Crew, started: usize) -> std::io::Result<()> {
-        self.crew = crew;
-        (0..started as u16).try_for_each(|worker| self.crew.start(worker))
+    pub fn start_workers(&mut self, threads: WorkerThreads, started: usize) -> std::io::Result<()> {
+        self.threads = threads;
+        (0..started as u16).try_for_each(|worker| self.threads.start(worker))
     }
 
     /// The workers, to be stopped. None begins any more.
-    pub fn take_crew(&mut self) -> Crew {
-        std::mem::take(&mut self.crew)
+    pub fn take_worker_threads(&mut self) -> WorkerThreads {
+        std::mem::take(&mut self.threads)
     }
 
     /// What is shown of a worker.
@@ -93,7 +93,7 @@ impl Steering {
         let since = self.limits.load(limits::GENERATION);
         for worker in wanted..running {
             self.presence[usize::from(worker)] = Presence::Leaving { since };
-            self.crew.tell(worker, DRAIN);
+            self.threads.set_phase(worker, DRAIN);
         }
         Ok(())
     }
@@ -153,14 +153,14 @@ impl Steering {
             ));
         }
         for worker in running..wanted {
-            self.crew.start(worker).map_err(|error| {
+            self.threads.start(worker).map_err(|error| {
                 SetError::NoRoom(ApiError {
                     error: format!("no thread for worker {worker}: {error}"),
                     help: format!("there are {worker} workers now"),
                 })
             })?;
             self.presence[usize::from(worker)] = Presence::Running;
-            for (port, queue) in self.homesick(WorkerId(worker)) {
+            for (port, queue) in self.queues_at_home(WorkerId(worker)) {
                 self.move_queue(port, queue, WorkerId(worker));
             }
             self.publish();
@@ -169,7 +169,7 @@ impl Steering {
     }
 
     /// The queues that a worker had before it was removed.
-    fn homesick(&self, worker: WorkerId) -> Vec<(PortId, QueueId)> {
+    fn queues_at_home(&self, worker: WorkerId) -> Vec<(PortId, QueueId)> {
         let mut queues = Vec::new();
         let open = |(_, port): &(PortId, &SteeredPort)| port.state == PortState::Open;
         for (id, port) in (0..).map(PortId).zip(&self.ports).filter(open) {
@@ -194,11 +194,11 @@ impl Steering {
     pub(super) fn tend_workers(&mut self) {
         for worker in 0..self.presence.len() as u16 {
             match self.presence[usize::from(worker)] {
-                Presence::Leaving { since } if self.is_cut_off(worker, since) => {
+                Presence::Leaving { since } if self.has_no_input(worker, since) => {
                     self.presence[usize::from(worker)] = Presence::Ending;
-                    self.crew.tell(worker, END);
+                    self.threads.set_phase(worker, END);
                 }
-                Presence::Ending if self.crew.has_ended(worker) => {
+                Presence::Ending if self.threads.has_ended(worker) => {
                     self.presence[usize::from(worker)] = Presence::Absent;
                 }
                 _ => {}
@@ -208,7 +208,7 @@ impl Steering {
 
     /// Whether a worker has no queue, and nobody hands on to it any more. Who has ended had no queue, and what it
     /// had handed on has left.
-    fn is_cut_off(&self, worker: u16, since: u32) -> bool {
+    fn has_no_input(&self, worker: u16, since: u32) -> bool {
         let receives = |other: u16| {
             let presence = self.presence[usize::from(other)];
             let turns = matches!(presence, Presence::Running | Presence::Leaving { .. });

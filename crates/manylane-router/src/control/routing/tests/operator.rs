@@ -16,9 +16,9 @@ fn a_neighbour_is_added_to_a_running_daemon_and_deleted() {
         assert_eq!((set.state, set.mac, set.since), (State::Permanent, Some(MAC), at(1)));
         assert_eq!(bed.route(prefix), Some(NextHop::Via(name)));
         // The control thread tells the workers, in its next turn.
-        assert!(bed.routing.owes() && !bed.told.published);
+        assert!(bed.routing.owes() && !bed.effects.published);
         bed.tick(1);
-        assert!(std::mem::take(&mut bed.told.published) && !bed.routing.owes());
+        assert!(std::mem::take(&mut bed.effects.published) && !bed.routing.owes());
         assert!(bed.orders().is_empty(), "nobody asks for it");
 
         bed.hear(0, addr, Kind::Gratuitous, 2);
@@ -106,14 +106,14 @@ fn what_cannot_be_a_neighbour_is_refused() {
 fn the_configuration_is_not_believed_about_ourselves() {
     let mut bed = Bed::with(&[&["10.0.0.1/24", "2001:db8::1/64"]]);
     let own = key(0, "fe80::1");
-    let refused = bed.routing.set_neighbour(own, MAC, at(0), &mut bed.told);
+    let refused = bed.routing.set_neighbour(own, MAC, at(0), &mut bed.effects);
     assert!(matches!(refused, Err(RoutingError::Own { .. })), "{refused:?}");
     let hop = Hop { next_hop: own.addr, port: own.port, weight: 1 };
     for target in
         [RouteTarget::Via { next_hop: own.addr, port: own.port }, RouteTarget::Group(vec![hop])]
     {
         let prefix = Prefix::containing("2001:db8:9::".parse().unwrap(), 48);
-        let refused = bed.routing.add_route(&Route { prefix, target }, at(0), &mut bed.told);
+        let refused = bed.routing.add_route(&Route { prefix, target }, at(0), &mut bed.effects);
         let said = refused.expect_err("it is ours").to_string();
         assert!(said.starts_with("fe80::1, in a [[route]]"), "{said}");
         assert_eq!(bed.route("2001:db8:9::/48"), None);

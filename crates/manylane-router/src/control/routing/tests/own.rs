@@ -14,14 +14,14 @@ impl Bed {
 
     fn claim(&mut self, addr: &str, claim: Claim, now: u64) {
         let report = Report::Claimed { key: key(0, addr), mac: MAC, claim };
-        self.routing.handle(report, at(now), &mut self.told);
+        self.routing.handle(report, at(now), &mut self.effects);
     }
 
     /// Lets time pass; returns what is sent, and when in seconds.
     fn wait(&mut self, until: u64) -> Vec<(u64, Order)> {
         let mut sent = Vec::new();
         while let Some(now) = self.routing.deadline(at(until)).filter(|&due| due <= at(until)) {
-            self.routing.tick(now, &mut self.told);
+            self.routing.tick(now, &mut self.effects);
             sent.extend(self.orders().into_iter().map(|order| (now.as_secs(), order)));
         }
         sent
@@ -52,7 +52,7 @@ fn our_addresses_are_probed_and_announced_where_others_are() {
         assert_eq!(bed.own(addr), (OwnState::Held, true));
     }
     assert_eq!(sent.len(), 13, "nothing about port 1: it is a wire of our own");
-    assert!(bed.told.duplicates.is_empty());
+    assert!(bed.effects.duplicates.is_empty());
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn an_address_that_must_be_probed_first_is_nobodys_until_then() {
         assert_eq!(bed.route(prefix), Some(NextHop::Blackhole));
     }
     bed.claim("fe80::1", Claim::Wanted, 0);
-    assert_eq!(bed.told.duplicates, [(key(0, "fe80::1"), MAC)], "though it was not in use");
+    assert_eq!(bed.effects.duplicates, [(key(0, "fe80::1"), MAC)], "though it was not in use");
     assert_eq!(bed.route("10.0.1.1/32"), Some(NextHop::Local), "a wire of our own");
     bed.wait(20);
     for (addr, prefix) in BOTH {
@@ -81,7 +81,11 @@ fn a_duplicate_is_left_told_and_taken_when_it_is_free_again() {
         assert_eq!(bed.own(addr), (OwnState::Duplicate, false));
         assert_eq!(bed.route(prefix), Some(NextHop::Blackhole));
         bed.claim(addr, Claim::Used, 1);
-        assert_eq!(std::mem::take(&mut bed.told.duplicates), [(key(0, addr), MAC)], "told once");
+        assert_eq!(
+            std::mem::take(&mut bed.effects.duplicates),
+            [(key(0, addr), MAC)],
+            "reported once"
+        );
     }
     bed.wait(59);
     assert_eq!(bed.route("10.0.0.1/32"), Some(NextHop::Blackhole));
@@ -110,7 +114,7 @@ fn an_address_that_is_held_is_defended_and_stays() {
         };
         assert_eq!(bed.routing.own_addresses().find_map(heard), Some((12, Some(MAC))));
     }
-    assert!(bed.told.duplicates.is_empty());
+    assert!(bed.effects.duplicates.is_empty());
 }
 
 /// The FIB's limbo is full until the worker's turn ends: packets to the address are not ours at once.

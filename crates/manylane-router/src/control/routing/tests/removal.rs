@@ -6,7 +6,7 @@ fn remove(bed: &mut Bed, port: u16) {
     bed.routing.remove_port(PortId(port), at(1));
     assert!(bed.routing.owes(), "the control thread tells the workers, in its next turn");
     bed.tick(1);
-    assert!(std::mem::take(&mut bed.told.published));
+    assert!(std::mem::take(&mut bed.effects.published));
 }
 
 #[test]

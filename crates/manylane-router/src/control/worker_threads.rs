@@ -15,19 +15,19 @@ use manylane_worker::worker::phase::{RUN, STOP};
 
 /// All workers there may be.
 #[derive(Default)]
-pub struct Crew {
-    seats: Vec<Seat>,
+pub struct WorkerThreads {
+    slots: Vec<Slot>,
 }
 
 /// A worker, and what it is told by.
-struct Seat {
+struct Slot {
     core: u16,
     phase: WordsMut<u32>,
     bell: Bell,
-    who: Who,
+    state: State,
 }
 
-enum Who {
+enum State {
     /// It waits to be added.
     Parked(Box<Parked>),
     Working(JoinHandle<Box<Parked>>),
@@ -37,10 +37,10 @@ enum Who {
 /// A worker without a thread. Who looks for threads that have panicked counts lives: one ends with each panic.
 struct Parked {
     worker: Worker,
-    life: Arc<()>,
+    alive: Arc<()>,
 }
 
-impl Crew {
+impl WorkerThreads {
     /// Takes the next worker in, which has not begun.
     pub fn add(
         &mut self,
@@ -48,73 +48,78 @@ impl Crew {
         core: u16,
         phase: WordsMut<u32>,
         bell: Bell,
-        life: Arc<()>,
+        alive: Arc<()>,
     ) {
         worker.stop();
-        let who = Who::Parked(Box::new(Parked { worker, life }));
-        self.seats.push(Seat { core, phase, bell, who });
+        let state = State::Parked(Box::new(Parked { worker, alive }));
+        self.slots.push(Slot { core, phase, bell, state });
     }
 
     /// Gives a worker its thread.
     pub fn start(&mut self, number: u16) -> io::Result<()> {
-        let seat = self.seats.get_mut(usize::from(number));
-        let seat = seat.ok_or_else(|| io::Error::other("the daemon is stopping"))?;
-        let Who::Parked(_) = seat.who else { return Ok(()) };
-        let core = seat.core;
-        seat.phase.publish(0, RUN);
+        let slot = self.slots.get_mut(usize::from(number));
+        let slot = slot.ok_or_else(|| io::Error::other("the daemon is stopping"))?;
+        let State::Parked(_) = slot.state else { return Ok(()) };
+        let core = slot.core;
+        slot.phase.publish(0, RUN);
         // A thread that is refused must not take the worker with it.
-        let (gone, place) = (Who::Panicked(Box::new("it never ran")), Arc::new(Mutex::new(None)));
-        let Who::Parked(parked) = std::mem::replace(&mut seat.who, gone) else { unreachable!() };
+        let (gone, place) = (State::Panicked(Box::new("it never ran")), Arc::new(Mutex::new(None)));
+        let State::Parked(parked) = std::mem::replace(&mut slot.state, gone) else {
+            unreachable!()
+        };
         *unpoisoned(&place) = Some(parked);
         let taken = place.clone();
         let begun = thread::Builder::new().name(format!("worker-{number}")).spawn(move || {
             let parked: Box<Parked> = unpoisoned(&taken).take().expect("it was put there");
             // A core that has gone since the configuration was checked: run unpinned.
             let _ = affinity::pin(core.into());
-            let Parked { worker, life } = *parked;
-            Box::new(Parked { worker: worker.run(), life })
+            let Parked { worker, alive } = *parked;
+            Box::new(Parked { worker: worker.run(), alive })
         });
         match begun {
             Ok(thread) => {
-                seat.who = Who::Working(thread);
+                slot.state = State::Working(thread);
                 Ok(())
             }
             Err(error) => {
                 let parked = unpoisoned(&place).take().expect("nobody has taken it");
-                seat.who = Who::Parked(parked);
+                slot.state = State::Parked(parked);
                 Err(error)
             }
         }
     }
 
     /// Tells a worker of the next phase.
-    pub fn tell(&mut self, number: u16, phase: u32) {
-        if let Some(seat) = self.seats.get_mut(usize::from(number)) {
-            seat.phase.publish(0, phase);
-            seat.bell.ring();
+    pub fn set_phase(&mut self, number: u16, phase: u32) {
+        if let Some(slot) = self.slots.get_mut(usize::from(number)) {
+            slot.phase.publish(0, phase);
+            slot.bell.ring();
         }
     }
 
     /// Whether a worker that was told to end has done so.
     pub fn has_ended(&mut self, number: u16) -> bool {
-        let Some(Seat { who, .. }) = self.seats.get_mut(usize::from(number)) else { return false };
-        if let Who::Working(thread) = who
+        let Some(Slot { state, .. }) = self.slots.get_mut(usize::from(number)) else {
+            return false;
+        };
+        if let State::Working(thread) = state
             && !thread.is_finished()
         {
             return false;
         }
         // In place of a thread that has ended is what it has left; a panic goes on in who stops the daemon.
-        let former = std::mem::replace(who, Who::Panicked(Box::new("it was being looked at")));
-        *who = match former {
-            Who::Working(thread) => thread.join().map_or_else(Who::Panicked, Who::Parked),
+        let former = std::mem::replace(state, State::Panicked(Box::new("it was being looked at")));
+        *state = match former {
+            State::Working(thread) => thread.join().map_or_else(State::Panicked, State::Parked),
             other => other,
         };
-        matches!(who, Who::Parked(_))
+        matches!(state, State::Parked(_))
     }
 
     /// Does for a worker without a thread the queue tasks that wait for it.
-    pub fn attend(&mut self, number: u16) {
-        if let Some(Seat { who: Who::Parked(parked), .. }) = self.seats.get_mut(usize::from(number))
+    pub fn serve_handover(&mut self, number: u16) {
+        if let Some(Slot { state: State::Parked(parked), .. }) =
+            self.slots.get_mut(usize::from(number))
         {
             parked.worker.serve_handover();
         }
@@ -122,18 +127,18 @@ impl Crew {
 
     /// Ends all threads; returns the workers, in order. Panics as one of them did.
     pub fn halt(mut self) -> Vec<Worker> {
-        for seat in &mut self.seats {
-            seat.phase.publish(0, STOP);
-            seat.bell.ring();
+        for slot in &mut self.slots {
+            slot.phase.publish(0, STOP);
+            slot.bell.ring();
         }
-        let of_seat = |seat: Seat| match seat.who {
-            Who::Parked(parked) => parked.worker,
-            Who::Working(thread) => {
+        let of_slot = |slot: Slot| match slot.state {
+            State::Parked(parked) => parked.worker,
+            State::Working(thread) => {
                 thread.join().unwrap_or_else(|panic| resume_unwind(panic)).worker
             }
-            Who::Panicked(panic) => resume_unwind(panic),
+            State::Panicked(panic) => resume_unwind(panic),
         };
-        self.seats.into_iter().map(of_seat).collect()
+        self.slots.into_iter().map(of_slot).collect()
     }
 }
 
