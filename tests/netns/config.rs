@@ -94,7 +94,7 @@ fn a_trial_that_nobody_confirms_goes_back() {
     assert_eq!(has_routes(&client), [true; 3]);
     let error = apply(&client, &plain(), None).expect_err("one is on trial");
     assert!(error.contains("on trial"), "{error}");
-    running.wait_for("nobody confirmed");
+    running.wait_for("was not confirmed");
     assert_eq!(has_routes(&client), [false; 3]);
     for (_, address) in BEYOND {
         let answer = ping(&lab.client, address.parse().expect("it is one"), 56, 1);

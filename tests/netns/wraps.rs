@@ -201,7 +201,7 @@ fn a_capture_that_cannot_be_written_is_said_and_forwarding_goes_on() {
     let (status, said) = running.terminate();
     assert_eq!(status.code(), Some(1), "{said}");
     assert_eq!(said.matches("pipe: cannot write after ").count(), 2, "at once, and last: {said}");
-    assert!(said.contains("; forwarding goes on without the capture\n"), "{said}");
+    assert!(said.contains("; forwarding continues without the capture\n"), "{said}");
 }
 
 #[test]

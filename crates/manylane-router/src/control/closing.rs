@@ -3,7 +3,7 @@
 //! close(2) of a packet socket waits for a grace period of the kernel (`packet_release`), that of an AF_XDP
 //! socket too (`xsk_release`), and so does taking a BPF program off a device; a port has several of all three,
 //! and what its device is sending is waited for besides. The control thread must not: neighbours, routes and
-//! timers are waiting for it. So a port that nobody uses any more is given away, whole, and in the order in
+//! timers are waiting for it. So a port without users is given away, whole, and in the order in
 //! which it always was closed: the sockets, then the program that mutes the host's own stack.
 //!
 //! The thread begins with the first port that is removed, and ends when the control thread does, which joins
@@ -29,18 +29,18 @@ pub struct Closing<J> {
 type Work<J> = dyn FnMut(J) + Send;
 
 impl<J: Send + 'static> Closing<J> {
-    /// A thread that is not needed yet, and whom it will tell.
+    /// Starts no thread yet. `bell` is rung after each job.
     pub fn new(bell: Bell, work: impl FnMut(J) + Send + 'static) -> Closing<J> {
         Closing { work: Arc::new(Mutex::new(work)), bell, thread: None }
     }
 
-    /// Has it done. Only when a thread is refused the caller does it, and waits: then there is no memory.
+    /// Has the job done. The caller does it, and waits, only when the system refuses a thread: then memory is short.
     pub fn give(&mut self, job: J) {
         if self.thread.is_none() {
             self.thread = self.begin().ok();
         }
         match &self.thread {
-            // It ends before us only by a panic, which goes on in `finish`.
+            // The thread ends before us only by a panic, which `finish` continues.
             Some((jobs, _)) => drop(jobs.send(job)),
             None => (self.work.lock().unwrap_or_else(PoisonError::into_inner))(job),
         }
@@ -54,7 +54,7 @@ impl<J: Send + 'static> Closing<J> {
     /// Waits until all is done. Panics as the thread did.
     pub fn finish(mut self) {
         if let Some((jobs, thread)) = self.thread.take() {
-            drop(jobs); // It ends behind the last of them.
+            drop(jobs); // The thread ends after the last job.
             thread.join().unwrap_or_else(|panic| resume_unwind(panic));
         }
     }
@@ -64,7 +64,7 @@ impl<J: Send + 'static> Closing<J> {
         let (work, bell) = (self.work.clone(), self.bell.clone());
         let thread = thread::Builder::new().name("closing".into()).spawn(move || {
             for job in jobs {
-                let _told = Ring(&bell); // Dropped behind the lock: a panic is to be seen by then.
+                let _rings = Ring(&bell); // Dropped behind the lock: a panic is to be seen by then.
                 (work.lock().expect("only a panic here poisons it"))(job);
             }
         })?;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_gives_does_not_wait_and_who_finishes_does() {
+    fn giving_a_job_does_not_wait_and_finishing_does() {
         let (go_on, gate) = channel();
         let (done, all) = channel();
         let mut closing = Closing::new(bell(), move |job| {
@@ -105,7 +105,7 @@ mod tests {
         assert_eq!(all.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
     }
 
-    /// Without a port that is removed there is none.
+    /// A daemon that removes no port has no such thread.
     #[test]
     fn the_thread_begins_when_it_is_needed() {
         let closing = Closing::new(bell(), |()| unreachable!("nothing is given"));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_told_and_goes_on_in_who_finishes() {
+    fn a_panic_is_reported_and_continues_in_finish() {
         let bell = bell();
         let mut closing = Closing::new(bell.clone(), |()| panic!("on purpose"));
         closing.give(());

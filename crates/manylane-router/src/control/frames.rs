@@ -4,10 +4,10 @@
 //! keeps. Where the configuration has fewer, the lines are made shorter until they fit: first the spare
 //! queues go, then the transmit rings, the holds, the workers' lists and the rings between them are halved, then
 //! the receive rings, and so on in turn, down to what a ring and a list have at least. So a port whose device does
-//! not send cannot keep all the frames there are, nor can packets that wait for neighbours. What is too
+//! not send cannot keep all frames, nor can packets that wait for neighbours. What is too
 //! little even so shows at receive (`manylane_frame::pool`).
 //!
-//! A running region does not grow. So there is room for one receive queue more (`spare_queues`), of the
+//! A running region does not grow. So it has room for one receive queue more (`spare_queues`), of the
 //! port whose queues take most, without what wraps it. Until ports can come to a running daemon, it is
 //! the workers' lists that may grow into it. One is enough for both, and more has its price: a queue of
 //! AF_XDP is 8192 frames with one worker, and the kernel pins their memory.
@@ -146,7 +146,7 @@ struct Crowd {
     chain: u64,
 }
 
-/// What lies at a port: its receive queues and its ways out.
+/// Frames at a port: those of its receive queues and of its transmitters.
 fn lines_of_port(port: &Port, crowd: Crowd, frame_size: u32) -> Vec<Line> {
     let Crowd { queues, workers, chain } = crowd;
     let (rx_ring, tx_ring) = (u64::from(port.rx_ring), u64::from(port.tx_ring));
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(of(1024), (0, (128, 128, 128), 128));
     }
 
-    /// Packets of 64 KiB may come out of a capture and lie on any wire; what wraps a port has its lines.
+    /// A capture may contain packets of 64 KiB, which then lie on any wire; what wraps a port has its lines.
     #[test]
     fn chains_faults_and_copies_are_in_the_sum() {
         let text = "[workers]\ncores = [0, 1]\n\
@@ -376,7 +376,7 @@ mod tests {
         assert_eq!(budget("", 2).hot_list_len_max(), 1024 + 4096);
         assert_eq!(budget("[frames]\nspare_queues = 0\n", 2).hot_list_len_max(), 1024);
         assert_eq!(budget("[frames]\nspare_queues = 2\n", 2).hot_list_len_max(), 8192);
-        // 30,208 for everything but spare queues, of which 2,048 are lists.
+        // 30,208 for everything but spare queues; 2,048 of the 30,208 are lists.
         let budget_of = |count| budget(&format!("[frames]\ncount = {count}\n"), 2);
         assert_eq!(budget_of(30_208).hot_list_len_max(), 1024);
         assert_eq!(budget_of(30_208 + 512).hot_list_len_max(), 1024 + 256);

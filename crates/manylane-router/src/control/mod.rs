@@ -1,10 +1,10 @@
 //! The control side: what is not forwarding.
 //!
 //! The control thread owns the writer's side of every table ([`routing`]): it applies what the workers
-//! report, lets timers pass, publishes, and retires what was replaced. It waits for nobody and nobody
-//! waits for it (`thread.rs`). `worker_threads` has the workers' threads, `closing` the one in which ports are closed.
-//! [`daemon`] puts the whole together and takes it apart again; [`choose`] and [`frames`] decide about drivers and
-//! memory before, and [`status`] is what the API shows.
+//! report, lets timers pass, publishes, and retires what was replaced. The control thread waits for no other thread and
+//! no other thread waits for it (`thread.rs`). `worker_threads` has the workers' threads, `closing` the one in which
+//! ports are closed. [`daemon`] puts the whole together and takes it apart again; [`choose`] and [`frames`] decide
+//! about drivers and memory before, and [`status`] is what the API shows.
 
 pub mod choose;
 mod closing;

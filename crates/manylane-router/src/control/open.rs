@@ -73,7 +73,7 @@ pub enum Device {
     AfPacket(Box<AfPacket>),
     /// A TAP interface: to close it by.
     Tap(Box<Tap>),
-    /// Capture files: there is nothing to close but its halves.
+    /// Capture files: only the halves are to be closed.
     Pcap,
     /// Memory; what the hosts at its far end count, unless the far end is another port.
     Memory(Option<FarEndReader>),
@@ -89,7 +89,7 @@ pub struct Halves {
     pub writers: Vec<Writer>,
 }
 
-/// How many queues each port has and who owns them, before anything is opened: the region's size
+/// How many queues each port has and which workers own them, before anything is opened: the region's size
 /// depends on it.
 pub fn owners(config: &Config) -> Result<Vec<Vec<WorkerId>>, PortError> {
     let mut next = (0..config.workers.started as u16).map(WorkerId).cycle();
@@ -162,7 +162,7 @@ fn elsewhere(owners: &[Vec<WorkerId>], port: usize, workers: usize) -> Vec<Optio
     first
 }
 
-/// Closes a port whose halves were [unwrapped](unwrap); its frames go back to `pool`, and what the kernel
+/// Closes a port whose halves were [unwrapped](unwrap); `pool` takes its frames back, and what the kernel
 /// had is counted in `stats`.
 pub fn close(
     port: OpenPort,

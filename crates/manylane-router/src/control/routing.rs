@@ -2,15 +2,16 @@
 //!
 //! What each next-hop id leads to is said in `manylane_net::nexthop::ids`.
 //!
-//! A neighbour on a connected network gets a host route to its id as soon as somebody asks for it, so
-//! that a worker finds it by the same lookup as everything else. A neighbour that a static route goes
+//! A neighbour on a connected network gets a host route to its id as soon as a packet or an ARP or ND question names
+//! it, so that a worker finds it by the same lookup as everything else. A neighbour that a static route goes
 //! through is pinned.
 //!
 //! An edit that meets a bound (a table full of what waits for its grace period) stays aside and is
 //! tried again after the workers' next turn; nothing blocks, and nothing is lost. A newer edit of the
-//! same neighbour takes its place: only the last word counts, and there is one for each slot at most.
+//! same neighbour takes its place: only the last word counts, and each slot has one at most.
 
 mod edit;
+mod error;
 mod groups;
 mod operator;
 mod own;
@@ -18,7 +19,6 @@ mod removal;
 mod transaction;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -32,14 +32,14 @@ use manylane_net::fib::{
 use manylane_net::forward::{PortFacts, Tables};
 use manylane_net::neighbour::{
     Action, AdjacencyTable, AdjacencyWords, DuplicateDetection, Entry, Key, OwnAction, OwnTable,
-    Report, Table, TableConfig, TableCounts, TableFull,
+    Report, Table, TableConfig, TableCounts,
 };
 use manylane_net::nexthop::dst::{Dsts, DstsMut, Facts, Flags};
 use manylane_net::nexthop::ids::{
     BLACKHOLE, BROADCAST, CONNECTED, GROUP, LOCAL, NEIGHBOUR, PROHIBIT, UNREACHABLE, connected_id,
     fixed_id, group_id, neighbour_id,
 };
-use manylane_net::nexthop::{BUCKETS, GroupId, GroupsFull, Member, NextHop, NextHopsMut};
+use manylane_net::nexthop::{BUCKETS, GroupId, Member, NextHop, NextHopsMut};
 use manylane_sync::rcu::Domain;
 
 use crate::config::{self, InterfaceAddress, Route, RouteTarget};
@@ -47,6 +47,7 @@ use manylane_worker::Order;
 
 use edit::slot_of;
 
+pub use error::RoutingError;
 pub use groups::GroupMember;
 pub use manylane_net::nexthop::ids::{GROUPS_MAX, NEIGHBOURS_MAX, PORTS_MAX};
 pub use operator::NeighbourRefused;
@@ -60,7 +61,7 @@ pub struct Routing {
     ipv6: Ipv6Writer,
     next_hops: NextHopsMut,
     adjacencies: AdjacencyTable,
-    /// The dsts of neighbours, and of ports for who is not a neighbour yet.
+    /// The dsts of neighbours, and of ports for addresses that are not neighbours yet.
     dsts: DstsMut,
     neighbours: Table,
     /// Groups, by their members: routes with the same ones share a group.
@@ -70,7 +71,7 @@ pub struct Routing {
     ports: Vec<RoutedPort>,
     /// Host routes that neighbours brought, by slot.
     host_routes: HashMap<u32, IpPrefix>,
-    /// Slots whose grace period is over, and whose dst somebody holds.
+    /// Slots whose grace period is over, and whose dst a worker still holds.
     outlived: Vec<u32>,
     /// Edits that met a bound, by slot.
     waiting: BTreeMap<u32, Action>,
@@ -83,7 +84,7 @@ pub struct Routing {
     /// Our own addresses, where others may have them.
     own: OwnTable,
     own_actions: Vec<OwnAction>,
-    /// What workers must be told after edits by other threads.
+    /// What the control thread must still do after edits by other threads.
     owed: Effects,
 }
 
@@ -121,62 +122,7 @@ impl Default for RoutingLimits {
     }
 }
 
-/// Why the tables were not made.
-#[non_exhaustive]
-#[derive(Debug)]
-pub enum RoutingError {
-    /// There was no memory for them.
-    Memory(io::Error),
-    /// The FIB refused a route.
-    Fib {
-        /// The route's prefix.
-        prefix: IpPrefix,
-        /// Why.
-        source: EditError,
-    },
-    /// The neighbour table refused a next hop.
-    Neighbour(TableFull),
-    /// There are too many different groups of next hops.
-    Groups(GroupsFull),
-    /// A next hop or static neighbour is ourselves.
-    Own {
-        /// Its address.
-        addr: IpAddr,
-    },
-}
-
-impl fmt::Display for RoutingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RoutingError::Memory(source) => write!(
-                f,
-                "no memory for the routing tables: {source}; free some, or raise the limits of this process"
-            ),
-            RoutingError::Fib { prefix, source } => write!(f, "route {prefix}: {source}"),
-            RoutingError::Neighbour(source) => write!(f, "next hop: {source}"),
-            RoutingError::Groups(source) => write!(f, "next hops: {source}"),
-            RoutingError::Own { addr } => write!(
-                f,
-                "{addr}, in a [[route]] or [[neighbour.static]], is our own address on that port: write \
-                 another station's"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for RoutingError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            RoutingError::Memory(source) => Some(source),
-            RoutingError::Fib { source, .. } => Some(source),
-            RoutingError::Neighbour(source) => Some(source),
-            RoutingError::Groups(source) => Some(source),
-            RoutingError::Own { .. } => None,
-        }
-    }
-}
-
-/// What the workers must be told after an edit.
+/// What the control thread must do after an edit: for the workers and for the operator.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Questions to send.
@@ -217,7 +163,7 @@ impl Routing {
         let buckets = Mapping::words(GROUPS_MAX * BUCKETS).map_err(memory)?;
         let next_hops = NextHopsMut::with_groups(next_hops, buckets, domain.clone(), 0);
         let ids = usize::from(NEIGHBOUR) + slots;
-        // One for each port and slot: a slot gets another neighbour when nobody holds its dst.
+        // One for each port and slot: a slot gets another neighbour when no worker holds its dst.
         let dsts = ports.len() + slots;
         let mut routing = Routing {
             ipv4: Ipv4Writer::new(
@@ -331,7 +277,7 @@ impl Routing {
         self.ipv6.reclaim();
         self.free_slots();
         self.remove_routes(effects);
-        // Each stays aside until it is done: a neighbour's new slot asks whether its old one waits.
+        // Each stays aside until it is done: the edit of a neighbour's new slot looks whether its old one waits.
         let waiting: Vec<Action> = self.waiting.values().copied().collect();
         for action in waiting {
             if self.edit(action, effects)
@@ -340,13 +286,13 @@ impl Routing {
                 self.waiting.remove(&slot);
             }
         }
-        self.tick_own(now, effects); // First: who waits for an address of ours to ask from asks now.
+        self.tick_own(now, effects); // First: a neighbour that waits for an address of ours as the source of its question can send it now.
         let mut actions = std::mem::take(&mut self.actions);
         self.neighbours.tick(now, &mut actions);
         self.apply(actions, effects);
     }
 
-    /// From now on, only so many orders may be given, those included that [`Routing::owes`] says. What finds no
+    /// From now on, at most `places` orders may be given, those included that [`Routing::owes`] says. What finds no
     /// place is not sent, and does not count as sent. Half for each table.
     pub fn give_places(&mut self, places: usize) {
         let places = places.saturating_sub(self.owed.orders.len());
@@ -485,7 +431,7 @@ impl Routing {
         routes
     }
 
-    /// Has a prefix lead elsewhere, of which what is held somewhere may be.
+    /// Has a prefix lead elsewhere; packets that a worker holds may be for that prefix.
     fn change(
         &mut self,
         prefix: IpPrefix,
@@ -524,12 +470,12 @@ impl Routing {
     }
 
     /// Whether a report is about a neighbour we may have: on a connected network of its port, or
-    /// link-local. Anybody on a link may claim any address; a route it must not get by that.
+    /// link-local. Any station on a link may claim any address; the claim must not bring a route.
     fn concerns_us(&self, report: Report) -> bool {
         let key = match report {
             Report::Missing { key } | Report::Answer { key, .. } => key,
             Report::Used { .. } => return true,
-            Report::Claimed { .. } => return false, // It is about us.
+            Report::Claimed { .. } => return false, // The claim is about us.
         };
         if self.neighbours.find(key).is_some() {
             return true;
@@ -605,7 +551,7 @@ fn host_bits(address: IpAddr) -> u8 {
 }
 
 /// Whether an address means something on its link only. 169.254/16 is routed like any other: RFC 3927
-/// §2.7 forbids forwarding it, and nobody configures it but to do so.
+/// §2.7 forbids forwarding it, and an operator configures it for no other purpose.
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }

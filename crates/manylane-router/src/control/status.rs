@@ -50,7 +50,7 @@ pub struct Status {
     /// What is counted of ports that were removed.
     closed_ports: StatsReader,
     routing: Arc<Mutex<Routing>>,
-    /// The control thread's, who tells workers of edits.
+    /// The control thread's bell: that thread informs workers of edits.
     control: Bell,
     /// Prefixes of on-link static routes, to tell them from connected networks.
     on_link: Mutex<Vec<String>>,
@@ -60,10 +60,10 @@ pub struct Status {
     steering: steering::Shared,
     sockets: Sockets,
     traces: Traces,
-    /// Held by who captures drops.
+    /// Held by the request that captures drops.
     capture: Mutex<Weak<()>>,
     clock: Clock,
-    /// Opened in the ports' network namespace: asks there, whoever calls.
+    /// Opened in the ports' network namespace: queries that namespace, from any thread.
     netlink: Option<Mutex<Netlink>>,
     load: Mutex<Vec<Load>>,
     /// After the ports were closed: frames that a device kept.
@@ -82,7 +82,7 @@ struct Load {
 /// A share is taken over at least so long.
 const LOAD_INTERVAL: Duration = Duration::from_millis(900);
 
-/// What the API's thread edits too, and the bell of the control thread, who tells workers.
+/// What the API's thread edits too, and the bell of the control thread, which informs workers.
 pub(super) struct Edited {
     pub routing: Arc<Mutex<Routing>>,
     pub steering: steering::Shared,
@@ -91,10 +91,10 @@ pub(super) struct Edited {
     pub sockets: Sockets,
 }
 
-/// Who counts what is shown.
+/// The counters that are shown.
 pub(super) struct Counted {
     pub workers: Vec<StatsReader>,
-    /// Who closes ports that are removed.
+    /// Of the thread that closes removed ports.
     pub closed: StatsReader,
 }
 
@@ -307,7 +307,7 @@ impl Source for Status {
             let kind = match next_hop {
                 NextHop::Via(_) => RouteKind::Via,
                 NextHop::Group(_) => RouteKind::Group,
-                // The one kind for which a prefix is put into words: there are as many as interfaces.
+                // The one kind for which a prefix is put into words: its routes are as many as the interfaces.
                 NextHop::Connected(_) if on_link.contains(&prefix.to_string()) => RouteKind::OnLink,
                 NextHop::Connected(_) => RouteKind::Connected,
                 NextHop::Local => RouteKind::Local,
@@ -406,7 +406,7 @@ impl Source for Status {
                 }))
             })?
         };
-        self.control.ring(); // It may have to look at loads from now on.
+        self.control.ring(); // The control thread may have to look at loads from now on.
         Ok(Setting { key: key.into(), value })
     }
 

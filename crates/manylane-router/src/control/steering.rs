@@ -1,8 +1,8 @@
 //! Which worker forwards what: decided at the start, changed while traffic flows.
 //!
-//! | who                  | may                                                                     |
+//! | thread               | may                                                                     |
 //! |----------------------|-------------------------------------------------------------------------|
-//! | API's thread         | change limits, how a port is steered, buckets, who is paused, how many workers there are ([`Steering::set`]) |
+//! | API's thread         | change limits, how a port is steered, buckets, which workers are paused, how many workers run ([`Steering::set`]) |
 //! | control thread       | move buckets by measured load ([`Steering::rebalance`]), pass queues from one worker to another, let workers end that were removed ([`Steering::tend`]) |
 //! | workers              | follow, when the order of packets allows it                             |
 //!
@@ -45,7 +45,7 @@ use workers::Presence;
 /// Steering, as API and control thread share it.
 pub type Shared = Arc<Mutex<Steering>>;
 
-/// How each port is to be steered and who needs rings for that.
+/// How each port is to be steered and which workers need rings for that.
 pub struct Plan {
     ports: Vec<(PortSteering, String)>,
     receivers: Vec<bool>,
@@ -82,7 +82,7 @@ impl Plan {
         Plan { ports, receivers }
     }
 
-    /// Whether anybody has rings.
+    /// Whether any worker has rings.
     fn has_rings(&self) -> bool {
         self.receivers.contains(&true)
     }
@@ -117,13 +117,13 @@ struct SteeredPort {
     owners: Vec<WorkerId>,
     /// By which queue each worker transmits, once it is open.
     transmit_queues: Vec<Option<QueueId>>,
-    /// Who is to have each queue while it runs: where it was put, at the start or by the operator.
+    /// The worker that is to have each queue while it runs: where it was put, at the start or by the operator.
     homes: Vec<WorkerId>,
     /// By bucket.
     assigned: Vec<u16>,
-    /// By bucket, who has it while the worker that it is assigned is paused, if load has decided.
+    /// By bucket, the worker that has it while the worker that it is assigned is paused, if load has decided.
     stand_ins: Vec<Option<u16>>,
-    /// Of memory: whoever sends to it rings its owner's bell.
+    /// Of memory: a sender rings the bell of the queue's owner.
     stays: bool,
     state: PortState,
 }
@@ -140,7 +140,7 @@ pub struct Steering {
     presence: Vec<Presence>,
     threads: WorkerThreads,
     rebalances: bool,
-    /// By worker; none when there are no rings.
+    /// By worker; empty without rings.
     counts: Vec<HandOffReader>,
     bells: Vec<Bell>,
     queues: Queues,
@@ -218,7 +218,7 @@ impl Steering {
         (steering, handoffs)
     }
 
-    /// Notes by which queue of a port each worker transmits: to be shown. Whoever receives, that stays.
+    /// Notes by which queue of a port each worker transmits: to be shown. It stays, whichever worker receives.
     pub fn set_transmit_queues(&mut self, port: PortId, transmit_queues: Vec<Option<QueueId>>) {
         self.ports[port.index()].transmit_queues = transmit_queues;
     }
@@ -233,12 +233,12 @@ impl Steering {
         frames_between(&self.counts)
     }
 
-    /// Whether there are rings between workers.
+    /// Whether workers have rings between them.
     pub fn has_rings(&self) -> bool {
         !self.counts.is_empty()
     }
 
-    /// Makes workers follow what is assigned, as far as everybody is there and nobody is paused.
+    /// Makes workers follow what is assigned, as far as the assigned workers run and are not paused.
     fn publish(&mut self) {
         let active: Vec<u16> =
             (0..self.paused.len() as u16).filter(|&at| self.is_active(at)).collect();
@@ -266,7 +266,7 @@ impl Steering {
         self.wake();
     }
 
-    /// Who sleeps follows only when it wakes.
+    /// A worker that sleeps follows only when it wakes.
     fn wake(&self) {
         for bell in &self.bells {
             bell.ring();
@@ -313,10 +313,10 @@ impl Steering {
             }
         }
         if first {
-            return 0; // There is nothing yet to compare with.
+            return 0; // No earlier measure exists to compare with.
         }
-        // What is still to move would count for the wrong worker, and lands all at once: who has some is left
-        // alone until it has.
+        // What is still to move would count for the wrong worker, and lands all at once: a worker with pending moves is
+        // left alone until it has.
         let mut left_alone: Vec<bool> =
             (0..self.paused.len() as u16).map(|worker| !self.is_active(worker)).collect();
         for (worker, still) in self.pending() {
@@ -327,7 +327,7 @@ impl Steering {
         let moves = moves(&load, &left_alone, &buckets);
         for &Move { port, bucket, to } in &moves {
             let port = &mut self.ports[port.index()];
-            // What is assigned to who is paused comes back.
+            // What is assigned to a paused worker returns to it.
             match self.paused[usize::from(port.assigned[bucket])] {
                 true => port.stand_ins[bucket] = Some(to),
                 false => port.assigned[bucket] = to,
@@ -340,7 +340,7 @@ impl Steering {
         moves.len()
     }
 
-    /// The moves that are wanted and not seen to be done: to whom, and from whom.
+    /// The moves that are wanted and not seen to be done: the worker they lead to, and the one they leave.
     fn pending(&self) -> impl Iterator<Item = (u16, u16)> {
         let by_flow = (0..).map(PortId).zip(&self.ports);
         let by_flow = by_flow.filter(|(_, port)| port.steering == PortSteering::Flow);
@@ -352,7 +352,7 @@ impl Steering {
         })
     }
 
-    /// Who still has a bucket that another is to have; of several receivers', the first one that is late.
+    /// The worker that still has a bucket that another is to have; of several receivers', the first one that is late.
     fn still(&self, id: PortId, port: &SteeredPort, bucket: usize, wanted: u16) -> Option<u16> {
         let has = |owner: &WorkerId| self.counts[usize::from(owner.0)].bucket(id, bucket).0;
         port.owners.iter().map(has).find(|&worker| worker != wanted)

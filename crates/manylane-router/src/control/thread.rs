@@ -75,7 +75,7 @@ impl Control {
     fn tell(&mut self, effects: &mut Effects) {
         let ordered = !effects.orders.is_empty();
         if let Some(first) = self.links.first_mut() {
-            // What finds no place keeps its own here; no more is ordered meanwhile than there are places.
+            // An order without a place waits here; meanwhile no more is ordered than places are free.
             let places = first.orders.room(effects.orders.len()).min(effects.orders.len());
             first.orders.push_all(&mut effects.orders.drain(..places));
             first.orders.submit();
@@ -89,8 +89,8 @@ impl Control {
         for (Key { port, addr }, mac) in effects.duplicates.drain(..) {
             let (name, mac) = (&self.names[port.index()], Mac(mac));
             say(&format!(
-                "{addr} on {name} is not ours alone: {mac} has it too. It is not used until nobody answers \
-                 for it any more; `manylane show addresses` tells"
+                "{addr} on {name} is not ours alone: {mac} has it too. This router does not use it until no other \
+                 station answers for it any more; `manylane show addresses` tells"
             ));
         }
     }
@@ -117,7 +117,7 @@ impl Control {
         let rebalance = steering.deadline();
         drop(steering);
         let deadline = lock(&self.routing).deadline(now);
-        // What closed sockets leave behind is let go of when workers do, who do not say so.
+        // What closed sockets leave behind is released when the workers release it, which they do not report.
         let closed = self.sockets.tend().then(|| now + RETRY);
         let deadline = [deadline, rebalance, parting, closed].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| deadline.saturating_sub(now));

@@ -1,11 +1,12 @@
 //! Another configuration while packets pass: all of it, or nothing.
 //!
-//! What a running daemon can change is a list of steps, of which each can be taken back: a setting, a static neighbour, a
-//! static route. They are made one after the other; when one is refused, those before it are taken back in turn. What
+//! What a running daemon can change is a list of steps, each of them reversible: a setting, a static neighbour, a
+//! static route. Steps are made one after the other; when one is refused, those before it are taken back in turn. What
 //! wants a restart is refused before the first.
 //!
-//! A *trial* goes back by itself unless it is confirmed: who has locked himself out gets in again. Nothing here writes
-//! to a disk: a daemon that is started anew runs by its file, and `manylane config save` writes that.
+//! A *trial* goes back by itself unless the operator confirms it: a change that locks the operator out undoes itself.
+//! Nothing here writes to a disk: a daemon that is started anew runs by its file, and `manylane config save` writes
+//! that.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -25,7 +26,7 @@ use manylane_worker::Clock;
 /// What the daemon runs by, and ran by before.
 pub struct Transactions {
     routing: Arc<Mutex<Routing>>,
-    /// The control thread's, who tells workers.
+    /// The control thread's bell: that thread informs workers.
     control: Bell,
     clock: Clock,
     state: Mutex<State>,
@@ -138,7 +139,7 @@ impl Transactions {
         let mut state = self.lock();
         let Some(before) = state.before.take() else {
             return Err(conflict(
-                "there is no configuration to go back to",
+                "no configuration to go back to is known",
                 "`manylane config apply FILE` applies one",
             ));
         };
@@ -161,9 +162,9 @@ impl Transactions {
             return;
         }
         match self.roll_back(set) {
-            Ok(_) => say("nobody confirmed the new configuration: the one before is back"),
+            Ok(_) => say("the new configuration was not confirmed: the one before is back"),
             Err(ConfigRefused::Invalid(error) | ConfigRefused::Conflict(error)) => say(&format!(
-                "nobody confirmed the new configuration, and the one before cannot come back: {}; {}",
+                "the new configuration was not confirmed, and the one before cannot return: {}; {}",
                 error.error, error.help
             )),
         }
@@ -175,7 +176,7 @@ impl Transactions {
         for (number, step) in steps.iter().enumerate() {
             let Err(refused) = self.take(step, set) else { continue };
             for done in steps[..number].iter().rev() {
-                // It was so before: the tables have room for it, and a busy one gets its time.
+                // The tables were so before: they have room for it, and a busy one gets its time.
                 if let Err(again) = self.take(&done.back(), set) {
                     let what =
                         format!("{step}: {refused}; and {done} could not be taken back: {again}");
@@ -379,5 +380,5 @@ fn lock(routing: &Mutex<Routing>) -> MutexGuard<'_, Routing> {
 /// The longest trial: a day.
 const TRIAL_S_MAX: f64 = 86_400.0;
 
-/// How long an edit may wait for workers, who turn some thousand times meanwhile.
+/// How long an edit may wait for workers, which turn some thousand times meanwhile.
 const PATIENCE: Duration = Duration::from_secs(2);

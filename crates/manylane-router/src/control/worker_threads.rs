@@ -13,13 +13,13 @@ use super::open::Bell;
 use manylane_worker::Worker;
 use manylane_worker::worker::phase::{RUN, STOP};
 
-/// All workers there may be.
+/// All workers, up to the configured maximum.
 #[derive(Default)]
 pub struct WorkerThreads {
     slots: Vec<Slot>,
 }
 
-/// A worker, and what it is told by.
+/// A worker, and how the control thread reaches it.
 struct Slot {
     core: u16,
     phase: WordsMut<u32>,
@@ -28,13 +28,13 @@ struct Slot {
 }
 
 enum State {
-    /// It waits to be added.
+    /// The worker waits to be added.
     Parked(Box<Parked>),
     Working(JoinHandle<Box<Parked>>),
     Panicked(Box<dyn Any + Send>),
 }
 
-/// A worker without a thread. Who looks for threads that have panicked counts lives: one ends with each panic.
+/// A worker without a thread. The daemon counts the clones of `alive`: one is dropped with each panic.
 struct Parked {
     worker: Worker,
     alive: Arc<()>,
@@ -97,7 +97,7 @@ impl WorkerThreads {
         }
     }
 
-    /// Whether a worker that was told to end has done so.
+    /// Whether a worker has ended, as its phase ordered.
     pub fn has_ended(&mut self, number: u16) -> bool {
         let Some(Slot { state, .. }) = self.slots.get_mut(usize::from(number)) else {
             return false;
@@ -107,7 +107,7 @@ impl WorkerThreads {
         {
             return false;
         }
-        // In place of a thread that has ended is what it has left; a panic goes on in who stops the daemon.
+        // The parked worker replaces a thread that has ended; `halt` continues a panic.
         let former = std::mem::replace(state, State::Panicked(Box::new("it was being looked at")));
         *state = match former {
             State::Working(thread) => thread.join().map_or_else(State::Panicked, State::Parked),

@@ -20,7 +20,7 @@ pub struct Endpoint {
     pub(super) group: Option<u16>,
 }
 
-/// What a socket asks for.
+/// What a socket is to receive.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Wishes {
     pub protocol: u16,
@@ -34,13 +34,13 @@ pub(super) struct Wishes {
 /// Bytes of a packet that are kept at most: libpcap's `MAXIMUM_SNAPLEN`.
 pub const SNAP_MAX: u32 = 262_144;
 
-/// As it is asked for: 0 for all.
+/// The snap length of a request: 0 for all bytes.
 pub(super) fn snap_of(snap: u32) -> u32 {
     if snap == 0 { SNAP_MAX } else { snap.min(SNAP_MAX) }
 }
 
 impl Endpoint {
-    /// Where its packets go.
+    /// Where workers write its packets.
     pub(super) fn lanes(&self) -> &Arc<Lanes> {
         &self.lanes
     }
@@ -82,7 +82,7 @@ impl Endpoint {
         self.change(|wishes| wishes.snap = snap_of(snap))
     }
 
-    /// Joins the fanout group of this number, or makes it: each packet goes to one of its members. All have the
+    /// Joins the fanout group of this number, or makes it: one of its members receives each packet. All have the
     /// same mode, protocol, port and points.
     pub fn join_fanout(&mut self, group: u16, mode: Fanout) -> Result<(), SocketError> {
         if self.group.is_some() {
@@ -123,7 +123,7 @@ impl Endpoint {
         self.sockets.generation(self.place())
     }
 
-    /// Changes what it asks for, or nothing.
+    /// Changes what it is to receive, or nothing.
     pub(super) fn change(&mut self, change: impl FnOnce(&mut Wishes)) -> Result<(), SocketError> {
         let mut wishes = self.wishes.clone();
         change(&mut wishes);
@@ -163,7 +163,7 @@ impl Wishes {
 }
 
 impl Endpoint {
-    /// Closes it before it is dropped. Nothing else may be asked of it then.
+    /// Closes it before it is dropped. The caller must not call anything else afterwards.
     pub(super) fn shut(&mut self) {
         if let Some(place) = self.place.take() {
             self.sockets.close(self.group, place);

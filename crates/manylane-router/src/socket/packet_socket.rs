@@ -23,7 +23,7 @@ pub struct PacketSocket {
     ring: Option<Ring>,
     /// Whether another socket can have the ring.
     spare: bool,
-    /// What its lanes had counted when it was last asked for statistics.
+    /// What its lanes had counted when the caller last read statistics.
     counted: Statistics,
 }
 
@@ -89,7 +89,7 @@ impl PacketSocket {
         self.endpoint.send(bytes)
     }
 
-    /// The oldest block that waits, of what came by the binding in force.
+    /// The oldest block that waits, of packets under the binding in force.
     pub fn receive(&mut self) -> Option<Received<'_>> {
         let PacketSocket { binding, ring, .. } = self;
         let Ring { lanes, readers } = ring.as_mut().expect("it is there until the drop");
@@ -109,8 +109,8 @@ impl PacketSocket {
         oldest.and_then(|(at, _)| readers[at].borrow())
     }
 
-    /// Waits until something is there to be received, for so long at most. Whether there is. What workers have not
-    /// passed on comes when its block is full or as old as the ring says.
+    /// Waits until a block can be received, for `timeout` at most. Returns whether one can. What workers have not
+    /// passed on arrives when its block is full or as old as the ring says.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         let Ring { lanes, readers } = self.ring.as_ref().expect("it is there until the drop");
         if let Bell::Reader(event) = &lanes.bell {
@@ -142,7 +142,7 @@ impl PacketSocket {
 
 impl Drop for PacketSocket {
     fn drop(&mut self) {
-        self.endpoint.shut(); // First, or the next socket's packets come beside ours.
+        self.endpoint.shut(); // First, or the next socket's packets would arrive beside ours.
         if let Some(ring) = self.ring.take() {
             self.endpoint.sockets.put_back(ring, self.spare);
         }

@@ -1,4 +1,4 @@
-//! The sockets that are open, for who asks.
+//! The sockets that are open, for the API.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Fanout, Points};
 use manylane_client::message::Counts;
 use manylane_worker::hooks::Lanes;
 
-/// Whose socket it is.
+/// The owner of the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// This process.
@@ -28,7 +28,7 @@ pub enum Owner {
 pub struct OpenSocket {
     /// Which of those that are open. Of a closed one, another's later.
     pub number: u32,
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
     /// The port that it is bound to; all without one.
     pub port: Option<PortId>,
@@ -76,7 +76,7 @@ impl Registry {
         self.0[at] = Some(Entry { number, owner, wishes, fanout: None, lanes, before });
     }
 
-    /// It wants something else.
+    /// Notes that the socket wants something else.
     pub fn change(&mut self, number: u32, wishes: &Wishes, lanes: &Arc<Lanes>) {
         let Some(entry) = &mut self.0[number as usize] else { return };
         entry.wishes = wishes.clone();
@@ -85,14 +85,14 @@ impl Registry {
         }
     }
 
-    /// It has joined a group, or left one.
+    /// Notes that the socket has joined a group, or left one.
     pub fn set_fanout(&mut self, number: u32, fanout: Option<(u16, Fanout)>) {
         if let Some(entry) = &mut self.0[number as usize] {
             entry.fanout = fanout;
         }
     }
 
-    /// It is closed.
+    /// Notes that the socket is closed.
     pub fn remove(&mut self, number: u32) {
         self.0[number as usize] = None;
     }

@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// A daemon's packet sockets. A handle: clones are of the same.
+/// A daemon's packet sockets. A handle: clones share the sockets.
 #[derive(Clone)]
 pub struct Sockets(Arc<Shared>);
 
@@ -65,7 +65,7 @@ struct Shared {
     memory: Arc<SharedCount>,
     /// Of the worker that sends what sockets send.
     bell: Arc<Doorbell<EventFd>>,
-    /// Nobody holds it for longer than one change takes: no wait, no system call but for new memory.
+    /// Held for no longer than one change takes: no wait, no system call but for new memory.
     control: Mutex<Control>,
 }
 
@@ -106,7 +106,7 @@ struct Seat {
 }
 
 impl Sockets {
-    /// No sockets, for so many workers, members of `domain`, and `ports` by id, sub-interfaces behind them. Beside
+    /// No sockets, for `workers` workers, members of `domain`, and `ports` by id, sub-interfaces behind them. Beside
     /// it what the first worker sends from; `bell` is its bell.
     pub fn new(
         domain: Domain,
@@ -167,7 +167,7 @@ impl Sockets {
         }
     }
 
-    /// A ring of a socket in another process, and its memfd. Who reads it is woken by a thread that sleeps by `bell`.
+    /// A ring of a socket in another process, and its memfd. A thread that sleeps by `bell` wakes the reader.
     pub(super) fn make_shared(
         &self,
         config: &RingConfig,
@@ -219,8 +219,8 @@ impl Sockets {
         Observers::new(hooks.clone(), worker, *clock, epoch.clone(), injected)
     }
 
-    /// Drops what nobody looks at any more; for when sockets have closed and none is opened. Whether something
-    /// is still looked at.
+    /// Drops what no worker looks at any more; for when sockets have closed and none is opened. Returns whether
+    /// something is still looked at.
     pub fn tend(&self) -> bool {
         let mut control = self.lock();
         let Control { hooks, groups, .. } = &mut *control;
@@ -271,7 +271,7 @@ impl Sockets {
         let max = self.0.limits.memory_max;
         let charge = Charge::new(bytes, &self.0.memory);
         if self.0.memory.load() > max {
-            // Rings that nobody has stand back.
+            // Spare rings give way.
             let spare = std::mem::take(&mut self.lock().spare);
             drop(spare);
         }
@@ -303,8 +303,8 @@ impl Sockets {
             self.lock().spare.push_front(ring);
             return Ok((new, true));
         }
-        // It can be had at once, too: what a worker still writes carries a generation that is no other's. Of what
-        // it counts, a block may be the former socket's.
+        // The ring can be used at once, too: what a worker still writes carries a generation that is no other's. Of
+        // what it counts, a block may be the former socket's.
         for reader in &mut *ring.readers {
             for _ in 0..RING.blocks {
                 drop(reader.borrow());
@@ -319,7 +319,7 @@ impl Sockets {
         }
     }
 
-    /// The port, if there is one of this id.
+    /// Fails if no port has this id.
     pub(super) fn place_of(&self, port: PortId) -> Result<(), SocketError> {
         let port_match = self.0.ports.get(port.index());
         port_match.map(|_| ()).ok_or(SocketError::NoSuchPort(port))
@@ -333,7 +333,7 @@ impl Sockets {
         self.lock().hooks.generation(place).0
     }
 
-    /// Lets workers see what a socket, or its group with it, asks for.
+    /// Lets workers see what a socket, or its group with it, is to receive.
     pub(super) fn publish(
         &self,
         group: Option<u16>,
@@ -389,12 +389,12 @@ impl Sockets {
         };
         let of = |wishes: &Wishes| (wishes.protocol, wishes.port, wishes.points);
         if group.mode != mode || of(&group.wishes) != of(wishes) {
-            return Err(SocketError::GroupDiffers); // It has members.
+            return Err(SocketError::GroupDiffers); // The group has members.
         }
         if group.members.len() == MEMBERS_MAX {
             return Err(SocketError::GroupFull);
         }
-        // First none, then one of all: what comes in between is not given twice.
+        // First none, then one of all: what arrives in between is not given twice.
         let unbound = hooks.bind(place, None);
         assert!(unbound.is_ok(), "nothing is always possible");
         let generation = hooks.generation(place);
@@ -405,7 +405,7 @@ impl Sockets {
         Ok(())
     }
 
-    /// Ends a socket's membership. Who goes on alone is bound for itself again.
+    /// Ends a socket's membership. A socket that stays open is bound for itself again.
     pub(super) fn leave(
         &self,
         number: u16,
@@ -478,14 +478,14 @@ impl Control {
 }
 
 impl Group {
-    /// Lets workers see its members. There is room: the caller has looked, or the group has become smaller.
+    /// Lets workers see its members. The table has room: the caller has looked, or the group has become smaller.
     fn publish(&mut self, hooks: &mut Hooks<Target>, sockets: &Sockets) {
         let mut target = self.wishes.target(sockets, &self.members[0].lanes);
         if let Some(target) = &mut target {
             target.fanout = Some(self.mode);
             target.members = self.members.iter().map(Seat::member).collect();
         }
-        // Without room, who left is still given packets, which nobody reads, until it is tried again.
+        // Without room, a socket that left is still given packets, which no reader takes, until it is tried again.
         self.owes = hooks.bind(&self.hook, target).is_err();
     }
 }

@@ -1,7 +1,5 @@
 //! Why a port did not open, and what the operator can do about it.
 
-use std::fmt;
-
 use manylane_io::interface::InterfaceError;
 use manylane_io::port::af_xdp::OpenError;
 use manylane_io::port::{af_packet, pcap, tap};
@@ -9,9 +7,10 @@ use manylane_net::generate::FarEndError;
 
 /// Why a port did not open.
 #[non_exhaustive]
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// The interface cannot be asked.
+    /// The interface cannot be read.
+    #[error("port `{port}`: {source}")]
     Interface {
         /// The port's name.
         port: String,
@@ -19,6 +18,7 @@ pub enum PortError {
         source: InterfaceError,
     },
     /// AF_XDP refused.
+    #[error("port `{port}`: {source}")]
     AfXdp {
         /// The port's name.
         port: String,
@@ -26,6 +26,7 @@ pub enum PortError {
         source: OpenError,
     },
     /// Packet sockets were refused.
+    #[error("port `{port}`: {source}")]
     AfPacket {
         /// The port's name.
         port: String,
@@ -33,6 +34,7 @@ pub enum PortError {
         source: af_packet::OpenError,
     },
     /// The TAP interface was refused.
+    #[error("port `{port}`: {source}")]
     Tap {
         /// The port's name.
         port: String,
@@ -40,6 +42,7 @@ pub enum PortError {
         source: tap::OpenError,
     },
     /// A capture was not read, or not made.
+    #[error("port `{port}`: {source}")]
     Pcap {
         /// The port's name.
         port: String,
@@ -47,13 +50,15 @@ pub enum PortError {
         source: pcap::OpenError,
     },
     /// The capture for copies was not made.
+    #[error("port `{port}`: {source}")]
     Tee {
         /// The port's name.
         port: String,
         /// Why.
         source: pcap::WriteError,
     },
-    /// The built-in generator cannot do what it is told.
+    /// The built-in generator cannot do what the configuration wants.
+    #[error("port `{port}`: {source}")]
     FarEnd {
         /// The port's name.
         port: String,
@@ -61,6 +66,10 @@ pub enum PortError {
         source: FarEndError,
     },
     /// The configuration wants larger packets than the device takes.
+    #[error(
+        "port `{port}`: `mtu` is {mtu}, and the device takes {device_mtu}: raise the device's (`ip link set dev ... \
+         mtu {mtu}`), or choose at most {device_mtu}"
+    )]
     Mtu {
         /// The port's name.
         port: String,
@@ -70,6 +79,11 @@ pub enum PortError {
         device_mtu: u32,
     },
     /// The device's MTU, less what a sub-interface's tags take, is less than its addresses need.
+    #[error(
+        "port `{port}`: an MTU of {mtu} is left to it, and its addresses need {least}: raise the device's (`ip link set \
+         dev ... mtu {device_mtu}`){}",
+        if *least >= 1280 { ", or remove the IPv6 addresses" } else { "" }
+    )]
     MtuTooSmall {
         /// The port's or sub-interface's name.
         port: String,
@@ -81,6 +95,10 @@ pub enum PortError {
         device_mtu: u32,
     },
     /// The configuration wants larger packets than lie in as many frames as the port takes.
+    #[error(
+        "port `{port}`: packets of `mtu` {mtu} do not lie in {frames_max} frames, and the port takes no more: choose an \
+         `mtu` of at most {mtu_max}, or `size = 4096` in [frames]"
+    )]
     FramesMax {
         /// The port's name.
         port: String,
@@ -88,10 +106,14 @@ pub enum PortError {
         mtu: u32,
         /// Most frames of a packet that the port takes.
         frames_max: u8,
-        /// The largest MTU whose packets lie in so many.
+        /// The largest MTU whose packets lie in that number of frames.
         mtu_max: u32,
     },
     /// The configuration names owners for another number of queues than the device has.
+    #[error(
+        "port `{port}`: `workers` names owners for {owners} receive queues, and the device has {queues}: list one worker \
+         for each queue (`ethtool -l` shows them), or leave `workers` out"
+    )]
     Queues {
         /// The port's name.
         port: String,
@@ -100,60 +122,6 @@ pub enum PortError {
         /// Queues of the device.
         queues: usize,
     },
-}
-
-impl fmt::Display for PortError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PortError::Interface { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::AfXdp { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::AfPacket { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::Tap { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::Pcap { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::Tee { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::FarEnd { port, source } => write!(f, "port `{port}`: {source}"),
-            PortError::Mtu { port, mtu, device_mtu } => write!(
-                f,
-                "port `{port}`: `mtu` is {mtu}, and the device takes {device_mtu}: raise the \
-                 device's (`ip link set dev ... mtu {mtu}`), or choose at most {device_mtu}"
-            ),
-            PortError::MtuTooSmall { port, mtu, least, device_mtu } => write!(
-                f,
-                "port `{port}`: an MTU of {mtu} is left to it, and its addresses need {least}: raise the \
-                 device's (`ip link set dev ... mtu {device_mtu}`){}",
-                if *least >= 1280 { ", or remove the IPv6 addresses" } else { "" }
-            ),
-            PortError::FramesMax { port, mtu, frames_max, mtu_max } => write!(
-                f,
-                "port `{port}`: packets of `mtu` {mtu} do not lie in {frames_max} frames, and the port \
-                 takes no more: choose an `mtu` of at most {mtu_max}, or `size = 4096` in [frames]"
-            ),
-            PortError::Queues { port, owners, queues } => write!(
-                f,
-                "port `{port}`: `workers` names owners for {owners} receive queues, and the device \
-                 has {queues}: list one worker for each queue (`ethtool -l` shows them), or leave \
-                 `workers` out"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for PortError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            PortError::Interface { source, .. } => Some(source),
-            PortError::AfXdp { source, .. } => Some(source),
-            PortError::AfPacket { source, .. } => Some(source),
-            PortError::Tap { source, .. } => Some(source),
-            PortError::Pcap { source, .. } => Some(source),
-            PortError::Tee { source, .. } => Some(source),
-            PortError::FarEnd { source, .. } => Some(source),
-            PortError::Mtu { .. }
-            | PortError::MtuTooSmall { .. }
-            | PortError::FramesMax { .. }
-            | PortError::Queues { .. } => None,
-        }
-    }
 }
 
 impl PortError {

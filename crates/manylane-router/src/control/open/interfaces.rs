@@ -23,7 +23,7 @@ pub(super) fn add_addresses(facts: &mut PortFacts, addresses: &[InterfaceAddress
             }
         }
     }
-    // Where there is IPv6, and none is configured, there is the one of the MAC address.
+    // An interface with IPv6, and without a configured link-local address, has that of its MAC address.
     if !facts.ipv6.is_empty() {
         facts.link_local.get_or_insert(link_local(facts.mac));
     }
@@ -52,7 +52,7 @@ pub fn routed(ports: &[OpenPort]) -> Result<Vec<RoutedPort>, PortError> {
     Ok(routed)
 }
 
-/// What is known of a sub-interface of `port`, of which `facts` are known.
+/// What is known of a sub-interface of `port`, whose own `facts` are known.
 fn vlan_facts(port: PortId, facts: &PortFacts, vlan: &Vlan) -> Result<PortFacts, PortError> {
     let least = facts.mtu.saturating_sub(vlan.tags.beyond_mtu().into());
     let mtu = vlan.mtu.map_or(least, u32::from);
@@ -145,7 +145,7 @@ mod tests {
                 (found, _) => panic!("{device_mtu} {address}: {:?}", found.map(|facts| facts.mtu)),
             }
         }
-        // The same for a port.
+        // As above, for a port.
         let addresses = vlan(six.0, six.1, None).addresses;
         let refused =
             check_mtu("eth0", 1279, 0, &addresses).expect_err("it is too small").to_string();

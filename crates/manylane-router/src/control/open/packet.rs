@@ -63,7 +63,7 @@ pub(super) fn open_tap(
     Ok((OpenPort { config: port.clone(), facts, repair: false, owners, device }, halves))
 }
 
-/// Closes a port of packet sockets; its frames go back to `pool`. What it was given to send has left.
+/// Closes a port of packet sockets; `pool` takes its frames back. What it was given to send has left.
 pub(super) fn close_af_packet(
     port: AfPacket,
     receivers: Vec<Receiver>,

@@ -97,8 +97,8 @@ fn named(file: &FileConfig, port: &Port) -> FileConfig {
     FileConfig { interface: port.name.clone(), ..file.clone() }
 }
 
-/// Takes a port's halves out of what wraps them. What was held on its way out is sent, or counted as
-/// dropped where there is no place; what was held on its way in was never received; files get their last
+/// Takes a port's halves out of what wraps them. What was held before transmission is sent, or counted as
+/// dropped where no place is free; what was held before receive was never received; files get their last
 /// buffers.
 pub fn unwrap(
     receivers: Vec<Receiver>,

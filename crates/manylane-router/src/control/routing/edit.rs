@@ -1,4 +1,4 @@
-//! What the neighbour table asks for, done: adjacencies, host routes, and questions.
+//! Carries out what the neighbour table orders: adjacencies, host routes, and questions.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ impl Routing {
         self.actions = actions; // Its memory serves the next time.
     }
 
-    /// Does what the neighbour table asks for. What meets a bound waits, and so does what comes after it
+    /// Does what the neighbour table orders. What meets a bound waits, and so does what comes after it
     /// for the same slot.
     fn act(&mut self, action: Action, effects: &mut Effects) {
         let Some(slot) = slot_of(action) else {
@@ -42,7 +42,7 @@ impl Routing {
                 let mac = mac.unwrap_or_default();
                 let header = Header::tagged(mac, port.mac.0, tags, ether_type);
                 let rewrite = Rewrite { key, egress, state, header, mtu: port.mtu };
-                // Before the adjacency: who finds the neighbour unresolved holds packets for it, by its dst.
+                // Before the adjacency: a worker that finds the neighbour unresolved holds packets for it, by its dst.
                 let facts = Facts {
                     next_hop: neighbour_id(slot),
                     neighbour: Some(slot),
@@ -53,7 +53,7 @@ impl Routing {
                 if self.dsts.publish(&facts).is_err() {
                     return false;
                 }
-                // Flows go elsewhere before an address is lost, and come when there is one.
+                // A group's flows leave a member before its address is lost, and return once it has one.
                 if !state.is_resolved() {
                     self.next_hops.set_resolved(slot, false);
                 }
@@ -96,14 +96,14 @@ impl Routing {
         let former = self.route(prefix).map(|id| self.former_slot(id, key));
         match former {
             None if !self.is_on_link(key) => return true,
-            Some(None) => return true, // Somebody else's, such as a static host route: it stays.
+            Some(None) => return true, // Not this neighbour's, such as a static host route: it stays.
             None | Some(Some(_)) => {}
         }
         match self.insert(prefix, neighbour_id(slot)) {
             Ok(()) => {
                 former.flatten().map(|former| self.host_routes.remove(&former));
                 self.host_routes.insert(slot, prefix);
-                self.adjacencies.announce(); // What was held before there was a slot finds it now.
+                self.adjacencies.announce(); // Packets that were held before the slot existed find it now.
                 true
             }
             Err(RoutingError::Fib { source: EditError::Busy { .. }, .. }) => false,

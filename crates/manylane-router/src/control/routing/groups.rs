@@ -57,7 +57,7 @@ impl Routing {
             return Ok(group_id(group));
         }
         let Routing { next_hops, neighbours, waiting, .. } = self;
-        // What waits to be published is told to the group when it is.
+        // A member that waits to be published reaches the group when it is published.
         let has_address = |slot: u32| {
             let entry = neighbours.entry(slot).filter(|_| !waiting.contains_key(&slot));
             entry.is_some_and(|entry| entry.adjacency_state().is_resolved())

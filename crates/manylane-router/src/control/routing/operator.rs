@@ -18,13 +18,13 @@ pub enum NeighbourRefused {
     NotAStation,
     /// No host has this address.
     NotAHost(&'static str),
-    /// It is our own.
+    /// The address is our own.
     Own,
-    /// It is in no network of the port, nor in one that a static route says is on its link.
+    /// The address is in no network of the port, nor in one that a static route says is on its link.
     NotOnLink,
-    /// There is none with this address.
+    /// No neighbour has this address.
     Unknown,
-    /// There is no place for it.
+    /// The table has no place for it.
     Full(TableFull),
 }
 
@@ -63,7 +63,7 @@ impl Routing {
     }
 
     /// Sets a neighbour by the operator's word. From another thread than the control thread: ring its bell
-    /// afterwards, for workers to be told.
+    /// afterwards, so that it informs the workers.
     pub fn add_neighbour(
         &mut self,
         key: Key,
@@ -97,12 +97,12 @@ impl Routing {
         Ok(entry)
     }
 
-    /// Whether an edit by another thread waits for the workers to be told.
+    /// Whether an edit by another thread still waits for the control thread to inform the workers.
     pub fn owes(&self) -> bool {
         !self.owed.is_empty()
     }
 
-    /// What the workers must be told after such edits.
+    /// What the control thread must do after such edits.
     pub(super) fn pay(&mut self, effects: &mut Effects) {
         let owed = std::mem::take(&mut self.owed);
         effects.orders.extend(owed.orders);

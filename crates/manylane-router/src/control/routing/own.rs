@@ -11,8 +11,8 @@ use super::{BLACKHOLE, Effects, LOCAL, RoutedPort, Routing, fixed_id, host, is_l
 use manylane_worker::Order;
 
 impl Routing {
-    /// From now on, asks whether our addresses on these ports are ours alone, and tells their links. Before
-    /// routes, whose next hops are asked for from these addresses, and before [`Routing::tables`], which has
+    /// From now on, probes whether our addresses on these ports are ours alone, and announces them. Call it before
+    /// routes, whose next hops are resolved from these addresses, and before [`Routing::tables`], which has
     /// the workers' side.
     pub fn watch_own(
         &mut self,
@@ -24,7 +24,7 @@ impl Routing {
             .into_iter()
             .flat_map(|port| self.ports[port.index()].own_keys(port).collect::<Vec<_>>())
             .collect();
-        // No two routers have the same: what one draws, the other does not.
+        // No two routers have one seed: what one draws, the other does not.
         let seed = self.ports.iter().fold(0, |seed: u64, port| {
             let [a, b, c, d, e, f] = port.facts.mac.0;
             seed.rotate_left(7) ^ u64::from_be_bytes([0, 0, a, b, c, d, e, f])
@@ -37,7 +37,7 @@ impl Routing {
         self.follow_own();
     }
 
-    /// Our addresses where others may be, and who else lays claim to them.
+    /// Our addresses where others may be, and which stations else lay claim to them.
     pub fn own_addresses(&self) -> impl Iterator<Item = (&OwnAddress, Conflicts)> {
         self.own.addresses()
     }
@@ -83,7 +83,7 @@ impl Routing {
         self.follow_own();
     }
 
-    /// Lets neighbours wait, or be asked for, by what has become of the addresses to ask from.
+    /// Lets neighbours wait, or be solicited, by what has become of the source addresses of solicitations.
     fn follow_own(&mut self) {
         for (port, is_ipv6) in self.own.take_changed() {
             let waits = self.own.must_wait(port, is_ipv6);
@@ -92,8 +92,8 @@ impl Routing {
     }
 
     /// Packets to an address of ours are for us while it is in use, and dropped in silence while it is not
-    /// (RFC 4862 §5.4). A link-local one has no route: workers ask for its standing. Another next hop for a
-    /// route that is there is one word for the FIB: it meets no bound.
+    /// (RFC 4862 §5.4). A link-local one has no route: workers read its standing. Another next hop for a
+    /// route that exists is one word for the FIB: it meets no bound.
     fn lead_own(&mut self, key: Key, in_use: bool, effects: &mut Effects) {
         if is_link_local(key.addr) {
             return;
@@ -106,7 +106,7 @@ impl Routing {
 }
 
 impl RoutedPort {
-    /// Our addresses on this port, the link-local one included where there is IPv6.
+    /// Our addresses on this port, the link-local one included if the port has IPv6.
     pub(in crate::control) fn own_keys(&self, port: PortId) -> impl Iterator<Item = Key> {
         let link_local = self.facts.link_local.map(Into::into);
         let ours = self.addresses.iter().map(|own| own.address).chain(link_local);

@@ -11,7 +11,7 @@ use super::{BLACKHOLE, Effects, Going, LOCAL, Routing, fixed_id};
 
 impl Routing {
     /// Removes all routes and neighbours of a port, as a kernel does whose interface goes: packets take less
-    /// specific routes, or have none. A group of next hops goes on with its other members. From another thread
+    /// specific routes, or have none. A group of next hops continues with its other members. From another thread
     /// than the control thread: ring its bell afterwards.
     pub fn remove_port(&mut self, port: PortId, now: Duration) {
         let going: Vec<(IpPrefix, NextHopId)> = self.routes_by(port).collect();
@@ -27,7 +27,7 @@ impl Routing {
         }
         let mut effects = Effects::default();
         let mut actions = std::mem::take(&mut self.actions);
-        // Who is still known there, as a member of a group, is asked for no more.
+        // A neighbour that is still known there, as a member of a group, is solicited no more.
         for is_ipv6 in [false, true] {
             self.neighbours.set_waiting(port, is_ipv6, true);
         }
@@ -37,7 +37,7 @@ impl Routing {
         self.owe(effects);
     }
 
-    /// Whether a port is there no more.
+    /// Whether a port was removed.
     pub fn is_removed(&self, port: PortId) -> bool {
         self.removed[port.index()]
     }

@@ -7,7 +7,7 @@ use crate::drops::DropsFile;
 use manylane_api::{ApiError, CaptureFile, CapturePart, CaptureRequest, SetError};
 
 impl Status {
-    /// Begins a capture of drops. There is one at a time: it ends when its file is dropped.
+    /// Begins a capture of drops. Only one runs at a time: it ends when its file is dropped.
     pub(super) fn begin_capture(&self, request: &CaptureRequest) -> Result<CaptureFile, SetError> {
         let no_room =
             |error: String, help: &str| SetError::NoRoom(ApiError { error, help: help.into() });

@@ -1,4 +1,4 @@
-//! The configuration as a whole, as the API asks for it.
+//! The configuration as a whole, for the API.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ impl Status {
     pub(in crate::control) fn started_with(&self, file: PathBuf, version: Version) {
         let Status { routing, control, clock, .. } = self;
         let of = Transactions::new(file, version, routing.clone(), control.clone(), *clock);
-        // Told once, by who started it.
+        // Set once, by `run`.
         let _ = self.transactions.set(of);
     }
 

@@ -21,7 +21,7 @@ pub struct FrameStatus {
     workers: usize,
     /// One word, which workers follow.
     hot_list_len: Mutex<WordsMut<u32>>,
-    /// The workers', who may sleep.
+    /// Of the workers, which may sleep.
     bells: Vec<Bell>,
 }
 
@@ -69,7 +69,7 @@ impl FrameStatus {
         }
         unpoisoned(&self.hot_list_len).publish(0, len);
         for bell in &self.bells {
-            bell.ring(); // Who sleeps holds the old length until it wakes.
+            bell.ring(); // A worker that sleeps holds the old length until it wakes.
         }
         Ok(len)
     }

@@ -77,7 +77,7 @@ impl ShownPort {
         }
     }
 
-    /// A sub-interface of `port`, which is shown so; what it counts is what came in with its tags.
+    /// A sub-interface of `port`, which is shown so; it counts the packets that were received with its tags.
     fn of_vlan(port: &ShownPort, vlan: &Vlan, facts: &PortFacts) -> ShownPort {
         let mut addresses: Vec<String> =
             vlan.addresses.iter().map(|own| format!("{}/{}", own.address, own.length)).collect();

@@ -15,7 +15,7 @@ use manylane_api::{ApiError, SetError, SettingValue};
 use manylane_worker::Reclaimer;
 use manylane_worker::worker::queue_handover::{GivenUp, QueueHandoverEnd, Task};
 
-/// Who has which queue, and who is to have it.
+/// Which worker has which queue, and which is to have it.
 pub(super) struct Queues {
     /// By worker.
     pub handovers: Vec<QueueHandoverEnd>,
@@ -32,7 +32,7 @@ pub(super) struct QueueMove {
     pub port: PortId,
     pub queue: QueueId,
     pub from: WorkerId,
-    /// Nobody where the port is removed.
+    /// None if the port is removed.
     pub to: Option<WorkerId>,
     pub asked: bool,
 }
@@ -70,18 +70,18 @@ impl Queues {
 }
 
 impl Steering {
-    /// Who takes back what is sent through the device that a port's queue belongs to.
+    /// What takes back the frames sent through the device that a port's queue belongs to.
     pub fn reclaimer(&self, port: PortId, queue: QueueId, bells: &Arc<[Bell]>) -> Reclaimer {
         let at = self.queues.first[port.index()] + usize::from(queue.0);
         Reclaimer { owners: self.queues.owners.reader(), at, bells: bells.clone() }
     }
 
-    /// Who receives from the queues of a port, in order.
+    /// The workers that receive from the queues of a port, in order.
     pub fn owners(&self, port: PortId) -> &[WorkerId] {
         self.ports.get(port.index()).map_or(&[], |port| &port.owners)
     }
 
-    /// Who receives from the queues of a port, and who will when those on their way have come.
+    /// The workers that receive from the queues of a port, and those that will when queues on the move have arrived.
     pub(super) fn receivers_of(&self, port: usize) -> impl Iterator<Item = WorkerId> {
         let coming = self.queues.moves.iter().filter(move |one| one.port.index() == port);
         self.ports[port].owners.iter().copied().chain(coming.filter_map(|one| one.to))
@@ -150,7 +150,7 @@ impl Steering {
         Ok(SettingValue::Number(to.0.into()))
     }
 
-    /// Whether there is something to ask workers for, or to pass on.
+    /// Whether a queue is to be requested from a worker, or to be passed on.
     pub fn has_tasks(&mut self) -> bool {
         let Queues { handovers, moves, between, .. } = &mut self.queues;
         moves.iter().any(|one| !one.asked)
@@ -158,7 +158,7 @@ impl Steering {
             || handovers.iter_mut().any(|handover| !handover.given_up.is_empty())
     }
 
-    /// Asks workers for queues, and passes on what they have given up.
+    /// Requests queues from workers, and passes on the queues given up.
     pub fn tend(&mut self) {
         self.tend_workers();
         self.tend_removals();

@@ -3,10 +3,10 @@
 //! After RSS++ (Barbette and others, CoNEXT 2019): few moves, only from workers with too much to do to
 //! workers with little, and none that would make these the busiest. Where they minimise imbalance over all
 //! cores at once, here the busiest worker that can give something and the idlest are brought together, as
-//! often as looks allow: an interval later there is a new measure.
+//! often as looks allow: an interval later a new measure exists.
 //!
 //! Under a steady load that ends: each look moves at most half of the difference, which makes the sum of
-//! squares of the loads smaller, and there are so many ways to assign buckets.
+//! squares of the loads smaller, and the ways to assign buckets are finite in number.
 
 use manylane_frame::vocabulary::PortId;
 
@@ -27,7 +27,7 @@ pub(super) struct Move {
     pub to: u16,
 }
 
-/// Moves that make loads, each 0 to 1, more equal. Buckets without packets are not in `buckets`; who is
+/// Moves that make loads, each 0 to 1, more equal. Buckets without packets are not in `buckets`; a worker that is
 /// `idle`, paused or not there, gets none.
 pub(super) fn moves(load: &[f64], idle: &[bool], buckets: &[Bucket]) -> Vec<Move> {
     let mut active: Vec<usize> = (0..load.len()).filter(|&worker| !idle[worker]).collect();
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(moved, [to(1, 2), to(2, 2), to(3, 2), to(4, 2)]);
     }
 
-    /// Workers, and what each bucket costs whoever has it: a share of its time.
+    /// Workers, and what each bucket costs the worker that has it: a share of its time.
     #[derive(Clone, Debug)]
     struct Field {
         /// What a worker does besides: it receives.
@@ -135,7 +135,7 @@ mod tests {
             carried.filter(|bucket| bucket.frames > 0).collect()
         }
 
-        /// Nobody is busy for longer than it takes: what is more is waited for, or lost.
+        /// No worker is busy for longer than the interval: what is more is waited for, or lost.
         fn measured(&self) -> Vec<f64> {
             self.load().into_iter().map(|load| load.min(1.0)).collect()
         }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     proptest! {
-        /// Only from who is overloaded, few, to one who may have them and does not become the busiest.
+        /// Only from an overloaded worker, few, to a worker that may have them and does not become the busiest.
         #[test]
         fn a_move_makes_nothing_worse((field, paused) in fields()) {
             let load = field.load();
@@ -201,7 +201,7 @@ mod tests {
         }
     }
 
-    /// 256 buckets in a heavy-tailed mix (Zipf), spread by number over 2 to 4 workers of whom one receives. The
+    /// 256 buckets in a heavy-tailed mix (Zipf), spread by number over 2 to 4 workers; one worker receives. The
     /// busiest has 1.45 times the mean at first, and 1.05 at the end, by up to 20 moves.
     #[test]
     fn a_heavy_tailed_load_is_shared() {

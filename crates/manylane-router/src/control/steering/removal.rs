@@ -1,13 +1,13 @@
 //! Ports that are removed while traffic flows.
 //!
-//! | step                                                                  | who                         |
+//! | step                                                                  | by which thread             |
 //! |-----------------------------------------------------------------------|-----------------------------|
 //! | routes and neighbours go                                              | API's thread (`routing/removal.rs`) |
 //! | queues are given up, each when all that was handed on from it has left | workers, asked by the control thread |
-//! | ways out are given up; what still comes to them is dropped (`port_down`) | workers, alike; for those that have stopped, the control thread |
+//! | transmitters are given up; what is still sent to them is dropped (`port_down`) | workers, alike; for those that have stopped, the control thread |
 //! | what the device has is waited for, taken back, and counted, and it is closed | a thread of its own ([`Closer`], `control/closing.rs`) |
 //!
-//! Counters stay: what came in by the port is in the ledger for good.
+//! Counters stay: what was received by the port is in the ledger for good.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,16 +26,16 @@ use manylane_worker::worker::queue_handover::Task;
 /// The open ports, by id; none where one was removed.
 pub type Ports = Arc<Mutex<Vec<Option<OpenPort>>>>;
 
-/// A port on its way out, with what workers have given up of it.
+/// A port that is being removed, with what workers have given up of it.
 pub struct Removal {
     /// Which.
     pub port: PortId,
     /// Its queues.
     pub receivers: Vec<Receiver>,
-    /// Its ways out.
+    /// Its transmitters.
     pub transmitters: Vec<Transmitter>,
     queues: usize,
-    /// Workers that have been asked for their way out.
+    /// Workers that have the task to give up their transmitter.
     asked: u16,
 }
 
@@ -58,7 +58,7 @@ impl Steering {
         self.ports.get(port.index()).map_or(PortState::Open, |port| port.state)
     }
 
-    /// Asks workers for their ways out by ports whose queues have been given up.
+    /// Requests from workers their transmitters of ports whose queues have been given up.
     pub(super) fn tend_removals(&mut self) {
         let Steering { removals, queues, bells, ports, presence, threads, .. } = self;
         for removal in removals.iter_mut().filter(|one| one.receivers.len() == one.queues) {
@@ -67,7 +67,7 @@ impl Steering {
             port.homes.clear();
             while let Some(handover) = queues.handovers.get_mut(usize::from(removal.asked)) {
                 if handover.tasks.push(Task::Close(removal.port)).is_err() {
-                    break; // It is full: later.
+                    break; // The ring of tasks is full: later.
                 }
                 handover.tasks.submit();
                 bells[usize::from(removal.asked)].ring();
@@ -81,7 +81,7 @@ impl Steering {
         }
     }
 
-    /// Whether a port waits for workers that are asked by the clock.
+    /// Whether a port waits for workers, which the control thread polls by the clock.
     pub(super) fn is_removing(&self) -> bool {
         !self.removals.is_empty()
     }
@@ -95,7 +95,7 @@ impl Steering {
         Some(self.removals.swap_remove(at))
     }
 
-    /// It is closed, and its device has kept so many frames.
+    /// Notes that the port is closed, and how many frames its device has kept.
     pub fn removed(&mut self, port: PortId, kept: usize) {
         self.ports[port.index()].state = PortState::Removed;
         self.kept += kept;
@@ -111,15 +111,15 @@ impl Steering {
 pub struct Closer {
     /// All that are open.
     pub ports: Ports,
-    /// Where their frames go.
+    /// Takes the frames of closed ports.
     pub depot: Depot,
     /// What becomes of packets that they were to send.
     pub stats: Stats,
 }
 
 impl Closer {
-    /// Closes a port; returns how many frames its device has kept. Takes as long as a device needs to send what it
-    /// has, a tenth of a second at most, and two seconds more where a device without copies lets go late.
+    /// Closes a port; returns how many frames its device has kept. Takes as long as a device needs to send its queued
+    /// frames, a tenth of a second at most, and two seconds more where a device without copies lets go late.
     pub fn close(&mut self, removal: Removal) -> usize {
         let Removal { port: id, receivers, transmitters, .. } = removal;
         let Closer { ports, depot, stats } = self;

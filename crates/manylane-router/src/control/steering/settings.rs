@@ -74,12 +74,12 @@ impl Steering {
         Ok(SettingValue::Flag(self.rebalances))
     }
 
-    /// Has the order of one flow in so many looked at, or of none.
+    /// Sets how many flows share one whose order is checked, or 0 for none.
     fn set_reorder_sample(&mut self, key: &str, value: &str) -> Result<SettingValue, SetError> {
         let number: u32 =
             value.parse().ok().filter(|number| *number <= REORDER_SAMPLE_MAX).ok_or_else(|| {
                 let help = format!(
-                    "choose 1 for every flow, up to {REORDER_SAMPLE_MAX} for one in so many, or 0 for none"
+                    "choose 1 for every flow, up to {REORDER_SAMPLE_MAX} for one in that number, or 0 for none"
                 );
                 refused(format!("{key} cannot be {value}"), help)
             })?;
@@ -155,7 +155,7 @@ impl Steering {
             };
             return Err(refused(
                 format!(
-                    "port `{}` cannot be steered by flow: worker {owner}, who receives, has no rings to \
+                    "port `{}` cannot be steered by flow: worker {owner}, which receives, has no rings to \
                      the others",
                     port.name
                 ),
@@ -197,7 +197,8 @@ impl Steering {
         Ok(SettingValue::Number(worker.into()))
     }
 
-    /// Changes who has these buckets, all or none of them: `0-127=0,128-255=1,7=2`, later ones over earlier ones.
+    /// Changes which workers have these buckets, all or none of them: `0-127=0,128-255=1,7=2`, later ones over earlier
+    /// ones.
     fn set_buckets(&mut self, port: &str, value: &str) -> Result<SettingValue, SetError> {
         let at = self.port(port)?;
         self.must_have_buckets(at)?;
@@ -218,7 +219,7 @@ impl Steering {
         Ok(SettingValue::Word(value.into()))
     }
 
-    /// A worker who may be given buckets.
+    /// A worker that may be given buckets.
     fn taker(&self, value: &str) -> Result<u16, SetError> {
         let worker = self.value_worker(value)?;
         if self.paused[usize::from(worker)] {
@@ -236,7 +237,7 @@ impl Steering {
             return Ok(());
         }
         Err(refused(
-            format!("port `{name}` has no buckets: who receives forwards"),
+            format!("port `{name}` has no buckets: the worker that receives forwards"),
             format!("set port.{name}.steering to `flow` first"),
         ))
     }
@@ -308,5 +309,5 @@ pub(super) fn refused(error: String, help: String) -> SetError {
     SetError::BadValue(ApiError { error, help })
 }
 
-/// One flow in so many, at most, has its order looked at.
+/// The order of one flow in this number, at most, is checked.
 const REORDER_SAMPLE_MAX: u32 = 65_536;

@@ -170,7 +170,7 @@ fn who_gets_a_queue_counts_as_who_receives() {
     steering.ports.iter_mut().for_each(|port| port.stays = false);
     set(&mut steering, "port.p.0.queue.0", "1").expect("by queue it needs none");
     let refused = set(&mut steering, "port.p.0.steering", "flow").unwrap_err();
-    assert!(refused.contains("worker 1, who receives, has no rings"), "{refused}");
+    assert!(refused.contains("worker 1, which receives, has no rings"), "{refused}");
     let refused = set(&mut steering, "worker.1.paused", "true").unwrap_err();
     assert!(refused.contains("it forwards what it receives by `p.0`"), "{refused}");
 

@@ -18,13 +18,13 @@ pub(super) enum Presence {
     Leaving {
         since: u32,
     },
-    /// Nothing comes to it any more.
+    /// It receives nothing any more.
     Ending,
     Absent,
 }
 
 impl Steering {
-    /// Takes the workers in, who have not begun, and gives the first `started` their threads.
+    /// Takes over the workers, which have not begun, and gives the first `started` their threads.
     pub fn start_workers(&mut self, threads: WorkerThreads, started: usize) -> std::io::Result<()> {
         self.threads = threads;
         (0..started as u16).try_for_each(|worker| self.threads.start(worker))
@@ -53,12 +53,12 @@ impl Steering {
         self.presence[usize::from(worker)] == Presence::Running
     }
 
-    /// How many there are, those that leave not counted: always the first ones.
+    /// How many workers run, those that leave not counted: always the first ones.
     fn running(&self) -> u16 {
         (0..self.presence.len() as u16).filter(|&worker| self.runs(worker)).count() as u16
     }
 
-    /// Adds or removes workers until there are so many: the last ones.
+    /// Adds or removes workers at the end of the list until their number is `value`.
     pub(super) fn set_workers(&mut self, value: &str) -> Result<SettingValue, SetError> {
         let most = self.presence.len() as u16;
         let wanted = value.parse().ok().filter(|number| (1..=most).contains(number));
@@ -98,7 +98,7 @@ impl Steering {
         Ok(())
     }
 
-    /// Who is to have the queues that workers from `wanted` on have, or are to get.
+    /// The workers that are to have the queues that workers from `wanted` on have, or are to get.
     fn successors(&self, wanted: u16) -> Result<Vec<(PortId, QueueId, WorkerId)>, SetError> {
         let mut queues = vec![0; usize::from(wanted)];
         let mut orphans = Vec::new();
@@ -206,8 +206,8 @@ impl Steering {
         }
     }
 
-    /// Whether a worker has no queue, and nobody hands on to it any more. Who has ended had no queue, and what it
-    /// had handed on has left.
+    /// Whether a worker has no queue, and no worker hands on to it any more. A worker that has ended had no queue, and
+    /// what it had handed on has left.
     fn has_no_input(&self, worker: u16, since: u32) -> bool {
         let receives = |other: u16| {
             let presence = self.presence[usize::from(other)];

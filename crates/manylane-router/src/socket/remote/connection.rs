@@ -22,7 +22,7 @@ use manylane_client::message::{
 };
 use manylane_worker::hooks::Lanes;
 
-/// What a connection can ask of.
+/// What a connection needs of the server.
 pub(super) struct Desk {
     pub sockets: Sockets,
     /// Of ports and sub-interfaces, by id.
@@ -38,7 +38,7 @@ pub(super) struct Connection {
     /// No other connection's, ever.
     pub number: u64,
     open: Option<Opened>,
-    /// What it has asked for while its ring is being made.
+    /// The request that waits while its ring is being made.
     waits: Option<Open>,
     /// A large ring that was made for it in vain.
     left: Option<Arc<Lanes>>,
@@ -54,12 +54,12 @@ struct Opened {
     stale: u64,
 }
 
-/// Whether a connection goes on.
+/// Whether a connection stays open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Stay,
     HangUp,
-    /// Until its ring is made, of which nothing is to be heard.
+    /// Until its ring is made, the connection is not read.
     Wait(RingConfig),
 }
 
@@ -83,10 +83,10 @@ impl Connection {
         Connection { fd, owner, number, open: None, waits: None, left: None, life }
     }
 
-    /// Answers one request, if there is one: the work of a turn. `buffer` is one byte longer than a request may be.
+    /// Answers one request, if one has arrived: the work of a turn. `buffer` is one byte longer than a request may be.
     pub fn serve(&mut self, desk: &Desk, buffer: &mut [u8]) -> Next {
         if self.waits.is_some() {
-            return Next::HangUp; // It has done so itself: nothing else is looked for now.
+            return Next::HangUp; // The process has hung up itself: no other event matters now.
         }
         let len = match recv(&self.fd, &mut *buffer, RecvFlags::DONTWAIT) {
             // The end, or nothing said: which is no request.
@@ -121,7 +121,7 @@ impl Connection {
         self.left.take()
     }
 
-    /// For who does something for it, as long as it is there.
+    /// For threads that work for the connection, as long as it exists.
     pub fn life(&self) -> Weak<()> {
         Arc::downgrade(&self.life)
     }
@@ -140,7 +140,7 @@ impl Connection {
         }
     }
 
-    /// Says something. Who does not read what was said before is hung up on.
+    /// Sends an answer. Hangs up on a process that has not read the answers before.
     pub fn say(&self, answer: &Answer, descriptors: Descriptors) -> Next {
         let answer = serde_json::to_vec(answer).expect("all of an answer is JSON");
         let fds = descriptors.as_ref().map(|[ring, bell]| [ring.as_fd(), bell.as_fd()]);
@@ -238,7 +238,7 @@ impl Opened {
         };
         let event = EventFd::open().map_err(|source| refuse(SocketError::Wake(source)))?;
         let bell = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
-        // Each wake is an edge: nobody has to empty it.
+        // Each wake is an edge: no reader has to empty it.
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&bell, &event, epoll::EventData::new_u64(0), edges).map_err(system)?;
         let (lanes, memfd) = match ring {
@@ -311,7 +311,7 @@ impl Desk {
     }
 }
 
-/// What an [`Open`] says, checked: all that can be wrong with it, before there is anything to undo.
+/// What an [`Open`] says, checked: all that can be wrong with it, before anything would have to be undone.
 struct Words {
     port: Option<PortId>,
     wanted: Wanted,

@@ -50,7 +50,7 @@ impl AsFd for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Nobody can answer here any more; a file that is gone already is as good.
+        // No server can answer here any more; a file that is gone already is as good.
         let _ = fs::remove_file(&self.path);
     }
 }

@@ -17,8 +17,8 @@ use manylane_worker::hooks::Lanes;
 /// A ring, and its memfd.
 pub(super) type Ring = (Arc<Lanes>, OwnedFd);
 
-/// A thread that makes rings for the one that serves. Of those that wait, no more are made than there are
-/// connections: whose is gone is passed over.
+/// A thread that makes rings for the serving thread. Of the requests that wait, it serves at most one for each
+/// connection: requests of closed connections are passed over.
 pub(super) struct Maker {
     asks: Option<Sender<Job>>,
     made: Receiver<(u64, Result<Ring, SocketError>)>,
@@ -45,7 +45,7 @@ impl Maker {
                 match job {
                     Job::Make(_, _, life) if life.strong_count() == 0 => {}
                     Job::Make(whose, config, _) => {
-                        // Nobody takes it any more only when the daemon stops.
+                        // The serving thread stops taking rings only when the daemon stops.
                         let _ = give.send((whose, sockets.make_shared(&config, &bell)));
                         raise.wake();
                     }
@@ -62,7 +62,7 @@ impl Maker {
         self.ask(Job::Make(whose, config, life));
     }
 
-    /// Gives its memory back, if nobody else has it.
+    /// Gives its memory back, if no other thread has it.
     pub fn drop(&mut self, lanes: Arc<Lanes>) {
         self.ask(Job::Drop(lanes));
     }
@@ -76,7 +76,7 @@ impl Maker {
     fn ask(&mut self, job: Job) {
         let asked = self.asks.as_ref().map(|asks| asks.send(job));
         if !matches!(asked, Some(Ok(()))) {
-            self.end(); // It has panicked: so do we, and that is noticed.
+            self.end(); // The thread has panicked: so do we, and the daemon notices.
         }
     }
 

@@ -4,15 +4,16 @@
 //! connection is one socket, which closes with it. [`message`] is what travels; the answer to `open` brings two
 //! descriptors (`SCM_RIGHTS` in unix(7)): the ring's memfd, and what the reader is woken by.
 //!
-//! That is an eventfd of the daemon's, but in an epoll instance, edge-triggered: the reader can sleep on it as on
-//! the eventfd itself, and cannot fill it, nor take `O_NONBLOCK` from it, so that to wake a reader never waits.
+//! The reader's descriptor is an eventfd of the daemon's, but in an epoll instance, edge-triggered: the reader can
+//! sleep on it as on the eventfd itself, and cannot fill it, nor take `O_NONBLOCK` from it, so that to wake a reader
+//! never waits.
 //!
 //! | file       | what                                                              |
 //! |------------|-------------------------------------------------------------------|
 //! | `message`  | requests and answers                                              |
-//! | `listener` | [`Listener`]: the socket's file, who connects                     |
+//! | `listener` | [`Listener`]: the socket's file, processes that connect           |
 //! | `server`   | [`Server`]: the thread, its bounds, waking readers                |
-//! | `connection` | one process, what it asks for                                   |
+//! | `connection` | one process, its requests                                       |
 //! | `maker`    | a thread that makes large rings meanwhile                         |
 //!
 //! The other side is crate `manylane-client`.

@@ -1,7 +1,8 @@
 //! The thread that serves other processes' sockets and wakes their readers.
 //!
-//! It waits for nobody: of each connection it answers one request a turn, and one that does not read its answers is
-//! hung up on. Workers ring its bell after they have published a block whose reader sleeps; it wakes that reader.
+//! The thread waits for no connection: it answers one request of each in a turn; a connection that does not read its
+//! answers is hung up on. Workers ring its bell after they have published a block whose reader sleeps; it wakes that
+//! reader.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -40,9 +41,9 @@ pub struct Server {
     leaving: Vec<Arc<Lanes>>,
     /// Connections of each user.
     users: BTreeMap<u32, u32>,
-    /// Given up to refuse a connection when there are no more descriptors.
+    /// Closed to refuse a connection when no more descriptors are left.
     spare: Option<EventFd>,
-    /// Until when nobody is accepted, since that was refused us.
+    /// Until when no connection is accepted, since the system refused one.
     paused: Option<Instant>,
     /// What closed sockets leave behind waits for workers.
     tends: bool,
@@ -50,8 +51,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves who connects to `listener`, to ports of these names by id, until the phase says stop and the bell is
-    /// rung.
+    /// Serves processes that connect to `listener`, to ports of these names by id, until the phase says stop and the
+    /// bell is rung.
     pub(crate) fn new(
         listener: Listener,
         sockets: Sockets,
@@ -141,7 +142,7 @@ impl Server {
         while let Some((number, made)) = self.maker.take() {
             let whose = self.connections.iter_mut().flatten().find(|one| one.number == number);
             let Some(connection) = whose else {
-                // It has hung up meanwhile.
+                // The process has hung up meanwhile.
                 if let Ok((lanes, _)) = made {
                     self.maker.drop(lanes);
                 }
@@ -149,7 +150,7 @@ impl Server {
             };
             let next = connection.made(&self.desk, made);
             self.leaving.extend(connection.take_left());
-            self.tends = true; // It may have been refused.
+            self.tends = true; // The socket may have been refused.
             let place = self
                 .connections
                 .iter()
@@ -164,12 +165,12 @@ impl Server {
     fn watch(&self, place: usize, flags: epoll::EventFlags) {
         if let Some(connection) = &self.connections[place] {
             let data = epoll::EventData::new_u64(place as u64);
-            // It is there, so there is nothing to refuse.
+            // The connection exists, so nothing is to be refused.
             let _ = epoll::modify(&self.epoll, connection, data, flags);
         }
     }
 
-    /// Lets in who waits, a few at a time.
+    /// Accepts connections that wait, a few at a time.
     fn accept(&mut self) {
         for _ in 0..ACCEPTED {
             match self.listener.accept() {
@@ -187,7 +188,7 @@ impl Server {
                     self.spare = EventFd::open().ok();
                 }
                 Err(_) => {
-                    // It would be ready again at once.
+                    // The listener would be ready again at once.
                     let _ = epoll::delete(&self.epoll, &self.listener);
                     self.paused = Some(Instant::now() + PAUSE);
                     return;
@@ -280,7 +281,7 @@ impl Server {
 }
 
 /// Lets the process have as many descriptors as its sockets take, as far as it may: two each, a connection and an
-/// eventfd. Who finds none left is refused.
+/// eventfd. A process that finds none left is refused.
 fn raise_descriptors(sockets_max: u32) {
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.unwrap_or(u64::MAX).min(u64::from(sockets_max) * 2 + OTHERS);
@@ -292,7 +293,7 @@ fn raise_descriptors(sockets_max: u32) {
 /// Descriptors of ports and threads: 256 ports of a few queues.
 const OTHERS: u64 = 4096;
 
-/// Says why, and hangs up. Who does not hear it sees that.
+/// Sends the reason, and hangs up. A process that does not read the reason still sees the hang-up.
 fn refuse(connection: &Connection, kind: Kind, error: String) {
     connection.say(&Answer::Refused(Refusal { kind, error }), None);
 }
@@ -310,5 +311,5 @@ const EVENTS: usize = 64;
 const ACCEPTED: usize = 16;
 /// How soon to look whether workers have let go of what closed sockets leave behind: they do not say so.
 const RETRY: Duration = Duration::from_millis(1);
-/// How long nobody is let in after the system has refused that.
+/// How long no connection is accepted after the system has refused one.
 const PAUSE: Duration = Duration::from_millis(100);

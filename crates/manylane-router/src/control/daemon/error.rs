@@ -1,0 +1,55 @@
+//! Why a daemon did not start, or did not end well.
+
+use std::io;
+
+use manylane_api::{BindError, ListenError};
+use manylane_frame::RegionError;
+use manylane_io::port::pcap::WriteError;
+use manylane_io::privilege::PrivilegeError;
+
+use crate::control::open::PortError;
+use crate::control::routing::RoutingError;
+
+/// Why a daemon did not start, or did not end well.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The memory for the frames was refused.
+    #[error(
+        "{0}: choose fewer workers, queues or ports, shorter rings, or a smaller `count` in [frames]"
+    )]
+    Region(#[source] RegionError),
+    /// A port did not open.
+    #[error("{0}")]
+    Port(#[source] PortError),
+    /// The tables were refused.
+    #[error("{0}")]
+    Routing(#[source] RoutingError),
+    /// A thread or a descriptor was refused.
+    #[error("cannot make {what}: {source}; end programs, or raise `ulimit -n` and `ulimit -u`")]
+    System {
+        /// What the daemon requested.
+        what: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The API's listener could not be made.
+    #[error("{0}")]
+    Listen(#[source] ListenError),
+    /// The API's socket could not be made.
+    #[error("{0}")]
+    Api(#[source] BindError),
+    /// A capture is not whole.
+    #[error("{0}")]
+    Capture(#[source] WriteError),
+    /// Privileges could not be dropped.
+    #[error("{0}")]
+    Privilege(#[source] PrivilegeError),
+}
+
+impl StartError {
+    /// Whether this machine, or this user, cannot have AF_XDP at all.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, StartError::Port(port) if port.is_unavailable())
+    }
+}

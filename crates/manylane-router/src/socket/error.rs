@@ -1,0 +1,66 @@
+//! Why a packet socket refuses a call.
+
+use std::io;
+
+use manylane_frame::vocabulary::PortId;
+use manylane_io::packet_ring::RingError;
+
+/// Why a socket refused a call. The call has changed nothing.
+#[non_exhaustive]
+#[derive(Debug, thiserror::Error)]
+pub enum SocketError {
+    /// As many sockets are open as `max` in [sockets] allows.
+    #[error("there are {max} packet sockets already; close one, or raise `max` in [sockets]")]
+    TooMany {
+        /// The bound.
+        max: u32,
+    },
+    /// The system gave no descriptor to be woken by.
+    #[error(
+        "cannot make an eventfd to wake the reader by: {0}; close sockets, or raise `ulimit -n`"
+    )]
+    Wake(#[source] io::Error),
+    /// Rings would take more memory than `memory_max` in [sockets] allows.
+    #[error(
+        "the ring would take {wanted} bytes and {left} are left; ask for less, close a socket, or raise `memory_max` in \
+         [sockets]"
+    )]
+    Memory {
+        /// Bytes of the requested ring.
+        wanted: u64,
+        /// Bytes that are left.
+        left: u64,
+    },
+    /// The system gave no memory for a ring, or a ring cannot have this form.
+    #[error("{0}")]
+    Ring(#[source] RingError),
+    /// No port has this id.
+    #[error("there is no {0}; `manylane show ports` lists those there are")]
+    NoSuchPort(PortId),
+    /// More bindings have changed in one turn of a worker than are kept apart: try again.
+    #[error("too many bindings changed within one turn of a worker; try again")]
+    Busy,
+    /// The group has another mode, or other bindings.
+    #[error("the fanout group has another mode, protocol, port or points; name another group")]
+    GroupDiffers,
+    /// The group has as many members as a group may have.
+    #[error("the fanout group is full; name another")]
+    GroupFull,
+    /// The socket receives packets through the group: leave it before binding to something else.
+    #[error("the socket is a member of a fanout group; leave it first")]
+    InGroup,
+    /// A socket that is bound to nothing cannot join a group, nor send without a port.
+    #[error("the socket is bound to no port; bind it first")]
+    NotBound,
+    /// The queue of packets to send is full: try again.
+    #[error("too many packets wait to be sent; try again")]
+    SendFull,
+    /// No packet of this length can be sent there.
+    #[error("a packet of {len} bytes cannot be sent: make it 14 to {max} bytes long")]
+    Length {
+        /// Bytes.
+        len: usize,
+        /// Bytes of the largest.
+        max: usize,
+    },
+}
