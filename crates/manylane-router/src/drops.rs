@@ -1,4 +1,4 @@
-//! [`DropsFile`]: a pcapng file of what a daemon drops, written in the daemon itself, as it is asked for.
+//! [`DropsFile`]: a pcapng file of what a daemon drops, written in the daemon itself, on request.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,7 +10,7 @@ use manylane_io::packet_ring::RingConfig;
 use crate::pcapng::{Captured, Interface, Section, Terms};
 use crate::socket::{PacketSocket, Points, SocketError, Sockets, protocol};
 
-/// A file of drops, and the socket that they come by.
+/// A file of drops, and the socket that receives them.
 pub(crate) struct DropsFile {
     socket: PacketSocket,
     /// None when it has ended.
@@ -50,7 +50,7 @@ impl DropsFile {
         Ok(DropsFile { socket, section, written, names, left: packets, lost: 0 })
     }
 
-    /// What is there of the file since the last call, and whether that is all: when it has so many packets, or
+    /// The bytes of the file since the last call, and whether that is all: when it has its last packet, or
     /// `is_over`.
     pub(crate) fn next(&mut self, is_over: bool) -> (Vec<u8>, bool) {
         let Some(mut section) = self.section.take() else { return (Vec::new(), true) };

@@ -1,6 +1,6 @@
 //! A router of its own: what `manylane run` is, without its command line.
 //!
-//! | Room        | What it holds                                                            | May use                     |
+//! | Room        | Holds                                                                     | May use                     |
 //! |-------------|--------------------------------------------------------------------------|-----------------------------|
 //! | [`config`]  | the configuration file: keys, checks, differences                        | nothing                     |
 //! | [`socket`]  | packet sockets: the hook table's one writer, and other processes' sockets | `config`                   |

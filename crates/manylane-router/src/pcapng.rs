@@ -29,9 +29,9 @@ pub struct Captured<'a> {
     pub time_ns: u64,
     /// Its bytes on the wire.
     pub len: u32,
-    /// The bytes of it that were kept: all, or the first of them. It begins with the Ethernet header.
+    /// Its bytes that were kept: all, or the first of them, from the Ethernet header on.
     pub bytes: &'a [u8],
-    /// The port that it came by, leaves by, or came by before it was dropped.
+    /// The port that received it or transmits it; of a drop, the port that received it.
     pub port: PortId,
     /// That port's name.
     pub port_name: &'a str,
@@ -67,7 +67,7 @@ pub struct Interface {
 /// What is said of all interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Most bytes of a packet. The same for all, or libpcap would not read the file.
+    /// Most bytes of a packet. Equal for all, or libpcap would not read the file.
     pub snap: u32,
     /// The filter, in libpcap's words.
     pub filter: Option<String>,
@@ -75,7 +75,7 @@ pub struct Terms {
 
 impl Section {
     /// Begins the file at the time `now_ns`. Everything before the packets is written before this returns: a
-    /// disk that is full is told at once, and a reader of a pipe knows what it reads.
+    /// full disk shows at once, and a reader of a pipe knows what it reads.
     pub fn begin(
         file: Box<dyn Write + Send>,
         interfaces: &[Interface],
@@ -103,7 +103,7 @@ impl Section {
         Ok(section)
     }
 
-    /// Adds an interface. Its number is how many there were.
+    /// Adds an interface. Its number is the count of those before it.
     pub fn describe(&mut self, interface: &Interface, terms: &Terms) -> io::Result<()> {
         let mut block = InterfaceDescriptionBlock::new(DataLink::ETHERNET, terms.snap);
         block.options = vec![
@@ -174,7 +174,7 @@ impl Section {
     }
 }
 
-/// What is written but not yet handed over, and to whom.
+/// What is written but not yet handed over, and the writer that receives it.
 struct Output {
     buffer: Vec<u8>,
     file: Box<dyn Write + Send>,
@@ -274,9 +274,9 @@ fn operating_system() -> String {
     format!("Linux {}", release.trim()).trim_end().to_owned()
 }
 
-/// A call of write(2) has at least so many bytes while packets keep coming.
+/// A call of write(2) has at least this many bytes while packets keep arriving.
 const WRITE: usize = 256 << 10;
-/// A call's bytes, and the packet that made it so many, with its options.
+/// A call's bytes, and the packet that reached that number, with its options.
 const BUFFER: usize = WRITE + (SNAP_MAX as usize) + (64 << 10);
 /// An option has at most 65,535 bytes.
 const TEXT_MAX: usize = 30_000;

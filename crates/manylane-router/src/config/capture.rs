@@ -146,7 +146,7 @@ fn written(section: &Section<'_>) -> Result<FileConfig, Problem> {
     })
 }
 
-/// No file is written that another port, or the same, reads or writes too: as far as their names tell.
+/// No file is written that this port or another reads or writes too: as far as their names tell.
 pub(super) fn check_files(earlier: &[NamedFile], ours: &[NamedFile]) -> Result<(), Problem> {
     for (index, file) in ours.iter().enumerate() {
         let others = earlier.iter().chain(&ours[..index]);

@@ -43,7 +43,7 @@ impl Version {
         }
     }
 
-    /// What has to change to get from this one to another. Empty if both say the same.
+    /// What has to change to get from this one to another. Empty if both are equal.
     pub fn changes(&self, to: &Version) -> Vec<Change> {
         let (before, after) = (flat(&self.text), flat(&to.text));
         let all = before.keys().chain(after.keys().filter(|key| !before.contains_key(*key)));

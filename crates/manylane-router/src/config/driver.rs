@@ -40,7 +40,7 @@ impl Driver {
         }
     }
 
-    /// The kernel's interface; no two ports have the same.
+    /// The kernel's interface; no two ports share one.
     pub fn interface(&self) -> Option<&str> {
         match self {
             Driver::AfXdp(port) => Some(&port.interface),
@@ -90,10 +90,10 @@ pub enum AttachMode {
 pub struct AfPacketPort {
     /// The interface.
     pub interface: String,
-    /// Sockets that share what comes in, by flow. By default as many as owners are listed, or one for each
+    /// Sockets that share the received packets, by flow. By default as many as owners are listed, or one for each
     /// worker.
     pub queues: u16,
-    /// Packets that each has frames ready for: fewer only where there are few frames.
+    /// Packets that each has frames ready for: fewer only where frames are few.
     pub packets: u32,
 }
 
@@ -107,7 +107,7 @@ impl AfPacketPort {
 /// The part of a `tap` port that no other driver has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapPort {
-    /// The interface; made when there is none of this name.
+    /// The interface; made if none has this name.
     pub interface: String,
     /// Its queues. By default as many as owners are listed, or one.
     pub queues: u16,
@@ -191,7 +191,7 @@ impl Kind {
     }
 }
 
-/// Whose a key is.
+/// Which drivers a key belongs to.
 fn only(kinds: &[Kind]) -> String {
     let named = KINDS.iter().filter(|(_, kind)| kinds.contains(kind));
     let names: Vec<_> = named.map(|(name, _)| format!("`driver = \"{name}\"`")).collect();
@@ -220,7 +220,7 @@ pub(super) fn of_interface(
     };
     let interface = name.into_inner().to_owned();
     let queues = section.number::<u16>("queues", 1..=64)?.map(Spanned::into_inner);
-    // Where only their owners are listed, there are as many.
+    // Where only their owners are listed, the queues are as many.
     let owners = section.numbers::<u16>("workers", 0..=u64::from(u16::MAX))?;
     let owners = owners.map(|owners| owners.get_ref().len()).filter(|len| (1..=64).contains(len));
     let queues = queues.or(owners.map(|len| len as u16));

@@ -15,9 +15,9 @@
 //! | `[[route]]` | `route.rs` | static routes |
 //! | `[[neighbour.static]]` | `neighbour.rs` | neighbours by the operator's word |
 //!
-//! `keys/` knows all keys, for the checker and for `config explain`; `section.rs` reads single ones, `prefix.rs` addresses; `error.rs` makes the message. Checks across
-//! tables stand with the later one: ports look at workers and frames, routes look at ports, static
-//! neighbours at both.
+//! `keys/` knows all keys, for the checker and for `config explain`; `section.rs` reads single ones, `prefix.rs`
+//! addresses; `error.rs` makes the message. Checks across tables stand with the later one: ports look at workers and
+//! frames, routes look at ports, static neighbours at both.
 //!
 //! Complete examples, used as tests: `examples/router.toml` and `examples/memory.toml`.
 
@@ -106,7 +106,7 @@ pub struct Environment<'a> {
     pub cores: Vec<u16>,
     /// Where the API listens unless the file says otherwise.
     pub socket: PathBuf,
-    /// Whether there is an interface of this name. The error is the help that is shown.
+    /// Whether an interface has this name. The error is the help that is shown.
     pub interfaces: &'a dyn Fn(&str) -> Result<(), String>,
 }
 

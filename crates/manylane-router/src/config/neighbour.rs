@@ -13,7 +13,7 @@ use super::section::Section;
 use super::settings::Neighbour;
 use super::vlan::Interface;
 
-/// A neighbour that is never asked for, and never forgotten.
+/// A neighbour that is never solicited, and never forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StaticNeighbour {
     /// The port it is behind.

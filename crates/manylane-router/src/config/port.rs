@@ -33,7 +33,7 @@ pub struct Port {
     /// The owner of each receive queue, by index, where [`Driver::queues`] says how many. Without it,
     /// workers take turns. An AF_XDP port's queues are counted when it opens.
     pub queue_owners: Option<Vec<WorkerId>>,
-    /// Whether who receives also forwards. Without it, that depends on how many queues there are.
+    /// Whether the worker that receives also forwards. Without it, the number of queues decides.
     pub steering: Option<PortSteering>,
     /// Descriptors of a receive ring, a power of two.
     pub rx_ring: u32,
@@ -204,7 +204,7 @@ fn mtu(
     };
     smallest_mtu(mtu.span(), section.name(), *mtu.get_ref(), addresses)?;
     let fits = |size: u32| u32::from(*mtu.get_ref()) + FRAME_OVERHEAD <= size;
-    // All drivers take packets in several frames, unless one is told not to.
+    // All drivers take packets in several frames, unless the configuration forbids it.
     if fits(frames.size) || section.boolean("multi_buffer")? != Some(false) {
         return Ok(Some(mtu.into_inner()));
     }
@@ -222,7 +222,7 @@ fn mtu(
     ))
 }
 
-/// Refuses an MTU that IPv6 forbids, where there are IPv6 addresses (RFC 8200 §5).
+/// Refuses an MTU that IPv6 forbids, on a port with IPv6 addresses (RFC 8200 §5).
 pub(super) fn smallest_mtu(
     span: Span,
     section: &str,
@@ -302,9 +302,9 @@ fn queue_owners(
 /// In front of a packet in its frame: 256 bytes that AF_XDP keeps (`XDP_PACKET_HEADROOM`), the
 /// Ethernet header and one VLAN tag.
 const FRAME_OVERHEAD: u32 = 256 + 14 + 4;
-/// RFC 791 §3.1: so many bytes pass every link.
+/// RFC 791 §3.1: a packet of this many bytes passes every link.
 pub(super) const IPV4_MTU_LEAST: u16 = 68;
-/// RFC 8200 §5: so many do for IPv6.
+/// RFC 8200 §5: for IPv6, a packet of this many bytes.
 pub(super) const IPV6_MTU_LEAST: u16 = 1280;
 /// As long as an interface's name (`IFNAMSIZ` less its zero).
 const NAME_MAX: usize = 15;

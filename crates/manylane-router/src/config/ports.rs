@@ -93,7 +93,7 @@ impl Placed<'_> {
     }
 }
 
-/// Refuses more ports and sub-interfaces than there are numbers for.
+/// Refuses more ports and sub-interfaces than numbers exist.
 fn check_count(earlier: &[Placed<'_>], port: &Placed<'_>) -> Result<(), Problem> {
     let before: usize = earlier.iter().map(|other| 1 + other.vlans.len()).sum();
     match port.vlans.get(INTERFACES_MAX.saturating_sub(before + 1)) {

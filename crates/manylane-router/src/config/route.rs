@@ -73,7 +73,7 @@ pub struct Hop {
 /// As much as the kernel's routes have.
 const WEIGHT_MAX: u64 = 256;
 
-/// Different groups of next hops at most: as many as there are numbers for.
+/// Different groups of next hops at most: as many as numbers exist.
 pub(crate) const GROUPS_MAX: usize = 512;
 
 pub(super) fn routes(
@@ -131,7 +131,7 @@ pub(super) fn routes(
     Ok(routes)
 }
 
-/// Reads where the packets go: `via`, `port` or both, or `type` alone.
+/// Reads where the packets are sent: `via`, `port` or both, or `type` alone.
 fn target(
     section: &Section<'_>,
     prefix: Prefix,
@@ -295,14 +295,14 @@ fn next_hop(
             format!("not in a network of `{}`", ports[port.index()].name),
             format!("it is behind `{}`: name that port, or remove `port`", ports[index].name),
         )),
-        (Some(_), None) => unreachable!("without a port, every port is asked"),
+        (Some(_), None) => unreachable!("without a port, every port is searched"),
         (None, _) => {
             Err(complain("not in a network of any port".into(), networks(ports, next_hop)))
         }
     }
 }
 
-/// A port can ask for neighbours of a family only if it has an address of that family to ask from.
+/// A port can resolve neighbours of a family only if it has an address of that family as a source.
 pub(super) fn require_family(
     section: &Section<'_>,
     span: Span,

@@ -24,7 +24,7 @@ impl fmt::Display for SaveError {
         let file = file.display();
         write!(
             f,
-            "cannot save {file}: cannot {step}: {source}; the file is as it was; name another, or be who may write there"
+            "cannot save {file}: cannot {step}: {source}; the file is as it was; name another, or save as a user that may write there"
         )
     }
 }

@@ -15,7 +15,7 @@ use manylane_api::{Listen, is_loopback};
 /// The forwarding threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workers {
-    /// Where each worker is pinned; as many as there may be workers, at least one. A core occurs twice
+    /// Where each worker is pinned; one core for each worker that may run, at least one. A core occurs twice
     /// only if the file lists it twice.
     pub cores: Vec<u16>,
     /// How many run from the start: the first ones.
@@ -25,7 +25,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// How many workers there may be at a time: what has one for each worker is laid out for so many.
+    /// How many workers may run at a time: what has one part for each worker is laid out for this number.
     pub fn count(&self) -> usize {
         self.cores.len()
     }
@@ -53,7 +53,7 @@ pub struct Icmp {
     pub errors_per_second: u32,
     /// Errors that one worker may send at once after a silence.
     pub errors_burst: u32,
-    /// Whether senders are told of shorter ways, as often as of errors (RFC 1812 §5.2.7.2, RFC 4861 §8.2).
+    /// Whether senders are sent redirects, as often as errors (RFC 1812 §5.2.7.2, RFC 4861 §8.2).
     pub redirects: bool,
 }
 
@@ -66,7 +66,7 @@ pub struct Neighbour {
     pub hold_per_entry: u32,
     /// Packets that wait for any neighbour, per worker.
     pub hold_per_worker: u32,
-    /// What is done about our own addresses that somebody else may have.
+    /// What is done about our own addresses that another station may have.
     pub duplicate_detection: DuplicateDetection,
 }
 
@@ -229,7 +229,7 @@ pub(super) fn socket(
 ) -> Result<PathBuf, Problem> {
     let section = file.table("api", "[api]")?;
     let Some(path) = section.text("socket")? else { return Ok(environment.socket.clone()) };
-    // unix(7): the path has 108 bytes, the last of which is a zero.
+    // unix(7): the path has 108 bytes; the last is a zero.
     let complaint = match *path.get_ref() {
         text if !text.starts_with('/') => "not an absolute path",
         text if text.len() > 107 => "longer than 107 bytes",
@@ -291,9 +291,9 @@ pub(super) fn listen(file: &Section<'_>) -> Result<Listen, Problem> {
     })
 }
 
-/// Each neighbour has a next-hop id, of which the FIB has 2^15; ports, and slots that wait for their
+/// Each neighbour has a next-hop id, and the FIB has 2^15 ids; ports, and slots that wait for their
 /// grace period, need some, too.
 const ENTRIES_MAX: u64 = 30_000;
 
-/// A bound on rings between workers, of which there is one for each pair.
+/// A bound on rings between workers: each pair has one.
 const WORKERS_MAX: u64 = 128;

@@ -24,7 +24,7 @@ impl Default for SocketLimits {
 
 /// What [`SocketLimits::max`] may be.
 const MAX: RangeInclusive<u64> = 1..=65_536;
-/// What [`SocketLimits::memory_max`] may be: a small ring, up to what nobody has.
+/// What [`SocketLimits::memory_max`] may be: from a small ring up to more than any machine has.
 const MEMORY_MAX: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
 pub(super) fn sockets(file: &Section<'_>) -> Result<SocketLimits, Problem> {

@@ -32,7 +32,7 @@ pub const BUDGETS: RangeInclusive<u32> = 1..=65_536;
 /// What [`Steering::dev_weight`] may be.
 pub const WEIGHTS: RangeInclusive<u32> = 1..=BATCH_MAX as u32;
 
-/// Who forwards what a port's queues receive.
+/// Which worker forwards what a port's queues receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortSteering {
     /// The worker that receives it.

@@ -13,13 +13,13 @@ use manylane_worker::recorder::{PACKETS_MAX, Recorder, Session, Wanted};
 use manylane_worker::stage::Stage;
 use manylane_worker::{Clock, Tracer};
 
-/// Why there is no trace.
+/// Why a trace did not begin.
 #[non_exhaustive]
 #[derive(Debug, PartialEq, Eq)]
 pub enum TraceError {
-    /// Somebody else has one.
+    /// Another client has one.
     Running,
-    /// As many packets as were asked for cannot be followed.
+    /// The requested number of packets cannot be followed.
     Count(u32),
     /// Traces begin and end faster than workers turn.
     Busy,
@@ -41,7 +41,7 @@ impl fmt::Display for TraceError {
 
 impl std::error::Error for TraceError {}
 
-/// A daemon's traces. A handle: clones are of the same.
+/// A daemon's traces. A handle: clones share the traces.
 #[derive(Clone)]
 pub struct Traces(Arc<Mutex<Control>>);
 
@@ -61,7 +61,7 @@ struct Recorded {
     lost: Arc<SharedCount>,
 }
 
-/// A trace that is running. It ends when this is dropped.
+/// A trace that is running, until this is dropped.
 pub struct Trace {
     traces: Traces,
     session: Session,
@@ -83,7 +83,7 @@ pub struct Tracing {
 }
 
 impl Traces {
-    /// No trace, for so many workers, members of `domain`. Beside it the workers' sides.
+    /// No trace, for `workers` workers, members of `domain`. Beside it the workers' sides.
     pub fn new(domain: &Domain, workers: usize, clock: Clock) -> (Traces, Vec<Tracer>) {
         let hooks = Hooks::new(domain.clone(), 1, RETIRED_MAX);
         let (mut recorded, mut tracers) = (Vec::new(), Vec::new());
@@ -192,8 +192,8 @@ impl Drop for Trace {
 /// Stages that wait to be read, for each worker.
 const STAGES: usize = 1024;
 
-/// Packets that get a number between two reads: so many find places for all stages, unless they are cut into many
-/// pieces or wait, all, for a neighbour that comes at once.
+/// Packets that get a number between two reads: this many find places for all stages, unless they are cut into many
+/// pieces or wait, all, for a neighbour that is resolved at once.
 const PACKETS_AT_ONCE: u64 = 48;
 
 /// Sessions that wait for a grace period: a turn of each worker.

@@ -1,9 +1,9 @@
 //! Traces: the next packets that match a filter, with all that is done with each of them.
 //!
-//! Workers look at packets one by one only while somebody wants a trace, and then only at those it is about: at
+//! Workers look at packets one by one only while a client wants a trace, and then only at those it is about: at
 //! the receive point a packet that matches gets a number (`manylane_frame::Trace`), which its frames keep, and
-//! which what is made of it has, too. Whoever does something with a numbered packet, whichever worker, records
-//! that in a ring of its own; here they come together.
+//! which what is made of it has, too. A worker that does something with a numbered packet records
+//! that in a ring of its own; this room puts the records together.
 //!
 //! | file              | what                                                                   |
 //! |-------------------|------------------------------------------------------------------------|
@@ -19,9 +19,9 @@
 //!
 //! No packet is numbered before every worker has heard of the trace: control publishes it, lets a grace period
 //! pass, and only then says that packets may be. So each is followed from its first stage to its last. Only some
-//! get a number between two reads, so that the rings have places; of more traffic than that, it is the next ones. A frame's
-//! number is of one session, and means nothing in another: what is still on its way when a trace ends is passed on
-//! as any other packet.
+//! get a number between two reads, so that the rings have places; of more traffic than that, it is the next ones. A
+//! frame's number is of one session, and means nothing in another: what is still on its way when a trace ends is passed
+//! on as any other packet.
 
 mod control;
 mod shown;

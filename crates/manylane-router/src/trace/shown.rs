@@ -9,7 +9,7 @@ use super::{Made, Stage, What};
 use manylane_api::{RouteKind, TraceStage, TraceWhat};
 use manylane_net::wire::summary as header;
 
-/// Who knows what numbers stand for.
+/// What knows the names that numbers stand for.
 pub trait Names {
     /// A port's name.
     fn port(&self, port: PortId) -> String;

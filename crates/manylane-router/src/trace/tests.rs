@@ -115,6 +115,6 @@ fn a_header_is_a_line_whatever_it_is() {
     assert_eq!(frame(&[8, 0], &[0x45, 0]), format!("{macs}, a bad IP header"));
     assert_eq!(header::line(&[1, 2, 3]), "no Ethernet header");
     for len in 0..v6.len() {
-        frame(&[0x86, 0xdd], &v6[..len]); // It need not be whole.
+        frame(&[0x86, 0xdd], &v6[..len]); // The packet need not be whole.
     }
 }

@@ -38,7 +38,7 @@ impl Together {
     ///
     /// A worker's stages come in order, and a packet is one worker's at a time: what it is made into comes before
     /// the end of any of that. So once it was received, nothing of it is on its way when the sum is 0, and nothing of
-    /// it is still to be told when what was taken was handed on, too.
+    /// it is still to be reported when what was taken was handed on, too.
     pub fn add(&mut self, stage: TraceStage) -> Option<Followed> {
         let number = stage.packet;
         let packet = self.packets.entry(number).or_default();

@@ -35,7 +35,7 @@ const WORKERS: &[Key] = &[
         "How many workers forward from the start.")
         .live("config set workers N"),
     key("max", Number(1, 128, ""), "as many as `count`", "2",
-        "How many there may be while the daemon runs."),
+        "How many workers may run at most."),
     key("cores", Numbers(0, 65_535, ""), "the last cores that the process may use", "[1]",
         "Where each worker is pinned."),
     key("idle_spin_us", Number(0, 1_000_000, "microseconds"), "50", "50",
@@ -80,7 +80,7 @@ const ICMP: &[Key] = &[
     key("errors_burst", Number(1, 10_000, "errors"), "50", "50",
         "ICMP errors that one worker may send at once after a silence."),
     key("redirects", Truth, "false", "true",
-        "Whether senders are told of shorter ways on their own link."),
+        "Whether senders on the router's link are sent redirects to a better next hop."),
 ];
 
 #[rustfmt::skip]
@@ -93,7 +93,7 @@ const NEIGHBOUR: &[Key] = &[
         "Packets that wait for any neighbour, per worker."),
     key("duplicate_detection", Word(&["optimistic", "strict", "off"]), "\"optimistic\"", "\"strict\"",
         "Whether our addresses are probed, and whether they are used meanwhile."),
-    table("static", "[[neighbour.static]]", "Neighbours that are never asked for and never forgotten."),
+    table("static", "[[neighbour.static]]", "Neighbours that are never solicited and never forgotten."),
 ];
 
 #[rustfmt::skip]
@@ -129,16 +129,16 @@ const API: &[Key] = &[
     key("token_file", Text("a path"), "none", "\"/etc/manylane/token\"",
         "A file with the token that requests by TCP have to have."),
     key("host_name", Text("a host's name"), "none", "\"router1.example.net\"",
-        "A name of this host, by which it may be asked by TCP."),
+        "A name of this host, that requests by TCP may name."),
 ];
 
 #[rustfmt::skip]
 const ROUTE: &[Key] = &[
     key("prefix", Text("a network and its length"), "", "\"2001:db8:9::/48\"",
-        "The destinations. No two routes have the same."),
+        "The destinations. No two routes share a prefix."),
     key("via", Text("a router's address, or a list of them; ADDRESS%PORT says its port"), "none",
         "\"10.1.0.1\"",
-        "The next hop, or several, of which each flow takes one."),
+        "The next hop, or several: each flow takes one of them."),
     key("weights", Numbers(1, 256, ""), "equal ones", "[3, 1]",
         "Parts of the flows, one for each next hop of a list."),
     key("port", Text("a port or sub-interface"), "the one whose network has `via`", "\"lan\"",

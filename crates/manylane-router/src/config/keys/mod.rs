@@ -1,7 +1,7 @@
 //! Every key of the configuration: what the checker knows by name, and what `manylane config explain` says.
 //!
-//! There is one list. [`Section`](super::section::Section) takes the keys that a table may have from it, so that
-//! no key is accepted that is not explained here. What the checker does with a value (bounds, words) stands where
+//! This is the one list of keys. [`Section`](super::section::Section) takes the keys that a table may have from it, so
+//! that no key is accepted that is not explained here. What the checker does with a value (bounds, words) stands where
 //! the value is read; a test asks the checker for each, and compares.
 
 mod daemon;
@@ -119,7 +119,7 @@ pub enum Found {
     Table(&'static Table),
 }
 
-/// Looks up a path as `port.mtu`, or a table as `port` or `[[port]]`. The error is the nearest that there is.
+/// Looks up a path as `port.mtu`, or a table as `port` or `[[port]]`. The error is the nearest known path.
 pub fn find(path: &str) -> Result<Found, Option<String>> {
     let path = path.trim_matches(['[', ']']);
     let named = || tables().filter(|table| table.header != THE_FILE);
@@ -133,7 +133,7 @@ pub fn find(path: &str) -> Result<Found, Option<String>> {
         }
     }
     let all: Vec<_> = tables().flat_map(paths).collect();
-    // Who has forgotten the table means the key.
+    // A path without its table means the key.
     let last = |whole: &&String| whole.rsplit('.').next() == Some(path);
     let near = all.iter().find(last).cloned();
     Err(near.or_else(|| nearest(path, all.iter().map(String::as_str)).map(str::to_owned)))
@@ -158,7 +158,7 @@ const fn table(name: &'static str, header: &'static str, about: &'static str) ->
 }
 
 impl Key {
-    /// All that there is to say, in lines.
+    /// The whole explanation, in lines.
     pub fn explained(&self, table: &Table) -> String {
         let mut text = format!("{}{}\n  {}\n", table.path(), self.name, self.about);
         let mut line = |what: &str, said: &str| text += &format!("  {what:<10}{said}\n");

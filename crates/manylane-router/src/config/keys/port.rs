@@ -34,7 +34,7 @@ const PORT: &[Key] = &[
         "The owner of each receive queue.")
         .live("config set port.PORT.queue.N WORKER"),
     key("steering", Word(&["queue", "flow"]), "by flow with fewer queues than workers", "\"flow\"",
-        "Who forwards what the port receives: who receives it, or the worker of its flow.")
+        "Which worker forwards what the port receives: the one that receives it, or that of its flow.")
         .live("config set port.PORT.steering flow"),
     key("rx_ring", Number(128, 8192, "descriptors, a power of two; from 64 in memory"), "2048", "1024",
         "Length of a receive ring."),
@@ -52,9 +52,9 @@ const PORT: &[Key] = &[
     key("multi_buffer", Truth, "true", "false",
         "Whether packets may lie in several frames, where the kernel can."),
     key("read", Text("a capture of Ethernet, pcap or pcapng"), "none", "\"in.pcap\"",
-        "The capture that packets of a \"pcap\" port come out of."),
+        "The capture file that a \"pcap\" port receives from."),
     key("timing", Word(&["original", "fast"]), "\"original\"", "\"fast\"",
-        "Whether packets come when they did, or as fast as the worker goes."),
+        "Whether packets arrive at their recorded times, or as fast as the worker takes them."),
     key("passes", Number(0, 4_294_967_295, "times; 0: for ever"), "1", "1",
         "How often the capture is read."),
     key("bytes_max", Number(1024, 1 << 40, "bytes"), "1073741824", "1073741824",
