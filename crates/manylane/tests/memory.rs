@@ -231,7 +231,7 @@ fn ports_go_while_packets_pass() {
             Err(SetError::BadValue(error) | SetError::UnknownKey(error)) => error.error,
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused("south"), "there is no port `south`");
+        assert_eq!(refused("south"), "port `south` does not exist");
         for name in [first, second] {
             let before = port(name).received + port(name).transmitted;
             let moved = || port(name).received + port(name).transmitted;

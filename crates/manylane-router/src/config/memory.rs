@@ -111,7 +111,7 @@ fn generate(
         return Err(source_fault("this port's own address".into(), help));
     }
 
-    let help = "write where packets go, for example `destination = \"10.2.0.0/16\"`";
+    let help = "write the destination of the packets, for example `destination = \"10.2.0.0/16\"`";
     let destination_text = section.required("destination", help)?;
     let destination =
         network(&destination_text, "`destination` in [port.generate] is not a prefix")?;

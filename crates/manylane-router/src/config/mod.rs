@@ -186,7 +186,7 @@ fn interface_exists(name: &str) -> Result<(), String> {
     }
     let known: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
     Err(match section::nearest(name, names.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`? There are {}", known.join(", ")),
+        Some(near) => format!("did you mean `{near}`? Known are {}", known.join(", ")),
         None => format!("there are {}; `ip link` shows them", known.join(", ")),
     })
 }

@@ -51,7 +51,7 @@ pub(super) fn static_neighbours(
             return Err(Problem::new(
                 section.span(),
                 "more [[neighbour.static]] and next hops than `entries_max` in [neighbour]",
-                format!("with this one there are {}", kept.len()),
+                format!("with this one the sum is {}", kept.len()),
                 "raise `entries_max`, with room for neighbours that are found",
             ));
         }

@@ -291,7 +291,7 @@ fn queue_owners(
     if !queues.contains(&owners.get_ref().len()) {
         return Err(Problem::new(
             owners.span(),
-            "`workers` in [[port]] is not as long as there are queues",
+            "`workers` in [[port]] has another length than the port has queues",
             format!("for {} queues; {wanted}", owners.get_ref().len()),
             "list one worker for each queue, or leave `workers` out",
         ));

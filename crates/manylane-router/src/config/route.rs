@@ -107,7 +107,7 @@ pub(super) fn routes(
             return Err(Problem::new(
                 text.span(),
                 "more next hops of [[route]] than `entries_max` in [neighbour]",
-                format!("with this route there are {}", next_hops.len()),
+                format!("with this route the sum is {}", next_hops.len()),
                 "raise `entries_max`, with room for neighbours that are found",
             ));
         }

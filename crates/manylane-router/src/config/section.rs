@@ -175,7 +175,7 @@ impl<'a> Section<'a> {
     ) -> Problem {
         let list: Vec<_> = words.clone().map(|word| format!("`{word}`")).collect();
         let help = match nearest(text.get_ref(), words) {
-            Some(word) => format!("did you mean `{word}`? There are {}", list.join(", ")),
+            Some(word) => format!("did you mean `{word}`? Known are {}", list.join(", ")),
             None => format!("choose one of {}", list.join(", ")),
         };
         let title = format!("unknown value `{}` for `{key}` in {}", text.get_ref(), self.name);
@@ -311,7 +311,7 @@ pub(super) fn nearest<'w>(text: &str, words: impl Iterator<Item = &'w str>) -> O
 pub(super) fn suggest<'n>(name: &str, names: impl Iterator<Item = &'n str> + Clone) -> String {
     let list: Vec<_> = names.clone().map(|name| format!("`{name}`")).collect();
     match nearest(name, names) {
-        Some(near) => format!("did you mean `{near}`? There are {}", list.join(", ")),
+        Some(near) => format!("did you mean `{near}`? Known are {}", list.join(", ")),
         None => format!("choose among {}", list.join(", ")),
     }
 }

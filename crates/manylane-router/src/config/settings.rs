@@ -138,7 +138,7 @@ pub(super) fn workers(
         {
             return Err(Problem::new(
                 number.span(),
-                format!("`{key}` in [workers] is more than there are cores"),
+                format!("`{key}` in [workers] is more than the machine has cores"),
                 format!("this process may use {}", available.len()),
                 "set fewer, or list `cores`, where a core may occur twice",
             ));

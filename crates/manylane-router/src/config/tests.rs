@@ -13,7 +13,7 @@ use faults::{FAULTS, LAN};
 
 mod faults;
 
-/// Every complaint there is, as the operator reads it.
+/// Every complaint, as the operator reads it.
 #[test]
 fn a_mistake_is_told_by_line_key_cause_and_help() {
     for (parts, says) in FAULTS.iter().copied().flatten() {
@@ -206,7 +206,7 @@ fn a_static_neighbour_may_have_our_link_local_address_of_another_port() {
     }
 }
 
-/// Routes by the same next hops, in whatever order, share a group, of which there are 512.
+/// Routes by the same next hops, in whatever order, share a group; the groups are 512 at most.
 #[test]
 fn there_may_be_so_many_different_groups() {
     let route = |number: usize, via: &str, weights: &str| {
@@ -246,7 +246,7 @@ fn next_hops_and_static_neighbours_fit_the_table() {
     assert_eq!(parse(&full).unwrap().static_neighbours.len(), 2, "15 and 2, of which one is both");
     let error = parse(&(full + &known(17))).unwrap_err().to_string();
     assert!(error.contains("more [[neighbour.static]] and next hops"), "{error}");
-    assert!(error.contains("with this one there are 17"), "{error}");
+    assert!(error.contains("with this one the sum is 17"), "{error}");
     let group = "[[route]]\nprefix = \"172.17.0.0/16\"\nvia = [\"10.1.0.16\", \"10.1.0.17\"]\n";
     let error = parse(&(file + &routes + group)).unwrap_err().to_string();
     assert!(error.contains("more next hops of [[route]] than `entries_max`"), "{error}");

@@ -66,7 +66,7 @@ impl Plan {
                 queues => format!("{queues} queues"),
             };
             let (steering, why) = match port.steering {
-                _ if workers == 1 => (PortSteering::Queue, "there is one worker".into()),
+                _ if workers == 1 => (PortSteering::Queue, "one worker forwards all".into()),
                 Some(steering) => (steering, "as configured".into()),
                 None if owners.len() < workers => {
                     (PortSteering::Flow, format!("{queues} for {workers} workers"))
@@ -218,7 +218,7 @@ impl Steering {
         (steering, handoffs)
     }
 
-    /// Notes by which queue of a port each worker transmits: to be shown. It stays, whichever worker receives.
+    /// Notes by which queue of a port each worker transmits: to be shown. The queue stays, whichever worker receives.
     pub fn set_transmit_queues(&mut self, port: PortId, transmit_queues: Vec<Option<QueueId>>) {
         self.ports[port.index()].transmit_queues = transmit_queues;
     }

@@ -10,7 +10,7 @@ use manylane_io::packet_ring::RingError;
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// As many sockets are open as `max` in [sockets] allows.
-    #[error("there are {max} packet sockets already; close one, or raise `max` in [sockets]")]
+    #[error("{max} packet sockets are open already; close one, or raise `max` in [sockets]")]
     TooMany {
         /// The bound.
         max: u32,
@@ -22,7 +22,7 @@ pub enum SocketError {
     Wake(#[source] io::Error),
     /// Rings would take more memory than `memory_max` in [sockets] allows.
     #[error(
-        "the ring would take {wanted} bytes and {left} are left; ask for less, close a socket, or raise `memory_max` in \
+        "the ring would take {wanted} bytes and {left} are left; request less, close a socket, or raise `memory_max` in \
          [sockets]"
     )]
     Memory {
@@ -35,7 +35,7 @@ pub enum SocketError {
     #[error("{0}")]
     Ring(#[source] RingError),
     /// No port has this id.
-    #[error("there is no {0}; `manylane show ports` lists those there are")]
+    #[error("this router has no {0}; `manylane show ports` lists its ports")]
     NoSuchPort(PortId),
     /// More bindings have changed in one turn of a worker than are kept apart: try again.
     #[error("too many bindings changed within one turn of a worker; try again")]

@@ -430,7 +430,7 @@ impl Sockets {
         hooks.renew(place);
         if let Some(Endpoint { wishes, lanes, .. }) = alone {
             let bound = hooks.bind(place, wishes.target(self, lanes));
-            assert!(bound.is_ok(), "there was room");
+            assert!(bound.is_ok(), "the table had room");
         }
         Ok(())
     }
@@ -439,7 +439,7 @@ impl Sockets {
     pub(super) fn close(&self, group: Option<u16>, place: Socket) {
         if let Some(group) = group {
             let left = self.leave(group, &place, None);
-            assert!(left.is_ok(), "who goes is not refused");
+            assert!(left.is_ok(), "leaving is not refused");
         }
         let mut control = self.lock();
         control.registry.remove(place.number());

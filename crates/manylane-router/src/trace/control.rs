@@ -126,7 +126,7 @@ impl Traces {
         let lost_before = control.lost();
         let mut heard = Limbo::new(control.domain.clone(), 1);
         let retired = heard.retire(());
-        assert!(retired.is_ok(), "there is room for the one");
+        assert!(retired.is_ok(), "the table has room for the one");
         drop(control);
         Ok(Trace { traces: self.clone(), session, hook: Some(hook), heard, lost_before })
     }

@@ -55,7 +55,7 @@ fn told(what: &TraceWhat, hops: &str) -> String {
                 (_, Some(reason)) => format!("to be dropped: {reason}"),
                 (other, None) => other.to_owned(),
             };
-            format!("came in by {port}, {found}")
+            format!("received by {port}, {found}")
         }
         TraceWhat::Route { destination, prefix, kind, next_hop } => match (prefix, kind) {
             (_, None) => format!("{destination}: no route"),
@@ -76,10 +76,10 @@ fn told(what: &TraceWhat, hops: &str) -> String {
             format!("{hops} {ttl_before} to {ttl_after}, {source} > {destination}")
         }
         TraceWhat::Error { reason, explanation } => {
-            format!("dropped as {reason} ({explanation}); its sender is told")
+            format!("dropped as {reason} ({explanation}); an ICMP error informs its sender")
         }
         TraceWhat::Reply => "delivered; this is our answer".into(),
-        TraceWhat::Redirected => "its sender is told of a better way".into(),
+        TraceWhat::Redirected => "its sender is sent a redirect to a better next hop".into(),
         TraceWhat::Prepared { how, pieces } => match pieces {
             1 => how.join(", "),
             _ => format!("{}: {pieces} packets", how.join(", ")),

@@ -78,7 +78,7 @@ fn every_example_is_accepted() {
         let alone =
             ["delay_us", "reorder_packets", "reorder_us", "frames_max", "token_file", "host_name"];
         if let Some(fault) = fault(&text) {
-            // It wants another key beside it, and says which.
+            // The key wants another key beside it, and the error says which.
             assert!(alone.contains(&key.name), "{} {}: {fault}\n{text}", table.header, key.name);
         }
     }
@@ -96,7 +96,7 @@ fn the_bounds_are_those_of_the_checker() {
             Kind::Numbers(..) => format!("[{number}]"),
             _ => number.to_string(),
         };
-        // Beyond what TOML can say there is nothing to refuse.
+        // A value beyond what TOML can say cannot be refused.
         if most < i64::MAX as u64 {
             let text = with(table, key, &value(u128::from(most) + 1));
             let fault =

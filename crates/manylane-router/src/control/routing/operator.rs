@@ -35,7 +35,7 @@ impl fmt::Display for NeighbourRefused {
             NeighbourRefused::NotAHost(why) => write!(f, "it is {why}"),
             NeighbourRefused::Own => write!(f, "it is our own address"),
             NeighbourRefused::NotOnLink => write!(f, "it is not on the link of this port"),
-            NeighbourRefused::Unknown => write!(f, "there is no such neighbour"),
+            NeighbourRefused::Unknown => write!(f, "no such neighbour is known"),
             NeighbourRefused::Full(full) => {
                 write!(f, "none of the {} entries can be given up for it", full.entries_max)
             }

@@ -1,4 +1,4 @@
-//! What the tables say after each event. The tables are this process's own; nobody forwards by them.
+//! What the tables say after each event. The tables are this process's own; no worker forwards by them.
 
 mod operator;
 mod own;
@@ -44,7 +44,7 @@ impl Bed {
         self.routing.handle(Report::Missing { key: key(port, addr) }, at(now), &mut self.effects);
     }
 
-    /// A host asks for one of our addresses.
+    /// A host sends an ARP request or a neighbour solicitation for one of our addresses.
     fn asks(&mut self, port: u16, addr: &str, now: u64) {
         let kind = if addr.contains(':') { Kind::Solicitation } else { Kind::ArpRequest };
         self.hear(port, addr, kind, now);
@@ -96,7 +96,7 @@ impl Bed {
         while !busy(ipv6.insert(v6, id)) && !busy(ipv6.remove(v6)) {}
     }
 
-    /// Publishes for a slot that nobody has, until no record is free before the worker is quiescent.
+    /// Publishes for a slot that no neighbour has, until no record is free before the worker is quiescent.
     fn use_all_records(&mut self) {
         let (key, state) = (key(0, "10.0.0.200"), AdjacencyState::Unresolved);
         let rewrite =
@@ -201,7 +201,7 @@ fn a_host_that_asks_us_is_known() {
     assert_eq!(bed.state(0, "10.0.0.10"), None, "it only speaks of itself");
 }
 
-/// Anybody on a link may claim any address. It gets no route by that.
+/// Any station on a link may claim any address. The claim brings no route.
 #[test]
 fn a_claim_of_an_address_from_elsewhere_is_refused() {
     let mut bed = Bed::new();
@@ -221,7 +221,7 @@ fn a_claim_of_an_address_from_elsewhere_is_refused() {
         bed.missing(port, addr, 0);
         assert_eq!(bed.state(port, addr), None, "{addr} on {port}");
     }
-    // These are on the link, and have a meaning already.
+    // The next three addresses are on the link, and have a meaning already.
     for addr in ["10.0.0.255", "10.0.0.0", "10.0.0.1"] {
         bed.asks(0, addr, 0);
     }
@@ -303,7 +303,7 @@ fn as_many_neighbours_as_may_be_configured_have_ids() {
     Routing::new(&Domain::new(1), Vec::new(), limits).expect("the tables can be mapped");
 }
 
-/// By one group for all routes with the same members; who is not found is left out while another is.
+/// By one group for all routes with the same members; a member that is not found is left out while another is.
 #[test]
 fn a_route_by_several_next_hops_goes_by_those_that_are_found() {
     let mut bed = Bed::new();
@@ -394,7 +394,7 @@ fn a_neighbour_that_comes_back_takes_its_route_over() {
     assert_eq!(bed.routing.host_routes.len(), 1);
 }
 
-/// The same, and the new slot has the smaller number, so that its edit is tried again first.
+/// As above, and the new slot has the smaller number, so that its edit is tried again first.
 #[test]
 fn a_neighbour_that_comes_back_in_a_slot_before_its_own_takes_its_route_over() {
     let mut bed = Bed::new();

@@ -60,7 +60,7 @@ impl FrameStatus {
             let workers = self.workers;
             return Err(ApiError {
                 error: format!(
-                    "{HOT_LIST_LEN} cannot be {len}: with {} frames in all, there are {max} for the \
+                    "{HOT_LIST_LEN} cannot be {len}: with {} frames in all, {max} are free for the \
                      list of each of {workers} workers",
                     self.depot.region().frames()
                 ),

@@ -95,7 +95,7 @@ impl Status {
         let Some(&(port, _)) = there.iter().find(|(_, known)| known.name == port) else {
             let names: Vec<_> = there.iter().map(|(_, port)| port.name.as_str()).collect();
             return Err(SetError::UnknownKey(ApiError {
-                error: format!("there is no port {port}"),
+                error: format!("port {port} does not exist"),
                 help: format!("choose among {}", names.join(", ")),
             }));
         };

@@ -140,7 +140,7 @@ impl Status {
             format!("there are {}", names.join(", "))
         };
         let Some((id, port)) = self.ids().zip(&self.ports).find(of_name) else {
-            let error = format!("there is no port `{name}`");
+            let error = format!("port `{name}` does not exist");
             return Err(SetError::UnknownKey(ApiError { error, help: listed() }));
         };
         if let Some(vlan) = &port.vlan {

@@ -62,7 +62,7 @@ impl Status {
         let Some((id, _)) = of_name else {
             let names: Vec<&str> = self.ports.iter().map(|port| &*port.name).collect();
             return Err(SetError::UnknownKey(ApiError {
-                error: format!("there is no port `{name}`"),
+                error: format!("port `{name}` does not exist"),
                 help: format!("there are {}", names.join(", ")),
             }));
         };

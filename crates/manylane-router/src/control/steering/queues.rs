@@ -116,10 +116,7 @@ impl Steering {
         }
         if !self.has_rings() {
             return Err(refused(
-                format!(
-                    "queue {queue} of `{name}` stays with worker {}: there are no rings",
-                    from.0
-                ),
+                format!("queue {queue} of `{name}` stays with worker {}: no rings exist", from.0),
                 "start with `receivers` in [steering]".into(),
             ));
         }

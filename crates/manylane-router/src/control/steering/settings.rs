@@ -187,7 +187,7 @@ impl Steering {
         let at = self.port(port)?;
         let Some(bucket) = self::bucket(bucket) else {
             let (error, help) =
-                (format!("there is no bucket {bucket}"), "there are 0 to 255".into());
+                (format!("bucket {bucket} does not exist"), "there are 0 to 255".into());
             return Err(SetError::UnknownKey(ApiError { error, help }));
         };
         let worker = self.taker(value)?;
@@ -248,7 +248,7 @@ impl Steering {
         self.ports.iter().position(is_it).ok_or_else(|| {
             let names: Vec<_> = open().map(|port| format!("`{}`", port.name)).collect();
             let help = format!("there are {}", names.join(", "));
-            SetError::UnknownKey(ApiError { error: format!("there is no port `{name}`"), help })
+            SetError::UnknownKey(ApiError { error: format!("port `{name}` does not exist"), help })
         })
     }
 
@@ -259,7 +259,10 @@ impl Steering {
                 1 => "there is 0".to_owned(),
                 _ => format!("there are 0 to {}", workers - 1),
             };
-            SetError::UnknownKey(ApiError { error: format!("there is no worker {number}"), help })
+            SetError::UnknownKey(ApiError {
+                error: format!("worker {number} does not exist"),
+                help,
+            })
         })
     }
 

@@ -25,7 +25,7 @@ fn a_port_with_fewer_queues_than_workers_is_steered_by_flow() {
     assert_eq!(plan(2, &[("queue", &[0])]), expected);
     let expected = (vec!["flow"], "as configured".into(), vec![true, true]);
     assert_eq!(plan(2, &[("flow", &[0, 1])]), expected);
-    let expected = (vec!["queue"], "there is one worker".into(), vec![false]);
+    let expected = (vec!["queue"], "one worker forwards all".into(), vec![false]);
     assert_eq!(plan(1, &[("flow", &[0])]), expected, "there is nobody to hand on to");
 }
 
@@ -138,7 +138,7 @@ fn what_cannot_be_is_refused_with_a_way_out() {
     }
 }
 
-/// Load decides who has them meanwhile, and they come back all the same.
+/// Load decides which workers have them meanwhile, and they return all the same.
 #[test]
 fn buckets_that_were_rebalanced_while_their_worker_was_paused_come_back() {
     let (mut steering, mut handoffs) = steering_of(3, &[("", &[0])]);
@@ -233,7 +233,7 @@ fn nothing_is_rebalanced_unless_wanted_and_not_at_the_first_look() {
     assert_eq!(steering.deadline(), Some(Duration::from_secs(1) + REBALANCE_INTERVAL));
 }
 
-/// Worker 0 has all there is to do. Eight buckets at a time move away, and the next eight when these have
+/// Worker 0 has all the work. Eight buckets at a time move away, and the next eight when these have
 /// moved, not before: the load that they take along is seen only then.
 #[test]
 fn nothing_more_is_rebalanced_while_buckets_wait_to_move() {
@@ -258,7 +258,7 @@ fn set(steering: &mut Steering, key: &str, value: &str) -> Result<SettingValue, 
     })
 }
 
-/// So many workers, and ports `p.0` and so on, each with what it says of steering and the owners of its queues.
+/// This number of workers, and ports `p.0` and so on, each with what it says of steering and the owners of its queues.
 fn configured(workers: u16, ports: &[(&str, &[u16])]) -> (Config, Vec<Vec<WorkerId>>) {
     let mut text = format!("[workers]\ncount = {workers}\n");
     for (number, (steering, owners)) in ports.iter().enumerate() {
@@ -290,7 +290,7 @@ struct Look {
 }
 
 impl Look {
-    /// Looks again after an interval of which workers were busy for so many percent, and in which each bucket of
+    /// Looks again after an interval in which workers were busy for these percentages, and in which each bucket of
     /// port 0 that was at a busy worker carried a hundred packets. Returns how many are to move.
     fn again<const WORKERS: usize>(
         &mut self,
@@ -316,7 +316,7 @@ fn steering(workers: u16, ports: &[(&str, &[u16])]) -> Steering {
     steering_of(workers, ports).0
 }
 
-/// The same, with the workers' ends.
+/// As above, with the workers' ends.
 fn steering_of(workers: u16, ports: &[(&str, &[u16])]) -> (Steering, Vec<HandOff>) {
     let (config, owners) = configured(workers, ports);
     let bell = || Arc::new(Doorbell::new(EventFd::open().expect("there are descriptors")));

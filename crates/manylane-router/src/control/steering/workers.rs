@@ -18,7 +18,7 @@ pub(super) enum Presence {
     Leaving {
         since: u32,
     },
-    /// It receives nothing any more.
+    /// The worker receives nothing any more.
     Ending,
     Absent,
 }
@@ -127,7 +127,7 @@ impl Steering {
             }
             if !self.has_rings() {
                 let help = "start with `receivers` in [steering]".into();
-                return Err(stays("and there are no rings to move that", help));
+                return Err(stays("and no rings exist to move that", help));
             }
             let may = |&worker: &u16| match port.steering {
                 PortSteering::Flow => self.receivers[usize::from(worker)],
@@ -207,7 +207,7 @@ impl Steering {
     }
 
     /// Whether a worker has no queue, and no worker hands on to it any more. A worker that has ended had no queue, and
-    /// what it had handed on has left.
+    /// its hand-offs have left.
     fn has_no_input(&self, worker: u16, since: u32) -> bool {
         let receives = |other: u16| {
             let presence = self.presence[usize::from(other)];

@@ -148,7 +148,7 @@ impl Connection {
         let mut control = SendAncillaryBuffer::new(&mut space);
         if let Some(fds) = &fds {
             let fits = control.push(SendAncillaryMessage::ScmRights(fds));
-            assert!(fits, "there is space for two");
+            assert!(fits, "the buffer has space for two");
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         match sendmsg(&self.fd, &[IoSlice::new(&answer)], &mut control, flags) {
@@ -305,7 +305,7 @@ impl Desk {
             Some((id, _)) => Ok(Some(PortId(id))),
             None => Err(Refusal {
                 kind: Kind::NoSuchPort,
-                error: format!("there is no port `{name}`; `manylane show ports` lists them"),
+                error: format!("port `{name}` does not exist; `manylane show ports` lists them"),
             }),
         }
     }
@@ -359,8 +359,9 @@ impl Wanted {
 fn points_of(names: &[String]) -> Result<Points, Refusal> {
     names.iter().try_fold(Points::NONE, |points, name| {
         let known = Point::ALL.iter().find(|point| point.name() == name);
-        let known = known
-            .ok_or_else(|| bad(format!("there is no point `{name}`; there are rx, tx and drop")))?;
+        let known = known.ok_or_else(|| {
+            bad(format!("no point has the name `{name}`; known are rx, tx and drop"))
+        })?;
         Ok(points | Points::of(*known))
     })
 }
@@ -369,7 +370,7 @@ fn mode_of(join: &Join) -> Result<(u16, Fanout), Refusal> {
     let known = Fanout::WORDS.iter().find(|(word, _)| *word == join.mode);
     let words: Vec<_> = Fanout::WORDS.iter().map(|(word, _)| *word).collect();
     let known = known.ok_or_else(|| {
-        bad(format!("there is no fanout mode `{}`; there are {}", join.mode, words.join(", ")))
+        bad(format!("no fanout mode has the name `{}`; known are {}", join.mode, words.join(", ")))
     })?;
     Ok((join.group, known.1))
 }

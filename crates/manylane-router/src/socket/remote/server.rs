@@ -215,7 +215,7 @@ impl Server {
             (self.connections.len() - self.free.len(), self.users.get(&uid).copied().unwrap_or(0));
         if all >= max as usize {
             let error = format!(
-                "there are {max} packet sockets already; close one, or raise `max` in [sockets]"
+                "{max} packet sockets are open already; close one, or raise `max` in [sockets]"
             );
             return refuse(&connection, Kind::TooMany, error);
         }

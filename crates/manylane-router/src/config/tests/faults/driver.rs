@@ -227,7 +227,7 @@ source = "10.1.0.1"
 5 | [port.generate]
   | ^^^^^^^^^^^^^^^ this has no `destination`
   |
-help: write where packets go, for example `destination = "10.2.0.0/16"`"#),
+help: write the destination of the packets, for example `destination = "10.2.0.0/16"`"#),
     (&[LAN, r#"[port.generate]
 source = "10.1.0.1"
 destination = "10.2.0.1/16"

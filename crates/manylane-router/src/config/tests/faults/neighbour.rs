@@ -12,7 +12,7 @@ duplicate_detection = "srtict"
 6 | duplicate_detection = "srtict"
   |                       ^^^^^^^^ not a value of `duplicate_detection`
   |
-help: did you mean `strict`? There are `optimistic`, `strict`, `off`"#),
+help: did you mean `strict`? Known are `optimistic`, `strict`, `off`"#),
     (&[LAN, r#"[[neighbour.static]]
 address = "10.1.0.9"
 mac = "02:00:00:00:00:09"
@@ -33,7 +33,7 @@ mac = "02:00:00:00:00:09"
 6 | port = "lam"
   |        ^^^^^ no port has this name
   |
-help: did you mean `lan`? There are `lan`"#),
+help: did you mean `lan`? Known are `lan`"#),
     (&[LAN, r#"[[neighbour.static]]
 port = "lan"
 mac = "02:00:00:00:00:09"

@@ -58,7 +58,7 @@ driver = "af-xdp"
 3 | driver = "af-xdp"
   |          ^^^^^^^^ not a value of `driver`
   |
-help: did you mean `af_xdp`? There are `auto`, `af_xdp`, `af_packet`, `tap`, `pcap`, `memory`"#),
+help: did you mean `af_xdp`? Known are `auto`, `af_xdp`, `af_packet`, `tap`, `pcap`, `memory`"#),
     (&[r#"[[port]]
 name = "lan"
 driver = "dpdk"
@@ -424,7 +424,7 @@ help: set `multi_buffer = true`, or at most 3822 with `size = 4096` in [frames]"
 5 | checksum = "repiar"
   |            ^^^^^^^^ not a value of `checksum`
   |
-help: did you mean `repair`? There are `repair`, `trust`"#),
+help: did you mean `repair`? Known are `repair`, `trust`"#),
     (&[LAN, "rx_ring = 32\n"], r#"error: `rx_ring` in [[port]] is out of bounds
  --> router.toml:5:11
   |
@@ -453,7 +453,7 @@ help: choose a number from 64 to 8192"#),
   |            ^ the workers are 0 to 2
   |
 help: choose 0 to 2, or raise `count` in [workers]"#),
-    (&[LAN, "workers = [0, 1]\n"], r#"error: `workers` in [[port]] is not as long as there are queues
+    (&[LAN, "workers = [0, 1]\n"], r#"error: `workers` in [[port]] has another length than the port has queues
  --> router.toml:5:11
   |
 5 | workers = [0, 1]
@@ -467,7 +467,7 @@ help: list one worker for each queue, or leave `workers` out"#),
   |           ^ this is a whole number
   |
 help: put the values in [ and ]"#),
-    (&[WAN, "workers = []\n"], r#"error: `workers` in [[port]] is not as long as there are queues
+    (&[WAN, "workers = []\n"], r#"error: `workers` in [[port]] has another length than the port has queues
  --> router.toml:6:11
   |
 6 | workers = []

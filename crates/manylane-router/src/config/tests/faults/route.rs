@@ -230,7 +230,7 @@ port = "lam"
 8 | port = "lam"
   |        ^^^^^ no port has this name
   |
-help: did you mean `lan`? There are `lan`"#),
+help: did you mean `lan`? Known are `lan`"#),
     (&[WAN, r#"[[route]]
 prefix = "2001:db8:9::/48"
 port = "wan"
@@ -250,7 +250,7 @@ type = "blackhol"
 7 | type = "blackhol"
   |        ^^^^^^^^^^ not a value of `type`
   |
-help: did you mean `blackhole`? There are `blackhole`, `unreachable`, `prohibit`"#),
+help: did you mean `blackhole`? Known are `blackhole`, `unreachable`, `prohibit`"#),
     (&[LAN, r#"[[route]]
 prefix = "0.0.0.0/0"
 via = "10.1.0.1"

@@ -19,7 +19,7 @@ help: choose a number from 1 to 128"#),
   |         ^^^ not in 1 to 128
   |
 help: choose a number from 1 to 128"#),
-    (&["[workers]\ncount = 5\n"], r#"error: `count` in [workers] is more than there are cores
+    (&["[workers]\ncount = 5\n"], r#"error: `count` in [workers] is more than the machine has cores
  --> router.toml:2:9
   |
 2 | count = 5
@@ -88,7 +88,7 @@ help: list one core for each worker, or leave one of the two keys out"#),
   |       ^ at most 2
   |
 help: raise `max`, or leave it out: it is for workers that are added while the daemon runs"#),
-    (&["[workers]\nmax = 5\n"], r#"error: `max` in [workers] is more than there are cores
+    (&["[workers]\nmax = 5\n"], r#"error: `max` in [workers] is more than the machine has cores
  --> router.toml:2:7
   |
 2 | max = 5

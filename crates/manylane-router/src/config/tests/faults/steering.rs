@@ -31,5 +31,5 @@ help: choose 0 to 1, or raise `count` or `max` in [workers]"#),
 5 | steering = "flows"
   |            ^^^^^^^ not a value of `steering`
   |
-help: did you mean `flow`? There are `queue`, `flow`"#),
+help: did you mean `flow`? Known are `queue`, `flow`"#),
 ];

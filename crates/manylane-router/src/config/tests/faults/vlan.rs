@@ -24,7 +24,7 @@ help: choose a number from 1 to 4094"#),
 7 | tag = "802.1x"
   |       ^^^^^^^^ not a value of `tag`
   |
-help: did you mean `802.1q`? There are `802.1q`, `802.1ad`"#),
+help: did you mean `802.1q`? Known are `802.1q`, `802.1ad`"#),
     (&[LAN, "[[port.vlan]]\nid = 7\naddresses = []\n"], r#"error: `addresses` in [[port.vlan]] is empty
  --> router.toml:7:13
   |

@@ -32,7 +32,7 @@ fn a_neighbour_is_added_to_a_running_daemon_and_deleted() {
         assert_eq!(again, Err(NeighbourRefused::Unknown));
         bed.tick(9001);
     }
-    // It may be met again like any other.
+    // The neighbour may be met again like any other.
     bed.asks(0, "10.0.0.9", 9002);
     assert_eq!(bed.state(0, "10.0.0.9"), Some(State::Stale));
 }
@@ -89,7 +89,7 @@ fn what_cannot_be_a_neighbour_is_refused() {
         (0, "8.8.8.8", MAC, NotOnLink),
         (0, "192.0.2.9", MAC, NotOnLink),
         (1, "2001:db8::9", MAC, NotOnLink),
-        (1, "fe80::9", MAC, NotOnLink), // It has no IPv6.
+        (1, "fe80::9", MAC, NotOnLink), // The port has no IPv6.
     ] {
         let refused = bed.routing.add_neighbour(key(port, addr), mac, at(0));
         assert_eq!(refused, Err(why), "{addr} on {port}");

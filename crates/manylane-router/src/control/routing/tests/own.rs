@@ -129,7 +129,7 @@ fn an_address_is_left_without_waiting_for_the_workers_turn() {
     assert_eq!(bed.routing.given_up(), 0);
 }
 
-/// A next hop that nobody can be asked for yet is waited for: its packets are held, not refused.
+/// A next hop that cannot be solicited yet is waited for: its packets are held, not refused.
 #[test]
 fn a_next_hop_waits_until_there_is_an_address_to_ask_from() {
     for (mode, waits) in
@@ -153,7 +153,7 @@ fn a_next_hop_waits_until_there_is_an_address_to_ask_from() {
             let asked = when(Order::Solicit { key: key(0, addr), unicast: None });
             let announced = when(Order::Announce { key: key(0, own) });
             assert!(asked.is_some() && announced.is_some(), "{mode:?} {addr}");
-            // The link-local address may ask for a neighbour on the network before its own may.
+            // The link-local address may be the source of a solicitation on the network before the network's own may.
             let first = match own {
                 "2001:db8::1" => announced.min(when(Order::Announce { key: key(0, "fe80::1") })),
                 _ => announced,
@@ -163,7 +163,7 @@ fn a_next_hop_waits_until_there_is_an_address_to_ask_from() {
     }
 }
 
-/// What does not fit into the worker's ring is neither asked nor counted as asked, and is asked then.
+/// A solicitation that does not fit into the worker's ring is neither sent nor counted as sent, and is sent later.
 #[test]
 fn orders_wait_for_places_on_their_way() {
     let mut bed = Bed::watching(DuplicateDetection::Strict);

@@ -37,7 +37,7 @@ fn what_leads_to_a_removed_port_goes_with_it() {
     ];
     assert_eq!(left, expected);
 
-    // Nobody is asked for there any more, and nobody comes to be known.
+    // No neighbour is solicited there any more, and none becomes known.
     bed.missing(0, "10.0.0.7", 2);
     bed.asks(0, "fe80::7", 2);
     bed.hear(0, "10.0.0.9", Kind::ArpReply, 2);
