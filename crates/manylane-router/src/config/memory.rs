@@ -93,24 +93,7 @@ fn generate(
     mtu: u16,
     frames: &Frames,
 ) -> Result<Generate, Problem> {
-    let help = "write the packets' source, for example `source = \"10.1.0.1\"`";
-    let source_text = section.required("source", help)?;
-    let source_fault = |why: String, help: &str| {
-        let title = "`source` in [port.generate] cannot send packets";
-        Problem::new(source_text.span(), title, why, help)
-    };
-    let source: IpAddr = source_text
-        .get_ref()
-        .parse()
-        .map_err(|_| source_fault("not an IP address".into(), "write one address, no length"))?;
-    if let Some(why) = prefix::not_unicast(source) {
-        return Err(source_fault(why.into(), "write a unicast address"));
-    }
-    if addresses.iter().any(|ours| ours.address == source) {
-        let help = "write a neighbour's address: what claims to be from us is dropped";
-        return Err(source_fault("this port's own address".into(), help));
-    }
-
+    let (source_text, source) = source(section, addresses)?;
     let help = "write the destination of the packets, for example `destination = \"10.2.0.0/16\"`";
     let destination_text = section.required("destination", help)?;
     let destination =
@@ -133,27 +116,7 @@ fn generate(
         ));
     }
 
-    let size_max = u64::from(mtu) + 14;
-    let room = u64::from(frames.size) - u64::from(HEADROOM);
-    let size = match section.number("size", 64..=9014)? {
-        Some(size) if u64::from(*size.get_ref()) > size_max => {
-            return Err(Problem::new(
-                size.span(),
-                "`size` in [port.generate] is more than the port's MTU",
-                format!("{size_max} is MTU and Ethernet header"),
-                format!("choose a number from 64 to {size_max}, or raise `mtu`"),
-            ));
-        }
-        Some(size) if u64::from(*size.get_ref()) > room => {
-            return Err(Problem::new(
-                size.span(),
-                "`size` in [port.generate] is more than a frame holds",
-                format!("{room} bytes fit into a frame of {}", frames.size),
-                format!("choose a number from 64 to {room}: the generator writes single frames"),
-            ));
-        }
-        size => size.map_or(64, |size: Spanned<u16>| size.into_inner()),
-    };
+    let size = size(section, mtu, frames)?;
     let rate = section.number("packets_per_second", 1..=1_000_000_000)?;
     Ok(Generate {
         source,
@@ -164,4 +127,50 @@ fn generate(
         packets: section.number("packets", 1..=u64::MAX)?.map(|packets| packets.into_inner()),
         seed: section.number("seed", 0..=u64::MAX)?.map_or(1, |seed| seed.into_inner()),
     })
+}
+
+/// The address that generated packets are from, and its place in the file.
+fn source<'a>(
+    section: &Section<'a>,
+    addresses: &[InterfaceAddress],
+) -> Result<(Spanned<&'a str>, IpAddr), Problem> {
+    let help = "write the packets' source, for example `source = \"10.1.0.1\"`";
+    let source_text = section.required("source", help)?;
+    let source_fault = |why: String, help: &str| {
+        let title = "`source` in [port.generate] cannot send packets";
+        Problem::new(source_text.span(), title, why, help)
+    };
+    let source: IpAddr = source_text
+        .get_ref()
+        .parse()
+        .map_err(|_| source_fault("not an IP address".into(), "write one address, no length"))?;
+    if let Some(why) = prefix::not_unicast(source) {
+        return Err(source_fault(why.into(), "write a unicast address"));
+    }
+    if addresses.iter().any(|ours| ours.address == source) {
+        let help = "write a neighbour's address: what claims to be from us is dropped";
+        return Err(source_fault("this port's own address".into(), help));
+    }
+    Ok((source_text, source))
+}
+
+/// Bytes of a generated frame: at most what the port's MTU and one frame allow.
+fn size(section: &Section<'_>, mtu: u16, frames: &Frames) -> Result<u16, Problem> {
+    let size_max = u64::from(mtu) + 14;
+    let room = u64::from(frames.size) - u64::from(HEADROOM);
+    match section.number::<u16>("size", 64..=9014)? {
+        Some(size) if u64::from(*size.get_ref()) > size_max => Err(Problem::new(
+            size.span(),
+            "`size` in [port.generate] is more than the port's MTU",
+            format!("{size_max} is MTU and Ethernet header"),
+            format!("choose a number from 64 to {size_max}, or raise `mtu`"),
+        )),
+        Some(size) if u64::from(*size.get_ref()) > room => Err(Problem::new(
+            size.span(),
+            "`size` in [port.generate] is more than a frame holds",
+            format!("{room} bytes fit into a frame of {}", frames.size),
+            format!("choose a number from 64 to {room}: the generator writes single frames"),
+        )),
+        size => Ok(size.map_or(64, |size| size.into_inner())),
+    }
 }

@@ -93,45 +93,62 @@ pub(super) fn workers(
     let available = &environment.cores;
 
     if let Some(cores) = section.numbers::<u16>("cores", 0..=u64::from(u16::MAX))? {
-        let here: Vec<_> = available.iter().map(u16::to_string).collect();
-        if let Some(wrong) = cores.get_ref().iter().find(|core| !available.contains(core.get_ref()))
-        {
-            return Err(Problem::new(
-                wrong.span(),
-                "no such core for `cores` in [workers]",
-                "this core is not there, or not allowed",
-                format!("choose among the cores this process may use: {}", here.join(", ")),
-            ));
-        }
-        if cores.get_ref().is_empty() || cores.get_ref().len() > WORKERS_MAX as usize {
-            return Err(Problem::new(
-                cores.span(),
-                "`cores` in [workers] is out of bounds",
-                format!("{} cores", cores.get_ref().len()),
-                format!("list 1 to {WORKERS_MAX} cores, or leave `cores` out"),
-            ));
-        }
-        let (key, number) = match &max {
-            Some(max) => ("max", Some(max)),
-            None => ("count", count.as_ref()),
-        };
-        if let Some(number) =
-            number.filter(|number| usize::from(*number.get_ref()) != cores.get_ref().len())
-        {
-            return Err(Problem::new(
-                cores.span(),
-                format!("`cores` and `{key}` in [workers] disagree"),
-                format!("{} cores", cores.get_ref().len()),
-                "list one core for each worker, or leave one of the two keys out",
-            )
-            .also(number.span(), format!("{} workers", number.get_ref())));
-        }
-        let cores: Vec<u16> =
-            cores.into_inner().into_iter().map(|core| core.into_inner()).collect();
+        let cores = listed_cores(cores, count.as_ref(), max.as_ref(), available)?;
         let started = count.map_or(cores.len(), |count| count.into_inner().into());
         return Ok(Workers { cores, started, idle_spin_us });
     }
+    let (cores, started) = chosen_cores(count, max, available)?;
+    Ok(Workers { cores, started, idle_spin_us })
+}
 
+/// The cores that the file lists: one for each worker that may run.
+fn listed_cores(
+    cores: Spanned<Vec<Spanned<u16>>>,
+    count: Option<&Spanned<u16>>,
+    max: Option<&Spanned<u16>>,
+    available: &[u16],
+) -> Result<Vec<u16>, Problem> {
+    let here: Vec<_> = available.iter().map(u16::to_string).collect();
+    if let Some(wrong) = cores.get_ref().iter().find(|core| !available.contains(core.get_ref())) {
+        return Err(Problem::new(
+            wrong.span(),
+            "no such core for `cores` in [workers]",
+            "this core is not there, or not allowed",
+            format!("choose among the cores this process may use: {}", here.join(", ")),
+        ));
+    }
+    if cores.get_ref().is_empty() || cores.get_ref().len() > WORKERS_MAX as usize {
+        return Err(Problem::new(
+            cores.span(),
+            "`cores` in [workers] is out of bounds",
+            format!("{} cores", cores.get_ref().len()),
+            format!("list 1 to {WORKERS_MAX} cores, or leave `cores` out"),
+        ));
+    }
+    let (key, number) = match max {
+        Some(max) => ("max", Some(max)),
+        None => ("count", count),
+    };
+    if let Some(number) =
+        number.filter(|number| usize::from(*number.get_ref()) != cores.get_ref().len())
+    {
+        return Err(Problem::new(
+            cores.span(),
+            format!("`cores` and `{key}` in [workers] disagree"),
+            format!("{} cores", cores.get_ref().len()),
+            "list one core for each worker, or leave one of the two keys out",
+        )
+        .also(number.span(), format!("{} workers", number.get_ref())));
+    }
+    Ok(cores.into_inner().into_iter().map(|core| core.into_inner()).collect())
+}
+
+/// Cores for a file that lists none, and how many workers start.
+fn chosen_cores(
+    count: Option<Spanned<u16>>,
+    max: Option<Spanned<u16>>,
+    available: &[u16],
+) -> Result<(Vec<u16>, usize), Problem> {
     for (key, number) in [("count", &count), ("max", &max)] {
         if let Some(number) = number
             && usize::from(*number.get_ref()) > available.len()
@@ -156,7 +173,7 @@ pub(super) fn workers(
     // Those that come later have what those from the start leave: that core last.
     let (later, first) = available.split_at(available.len() - started);
     let later = later.iter().rev().take(max.map_or(0, |max| max - started));
-    Ok(Workers { cores: first.iter().chain(later).copied().collect(), started, idle_spin_us })
+    Ok((first.iter().chain(later).copied().collect(), started))
 }
 
 pub(super) fn frames(file: &Section<'_>) -> Result<Frames, Problem> {
