@@ -35,7 +35,7 @@ use crate::trace::Traces;
 use manylane_worker::stats::{Stats, StatsReader};
 use manylane_worker::worker::handoff::HandOff;
 use manylane_worker::worker::queue_handover::{QueueHandover, queue_handover};
-use manylane_worker::{Clock, Observers, Reclaimer, Tracer, Worker, WorkerParts};
+use manylane_worker::{Clock, Egress, Observers, Reclaimer, Tracer, Work, Worker};
 
 impl Daemon {
     /// Opens all ports, drops `privileges` while the calling thread is still the only one, and begins to forward.
@@ -270,9 +270,9 @@ impl Common<'_> {
         if config.icmp.redirects {
             forwarder = forwarder.with_redirects(errors);
         }
-        let worker = Worker::new(WorkerParts {
+        let reader = self.domain.register().expect("the domain has a place for each worker");
+        let work = Work {
             id: WorkerId(number as u16),
-            reader: self.domain.register().expect("the domain has a place for each worker"),
             pool: depot.pool_of(config.frames.hot_list_len),
             forwarder,
             holds: HoldQueues::new(HoldLimits {
@@ -282,7 +282,7 @@ impl Common<'_> {
             }),
             dsts: self.routing.dsts(),
             queues: share.queues,
-            transmitters: share.transmitters,
+            egresses: share.transmitters.into_iter().map(Egress::from).collect(),
             stats: own,
             reports,
             control: control_bell.clone(),
@@ -297,7 +297,9 @@ impl Common<'_> {
             tracer,
             clock: self.clock,
             idle_spin: Duration::from_micros(config.workers.idle_spin_us.into()),
-        });
+            state: Default::default(),
+        };
+        let worker = Worker::new(reader, work);
         let core = config.workers.cores[number];
         made.threads.add(worker, core, phase, bell.clone(), alive.clone());
     }
