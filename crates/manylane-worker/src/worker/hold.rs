@@ -4,7 +4,7 @@ use manylane_frame::vocabulary::{DropReason, Points, PortId};
 use manylane_frame::{Frame, Holder};
 use manylane_net::fib::NextHopId;
 use manylane_net::neighbour::{HOLD_MAX_NS, Key};
-use manylane_net::nexthop::dst::DstRef;
+use manylane_net::nexthop::dst::{Dst, DstRef};
 use manylane_sync::rcu::{Guard, Index};
 
 use super::turn::Turn;
@@ -122,6 +122,20 @@ impl Work {
         {
             self.state.held_generation = self.state.batch_generation;
         }
+        self.note_awaited(turn, key, dst, requested_ns);
+        // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
+        // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
+        if !self.is_waiting(turn.guard, key, slot) {
+            match self.is_current(self.state.held_generation) {
+                true => _ = self.release(turn, key),
+                false => _ = self.reroute_held(turn, Vec::new()),
+            }
+        }
+    }
+
+    /// Notes the neighbour that a held packet waits for, with a reference on its next hop.
+    fn note_awaited(&mut self, turn: Turn<'_>, key: Key, dst: Dst<'_>, requested_ns: Option<u64>) {
+        let slot = dst.facts().neighbour;
         let Work { state: State { awaited, .. }, dsts, .. } = self;
         match awaited.iter_mut().find(|held| held.key == key) {
             // Only its link was known.
@@ -133,14 +147,6 @@ impl Work {
             None => {
                 let requested_ns = requested_ns.unwrap_or(turn.now_ns);
                 awaited.push(AwaitedNeighbour { key, dst: dsts.hold(dst), requested_ns });
-            }
-        }
-        // The verdict is as old as the batch. If the neighbour has answered since, frames behind this
-        // one may have a verdict to leave: then this one leaves now, behind those held before (I3).
-        if !self.is_waiting(turn.guard, key, slot) {
-            match self.is_current(self.state.held_generation) {
-                true => _ = self.release(turn, key),
-                false => _ = self.reroute_held(turn, Vec::new()),
             }
         }
     }
