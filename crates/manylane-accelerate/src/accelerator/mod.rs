@@ -18,8 +18,8 @@
 //! | `tiers.rs`  | the driver tier: what is chosen, what may be, what has proven itself                      |
 //! | `sockets.rs` | the worker tier: whose sockets are wanted, being opened, open                            |
 //! | `tables.rs` | reading all of the kernel's tables, without letting go of lease and gate meanwhile        |
-//! | `desk.rs`   | questions to the mirror thread                                                            |
-//! | `shown.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
+//! | `questions.rs`   | questions to the mirror thread                                                            |
+//! | `published.rs`  | what the API shows, from what the mirror thread leaves for it and the programs count      |
 //! | `ledger.rs` | counters as sums that have to add up                                                      |
 //! | `flows.rs`  | which flows there are, of a sample                                                        |
 //! | `why.rs`    | what would become of a packet                                                             |
@@ -38,16 +38,16 @@
 //! Elsewhere: the program is `manylane-io`'s `bpf::fast`, its tables `manylane-net`'s `transit`; what the kernel says
 //! becomes edits of them in `mirror`; what may be accelerated at all is `gate`'s.
 
-mod desk;
 mod error;
 mod flows;
 mod lease;
 mod ledger;
 mod lock;
 mod ports;
+mod published;
+mod questions;
 mod reclaim;
 mod serve;
-mod shown;
 mod sockets;
 mod tables;
 #[cfg(test)]
@@ -77,8 +77,8 @@ use crate::gate::{self, Bypass, Gate, Standing, Tier};
 use manylane_api::accelerate::{Accelerated, AcceleratedLedger};
 use manylane_api::{Doors, Listen, Socket};
 use manylane_io::privilege::Privileges;
+use published::Shown;
 use serve::Serve;
-use shown::Shown;
 
 /// What to accelerate, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]

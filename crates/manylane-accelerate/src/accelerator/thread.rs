@@ -38,12 +38,12 @@ use manylane_net::transit::{Multipath, TransitMut};
 use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Domain;
 
-use super::desk::{DeskEnd, desk};
 use super::flows::Sampler;
 use super::lease::{Lease, Tables, in_ticks, now};
 use super::ports::{Port, Ports, is_usable};
+use super::published::{PortView, Shown, ms};
+use super::questions::{DeskEnd, desk};
 use super::reclaim::Reclaim;
-use super::shown::{PortView, Shown, ms};
 use super::sockets::Kit;
 use super::tiers::{self, Tiers};
 use super::{AccelerateError, Options, TierChoice, ledger, reason, refused, tables};

@@ -9,7 +9,7 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Guard;
 
 use super::lease::now;
-use super::shown::PortView;
+use super::published::PortView;
 use crate::mirror;
 use manylane_api::ApiError;
 use manylane_api::accelerate::{Why, WhyQuestion};

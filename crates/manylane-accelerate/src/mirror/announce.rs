@@ -16,7 +16,7 @@ use std::cmp::{Ordering, Reverse};
 
 use manylane_io::netlink::kernel::{Family, Hop, Route};
 
-use super::body::{Body, is_at, is_sibling, ways};
+use super::attributes::{Body, is_at, is_sibling, ways};
 use super::changes::Changes;
 use super::constants::ROUTE_CLONED;
 use super::edit::Parts;

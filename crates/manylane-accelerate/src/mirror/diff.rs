@@ -11,18 +11,18 @@ use manylane_io::netlink::kernel::{Address, Family, Hop, Link, Neighbour, NextHo
 use manylane_net::fib::IpPrefix;
 use manylane_net::nexthop::NextHop;
 
-use super::body::Body;
+use super::attributes::Body;
 use super::constants::{LOWER_UP, RUNNING, UP};
+use super::destination::Via;
 use super::family::{Bits, family_of, host};
 use super::kernel::{Kernel, mac_of};
 use super::pause::Pause;
 use super::ports::shown;
 use super::routes::{Key, Routes, USUAL};
 use super::rules;
-use super::side::Side;
 use super::status::kind_of;
+use super::table_writer::Side;
 use super::targets::adjacency;
-use super::way::Via;
 use super::write::default_of;
 use super::{Dump, Mirror};
 

@@ -2,13 +2,13 @@
 
 use manylane_io::netlink::kernel::Route;
 
-use super::body::{Body, ways};
+use super::attributes::{Body, ways};
 use super::changes::{Changes, Neighbours};
+use super::destination::Way;
 use super::family::Bits;
 use super::links::Links;
 use super::objects::Objects;
 use super::routes::{Key, Routes, USUAL};
-use super::way::Way;
 
 /// What a change of routes looks at besides them.
 pub(super) struct Parts<'a> {

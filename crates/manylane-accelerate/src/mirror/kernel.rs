@@ -19,7 +19,7 @@ use manylane_io::netlink::kernel::{
     Address, Event, Family, Link, Neighbour, Netconf, NextHop, Rule,
 };
 
-use super::body::Body;
+use super::attributes::Body;
 use super::changes::{Changes, Neighbours};
 use super::constants::{NTF_PROXY, NUD_NOARP, NUD_VALID};
 use super::edit::Parts;

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 
 use manylane_io::netlink::kernel::{Family, Hop, Link, Netconf};
 
-use super::body::{Bodies, Body, is_at};
+use super::attributes::{Bodies, Body, is_at};
 use super::changes::Changes;
 use super::constants::{
     HOP_DEAD, LOWER_UP, RUNNING, SCOPE_HOST, TYPE_BROADCAST, TYPE_MULTICAST, TYPE_UNICAST, UP,

@@ -7,9 +7,9 @@ use manylane_net::fib::{IpPrefix, NextHopId};
 use manylane_net::transit::TransitMut;
 
 use super::Mirror;
+use super::destination::Via;
 use super::diff::neighbour_state;
 use super::resolve::{Lead, Plain};
-use super::way::Via;
 use manylane_api::accelerate::MirroredNeighbour;
 use manylane_api::{MemberStatus, RouteKind, RouteStatus};
 

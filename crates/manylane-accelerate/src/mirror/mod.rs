@@ -48,10 +48,11 @@ use manylane_io::netlink::kernel::{Event, Family};
 use manylane_net::transit::TransitMut;
 
 mod announce;
-mod body;
+mod attributes;
 mod changes;
 mod confirm;
 mod constants;
+mod destination;
 mod diff;
 mod dump;
 mod edit;
@@ -67,23 +68,22 @@ mod resolve;
 mod resync;
 mod routes;
 mod rules;
-mod side;
 mod status;
+mod table_writer;
 mod targets;
-mod way;
 mod why;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use body::Body;
+pub use attributes::Body;
+pub use destination::{Member, Via, Way};
 pub use dump::Dump;
 pub use kernel::{Kernel, Limits};
 pub use ports::{Port, PortFacts, port_flags};
 pub use rules::{RefusedRules, refused_rules};
-pub use side::{Bounds, Side};
-pub use way::{Member, Via, Way};
+pub use table_writer::{Bounds, Side};
 pub use why::Question;
 pub use write::Applied;
 

@@ -23,7 +23,7 @@ use super::kernel::Kernel;
 use super::resolve::View;
 use super::routes::Routes;
 use super::rules::{Plan, Step, is_vrf, line};
-use super::side::Side;
+use super::table_writer::Side;
 use super::targets::Busy;
 
 /// Prefixes of all further tables, of both families: what a change of one rewrites is small.

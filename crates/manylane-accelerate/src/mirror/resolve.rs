@@ -28,11 +28,11 @@ use manylane_net::fib::IpPrefix;
 
 use super::changes::within;
 use super::constants::TYPE_UNICAST;
+use super::destination::{Member, Via, Way};
 use super::family::{Bits, host};
 use super::kernel::{Kernel, mac_of};
 use super::ports::Ports;
 use super::routes::{Key, Routes, USUAL};
-use super::way::{Member, Via, Way};
 
 /// What a way leads to now.
 #[derive(Clone, Debug, PartialEq, Eq)]

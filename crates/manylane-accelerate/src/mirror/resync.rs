@@ -11,7 +11,7 @@ use super::kernel::Kernel;
 use super::pause::Pause;
 use super::resolve::View;
 use super::routes::{Key, Routes, USUAL};
-use super::side::Side;
+use super::table_writer::Side;
 use super::write::{default_of, push_all};
 use super::{Dump, Mirror};
 

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use manylane_net::fib::IpPrefix;
 
-use super::body::{Bodies, Body, Entry};
+use super::attributes::{Bodies, Body, Entry};
 use super::constants::{TABLE_DEFAULT, TABLE_LOCAL, TABLE_MAIN};
 use super::family::{Bits, Seeded};
 

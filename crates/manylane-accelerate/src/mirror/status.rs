@@ -9,7 +9,7 @@ use super::constants::{
     TYPE_ANYCAST, TYPE_BLACKHOLE, TYPE_BROADCAST, TYPE_LOCAL, TYPE_MULTICAST, TYPE_PROHIBIT,
     TYPE_THROW, TYPE_UNICAST, TYPE_UNREACHABLE,
 };
-use super::side::Side;
+use super::table_writer::Side;
 
 /// What is counted as it goes on.
 #[derive(Default)]

@@ -20,11 +20,11 @@ use manylane_net::nexthop::{GroupId, Member, NextHop};
 use manylane_net::transit::Adjacency;
 use manylane_net::wire::ethernet::Mac;
 
+use super::destination::{self, Via, Way};
 use super::family::Seeded;
 use super::kernel::mac_of;
 use super::resolve::{Lead, Plain, View};
-use super::side::Side;
-use super::way::{self, Via, Way};
+use super::table_writer::Side;
 
 /// The smallest id.
 const MIN: NextHopId = NextHopId::new(1).expect("it is not 0");
@@ -483,7 +483,7 @@ impl Targets {
     }
 }
 
-fn way_of(member: &way::Member) -> (Via, u16) {
+fn way_of(member: &destination::Member) -> (Via, u16) {
     (member.via, member.weight)
 }
 

@@ -9,6 +9,7 @@ use manylane_net::transit::Verdict;
 
 use super::Mirror;
 use super::constants::RULE_INVERT;
+use super::destination::{Via, Way};
 use super::diff::{neighbour_state, route};
 use super::family::{Bits, family_of, host};
 use super::kernel::Kernel;
@@ -17,9 +18,8 @@ use super::ports::{PortFacts, shown};
 use super::resolve::{Lead, Plain};
 use super::routes::{Key, Routes};
 use super::rules::{Plan, Step, line};
-use super::side::Side;
+use super::table_writer::Side;
 use super::targets::adjacency;
-use super::way::{Via, Way};
 
 /// A packet that is asked about.
 #[derive(Clone, Debug, PartialEq, Eq)]

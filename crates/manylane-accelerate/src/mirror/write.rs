@@ -11,7 +11,7 @@ use super::changes::Changes;
 use super::family::{Bits, family_of};
 use super::resolve::View;
 use super::routes::{Routes, USUAL};
-use super::side::Side;
+use super::table_writer::Side;
 use super::targets::Busy;
 
 /// What one call of [`Mirror::apply`] did.

@@ -6,15 +6,15 @@
 //!
 //! | file        | holds                                                                             |
 //! |-------------|-----------------------------------------------------------------------------------|
-//! | `crew.rs`   | [`Crew`]: the mirror thread's side; it orders, and is told                         |
-//! | `staff.rs`  | the thread that opens and closes ports' sockets, for which one may have to wait   |
+//! | `threads.rs`   | [`Crew`]: the mirror thread's side; it orders, and is told                         |
+//! | `socket_manager.rs`  | the thread that opens and closes ports' sockets, for which one may have to wait   |
 //! | `turn.rs`   | a worker: its turn, what it gives and takes                                       |
 //! | `sleep.rs`  | when it sleeps, and its word                                                      |
 //! | `counts.rs` | what workers count                                                                |
 //!
 //! | thread           | owns                                                      | hears            | says                     |
 //! |------------------|-----------------------------------------------------------|------------------|--------------------------|
-//! | mirror           | which port is to be the workers', and the flags of it     | [`Told`], a bell | [`Order`](crew::Order)   |
+//! | mirror           | which port is to be the workers', and the flags of it     | [`Told`], a bell | [`Order`](threads::Order)   |
 //! | staff            | the region, the map of sockets, ports that are open       | orders           | tasks, and what came of orders |
 //! | worker, N        | its queues' receivers, a transmitter at each port, frames | tasks, a bell    | frames; its word         |
 //!
@@ -37,11 +37,11 @@
 //! So nothing is lost by that but what stands behind a full device. What overtakes is bounded by the rings.
 
 mod counts;
-mod crew;
 mod sleep;
-mod staff;
+mod socket_manager;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod turn;
 
 use std::time::Duration;
@@ -49,7 +49,7 @@ use std::time::Duration;
 use crate::programs::WORKERS_MAX;
 
 pub(super) use counts::{WorkerCounts, WorkerRow, meaning};
-pub(super) use crew::{Crew, How, Told, Tools};
+pub(super) use threads::{Crew, How, Told, Tools};
 
 /// How many workers, and where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use manylane_frame::vocabulary::WorkerId;
 
 use super::counts::{Place, Rows, WorkerCounts};
-use super::staff::{owners, room};
+use super::socket_manager::{owners, room};
 use super::*;
 
 #[test]

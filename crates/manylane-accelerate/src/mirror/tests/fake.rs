@@ -9,7 +9,7 @@ use manylane_net::transit::{Action, Adjacency, Memory, Rule, Sizes, TableNumber,
 
 use manylane_sync::rcu::Domain;
 
-use crate::mirror::side::{Bounds, Side};
+use crate::mirror::table_writer::{Bounds, Side};
 
 /// Tables in maps. Whatever is given back is free again after [`Fake::grace`].
 pub struct Fake {

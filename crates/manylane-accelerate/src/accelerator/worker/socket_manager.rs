@@ -22,7 +22,7 @@ use manylane_io::port::{Fate, Receiving};
 use manylane_sync::doorbell::Wake;
 
 use super::counts::{Place, Rows};
-use super::crew::{How, Order, Told, Tools};
+use super::threads::{How, Order, Told, Tools};
 use super::turn::{Parts, Task, Worker};
 
 /// What the thread has.

@@ -14,8 +14,8 @@ use super::constants::{
     HOP_DEAD, PROTOCOL_RA, TYPE_ANYCAST, TYPE_BLACKHOLE, TYPE_BROADCAST, TYPE_LOCAL, TYPE_PROHIBIT,
     TYPE_UNICAST, TYPE_UNREACHABLE,
 };
+use super::destination::{Member, Via, Way};
 use super::family::Seeded;
-use super::way::{Member, Via, Way};
 
 /// A route without its table and prefix. The hops of one with a next-hop object are the object's: none here.
 /// Their flags are the links' (`links`): 0 here.

@@ -12,10 +12,10 @@ use manylane_net::wire::ethernet::Mac;
 use manylane_sync::rcu::Reader;
 use manylane_sync::words::Words;
 
-use super::desk::Desk;
 use super::flows::{Sampler, flows};
 use super::lease::{Lease, Tables, now};
 use super::ledger::{self, Counted, Lost};
+use super::questions::Desk;
 use super::thread::Thread;
 use super::why;
 use super::{Options, TierChoice, manning};

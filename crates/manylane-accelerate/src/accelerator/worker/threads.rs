@@ -13,7 +13,7 @@ use manylane_sync::rcu::Domain;
 
 use super::Manning;
 use super::counts::{Rows, WorkerCounts};
-use super::staff::Staff;
+use super::socket_manager::Staff;
 
 /// All workers, and who looks after them.
 pub(in super::super) struct Crew {
